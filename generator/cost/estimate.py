@@ -1,0 +1,72 @@
+"""What a configuration costs: named parts, each with the basis of its number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GIB = float(1 << 30)
+BASES = ("measured", "published", "derived", "assumed")
+"""From strongest to weakest; a sum is as good as its weakest part."""
+
+
+def weakest(bases) -> str:
+    """The weakest basis among ``bases``; ``derived`` for an empty sum."""
+    return max(bases, key=BASES.index, default="derived")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One term of a sum: GiB in ``Estimate.memory`` and ``host_memory``, seconds per optimizer step in ``time``.
+
+    ``source`` says where the formula or its constant comes from.
+    """
+
+    name: str
+    value: float
+    basis: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Cost of one configuration on one device of the case.
+
+    ``memory`` adds up to what the device must hold at peak, context and fragmentation included;
+    ``allocator_peak_gib`` is what ``torch.cuda.max_memory_allocated`` would say (no context, no fragmentation).
+    ``limit_gib`` is what the device (or, on CPU, the process) may use. ``time`` adds up to one optimizer step
+    (training) or one generated batch (inference); ``tokens_per_step`` counts over all devices.
+    """
+
+    memory: tuple[Part, ...]
+    allocator_peak_gib: float
+    limit_gib: float
+    host_memory: tuple[Part, ...] = ()
+    host_limit_gib: float | None = None
+    time: tuple[Part, ...] = ()
+    tokens_per_step: float = 0.0
+    devices: int = 1
+
+    @property
+    def peak_memory_gib(self) -> float:
+        return sum(part.value for part in self.memory)
+
+    @property
+    def headroom_gib(self) -> float:
+        return self.limit_gib - self.peak_memory_gib
+
+    @property
+    def fits(self) -> bool:
+        host = sum(part.value for part in self.host_memory)
+        return self.peak_memory_gib <= self.limit_gib and (self.host_limit_gib is None or host <= self.host_limit_gib)
+
+    @property
+    def step_seconds(self) -> float:
+        return sum(part.value for part in self.time)
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.tokens_per_step / self.step_seconds if self.step_seconds else 0.0
+
+    @property
+    def basis(self) -> str:
+        return weakest(part.basis for part in (*self.memory, *self.time))

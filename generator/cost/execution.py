@@ -1,0 +1,80 @@
+"""The exact script that will run, as far as its cost depends on it.
+
+Techniques say what they change as a partial ``Execution`` (their ``effects``); the cost model reads a whole
+one and knows no technique. A row of ``perfgen estimate --cases`` becomes one directly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0, "nf4": 0.5, "gptq-4bit": 0.5}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One configuration. Batch sizes are sequences; ``seq_len`` is tokens.
+
+    ``weights_dtype`` is how the trained (or served) parameters are stored, ``autocast_dtype`` the compute dtype under
+    autocast (``None``: compute in the storage dtype). ``quant`` says how a frozen base is stored (none, nf4, int8,
+    gptq-4bit). ``optimizer`` is one of ``generator.cost.memory.OPTIMIZER_STATES``. ``checkpoint_every`` = 0 keeps all
+    activations, n checkpoints every n-th block. ``loss_kernel``: plain, chunked, fused.
+    ``fused_kernels``: none, liger (RMSNorm, RoPE, SwiGLU), foak (fms-acceleration's fused LoRA set).
+    """
+
+    mode: str = "train"
+    micro_batch: int = 1
+    accumulation: int = 1
+    seq_len: int = 1024
+    new_tokens: int = 0
+    # precision
+    weights_dtype: str = "float32"
+    autocast_dtype: str | None = None
+    tf32: bool = False
+    # what is trained
+    train: str = "full"
+    lora_rank: int = 0
+    lora_targets: str | tuple[str, ...] = "all-linear"
+    lora_upcast: bool = False
+    """stock PEFT's prepare_model_for_kbit_training: what is not quantized is upcast to float32"""
+    quant: str = "none"
+    # memory for time
+    optimizer: str = "adamw"
+    optimizer_fused: bool = True
+    checkpoint_every: int = 0
+    checkpoint_offload: bool = False
+    loss_kernel: str = "plain"
+    attention: str = "sdpa"
+    """eager, sdpa, flash"""
+    fused_kernels: str = "none"
+    compile: str | None = None
+    """None (eager mode), default, reduce-overhead, max-autotune"""
+    # data
+    padding_share: float = 0.0
+    """share of the processed tokens that is padding"""
+    padding_free: bool = False
+    dataloader_workers: int = 0
+    pin_memory: bool = False
+    threads: int | None = None
+    """CPU threads of the compute; None on an accelerator"""
+    # generation
+    cache: str = "dynamic"
+    """none, dynamic, static, quantized-4bit, offloaded"""
+    # parallel forms: sizes multiply to the devices used
+    strategy: str = "none"
+    """none, ddp, zero1, zero2, zero3, fsdp_full_shard, fsdp_shard_grad_op, hsdp, device_map_auto"""
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    offload_optimizer: str = "none"
+    offload_params: str = "none"
+
+    @property
+    def devices(self) -> int:
+        return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def compute_dtype(self) -> str:
+        return self.autocast_dtype or self.weights_dtype

@@ -1,0 +1,56 @@
+"""What can go wrong that a user can cause: each error has the documented exit code and says what, against what, what to do."""
+
+from __future__ import annotations
+
+
+class PerfgenError(Exception):
+    """A message for the user. ``hint`` says what to do next."""
+
+    code = 1
+
+    def __init__(self, message: str, hint: str | None = None):
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class UsageError(PerfgenError):
+    """Options that are wrong or contradict each other."""
+
+    code = 2
+
+
+class NothingFits(PerfgenError):
+    """No configuration fits; the message names the shortfall, ``ladder`` the nearest plans that fit."""
+
+    code = 3
+
+    def __init__(self, message: str, hint: str | None = None, ladder: tuple = ()):
+        super().__init__(message, hint)
+        self.ladder = ladder
+
+
+class SourceError(PerfgenError):
+    """Model or data that cannot be used."""
+
+    code = 4
+
+
+class DestinationError(PerfgenError):
+    """The destination folder cannot be written as asked."""
+
+    code = 5
+
+
+class SmokeError(PerfgenError):
+    """The generated project did not run."""
+
+    code = 6
+
+
+class DriftError(PerfgenError):
+    """A generated file no longer is what the plan says."""
+
+    code = 7

@@ -1,0 +1,298 @@
+"""Every stage in order: machine, model, workload, case, plan. The edges are read here; what lies between is pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hwdetect.spec import SpecError, parse_spec
+
+from generator import stacks
+from generator.bundle import sample_file
+from generator.cost import CostModel
+from generator.errors import NothingFits, UsageError
+from generator.ladder import ladder
+from generator.model import ModelSpec
+from generator.plan import Plan, decide, with_serving
+from generator.sources import DataSource, ModelSource, read_data, read_model, spec_of
+from generator.workload import (
+    DEFAULT_GLOBAL_BATCH,
+    DEFAULT_LEARNING_RATE,
+    DEFAULT_SEQ_LEN,
+    FROM_SCRATCH_LEARNING_RATE,
+    Case,
+    Workload,
+    check,
+)
+from hwdetect import catalog, detect, from_json
+from hwdetect.types import Device, Hardware
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked for, as text and numbers; ``None`` = not said. ``model=None`` is the embedded sample."""
+
+    model: str | None = None
+    config: str | None = None
+    tokenizer: str | None = None
+    data: str | None = None
+    text_column: str | None = None
+    label_column: str | None = None
+    skip_bad: bool = False
+    hardware: str | None = None
+    mode: str = "train"
+    task: str = "causal-lm"
+    train: str = "full"
+    seq_len: int | None = None
+    global_batch: int | None = None
+    learning_rate: float | None = None
+    epochs: float | None = None
+    max_steps: int | None = None
+    lora_rank: int = 16
+    labels: int | None = None
+    new_tokens: int = 128
+    concurrency: int = 1
+    packing: bool = True
+    from_scratch: bool = False
+    allow: tuple[str, ...] = ()
+    pins: tuple[tuple[str, str], ...] = ()
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan and the outside values that its project reads from config.yaml."""
+
+    plan: Plan
+    request: Request
+    source: ModelSource
+    data: DataSource | None
+    notes: tuple[str, ...] = ()
+
+
+def build(request: Request) -> Planned:
+    """Read the machine, the model and the data, and decide. Raises ``PerfgenError`` for whatever a user can cause."""
+    hardware = read_hardware(request.hardware)
+    source, data = read_sources(request)
+    spec = spec_of(source)
+    workload = workload_of(request, spec, source, data)
+    check(workload, spec)
+    case = case_of(hardware, spec, workload)
+    return Planned(plan=plan_case(case), request=request, source=source, data=data, notes=case_notes(case))
+
+
+def read_hardware(text: str | None) -> Hardware:
+    """This machine, a `detect --json` file, or a device spec."""
+    if text is None:
+        return detect()
+    path = Path(text)
+    if text.endswith(".json") or path.is_file():
+        try:
+            return from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--hardware {text}: {error}", "give a file written by `perfgen detect --json`") from error
+    try:
+        return parse_spec(text)
+    except SpecError as error:
+        raise UsageError(f"--hardware {text}: {error}", "`perfgen devices` lists what is known") from error
+
+
+def read_sources(request: Request) -> tuple[ModelSource, DataSource | None]:
+    if request.model is None:
+        model = read_model(str(sample_file("config.json")), offline=True)
+        data = request.data or str(sample_file("text.txt"))
+    else:
+        model = read_model(request.model, offline=request.offline, config=request.config)
+        data = request.data
+    columns = {"text_column": request.text_column, "label_column": request.label_column}
+    found = read_data(data, task=request.task, skip_bad=request.skip_bad, **columns) if data else None
+    return model, found
+
+
+def workload_of(request: Request, spec: ModelSpec, source: ModelSource, data: DataSource | None) -> Workload:
+    """The user's numbers, and the field's usual ones where nothing was said."""
+    from_scratch = request.from_scratch or not source.has_weights
+    seq_len = request.seq_len or min(DEFAULT_SEQ_LEN.get(request.task, 2048), spec.max_positions or 1 << 30)
+    rate = FROM_SCRATCH_LEARNING_RATE if from_scratch else DEFAULT_LEARNING_RATE.get(request.train, 2e-5)
+    workload = Workload(
+        mode=request.mode,
+        task=request.task,
+        train=request.train,
+        seq_len=seq_len,
+        global_batch=request.global_batch or DEFAULT_GLOBAL_BATCH,
+        learning_rate=request.learning_rate or rate,
+        epochs=request.epochs or 1.0,
+        max_steps=request.max_steps,
+        lora_rank=request.lora_rank,
+        lora_alpha=2 * request.lora_rank,
+        labels=request.labels or (data.labels if data and data.labels else 2),
+        new_tokens=request.new_tokens,
+        concurrency=request.concurrency,
+        from_scratch=from_scratch,
+        packing=request.packing,
+        mean_tokens=data.mean_tokens if data else None,
+        allow=request.allow,
+        pins=request.pins,
+    )
+    return replace(workload, steps=request.max_steps or steps_of(workload, data))
+
+
+def steps_of(workload: Workload, data: DataSource | None) -> int | None:
+    """Optimizer steps of the whole run, from the data's size; ``None`` where that is not known."""
+    if data is None or data.rows is None:
+        return None
+    sequences = data.rows
+    if workload.task == "causal-lm":
+        if data.tokens is None:
+            return None
+        sequences = data.tokens // workload.seq_len
+    return max(1, int(sequences / workload.global_batch * workload.epochs))
+
+
+def case_of(hardware: Hardware, spec: ModelSpec, workload: Workload) -> Case:
+    """Which device is used, how much of it, and which build of torch it runs."""
+    device, memory_bytes = device_of(hardware)
+    build = "cpu"
+    if device.vendor == "nvidia":
+        build = stacks.cuda_build("train", device.compute_capability, hardware.software.driver, device.name)
+    return Case(
+        hardware=hardware,
+        device=device,
+        device_memory_bytes=memory_bytes,
+        model=spec,
+        workload=workload,
+        stack=stacks.load("train", build),
+    )
+
+
+def device_of(hardware: Hardware) -> tuple[Device, int]:
+    """The first accelerator and its memory in bytes, or the CPU and the memory this process may use."""
+    if not hardware.accelerators:
+        if hardware.boards:
+            names = ", ".join(sorted({b.name or b.vendor for b in hardware.boards}))
+            raise UsageError(
+                f"no job can be given {names}: {hardware_note(hardware)}", "use --hardware cpu to plan for the CPU"
+            )
+        return cpu_of(hardware)
+    accelerator = hardware.accelerators[0]
+    board = next(b for b in hardware.boards if b.index == accelerator.board)
+    if board.vendor != "nvidia":
+        raise UsageError(
+            f"{board.name or board.vendor}: perfgen plans for CPUs and NVIDIA GPUs so far",
+            "use --hardware cpu to plan for the CPU of this machine",
+        )
+    device = catalog.load(board.device) if board.device else unknown_device(board)
+    memory_bytes = accelerator.memory_bytes or board.memory_bytes or device.memory_bytes
+    if memory_bytes is None:
+        raise UsageError(
+            f"the memory of {board.name} could not be read", "give the device by name: --hardware 1x<device>"
+        )
+    share = accelerator.compute_share
+    if share is not None and share < 1.0:
+        device = sliced(device, share, memory_bytes)
+    return device, memory_bytes
+
+
+def cpu_of(hardware: Hardware) -> tuple[Device, int]:
+    memory = hardware.memory
+    known = [b for b in (memory.total_bytes, memory.limit_bytes) if b is not None]
+    if not known:
+        raise UsageError("the memory of this machine could not be read", "give it: --hardware cpu:CORES,MEMORYgb")
+    return catalog.cpu_device(hardware.cpu, hardware.measured, min(known)), min(known)
+
+
+def hardware_note(hardware: Hardware) -> str:
+    return "; ".join(f"{note.field}: {note.why}" for note in hardware.notes) or "no usable instance or partition"
+
+
+def unknown_device(board) -> Device:
+    """A board that the catalogue does not have: rates of the nearest relative by compute capability, marked assumed."""
+    relatives = [d for d in catalog.all_devices() if d.vendor == board.vendor and d.compute_capability]
+    wanted = tuple(int(x) for x in (board.compute_capability or "0.0").split("."))
+    memory = board.memory_bytes or 0
+
+    def distance(device: Device) -> tuple:
+        have = tuple(int(x) for x in device.compute_capability.split("."))
+        return (
+            have > wanted,
+            abs(have[0] - wanted[0]),
+            abs(have[1] - wanted[1]),
+            abs((device.memory_bytes or 0) - memory),
+        )
+
+    nearest = min(relatives, key=distance)
+    return replace(
+        nearest,
+        id="unknown",
+        name=board.name or "unknown GPU",
+        compute_capability=board.compute_capability,
+        memory_bytes=board.memory_bytes,
+        basis="assumed",
+        sources=(("*", f"assumed to run like {nearest.name}"),),
+    )
+
+
+def sliced(device: Device, share: float, memory_bytes: int) -> Device:
+    """A MIG instance: its share of the compute units, and of the bandwidth by its memory."""
+    memory_share = memory_bytes / device.memory_bytes if device.memory_bytes else share
+    return replace(
+        device,
+        name=f"{device.name} ({share:.0%} slice)",
+        memory_bytes=memory_bytes,
+        memory_bytes_per_s=device.memory_bytes_per_s * memory_share if device.memory_bytes_per_s else None,
+        peak_flops=tuple((k, v * share) for k, v in device.peak_flops),
+        vector_flops=tuple((k, v * share) for k, v in device.vector_flops),
+        basis="derived",
+    )
+
+
+def cost_model(case: Case) -> CostModel:
+    memory = case.hardware.memory
+    host = [b for b in (memory.total_bytes, memory.limit_bytes) if b is not None]
+    return CostModel(
+        case.device,
+        case.model,
+        device_memory_bytes=case.device_memory_bytes,
+        host_memory_bytes=min(host, default=None),
+        cpu_budget=case.hardware.cpu.budget,
+        num_labels=case.workload.labels if case.workload.task == "text-classification" else 0,
+        task=case.workload.task,
+    )
+
+
+def plan_case(case: Case) -> Plan:
+    """Decide for the asked mode; a training plan also decides how infer.py serves the result."""
+    try:
+        plan = decide(case, cost_model(case))
+    except NothingFits as error:
+        error.ladder = ladder(case, cost_model)
+        raise
+    if case.workload.mode == "infer":
+        return plan
+    serve = replace(case, workload=serving_workload(case.workload))
+    try:
+        return with_serving(plan, decide(serve, cost_model(serve)))
+    except NothingFits:
+        return plan
+
+
+def serving_workload(workload: Workload) -> Workload:
+    """infer.py answers one prompt at a time; a QLoRA adapter is served on the 4-bit base that it was trained on."""
+    axes_of_both = ("precision", "attention", "cpu-threads")
+    pins = tuple(p for p in workload.pins if p[0] in axes_of_both)
+    if workload.train == "qlora":
+        pins = (*pins, ("quantization", "bnb-nf4"))
+    return replace(workload, mode="infer", concurrency=1, pins=pins, allow=(), steps=None, max_steps=None)
+
+
+def case_notes(case: Case) -> tuple[str, ...]:
+    """What a reader of the plan must know about its inputs."""
+    notes = [f"{n.field}: {n.why}" for n in case.hardware.notes if n.who == "spec"]
+    unused = len(case.hardware.accelerators) - 1
+    if unused > 0:
+        notes.append(f"uses 1 of {unused + 1} accelerators: training on several is not emitted yet")
+    if case.device.basis != "published" and case.device.sources:
+        notes.append(f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}")
+    notes.extend(case.model.notes)
+    return tuple(notes)

@@ -1,0 +1,212 @@
+"""A decided case: the choice, why, what it costs, and every alternative with what it would have cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from generator.candidates import (
+    HEADROOM_SHARE,
+    Candidate,
+    Space,
+    clash,
+    cost_of,
+    fits,
+    risk_of,
+    search,
+    smallest,
+    space,
+)
+from generator.cost import CostModel
+from generator.edits import Edits, merge
+from generator.errors import NothingFits
+from generator.technique import Axis, Technique
+from generator.workload import Case
+
+RUNNERS_UP = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """An alternative that was not taken; ``seconds`` and ``memory_gib`` where it could be costed."""
+
+    name: str
+    why: str
+    seconds: float | None = None
+    memory_gib: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One axis: what was chosen, the counterfactual that says why, and the others."""
+
+    axis: str
+    chosen: str
+    why: str
+    quality_note: str
+    evidence: tuple
+    basis: str
+    rejected: tuple[Rejected, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """``runners_up`` differ from the choice in at least one technique or in the batch split."""
+
+    case: Case
+    best: Candidate
+    decisions: tuple[Decision, ...]
+    runners_up: tuple[Candidate, ...]
+    edits: Edits
+    serving: Plan | None = None
+    """for a training plan: how infer.py uses the result on the same machine"""
+
+
+def decide(case: Case, cost: CostModel) -> Plan:
+    """Choose, and explain. Raises ``NothingFits`` with the shortfall when no configuration fits."""
+    room = space(case, cost)
+    ranked = search(room)
+    if not ranked:
+        raise shortfall(room)
+    best = ranked[0]
+    return Plan(
+        case=case,
+        best=best,
+        decisions=tuple(explain(room, axis, best) for axis in room.axes),
+        runners_up=tuple(distinct(ranked[1:], best)[:RUNNERS_UP]),
+        edits=merge([(t.id, t.edits(case)) for t in best.members]),
+    )
+
+
+def distinct(ranked: list[Candidate], best: Candidate) -> list[Candidate]:
+    """One candidate for each set of techniques: the best batch split of each."""
+    seen, out = {tuple(best.choice.items())}, []
+    for candidate in ranked:
+        key = tuple(candidate.choice.items())
+        if key not in seen:
+            seen.add(key)
+            out.append(candidate)
+    return out
+
+
+def explain(room: Space, axis: Axis, best: Candidate) -> Decision:
+    chosen = next(t for t in best.members if t.axis == axis.name)
+    others = [t for t in axis.for_mode(room.case.workload.mode) if t is not chosen]
+    rejected = tuple(counterfactual(room, best, chosen, other) for other in others)
+    return Decision(
+        axis=axis.name,
+        chosen=chosen.name,
+        why=reason(room, axis, best, chosen, rejected),
+        quality_note=chosen.quality_note if chosen.quality else "",
+        evidence=chosen.evidence,
+        basis=best.estimate.basis,
+        rejected=rejected,
+    )
+
+
+def counterfactual(room: Space, best: Candidate, chosen: Technique, other: Technique) -> Rejected:
+    """What the same cost model says of the plan with ``other`` in the place of ``chosen``."""
+    if other.id in room.obstacles:
+        return Rejected(name=other.name, why=room.obstacles[other.id])
+    swapped = tuple(other if t is chosen else t for t in best.members)
+    against = next((why for t in swapped if t is not other and (why := clash(other, t, room.case))), None)
+    if against:
+        return Rejected(name=other.name, why=against)
+    splits = cost_of(room, swapped)
+    fitting = [c for c in splits if c.fits]
+    if not fitting:
+        smallest_split = splits[0]
+        return Rejected(
+            name=other.name, why=too_big(smallest_split), memory_gib=smallest_split.estimate.peak_memory_gib
+        )
+    rival = min(fitting, key=lambda c: c.key)
+    return Rejected(
+        name=other.name,
+        why=compare(room, best, rival, other),
+        seconds=rival.estimate.step_seconds,
+        memory_gib=rival.estimate.peak_memory_gib,
+    )
+
+
+def too_big(candidate: Candidate) -> str:
+    estimate = candidate.estimate
+    usable = estimate.limit_gib * (1 - HEADROOM_SHARE)
+    if estimate.peak_memory_gib > usable:
+        return f"{estimate.peak_memory_gib:.1f} GiB needed, {usable:.1f} usable"
+    host = sum(part.value for part in estimate.host_memory)
+    return f"{host:.1f} GiB of host memory needed, {estimate.host_limit_gib:.1f} usable"
+
+
+def compare(room: Space, best: Candidate, rival: Candidate, other: Technique) -> str:
+    risk = risk_of(other, room.case)
+    ours, theirs = best.estimate.step_seconds, rival.estimate.step_seconds
+    memory = rival.estimate.peak_memory_gib - best.estimate.peak_memory_gib
+    speed = relative(theirs, ours)
+    if risk > 0:
+        return f"{speed}, {signed(memory)} GiB, but {other.quality_note}: only when allowed (--allow {other.id})"
+    once = sum(t.once_seconds(room.case) for t in rival.members) - sum(t.once_seconds(room.case) for t in best.members)
+    if theirs < ours and once > 0:
+        steps = room.case.workload.steps or room.case.workload.max_steps
+        return f"{speed} a step, but costs {once:.0f} s once, which {steps} steps do not earn back"
+    if theirs < ours:
+        return f"{speed}: not worth another setting"
+    return f"{speed}, {signed(memory)} GiB"
+
+
+def relative(theirs: float, ours: float) -> str:
+    if ours <= 0:
+        return "not timed"
+    ratio = theirs / ours
+    if ratio >= 2:
+        return f"{ratio:.1f} times the time"
+    if abs(ratio - 1) < 0.005:
+        return "as fast"
+    return f"{abs(ratio - 1):.0%} {'slower' if ratio > 1 else 'faster'}"
+
+
+def signed(gib: float) -> str:
+    return f"{gib:+.1f}" if abs(gib) >= 0.05 else "±0.0"
+
+
+def reason(room: Space, axis: Axis, best: Candidate, chosen: Technique, rejected: tuple[Rejected, ...]) -> str:
+    """Why ``chosen``: what the plan would be without it."""
+    if (chosen.axis, chosen.name) in room.case.workload.pins:
+        return "you pinned it"
+    if chosen.axis == "trained":
+        return f"you asked for --train {room.case.workload.train}"
+    open_rivals = [r for r in rejected if r.seconds is not None or r.memory_gib is not None]
+    if not open_rivals:
+        return (
+            f"the only one that can be used: {rejected[0].name}: {rejected[0].why}" if rejected else "there is no other"
+        )
+    baseline = axis.baseline(room.case.workload.mode)
+    without = next((r for r in open_rivals if r.name == baseline.name), None)
+    if without and chosen is not baseline:
+        return f"without it ({without.name}): {without.why}"
+    fastest = min(open_rivals, key=lambda r: (r.seconds is None, r.seconds or r.memory_gib))
+    return f"next best, {fastest.name}: {fastest.why}"
+
+
+def shortfall(room: Space) -> NothingFits:
+    """Nothing fits: by how much, with everything that saves memory switched on."""
+    least = smallest(room)
+    if least is None:
+        obstacles = "; ".join(f"{name}: {why}" for name, why in sorted(room.obstacles.items()))
+        return NothingFits("no combination of techniques is possible here", obstacles)
+    case, estimate = room.case, least.estimate
+    usable = estimate.limit_gib * (1 - HEADROOM_SHARE)
+    missing = estimate.peak_memory_gib - usable
+    saved = ", ".join(t.name for t in least.members if not t.baseline)
+    if missing <= 0:
+        return NothingFits(f"host memory is too small: {too_big(least)}")
+    return NothingFits(
+        f"{case.model.name} ({case.workload.train if case.workload.mode == 'train' else 'inference'}, "
+        f"{case.workload.seq_len} tokens) does not fit {case.device.name}: the smallest plan ({saved}) needs "
+        f"{estimate.peak_memory_gib:.1f} GiB, {usable:.1f} GiB are usable, {missing:.1f} GiB short"
+    )
+
+
+def with_serving(plan: Plan, serving: Plan | None) -> Plan:
+    return replace(plan, serving=serving)
+
+
+__all__ = ["Decision", "Plan", "Rejected", "decide", "fits", "with_serving"]

@@ -1,0 +1,3 @@
+"""Which attention implementation runs."""
+
+ORDER = 30

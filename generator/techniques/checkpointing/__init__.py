@@ -1,0 +1,3 @@
+"""Which activations are kept for the backward pass and which are computed again."""
+
+ORDER = 40

@@ -1,0 +1,44 @@
+from typing import ClassVar
+
+from generator.edits import Edits, argument
+from generator.technique import Published, Technique
+
+
+class Full(Technique):
+    """Keep only the input of each layer and compute the rest again in the backward pass.
+
+    Activation memory falls to one hidden state a layer plus one layer's insides; the forward pass runs twice. The numbers
+    are the same. Loses whenever everything fits without it.
+    """
+
+    axis = "checkpointing"
+    name = "full"
+    every: ClassVar[int] = 1
+    evidence = (
+        Published(
+            "https://huggingface.co/docs/transformers/v4.41.3/en/perf_train_gpu_one#gradient-checkpointing",
+            "about 20 % slower",
+        ),
+    )
+
+    def obstacle(self, case):
+        if case.model.layers < 2 * self.every:
+            return f"the model has {case.model.layers} layers: nothing to gain"
+        return None
+
+    def effects(self, case):
+        return {"checkpoint_every": self.every}
+
+    def edits(self, case):
+        kwargs = {"use_reentrant": False}
+        if self.every > 1:
+            kwargs["every_n_layers"] = self.every
+        return Edits(
+            training_arguments=(
+                argument("activation_checkpointing", True, self.comment(case)),
+                argument("activation_checkpointing_kwargs", kwargs),
+            )
+        )
+
+    def comment(self, case) -> str:
+        return "recompute activations in the backward pass"

@@ -1,0 +1,3 @@
+"""Whether torch.compile fuses the model's operators."""
+
+ORDER = 70

@@ -1,0 +1,3 @@
+"""How many CPU threads compute."""
+
+ORDER = 100

@@ -1,0 +1,3 @@
+"""Who prepares the batches while the device computes."""
+
+ORDER = 90

@@ -1,0 +1,47 @@
+from generator.edits import Edits, argument
+from generator.technique import Published, Technique
+
+START = 4
+"""Where the guide starts; more only helps while the device waits for data."""
+
+
+class Workers(Technique):
+    """Worker processes prepare and pin the next batches while the device computes.
+
+    Hides data loading. Each worker costs a process and /dev/shm; on a CPU-only machine it takes cores from the training.
+    """
+
+    axis = "data-loading"
+    name = "workers"
+    evidence = (
+        Published(
+            "https://huggingface.co/docs/transformers/v4.41.3/en/perf_train_gpu_one#data-preloading",
+            "pinned memory and several workers keep the GPU busy; start with 4",
+        ),
+    )
+
+    def obstacle(self, case):
+        if case.on_cpu:
+            return "the CPU is the device: a worker would take a core from the training"
+        if case.hardware.cpu.budget is not None and case.hardware.cpu.budget < 2:
+            return f"the process may use {case.hardware.cpu.budget} CPU: no core is free for a worker"
+        return None
+
+    def effects(self, case):
+        return {"dataloader_workers": workers(case), "pin_memory": True}
+
+    def edits(self, case):
+        budget = case.hardware.cpu.budget
+        return Edits(
+            training_arguments=(
+                argument("dataloader_num_workers", workers(case), f"of {budget} usable CPUs" if budget else ""),
+                argument("dataloader_persistent_workers", True),
+                argument("dataloader_prefetch_factor", 2),
+            )
+        )
+
+
+def workers(case) -> int:
+    """The guide's 4, or one less than the usable CPUs of a small machine."""
+    budget = case.hardware.cpu.budget
+    return START if budget is None else max(1, min(START, budget - 1))

@@ -1,0 +1,3 @@
+"""How logits and cross-entropy are computed."""
+
+ORDER = 60

@@ -1,0 +1,15 @@
+from generator.technique import Technique
+
+
+class Plain(Technique):
+    """All logits at once, cross-entropy in fp32: what the model's own forward does.
+
+    Holds several copies of tokens x vocabulary in 32 bits.
+    """
+
+    axis = "loss"
+    name = "plain"
+    baseline = True
+
+    def effects(self, case):
+        return {"loss_kernel": "plain"}

@@ -1,0 +1,3 @@
+"""Which optimizer steps, and how its states are stored."""
+
+ORDER = 50

@@ -1,0 +1,18 @@
+from generator.technique import Published
+from generator.techniques.optimizer.adamw import AdamW
+
+
+class AdaLomo(AdamW):
+    """AdaLomo: LOMO with a factored adaptive rate.
+
+    Close to AdamW in reports; no gradient accumulation.
+    """
+
+    name = "adalomo"
+    optim = "adalomo"
+    baseline = False
+    quality = 3
+    quality_note = "factored second moment, updates during the backward pass"
+    requires = "lomo-optim"
+    request_only = "it is another optimizer than AdamW"
+    evidence = (Published("https://arxiv.org/abs/2310.10195", "results on par with AdamW at LOMO's memory"),)

@@ -1,0 +1,21 @@
+from typing import ClassVar
+
+from generator.technique import Published
+from generator.techniques.optimizer.adamw import AdamW
+
+
+class Apollo(AdamW):
+    """APOLLO: channel-wise learning rates from a random low-rank projection.
+
+    States near those of SGD; reported at AdamW's quality in pre-training.
+    """
+
+    name = "apollo"
+    optim = "apollo_adamw"
+    baseline = False
+    quality = 3
+    quality_note = "the learning rate is scaled by a rank-limited estimate"
+    requires = "apollo-torch"
+    request_only = "it is another optimizer than AdamW"
+    arguments: ClassVar = {"optim_target_modules": "all-linear"}
+    evidence = (Published("https://arxiv.org/abs/2412.05270", "SGD-like memory, AdamW-level performance"),)

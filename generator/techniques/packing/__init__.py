@@ -1,0 +1,3 @@
+"""How texts of different length are put into batches."""
+
+ORDER = 80

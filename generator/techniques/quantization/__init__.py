@@ -1,0 +1,3 @@
+"""How the weights of a served model are stored."""
+
+ORDER = 15

@@ -1,0 +1,3 @@
+"""Which parameters are trained: the user's choice (``--train``)."""
+
+ORDER = 10

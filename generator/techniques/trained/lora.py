@@ -1,0 +1,42 @@
+from generator.edits import Code, Edits, argument
+from generator.technique import Published, Technique
+
+
+class Lora(Technique):
+    """Freeze the model and train low-rank adapters on its linear layers.
+
+    Gradients and optimizer states shrink to the adapters'; the frozen weights stay in 16 bits. The result is an adapter
+    beside the base model. It learns less new knowledge than full training; rank and alpha are yours (config.yaml).
+    """
+
+    axis = "trained"
+    name = "lora"
+    evidence = (
+        Published("https://arxiv.org/abs/2106.09685", "GPT-3 175B: 1.2 TB of VRAM becomes 350 GB, quality on par"),
+    )
+
+    def obstacle(self, case):
+        return None if case.workload.train == "lora" else f"you asked for --train {case.workload.train}"
+
+    def effects(self, case):
+        return {"train": "lora", "lora_rank": case.workload.lora_rank, "lora_targets": "all-linear"}
+
+    def edits(self, case):
+        return adapter_edits(case)
+
+
+def adapter_edits(case, before: tuple[str, ...] = ()) -> Edits:
+    """The adapter, where the trainer of the task takes it; ``before`` are statements that must come first."""
+    peft_task = "SEQ_CLS" if case.workload.task == "text-classification" else "CAUSAL_LM"
+    adapter = f'LoraConfig(task_type="{peft_task}", target_modules="all-linear", **CONFIG["lora"])'
+    if case.workload.task == "sft":  # SFTTrainer wraps the model itself, and prepares a quantized one
+        return Edits(
+            imports=("from peft import LoraConfig",),
+            trainer_arguments=(argument("peft_config", Code(adapter)),),
+            requirements=("peft",),
+        )
+    return Edits(
+        imports=("from peft import LoraConfig, get_peft_model",),
+        after_model=(*before, f"model = get_peft_model(model, {adapter})"),
+        requirements=("peft",),
+    )

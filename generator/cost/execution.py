@@ -37,15 +37,22 @@ class Execution:
     lora_targets: str | tuple[str, ...] = "all-linear"
     lora_upcast: bool = False
     """stock PEFT's prepare_model_for_kbit_training: what is not quantized is upcast to float32"""
+    lora_dropout: float = 0.0
     quant: str = "none"
+    double_quant: bool = True
+    """bitsandbytes' nested quantization of the nf4 scales"""
     # memory for time
     optimizer: str = "adamw"
     optimizer_fused: bool = True
     checkpoint_every: int = 0
     checkpoint_offload: bool = False
     loss_kernel: str = "plain"
+    loss_copies: str = "padded"
+    """how the plain loss handles logits: padded (Transformers >= 4.49), shifted-kept (4.46-4.48), shifted (older)"""
     attention: str = "sdpa"
     """eager, sdpa, flash"""
+    repeats_keys: bool = False
+    """attention code that copies the key and value heads to all query heads first (Mistral and Mixtral before 4.48)"""
     fused_kernels: str = "none"
     compile: str | None = None
     """None (eager mode), default, reduce-overhead, max-autotune"""
@@ -63,6 +70,8 @@ class Execution:
     # parallel forms: sizes multiply to the devices used
     strategy: str = "none"
     """none, ddp, zero1, zero2, zero3, fsdp_full_shard, fsdp_shard_grad_op, hsdp, device_map_auto"""
+    fsdp_version: int = 2
+    """1 keeps every checkpointed input and its gradient alive when the block's weights are frozen"""
     dp: int = 1
     tp: int = 1
     pp: int = 1

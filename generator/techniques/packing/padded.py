@@ -25,7 +25,7 @@ class Padded(Technique):
 
 
 def padding_share(case) -> float:
-    """Share of padding for texts of varied length: the longest of a batch sets it. Without a look at the data, one half (assumed)."""
+    """Share of padding for texts of varied length: the longest of a batch sets it; one half (assumed) without a look at the data."""
     mean = case.workload.mean_tokens
     if mean is None:
         return 0.5

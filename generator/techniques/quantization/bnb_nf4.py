@@ -25,7 +25,8 @@ class BnbNf4(Technique):
         return {"quant": "nf4"}
 
     def edits(self, case):
-        config = f'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.{dequantized_dtype(case)})'
+        compute = f"bnb_4bit_compute_dtype=torch.{dequantized_dtype(case)}"
+        config = f'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", {compute})'
         return quantized_edits(config)
 
 

@@ -1,0 +1,221 @@
+"""The command line. Every import that costs time stays inside the command that needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from generator.errors import PerfgenError
+from generator.options import case_options, request_of
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output, and nothing else there.")
+
+
+@click.group(context_settings=CONTEXT)
+@click.version_option(package_name="perfgen")
+def perfgen():
+    """Looks at a machine, decides every performance knob, writes the Hugging Face project for it."""
+
+
+@perfgen.command()
+@json_option
+@click.option("--root", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A recorded machine.")
+@click.option("--capture", type=click.Path(path_type=Path), help="Write a recording of this machine to a folder.")
+@click.option("--private", is_flag=True, help="With --capture: keep serial numbers, addresses and host names.")
+@click.option("--measure", is_flag=True, help="Time memory, matrix products, copies and the disk (seconds).")
+def detect(as_json, root, capture, private, measure):
+    """What this machine (or a recorded one) is, and what is wrong with it."""
+    import hwdetect
+    from hwdetect import view
+
+    if capture:
+        if root:
+            raise click.UsageError("--capture records this machine and --root reads another: give one of them")
+        hwdetect.capture(capture, private=private)
+        click.echo(f"recorded in {capture}", err=True)
+    progress = (lambda text: click.echo(text, err=True)) if measure else None
+    found = hwdetect.detect(root, measure=measure, progress=progress)
+    if as_json:
+        echo_json(hwdetect.to_json(found))
+    else:
+        click.echo(view.render(found, color=sys.stdout.isatty()))
+
+
+@perfgen.command()
+@case_options
+@json_option
+@click.option("--answers", is_flag=True, help="Answers for `copier copy --data-file`, as YAML.")
+def plan(as_json, answers, **options):
+    """What would be chosen, why, and what it would cost."""
+    from generator import pipeline, project
+
+    if as_json and answers:
+        raise click.UsageError("--json and --answers both want standard output: give one of them")
+    planned = pipeline.build(request_of(options))
+    document = project.document(planned)
+    if as_json:
+        echo_json(document)
+    elif answers:
+        click.echo(project.answers(document), nl=False)
+    else:
+        from generator import view
+
+        view.show_plan(document)
+
+
+@perfgen.command()
+@click.argument("dest", type=click.Path(path_type=Path))
+@case_options
+@click.option("--smoke/--no-smoke", default=True, help="Run the project for a few steps when it is written.")
+@click.option("--dry-run", is_flag=True, help="List what would be written, write nothing.")
+@click.option("--diff", is_flag=True, help="Show how DEST differs from what would be written, write nothing.")
+@click.option("--overwrite", is_flag=True, help="Replace a folder that holds a generated project.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
+    """Write the project for this machine to DEST, and run it for a few steps."""
+    from generator import init as steps
+
+    steps.run(
+        request_of(options),
+        dest,
+        smoke=smoke,
+        dry_run=dry_run,
+        diff=diff,
+        overwrite=overwrite,
+        yes=yes,
+        as_json=as_json,
+    )
+
+
+@perfgen.command()
+@click.option("--cases", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
+def estimate(cases, out):
+    """Cost explicit configurations, one a row, without deciding."""
+    from generator.cases import estimate_cases
+
+    estimate_cases(cases, out, progress=lambda text: click.echo(text, err=True))
+
+
+@perfgen.command()
+@click.argument("key")
+@click.option(
+    "--project", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A generated project."
+)
+@json_option
+@case_options
+def why(key, folder, as_json, **options):
+    """Why an emitted value is what it is: rule, inputs, runner-up and its cost."""
+    from generator import explain
+
+    answer(explain.why(explain.load(folder, request_of(options)), key), as_json)
+
+
+@perfgen.command("why-not")
+@click.argument("technique")
+@click.option(
+    "--project", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A generated project."
+)
+@json_option
+@case_options
+def why_not(technique, folder, as_json, **options):
+    """Why a technique was not taken."""
+    from generator import explain
+
+    answer(explain.why_not(explain.load(folder, request_of(options)), technique), as_json)
+
+
+def answer(found: dict, as_json: bool) -> None:
+    from generator import explain
+
+    if as_json:
+        echo_json(found)
+    else:
+        click.echo(explain.as_text(found))
+
+
+@perfgen.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--steps", type=click.IntRange(2, 1000), default=8, show_default=True, help="Training steps.")
+@click.option(
+    "--timeout",
+    "seconds",
+    type=click.IntRange(5, 86400),
+    default=600,
+    show_default=True,
+    help="Seconds for each stage.",
+)
+@click.option(
+    "--python", "interpreter", help="Interpreter to run the project with.  [default: its .venv, else this one]"
+)
+@json_option
+def smoke(folder, steps, seconds, interpreter, as_json):
+    """Run a generated project a few steps: predicted against measured."""
+    from generator import smoke as runner
+
+    runner.run(folder, steps=steps, seconds=seconds, interpreter=interpreter, as_json=as_json)
+
+
+@perfgen.command()
+@json_option
+def techniques(as_json):
+    """Every technique, by axis, with what it does and its sources."""
+    from generator import listing
+
+    listing.show_techniques(as_json)
+
+
+@perfgen.command()
+@json_option
+@click.argument("pattern", required=False)
+def devices(as_json, pattern):
+    """Every known device, with its sources."""
+    from generator import listing
+
+    listing.show_devices(as_json, pattern)
+
+
+def echo_json(value: object) -> None:
+    import json
+
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def main() -> None:
+    """Entry point: an error that a user can cause is a message and its exit code, never a traceback."""
+    try:
+        perfgen(standalone_mode=False)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except PerfgenError as error:
+        report(error)
+        sys.exit(error.code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def report(error: PerfgenError) -> None:
+    from generator.errors import NothingFits
+
+    click.echo(f"perfgen: {error}", err=True)
+    if isinstance(error, NothingFits) and error.ladder:
+        from generator import view
+
+        click.echo("nearest plans that fit:", err=True)
+        for line in view.ladder_lines(error.ladder):
+            click.echo(f"  {line}", err=True)
+
+
+if __name__ == "__main__":
+    main()

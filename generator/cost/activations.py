@@ -1,0 +1,144 @@
+"""What one transformer block keeps for its backward pass, and the most it holds while that pass runs.
+
+Bytes a token, following the autograd graph of the Transformers implementation: which operator saves which of its
+inputs. Checked in tests against a trace of real training steps, storage by storage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from generator.cost.execution import BYTES, Execution
+from generator.cost.shape import Shape, adapted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockActivations:
+    """Bytes a token and block; the ``_squared`` parts grow with tokens x sequence (eager attention scores).
+
+    ``kept`` is the block's input, what checkpointing keeps. ``saved`` is everything kept without checkpointing, input
+    included. ``peak`` is the most that is live in the block's backward pass beyond its input, gradient of the output included.
+    """
+
+    kept: float
+    saved: float
+    saved_scores: float
+    peak: float
+    peak_scores: float
+    residual_bytes: float
+    compute_bytes: float
+
+
+def dtypes(run: Execution) -> tuple[float, float]:
+    """Bytes of an element of the residual stream, and of what the products read and write."""
+    stored, compute = BYTES[run.weights_dtype], BYTES[run.compute_dtype]
+    if run.lora_upcast and run.quant != "none" and not run.strategy.startswith("fsdp"):
+        stored = 4.0
+    if run.strategy.startswith(("fsdp", "hsdp")) and run.autocast_dtype:
+        stored = compute  # FSDP casts parameters and inputs of every block to the compute dtype
+    return max(stored, compute) if run.autocast_dtype else stored, compute
+
+
+def block_activations(shape: Shape, run: Execution) -> BlockActivations:
+    residual, compute = dtypes(run)
+    full = run.train == "full"
+    parts = [
+        _norm(shape, run, residual, full, first=True),
+        _attention(shape, compute, run),
+        _norm(shape, run, residual, full, first=False),
+        _mlp(shape, run, residual, compute, full),
+    ]
+    attention_inputs = _inputs(shape, run, residual, compute, full, ("q", "k", "v"), shape.hidden)
+    output_input = _inputs(shape, run, compute, compute, full, ("o",), shape.query)
+    if full:
+        output_input = 0.0  # the attention output is already kept by attention itself
+    dropout = 2.0 * shape.hidden if shape.encoder else 0.0
+    beside_mlp = sum(parts[:3]) + attention_inputs + output_input + dropout
+    kept = residual * shape.hidden
+    saved = kept + beside_mlp + parts[3]
+    scores = _scores(shape, compute, run)
+    gradient = residual * shape.hidden
+    mlp_peak = beside_mlp + parts[3] + kept + _mlp_backward(shape, run, residual, compute, full) + gradient
+    attention_peak = beside_mlp + _attention_backward(shape, compute, run) + 2 * gradient
+    scores_backward = shape.heads * (compute + 8.0) if scores else 0.0
+    return BlockActivations(
+        kept=kept,
+        saved=saved,
+        saved_scores=scores,
+        peak=max(mlp_peak, attention_peak),
+        peak_scores=scores + scores_backward,
+        residual_bytes=residual,
+        compute_bytes=compute,
+    )
+
+
+def _norm(shape: Shape, run: Execution, residual: float, full: bool, *, first: bool) -> float:
+    """The first norm's input is the block's input, counted as ``kept``; the second's is kept by whoever saves it."""
+    h = shape.hidden
+    own_input = 0.0 if first else residual * h
+    if run.fused_kernels != "none" or not shape.rms_norm:
+        return own_input
+    upcast = own_input if residual == 4 else 4.0 * h  # x.to(float32) copies only what is not float32 yet
+    return upcast + (residual * h if full else 0.0)  # a trained weight keeps the normalized input
+
+
+def _inputs(
+    shape: Shape, run: Execution, source: float, compute: float, full: bool, roles: tuple[str, ...], width: int
+) -> float:
+    """Copies of an input that the linears of ``roles`` keep for their weight gradients."""
+    present = [x for x in shape.linears if x.role in roles and x.count == 1]
+    if full:
+        copies = len(present) if source != compute else 1  # autocast casts for each product anew
+        return (copies if present else 0) * compute * width
+    if run.train != "lora":
+        return 0.0
+    count = sum(1 for x in adapted(shape, run.lora_targets) if x.role in roles)
+    adapter = compute if run.autocast_dtype else 4.0  # PEFT keeps adapters in float32
+    mask = 1.0 if run.lora_dropout else 0.0
+    return count * (adapter + mask) * width
+
+
+def _attention(shape: Shape, compute: float, run: Execution) -> float:
+    """q, k, v as the kernel sees them, its output, and the row statistics (float32)."""
+    keys = shape.key
+    if run.repeats_keys or run.attention == "eager":
+        keys = shape.query
+    return compute * (2 * shape.query + 2 * keys) + 4.0 * shape.heads
+
+
+def _scores(shape: Shape, compute: float, run: Execution) -> float:
+    """Eager attention keeps the float32 softmax and its cast, per key position."""
+    if run.attention != "eager":
+        return 0.0
+    return shape.heads * (4.0 + (compute if compute < 4 else 0.0))
+
+
+def _attention_backward(shape: Shape, compute: float, run: Execution) -> float:
+    """Gradients of q, k, v and of the output; FlashAttention sums dq in float32."""
+    sums = 4.0 * shape.query if run.attention != "eager" and compute < 4 else 0.0
+    return compute * (2 * shape.query + 2 * shape.key) + sums
+
+
+def _mlp(shape: Shape, run: Execution, residual: float, compute: float, full: bool) -> float:
+    """Dense or routed feed-forward: pre-activations, activation, product; and the input copies of its linears."""
+    width = compute * shape.ffn_active
+    fused = run.fused_kernels == "liger"
+    if shape.gated:
+        kept = (2.0 if fused else 3.0) * width
+        kept += width if full else 0.0
+    else:
+        kept = (2.0 if full else 1.0) * width
+    kept += _inputs(shape, run, residual, compute, full, ("gate", "up"), shape.hidden)
+    if not full:
+        kept += _inputs(shape, run, compute, compute, full, ("down",), int(shape.ffn_active))
+    if shape.experts:
+        kept += shape.moe_layers / shape.layers * shape.experts_per_token * 2 * compute * shape.hidden
+    return kept
+
+
+def _mlp_backward(shape: Shape, run: Execution, residual: float, compute: float, full: bool) -> float:
+    """Gradients alive when the product of gate and up is differentiated; the product itself is free by then."""
+    width = compute * shape.ffn_active
+    if not shape.gated:
+        return 2.0 * width - (width if full else 0.0)
+    return 3.0 * width - (width if full else 0.0)

@@ -1,0 +1,88 @@
+"""Every fitted or published constant of the cost model, with unit and source. Nothing else holds one.
+
+``benchmarks/fit.py`` refits those marked "fitted"; none belongs to one model, one device or one row.
+"""
+
+from __future__ import annotations
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+CONTEXT_GIB = {"nvidia": 0.55, "amd": 0.8, "intel": 0.6, "apple": 0.3}
+CONTEXT_DEFAULT_GIB = 0.8
+CONTEXT_SOURCE = "CUDA context and kernels after the first matmul, torch 2.x (Transformers docs model_memory_anatomy)"
+PROCESS_GIB = 0.6
+PROCESS_SOURCE = "resident size of Python with torch, transformers and Trainer imported (measured on this project's CI)"
+COMMUNICATOR_GIB = 0.5
+COMMUNICATOR_SOURCE = "NCCL channels and buffers of one communicator (nccl docs: 16 channels x 2 x 4 MiB and proxies)"
+WORKSPACE_BYTES = 8.5e6
+WORKSPACE_SOURCE = "cuBLAS workspace, CUBLAS_WORKSPACE_CONFIG default :4096:2:16:8 (torch docs, cuda notes)"
+FRAGMENTATION = 0.15
+"""share of the step's activations that the caching allocator reserves beyond what it hands out; fitted"""
+FRAGMENTATION_SOURCE = (
+    "fitted: allocator peak of runs that fitted against those that ran out (fms-acceleration, A100-80GB)"
+)
+CPU_FRAGMENTATION = 0.10
+CPU_FRAGMENTATION_SOURCE = "glibc malloc keeps freed arenas; resident over live bytes in CPU training runs (assumed)"
+NF4_SCALE_BYTES = 4 / 64
+NF4_DOUBLE_SCALE_BYTES = 1 / 64 + 4 / (64 * 256)
+NF4_SOURCE = "bitsandbytes blocksize 64, nested blocksize 256 (QLoRA paper, section 3)"
+GPTQ_EXTRA_BYTES = 2 / 128 + 0.5 / 128
+GPTQ_SOURCE = "GPTQ group size 128: a float16 scale and a 4-bit zero a group"
+INT8_EXTRA_BYTES = 4 / 4096
+FSDP_LIVE_BLOCKS = 2
+FSDP_LIVE_SOURCE = "FSDP keeps the block in use and prefetches one (torch docs, FullyShardedDataParallel)"
+
+# --- compute ----------------------------------------------------------------------------------------------------------
+GEMM_CEILING = {
+    "volta": 0.83,
+    "turing": 0.72,
+    "ampere": 0.869,
+    "ada": 0.85,
+    "hopper": 0.803,
+    "blackwell": 0.776,
+    "cdna2": 0.768,
+    "cdna3": 0.56,
+    "cdna4": 0.68,
+    "gaudi2": 0.969,
+    "gaudi3": 0.741,
+}
+"""largest share of the dense 16-bit peak that a matrix product reached, by architecture"""
+GEMM_CEILING_DEFAULT = 0.75
+GEMM_CEILING_CPU = 0.75
+GEMM_SOURCE = (
+    "maximum achievable matmul rate (stas00/ml-engineering, compute/accelerator); share reached in runs fitted"
+)
+GEMM_REALISED = 0.93
+"""share of the ceiling that long-running training products reach (power limit, tile quantization); fitted"""
+BANDWIDTH_REALISED = 0.80
+"""share of the data-sheet bandwidth that elementwise kernels reach; fitted, MI300X copies 4.1 of 5.3 TB/s (same source)"""
+BANDWIDTH_SOURCE = "bytes moved over data-sheet bandwidth, share reached fitted"
+FLASH_FORWARD_REALISED = 0.62
+FLASH_BACKWARD_REALISED = 0.50
+FLASH_SOURCE = "FlashAttention-2 paper, figures 4-6: 190-230 TFLOP/s forward+backward of 312 on A100"
+LAUNCH_SECONDS = 6e-6
+LAUNCH_SOURCE = "CPU time to issue one PyTorch operator with autograd, eager mode (fitted on small models)"
+COMPILED_LAUNCH_SHARE = 0.25
+COMPILE_TRAFFIC_SHARE = 0.45
+COMPILE_SOURCE = "Inductor fuses elementwise chains: share of bytes and launches left (torch.compile paper, table 3)"
+DEQUANT_BYTES = 3.0
+"""bytes moved to dequantize one nf4 weight to 16 bits: half read, 2 written, 0.5 of scales and re-read"""
+DEQUANT_REALISED = 0.45
+DEQUANT_SOURCE = "bitsandbytes dequantize kernel, share of bandwidth fitted on QLoRA runs (fms-acceleration)"
+STEP_OVERHEAD_SECONDS = 2.0e-3
+STEP_OVERHEAD_SOURCE = "Trainer bookkeeping an optimizer step: clipping, scheduler, callbacks (fitted)"
+COLLECTIVE_REALISED = 0.75
+COLLECTIVE_LATENCY_SECONDS = 20e-6
+COLLECTIVE_SOURCE = "NCCL bus bandwidth over link rate (nccl-tests on A100/H100 nodes), latency of one ring step"
+OVERLAP_SHARE = 0.8
+OVERLAP_SOURCE = "share of communication that FSDP and DDP hide behind compute (fitted)"
+
+# --- CPU --------------------------------------------------------------------------------------------------------------
+CPU_CORE_FLOPS = 40e9
+CPU_CORE_SOURCE = "assumed: 2.5 GHz x 16 fused fp32 operations reached a core (AVX2-class), where nothing was measured"
+CPU_BYTES_PER_S = 15e9
+CPU_BYTES_SOURCE = "assumed: one or two DDR4 channels reached by one process, where nothing was measured"
+CPU_OPERATOR_SECONDS = 8e-6
+CPU_BF16_EMULATION = 3.1
+CPU_BF16_SOURCE = (
+    "bf16 without bf16 instructions took 3.1 times fp32 (17M Llama, AVX-512 CPU, measured by this project)"
+)

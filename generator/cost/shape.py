@@ -1,0 +1,142 @@
+"""The matrices of a model, from its ``ModelSpec``: what is multiplied, stored, quantized and adapted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from generator.model import ModelSpec
+
+ATTENTION_INPUT = ("q", "k", "v")
+NAMES = {
+    "q": ("q_proj", "query", "q_lin", "wq", "q"),
+    "k": ("k_proj", "key", "k_lin", "wk", "k"),
+    "v": ("v_proj", "value", "v_lin", "wv", "v"),
+    "qkv": ("c_attn", "qkv_proj", "query_key_value", "Wqkv", "W_pack", "attn.c_attn", "qkv"),
+    "o": ("o_proj", "out_proj", "dense", "wo", "attn.c_proj", "out_lin"),
+    "gate": ("gate_proj", "w1", "gate"),
+    "up": ("up_proj", "w3", "fc1", "c_fc", "dense_h_to_4h", "up"),
+    "down": ("down_proj", "w2", "fc2", "mlp.c_proj", "dense_4h_to_h", "down"),
+}
+"""names that models give their projections (PEFT's target mappings, transformers model code)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``count`` equal matrices a block; ``share`` of the tokens passes each (less than 1 for routed experts)."""
+
+    role: str
+    inputs: int
+    outputs: int
+    count: int = 1
+    share: float = 1.0
+
+    @property
+    def params(self) -> int:
+        return self.inputs * self.outputs * self.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Sizes of one block and of the ends of the model. Element counts; ``ffn_active`` is what one token passes."""
+
+    layers: int
+    hidden: int
+    query: int
+    key: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    gated: bool
+    rms_norm: bool
+    encoder: bool
+    moe_layers: int
+    experts: int
+    experts_per_token: int
+    ffn_active: float
+    window: int | None
+    linears: tuple[Linear, ...]
+    params: int
+    embedding: int
+    """parameters of the input embedding (positions included)"""
+    head: int
+    """parameters of the output layer, 0 where it is tied or absent"""
+    head_outputs: int
+    block_params: float
+    linear_params: float
+    """parameters a block that a quantizer packs"""
+
+
+def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
+    """``task`` text-classification replaces the vocabulary's output layer by ``num_labels`` outputs."""
+    query, key = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+    encoder = spec.kind == "encoder"
+    moe = dict(spec.layer_kinds).get("moe", spec.layers if spec.experts else 0) if spec.experts else 0
+    classify = task == "text-classification"
+    vocab_params = spec.vocab * spec.hidden
+    embedding = min(vocab_params, spec.params)
+    has_head = not spec.tied_embeddings and not encoder
+    head = 0 if not has_head else (num_labels * spec.hidden if classify else vocab_params)
+    params = spec.params - (vocab_params - head if has_head and classify else 0)
+    expert_ffn = spec.expert_ffn or spec.ffn
+    share = moe / spec.layers if spec.layers else 0.0
+    dense_active = spec.ffn * (1 - share)
+    active = dense_active + share * (spec.experts_per_token * expert_ffn + spec.shared_expert_ffn)
+    return Shape(
+        layers=max(spec.layers, 1),
+        hidden=spec.hidden,
+        query=query,
+        key=key,
+        heads=spec.heads,
+        kv_heads=spec.kv_heads,
+        head_dim=spec.head_dim,
+        vocab=spec.vocab,
+        gated=spec.gated,
+        rms_norm=spec.gated and not encoder,
+        encoder=encoder,
+        moe_layers=moe,
+        experts=spec.experts,
+        experts_per_token=spec.experts_per_token,
+        ffn_active=active,
+        window=spec.sliding_window,
+        linears=_linears(spec, query, key, share, expert_ffn),
+        params=params,
+        embedding=embedding,
+        head=head,
+        head_outputs=num_labels if classify else spec.vocab,
+        block_params=max(params - embedding - head, 0) / max(spec.layers, 1),
+        linear_params=min(spec.linear_params, params) / max(spec.layers, 1),
+    )
+
+
+def _linears(spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int) -> tuple[Linear, ...]:
+    h = spec.hidden
+    found = [Linear("q", h, query), Linear("k", h, key), Linear("v", h, key), Linear("o", query, h)]
+
+    def mlp(width: int, count: int, share: float) -> list[Linear]:
+        gate = [Linear("gate", h, width, count, share)] if spec.gated else []
+        return [*gate, Linear("up", h, width, count, share), Linear("down", width, h, count, share)]
+
+    if moe_share < 1 and spec.ffn:
+        found += mlp(spec.ffn, 1, 1 - moe_share)
+    if moe_share and expert_ffn:
+        found += mlp(expert_ffn, spec.experts, moe_share * spec.experts_per_token / spec.experts)
+        if spec.shared_expert_ffn:
+            found += mlp(spec.shared_expert_ffn, 1, moe_share)
+    return tuple(found)
+
+
+def adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
+    """The linears of a block that LoRA adapts. Fused experts (one tensor for all) are not ``Linear`` and stay out."""
+    dense = tuple(x for x in shape.linears if x.count == 1)
+    if targets == "all-linear":
+        return dense
+    wanted = {role for name in targets for role, known in NAMES.items() if name in known}
+    if "qkv" in wanted:
+        wanted |= {"q", "k", "v"} if not wanted & {"q", "k", "v"} else set()
+    return tuple(x for x in dense if x.role in wanted)
+
+
+def lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int) -> float:
+    """Trained parameters of the adapters of the whole model."""
+    return shape.layers * rank * sum((x.inputs + x.outputs) * x.count for x in adapted(shape, targets))

@@ -1,0 +1,121 @@
+"""`perfgen why` and `why-not`: read off a plan document, so they can never disagree with it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+
+from generator.errors import SourceError, UsageError
+
+
+def load(folder: Path | None, request) -> dict:
+    """The plan of a generated project, else of the request."""
+    if folder is None and request.model is None and Path("plan.json").is_file():
+        folder = Path()
+    if folder is not None:
+        path = folder / "plan.json"
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise SourceError(f"{path}: {error}", "give the folder of a generated project") from error
+    from generator import pipeline, project
+
+    return project.document(pipeline.build(request))
+
+
+def why(document: dict, key: str) -> dict:
+    """The decision behind an axis, a technique, or a keyword or variable that the project contains."""
+    for decision in document["decisions"]:
+        if key in (decision["axis"], decision["chosen"], f"{decision['axis']}={decision['chosen']}"):
+            return described(document, key, decision, None)
+    for edit in document["provenance"]:
+        if key == edit["name"]:
+            decision = next((d for d in document["decisions"] if d["axis"] == edit["axis"]), None)
+            return described(document, key, decision, edit)
+    if key in document["yours"]:
+        return {"key": key, "value": document["yours"][key], "why": "yours: perfgen never changes it", "rejected": []}
+    known = (
+        [d["axis"] for d in document["decisions"]]
+        + [e["name"] for e in document["provenance"]]
+        + list(document["yours"])
+    )
+    near = difflib.get_close_matches(key, known, 3)
+    raise UsageError(f"nothing in this project is called {key}", f"did you mean {', '.join(near)}?" if near else None)
+
+
+def described(document: dict, key: str, decision: dict | None, edit: dict | None) -> dict:
+    found: dict = {"key": key}
+    if edit:
+        found |= {"value": edit["code"], "place": edit["place"], "comment": edit["why"]}
+    if decision is None:
+        return found | {"why": edit["why"], "rejected": []}
+    return found | {
+        "technique": f"{decision['axis']}={decision['chosen']}",
+        "why": decision["why"],
+        "quality_note": decision["quality_note"],
+        "evidence": decision["evidence"],
+        "basis": decision["basis"],
+        "rejected": decision["rejected"],
+        "inputs": {"device": document["case"]["device"]["name"], "model": document["case"]["model"]["name"]}
+        | {k: document["yours"][k] for k in ("seq_len", "global_batch") if k in document["yours"]},
+    }
+
+
+def why_not(document: dict, technique: str) -> dict:
+    """The reason recorded in the plan for a technique that was not taken. Accepts NAME or AXIS=NAME."""
+    axis, _, name = technique.rpartition("=")
+    hits = []
+    for decision in document["decisions"]:
+        if axis and decision["axis"] != axis:
+            continue
+        if decision["chosen"] == name:
+            return {"technique": f"{decision['axis']}={name}", "taken": True, "why": decision["why"]}
+        hits += [(decision, r) for r in decision["rejected"] if r["name"] == name]
+    if len(hits) > 1:
+        options = ", ".join(f"{d['axis']}={name}" for d, _ in hits)
+        raise UsageError(f"{name} is the name of several techniques", f"say which: {options}")
+    if hits:
+        decision, rejected = hits[0]
+        return {
+            "technique": f"{decision['axis']}={name}",
+            "taken": False,
+            "why": rejected["why"],
+            "cost": rejected["cost"],
+            "instead": decision["chosen"],
+        }
+    from generator.technique import axes
+
+    known = [t.name for a in axes() for t in a.members] + [t.id for a in axes() for t in a.members]
+    if technique in known:
+        mode = document["project"]["mode"]
+        return {
+            "technique": technique,
+            "taken": False,
+            "why": f"it is not a technique of --mode {mode}",
+            "cost": None,
+            "instead": None,
+        }
+    near = difflib.get_close_matches(technique, known, 3)
+    raise UsageError(
+        f"there is no technique {technique}",
+        f"did you mean {', '.join(near)}?" if near else "`perfgen techniques` lists them",
+    )
+
+
+def as_text(found: dict) -> str:
+    lines = []
+    if "taken" in found:
+        verdict = "taken" if found["taken"] else f"not taken (chosen: {found['instead']})"
+        lines = [f"{found['technique']}: {verdict}", f"  {found['why']}"]
+        return "\n".join(lines)
+    value = f" = {found['value']}" if "value" in found else ""
+    lines.append(f"{found['key']}{value}")
+    if "technique" in found:
+        lines.append(f"  from {found['technique']}")
+    lines.append(f"  {found['why']}")
+    if found.get("quality_note"):
+        lines.append(f"  mind: {found['quality_note']}")
+    lines += [f"  not {r['name']}: {r['why']}" for r in found["rejected"]]
+    lines += [f"  source: {e['url']}  ({e['claim']})" for e in found.get("evidence", []) if "url" in e]
+    return "\n".join(lines)

@@ -1,0 +1,106 @@
+"""The options that describe a case, shared by plan, init, why and why-not; text becomes values here."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+import click
+
+from generator.workload import MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
+
+PLAIN_INTEGER = re.compile(r"[0-9]{1,18}", re.ASCII)
+PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|\.[0-9]+", re.ASCII)
+
+
+class Count(click.ParamType):
+    """A whole number above zero in plain ASCII digits: Python's own int() also takes 1_000 and full-width digits."""
+
+    name = "integer"
+
+    def __init__(self, most: int):
+        self.most = most
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, int):
+            return value
+        if not PLAIN_INTEGER.fullmatch(value) or not 1 <= int(value) <= self.most:
+            self.fail(f"{value!r} is not a whole number from 1 to {self.most}", param, ctx)
+        return int(value)
+
+
+class Positive(click.ParamType):
+    """A finite number above zero."""
+
+    name = "number"
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, float):
+            return value
+        if not PLAIN_NUMBER.fullmatch(value) or not 0 < float(value) < math.inf:
+            self.fail(f"{value!r} is not a finite number above 0", param, ctx)
+        return float(value)
+
+
+class Pin(click.ParamType):
+    """AXIS=NAME."""
+
+    name = "axis=name"
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, tuple):
+            return value
+        axis, sign, name = value.partition("=")
+        if not (axis and sign and name):
+            self.fail(f"{value!r} is not of the form AXIS=NAME (`perfgen techniques` lists them)", param, ctx)
+        return axis, name
+
+
+STEPS = Count(10**12)
+CASE_OPTIONS: tuple[Callable, ...] = (
+    click.option("--model", help="Folder, config.json, or hub id. Without it: the embedded sample model."),
+    click.option("--config", help="A config.json to use for a hub id whose own cannot be fetched."),
+    click.option("--tokenizer", help="Tokenizer folder or hub id, where the model has none."),
+    click.option("--data", help="File (.jsonl .json .csv .parquet .txt), folder, or hub id."),
+    click.option("--text-column", help="Column that holds the text."),
+    click.option("--label-column", help="Column that holds the label."),
+    click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and count them."),
+    click.option(
+        "--hardware", help="`detect --json` file, spec (8xh100-sxm-80gb, 1xt4, cpu, cpu:16), or instance type."
+    ),
+    click.option("--task", type=click.Choice(TASKS), default="causal-lm", show_default=True),
+    click.option("--mode", type=click.Choice(MODES), default="train", show_default=True),
+    click.option("--train", type=click.Choice(TRAINED), default="full", show_default=True, help="What is trained."),
+    click.option("--from-scratch", is_flag=True, help="Start from random weights even if the model has trained ones."),
+    click.option("--seq-len", type=Count(MAX_SEQ_LEN), help="Tokens a sequence."),
+    click.option("--global-batch", type=Count(MAX_GLOBAL_BATCH), help="Sequences an optimizer step.  [default: 32]"),
+    click.option("--learning-rate", type=Positive()),
+    click.option("--epochs", type=Positive(), help="[default: 1]"),
+    click.option("--max-steps", type=STEPS),
+    click.option("--lora-rank", type=Count(65536), default=16, show_default=True),
+    click.option("--labels", type=Count(10**7), help="Classes, where the data does not tell."),
+    click.option("--no-packing", is_flag=True, help="One text a sequence."),
+    click.option(
+        "--new-tokens", type=Count(MAX_SEQ_LEN), default=128, show_default=True, help="Answer length (infer)."
+    ),
+    click.option("--concurrency", type=Count(10**6), default=1, show_default=True, help="Prompts at a time (infer)."),
+    click.option("--pin", "pins", type=Pin(), multiple=True, help="Fix a decision: AXIS=NAME. Repeatable."),
+    click.option("--allow", multiple=True, help="Allow a technique that may touch convergence: AXIS=NAME. Repeatable."),
+    click.option("--offline", is_flag=True, envvar="HF_HUB_OFFLINE", help="Never ask the model hub."),
+)
+
+
+def case_options(command: Callable) -> Callable:
+    for option in reversed(CASE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def request_of(options: dict):
+    """The options of a command as a ``Request``."""
+    from generator.pipeline import Request
+
+    values = dict(options)
+    values["packing"] = not values.pop("no_packing")
+    return Request(**values)

@@ -1,0 +1,376 @@
+"""The plan document: everything that plan.json holds and that a template may print. Computed here, printed there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, fields
+from importlib import metadata
+
+from generator.candidates import HEADROOM_SHARE, Candidate
+from generator.cost.estimate import Estimate
+from generator.edits import Argument, Edits
+from generator.pipeline import Planned
+from generator.plan import Decision, Plan
+from generator.technique import Technique
+from generator.workload import Case
+from hwdetect.types import Hardware
+
+SCHEMA = 1
+BASE = ("torch", "transformers", "accelerate", "datasets", "pyyaml", "matplotlib")
+TITLES = {
+    "causal-lm": "causal language modelling",
+    "sft": "supervised fine-tuning",
+    "text-classification": "text classification",
+}
+TRAINED = {"full": "full training", "lora": "LoRA", "qlora": "QLoRA"}
+
+
+def document(planned: Planned, name: str | None = None) -> dict:
+    """The content of plan.json: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
+    plan, case = planned.plan, planned.plan.case
+    workload = case.workload
+    return {
+        "schema": SCHEMA,
+        "perfgen": version(),
+        "project": project(planned, name),
+        "case": {
+            "device": rounded(asdict(case.device) | {"sources": dict(case.device.sources)}),
+            "device_memory_bytes": case.device_memory_bytes,
+            "model": asdict(case.model),
+            "workload": asdict(workload),
+            "hardware": stable(case.hardware),
+        },
+        "choice": plan.best.choice,
+        "batch": {
+            "micro_batch": plan.best.execution.micro_batch,
+            "accumulation": plan.best.execution.accumulation,
+            "global_batch": plan.best.execution.micro_batch * plan.best.execution.accumulation,
+        },
+        "estimate": estimate(plan.best.estimate),
+        "decisions": [decision(d) for d in plan.decisions],
+        "runners_up": [{"choice": c.choice, "estimate": brief(c)} for c in plan.runners_up],
+        "edits": edits(plan, plan.serving),
+        "provenance": provenance(plan) + (provenance(plan.serving) if plan.serving else []),
+        "yours": yours(planned),
+        "serving": serving(plan.serving) if plan.serving else None,
+        "config": config(planned),
+        "requirements": requirements(plan),
+        "versions": dict(case.stack.packages),
+        "docker": docker(case),
+        "files": {"pyproject.toml": pyproject(planned, name)},
+        "untested": untested(plan),
+        "notes": list(planned.notes) + list(planned.source.notes) + (list(planned.data.notes) if planned.data else []),
+    }
+
+
+def version() -> str:
+    try:
+        return metadata.version("perfgen")
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def slug(text: str) -> str:
+    """A distribution and folder name: letters, digits and single dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "project"
+
+
+def project(planned: Planned, name: str | None) -> dict:
+    case, request = planned.plan.case, planned.request
+    workload = case.workload
+    what = TRAINED[workload.train] if not workload.from_scratch else "training from scratch"
+    doing = f"{what}, {TITLES[workload.task]}" if workload.mode == "train" else f"inference, {TITLES[workload.task]}"
+    device = "portable" if case.portable else "cpu" if case.on_cpu else "cuda"
+    return {
+        "name": slug(name or case.model.name.rsplit("/", 1)[-1]),
+        "mode": workload.mode,
+        "task": workload.task,
+        "train": workload.train,
+        "trainer": "SFTTrainer" if workload.task == "sft" else "Trainer",
+        "from_scratch": workload.from_scratch,
+        "train_tokenizer": not planned.source.has_tokenizer and request.tokenizer is None,
+        "sample": request.model is None,
+        "device": device,
+        "machine": machine(case),
+        "summary": f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {machine(case)}",
+    }
+
+
+def machine(case: Case) -> str:
+    if case.portable:
+        return "any machine"
+    gib = case.device_memory_bytes / 2**30
+    if case.on_cpu:
+        cpu = case.hardware.cpu
+        return f"{cpu.budget or cpu.cores} CPUs ({cpu.model_name or cpu.architecture}), {gib:.0f} GiB"
+    return f"1 x {case.device.name}, {gib:.0f} GiB"
+
+
+VOLATILE = {
+    "available_bytes",
+    "swap_used_bytes",
+    "free_memory_bytes",
+    "free_bytes",
+    "temperature_c",
+    "throttle_reasons",
+}
+PRIVATE = {"uuid", "pci_address", "path", "visible_devices"}
+
+
+def stable(hardware: Hardware) -> dict:
+    """What was read of the machine, less what changes from minute to minute and what names it."""
+    kept = clean(asdict(hardware))
+    return {
+        key: kept[key] for key in ("cpu", "memory", "boards", "accelerators", "links", "nodes", "software", "measured")
+    }
+
+
+def clean(value: object) -> object:
+    if isinstance(value, dict):
+        return {k: clean(v) for k, v in value.items() if k not in VOLATILE | PRIVATE and v is not None}
+    if isinstance(value, (list, tuple)):
+        return [clean(v) for v in value]
+    return value
+
+
+def rounded(value: object) -> object:
+    """Floats to 6 significant digits: the last bits of a product are not worth a difference between machines."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(v) for v in value]
+    return value
+
+
+def estimate(found: Estimate) -> dict:
+    return rounded(
+        {
+            "memory_gib": {p.name: p.value for p in found.memory},
+            "peak_memory_gib": found.peak_memory_gib,
+            "allocator_peak_gib": found.allocator_peak_gib,
+            "limit_gib": found.limit_gib,
+            "headroom_gib": found.headroom_gib,
+            "headroom_share": HEADROOM_SHARE,
+            "time_seconds": {p.name: p.value for p in found.time},
+            "step_seconds": found.step_seconds,
+            "tokens_per_step": found.tokens_per_step,
+            "tokens_per_second": found.tokens_per_second,
+            "basis": found.basis,
+            "sources": {p.name: {"basis": p.basis, "source": p.source} for p in (*found.memory, *found.time)},
+        }
+    )
+
+
+def brief(candidate: Candidate) -> dict:
+    found = candidate.estimate
+    return rounded(
+        {
+            "peak_memory_gib": found.peak_memory_gib,
+            "step_seconds": found.step_seconds,
+            "tokens_per_second": found.tokens_per_second,
+            "micro_batch": candidate.execution.micro_batch,
+        }
+    )
+
+
+def decision(found: Decision) -> dict:
+    return {
+        "axis": found.axis,
+        "chosen": found.chosen,
+        "why": found.why,
+        "quality_note": found.quality_note,
+        "evidence": [asdict(e) for e in found.evidence],
+        "basis": found.basis,
+        "rejected": [
+            {
+                "name": r.name,
+                "why": r.why,
+                "cost": None
+                if r.memory_gib is None
+                else rounded({"step_seconds": r.seconds, "peak_memory_gib": r.memory_gib}),
+            }
+            for r in found.rejected
+        ],
+    }
+
+
+INFER_PLACES = tuple(f.name for f in fields(Edits) if f.name.startswith("infer_"))
+
+
+def edits(plan: Plan, serving_plan: Plan | None) -> dict:
+    """The merged edits; a training plan takes its infer places from the serving plan."""
+    merged = {f.name: [as_json(item) for item in getattr(plan.edits, f.name)] for f in fields(Edits)}
+    if serving_plan is not None:
+        for place in INFER_PLACES:
+            merged[place] = [as_json(item) for item in getattr(serving_plan.edits, place)]
+    return merged
+
+
+def as_json(item: object) -> object:
+    return asdict(item) if isinstance(item, Argument) else list(item) if isinstance(item, tuple) else item
+
+
+def provenance(plan: Plan) -> list[dict]:
+    """Every emitted keyword and variable, and the axis whose technique set it."""
+    return [
+        {"name": name, "code": code, "why": why, "place": place, "axis": technique.axis}
+        for technique in plan.best.members
+        for place, name, code, why in keyed(technique, plan.case)
+    ]
+
+
+def keyed(technique: Technique, case: Case) -> list[tuple[str, str, str, str]]:
+    written = technique.edits(case)
+    infer = case.workload.mode == "infer"
+    found = []
+    for place in (f.name for f in fields(Edits)):
+        if place == "environment":
+            found += [(place, name, value, "") for name, value in written.environment]
+        elif place.endswith("arguments") and place.startswith("infer_") == infer:
+            found += [(place, a.name, a.code, a.why) for a in getattr(written, place)]
+    return found
+
+
+def yours(planned: Planned) -> dict:
+    """The user's values: never changed to gain speed."""
+    workload = planned.plan.case.workload
+    names = (
+        "mode",
+        "task",
+        "train",
+        "seq_len",
+        "global_batch",
+        "learning_rate",
+        "epochs",
+        "max_steps",
+        "warmup",
+        "seed",
+        "weight_decay",
+    )
+    found = {name: getattr(workload, name) for name in names}
+    if workload.train != "full":
+        found |= {"lora_rank": workload.lora_rank, "lora_alpha": workload.lora_alpha}
+    return found
+
+
+def serving(plan: Plan) -> dict:
+    return {
+        "choice": plan.best.choice,
+        "estimate": estimate(plan.best.estimate),
+        "decisions": [decision(d) for d in plan.decisions],
+    }
+
+
+def config(planned: Planned) -> dict:
+    """config.yaml: every value that comes from outside."""
+    case, source, data, request = planned.plan.case, planned.source, planned.data, planned.request
+    workload = case.workload
+    sample = request.model is None
+    found: dict = {
+        "model": "sample" if sample else source.path,
+        "revision": source.revision,
+        "tokenizer": request.tokenizer,
+        "data": "sample/text.txt" if sample and not request.data else (data.path if data else request.data),
+        "data_format": data.format if data else None,
+    }
+    if data:
+        found |= {"text_column": data.text_column, "label_column": data.label_column}
+    found["output_dir"] = "runs"
+    found["training"] = {
+        "seq_len": workload.seq_len,
+        "learning_rate": workload.learning_rate,
+        "epochs": workload.epochs,
+        "max_steps": workload.max_steps,
+        "warmup": workload.warmup,
+        "weight_decay": workload.weight_decay,
+        "seed": workload.seed,
+    }
+    if workload.train != "full":
+        found["lora"] = {"r": workload.lora_rank, "lora_alpha": workload.lora_alpha, "lora_dropout": 0.05}
+    if workload.task == "text-classification":
+        found["labels"] = list(data.label_names) if data and data.label_names else workload.labels
+    found["machine"] = fingerprint(case)
+    return found
+
+
+def fingerprint(case: Case) -> dict:
+    """What the guard at the top of the scripts compares the machine with."""
+    gib = round(case.device_memory_bytes / 2**30, 1)
+    if case.portable:
+        return {"device": "any"}
+    if case.on_cpu:
+        return {
+            "device": "cpu",
+            "cpus": case.hardware.cpu.budget,
+            "memory_gib": gib,
+            "isa": list(case.hardware.cpu.isa_features or ()),
+        }
+    return {
+        "device": "cuda",
+        "name": case.device.name,
+        "compute_capability": case.device.compute_capability,
+        "memory_gib": gib,
+    }
+
+
+def requirements(plan: Plan) -> list[str]:
+    """Pinned distributions, from the tested stack."""
+    wanted = {*BASE, *plan.edits.requirements, *(plan.serving.edits.requirements if plan.serving else ())}
+    if plan.case.workload.task == "sft":
+        wanted.add("trl")
+    return [f"{name}=={plan.case.stack.version(name)}" for name in sorted(wanted)]
+
+
+def docker(case: Case) -> dict:
+    return {
+        "base": case.stack.build.image,
+        "torch_index": case.stack.build.index,
+        "shm_size": "1g" if case.on_cpu else "8g",
+    }
+
+
+def pyproject(planned: Planned, name: str | None) -> str:
+    """The project's pyproject.toml, dumped from data."""
+    import tomli_w
+
+    plan, stack = planned.plan, planned.plan.case.stack
+    index = {"name": f"torch-{stack.build.name}", "url": stack.build.index, "explicit": True}
+    return tomli_w.dumps(
+        {
+            "build-system": {"requires": ["setuptools>=77"], "build-backend": "setuptools.build_meta"},
+            "project": {
+                "name": project(planned, name)["name"],
+                "version": "0.1.0",
+                "description": "Generated by perfgen; yours from here on.",
+                "requires-python": stack.python,
+                "dependencies": requirements(plan),
+                "optional-dependencies": {"test": [f"pytest=={stack.version('pytest')}"]},
+            },
+            "tool": {
+                "setuptools": {"py-modules": []},
+                "uv": {"sources": {"torch": [{"index": index["name"]}]}, "index": [index]},
+                "ruff": {"line-length": 120},
+            },
+        }
+    )
+
+
+def untested(plan: Plan) -> list[str]:
+    """What nobody has run: the reader must know."""
+    case = plan.case
+    found = (
+        []
+        if case.on_cpu
+        else [f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first"]
+    )
+    found += [f"{t.id}: no measurement of ours" for t in plan.best.members if t.quality and not t.evidence]
+    return found
+
+
+def answers(plan_document: dict) -> str:
+    """Answers for `copier copy --data-file`."""
+    import yaml
+
+    return yaml.safe_dump({"plan": plan_document}, sort_keys=False, allow_unicode=True, width=1000)

@@ -1,0 +1,249 @@
+"""Run a generated project a few steps under its own clock, and set predicted against measured."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from generator import report
+from generator.errors import SmokeError, SourceError
+
+STEPS = 8
+SECONDS = 600
+FOLDER = "smoke"
+"""Under the project's runs/: the smoke run never touches the user's own runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    name: str
+    command: tuple[str, ...]
+    returncode: int | None
+    """``None``: it ran out of time and was killed"""
+    seconds: float
+    output: str
+
+
+def find_interpreter(folder: Path, asked: str | None) -> str:
+    """The asked one, the project's own environment, or this one."""
+    if asked:
+        if shutil.which(asked) is None:
+            raise SourceError(f"--python {asked}: no such program")
+        return asked
+    own = folder / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    return str(own) if own.exists() else sys.executable
+
+
+def missing_modules(interpreter: str, folder: Path) -> list[str]:
+    """Which distributions of the plan the interpreter lacks."""
+    names = [r.split("==")[0] for r in load_plan(folder)["requirements"]]
+    code = (
+        "import sys, importlib.metadata as m\n"
+        "for n in sys.argv[1:]:\n"
+        "    try: m.version(n)\n"
+        "    except m.PackageNotFoundError: print(n)\n"
+    )
+    done = subprocess.run([interpreter, "-c", code, *names], capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout.split() if done.returncode == 0 else names
+
+
+def load_plan(folder: Path) -> dict:
+    path = folder / "plan.json"
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path}: {error}", "give the folder of a generated project") from error
+
+
+def run(folder: Path, *, steps: int, seconds: int, interpreter: str | None, as_json: bool) -> None:
+    """The `perfgen smoke` command. Raises ``SmokeError`` (exit 6) naming what went wrong."""
+    python = find_interpreter(folder, interpreter)
+    missing = missing_modules(python, folder)
+    if missing:
+        raise SmokeError(f"{python} lacks {', '.join(missing)}", f"run `make setup` in {folder} first")
+    result = run_quietly(
+        folder, say=lambda t="", **_: click.echo(t, err=as_json), steps=steps, seconds=seconds, python=python
+    )
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+
+
+def run_quietly(
+    folder: Path, *, say: Callable, steps: int = STEPS, seconds: int = SECONDS, python: str | None = None
+) -> dict:
+    """Train, then infer. The result is written to smoke.json and into report.html."""
+    folder = folder.resolve()
+    plan = load_plan(folder)
+    python = python or find_interpreter(folder, None)
+    out = folder / plan["config"]["output_dir"] / FOLDER
+    shutil.rmtree(out, ignore_errors=True)
+    stages = []
+    if plan["project"]["mode"] == "train":
+        command = (
+            python,
+            "train.py",
+            "--max_steps",
+            str(steps),
+            "--output_dir",
+            str(out),
+            "--save_strategy",
+            "no",
+            "--logging_steps",
+            "1",
+        )
+        say(f"smoke run: {steps} training steps …")
+        stages.append(stage("train", command, folder, plan, seconds))
+    say("smoke run: inference …")
+    probe = "The quick brown fox" if plan["project"]["task"] == "text-classification" else "To be, or not"
+    model = ("--model", str(out)) if plan["project"]["mode"] == "train" else ()
+    length = () if plan["project"]["task"] == "text-classification" else ("--max_new_tokens", "16")
+    stages.append(stage("infer", (python, "infer.py", *model, "--prompt", probe, *length), folder, plan, seconds))
+    result = compare(plan, out, stages)
+    (folder / "smoke.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    report.add_smoke(folder / "report.html", result)
+    for line in lines(result):
+        say(line)
+    return result
+
+
+def stage(name: str, command: tuple[str, ...], folder: Path, plan: dict, seconds: int) -> Stage:
+    """Run one command to its end or its time, and leave no process behind. Raises ``SmokeError`` when it failed."""
+    environment = os.environ | dict(plan["edits"]["environment"]) | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    started = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=die_with_parent if sys.platform == "linux" else None,
+    )
+    try:
+        output, _ = process.communicate(timeout=seconds)
+        code: int | None = process.returncode
+    except subprocess.TimeoutExpired:
+        kill_group(process)
+        output, _ = process.communicate()
+        code = None
+    except BaseException:
+        kill_group(process)
+        raise
+    finally:
+        kill_group(process)
+    done = Stage(name=name, command=command, returncode=code, seconds=time.monotonic() - started, output=output)
+    if code != 0:
+        raise SmokeError(*diagnose(done, seconds))
+    return done
+
+
+def die_with_parent() -> None:
+    """In the child, before exec: be killed when perfgen dies (Linux prctl PR_SET_PDEATHSIG = 1)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def kill_group(process: subprocess.Popen) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+CAUSES = (
+    (r"CUDA out of memory|OutOfMemoryError|DefaultCPUAllocator: can't allocate|MemoryError", "out of memory"),
+    (r"No space left on device", "the disk is full"),
+    (r"ModuleNotFoundError|ImportError", "a package is missing"),
+    (r"no usable text|no trainable token|fewer than one global batch|is smaller than one", "no data"),
+    (
+        r"LocalEntryNotFoundError|OfflineModeIsEnabled|We couldn't connect|ConnectionError|ProxyError|SSLError",
+        "no network",
+    ),
+    (r"non-finite|NaN|nan loss", "the loss is not finite"),
+    (r"This plan was made for", "another machine than planned"),
+)
+
+
+def diagnose(done: Stage, seconds: int) -> tuple[str, str]:
+    """What went wrong, in words, and what to do; the end of the output is part of it."""
+    tail = "\n".join(line[:300] for line in done.output.strip().splitlines()[-12:])
+    shown = f"the last it said:\n{tail}" if tail else "it said nothing"
+    if done.returncode is None:
+        return (
+            f"{done.name}: hung: not done after {seconds} s, killed with all its processes",
+            f"{shown}\n  --timeout gives it longer",
+        )
+    if done.returncode in (-signal.SIGKILL, 137):
+        return f"{done.name}: killed from outside (SIGKILL): out of memory on the host is the usual cause", shown
+    cause = next(
+        (words for pattern, words in CAUSES if re.search(pattern, done.output)), f"crashed (exit {done.returncode})"
+    )
+    return f"{done.name}: {cause}", shown
+
+
+def compare(plan: dict, out: Path, stages: list[Stage]) -> dict:
+    """Predicted against measured, in the form of benchmarks/results."""
+    rows = []
+    measured: dict = {}
+    if plan["project"]["mode"] == "train":
+        measured = json.loads((out / "run.json").read_text(encoding="utf-8"))
+        predicted = plan["estimate"]
+        for what, unit, ours, theirs in (
+            ("step time", "s", predicted["step_seconds"], measured["step_seconds"]),
+            ("tokens/s", "1/s", predicted["tokens_per_second"], measured["tokens_per_second"]),
+            ("peak memory", "GiB", memory_prediction(plan), measured["peak_memory_gib"]),
+        ):
+            rows.append(
+                {
+                    "what": what,
+                    "unit": unit,
+                    "predicted": ours,
+                    "measured": theirs,
+                    "ratio": theirs / ours if ours else None,
+                }
+            )
+    return {
+        "schema": 1,
+        "technique": plan["choice"],
+        "device": plan["project"]["machine"],
+        "host": {"machine": platform.machine(), "python": platform.python_version()},
+        "versions": measured.get("versions", plan["versions"]),
+        "model": plan["case"]["model"]["name"],
+        "workload": plan["case"]["workload"],
+        "commands": [[Path(s.command[0]).name, *s.command[1:]] for s in stages],
+        "stage_seconds": {s.name: round(s.seconds, 2) for s in stages},
+        "losses": measured.get("losses", []),
+        "repeats": measured.get("steps", []),
+        "comparison": rows,
+        "answer": stages[-1].output.strip().splitlines()[-1][:300] if stages[-1].output.strip() else "",
+    }
+
+
+def memory_prediction(plan: dict) -> float:
+    """What the measuring call sees: the process on a CPU, the allocator's peak on a GPU."""
+    estimate = plan["estimate"]
+    return estimate["peak_memory_gib"] if plan["project"]["device"] != "cuda" else estimate["allocator_peak_gib"]
+
+
+def lines(result: dict) -> list[str]:
+    found = [f"{'':14}{'predicted':>12}{'measured':>12}   ratio"]
+    for row in result["comparison"]:
+        ratio = f"{row['ratio']:.2f}" if row["ratio"] else "-"
+        found.append(f"{row['what']:<14}{row['predicted']:>12.4g}{row['measured']:>12.4g}   {ratio}  ({row['unit']})")
+    if result["losses"]:
+        found.append(f"loss {result['losses'][0]:.3f} → {result['losses'][-1]:.3f} over {len(result['losses'])} steps")
+    return found

@@ -1,0 +1,78 @@
+"""A plan as a person wants to read it in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def show_plan(document: dict) -> None:
+    """Print the plan document (the content of plan.json)."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False, soft_wrap=False)
+    project, estimate = document["project"], document["estimate"]
+    console.print(f"[bold]{escape(project['summary'])}[/bold]")
+    for note in document["notes"]:
+        console.print(f"  [dim]note: {escape(note)}[/dim]")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("decision", "choice", "why"):
+        table.add_column(column, overflow="fold")
+    for row in document["decisions"]:
+        why = row["why"] + (f"  [{row['quality_note']}]" if row["quality_note"] else "")
+        table.add_row(row["axis"], f"[bold]{escape(row['chosen'])}[/bold]", escape(why))
+    batch = document["batch"]
+    table.add_row(
+        "batch",
+        f"[bold]{batch['micro_batch']} x {batch['accumulation']}[/bold]",
+        f"{batch['micro_batch']} sequences at a time, {batch['global_batch']} an optimizer step (yours)"
+        if project["mode"] == "train"
+        else f"{batch['micro_batch']} prompts at a time",
+    )
+    console.print(table)
+    console.print()
+    console.print(bar_line(estimate))
+    for name, gib in sorted(estimate["memory_gib"].items(), key=lambda item: -item[1]):
+        if gib >= 0.005 * estimate["peak_memory_gib"]:
+            console.print(f"    {name:<28} {gib:8.2f} GiB")
+    console.print(speed_line(document))
+    if document["runners_up"]:
+        console.print("runners-up:")
+        for row in document["runners_up"]:
+            console.print(f"  {escape(runner_up_line(document, row))}")
+    for line in document["untested"]:
+        console.print(f"  [dim]untested: {escape(line)}[/dim]")
+
+
+def bar_line(estimate: dict, width: int = 40) -> str:
+    share = min(1.0, estimate["peak_memory_gib"] / estimate["limit_gib"])
+    filled = round(share * width)
+    bar = "█" * filled + "░" * (width - filled)
+    return f"memory {bar} {estimate['peak_memory_gib']:.1f} of {estimate['limit_gib']:.1f} GiB ({estimate['basis']})"
+
+
+def speed_line(document: dict) -> str:
+    estimate = document["estimate"]
+    unit = "step" if document["project"]["mode"] == "train" else "answer"
+    return (
+        f"time   {estimate['step_seconds']:.3g} s a{'n' if unit == 'answer' else ''} {unit}, "
+        f"{estimate['tokens_per_second']:,.0f} tokens/s ({estimate['basis']})"
+    )
+
+
+def runner_up_line(document: dict, row: dict) -> str:
+    """What differs from the choice, and what it costs."""
+    differs = [f"{axis}={name}" for axis, name in row["choice"].items() if document["choice"].get(axis) != name]
+    estimate = row["estimate"]
+    changed = ", ".join(differs) or "other batch split"
+    return f"{changed}: {estimate['step_seconds']:.3g} s, {estimate['peak_memory_gib']:.1f} GiB"
+
+
+def ladder_lines(ladder: tuple) -> Iterator[str]:
+    for rung in ladder:
+        estimate = rung.best.estimate
+        yield (
+            f"{rung.option:<34} {rung.change}: {estimate.peak_memory_gib:.1f} of {estimate.limit_gib:.1f} GiB, "
+            f"{estimate.step_seconds:.3g} s, {estimate.tokens_per_second:,.0f} tokens/s"
+        )

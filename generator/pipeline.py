@@ -29,6 +29,11 @@ from hwdetect import catalog, detect, from_json
 from hwdetect.types import Device, Hardware
 
 
+PORTABLE = "portable"
+"""--hardware portable: a plan that runs anywhere, because nothing is assumed of the machine but in its estimate."""
+PORTABLE_ESTIMATE = "cpu:4"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What the user asked for, as text and numbers; ``None`` = not said. ``model=None`` is the embedded sample."""
@@ -78,7 +83,7 @@ def build(request: Request) -> Planned:
     spec = spec_of(source)
     workload = workload_of(request, spec, source, data)
     check(workload, spec)
-    case = case_of(hardware, spec, workload)
+    case = portable_case(spec, workload) if request.hardware == PORTABLE else case_of(hardware, spec, workload)
     return Planned(plan=plan_case(case), request=request, source=source, data=data, notes=case_notes(case))
 
 
@@ -86,6 +91,8 @@ def read_hardware(text: str | None) -> Hardware:
     """This machine, a `detect --json` file, or a device spec."""
     if text is None:
         return detect()
+    if text == PORTABLE:
+        return Hardware()
     path = Path(text)
     if text.endswith(".json") or path.is_file():
         try:
@@ -163,6 +170,20 @@ def case_of(hardware: Hardware, spec: ModelSpec, workload: Workload) -> Case:
         model=spec,
         workload=workload,
         stack=stacks.load("train", build),
+    )
+
+
+def portable_case(spec: ModelSpec, workload: Workload) -> Case:
+    """No machine: the techniques that work everywhere, with the numbers of a small one."""
+    small = parse_spec(PORTABLE_ESTIMATE)
+    device, memory_bytes = cpu_of(small)
+    return Case(
+        hardware=small,
+        device=replace(device, id=PORTABLE, name="a 4-core CPU (assumed)"),
+        device_memory_bytes=memory_bytes,
+        model=spec,
+        workload=workload,
+        stack=stacks.load("train", "cpu"),
     )
 
 

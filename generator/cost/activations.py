@@ -42,11 +42,12 @@ def dtypes(run: Execution) -> tuple[float, float]:
 def block_activations(shape: Shape, run: Execution) -> BlockActivations:
     residual, compute = dtypes(run)
     full = run.train == "full"
+    wide = residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes returns the dtype of its input
     parts = [
         _norm(shape, run, residual, full, first=True),
         _attention(shape, compute, run),
         _norm(shape, run, residual, full, first=False),
-        _mlp(shape, run, residual, compute, full),
+        _mlp(shape, run, residual, wide, full),
     ]
     attention_inputs = _inputs(shape, run, residual, compute, full, ("q", "k", "v"), shape.hidden)
     output_input = _inputs(shape, run, compute, compute, full, ("o",), shape.query)
@@ -58,7 +59,7 @@ def block_activations(shape: Shape, run: Execution) -> BlockActivations:
     saved = kept + beside_mlp + parts[3]
     scores = _scores(shape, compute, run)
     gradient = residual * shape.hidden
-    mlp_peak = beside_mlp + parts[3] + kept + _mlp_backward(shape, run, residual, compute, full) + gradient
+    mlp_peak = beside_mlp + parts[3] + kept + _mlp_backward(shape, run, wide, full) + gradient
     attention_peak = beside_mlp + _attention_backward(shape, compute, run) + 2 * gradient
     scores_backward = shape.heads * (compute + 8.0) if scores else 0.0
     return BlockActivations(
@@ -136,9 +137,8 @@ def _mlp(shape: Shape, run: Execution, residual: float, compute: float, full: bo
     return kept
 
 
-def _mlp_backward(shape: Shape, run: Execution, residual: float, compute: float, full: bool) -> float:
+def _mlp_backward(shape: Shape, run: Execution, compute: float, full: bool) -> float:
     """Gradients alive when the product of gate and up is differentiated; the product itself is free by then."""
     width = compute * shape.ffn_active
-    if not shape.gated:
-        return 2.0 * width - (width if full else 0.0)
-    return 3.0 * width - (width if full else 0.0)
+    gradients = (3.0 if run.fused_kernels != "liger" else 1.0) if shape.gated else 2.0  # Liger writes over its inputs
+    return gradients * width - (width if full else 0.0)

@@ -1,0 +1,42 @@
+# Every target does its own set-up. PYTHON is the interpreter that makes the environment (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# torch first: whatever depends on it then installs nothing of CUDA. The CPU build, unless TORCH_INDEX says otherwise.
+TORCH := torch==2.13.0
+TORCH_INDEX ?=
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: setup demo test check golden validate clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(PIP) --editable '.[train]' --group dev
+	touch $@
+
+demo: setup
+	rm -rf demo
+	$(BIN)/perfgen detect
+	$(BIN)/perfgen init demo --seq-len 256 --global-batch 8 --max-steps 60
+	@echo "predicted against measured: demo/report.html"
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/ty check hwdetect generator
+
+golden: setup
+	$(BIN)/python examples/rewrite.py
+
+validate: setup
+	$(BIN)/python benchmarks/validate.py
+
+clean:
+	rm -rf $(VENV) demo dist build

@@ -1,0 +1,74 @@
+"""Write examples/ and the portable plans of copier.yml anew: `make golden`. A test compares instead of writing."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from generator import pipeline, project, render  # noqa: E402
+
+MARK = "# ---- written by `make golden` from here on\n"
+
+
+def cases() -> list[Path]:
+    return sorted(path.parent for path in (ROOT / "examples").glob("*/case.toml"))
+
+
+def request(case: Path) -> pipeline.Request:
+    """The case.toml as a request; paths in it are relative to its folder."""
+    told = tomllib.loads((case / "case.toml").read_text(encoding="utf-8"))["request"]
+    for key in ("config", "hardware", "data"):
+        if key in told and (case / told[key]).exists():
+            told[key] = str((case / told[key]).resolve())
+    if "pins" in told:
+        told["pins"] = tuple(tuple(pin.split("=", 1)) for pin in told["pins"])
+    if "allow" in told:
+        told["allow"] = tuple(told["allow"])
+    return pipeline.Request(**told, offline=True)
+
+
+def write(case: Path, dest: Path) -> None:
+    document = project.document(pipeline.build(request(case)), name=case.name)
+    render.render(document, dest)
+
+
+def portable_plans() -> str:
+    """The tail of copier.yml: one hidden question with the portable plan for each kind of start."""
+    sample = project.document(pipeline.build(pipeline.Request(hardware="portable", seq_len=256, global_batch=8)), name="my-run")
+    return MARK + yaml.safe_dump(
+        {"plan": {"type": "yaml", "when": False, "default": sample}}, sort_keys=False, allow_unicode=True, width=1000
+    )
+
+
+def copier_yml() -> str:
+    head = (ROOT / "copier.yml").read_text(encoding="utf-8").split(MARK)[0]
+    return head + portable_plans()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("case", nargs="*", help="only these cases")
+    only = set(parser.parse_args().case)
+    (ROOT / "copier.yml").write_text(copier_yml(), encoding="utf-8")
+    for case in cases():
+        if only and case.name not in only:
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            dest = Path(scratch) / case.name
+            write(case, dest)
+            shutil.rmtree(case / "project", ignore_errors=True)
+            shutil.move(dest, case / "project")
+        print(f"wrote {case.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Device memory of a training step: the largest of the moments at which it can peak, part by part.
+
+Moments: the loss (all kept activations and the logits), the backward pass of the last block, that of the first block (all
+gradients, no activations), and the optimizer step. Their parts are never alive together, so the peak is their maximum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from generator.cost import constants as c
+from generator.cost.activations import BlockActivations, block_activations
+from generator.cost.estimate import GIB, Part
+from generator.cost.execution import BYTES, Execution
+from generator.cost.loss import loss_bytes
+from generator.cost.optimizers import OPTIMIZER_STATES, state_bytes
+from generator.cost.shape import Shape, lora_params
+
+__all__ = ["OPTIMIZER_STATES", "Static", "quantized_bytes", "static", "training_moments"]
+
+AUTOGRAD = "saved tensors of the Transformers implementation, traced (tests/cost)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Static:
+    """Bytes on one device that do not depend on the batch. ``shards`` divides what is sharded."""
+
+    weights: float
+    gradients: float
+    states: float
+    step_temporary: float
+    gathered: float
+    cast_weights: float
+    """16-bit copies of the weights that autocast keeps for a forward and backward pass"""
+    dequantized: float
+    trained: float
+    head_gradient: float
+    states_paged: bool
+    block: BlockActivations
+
+
+def weight_bytes_per_param(run: Execution) -> float:
+    """Bytes of a quantized weight, its scales included."""
+    if run.quant == "nf4":
+        return 0.5 + (c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES)
+    if run.quant == "gptq-4bit":
+        return 0.5 + c.GPTQ_EXTRA_BYTES
+    if run.quant == "int8":
+        return 1.0 + c.INT8_EXTRA_BYTES
+    return BYTES[run.weights_dtype]
+
+
+def quantized_bytes(shape: Shape, run: Execution) -> float:
+    """Bytes of the stored model: packed linears, and the rest in its own dtype (float32 where PEFT upcasts it)."""
+    stored = BYTES[run.weights_dtype]
+    if run.quant == "none":
+        return shape.params * stored
+    packed = shape.linear_params * shape.layers
+    sharded = run.strategy.startswith("fsdp")  # PEFT's upcast is skipped there: shards must have one dtype
+    rest = 4.0 if run.lora_upcast and run.mode == "train" and not sharded else stored
+    return packed * weight_bytes_per_param(run) + (shape.params - packed) * rest
+
+
+def static(shape: Shape, run: Execution) -> Static:
+    full = run.train == "full"
+    stored, compute = BYTES[run.weights_dtype], BYTES[run.compute_dtype]
+    fsdp = run.strategy in ("fsdp_full_shard", "fsdp_shard_grad_op", "hsdp", "zero3")
+    masters = 4.0 if fsdp and run.autocast_dtype else stored
+    trained = float(shape.params) if full else lora_params(shape, run.lora_targets, run.lora_rank)
+    adapter = masters if full else 4.0  # PEFT keeps adapters in float32
+    weights = shape.params * masters if full else quantized_bytes(shape, run) + trained * adapter
+    shards = _shards(run)
+    optimizer = OPTIMIZER_STATES[run.optimizer]
+    gradients = trained * adapter if optimizer.stores_gradients else 0.0
+    states = state_bytes(run.optimizer, trained, adapter, shape.hidden)
+    fused = run.optimizer_fused or run.optimizer not in ("adamw", "adam", "lion", "sgd", "sgd-momentum")
+    temporary = 0.0 if fused else trained * adapter
+    offloaded = run.offload_optimizer != "none"
+    block_bytes = shape.block_params * compute if run.quant == "none" else quantized_bytes(shape, run) / shape.layers
+    keeps_copies = run.autocast_dtype and stored > compute and full and not fsdp
+    return Static(
+        weights=weights / shards["weights"],
+        gradients=gradients / shards["gradients"],
+        states=0.0 if offloaded else states / shards["states"],
+        step_temporary=0.0 if offloaded else temporary / shards["states"],
+        gathered=_gathered(shape, run, block_bytes, compute) if fsdp else 0.0,
+        cast_weights=(shape.params - shape.embedding) * compute if keeps_copies else 0.0,
+        dequantized=_largest_linear(shape) * compute if run.quant in ("nf4", "gptq-4bit") else 0.0,
+        trained=trained,
+        head_gradient=(shape.head or shape.embedding) * adapter / shards["gradients"] if full else 0.0,
+        states_paged=optimizer.paged,
+        block=block_activations(shape, run),
+    )
+
+
+def _shards(run: Execution) -> dict[str, int]:
+    n = run.dp
+    if run.strategy in ("fsdp_full_shard", "zero3"):
+        return {"weights": n, "gradients": n, "states": n}
+    if run.strategy == "fsdp_shard_grad_op":
+        return {"weights": n, "gradients": n, "states": n}
+    if run.strategy == "zero2":
+        return {"weights": 1, "gradients": n, "states": n}
+    if run.strategy == "zero1":
+        return {"weights": 1, "gradients": 1, "states": n}
+    return {"weights": 1, "gradients": 1, "states": 1}
+
+
+def _gathered(shape: Shape, run: Execution, block_bytes: float, compute: float) -> float:
+    """Whole copies of sharded weights: the block in use and the next; all of them where they are not resharded."""
+    if run.dp <= 1:
+        return 0.0
+    ends = (shape.embedding + shape.head) * compute
+    if run.strategy == "fsdp_shard_grad_op":
+        return block_bytes * shape.layers + ends
+    return c.FSDP_LIVE_BLOCKS * block_bytes
+
+
+def _largest_linear(shape: Shape) -> float:
+    return float(max(x.inputs * x.outputs for x in shape.linears))
+
+
+def checkpointed(shape: Shape, run: Execution) -> tuple[float, float]:
+    """Blocks that are recomputed, and blocks that keep everything."""
+    if not run.checkpoint_every:
+        return 0.0, float(shape.layers)
+    some = -(-shape.layers // run.checkpoint_every)
+    return float(some), float(shape.layers - some)
+
+
+def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, dict[str, float]]:
+    """Bytes by part for each moment at which a training step can peak."""
+    tokens = float(run.micro_batch) * run.seq_len / run.cp
+    block = fixed.block
+    recomputed, whole = checkpointed(shape, run)
+    scores = block.saved_scores * run.seq_len
+    in_flight = min(run.seq_len, shape.window) if shape.window and run.attention == "eager" else run.seq_len
+    kept = tokens * (recomputed * block.kept + whole * (block.saved + scores))
+    if run.checkpoint_offload:
+        kept -= tokens * recomputed * block.kept
+    one = tokens * (block.peak + block.peak_scores * in_flight)
+    if whole and not recomputed:
+        one -= tokens * (block.saved + scores)  # already kept: only what the backward pass adds
+    embeddings = tokens * block.residual_bytes * shape.hidden
+    every = {"weights": fixed.weights, "optimizer states": fixed.states, "gathered weights": fixed.gathered}
+    carried = fixed.gradients if run.accumulation > 1 else 0.0
+    moments = {
+        "loss": {
+            **every,
+            "cast weights": fixed.cast_weights,
+            "gradients": carried,
+            "kept activations": kept + embeddings,
+            "loss": loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes),
+        },
+        "last block": {
+            **every,
+            "cast weights": fixed.cast_weights,
+            "gradients": max(carried, fixed.head_gradient),
+            "kept activations": kept + embeddings,
+            "block in backward": max(one, 0.0),
+            "dequantized weights": fixed.dequantized,
+        },
+        "first block": {
+            **every,
+            "cast weights": fixed.cast_weights,
+            "gradients": fixed.gradients,
+            "kept activations": embeddings,
+            "block in backward": tokens * (block.peak + block.peak_scores * in_flight),
+        },
+        "optimizer step": {
+            **every,
+            "gathered weights": 0.0,
+            "gradients": fixed.gradients,
+            "optimizer temporary": fixed.step_temporary,
+        },
+    }
+    if run.strategy.startswith("fsdp") and run.fsdp_version == 1 and run.train == "lora" and recomputed:
+        moments["first block"]["kept activations"] += tokens * 2 * recomputed * block.kept - embeddings
+    return moments
+
+
+def peak_of(moments: dict[str, dict[str, float]]) -> tuple[str, dict[str, float]]:
+    return max(moments.items(), key=lambda item: sum(item[1].values()))
+
+
+SOURCES = {
+    "weights": "parameters by storage dtype (config.json; quantizer's block sizes)",
+    "optimizer states": "bytes a trained parameter by optimizer (generator/cost/optimizers.py)",
+    "gathered weights": c.FSDP_LIVE_SOURCE,
+    "cast weights": "autocast keeps the 16-bit copy of each trained weight until the pass ends (torch docs, amp)",
+    "gradients": "one gradient a trained parameter, in its dtype (torch.autograd)",
+    "kept activations": AUTOGRAD,
+    "loss": "logits, float32 copy, log-softmax and their gradients (transformers loss_utils.ForCausalLMLoss)",
+    "block in backward": AUTOGRAD,
+    "dequantized weights": "one layer's weights dequantized at a time (bitsandbytes, gptqmodel)",
+    "optimizer temporary": "torch.optim foreach makes one temporary the size of the parameters",
+}
+
+
+def parts_of(named: dict[str, float]) -> tuple[Part, ...]:
+    return tuple(
+        Part(name=name, value=value / GIB, basis="derived", source=SOURCES[name]) for name, value in named.items() if value
+    )

@@ -1,0 +1,156 @@
+"""Seconds of one optimizer step of training, part by part: products, attention, elementwise traffic, loss, update, links.
+
+Times add up (a product does not overlap the next one on one device); what a device hides is only issue time and
+communication. Backward is two products a trained linear and one a frozen one; checkpointing adds one forward.
+"""
+
+from __future__ import annotations
+
+from generator.cost import constants as c
+from generator.cost.activations import dtypes
+from generator.cost.comm import communication_seconds
+from generator.cost.device import Rates
+from generator.cost.estimate import Part
+from generator.cost.execution import BYTES, Execution
+from generator.cost.memory import Static, checkpointed
+from generator.cost.optimizers import OPTIMIZER_STATES
+from generator.cost.shape import Linear, Shape, adapted
+
+FORWARD_OPERATORS, BACKWARD_OPERATORS, ADAPTER_OPERATORS = 46, 60, 9
+"""PyTorch operators a block issues (profile of a Llama block in Transformers 5), and an adapted linear adds"""
+
+
+def product_seconds(m: float, n: float, k: float, rate: float, bytes_per_s: float, size: float) -> float:
+    """An m x n x k product: arithmetic, and reading and writing its matrices."""
+    return 2 * m * n * k / rate + size * (m * k + k * n + m * n) / bytes_per_s
+
+
+def linear_seconds(linear: Linear, tokens: float, rate: float, bytes_per_s: float, size: float) -> float:
+    rows = tokens * linear.share
+    return linear.count * product_seconds(rows, linear.outputs, linear.inputs, rate, bytes_per_s, size)
+
+
+def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> list[Part]:
+    """Parts of one optimizer step in seconds, all micro-batches included."""
+    tokens = float(run.micro_batch) * run.seq_len
+    size = BYTES[run.compute_dtype]
+    rate = rates.product(run.compute_dtype, run.tf32)
+    recomputed, _ = checkpointed(shape, run)
+    again = recomputed / shape.layers
+    full = run.train == "full"
+    passes = (3.0 if full else 2.0) + again
+    per_block = sum(linear_seconds(x, tokens, rate, rates.bytes_per_s, size) for x in shape.linears)
+    linears = shape.layers * per_block * passes
+    head = 0.0
+    if shape.head_outputs >= 1024:
+        one = product_seconds(tokens, shape.head_outputs, shape.hidden, rate, rates.bytes_per_s, size)
+        head = one * (3.0 if full else 2.0)
+    adapters = 0.0 if full else shape.layers * _adapter_seconds(shape, run, rates, tokens) * (3.0 + again)
+    attention = shape.layers * _attention_seconds(shape, run, rates, tokens, again)
+    traffic = shape.layers * _traffic_seconds(shape, run, rates, tokens, again)
+    loss = _loss_seconds(shape, run, rates, tokens)
+    unpacked = _dequantize_seconds(shape, run, rates) * (2.0 + again)
+    device = linears + head + adapters + attention + traffic + loss + unpacked
+    issue = _issue_seconds(shape, run, rates, again)
+    stall = max(0.0, issue - device) if not rates.on_cpu else issue
+    update = _update_seconds(fixed, run, rates)
+    exposed = communication_seconds(shape, run, rates, fixed, device + stall)
+    n = run.accumulation
+    source = rates.source
+    named = (
+        ("matrix products", n * (linears + head), source),
+        ("adapters", n * adapters, source),
+        ("attention", n * attention, c.FLASH_SOURCE),
+        ("elementwise", n * traffic, c.BANDWIDTH_SOURCE),
+        ("loss", n * loss, c.BANDWIDTH_SOURCE),
+        ("dequantization", n * unpacked, c.DEQUANT_SOURCE),
+        ("launch", n * stall, c.LAUNCH_SOURCE),
+        ("optimizer", update, c.BANDWIDTH_SOURCE),
+        ("communication", exposed, c.COLLECTIVE_SOURCE),
+    )
+    basis = "derived" if rates.basis in ("published", "measured") else rates.basis
+    return [Part(name=name, value=value, basis=basis, source=why) for name, value, why in named if value > 0]
+
+
+def _adapter_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
+    """One pass of the low-rank products: bound by reading inputs and adding outputs."""
+    size = BYTES[run.autocast_dtype] if run.autocast_dtype else 4.0
+    moved = sum((2 + size) * x.inputs + (size + 6.0) * x.outputs for x in adapted(shape, run.lora_targets))
+    if run.lora_dropout:
+        moved += sum(9.0 * x.inputs for x in adapted(shape, run.lora_targets))
+    if run.fused_kernels.startswith("foak") and run.quant != "none":
+        moved *= 0.4
+    return tokens * moved / rates.bytes_per_s
+
+
+def _attention_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
+    """Scores and their weighted sum; flash kernels skip what a causal or sliding mask hides, eager ones do not."""
+    reach = float(run.seq_len)
+    if shape.window and run.attention != "eager":
+        reach = min(reach, float(shape.window))
+    causal = 1.0 if shape.encoder or run.attention == "eager" else 0.5
+    if reach < run.seq_len:
+        causal = 1.0 - 0.5 * reach / run.seq_len
+    work = 4.0 * tokens * reach * causal * shape.query
+    rate = rates.product(run.compute_dtype, run.tf32)
+    if run.attention == "eager" or rates.on_cpu:
+        size = BYTES[run.compute_dtype]
+        moved = tokens * reach * shape.heads * (6 * size + 16.0)
+        forward = work / rate + (moved / rates.bytes_per_s if run.attention == "eager" else 0.0)
+        return forward * (3.0 + again)
+    forward = work / (rate * c.FLASH_FORWARD_REALISED)
+    backward = 2.5 * work / (rate * c.FLASH_BACKWARD_REALISED)
+    return forward * (1.0 + again) + backward
+
+
+def _traffic_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
+    """Norms, rotary embedding, activation, residuals: bytes read and written by each operator."""
+    residual, compute = dtypes(run)
+    fused = run.fused_kernels != "none"
+    h, q, k, f = shape.hidden, shape.query, shape.key, shape.ffn_active
+    norm = 2 * residual if fused or not shape.rms_norm else 7 * 4.0 + 4 * residual
+    rotary = 2 * compute if fused else 10 * compute
+    activation = (3.0 if run.fused_kernels == "liger" else 5.0) if shape.gated else 2.0
+    casts = 0.0 if residual == compute else 5 * (residual + compute)
+    forward = 2 * h * norm + (q + k) * rotary + f * compute * activation + 2 * 3 * residual * h + casts * h
+    if run.compile:
+        forward *= c.COMPILE_TRAFFIC_SHARE
+    return tokens * forward * (1.0 + again + 2.0) / rates.bytes_per_s
+
+
+def _loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
+    width = float(shape.head_outputs)
+    if run.loss_kernel == "fused" or run.fused_kernels.startswith("foak"):
+        moved = 14.0
+    else:
+        moved = 2 + 4 + 4 + 4 + 4 + 4 + 12 + 6.0
+    return tokens * width * moved / rates.bytes_per_s
+
+
+def _dequantize_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
+    if run.quant == "none":
+        return 0.0
+    return shape.linear_params * shape.layers * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
+
+
+def _issue_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
+    """Time the host needs to issue a micro-batch; it shows where the device is faster than that."""
+    operators = FORWARD_OPERATORS * (1.0 + again) + BACKWARD_OPERATORS
+    if run.train == "lora":
+        operators += ADAPTER_OPERATORS * len(adapted(shape, run.lora_targets)) * (2.0 + again)
+    if shape.experts:
+        operators += shape.moe_layers / shape.layers * shape.experts * 12
+    if run.compile:
+        operators *= c.COMPILED_LAUNCH_SHARE
+    return shape.layers * operators * rates.launch_seconds
+
+
+def _update_seconds(fixed: Static, run: Execution, rates: Rates) -> float:
+    kind = OPTIMIZER_STATES[run.optimizer]
+    passes = kind.step_passes + (0.0 if run.optimizer_fused else 8.0)
+    one = fixed.gradients if fixed.gradients else fixed.trained * 4.0
+    seconds = passes * one / rates.bytes_per_s + c.STEP_OVERHEAD_SECONDS
+    seconds += 2 * one * max(run.accumulation - 1, 0) / rates.bytes_per_s
+    if kind.paged or run.offload_optimizer != "none":
+        seconds += 0.0 if kind.paged else 2 * fixed.trained * 4 / rates.host_link_bytes_per_s
+    return seconds

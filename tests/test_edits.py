@@ -1,0 +1,45 @@
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from generator.edits import Code, EditConflict, Edits, argument, literal, merge
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(values)
+def test_a_literal_reads_back_as_the_same_value(value):
+    assert ast.literal_eval(literal(value)) == value
+
+
+def test_code_is_emitted_as_it_stands():
+    assert argument("dtype", Code("torch.bfloat16")).code == "torch.bfloat16"
+
+
+def test_merged_imports_are_sorted_and_said_once():
+    parts = [("b", Edits(imports=("import torch", "import b"))), ("a", Edits(imports=("import torch",)))]
+    assert merge(parts).imports == ("import b", "import torch")
+
+
+def test_merge_does_not_depend_on_the_order_of_sets():
+    a, b = ("a", Edits(requirements=("peft",))), ("b", Edits(requirements=("bitsandbytes",)))
+    assert merge([a, b]).requirements == merge([b, a]).requirements
+
+
+@pytest.mark.parametrize("place", ["training_arguments", "model_arguments"])
+def test_two_techniques_that_set_one_argument_are_an_error(place):
+    parts = [("x=1", Edits(**{place: (argument("bf16", True),)})), ("y=2", Edits(**{place: (argument("bf16", False),)}))]
+    with pytest.raises(EditConflict, match="x=1 and y=2 both set bf16"):
+        merge(parts)
+
+
+def test_two_techniques_that_set_one_variable_are_an_error():
+    parts = [("x", Edits(environment=(("OMP_NUM_THREADS", "4"),))), ("y", Edits(environment=(("OMP_NUM_THREADS", "8"),)))]
+    with pytest.raises(EditConflict, match="OMP_NUM_THREADS"):
+        merge(parts)

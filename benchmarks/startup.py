@@ -1,6 +1,6 @@
 """Wall time of whole perfgen commands, as a ratio to `python -c pass` taken in turn with them.
 
-    python benchmarks/startup.py [--repeats 15]      writes benchmarks/results/startup.json
+python benchmarks/startup.py [--repeats 15]      writes benchmarks/results/startup.json
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ COMMANDS = {
     "detect": ["detect"],
     "plan, sample model, this machine": ["plan"],
     "plan, 8B LoRA on one H100": ["plan", "--model", str(MODEL), "--from-scratch", "--hardware", "1xh100-sxm-80gb"],
-    "plan, 8B inference on one H100": ["plan", "--model", str(MODEL), "--mode", "infer", "--hardware", "1xh100-sxm-80gb"],
+    "plan, 8B inference on one H100": [
+        "plan",
+        "--model",
+        str(MODEL),
+        "--mode",
+        "infer",
+        "--hardware",
+        "1xh100-sxm-80gb",
+    ],
 }
 
 

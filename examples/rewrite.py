@@ -43,7 +43,9 @@ def write(case: Path, dest: Path) -> None:
 
 def portable_plans() -> str:
     """The tail of copier.yml: one hidden question with the portable plan for each kind of start."""
-    sample = project.document(pipeline.build(pipeline.Request(hardware="portable", seq_len=256, global_batch=8)), name="my-run")
+    sample = project.document(
+        pipeline.build(pipeline.Request(hardware="portable", seq_len=256, global_batch=8)), name="my-run"
+    )
     return MARK + yaml.safe_dump(
         {"plan": {"type": "yaml", "when": False, "default": sample}}, sort_keys=False, allow_unicode=True, width=1000
     )

@@ -28,7 +28,6 @@ from generator.workload import (
 from hwdetect import catalog, detect, from_json
 from hwdetect.types import Device, Hardware
 
-
 PORTABLE = "portable"
 """--hardware portable: a plan that runs anywhere, because nothing is assumed of the machine but in its estimate."""
 PORTABLE_ESTIMATE = "cpu:4"

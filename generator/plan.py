@@ -9,6 +9,7 @@ from generator.candidates import (
     Candidate,
     Space,
     clash,
+    combinations,
     cost_of,
     fits,
     risk_of,
@@ -71,7 +72,7 @@ def decide(case: Case, cost: CostModel) -> Plan:
     return Plan(
         case=case,
         best=best,
-        decisions=tuple(explain(room, axis, best) for axis in room.axes),
+        decisions=tuple(explain(room, axis, ranked) for axis in room.axes),
         runners_up=tuple(distinct(ranked[1:], best)[:RUNNERS_UP]),
         edits=merge([(t.id, t.edits(case)) for t in best.members]),
     )
@@ -88,10 +89,11 @@ def distinct(ranked: list[Candidate], best: Candidate) -> list[Candidate]:
     return out
 
 
-def explain(room: Space, axis: Axis, best: Candidate) -> Decision:
+def explain(room: Space, axis: Axis, ranked: list[Candidate]) -> Decision:
+    best = ranked[0]
     chosen = next(t for t in best.members if t.axis == axis.name)
     others = [t for t in axis.for_mode(room.case.workload.mode) if t is not chosen]
-    rejected = tuple(counterfactual(room, best, chosen, other) for other in others)
+    rejected = tuple(counterfactual(room, ranked, chosen, other) for other in others)
     return Decision(
         axis=axis.name,
         chosen=chosen.name,
@@ -103,25 +105,44 @@ def explain(room: Space, axis: Axis, best: Candidate) -> Decision:
     )
 
 
-def counterfactual(room: Space, best: Candidate, chosen: Technique, other: Technique) -> Rejected:
-    """What the same cost model says of the plan with ``other`` in the place of ``chosen``."""
+def counterfactual(room: Space, ranked: list[Candidate], chosen: Technique, other: Technique) -> Rejected:
+    """What the same cost model says of the plan with ``other`` in the place of ``chosen``, all else kept where it can be."""
     if other.id in room.obstacles:
         return Rejected(name=other.name, why=room.obstacles[other.id])
+    best = ranked[0]
     swapped = tuple(other if t is chosen else t for t in best.members)
     against = next((why for t in swapped if t is not other and (why := clash(other, t, room.case))), None)
     if against:
-        return Rejected(name=other.name, why=against)
+        return elsewhere(room, ranked, other, against)
     splits = cost_of(room, swapped)
     fitting = [c for c in splits if c.fits]
     if not fitting:
-        smallest_split = splits[0]
-        return Rejected(
-            name=other.name, why=too_big(smallest_split), memory_gib=smallest_split.estimate.peak_memory_gib
-        )
-    rival = min(fitting, key=lambda c: c.key)
+        return Rejected(name=other.name, why=too_big(splits[0]), memory_gib=splits[0].estimate.peak_memory_gib)
+    return costed(room, best, min(fitting, key=lambda c: c.key), other, "")
+
+
+def elsewhere(room: Space, ranked: list[Candidate], other: Technique, against: str) -> Rejected:
+    """``other`` clashes with the rest of the plan: the best plan that does without what it clashes with."""
+    rival = next((c for c in ranked if other in c.members), None) or best_with(room, other)
+    if rival is None:
+        return Rejected(name=other.name, why=against)
+    best = ranked[0]
+    changed = ", ".join(f"{a}={n}" for a, n in rival.choice.items() if n != best.choice[a] and a != other.axis)
+    return costed(room, best, rival, other, f" (with {changed}: {against})")
+
+
+def best_with(room: Space, other: Technique) -> Candidate | None:
+    """The best fitting plan that has ``other`` and otherwise nothing that touches convergence."""
+    exact = {axis: tuple(t for t in members if risk_of(t, room.case) == 0) for axis, members in room.open.items()}
+    narrowed = replace(room, open=exact | {other.axis: (other,)})
+    found = (c for members in combinations(narrowed, other.quality) for c in cost_of(narrowed, members) if c.fits)
+    return min(found, key=lambda c: c.key, default=None)
+
+
+def costed(room: Space, best: Candidate, rival: Candidate, other: Technique, proviso: str) -> Rejected:
     return Rejected(
         name=other.name,
-        why=compare(room, best, rival, other),
+        why=compare(room, best, rival, other) + proviso,
         seconds=rival.estimate.step_seconds,
         memory_gib=rival.estimate.peak_memory_gib,
     )
@@ -175,9 +196,9 @@ def reason(room: Space, axis: Axis, best: Candidate, chosen: Technique, rejected
         return f"you asked for --train {room.case.workload.train}"
     open_rivals = [r for r in rejected if r.seconds is not None or r.memory_gib is not None]
     if not open_rivals:
-        return (
-            f"the only one that can be used: {rejected[0].name}: {rejected[0].why}" if rejected else "there is no other"
-        )
+        if not rejected:
+            return "there is no other"
+        return f"no other can be used ({rejected[0].name}: {rejected[0].why})"
     baseline = axis.baseline(room.case.workload.mode)
     without = next((r for r in open_rivals if r.name == baseline.name), None)
     if without and chosen is not baseline:

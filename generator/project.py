@@ -90,6 +90,11 @@ def project(planned: Planned, name: str | None) -> dict:
         "from_scratch": workload.from_scratch,
         "train_tokenizer": not planned.source.has_tokenizer and request.tokenizer is None,
         "sample": request.model is None,
+        "hub": planned.source.kind == "hub",
+        "data_format": planned.data.format if planned.data else "txt",
+        "sft_format": planned.data.sft_format if planned.data else None,
+        "chat_template": planned.source.has_chat_template,
+        "pad_to_multiple_of": 8 if device == "cuda" else None,
         "device": device,
         "machine": machine(case),
         "summary": f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {machine(case)}",
@@ -264,7 +269,7 @@ def serving(plan: Plan) -> dict:
 
 
 def config(planned: Planned) -> dict:
-    """config.yaml: every value that comes from outside."""
+    """config.yaml: every value that comes from outside. ``training`` holds names of TrainingArguments."""
     case, source, data, request = planned.plan.case, planned.source, planned.data, planned.request
     workload = case.workload
     sample = request.model is None
@@ -272,47 +277,51 @@ def config(planned: Planned) -> dict:
         "model": "sample" if sample else source.path,
         "revision": source.revision,
         "tokenizer": request.tokenizer,
-        "data": "sample/text.txt" if sample and not request.data else (data.path if data else request.data),
-        "data_format": data.format if data else None,
-    }
-    if data:
-        found |= {"text_column": data.text_column, "label_column": data.label_column}
-    found["output_dir"] = "runs"
-    found["training"] = {
+        "data": "sample/text.txt" if sample and not request.data else (data.path if data else None),
+        "data_format": data.format if data else "txt",
+        "text_column": data.text_column if data else request.text_column,
+        "label_column": data.label_column if data else request.label_column,
+        "skip_bad": request.skip_bad,
         "seq_len": workload.seq_len,
-        "learning_rate": workload.learning_rate,
-        "epochs": workload.epochs,
-        "max_steps": workload.max_steps,
-        "warmup": workload.warmup,
-        "weight_decay": workload.weight_decay,
-        "seed": workload.seed,
+        "output_dir": "runs",
+        "training": {
+            "learning_rate": workload.learning_rate,
+            "num_train_epochs": workload.epochs,
+            "max_steps": workload.max_steps or -1,
+            "warmup_steps": workload.warmup,
+            "weight_decay": workload.weight_decay,
+            "seed": workload.seed,
+            "lr_scheduler_type": "constant" if plan_is_schedule_free(planned.plan) else "linear",
+            "logging_steps": 1,
+            "save_steps": SAVE_STEPS,
+        },
     }
     if workload.train != "full":
         found["lora"] = {"r": workload.lora_rank, "lora_alpha": workload.lora_alpha, "lora_dropout": 0.05}
-    if workload.task == "text-classification":
-        found["labels"] = list(data.label_names) if data and data.label_names else workload.labels
-    found["machine"] = fingerprint(case)
+    found["machine"] = fingerprint(planned.plan)
     return found
 
 
-def fingerprint(case: Case) -> dict:
+SAVE_STEPS = 500
+"""TrainingArguments' own default; yours to change."""
+
+
+def plan_is_schedule_free(plan: Plan) -> bool:
+    return plan.best.choice.get("optimizer") == "schedule-free"
+
+
+def fingerprint(plan: Plan) -> dict:
     """What the guard at the top of the scripts compares the machine with."""
-    gib = round(case.device_memory_bytes / 2**30, 1)
+    case = plan.case
     if case.portable:
-        return {"device": "any"}
-    if case.on_cpu:
-        return {
-            "device": "cpu",
-            "cpus": case.hardware.cpu.budget,
-            "memory_gib": gib,
-            "isa": list(case.hardware.cpu.isa_features or ()),
-        }
-    return {
-        "device": "cuda",
-        "name": case.device.name,
-        "compute_capability": case.device.compute_capability,
-        "memory_gib": gib,
+        return {"device": "portable"}
+    have = {
+        "memory_gib": round(case.device_memory_bytes / 2**30, 1),
+        "needs_gib": round(plan.best.estimate.peak_memory_gib, 1),
     }
+    if case.on_cpu:
+        return {"device": "cpu", "cpus": case.hardware.cpu.budget} | have
+    return {"device": "cuda", "name": case.device.name, "compute_capability": case.device.compute_capability} | have
 
 
 def requirements(plan: Plan) -> list[str]:

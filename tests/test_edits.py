@@ -34,12 +34,18 @@ def test_merge_does_not_depend_on_the_order_of_sets():
 
 @pytest.mark.parametrize("place", ["training_arguments", "model_arguments"])
 def test_two_techniques_that_set_one_argument_are_an_error(place):
-    parts = [("x=1", Edits(**{place: (argument("bf16", True),)})), ("y=2", Edits(**{place: (argument("bf16", False),)}))]
+    parts = [
+        ("x=1", Edits(**{place: (argument("bf16", True),)})),
+        ("y=2", Edits(**{place: (argument("bf16", False),)})),
+    ]
     with pytest.raises(EditConflict, match="x=1 and y=2 both set bf16"):
         merge(parts)
 
 
 def test_two_techniques_that_set_one_variable_are_an_error():
-    parts = [("x", Edits(environment=(("OMP_NUM_THREADS", "4"),))), ("y", Edits(environment=(("OMP_NUM_THREADS", "8"),)))]
+    parts = [
+        ("x", Edits(environment=(("OMP_NUM_THREADS", "4"),))),
+        ("y", Edits(environment=(("OMP_NUM_THREADS", "8"),))),
+    ]
     with pytest.raises(EditConflict, match="OMP_NUM_THREADS"):
         merge(parts)

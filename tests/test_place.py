@@ -27,7 +27,25 @@ def test_absent_and_empty_folders_are_taken(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["a b", "-rf", "a\nb", "{{ 7*7 }}", "$(touch x)", "`id`", "\u202e", "x" * 101, "CON", "nul.txt", "end.", "é", "~", ".", "/", "a\0b", ".hidden"],
+    [
+        "a b",
+        "-rf",
+        "a\nb",
+        "{{ 7*7 }}",
+        "$(touch x)",
+        "`id`",
+        "\u202e",
+        "x" * 101,
+        "CON",
+        "nul.txt",
+        "end.",
+        "é",
+        "~",
+        ".",
+        "/",
+        "a\0b",
+        ".hidden",
+    ],
 )
 def test_names_that_are_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
@@ -108,7 +126,9 @@ def test_kill_at_every_line_leaves_the_old_tree_or_the_new_one(tmp_path):
         target = tmp_path / f"p{after}" / "mine"
         target.parent.mkdir()
         project(target)
-        done = subprocess.run([sys.executable, "-c", KILLED, str(target), str(after)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, str(target), str(after)], capture_output=True, text=True, check=False
+        )
         texts = {p.read_text() for p in target.iterdir()}
         assert texts in ({"old"}, {"new"}), after
         assert len(list(target.iterdir())) == (2 if texts == {"old"} else 4)

@@ -29,27 +29,30 @@ class BlockActivations:
     compute_bytes: float
 
 
-def dtypes(run: Execution) -> tuple[float, float]:
+def dtypes(shape: Shape, run: Execution) -> tuple[float, float]:
     """Bytes of an element of the residual stream, and of what the products read and write."""
     stored, compute = BYTES[run.weights_dtype], BYTES[run.compute_dtype]
     if run.lora_upcast and run.quant != "none" and not run.strategy.startswith("fsdp"):
         stored = 4.0
     if run.strategy.startswith(("fsdp", "hsdp")) and run.autocast_dtype:
         stored = compute  # FSDP casts parameters and inputs of every block to the compute dtype
+    if not shape.rms_norm and run.autocast_dtype and run.quant in ("nf4", "int8"):
+        stored = 4.0  # autocast runs LayerNorm in float32, and bitsandbytes returns the dtype of its input
     return max(stored, compute) if run.autocast_dtype else stored, compute
 
 
 def block_activations(shape: Shape, run: Execution) -> BlockActivations:
-    residual, compute = dtypes(run)
+    residual, compute = dtypes(shape, run)
     full = run.train == "full"
     wide = residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes returns the dtype of its input
+    normed = 4.0 if run.autocast_dtype and not shape.rms_norm and run.fused_kernels != "pretraining" else residual
     parts = [
         _norm(shape, run, residual, full, first=True),
         _attention(shape, compute, run),
         _norm(shape, run, residual, full, first=False),
-        _mlp(shape, run, residual, wide, full),
+        _mlp(shape, run, normed, wide, full),
     ]
-    attention_inputs = _inputs(shape, run, residual, compute, full, ("q", "k", "v"), shape.hidden)
+    attention_inputs = _inputs(shape, run, normed, compute, full, ("q", "k", "v"), shape.hidden)
     output_input = _inputs(shape, run, compute, compute, full, ("o",), shape.query)
     if full:
         output_input = 0.0  # the attention output is already kept by attention itself
@@ -77,6 +80,10 @@ def _norm(shape: Shape, run: Execution, residual: float, full: bool, *, first: b
     """The first norm's input is the block's input, counted as ``kept``; the second's is kept by whoever saves it."""
     h = shape.hidden
     own_input = 0.0 if first else residual * h
+    if run.fused_kernels == "pretraining":
+        return own_input
+    if not shape.rms_norm and run.autocast_dtype and residual < 4:
+        return own_input + 4.0 * h  # autocast runs layer_norm in float32, on a copy
     if run.fused_kernels != "none" or not shape.rms_norm:
         return own_input
     upcast = own_input if residual == 4 else 4.0 * h  # x.to(float32) copies only what is not float32 yet
@@ -140,5 +147,7 @@ def _mlp(shape: Shape, run: Execution, residual: float, compute: float, full: bo
 def _mlp_backward(shape: Shape, run: Execution, compute: float, full: bool) -> float:
     """Gradients alive when the product of gate and up is differentiated; the product itself is free by then."""
     width = compute * shape.ffn_active
+    if run.expert_loop and shape.experts:
+        width *= 1 - shape.moe_layers / shape.layers * (1 - 1 / shape.experts)
     gradients = (3.0 if run.fused_kernels != "liger" else 1.0) if shape.gated else 2.0  # Liger writes over its inputs
     return gradients * width - (width if full else 0.0)

@@ -15,8 +15,10 @@ COMMUNICATOR_GIB = 0.5
 COMMUNICATOR_SOURCE = "NCCL channels and buffers of one communicator (nccl docs: 16 channels x 2 x 4 MiB and proxies)"
 WORKSPACE_BYTES = 8.5e6
 WORKSPACE_SOURCE = "cuBLAS workspace, CUBLAS_WORKSPACE_CONFIG default :4096:2:16:8 (torch docs, cuda notes)"
-FRAGMENTATION = 0.15
+FRAGMENTATION = 0.13
 """share of the step's activations that the caching allocator reserves beyond what it hands out; fitted"""
+RETAINED_FRAGMENTATION = 0.24
+"""the same where block inputs and gradients outlive their block and leave holes (FSDP1 with frozen weights); fitted"""
 FRAGMENTATION_SOURCE = (
     "fitted: allocator peak of runs that fitted against those that ran out (fms-acceleration, A100-80GB)"
 )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hwdetect.types import Device, Link
-
 from generator.cost import constants as c
 from generator.cost.estimate import weakest
+from hwdetect.types import Device, Link
 
 DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8", "int8": "int8"}
 PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -36,7 +35,7 @@ class Rates:
 
 
 def rates_of(
-    device: Device, cpu_budget: int | None, links: tuple[Link, ...], network_bytes_per_s: float | None
+    device: Device, cpu_budget: int | None, links: tuple[Link, ...], network_bytes_per_s: float | None, nodes: int = 1
 ) -> Rates:
     """A rate that the catalogue lacks is assumed, and the basis says so."""
     on_cpu = device.kind == "cpu"
@@ -66,9 +65,9 @@ def rates_of(
         products.setdefault("bf16", products["fp32"] / 2)
     products.setdefault("fp8", products["bf16"])
     products.setdefault("int8", products["fp16"])
-    link = _link(device, links)
-    if link is None:
-        link, basis = 12e9, basis
+    link = _link(device, links) or 12e9
+    if nodes > 1:
+        link = min(link, network_bytes_per_s or 12.5e9)
     host = (device.pcie_width or 16) * PCIE_LANE_BYTES_PER_S.get(device.pcie_generation or 4, 1.969e9)
     return Rates(
         products=products,
@@ -80,7 +79,9 @@ def rates_of(
         host_link_bytes_per_s=host,
         on_cpu=on_cpu,
         basis=weakest([b if b in ("measured", "published", "derived", "assumed") else "assumed" for b in basis]),
-        source=f"{device.name}: data sheet rates and {c.GEMM_SOURCE}" if not measured else f"{device.name}: measured rates",
+        source=f"{device.name}: data sheet rates and {c.GEMM_SOURCE}"
+        if not measured
+        else f"{device.name}: measured rates",
     )
 
 

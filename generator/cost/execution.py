@@ -19,7 +19,8 @@ class Execution:
     autocast (``None``: compute in the storage dtype). ``quant`` says how a frozen base is stored (none, nf4, int8,
     gptq-4bit). ``optimizer`` is one of ``generator.cost.memory.OPTIMIZER_STATES``. ``checkpoint_every`` = 0 keeps all
     activations, n checkpoints every n-th block. ``loss_kernel``: plain, chunked, fused.
-    ``fused_kernels``: none, liger (RMSNorm, RoPE, SwiGLU), foak (fms-acceleration's fused LoRA set).
+    ``fused_kernels``: none, liger (RMSNorm, RoPE, SwiGLU), foak (fms-acceleration's fused LoRA set), pretraining (the fused
+    norms and loss that Megatron, NeMo, llm-foundry and their like bring).
     """
 
     mode: str = "train"
@@ -48,7 +49,10 @@ class Execution:
     checkpoint_offload: bool = False
     loss_kernel: str = "plain"
     loss_copies: str = "padded"
-    """how the plain loss handles logits: padded (Transformers >= 4.49), shifted-kept (4.46-4.48), shifted (older)"""
+    """how the plain loss handles logits: padded (Transformers >= 4.49), shifted-kept (4.46-4.48), shifted (older), and
+    native (older, in the logits' own dtype: GPT-2 and its relatives)"""
+    expert_loop: bool = False
+    """experts run one after the other (Transformers < 5) instead of as one grouped product"""
     attention: str = "sdpa"
     """eager, sdpa, flash"""
     repeats_keys: bool = False
@@ -65,6 +69,8 @@ class Execution:
     threads: int | None = None
     """CPU threads of the compute; None on an accelerator"""
     # generation
+    keeps_all_logits: bool = False
+    """generation that makes logits for the whole prompt (Transformers before 4.45)"""
     cache: str = "dynamic"
     """none, dynamic, static, quantized-4bit, offloaded"""
     # parallel forms: sizes multiply to the devices used

@@ -20,6 +20,8 @@ def loss_bytes(shape: Shape, run: Execution, tokens: float, residual: float, com
     upcast = FLOAT * h if shape.rms_norm and run.fused_kernels == "none" and residual < 4 else residual * h
     trained = residual * h if run.train == "full" and run.fused_kernels == "none" and shape.rms_norm else 0.0
     final = (upcast + residual * h + trained) * tokens
+    if not shape.rms_norm and run.autocast_dtype and run.fused_kernels != "pretraining":
+        final = (residual + FLOAT + FLOAT + compute) * h * tokens  # autocast runs layer_norm in float32, on a copy
     width = float(shape.head_outputs)
     if shape.head_outputs < 1024:  # a classifier: one row of logits a sequence
         return final
@@ -40,10 +42,11 @@ def chunk_tokens(shape: Shape, run: Execution, tokens: float) -> float:
 def _logits(run: Execution, compute: float) -> float:
     """Bytes a logit of the plain loss, all copies alive at once."""
     low = compute if compute < FLOAT else 0.0
-    if run.fused_kernels.startswith("foak"):
-        return 2 * FLOAT + (low if run.loss_copies == "shifted-kept" else 0.0)  # its cross-entropy works in place
-    backward = 3 * FLOAT
-    forward = low + 2 * FLOAT + (FLOAT if run.loss_copies != "padded" else 0.0)
-    if run.loss_copies == "shifted":
-        forward -= low
-    return max(forward, backward)
+    if run.fused_kernels == "pretraining":
+        return 2 * compute  # logits, over which the gradient is written, and one copy
+    copies = 2 if run.fused_kernels.startswith("foak") else 3  # its cross-entropy writes the gradient in place
+    if run.loss_copies == "native":
+        return compute + copies * (FLOAT if run.autocast_dtype else compute)
+    if run.loss_copies == "shifted-kept":
+        return low + copies * FLOAT
+    return copies * FLOAT

@@ -29,7 +29,9 @@ class Static:
     gradients: float
     states: float
     step_temporary: float
-    gathered: float
+    gathered_block: float
+    gathered_ends: float
+    """whole copies of sharded weights: one block's, and what is whole from the forward pass to the end of the backward"""
     cast_weights: float
     """16-bit copies of the weights that autocast keeps for a forward and backward pass"""
     dequantized: float
@@ -83,7 +85,8 @@ def static(shape: Shape, run: Execution) -> Static:
         gradients=gradients / shards["gradients"],
         states=0.0 if offloaded else states / shards["states"],
         step_temporary=0.0 if offloaded else temporary / shards["states"],
-        gathered=_gathered(shape, run, block_bytes, compute) if fsdp else 0.0,
+        gathered_block=block_bytes if fsdp and run.dp > 1 else 0.0,
+        gathered_ends=_gathered_ends(shape, run, block_bytes, compute) if fsdp and run.dp > 1 else 0.0,
         cast_weights=(shape.params - shape.embedding) * compute if keeps_copies else 0.0,
         dequantized=_largest_linear(shape) * compute if run.quant in ("nf4", "gptq-4bit") else 0.0,
         trained=trained,
@@ -106,14 +109,10 @@ def _shards(run: Execution) -> dict[str, int]:
     return {"weights": 1, "gradients": 1, "states": 1}
 
 
-def _gathered(shape: Shape, run: Execution, block_bytes: float, compute: float) -> float:
-    """Whole copies of sharded weights: the block in use and the next; all of them where they are not resharded."""
-    if run.dp <= 1:
-        return 0.0
+def _gathered_ends(shape: Shape, run: Execution, block_bytes: float, compute: float) -> float:
+    """The root unit (embedding and output layer) stays whole until the backward pass ends; all blocks if not resharded."""
     ends = (shape.embedding + shape.head) * compute
-    if run.strategy == "fsdp_shard_grad_op":
-        return block_bytes * shape.layers + ends
-    return c.FSDP_LIVE_BLOCKS * block_bytes
+    return ends + (block_bytes * shape.layers if run.strategy == "fsdp_shard_grad_op" else 0.0)
 
 
 def _largest_linear(shape: Shape) -> float:
@@ -141,42 +140,49 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
     one = tokens * (block.peak + block.peak_scores * in_flight)
     if whole and not recomputed:
         one -= tokens * (block.saved + scores)  # already kept: only what the backward pass adds
-    embeddings = tokens * block.residual_bytes * shape.hidden
-    every = {"weights": fixed.weights, "optimizer states": fixed.states, "gathered weights": fixed.gathered}
+    every = {"weights": fixed.weights, "optimizer states": fixed.states}
     carried = fixed.gradients if run.accumulation > 1 else 0.0
     moments = {
         "loss": {
             **every,
+            "gathered weights": fixed.gathered_ends,
             "cast weights": fixed.cast_weights,
             "gradients": carried,
-            "kept activations": kept + embeddings,
+            "kept activations": kept,
             "loss": loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes),
         },
         "last block": {
             **every,
+            "gathered weights": fixed.gathered_ends + c.FSDP_LIVE_BLOCKS * fixed.gathered_block,
             "cast weights": fixed.cast_weights,
             "gradients": max(carried, fixed.head_gradient),
-            "kept activations": kept + embeddings,
+            "kept activations": kept,
             "block in backward": max(one, 0.0),
             "dequantized weights": fixed.dequantized,
         },
         "first block": {
             **every,
+            "gathered weights": fixed.gathered_ends + fixed.gathered_block,
             "cast weights": fixed.cast_weights,
             "gradients": fixed.gradients,
-            "kept activations": embeddings,
             "block in backward": tokens * (block.peak + block.peak_scores * in_flight),
+            "dequantized weights": fixed.dequantized,
         },
         "optimizer step": {
             **every,
-            "gathered weights": 0.0,
             "gradients": fixed.gradients,
             "optimizer temporary": fixed.step_temporary,
         },
     }
-    if run.strategy.startswith("fsdp") and run.fsdp_version == 1 and run.train == "lora" and recomputed:
-        moments["first block"]["kept activations"] += tokens * 2 * recomputed * block.kept - embeddings
+    if retains_inputs(run):
+        moments["first block"]["kept activations"] = tokens * 2 * (recomputed - 1) * block.kept
     return moments
+
+
+def retains_inputs(run: Execution) -> bool:
+    """FSDP1's hooks on frozen blocks keep every checkpointed input and its gradient until the backward pass ends."""
+    fsdp1 = run.fsdp_version == 1 and run.strategy.startswith("fsdp") and run.dp > 1
+    return fsdp1 and run.train == "lora" and run.checkpoint_every > 0
 
 
 def peak_of(moments: dict[str, dict[str, float]]) -> tuple[str, dict[str, float]]:
@@ -199,5 +205,7 @@ SOURCES = {
 
 def parts_of(named: dict[str, float]) -> tuple[Part, ...]:
     return tuple(
-        Part(name=name, value=value / GIB, basis="derived", source=SOURCES[name]) for name, value in named.items() if value
+        Part(name=name, value=value / GIB, basis="derived", source=SOURCES[name])
+        for name, value in named.items()
+        if value
     )

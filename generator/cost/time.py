@@ -105,7 +105,7 @@ def _attention_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float
 
 def _traffic_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
     """Norms, rotary embedding, activation, residuals: bytes read and written by each operator."""
-    residual, compute = dtypes(run)
+    residual, compute = dtypes(shape, run)
     fused = run.fused_kernels != "none"
     h, q, k, f = shape.hidden, shape.query, shape.key, shape.ffn_active
     norm = 2 * residual if fused or not shape.rms_norm else 7 * 4.0 + 4 * residual

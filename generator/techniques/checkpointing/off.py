@@ -1,3 +1,4 @@
+from generator.edits import Edits, argument
 from generator.technique import Technique
 
 
@@ -10,3 +11,12 @@ class Off(Technique):
 
     def effects(self, case):
         return {"checkpoint_every": 0}
+
+    def edits(self, case):
+        if case.workload.task == "sft":  # SFTConfig's default is on
+            return Edits(
+                training_arguments=(
+                    argument("activation_checkpointing", False, "activations fit; TRL would recompute"),
+                )
+            )
+        return Edits()

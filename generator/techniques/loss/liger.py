@@ -28,6 +28,8 @@ class Liger(Technique):
             return "Liger's kernels need Triton on an NVIDIA GPU of compute capability 7.5 or more"
         if case.workload.task == "text-classification":
             return "a classification head has no vocabulary-sized logits to fuse"
+        if case.workload.task == "sft":
+            return "TRL computes the loss in chunks itself, and deprecates Liger"
         if case.model.model_type not in SUPPORTED:
             return f"Liger does not patch models of type {case.model.model_type}"
         return case.stack.why_missing("liger-kernel")

@@ -11,5 +11,10 @@ class Plain(Technique):
     name = "plain"
     baseline = True
 
+    def obstacle(self, case):
+        if case.workload.task == "sft":
+            return "TRL's SFTTrainer never holds all logits"
+        return None
+
     def effects(self, case):
         return {"loss_kernel": "plain"}

@@ -10,7 +10,6 @@ class Adafactor(AdamW):
 
     name = "adafactor"
     optim = "adafactor"
-    baseline = False
     quality = 2
     quality_note = "another second-moment estimate than AdamW: check convergence"
 

@@ -10,9 +10,11 @@ class AdaLomo(AdamW):
 
     name = "adalomo"
     optim = "adalomo"
-    baseline = False
     quality = 3
     quality_note = "factored second moment, updates during the backward pass"
     requires = "lomo-optim"
     request_only = "it is another optimizer than AdamW"
     evidence = (Published("https://arxiv.org/abs/2310.10195", "results on par with AdamW at LOMO's memory"),)
+
+    def obstacle(self, case):
+        return "its package needs CUDA" if not case.on_cuda else super().obstacle(case)

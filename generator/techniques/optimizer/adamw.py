@@ -1,23 +1,29 @@
 from typing import ClassVar
 
 from generator.edits import Edits, argument
-from generator.technique import Technique
+from generator.technique import Published, Technique
 
 
 class AdamW(Technique):
     """AdamW, one kernel for each operation and group of tensors.
 
-    Two fp32 states: 8 bytes a trained parameter.
+    Two fp32 states: 8 bytes a trained parameter, and temporaries as large as the gradients. For devices that the fused kernel
+    refuses.
     """
 
     axis = "optimizer"
     name = "adamw"
-    baseline = True
     optim: ClassVar[str] = "adamw_torch"
     """the value of TrainingArguments.optim"""
     why: ClassVar[str] = ""
     requires: ClassVar[str | None] = None
     """the distribution it needs"""
+    evidence = (
+        Published(
+            "https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html",
+            "the fused implementation is usually the fastest, then foreach, then the for-loop",
+        ),
+    )
     arguments: ClassVar[dict[str, object]] = {}
     """further TrainingArguments it cannot do without"""
 

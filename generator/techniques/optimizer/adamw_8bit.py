@@ -10,7 +10,6 @@ class AdamW8bit(AdamW):
 
     name = "adamw-8bit"
     optim = "adamw_bnb_8bit"
-    baseline = False
     quality = 1
     quality_note = "optimizer states are kept in 8 bits"
     requires = "bitsandbytes"

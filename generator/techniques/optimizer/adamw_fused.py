@@ -1,4 +1,3 @@
-from generator.technique import Published
 from generator.techniques.optimizer.adamw import AdamW
 
 
@@ -10,13 +9,7 @@ class AdamWFused(AdamW):
 
     name = "adamw-fused"
     optim = "adamw_torch_fused"
-    baseline = False
-    evidence = (
-        Published(
-            "https://docs.pytorch.org/docs/stable/generated/torch.optim.AdamW.html",
-            "the fused implementation is usually the fastest, then foreach, then the for-loop",
-        ),
-    )
+    baseline = True
 
     def effects(self, case):
         return {"optimizer": "adamw", "optimizer_fused": True}

@@ -10,7 +10,6 @@ class AdamWTorchao4bit(AdamW):
 
     name = "adamw-torchao-4bit"
     optim = "adamw_torch_4bit"
-    baseline = False
     quality = 2
     quality_note = "optimizer states are kept in 4 bits"
     requires = "torchao"

@@ -10,7 +10,6 @@ class AdamWTorchao8bit(AdamW):
 
     name = "adamw-torchao-8bit"
     optim = "adamw_torch_8bit"
-    baseline = False
     quality = 1
     quality_note = "optimizer states are kept in 8 bits"
     requires = "torchao"

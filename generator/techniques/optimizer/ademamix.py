@@ -10,7 +10,6 @@ class AdEMAMix(AdamW):
 
     name = "ademamix"
     optim = "ademamix"
-    baseline = False
     quality = 2
     quality_note = "another update rule"
     requires = "bitsandbytes"

@@ -12,10 +12,12 @@ class Apollo(AdamW):
 
     name = "apollo"
     optim = "apollo_adamw"
-    baseline = False
     quality = 3
     quality_note = "the learning rate is scaled by a rank-limited estimate"
     requires = "apollo-torch"
     request_only = "it is another optimizer than AdamW"
-    arguments: ClassVar = {"optim_target_modules": "all-linear"}
+    arguments: ClassVar = {
+        "optim_target_modules": ["attn", "mlp"],
+        "optim_args": "proj=random,rank=256,scale=1.0,scale_type=channel,update_proj_gap=200",
+    }
     evidence = (Published("https://arxiv.org/abs/2412.05270", "SGD-like memory, AdamW-level performance"),)

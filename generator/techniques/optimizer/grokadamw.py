@@ -10,7 +10,6 @@ class GrokAdamW(AdamW):
 
     name = "grokadamw"
     optim = "grokadamw"
-    baseline = False
     quality = 2
     quality_note = "another update rule"
     requires = "grokadamw"

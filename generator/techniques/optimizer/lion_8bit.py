@@ -10,7 +10,6 @@ class Lion8bit(AdamW):
 
     name = "lion-8bit"
     optim = "lion_8bit"
-    baseline = False
     quality = 2
     quality_note = "another update rule: needs its own learning rate"
     requires = "bitsandbytes"

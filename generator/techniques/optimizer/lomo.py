@@ -10,7 +10,6 @@ class Lomo(AdamW):
 
     name = "lomo"
     optim = "lomo"
-    baseline = False
     quality = 3
     quality_note = "plain SGD updates during the backward pass"
     requires = "lomo-optim"

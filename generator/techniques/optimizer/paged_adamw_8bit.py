@@ -10,7 +10,6 @@ class PagedAdamW8bit(AdamW):
 
     name = "paged-adamw-8bit"
     optim = "paged_adamw_8bit"
-    baseline = False
     quality = 1
     quality_note = "optimizer states are kept in 8 bits"
     requires = "bitsandbytes"

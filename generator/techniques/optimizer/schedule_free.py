@@ -1,5 +1,3 @@
-from typing import ClassVar
-
 from generator.technique import Published
 from generator.techniques.optimizer.adamw import AdamW
 
@@ -12,12 +10,10 @@ class ScheduleFree(AdamW):
 
     name = "schedule-free"
     optim = "schedule_free_adamw"
-    baseline = False
     quality = 2
     quality_note = "no learning-rate schedule: another training recipe"
     requires = "schedulefree"
     request_only = "it replaces the learning-rate schedule"
-    arguments: ClassVar = {"lr_scheduler_type": "constant"}
     evidence = (
         Published("https://arxiv.org/abs/2405.15682", "matches cosine schedules without knowing the number of steps"),
     )

@@ -10,7 +10,6 @@ class Sgd(AdamW):
 
     name = "sgd"
     optim = "sgd"
-    baseline = False
     quality = 3
     quality_note = "plain SGD: needs its own learning rate"
 

@@ -10,7 +10,6 @@ class StableAdamW(AdamW):
 
     name = "stable-adamw"
     optim = "stable_adamw"
-    baseline = False
     quality = 1
     quality_note = "update clipping in place of gradient clipping"
     requires = "torch-optimi"

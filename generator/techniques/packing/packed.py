@@ -6,7 +6,7 @@ class Packed(Technique):
     """Fill every sequence to its full length with several texts.
 
     No padding and one shape for every batch. For plain text it is what pre-training does. For conversations, attention would
-    see the neighbours in the same sequence unless a variable-length kernel separates them.
+    see the neighbours in the same sequence unless they are kept apart, which only a variable-length kernel does cheaply.
     """
 
     axis = "packing"
@@ -16,7 +16,6 @@ class Packed(Technique):
             "https://arxiv.org/abs/2107.02027", "packing halves BERT pre-training time: half of the tokens were padding"
         ),
     )
-    quality_note = "neighbouring conversations share one sequence"
 
     def obstacle(self, case):
         if case.workload.task == "text-classification":
@@ -27,7 +26,7 @@ class Packed(Technique):
 
     def clash(self, other, case):
         if case.workload.task == "sft" and other.axis == "attention" and other.name != "flash-attention":
-            return f"with {other.name}, packed conversations would attend to each other; only flash-attention separates them"
+            return f"{other.name} would join the rows into one and mask it densely; only flash-attention packs without that"
         return None
 
     def effects(self, case):

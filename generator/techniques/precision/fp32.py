@@ -1,4 +1,4 @@
-from generator.edits import Code, Edits, argument
+from generator.edits import Argument, Code, Edits, argument
 from generator.technique import Technique
 
 
@@ -18,7 +18,12 @@ class Fp32(Technique):
         return {"weights_dtype": "float32"}
 
     def edits(self, case):
-        return weights_edits("float32")
+        return weights_edits("float32", training_arguments=no_autocast(case))
+
+
+def no_autocast(case) -> tuple[Argument, ...]:
+    """TRL's SFTConfig switches bf16 on unless it is told not to; TrainingArguments does not."""
+    return (argument("bf16", False, "TRL would switch it on"),) if case.workload.task == "sft" else ()
 
 
 def weights_edits(dtype: str, why: str = "", **more) -> Edits:

@@ -1,6 +1,6 @@
 from generator.edits import argument
 from generator.technique import Published, Technique
-from generator.techniques.precision.fp32 import weights_edits
+from generator.techniques.precision.fp32 import no_autocast, weights_edits
 
 
 class Tf32(Technique):
@@ -26,7 +26,9 @@ class Tf32(Technique):
         return {"weights_dtype": "float32", "tf32": True}
 
     def edits(self, case):
-        return weights_edits("float32", training_arguments=(argument("tf32", True, "matrix products in TF32"),))
+        return weights_edits(
+            "float32", training_arguments=(argument("tf32", True, "matrix products in TF32"), *no_autocast(case))
+        )
 
 
 def lacks_tf32(case) -> str | None:

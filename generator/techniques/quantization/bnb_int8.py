@@ -22,4 +22,4 @@ class BnbInt8(Technique):
         return {"quant": "int8"}
 
     def edits(self, case):
-        return quantized_edits("BitsAndBytesConfig(load_in_8bit=True)")
+        return quantized_edits("quantization = BitsAndBytesConfig(load_in_8bit=True)")

@@ -1,6 +1,6 @@
 from generator.edits import Code, Edits, argument
 from generator.technique import Published, Technique
-from generator.techniques.trained.qlora import dequantized_dtype
+from generator.techniques.trained.qlora import nf4_config
 
 
 class BnbNf4(Technique):
@@ -25,9 +25,7 @@ class BnbNf4(Technique):
         return {"quant": "nf4"}
 
     def edits(self, case):
-        compute = f"bnb_4bit_compute_dtype=torch.{dequantized_dtype(case)}"
-        config = f'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", {compute})'
-        return quantized_edits(config)
+        return quantized_edits(nf4_config(case))
 
 
 def quantizer_obstacle(case) -> str | None:
@@ -38,9 +36,11 @@ def quantizer_obstacle(case) -> str | None:
     return case.stack.why_missing("bitsandbytes")
 
 
-def quantized_edits(config: str) -> Edits:
+def quantized_edits(statement: str) -> Edits:
+    """``statement`` names the configuration ``quantization``."""
     return Edits(
-        infer_imports=("from transformers import BitsAndBytesConfig",),
-        infer_model_arguments=(argument("quantization_config", Code(config)),),
+        infer_imports=("import torch", "from transformers import BitsAndBytesConfig"),
+        infer_setup=(statement,),
+        infer_model_arguments=(argument("quantization_config", Code("quantization")),),
         requirements=("bitsandbytes",),
     )

@@ -28,15 +28,17 @@ class Lora(Technique):
 def adapter_edits(case, before: tuple[str, ...] = ()) -> Edits:
     """The adapter, where the trainer of the task takes it; ``before`` are statements that must come first."""
     peft_task = "SEQ_CLS" if case.workload.task == "text-classification" else "CAUSAL_LM"
-    adapter = f'LoraConfig(task_type="{peft_task}", target_modules="all-linear", **CONFIG["lora"])'
+    adapter = f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear", **CONFIG["lora"])'
     if case.workload.task == "sft":  # SFTTrainer wraps the model itself, and prepares a quantized one
         return Edits(
             imports=("from peft import LoraConfig",),
-            trainer_arguments=(argument("peft_config", Code(adapter)),),
+            setup=(adapter,),
+            trainer_arguments=(argument("peft_config", Code("adapter")),),
             requirements=("peft",),
         )
     return Edits(
         imports=("from peft import LoraConfig, get_peft_model",),
-        after_model=(*before, f"model = get_peft_model(model, {adapter})"),
+        setup=(adapter,),
+        after_model=(*before, "model = get_peft_model(model, adapter)"),
         requirements=("peft",),
     )

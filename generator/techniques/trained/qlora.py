@@ -30,19 +30,28 @@ class QLora(Technique):
         return {"train": "lora", "lora_rank": rank, "lora_targets": "all-linear", "quant": "nf4", "lora_upcast": True}
 
     def edits(self, case):
-        quantization = (
-            'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, '
-            f"bnb_4bit_compute_dtype=torch.{dequantized_dtype(case)})"
-        )
         prepare = "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)"
         base = adapter_edits(case, before=(prepare,))
         extra = () if case.workload.task == "sft" else ("from peft import prepare_model_for_kbit_training",)
         return replace(
             base,
-            imports=(*base.imports, *extra, "from transformers import BitsAndBytesConfig"),
-            model_arguments=(argument("quantization_config", Code(quantization), "base weights in 4 bits"),),
+            imports=(*base.imports, *extra, "import torch", "from transformers import BitsAndBytesConfig"),
+            setup=(nf4_config(case), *base.setup),
+            model_arguments=(argument("quantization_config", Code("quantization"), "base weights in 4 bits"),),
             requirements=(*base.requirements, "bitsandbytes"),
         )
+
+
+def nf4_config(case) -> str:
+    """The statement that names the 4-bit format; training and serving must use the same."""
+    return (
+        "quantization = BitsAndBytesConfig(\n"
+        "    load_in_4bit=True,\n"
+        '    bnb_4bit_quant_type="nf4",\n'
+        "    bnb_4bit_use_double_quant=True,\n"
+        f"    bnb_4bit_compute_dtype=torch.{dequantized_dtype(case)},\n"
+        ")"
+    )
 
 
 def dequantized_dtype(case) -> str:

@@ -1,0 +1,132 @@
+"""``CostModel``: device and model once, then the cost of any number of executions. Plain floats, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from generator.cost import constants as c
+from generator.cost.device import rates_of
+from generator.cost.estimate import GIB, Estimate, Part
+from generator.cost.execution import Execution
+from generator.cost.host import host_parts
+from generator.cost.infer import KV_SOURCE, inference_memory, inference_time
+from generator.cost.memory import SOURCES, Static, peak_of, retains_inputs, static, training_moments
+from generator.cost.shape import shape_of
+from generator.cost.time import training_time
+from generator.model import ModelSpec
+from hwdetect.types import Device, Link
+
+INFER_SOURCES = {
+    **SOURCES,
+    "kv cache": KV_SOURCE,
+    "prefill activations": "widest point of one block over the prompt (Transformers implementation)",
+    "decode buffers": "torch.cat holds the old and the new cache of one layer",
+}
+
+
+class CostModel:
+    """Costs executions of one model on one kind of device.
+
+    ``device_memory_bytes`` is what one device has (on CPU: what the process may use), ``links`` the connections between
+    devices of a node, ``network_bytes_per_s`` one node's rate to the others. ``estimate`` is pure.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        spec: ModelSpec,
+        *,
+        device_memory_bytes: int,
+        host_memory_bytes: int | None = None,
+        cpu_budget: int | None = None,
+        links: tuple[Link, ...] = (),
+        devices: int = 1,
+        nodes: int = 1,
+        network_bytes_per_s: float | None = None,
+        num_labels: int = 0,
+        task: str = "causal-lm",
+    ):
+        self.device, self.spec, self.devices, self.nodes = device, spec, devices, nodes
+        self.on_cpu = device.kind == "cpu"
+        limit = device_memory_bytes
+        if self.on_cpu and host_memory_bytes is not None:
+            limit = min(limit, host_memory_bytes) if limit else host_memory_bytes
+        self.limit_gib = limit / GIB
+        self.host_limit_gib = None if host_memory_bytes is None or self.on_cpu else host_memory_bytes / GIB
+        self.cpu_budget = cpu_budget or 1
+        self.shape = shape_of(spec, task, num_labels)
+        self.rates = rates_of(device, cpu_budget, links, network_bytes_per_s, nodes)
+        self._static: dict[Execution, Static] = {}
+
+    def estimate(self, run: Execution) -> Estimate:
+        """Memory and time of ``run``. Raises ``KeyError`` for a dtype, quantizer or optimizer that has no entry."""
+        if run.mode == "infer":
+            named, sources = inference_memory(self.shape, run), INFER_SOURCES
+            time = inference_time(self.shape, run, self._rates(run))
+            tokens = float(run.micro_batch) * (run.new_tokens or run.seq_len)
+            fixed = None
+        else:
+            fixed = self._fixed(run)
+            _, named = peak_of(training_moments(self.shape, run, fixed))
+            sources = SOURCES
+            time = training_time(self.shape, run, self._rates(run), fixed)
+            data = run.dp * run.cp
+            tokens = float(run.micro_batch) * run.accumulation * run.seq_len * data * (1 - run.padding_share)
+        memory = [
+            Part(name=name, value=value / GIB, basis="derived", source=sources[name])
+            for name, value in named.items()
+            if value
+        ]
+        allocated = sum(named.values()) / GIB
+        memory += self._overheads(run, named)
+        return Estimate(
+            memory=tuple(memory),
+            allocator_peak_gib=allocated,
+            limit_gib=self.limit_gib,
+            host_memory=() if self.on_cpu else host_parts(self.shape, run, fixed),
+            host_limit_gib=self.host_limit_gib,
+            time=tuple(time),
+            tokens_per_step=tokens,
+            devices=run.devices,
+        )
+
+    def _fixed(self, run: Execution) -> Static:
+        """What does not depend on the batch, computed once a family of executions."""
+        key = replace(run, micro_batch=1, accumulation=1)
+        found = self._static.get(key)
+        if found is None:
+            found = self._static[key] = static(self.shape, run)
+        return found
+
+    def _rates(self, run: Execution):
+        if not self.on_cpu or run.threads is None or run.threads >= self.cpu_budget:
+            return self.rates
+        share = run.threads / self.cpu_budget
+        products = {name: rate * share for name, rate in self.rates.products.items()}
+        return replace(self.rates, products=products)
+
+    def _overheads(self, run: Execution, named: dict[str, float]) -> list[Part]:
+        """What the device holds beside live tensors: context or interpreter, workspaces, what the allocator cannot reuse."""
+        steady = ("weights", "optimizer states", "gradients", "optimizer temporary")
+        moving = sum(value for name, value in named.items() if name not in steady) / GIB
+        if self.on_cpu:
+            return [
+                Part(name="interpreter", value=c.PROCESS_GIB, basis="measured", source=c.PROCESS_SOURCE),
+                Part(
+                    name="fragmentation",
+                    value=c.CPU_FRAGMENTATION * moving,
+                    basis="assumed",
+                    source=c.CPU_FRAGMENTATION_SOURCE,
+                ),
+            ]
+        share = c.RETAINED_FRAGMENTATION if retains_inputs(run) else c.FRAGMENTATION
+        context = c.CONTEXT_GIB.get(self.device.vendor, c.CONTEXT_DEFAULT_GIB)
+        parts = [
+            Part(name="context", value=context, basis="published", source=c.CONTEXT_SOURCE),
+            Part(name="fragmentation", value=share * moving, basis="derived", source=c.FRAGMENTATION_SOURCE),
+        ]
+        if run.devices > 1:
+            parts.append(
+                Part(name="communicator", value=c.COMMUNICATOR_GIB, basis="published", source=c.COMMUNICATOR_SOURCE)
+            )
+        return parts

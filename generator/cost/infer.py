@@ -1,0 +1,127 @@
+"""Memory and time of generation: one prefill of the prompt, then one pass of the weights a new token."""
+
+from __future__ import annotations
+
+from generator.cost import constants as c
+from generator.cost.device import Rates
+from generator.cost.estimate import Part
+from generator.cost.execution import BYTES, Execution
+from generator.cost.memory import quantized_bytes
+from generator.cost.shape import Shape
+from generator.cost.time import FORWARD_OPERATORS, linear_seconds, product_seconds
+
+DECODE_OPERATORS = FORWARD_OPERATORS
+KV_SOURCE = "2 x layers x kv heads x head size x tokens x bytes (transformers docs, llm_tutorial_optimization)"
+
+
+def cache_bytes(shape: Shape, run: Execution, tokens: float) -> float:
+    """Keys and values of ``tokens`` positions for the whole batch."""
+    if run.cache in ("none", "offloaded"):
+        return 0.0
+    each = BYTES[run.compute_dtype] if run.cache != "quantized-4bit" else 0.5 + 2 * 2 / 64
+    return 2.0 * shape.layers * shape.key * tokens * run.micro_batch * each
+
+
+def inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
+    """Bytes by part at the larger of the end of prefill and the last token."""
+    size = BYTES[run.compute_dtype]
+    prompt, last = float(run.seq_len), float(run.seq_len + run.new_tokens)
+    batch = float(run.micro_batch)
+    weights = quantized_bytes(shape, run) / (run.tp * run.pp)
+    prefill_tokens = prompt * batch
+    width = max(3.0 * shape.ffn_active, 2.0 * shape.query + 2.0 * shape.key)
+    prefill = prefill_tokens * size * (2.0 * shape.hidden + width)
+    if run.attention == "eager":
+        prefill = max(prefill, prefill_tokens * prompt * shape.heads * (2 * size + 4.0))
+    logits = prefill_tokens * shape.head_outputs * size if run.keeps_all_logits else 0.0
+    logits += prefill_tokens * shape.head_outputs * 4.0 if run.keeps_all_logits and size < 4 else 0.0
+    at_prefill = cache_bytes(shape, run, prompt) + max(prefill, logits)
+    full_cache = cache_bytes(shape, run, last)
+    grows = full_cache / shape.layers if run.cache == "dynamic" else 0.0  # torch.cat holds old and new of one layer
+    at_end = full_cache + grows + batch * shape.head_outputs * (size + 8.0)
+    named = {"weights": weights, "dequantized weights": 0.0}
+    if run.quant in ("nf4", "gptq-4bit"):
+        named["dequantized weights"] = max(x.inputs * x.outputs for x in shape.linears) * size
+    if at_prefill >= at_end:
+        return {**named, "kv cache": cache_bytes(shape, run, prompt), "prefill activations": max(prefill, logits)}
+    return {**named, "kv cache": full_cache, "decode buffers": at_end - full_cache}
+
+
+def inference_time(shape: Shape, run: Execution, rates: Rates) -> list[Part]:
+    """Seconds of one batch: time to first token, then the new tokens."""
+    prefill = prefill_seconds(shape, run, rates)
+    per_token, launch = decode_seconds(shape, run, rates)
+    named = (
+        ("prefill", prefill, rates.source),
+        ("decode", per_token * run.new_tokens, c.BANDWIDTH_SOURCE),
+        ("launch", launch * run.new_tokens, c.LAUNCH_SOURCE),
+    )
+    basis = "derived" if rates.basis in ("published", "measured") else rates.basis
+    return [Part(name=name, value=value, basis=basis, source=why) for name, value, why in named if value > 0]
+
+
+def prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
+    tokens = float(run.micro_batch) * run.seq_len
+    size = BYTES[run.compute_dtype]
+    rate = rates.product(run.compute_dtype, run.tf32)
+    blocks = shape.layers * sum(linear_seconds(x, tokens, rate, rates.bytes_per_s, size) for x in shape.linears)
+    scores = shape.layers * 2.0 * tokens * run.seq_len * shape.query / (rate * c.FLASH_FORWARD_REALISED)
+    moved = shape.layers * tokens * (34 * 2 * shape.hidden + 5 * size * shape.ffn_active)
+    if run.attention == "eager":
+        moved += shape.layers * tokens * run.seq_len * shape.heads * (6 * size + 16)
+    unpack = _unpack_seconds(shape, run, rates)
+    rows = tokens if run.keeps_all_logits else float(run.micro_batch)
+    head = product_seconds(rows, shape.head_outputs, shape.hidden, rate, rates.bytes_per_s, size)
+    busy = blocks + scores + head + moved / rates.bytes_per_s + unpack
+    return max(busy, _issue(shape, run, rates))
+
+
+def decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[float, float]:
+    """Device seconds of one new token of the whole batch, and how much longer the host takes to issue it."""
+    batch = float(run.micro_batch)
+    size = BYTES[run.compute_dtype]
+    rate = rates.product(run.compute_dtype, run.tf32)
+    touched = _weights_read(shape, run, batch)
+    head = shape.head_outputs * shape.hidden * size
+    arithmetic = 2 * batch * (shape.layers * sum(x.params * x.share for x in shape.linears)) / rate
+    middle = run.seq_len + run.new_tokens / 2
+    cache = cache_bytes(shape, run, middle)
+    reads = 4.0 if run.cache == "dynamic" else 1.5  # torch.cat reads and writes the cache before attention reads it
+    if run.cache == "none":
+        return prefill_seconds(shape, run, rates), 0.0
+    repeat = shape.query / max(shape.key, 1) if run.attention != "flash" else 1.0
+    moved = touched + head + cache * (reads + (2 * repeat if repeat > 1 else 0.0))
+    busy = moved / rates.bytes_per_s + arithmetic
+    if run.quant in ("nf4", "int8"):
+        busy += _unpack_seconds(shape, run, rates)
+    issue = _issue(shape, run, rates)
+    if rates.on_cpu:
+        return busy, issue
+    return busy, max(0.0, issue - busy)
+
+
+def _weights_read(shape: Shape, run: Execution, batch: float) -> float:
+    """Bytes of block weights that a step reads: all dense ones, and the experts that the batch touches."""
+    per = quantized_bytes(shape, run) / max(shape.params, 1)
+    total = 0.0
+    for x in shape.linears:
+        touched = min(1.0, x.share * batch) if x.count > 1 else 1.0
+        total += x.params * touched
+    return shape.layers * total * per
+
+
+def _unpack_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
+    if run.quant not in ("nf4", "int8", "gptq-4bit"):
+        return 0.0
+    if run.quant == "gptq-4bit" and run.micro_batch * 1.0 <= 8:
+        return 0.0
+    return shape.linear_params * shape.layers * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
+
+
+def _issue(shape: Shape, run: Execution, rates: Rates) -> float:
+    operators = DECODE_OPERATORS * (c.COMPILED_LAUNCH_SHARE if run.compile else 1.0)
+    if run.quant != "none":
+        operators *= 1.4
+    if shape.experts:
+        operators += shape.moe_layers / shape.layers * shape.experts * 8
+    return shape.layers * operators * 2 * rates.launch_seconds

@@ -1,0 +1,167 @@
+"""The device catalogue: ``devices/<id>.toml``, one accelerator a file, read as data.
+
+``load`` parses the one file that it needs; an alias or a match first greps the raw texts (a few milliseconds) and
+parses only the files that contain what is looked for. How a file is written is in ``devices/README.md``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from functools import cache
+
+from hwdetect.cpu_device import cpu_device
+from hwdetect.matching import best_text_match, confirmed, contradicts, normal_pci_id
+from hwdetect.types import Device
+
+__all__ = ["UnknownDevice", "all_devices", "cpu_device", "ids", "load", "match", "match_text"]
+
+
+class UnknownDevice(KeyError):
+    """No file and no alias of that name. ``close`` are the nearest names that exist."""
+
+    def __init__(self, device_id: str, close: tuple[str, ...]):
+        super().__init__(device_id)
+        self.device_id, self.close = device_id, close
+
+    def __str__(self) -> str:
+        close = f"; close to it: {', '.join(self.close)}" if self.close else ""
+        return f"no device {self.device_id!r} in the catalogue{close}"
+
+
+@cache
+def texts() -> dict[str, str]:
+    """The raw text of every device file by id, in the order of the ids."""
+    return {device_id: _read(device_id) for device_id in ids()}
+
+
+@cache
+def ids() -> tuple[str, ...]:
+    """Every device id, from the file names alone."""
+    names = (entry.name for entry in _folder().iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml")))
+
+
+@cache
+def load(device_id: str) -> Device:
+    """The device of that id or alias (``h200``); raises ``UnknownDevice``."""
+    wanted = device_id.strip().lower()
+    if wanted in ids():
+        return _parse(wanted)
+    for other, text in texts().items():
+        if f'"{wanted}"' in text and wanted in _parse(other).aliases:
+            return _parse(other)
+    raise UnknownDevice(device_id, _close(wanted))
+
+
+@cache
+def all_devices() -> tuple[Device, ...]:
+    """Every device, in the order of the ids (tens of milliseconds on the first call)."""
+    return tuple(_parse(device_id) for device_id in ids())
+
+
+def match(
+    vendor: str,
+    name: str | None,
+    pci_id: str | None,
+    compute_capability: str | None,
+    memory_bytes: int | None,
+) -> str | None:
+    """The catalogue id of a board, or ``None`` for one that is not known.
+
+    A known PCI id decides, unless compute capability or memory contradict it; where it is shared by several
+    products, memory and then the name tell them apart. Without a known PCI id the name must mean a device, and
+    compute capability or memory must confirm it: a name alone is no proof. ``pci_id`` may be ``10de:20b2``,
+    NVML's ``0x20B210DE`` or the bare device ``0x20b2``. Pass ``memory_bytes=None`` for a slice of a board.
+    """
+    wanted = normal_pci_id(vendor, pci_id)
+    if wanted:
+        listed = [_parse(i) for i, text in texts().items() if f'"{wanted}"' in text]
+        if listed:
+            return _one_of(listed, name, compute_capability, memory_bytes)
+    meant = match_text(name) if name else None
+    if meant is None:
+        return None
+    device = _parse(meant)
+    return meant if confirmed(device, vendor, compute_capability, memory_bytes) else None
+
+
+@cache
+def match_text(text: str) -> str | None:
+    """The device that a free-text product name means ("NVIDIA H200-SXM5-141GB"), or ``None``."""
+    return best_text_match(text, all_devices())
+
+
+def _one_of(
+    listed: list[Device], name: str | None, compute_capability: str | None, memory_bytes: int | None
+) -> str | None:
+    left = [d for d in listed if not contradicts(d, compute_capability, memory_bytes)]
+    if len(left) > 1 and name:
+        meant = best_text_match(name, left)
+        left = [d for d in left if d.id == meant]
+    return left[0].id if len(left) == 1 else None
+
+
+def _close(wanted: str) -> tuple[str, ...]:
+    names = set(ids()) | {alias for device in all_devices() for alias in device.aliases}
+    return tuple(difflib.get_close_matches(wanted, sorted(names), n=4, cutoff=0.5))
+
+
+@cache
+def _folder():
+    from importlib.resources import files  # costs milliseconds: only those who read devices pay
+
+    return files("hwdetect") / "devices"
+
+
+def _read(device_id: str) -> str:
+    return (_folder() / f"{device_id}.toml").read_text(encoding="utf-8")
+
+
+@cache
+def _parse(device_id: str) -> Device:
+    data = tomllib.loads(_read(device_id))
+    memory, link, pcie = data.get("memory", {}), data.get("link", {}), data.get("pcie", {})
+    compute = data.get("compute", {})
+    return Device(
+        id=device_id,
+        vendor=data["vendor"],
+        name=data["name"],
+        kind=data.get("kind", "gpu"),
+        architecture=data.get("architecture"),
+        aliases=tuple(data.get("aliases", ())),
+        pci_ids=tuple(data.get("pci", {}).get("ids", ())),
+        compute_capability=compute.get("capability"),
+        memory_bytes=memory.get("bytes"),
+        memory_kind=memory.get("kind"),
+        memory_bytes_per_s=memory.get("bytes_per_s"),
+        unified_memory=memory.get("unified", False),
+        l2_bytes=memory.get("l2_bytes"),
+        compute_units=compute.get("units"),
+        peak_flops=_rates(data.get("peak_flops", {})),
+        vector_flops=_rates(data.get("vector_flops", {})),
+        link_kind=link.get("kind"),
+        link_bytes_per_s=link.get("bytes_per_s"),
+        p2p=link.get("p2p"),
+        pcie_generation=pcie.get("generation"),
+        pcie_width=pcie.get("width"),
+        tdp_watts=data.get("power", {}).get("tdp_watts"),
+        sources=_sources(data),
+        basis=data.get("basis", "published"),
+    )
+
+
+def _rates(table: dict) -> tuple[tuple[str, float], ...]:
+    return tuple((dtype, float(rate)) for dtype, rate in table.items() if dtype not in ("source", "sources"))
+
+
+def _sources(data: dict) -> tuple[tuple[str, str], ...]:
+    """Pairs of dotted field name and URL: a table's own ``source``, or the one in its ``sources``."""
+    pairs = []
+    for table, fields in data.items():
+        if isinstance(fields, dict):
+            given = fields.get("sources", {})
+            for key in fields:
+                if key not in ("source", "sources"):
+                    pairs.append((f"{table}.{key}", given.get(key) or fields.get("source", "")))
+    return tuple(pairs)

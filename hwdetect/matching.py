@@ -1,0 +1,102 @@
+"""Which catalogue device a board or a product name is. Pure; an unsure answer is ``None``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from hwdetect.types import Device
+
+# A board reports less than its nominal size: ECC takes 1/16 of GDDR, firmware and retired pages a little more.
+MEMORY_TOLERANCE = 0.07
+
+PCI_VENDORS = {"nvidia": "10de", "amd": "1002", "intel": "8086", "habana": "1da3", "aws": "1d0f"}
+
+# Words that make another product of the same name: left over after a match, they refute it.
+DISTINGUISHING = frozenset(
+    "ti super laptop mobile max-q maxq q d xt xtx gre nvl pcie cnx mig grid vgpu embedded oem le duo pro sff "
+    "ada blackwell dgxs fhhl nano nx".split()
+)
+# Words that say nothing about which product it is (an architecture's own name is said by its devices).
+_MEMORY = re.compile(r"^(\d+)gb$")
+
+
+def normal_pci_id(vendor: str, pci_id: str | None) -> str | None:
+    """``vvvv:dddd`` in lower case, from that form, from NVML's ``0xDDDDVVVV`` or from the bare device id."""
+    if not pci_id:
+        return None
+    text = pci_id.strip().lower().removeprefix("0x")
+    maker = PCI_VENDORS.get(vendor)
+    if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{4}.*", text):
+        return text[:9]
+    if re.fullmatch(r"[0-9a-f]{8}", text):
+        return f"{text[4:]}:{text[:4]}"
+    if re.fullmatch(r"[0-9a-f]{4}", text) and maker:
+        return f"{maker}:{text}"
+    return None
+
+
+def same_memory(nominal: int | None, reported: int | None) -> bool:
+    """Whether a board that reports so much can be one of the nominal size. Unknown contradicts nothing."""
+    if nominal is None or reported is None:
+        return True
+    return abs(reported - nominal) <= MEMORY_TOLERANCE * nominal
+
+
+def contradicts(device: Device, compute_capability: str | None, memory_bytes: int | None) -> bool:
+    """Whether what the board says of itself cannot be this device."""
+    known = compute_capability and device.compute_capability
+    if known and compute_capability != device.compute_capability:
+        return True
+    return not (device.unified_memory or same_memory(device.memory_bytes, memory_bytes))
+
+
+def confirmed(device: Device, vendor: str, compute_capability: str | None, memory_bytes: int | None) -> bool:
+    """Whether a device found by its name is borne out by a reading: same vendor, and one agreeing number at least."""
+    maker = "intel" if vendor == "habana" else vendor
+    if device.vendor != maker or contradicts(device, compute_capability, memory_bytes):
+        return False
+    return bool(compute_capability and device.compute_capability) or memory_bytes is not None or device.unified_memory
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Lower-case words of a product name: ``80 GB`` is one word, ``SXM5`` is ``sxm``, ``RTX4090`` is two."""
+    text = text.lower().replace("(r)", " ").replace("(tm)", " ")
+    text = re.sub(r"(\d+)\s*(?:gb|gib)(?![a-z0-9])", r"\1gb", text)
+    text = re.sub(r"\b(rtx|gtx|titan|mi|arc|rx)[\s_-]*(?=[a-z]?\d)", r"\1 ", text)
+    text = re.sub(r"\b(\d{3,4})(ti|super|xtx|xt|d)\b", r"\1 \2", text)
+    found = re.findall(r"[a-z0-9.]+", text.replace("mi ", "mi"))
+    return tuple(re.sub(r"^sxm\d$", "sxm", word).strip(".") for word in found)
+
+
+def best_text_match(text: str, devices: Iterable[Device]) -> str | None:
+    """The one device whose id, name or alias is wholly in the text, by most words; ``None`` if unsure."""
+    said = words(text)
+    found: dict[str, frozenset[str]] = {}
+    for device in devices:
+        names = [frozenset(words(name)) for name in (device.id, device.name, *device.aliases)]
+        inside = [name for name in names if name <= set(said)]
+        if inside and _memory_agrees(device, said):
+            found[device.id] = max(inside, key=_weight)
+    if not found:
+        return None
+    top = max(_weight(name) for name in found.values())
+    best = [device_id for device_id, name in found.items() if _weight(name) == top]
+    left_over = set(said) - frozenset().union(*(found[b] for b in best))
+    return None if len(best) > 1 or left_over & DISTINGUISHING else best[0]
+
+
+def _weight(name: frozenset[str]) -> int:
+    return len(name - {"nvidia", "amd", "intel", "apple", "google", "geforce", "instinct", "tesla", "radeon"})
+
+
+def _memory_agrees(device: Device, said: Sequence[str]) -> bool:
+    sizes = [int(m.group(1)) for m in map(_MEMORY.match, said) if m]
+    if not sizes or device.memory_bytes is None or device.unified_memory:
+        return True
+    # Sellers write decimal gigabytes, drivers binary ones: either may be meant.
+    return any(
+        same_memory(device.memory_bytes, size * unit) or same_memory(size * unit, device.memory_bytes)
+        for size in sizes
+        for unit in (10**9, 2**30)
+    )

@@ -232,8 +232,31 @@ def _dtype(get, name: str) -> str | None:
 
 LEARNED_POSITIONS = {"santacoder": 2048, "gpt2": 1024, "opt-": 2048, "bert": 512}
 """table sizes of models with learned positions (their config.json): a longer sequence cannot have been run"""
+ENGINES = (
+    "vllm",
+    "tensorrt",
+    "llama.cpp",
+    "exllama",
+    "gpt-fast",
+    "ctranslate2",
+    "deepspeed-mii",
+    "optimum-nvidia",
+    "autoawq",
+)
+"""serving engines: decoding runs as recorded graphs with a pre-allocated cache"""
+UNSTATED_PROMPT, UNSTATED_NEW_TOKENS = 64, 128
 ATTENTION = {"flash_attention_2": "flash", "flash_attention": "flash", "sdpa": "sdpa", "eager": "eager"}
-QUANT = {"": "none", "none": "none", "bnb-nf4": "nf4", "nf4": "nf4", "gptq-4bit": "gptq-4bit", "int8": "int8"}
+QUANT = {
+    "": "none",
+    "none": "none",
+    "bnb-nf4": "nf4",
+    "nf4": "nf4",
+    "gptq-4bit": "gptq-4bit",
+    "int8": "int8",
+    "cuda_pytorch_llama": "none",
+    "fbgemm_fp8": "float8",
+    "fp8": "float8",
+}
 STRATEGY = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp_full_shard", "fsdp_shard_grad_op", "hsdp")
 
 
@@ -241,9 +264,7 @@ def _execution(get, spec: ModelSpec) -> Execution:
     mode = get("phase", "")
     if mode not in ("train", "infer"):
         raise Uncostable(f"phase is {mode!r}, not train or infer")
-    quant = QUANT.get(get("quant", ""))
-    if quant is None:
-        raise Uncostable(f"quant {get('quant', '')!r} has no formula")
+    quant = _quant(get)
     if get("offload", "none") not in ("", "none"):
         raise Uncostable(f"offload {get('offload', '')!r} has no formula yet")
     date = _date(get)
@@ -261,15 +282,36 @@ def _execution(get, spec: ModelSpec) -> Execution:
         **_parallel(get),
     }
     if mode == "infer":
+        if not get("micro_batch", "") and not get("global_batch", ""):
+            raise Uncostable("the batch is not stated")
+        if common["micro_batch"] > 1 and not get("in_len", "") and not get("out_len", ""):
+            raise Uncostable("neither the prompt's nor the answer's length is stated")
+        engine = get("framework", "").lower().startswith(ENGINES)
+        if engine:
+            common["compile"] = "reduce-overhead"
         return Execution(
             **common,
-            seq_len=_count(get, "in_len", _count(get, "seq_len", 512)),
-            new_tokens=_count(get, "out_len", 1),
-            keeps_all_logits=date < "2024-09",
+            seq_len=_count(get, "in_len", UNSTATED_PROMPT),
+            new_tokens=_count(get, "out_len", UNSTATED_NEW_TOKENS),
+            keeps_all_logits=bool(date) and date < "2024-09",
+            cache="static" if engine or common["compile"] else "tuple" if date and date < "2023-12" else "dynamic",
         )
     return Execution(
         **common, autocast_dtype=autocast, accumulation=_count(get, "grad_accum", 1), **_training(get, spec, date)
     )
+
+
+def _quant(get) -> str:
+    """The storage of the base weights; a GPTQ or AWQ checkpoint is one whatever the column says."""
+    text = get("quant", "").lower()
+    first = re.split(r"[ {]", text)[0]
+    if first in ("", "none", "cuda_pytorch_llama") and re.search(r"gptq|awq", get("model", "").lower()):
+        return "gptq-4bit"
+    if "int4_weight_only" in text or first in ("awq", "int4", "int4wo-g32"):
+        return "gptq-4bit"
+    if first not in QUANT:
+        raise Uncostable(f"quant {get('quant', '')!r} has no formula")
+    return QUANT[first]
 
 
 def _attention(get) -> str:
@@ -327,6 +369,7 @@ def _training(get, spec: ModelSpec, date: str) -> dict[str, object]:
         "optimizer": optimizer,
         "optimizer_fused": not date or date >= "2025-09",
         "checkpoint_every": 1 if checkpointing == "full" else 0,
+        "loss_kernel": "fused" if "liger" in get("fused_kernels", "") else "plain",
         "loss_copies": _loss_copies(date) if spec.gated or not date else "native",
         "expert_loop": bool(spec.experts) and bool(date) and date < "2025-12",
     }

@@ -29,7 +29,6 @@ def perfgen():
 def detect(as_json, root, capture, private, measure):
     """What this machine (or a recorded one) is, and what is wrong with it."""
     import hwdetect
-    from hwdetect import view
 
     if capture:
         if root:
@@ -41,6 +40,8 @@ def detect(as_json, root, capture, private, measure):
     if as_json:
         echo_json(hwdetect.to_json(found))
     else:
+        from hwdetect import view
+
         click.echo(view.render(found, color=sys.stdout.isatty()))
 
 
@@ -50,10 +51,10 @@ def detect(as_json, root, capture, private, measure):
 @click.option("--answers", is_flag=True, help="Answers for `copier copy --data-file`, as YAML.")
 def plan(as_json, answers, **options):
     """What would be chosen, why, and what it would cost."""
-    from generator import pipeline, project
-
     if as_json and answers:
         raise click.UsageError("--json and --answers both want standard output: give one of them")
+    from generator import pipeline, project
+
     planned = pipeline.build(request_of(options))
     document = project.document(planned)
     if as_json:

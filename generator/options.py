@@ -62,7 +62,7 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option("--model", help="Folder, config.json, or hub id. Without it: the embedded sample model."),
     click.option("--config", help="A config.json to use for a hub id whose own cannot be fetched."),
     click.option("--tokenizer", help="Tokenizer folder or hub id, where the model has none."),
-    click.option("--data", help="File (.jsonl .json .csv .parquet .txt), folder, or hub id."),
+    click.option("--data", help="File (.jsonl .csv .parquet .txt), folder, or hub id."),
     click.option("--text-column", help="Column that holds the text."),
     click.option("--label-column", help="Column that holds the label."),
     click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and count them."),

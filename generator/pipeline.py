@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hwdetect.spec import SpecError, parse_spec
-
 from generator import stacks
 from generator.bundle import sample_file
 from generator.cost import CostModel
@@ -26,6 +24,7 @@ from generator.workload import (
     check,
 )
 from hwdetect import catalog, detect, from_json
+from hwdetect.spec import SpecError, parse_spec
 from hwdetect.types import Device, Hardware
 
 PORTABLE = "portable"
@@ -106,7 +105,7 @@ def read_hardware(text: str | None) -> Hardware:
 
 def read_sources(request: Request) -> tuple[ModelSource, DataSource | None]:
     if request.model is None:
-        model = read_model(str(sample_file("config.json")), offline=True)
+        model = replace(read_model(str(sample_file("config.json")), offline=True), name="sample")
         data = request.data or str(sample_file("text.txt"))
     else:
         model = read_model(request.model, offline=request.offline, config=request.config)

@@ -18,6 +18,7 @@ from generator.candidates import (
     space,
 )
 from generator.cost import CostModel
+from generator.cost.estimate import Estimate
 from generator.edits import Edits, merge
 from generator.errors import NothingFits
 from generator.technique import Axis, Technique
@@ -28,12 +29,12 @@ RUNNERS_UP = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """An alternative that was not taken; ``seconds`` and ``memory_gib`` where it could be costed."""
+    """An alternative that was not taken; ``cost`` where it could be costed, ``fits`` whether it would have run."""
 
     name: str
     why: str
-    seconds: float | None = None
-    memory_gib: float | None = None
+    cost: Estimate | None = None
+    fits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ def counterfactual(room: Space, ranked: list[Candidate], chosen: Technique, othe
     splits = cost_of(room, swapped)
     fitting = [c for c in splits if c.fits]
     if not fitting:
-        return Rejected(name=other.name, why=too_big(splits[0]), memory_gib=splits[0].estimate.peak_memory_gib)
+        return Rejected(name=other.name, why=too_big(splits[0]), cost=splits[0].estimate)
     return costed(room, best, min(fitting, key=lambda c: c.key), other, "")
 
 
@@ -143,8 +144,8 @@ def costed(room: Space, best: Candidate, rival: Candidate, other: Technique, pro
     return Rejected(
         name=other.name,
         why=compare(room, best, rival, other) + proviso,
-        seconds=rival.estimate.step_seconds,
-        memory_gib=rival.estimate.peak_memory_gib,
+        cost=rival.estimate,
+        fits=True,
     )
 
 
@@ -194,7 +195,7 @@ def reason(room: Space, axis: Axis, best: Candidate, chosen: Technique, rejected
         return "you pinned it"
     if chosen.axis == "trained":
         return f"you asked for --train {room.case.workload.train}"
-    open_rivals = [r for r in rejected if r.seconds is not None or r.memory_gib is not None]
+    open_rivals = [r for r in rejected if r.cost is not None]
     if not open_rivals:
         if not rejected:
             return "there is no other"
@@ -203,7 +204,7 @@ def reason(room: Space, axis: Axis, best: Candidate, chosen: Technique, rejected
     without = next((r for r in open_rivals if r.name == baseline.name), None)
     if without and chosen is not baseline:
         return f"without it ({without.name}): {without.why}"
-    fastest = min(open_rivals, key=lambda r: (r.seconds is None, r.seconds or r.memory_gib))
+    fastest = min(open_rivals, key=lambda r: (not r.fits, r.cost.step_seconds))
     return f"next best, {fastest.name}: {fastest.why}"
 
 

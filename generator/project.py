@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import asdict, fields
 from importlib import metadata
@@ -27,6 +28,10 @@ TRAINED = {"full": "full training", "lora": "LoRA", "qlora": "QLoRA"}
 
 def document(planned: Planned, name: str | None = None) -> dict:
     """The content of plan.json: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
+    return json.loads(json.dumps(content(planned, name)))  # what a reader of plan.json gets: lists, no tuples
+
+
+def content(planned: Planned, name: str | None) -> dict:
     plan, case = planned.plan, planned.plan.case
     workload = case.workload
     return {
@@ -91,6 +96,8 @@ def project(planned: Planned, name: str | None) -> dict:
         "train_tokenizer": not planned.source.has_tokenizer and request.tokenizer is None,
         "sample": request.model is None,
         "hub": planned.source.kind == "hub",
+        "new_tokens": workload.new_tokens,
+        "tokenizer_source": tokenizer_source(planned),
         "data_format": planned.data.format if planned.data else "txt",
         "sft_format": planned.data.sft_format if planned.data else None,
         "chat_template": planned.source.has_chat_template,
@@ -99,6 +106,13 @@ def project(planned: Planned, name: str | None) -> dict:
         "machine": machine(case),
         "summary": f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {machine(case)}",
     }
+
+
+def tokenizer_source(planned: Planned) -> str:
+    """The arguments of AutoTokenizer.from_pretrained, as code."""
+    if planned.request.tokenizer:
+        return 'CONFIG["tokenizer"]'
+    return 'MODEL, revision=CONFIG["revision"]' if planned.source.kind == "hub" else "MODEL"
 
 
 def machine(case: Case) -> str:
@@ -169,13 +183,15 @@ def estimate(found: Estimate) -> dict:
 
 
 def brief(candidate: Candidate) -> dict:
-    found = candidate.estimate
+    return sizes(candidate.estimate) | {"micro_batch": candidate.execution.micro_batch}
+
+
+def sizes(found: Estimate) -> dict:
     return rounded(
         {
             "peak_memory_gib": found.peak_memory_gib,
             "step_seconds": found.step_seconds,
             "tokens_per_second": found.tokens_per_second,
-            "micro_batch": candidate.execution.micro_batch,
         }
     )
 
@@ -192,9 +208,7 @@ def decision(found: Decision) -> dict:
             {
                 "name": r.name,
                 "why": r.why,
-                "cost": None
-                if r.memory_gib is None
-                else rounded({"step_seconds": r.seconds, "peak_memory_gib": r.memory_gib}),
+                "cost": None if r.cost is None else {"fits": r.fits} | sizes(r.cost),
             }
             for r in found.rejected
         ],
@@ -279,6 +293,7 @@ def config(planned: Planned) -> dict:
         "tokenizer": request.tokenizer,
         "data": "sample/text.txt" if sample and not request.data else (data.path if data else None),
         "data_format": data.format if data else "txt",
+        "data_revision": None,
         "text_column": data.text_column if data else request.text_column,
         "label_column": data.label_column if data else request.label_column,
         "skip_bad": request.skip_bad,

@@ -14,7 +14,7 @@ from hwdetect.cpu_device import cpu_device
 from hwdetect.matching import best_text_match, confirmed, contradicts, normal_pci_id
 from hwdetect.types import Device
 
-__all__ = ["UnknownDevice", "all_devices", "cpu_device", "ids", "load", "match", "match_text"]
+__all__ = ["UnknownDevice", "all_devices", "cpu_device", "ids", "load", "match", "match_text", "resolve"]
 
 
 class UnknownDevice(KeyError):
@@ -43,15 +43,25 @@ def ids() -> tuple[str, ...]:
 
 
 @cache
+def resolve(name: str) -> str | None:
+    """The id that an id or alias stands for: case and hyphens are forgiven (``RTX4090``); ``None`` if there is none."""
+    wanted = name.strip().lower()
+    if wanted in ids():
+        return wanted
+    for device_id, text in texts().items():
+        if f'"{wanted}"' in text and wanted in _parse(device_id).aliases:
+            return device_id
+    squeezed = _squeeze(wanted)
+    same = [device_id for device_id in ids() if _squeeze(device_id) == squeezed]
+    return same[0] if len(same) == 1 else None
+
+
 def load(device_id: str) -> Device:
     """The device of that id or alias (``h200``); raises ``UnknownDevice``."""
-    wanted = device_id.strip().lower()
-    if wanted in ids():
-        return _parse(wanted)
-    for other, text in texts().items():
-        if f'"{wanted}"' in text and wanted in _parse(other).aliases:
-            return _parse(other)
-    raise UnknownDevice(device_id, _close(wanted))
+    found = resolve(device_id)
+    if found is None:
+        raise UnknownDevice(device_id, _close(device_id.strip().lower()))
+    return _parse(found)
 
 
 @cache
@@ -102,6 +112,10 @@ def _one_of(
     return left[0].id if len(left) == 1 else None
 
 
+def _squeeze(name: str) -> str:
+    return name.replace("-", "").replace("_", "").replace(" ", "")
+
+
 def _close(wanted: str) -> tuple[str, ...]:
     names = set(ids()) | {alias for device in all_devices() for alias in device.aliases}
     return tuple(difflib.get_close_matches(wanted, sorted(names), n=4, cutoff=0.5))
@@ -142,6 +156,8 @@ def _parse(device_id: str) -> Device:
         vector_flops=_rates(data.get("vector_flops", {})),
         link_kind=link.get("kind"),
         link_bytes_per_s=link.get("bytes_per_s"),
+        link_count=link.get("count"),
+        link_bridge=link.get("bridge", False),
         p2p=link.get("p2p"),
         pcie_generation=pcie.get("generation"),
         pcie_width=pcie.get("width"),

@@ -130,6 +130,8 @@ def assumed_bandwidth(cpu: Cpu, cores: int) -> float:
 
 def last_level_cache(cpu: Cpu) -> int | None:
     """Bytes of all caches of the highest level together."""
-    known = [c for c in cpu.caches or () if c.size_bytes and c.kind != "instruction"]
-    top = max((c.level for c in known), default=None)
-    return sum(c.size_bytes * (c.count or 1) for c in known if c.level == top) or None
+    known = [
+        (c.level, c.size_bytes * (c.count or 1)) for c in cpu.caches or () if c.size_bytes and c.kind != "instruction"
+    ]
+    top = max((level for level, _ in known), default=None)
+    return sum(size for level, size in known if level == top) or None

@@ -12,12 +12,13 @@ MEMORY_TOLERANCE = 0.07
 
 PCI_VENDORS = {"nvidia": "10de", "amd": "1002", "intel": "8086", "habana": "1da3", "aws": "1d0f"}
 
-# Words that make another product of the same name: left over after a match, they refute it.
-DISTINGUISHING = frozenset(
-    "ti super laptop mobile max-q maxq q d xt xtx gre nvl pcie cnx mig grid vgpu embedded oem le duo pro sff "
-    "ada blackwell dgxs fhhl nano nx".split()
-)
-# Words that say nothing about which product it is (an architecture's own name is said by its devices).
+# Words that make another product of the same name: left over after a match, they refute it (save the device's own
+# architecture: "Blackwell GPU (B200)" is a B200, "RTX 4000 Ada" is no Quadro RTX 4000).
+_OTHER_PRODUCTS = """
+ti super laptop mobile maxq q d xt xtx gre nvl pcie cnx mig grid vgpu embedded oem le duo pro sff ada blackwell dgxs
+fhhl nano nx
+"""
+DISTINGUISHING = frozenset(_OTHER_PRODUCTS.split())
 _MEMORY = re.compile(r"^(\d+)gb$")
 
 
@@ -73,16 +74,21 @@ def best_text_match(text: str, devices: Iterable[Device]) -> str | None:
     """The one device whose id, name or alias is wholly in the text, by most words; ``None`` if unsure."""
     said = words(text)
     found: dict[str, frozenset[str]] = {}
+    architectures: dict[str, str | None] = {}
     for device in devices:
         names = [frozenset(words(name)) for name in (device.id, device.name, *device.aliases)]
         inside = [name for name in names if name <= set(said)]
-        if inside and _memory_agrees(device, said):
-            found[device.id] = max(inside, key=_weight)
+        if inside:
+            name = max(inside, key=_weight)
+            # A size that is part of the name was meant by its maker (GH200 480GB: the host's memory).
+            if _memory_agrees(device, [word for word in said if word not in name]):
+                found[device.id] = name
+                architectures[device.id] = device.architecture
     if not found:
         return None
     top = max(_weight(name) for name in found.values())
     best = [device_id for device_id, name in found.items() if _weight(name) == top]
-    left_over = set(said) - frozenset().union(*(found[b] for b in best))
+    left_over = set(said) - frozenset().union(*(found[b] for b in best)) - {architectures[b] for b in best}
     return None if len(best) > 1 or left_over & DISTINGUISHING else best[0]
 
 

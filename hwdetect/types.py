@@ -24,12 +24,20 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CoreKind:
+    """One kind of core of a hybrid processor and how many online CPUs are of it."""
+
+    name: str
+    cpus: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cpu:
     """The processor, and how much of it this process may use.
 
     ``cores`` are distinct sibling sets online, ``cpus_allowed`` is affinity ∩ cpuset, ``quota`` the
     tightest CPU quota of the cgroup chain (in CPUs), ``budget`` = min(allowed, ceil(quota)).
-    ``numa_nodes`` counts nodes with CPUs.
+    ``numa_nodes`` counts nodes with CPUs. ``cpus_listed`` are the numbered blocks of /proc/cpuinfo.
     """
 
     model_name: str | None = None
@@ -46,11 +54,17 @@ class Cpu:
     caches: tuple[Cache, ...] | None = None
     max_hz: int | None = None
     vendor: str | None = None
+    cpus_listed: int | None = None
+    core_kinds: tuple[CoreKind, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Host memory. ``limit_bytes`` is the tightest cgroup limit, ``None`` where there is none."""
+    """Host memory. ``limit_bytes`` is the tightest cgroup limit, ``None`` where there is none.
+
+    ``numa_nodes`` counts nodes with memory, with or without CPUs; GPU memory that the kernel shows as nodes is in
+    ``gpu_numa_nodes`` and not in ``total_bytes``.
+    """
 
     total_bytes: int | None = None
     available_bytes: int | None = None
@@ -65,15 +79,24 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pcie:
+    """The link of a board. ``generation`` falls on an idle GPU to save power; ``generation_load`` is under load."""
+
     generation: int | None = None
     generation_max: int | None = None
     width: int | None = None
     width_max: int | None = None
+    generation_load: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """A physical device, as the vendor's tool lists it. ``device`` is the catalogue id, if one matches."""
+    """A physical device, as the vendor's tool lists it. ``device`` is the catalogue id, if one matches.
+
+    ``memory_bytes`` is ``None`` on boards that share the host's memory (``unified_memory``). ``c2c``: a coherent link to
+    the CPU is on (GH200, GB200). ``compute_units`` are multiprocessors or compute units. ``state``: ok, or lost,
+    reset-required and the like, as the driver says. ``integrated``: a graphics part of the CPU, left out of
+    ``accelerators`` where a real board stands beside it.
+    """
 
     index: int
     vendor: str
@@ -99,6 +122,14 @@ class Board:
     virtualization: str | None = None
     state: str | None = None
     pcie: Pcie = Pcie()
+    compute_units: int | None = None
+    integrated: bool | None = None
+    c2c: bool | None = None
+    architecture: str | None = None
+    partition_mode: str | None = None
+    memory_partition_mode: str | None = None
+    nvlinks_active: int | None = None
+    nvlink_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,13 +148,16 @@ class Accelerator:
     profile: str | None = None
     uuid: str | None = None
     compute_share: float | None = None
+    compute_units: int | None = None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """A connection between two boards (by index). ``bandwidth_bytes_per_s`` is one direction, all links together.
 
-    ``kind``: nvlink, nvswitch, xgmi, pix, pxb, phb, node, sys, xelink. ``p2p``: whether the driver allows peer access.
+    ``kind``: nvlink, xgmi, xelink, c2c, pcie, pix, pxb, phb, node, sys. ``p2p``: whether the driver allows peer access.
     """
 
     a: int
@@ -135,19 +169,33 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """How a board reaches a network port over PCIe. ``kind``: pix, pxb, phb, node, sys."""
+
+    board: int
+    port: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPort:
-    """``kind``: infiniband, roce, efa, ethernet. ``rate_bytes_per_s`` is one direction."""
+    """``kind``: infiniband, roce, efa, omnipath, ethernet. ``rate_bytes_per_s`` is one direction.
+
+    ``state`` is active, down, or what the driver says. ``virtual_functions`` counts the SR-IOV functions behind it.
+    """
 
     name: str
     kind: str
     state: str | None = None
     rate_bytes_per_s: float | None = None
     numa_node: int | None = None
+    pci_address: str | None = None
+    virtual_functions: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """A place files go (``role``: work, cache, tmp). ``kind``: nvme, ssd, hdd, network, memory, overlay."""
+    """A place files go (``role``: work, cache, tmp). ``kind``: nvme, ssd, hdd, virtual, network, memory, overlay."""
 
     role: str
     path: str | None = None
@@ -155,6 +203,7 @@ class Disk:
     total_bytes: int | None = None
     free_bytes: int | None = None
     read_bytes_per_s: float | None = None
+    writable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +233,9 @@ class Nodes:
     source: str = "single"
     scheduler_cpus: int | None = None
     scheduler_gpus: int | None = None
+    scheduler_memory_bytes: int | None = None
+    processes: int | None = None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +280,7 @@ class Hardware:
     accelerators: tuple[Accelerator, ...] = ()
     links: tuple[Link, ...] = ()
     network: tuple[NetworkPort, ...] = ()
+    paths: tuple[Path, ...] = ()
     disks: tuple[Disk, ...] = ()
     software: Software = Software()
     nodes: Nodes = field(default_factory=Nodes)
@@ -241,7 +294,8 @@ class Device:
     """A catalogue entry: what a product can do, from its maker's data sheet (``hwdetect/devices/*.toml``).
 
     ``peak_flops`` are dense rates per dtype (fp64, fp32, tf32, fp16, bf16, fp8, fp4, int8), operations per second;
-    ``vector_flops`` the same without matrix units. ``link_bytes_per_s`` is one direction, all links of one board.
+    ``vector_flops`` the same without matrix units. ``link_bytes_per_s`` is one direction, all ``link_count`` links of one board;
+    ``link_bridge``: the link is an optional bridge between two boards. ``p2p``: peer access without a bridge.
     ``sources`` pairs every dotted field name with its URL.
     """
 
@@ -263,6 +317,8 @@ class Device:
     vector_flops: tuple[tuple[str, float], ...] = ()
     link_kind: str | None = None
     link_bytes_per_s: float | None = None
+    link_count: int | None = None
+    link_bridge: bool = False
     p2p: bool | None = None
     pcie_generation: int | None = None
     pcie_width: int | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from generator.cost.execution import BYTES, Execution
-from generator.cost.shape import Shape, adapted
+from generator.cost.shape import ATTENTION_INPUT, Shape, adapted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,30 +36,42 @@ def dtypes(shape: Shape, run: Execution) -> tuple[float, float]:
         stored = 4.0
     if run.strategy.startswith(("fsdp", "hsdp")) and run.autocast_dtype:
         stored = compute  # FSDP casts parameters and inputs of every block to the compute dtype
-    if not shape.rms_norm and run.autocast_dtype and run.quant in ("nf4", "int8"):
+    if float_layer_norm(shape, run) and run.quant in ("nf4", "int8"):
         stored = 4.0  # autocast runs LayerNorm in float32, and bitsandbytes returns the dtype of its input
     return max(stored, compute) if run.autocast_dtype else stored, compute
+
+
+def float_layer_norm(shape: Shape, run: Execution) -> bool:
+    """CUDA's autocast runs layer_norm in float32, on a copy of its input (torch docs, amp); the CPU's does not."""
+    fused = run.fused_kernels == "pretraining"
+    return bool(run.autocast_dtype) and not shape.rms_norm and not fused and run.threads is None
 
 
 def block_activations(shape: Shape, run: Execution) -> BlockActivations:
     residual, compute = dtypes(shape, run)
     full = run.train == "full"
     wide = residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes returns the dtype of its input
-    normed = 4.0 if run.autocast_dtype and not shape.rms_norm and run.fused_kernels != "pretraining" else residual
+    if shape.experts and run.autocast_dtype and not run.expert_loop:
+        wide = residual  # grouped products are not autocast
+    normed = 4.0 if float_layer_norm(shape, run) else residual
     parts = [
         _norm(shape, run, residual, full, first=True),
         _attention(shape, compute, run),
         _norm(shape, run, residual, full, first=False),
         _mlp(shape, run, normed, wide, full),
     ]
-    attention_inputs = _inputs(shape, run, normed, compute, full, ("q", "k", "v"), shape.hidden)
+    attention_inputs = _inputs(shape, run, normed, compute, full, ATTENTION_INPUT, shape.hidden)
     output_input = _inputs(shape, run, compute, compute, full, ("o",), shape.query)
     if full:
         output_input = 0.0  # the attention output is already kept by attention itself
+    elif run.fused_kernels == "foak" and run.quant != "none":
+        output_input -= compute * shape.query if output_input else 0.0  # fused adapters share the attention output
     dropout = 2.0 * shape.hidden if shape.encoder else 0.0
     beside_mlp = sum(parts[:3]) + attention_inputs + output_input + dropout
+    beside_mlp += _extra_norms(shape, run, residual, compute, full)
     kept = residual * shape.hidden
-    saved = kept + beside_mlp + parts[3]
+    keeps_input = residual == 4 or not shape.rms_norm or run.fused_kernels != "none"  # a cast copy is kept instead
+    saved = (kept if keeps_input else 0.0) + beside_mlp + parts[3]
     scores = _scores(shape, compute, run)
     gradient = residual * shape.hidden
     mlp_peak = beside_mlp + parts[3] + kept + _mlp_backward(shape, run, wide, full) + gradient
@@ -79,15 +91,24 @@ def block_activations(shape: Shape, run: Execution) -> BlockActivations:
 def _norm(shape: Shape, run: Execution, residual: float, full: bool, *, first: bool) -> float:
     """The first norm's input is the block's input, counted as ``kept``; the second's is kept by whoever saves it."""
     h = shape.hidden
-    own_input = 0.0 if first else residual * h
+    own_input = 0.0 if first or shape.traits.parallel else residual * h
     if run.fused_kernels == "pretraining":
         return own_input
-    if not shape.rms_norm and run.autocast_dtype and residual < 4:
-        return own_input + 4.0 * h  # autocast runs layer_norm in float32, on a copy
+    if float_layer_norm(shape, run) and residual < 4:
+        return own_input + 4.0 * h
     if run.fused_kernels != "none" or not shape.rms_norm:
         return own_input
     upcast = own_input if residual == 4 else 4.0 * h  # x.to(float32) copies only what is not float32 yet
-    return upcast + (residual * h if full else 0.0)  # a trained weight keeps the normalized input
+    weighted = 4.0 if shape.traits.float32_norm_weight else residual
+    return upcast + (weighted * h if full else 0.0)  # a trained weight keeps the normalized input
+
+
+def _extra_norms(shape: Shape, run: Execution, residual: float, compute: float, full: bool) -> float:
+    """Norms of queries and keys, and norms after attention and feed-forward: float32 input, and what the weight keeps."""
+    weighted = 4.0 if shape.traits.float32_norm_weight else compute
+    each = 4.0 + (weighted if full else 0.0)
+    post = shape.traits.post_norms * each * shape.hidden
+    return post + (each * (shape.query + shape.key) if shape.traits.qk_norm else 0.0)
 
 
 def _inputs(
@@ -96,29 +117,39 @@ def _inputs(
     """Copies of an input that the linears of ``roles`` keep for their weight gradients."""
     present = [x for x in shape.linears if x.role in roles and x.count == 1]
     if full:
-        copies = len(present) if source != compute else 1  # autocast casts for each product anew
+        fused = shape.traits.fused_qkv if roles == ATTENTION_INPUT else shape.traits.fused_gate
+        copies = len(present) if source != compute and not fused else 1  # autocast casts for each product anew
         return (copies if present else 0) * compute * width
     if run.train != "lora":
         return 0.0
+    if shape.traits.fused_qkv and roles == ATTENTION_INPUT:
+        roles = ("q",)
+    if shape.traits.fused_gate and roles == ("gate", "up"):
+        roles = ("up",)
     count = sum(1 for x in adapted(shape, run.lora_targets) if x.role in roles)
     adapter = compute if run.autocast_dtype else 4.0  # PEFT keeps adapters in float32
     mask = 1.0 if run.lora_dropout else 0.0
-    return count * (adapter + mask) * width
+    return count * ((adapter + mask) * width + adapter * run.lora_rank)
 
 
 def _attention(shape: Shape, compute: float, run: Execution) -> float:
     """q, k, v as the kernel sees them, its output, and the row statistics (float32)."""
     keys = shape.key
-    if run.repeats_keys or run.attention == "eager":
+    if run.repeats_keys or run.attention == "eager" or shape.traits.eager_only:
         keys = shape.query
-    return compute * (2 * shape.query + 2 * keys) + 4.0 * shape.heads
+    copies = 0.0
+    if shape.traits.partial_rotary:
+        copies = shape.query if run.train == "full" else 0.0  # the output is laid out anew for the next product
+        copies += shape.query + shape.key if shape.traits.fused_qkv else 0.0  # beside the projection that holds v
+    return compute * (2 * shape.query + 2 * keys + copies) + 4.0 * shape.heads
 
 
 def _scores(shape: Shape, compute: float, run: Execution) -> float:
     """Eager attention keeps the float32 softmax and its cast, per key position."""
-    if run.attention != "eager":
+    if run.attention != "eager" and not shape.traits.eager_only:
         return 0.0
-    return shape.heads * (4.0 + (compute if compute < 4 else 0.0))
+    capped = compute if shape.traits.eager_only else 0.0
+    return shape.heads * (4.0 + capped + (compute if compute < 4 else 0.0))
 
 
 def _attention_backward(shape: Shape, compute: float, run: Execution) -> float:
@@ -136,10 +167,14 @@ def _mlp(shape: Shape, run: Execution, residual: float, compute: float, full: bo
         kept += width if full else 0.0
     else:
         kept = (2.0 if full else 1.0) * width
+        kept -= width if shape.traits.relu and full else 0.0
+        kept += 3.0 * width if shape.traits.composite_gelu else 0.0
     kept += _inputs(shape, run, residual, compute, full, ("gate", "up"), shape.hidden)
     if not full:
         kept += _inputs(shape, run, compute, compute, full, ("down",), int(shape.ffn_active))
     if shape.experts:
+        if run.train == "lora" and run.lora_targets == "all-linear" and not run.expert_loop:
+            kept += width  # adapted experts keep the product too
         kept += shape.moe_layers / shape.layers * shape.experts_per_token * 2 * compute * shape.hidden
     return kept
 
@@ -150,4 +185,6 @@ def _mlp_backward(shape: Shape, run: Execution, compute: float, full: bool) -> f
     if run.expert_loop and shape.experts:
         width *= 1 - shape.moe_layers / shape.layers * (1 - 1 / shape.experts)
     gradients = (3.0 if run.fused_kernels != "liger" else 1.0) if shape.gated else 2.0  # Liger writes over its inputs
+    if run.train == "lora" and any(x.role == "down" for x in adapted(shape, run.lora_targets)):
+        gradients = max(gradients, 2.0 + 4.0 / compute)  # the adapter's input gradient comes back through float32
     return gradients * width - (width if full else 0.0)

@@ -15,8 +15,8 @@ COMMUNICATOR_GIB = 0.5
 COMMUNICATOR_SOURCE = "NCCL channels and buffers of one communicator (nccl docs: 16 channels x 2 x 4 MiB and proxies)"
 WORKSPACE_BYTES = 8.5e6
 WORKSPACE_SOURCE = "cuBLAS workspace, CUBLAS_WORKSPACE_CONFIG default :4096:2:16:8 (torch docs, cuda notes)"
-FRAGMENTATION = 0.13
-"""share of the step's activations that the caching allocator reserves beyond what it hands out; fitted"""
+FRAGMENTATION = 0.10
+"""share of what a step allocates and frees again that the caching allocator reserves beyond what it hands out; fitted"""
 RETAINED_FRAGMENTATION = 0.24
 """the same where block inputs and gradients outlive their block and leave holes (FSDP1 with frozen weights); fitted"""
 FRAGMENTATION_SOURCE = (
@@ -46,36 +46,63 @@ GEMM_CEILING = {
     "cdna4": 0.68,
     "gaudi2": 0.969,
     "gaudi3": 0.741,
+    "default": 0.75,
 }
 """largest share of the dense 16-bit peak that a matrix product reached, by architecture"""
-GEMM_CEILING_DEFAULT = 0.75
 GEMM_CEILING_CPU = 0.75
 GEMM_SOURCE = (
     "maximum achievable matmul rate (stas00/ml-engineering, compute/accelerator); share reached in runs fitted"
 )
-GEMM_REALISED = 0.93
+GEMM_REALISED = 1
 """share of the ceiling that long-running training products reach (power limit, tile quantization); fitted"""
-BANDWIDTH_REALISED = 0.80
+BANDWIDTH_REALISED = 0.687
 """share of the data-sheet bandwidth that elementwise kernels reach; fitted, MI300X copies 4.1 of 5.3 TB/s (same source)"""
 BANDWIDTH_SOURCE = "bytes moved over data-sheet bandwidth, share reached fitted"
-FLASH_FORWARD_REALISED = 0.62
-FLASH_BACKWARD_REALISED = 0.50
-FLASH_SOURCE = "FlashAttention-2 paper, figures 4-6: 190-230 TFLOP/s forward+backward of 312 on A100"
-LAUNCH_SECONDS = 6e-6
-LAUNCH_SOURCE = "CPU time to issue one PyTorch operator with autograd, eager mode (fitted on small models)"
+FLASH_FORWARD = {"hopper": 0.305, "blackwell": 0.25, "default": 0.402}
+FLASH_BACKWARD = {"hopper": 0.136, "blackwell": 0.20, "default": 0.295}
+"""share of the dense 16-bit peak of FlashAttention-2 kernels (sdpa uses the same), causal, by architecture; fitted"""
+FLASH_SOURCE = "FlashAttention-2 paper, figures 4-6 (190-225 of 312 TFLOP/s on A100, 335 of 989 on H100); share fitted"
+NORM_PASSES = 7.0
+"""float32 values that a Transformers RMSNorm reads and writes an element: cast, square, mean, scale, cast, weight"""
+FUSED_SCORE_PASSES = 4.09
+"""reads and writes of an attention score, forward, with fused scale, mask and softmax (Megatron-LM); fitted"""
+ROTARY_PASSES = 10.0
+ROUTING_PASSES = 42.1
+"""reads and writes of a token's hidden state for each expert it goes to: gather, weigh, scatter-add"""
+BACKWARD_TRAFFIC = 1.62
+"""elementwise bytes of the backward pass over those of the forward pass; fitted"""
+LAUNCH_SECONDS = 1.65e-05
+BACKWARD_LAUNCH_SHARE = 1.71
+LAUNCH_SOURCE = "host time to issue one operator of a Transformers forward pass; the backward pass runs in C++; fitted"
+OVERLAP_POWER = 4.26
+"""how sharply a step goes from bound by the host's issuing to bound by the device: (host^p + device^p)^(1/p); fitted"""
+DECODE_QUANT_OPERATORS = {"nf4": 1.75, "int8": 3.5, "gptq-4bit": 1.18}
+"""operators of a decoding step with this quantizer over those without; fitted (optimum-benchmark, batch 1)"""
+CACHE_REALISED = 0.457
+"""share of the elementwise bandwidth that copying and reading the key-value cache reaches in decoding; fitted"""
 COMPILED_LAUNCH_SHARE = 0.25
 COMPILE_TRAFFIC_SHARE = 0.45
 COMPILE_SOURCE = "Inductor fuses elementwise chains: share of bytes and launches left (torch.compile paper, table 3)"
 DEQUANT_BYTES = 3.0
 """bytes moved to dequantize one nf4 weight to 16 bits: half read, 2 written, 0.5 of scales and re-read"""
-DEQUANT_REALISED = 0.45
+DEQUANT_REALISED = 0.346
 DEQUANT_SOURCE = "bitsandbytes dequantize kernel, share of bandwidth fitted on QLoRA runs (fms-acceleration)"
-STEP_OVERHEAD_SECONDS = 2.0e-3
+STEP_OVERHEAD_SECONDS = 0.00668
 STEP_OVERHEAD_SOURCE = "Trainer bookkeeping an optimizer step: clipping, scheduler, callbacks (fitted)"
-COLLECTIVE_REALISED = 0.75
-COLLECTIVE_LATENCY_SECONDS = 20e-6
+COLLECTIVE_REALISED = 0.95
+OVERLAPPED_REALISED = 0.319
+"""the same for gathers and reductions that share the device with compute (FSDP, DDP); fitted"""
+COLLECTIVE_OPERATORS = 3.5
+"""host time of one blocking collective, in operators; fitted"""
+COLLECTIVE_LATENCY_SECONDS = 2e-05
 COLLECTIVE_SOURCE = "NCCL bus bandwidth over link rate (nccl-tests on A100/H100 nodes), latency of one ring step"
-OVERLAP_SHARE = 0.8
+NETWORK_BYTES_PER_S = {"hopper": 50e9, "blackwell": 50e9, "default": 25e9}
+NETWORK_SOURCE = (
+    "one 200 Gbit/s port a GPU (DGX A100), 400 Gbit/s from Hopper on (DGX H100); assumed where none was read"
+)
+UNIT_SECONDS = 0.000206
+"""host time of one collective of a small FSDP unit; PEFT's wrap policy makes one of each adapter matrix; fitted"""
+OVERLAP_SHARE = 0.357
 OVERLAP_SOURCE = "share of communication that FSDP and DDP hide behind compute (fitted)"
 
 # --- CPU --------------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ class CostModel:
         self.host_limit_gib = None if host_memory_bytes is None or self.on_cpu else host_memory_bytes / GIB
         self.cpu_budget = cpu_budget or 1
         self.shape = shape_of(spec, task, num_labels)
-        self.rates = rates_of(device, cpu_budget, links, network_bytes_per_s, nodes)
+        self.rates = rates_of(device, cpu_budget, links, network_bytes_per_s, devices, nodes)
         self._static: dict[Execution, Static] = {}
 
     def estimate(self, run: Execution) -> Estimate:
@@ -63,7 +63,7 @@ class CostModel:
         if run.mode == "infer":
             named, sources = inference_memory(self.shape, run), INFER_SOURCES
             time = inference_time(self.shape, run, self._rates(run))
-            tokens = float(run.micro_batch) * (run.new_tokens or run.seq_len)
+            tokens = float(run.micro_batch) * (run.new_tokens if run.new_tokens > 1 else run.seq_len)
             fixed = None
         else:
             fixed = self._fixed(run)
@@ -78,7 +78,7 @@ class CostModel:
             if value
         ]
         allocated = sum(named.values()) / GIB
-        memory += self._overheads(run, named)
+        memory += self._overheads(run, named, fixed)
         return Estimate(
             memory=tuple(memory),
             allocator_peak_gib=allocated,
@@ -105,10 +105,12 @@ class CostModel:
         products = {name: rate * share for name, rate in self.rates.products.items()}
         return replace(self.rates, products=products)
 
-    def _overheads(self, run: Execution, named: dict[str, float]) -> list[Part]:
+    def _overheads(self, run: Execution, named: dict[str, float], fixed: Static | None) -> list[Part]:
         """What the device holds beside live tensors: context or interpreter, workspaces, what the allocator cannot reuse."""
         steady = ("weights", "optimizer states", "gradients", "optimizer temporary")
         moving = sum(value for name, value in named.items() if name not in steady) / GIB
+        if fixed is not None:
+            moving += (fixed.gradients + fixed.step_temporary) / GIB
         if self.on_cpu:
             return [
                 Part(name="interpreter", value=c.PROCESS_GIB, basis="measured", source=c.PROCESS_SOURCE),

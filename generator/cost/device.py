@@ -20,6 +20,8 @@ class Rates:
     products: dict[str, float]
     vector: float
     bytes_per_s: float
+    flash_forward: float
+    flash_backward: float
     launch_seconds: float
     link_bytes_per_s: float
     network_bytes_per_s: float
@@ -35,7 +37,12 @@ class Rates:
 
 
 def rates_of(
-    device: Device, cpu_budget: int | None, links: tuple[Link, ...], network_bytes_per_s: float | None, nodes: int = 1
+    device: Device,
+    cpu_budget: int | None,
+    links: tuple[Link, ...],
+    network_bytes_per_s: float | None,
+    devices: int = 1,
+    nodes: int = 1,
 ) -> Rates:
     """A rate that the catalogue lacks is assumed, and the basis says so."""
     on_cpu = device.kind == "cpu"
@@ -51,7 +58,7 @@ def rates_of(
         bandwidth = c.CPU_BYTES_PER_S if on_cpu else 5e11
         basis.append("assumed")
     measured = device.basis == "measured"  # a measured rate is what is reached, not a ceiling
-    ceiling = 1.0 if measured else (c.GEMM_CEILING_CPU if on_cpu else _ceiling(device))
+    ceiling = 1.0 if measured else (c.GEMM_CEILING_CPU if on_cpu else _by_architecture(device, c.GEMM_CEILING))
     products = {"fp32": fp32 * (1.0 if measured else 0.9)}
     for name in ("tf32", "fp16", "bf16", "fp8", "int8"):
         if name in peak:
@@ -66,16 +73,20 @@ def rates_of(
     products.setdefault("fp8", products["bf16"])
     products.setdefault("int8", products["fp16"])
     link = _link(device, links) or 12e9
+    half = max(peak.get("bf16", 0.0), peak.get("fp16", 0.0)) or products["fp32"]
+    port = _by_architecture(device, c.NETWORK_BYTES_PER_S)
     if nodes > 1:
-        link = min(link, network_bytes_per_s or 12.5e9)
+        link = min(link, network_bytes_per_s or port * max(1, devices // nodes))
     host = (device.pcie_width or 16) * PCIE_LANE_BYTES_PER_S.get(device.pcie_generation or 4, 1.969e9)
     return Rates(
         products=products,
         vector=fp32,
         bytes_per_s=bandwidth * (1.0 if measured else c.BANDWIDTH_REALISED),
+        flash_forward=half * _by_architecture(device, c.FLASH_FORWARD),
+        flash_backward=half * _by_architecture(device, c.FLASH_BACKWARD),
         launch_seconds=c.CPU_OPERATOR_SECONDS if on_cpu else c.LAUNCH_SECONDS,
         link_bytes_per_s=link,
-        network_bytes_per_s=network_bytes_per_s or 12.5e9,
+        network_bytes_per_s=network_bytes_per_s or port,
         host_link_bytes_per_s=host,
         on_cpu=on_cpu,
         basis=weakest([b if b in ("measured", "published", "derived", "assumed") else "assumed" for b in basis]),
@@ -85,9 +96,9 @@ def rates_of(
     )
 
 
-def _ceiling(device: Device) -> float:
+def _by_architecture(device: Device, shares: dict[str, float]) -> float:
     name = (device.architecture or "").lower().replace(" ", "")
-    return next((share for key, share in c.GEMM_CEILING.items() if key in name), c.GEMM_CEILING_DEFAULT)
+    return next((share for key, share in shares.items() if key in name), shares["default"])
 
 
 def _link(device: Device, links: tuple[Link, ...]) -> float | None:

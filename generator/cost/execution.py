@@ -72,7 +72,7 @@ class Execution:
     keeps_all_logits: bool = False
     """generation that makes logits for the whole prompt (Transformers before 4.45)"""
     cache: str = "dynamic"
-    """none, dynamic, static, quantized-4bit, offloaded"""
+    """none, dynamic, static, quantized-4bit, offloaded, and tuple (Transformers < 4.36: old and new side by side)"""
     # parallel forms: sizes multiply to the devices used
     strategy: str = "none"
     """none, ddp, zero1, zero2, zero3, fsdp_full_shard, fsdp_shard_grad_op, hsdp, device_map_auto"""

@@ -8,7 +8,7 @@ from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import quantized_bytes
 from generator.cost.shape import Shape
-from generator.cost.time import FORWARD_OPERATORS, linear_seconds, product_seconds
+from generator.cost.time import FORWARD_OPERATORS, linear_seconds, product_seconds, waiting
 
 DECODE_OPERATORS = FORWARD_OPERATORS
 KV_SOURCE = "2 x layers x kv heads x head size x tokens x bytes (transformers docs, llm_tutorial_optimization)"
@@ -38,6 +38,8 @@ def inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
     at_prefill = cache_bytes(shape, run, prompt) + max(prefill, logits)
     full_cache = cache_bytes(shape, run, last)
     grows = full_cache / shape.layers if run.cache == "dynamic" else 0.0  # torch.cat holds old and new of one layer
+    if run.cache == "tuple":
+        grows = full_cache  # the old tuple lives until the whole new one is made
     at_end = full_cache + grows + batch * shape.head_outputs * (size + 8.0)
     named = {"weights": weights, "dequantized weights": 0.0}
     if run.quant in ("nf4", "gptq-4bit"):
@@ -65,7 +67,7 @@ def prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     size = BYTES[run.compute_dtype]
     rate = rates.product(run.compute_dtype, run.tf32)
     blocks = shape.layers * sum(linear_seconds(x, tokens, rate, rates.bytes_per_s, size) for x in shape.linears)
-    scores = shape.layers * 2.0 * tokens * run.seq_len * shape.query / (rate * c.FLASH_FORWARD_REALISED)
+    scores = shape.layers * 2.0 * tokens * run.seq_len * shape.query / min(rate, rates.flash_forward)
     moved = shape.layers * tokens * (34 * 2 * shape.hidden + 5 * size * shape.ffn_active)
     if run.attention == "eager":
         moved += shape.layers * tokens * run.seq_len * shape.heads * (6 * size + 16)
@@ -73,7 +75,7 @@ def prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     rows = tokens if run.keeps_all_logits else float(run.micro_batch)
     head = product_seconds(rows, shape.head_outputs, shape.hidden, rate, rates.bytes_per_s, size)
     busy = blocks + scores + head + moved / rates.bytes_per_s + unpack
-    return max(busy, _issue(shape, run, rates))
+    return busy + waiting(_issue(shape, run, rates), busy)
 
 
 def decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[float, float]:
@@ -86,18 +88,20 @@ def decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[float, f
     arithmetic = 2 * batch * (shape.layers * sum(x.params * x.share for x in shape.linears)) / rate
     middle = run.seq_len + run.new_tokens / 2
     cache = cache_bytes(shape, run, middle)
-    reads = 4.0 if run.cache == "dynamic" else 1.5  # torch.cat reads and writes the cache before attention reads it
+    reads = 3.0 if run.cache in ("dynamic", "tuple") else 1.0  # torch.cat reads and writes the cache before it is used
     if run.cache == "none":
         return prefill_seconds(shape, run, rates), 0.0
     repeat = shape.query / max(shape.key, 1) if run.attention != "flash" else 1.0
-    moved = touched + head + cache * (reads + (2 * repeat if repeat > 1 else 0.0))
+    if repeat > 1:
+        reads += 2 * repeat  # repeat_kv writes the heads out and attention reads them
+    moved = touched + head + cache * reads / c.CACHE_REALISED
     busy = moved / rates.bytes_per_s + arithmetic
     if run.quant in ("nf4", "int8"):
         busy += _unpack_seconds(shape, run, rates)
     issue = _issue(shape, run, rates)
     if rates.on_cpu:
         return busy, issue
-    return busy, max(0.0, issue - busy)
+    return busy, waiting(issue, busy)
 
 
 def _weights_read(shape: Shape, run: Execution, batch: float) -> float:
@@ -111,17 +115,15 @@ def _weights_read(shape: Shape, run: Execution, batch: float) -> float:
 
 
 def _unpack_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
-    if run.quant not in ("nf4", "int8", "gptq-4bit"):
-        return 0.0
-    if run.quant == "gptq-4bit" and run.micro_batch * 1.0 <= 8:
-        return 0.0
+    if run.quant not in ("nf4", "int8") or run.compile:
+        return 0.0  # compiled weight-only products unpack while they multiply
     return shape.linear_params * shape.layers * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
 
 
 def _issue(shape: Shape, run: Execution, rates: Rates) -> float:
     operators = DECODE_OPERATORS * (c.COMPILED_LAUNCH_SHARE if run.compile else 1.0)
-    if run.quant != "none":
-        operators *= 1.4
+    if not run.compile:
+        operators *= c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
     if shape.experts:
         operators += shape.moe_layers / shape.layers * shape.experts * 8
-    return shape.layers * operators * 2 * rates.launch_seconds
+    return shape.layers * operators * rates.launch_seconds

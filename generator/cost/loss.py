@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from generator.cost.activations import float_layer_norm
 from generator.cost.execution import Execution
 from generator.cost.shape import Shape
 
@@ -20,8 +21,8 @@ def loss_bytes(shape: Shape, run: Execution, tokens: float, residual: float, com
     upcast = FLOAT * h if shape.rms_norm and run.fused_kernels == "none" and residual < 4 else residual * h
     trained = residual * h if run.train == "full" and run.fused_kernels == "none" and shape.rms_norm else 0.0
     final = (upcast + residual * h + trained) * tokens
-    if not shape.rms_norm and run.autocast_dtype and run.fused_kernels != "pretraining":
-        final = (residual + FLOAT + FLOAT + compute) * h * tokens  # autocast runs layer_norm in float32, on a copy
+    if float_layer_norm(shape, run):
+        final = (residual + FLOAT + FLOAT + compute) * h * tokens
     width = float(shape.head_outputs)
     if shape.head_outputs < 1024:  # a classifier: one row of logits a sequence
         return final

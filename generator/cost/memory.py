@@ -47,6 +47,8 @@ def weight_bytes_per_param(run: Execution) -> float:
         return 0.5 + (c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES)
     if run.quant == "gptq-4bit":
         return 0.5 + c.GPTQ_EXTRA_BYTES
+    if run.quant == "float8":
+        return 1.0
     if run.quant == "int8":
         return 1.0 + c.INT8_EXTRA_BYTES
     return BYTES[run.weights_dtype]
@@ -97,7 +99,9 @@ def static(shape: Shape, run: Execution) -> Static:
 
 
 def _shards(run: Execution) -> dict[str, int]:
-    n = run.dp
+    n, split = run.dp, run.tp * run.pp
+    if split > 1:
+        return {"weights": split, "gradients": split, "states": split * (n if run.strategy == "zero1" else 1)}
     if run.strategy in ("fsdp_full_shard", "zero3"):
         return {"weights": n, "gradients": n, "states": n}
     if run.strategy == "fsdp_shard_grad_op":
@@ -134,7 +138,10 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
     recomputed, whole = checkpointed(shape, run)
     scores = block.saved_scores * run.seq_len
     in_flight = min(run.seq_len, shape.window) if shape.window and run.attention == "eager" else run.seq_len
-    kept = tokens * (recomputed * block.kept + whole * (block.saved + scores))
+    in_pipeline = (
+        min(run.pp, run.accumulation) / run.pp
+    )  # the first stage holds as many micro-batches as there are stages
+    kept = in_pipeline * tokens * (recomputed * block.kept + whole * (block.saved + scores))
     if run.checkpoint_offload:
         kept -= tokens * recomputed * block.kept
     one = tokens * (block.peak + block.peak_scores * in_flight)

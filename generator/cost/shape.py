@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from generator.cost.traits import Traits, traits_of
 from generator.model import ModelSpec
 
 ATTENTION_INPUT = ("q", "k", "v")
@@ -48,6 +49,7 @@ class Shape:
     head_dim: int
     vocab: int
     gated: bool
+    traits: Traits
     rms_norm: bool
     encoder: bool
     moe_layers: int
@@ -69,6 +71,7 @@ class Shape:
 
 def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     """``task`` text-classification replaces the vocabulary's output layer by ``num_labels`` outputs."""
+    traits = traits_of(spec.model_type)
     query, key = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     encoder = spec.kind == "encoder"
     moe = dict(spec.layer_kinds).get("moe", spec.layers if spec.experts else 0) if spec.experts else 0
@@ -92,7 +95,8 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         head_dim=spec.head_dim,
         vocab=spec.vocab,
         gated=spec.gated,
-        rms_norm=spec.gated and not encoder,
+        traits=traits,
+        rms_norm=spec.gated and not encoder if traits.rms_norm is None else traits.rms_norm,
         encoder=encoder,
         moe_layers=moe,
         experts=spec.experts,
@@ -132,8 +136,9 @@ def adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
     if targets == "all-linear":
         return dense
     wanted = {role for name in targets for role, known in NAMES.items() if name in known}
-    if "qkv" in wanted:
-        wanted |= {"q", "k", "v"} if not wanted & {"q", "k", "v"} else set()
+    if ("qkv" in wanted and not wanted & {"q", "k", "v"}) or ("qkv" in wanted and not shape.gated):
+        fused = Linear("q", shape.hidden, shape.query + 2 * shape.key)
+        return (fused, *(x for x in dense if x.role in wanted - {"q", "k", "v", "o"}))
     return tuple(x for x in dense if x.role in wanted)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from generator.cost import constants as c
 from generator.cost.activations import dtypes
-from generator.cost.comm import communication_seconds
+from generator.cost.comm import communication_seconds, tensor_parallel_seconds
 from generator.cost.device import Rates
 from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
@@ -25,37 +25,51 @@ def product_seconds(m: float, n: float, k: float, rate: float, bytes_per_s: floa
     return 2 * m * n * k / rate + size * (m * k + k * n + m * n) / bytes_per_s
 
 
-def linear_seconds(linear: Linear, tokens: float, rate: float, bytes_per_s: float, size: float) -> float:
+def waiting(host: float, device: float) -> float:
+    """How long the device waits for the host to issue work, beyond its own ``device`` seconds."""
+    p = c.OVERLAP_POWER
+    return (host**p + device**p) ** (1 / p) - device
+
+
+def linear_seconds(linear: Linear, tokens: float, rate: float, bytes_per_s: float, size: float, tp: int = 1) -> float:
+    """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others."""
     rows = tokens * linear.share
-    return linear.count * product_seconds(rows, linear.outputs, linear.inputs, rate, bytes_per_s, size)
+    split_inputs = linear.role in ("o", "down")
+    outputs = linear.outputs if split_inputs else linear.outputs / tp
+    inputs = linear.inputs / tp if split_inputs else linear.inputs
+    return linear.count * product_seconds(rows, outputs, inputs, rate, bytes_per_s, size)
 
 
 def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> list[Part]:
-    """Parts of one optimizer step in seconds, all micro-batches included."""
-    tokens = float(run.micro_batch) * run.seq_len
+    """Parts of one optimizer step in seconds, all micro-batches included.
+
+    With pipeline stages a micro-batch takes the time of the slowest stage (the one with the output layer), and the step
+    lasts as long as all micro-batches and the filling and draining of the pipeline.
+    """
+    tokens = float(run.micro_batch) * run.seq_len / run.cp
     size = BYTES[run.compute_dtype]
     rate = rates.product(run.compute_dtype, run.tf32)
     recomputed, _ = checkpointed(shape, run)
     again = recomputed / shape.layers
     full = run.train == "full"
-    passes = (3.0 if full else 2.0) + again
-    per_block = sum(linear_seconds(x, tokens, rate, rates.bytes_per_s, size) for x in shape.linears)
-    linears = shape.layers * per_block * passes
+    blocks = shape.layers / run.pp
+    per_block = sum(linear_seconds(x, tokens, rate, rates.bytes_per_s, size, run.tp) for x in shape.linears)
+    linears = blocks * per_block * ((3.0 if full else 2.0) + again)
     head = 0.0
     if shape.head_outputs >= 1024:
-        one = product_seconds(tokens, shape.head_outputs, shape.hidden, rate, rates.bytes_per_s, size)
+        one = product_seconds(tokens, shape.head_outputs / run.tp, shape.hidden, rate, rates.bytes_per_s, size)
         head = one * (3.0 if full else 2.0)
-    adapters = 0.0 if full else shape.layers * _adapter_seconds(shape, run, rates, tokens) * (3.0 + again)
-    attention = shape.layers * _attention_seconds(shape, run, rates, tokens, again)
-    traffic = shape.layers * _traffic_seconds(shape, run, rates, tokens, again)
-    loss = _loss_seconds(shape, run, rates, tokens)
-    unpacked = _dequantize_seconds(shape, run, rates) * (2.0 + again)
-    device = linears + head + adapters + attention + traffic + loss + unpacked
-    issue = _issue_seconds(shape, run, rates, again)
-    stall = max(0.0, issue - device) if not rates.on_cpu else issue
-    update = _update_seconds(fixed, run, rates)
+    adapters = 0.0 if full else blocks * _adapter_seconds(shape, run, rates, tokens) * (3.0 + again)
+    attention = blocks * _attention_seconds(shape, run, rates, tokens, again) / run.tp
+    traffic = blocks * _traffic_seconds(shape, run, rates, tokens, again)
+    loss = _loss_seconds(shape, run, rates, tokens) / run.tp
+    unpacked = _dequantize_seconds(shape, run, rates) * (2.0 + again) / run.pp
+    reduced = blocks * tensor_parallel_seconds(shape, run, rates, tokens, again)
+    device = linears + head + adapters + attention + traffic + loss + unpacked + reduced
+    issue = _issue_seconds(shape, run, rates, again) / run.pp
+    stall = issue if rates.on_cpu else waiting(issue, device)
+    n = float(run.accumulation)
     exposed = communication_seconds(shape, run, rates, fixed, device + stall)
-    n = run.accumulation
     source = rates.source
     named = (
         ("matrix products", n * (linears + head), source),
@@ -65,7 +79,13 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
         ("loss", n * loss, c.BANDWIDTH_SOURCE),
         ("dequantization", n * unpacked, c.DEQUANT_SOURCE),
         ("launch", n * stall, c.LAUNCH_SOURCE),
-        ("optimizer", update, c.BANDWIDTH_SOURCE),
+        (
+            "pipeline bubble",
+            (run.pp - 1) * (device + stall),
+            "fill and drain of a 1F1B schedule (Narayanan et al. 2021)",
+        ),
+        ("tensor parallel", n * reduced, c.COLLECTIVE_SOURCE),
+        ("optimizer", _update_seconds(fixed, run, rates), c.BANDWIDTH_SOURCE),
         ("communication", exposed, c.COLLECTIVE_SOURCE),
     )
     basis = "derived" if rates.basis in ("published", "measured") else rates.basis
@@ -95,11 +115,14 @@ def _attention_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float
     rate = rates.product(run.compute_dtype, run.tf32)
     if run.attention == "eager" or rates.on_cpu:
         size = BYTES[run.compute_dtype]
-        moved = tokens * reach * shape.heads * (6 * size + 16.0)
+        each = (
+            c.FUSED_SCORE_PASSES * size if run.fused_kernels == "pretraining" else 6 * size + 16.0
+        )  # fused scale, mask and softmax or not
+        moved = tokens * reach * shape.heads * each
         forward = work / rate + (moved / rates.bytes_per_s if run.attention == "eager" else 0.0)
         return forward * (3.0 + again)
-    forward = work / (rate * c.FLASH_FORWARD_REALISED)
-    backward = 2.5 * work / (rate * c.FLASH_BACKWARD_REALISED)
+    forward = work / min(rate, rates.flash_forward)
+    backward = 2.5 * work / min(rate, rates.flash_backward)
     return forward * (1.0 + again) + backward
 
 
@@ -108,14 +131,21 @@ def _traffic_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, 
     residual, compute = dtypes(shape, run)
     fused = run.fused_kernels != "none"
     h, q, k, f = shape.hidden, shape.query, shape.key, shape.ffn_active
-    norm = 2 * residual if fused or not shape.rms_norm else 7 * 4.0 + 4 * residual
-    rotary = 2 * compute if fused else 10 * compute
+    norm = 2 * residual if fused or not shape.rms_norm else c.NORM_PASSES * 4.0 + 4 * residual
+    rotary = 2 * compute if fused else c.ROTARY_PASSES * compute
     activation = (3.0 if run.fused_kernels == "liger" else 5.0) if shape.gated else 2.0
-    casts = 0.0 if residual == compute else 5 * (residual + compute)
-    forward = 2 * h * norm + (q + k) * rotary + f * compute * activation + 2 * 3 * residual * h + casts * h
+    wide = residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes returns the dtype of its input
+    casts = 0.0
+    if residual != compute:
+        casts = (residual + compute) * sum(x.share * x.count * x.inputs for x in shape.linears)
+    if wide != compute:
+        casts += (wide + compute) * sum(x.share * x.count * x.outputs for x in shape.linears)
+    if shape.experts:
+        casts += c.ROUTING_PASSES * shape.moe_layers / shape.layers * shape.experts_per_token * h * wide
+    forward = 2 * h * norm + (q + k) * rotary + f * wide * activation + 2 * 3 * residual * h + casts
     if run.compile:
         forward *= c.COMPILE_TRAFFIC_SHARE
-    return tokens * forward * (1.0 + again + 2.0) / rates.bytes_per_s
+    return tokens * forward * (1.0 + again + c.BACKWARD_TRAFFIC) / rates.bytes_per_s
 
 
 def _loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
@@ -135,11 +165,13 @@ def _dequantize_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
 
 def _issue_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
     """Time the host needs to issue a micro-batch; it shows where the device is faster than that."""
-    operators = FORWARD_OPERATORS * (1.0 + again) + BACKWARD_OPERATORS
+    operators = FORWARD_OPERATORS * (1.0 + again) + BACKWARD_OPERATORS * c.BACKWARD_LAUNCH_SHARE
     if run.train == "lora":
-        operators += ADAPTER_OPERATORS * len(adapted(shape, run.lora_targets)) * (2.0 + again)
+        operators += ADAPTER_OPERATORS * len(adapted(shape, run.lora_targets)) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
     if shape.experts:
         operators += shape.moe_layers / shape.layers * shape.experts * 12
+    if run.tp > 1:
+        operators += 2 * (2.0 + again) * c.COLLECTIVE_OPERATORS
     if run.compile:
         operators *= c.COMPILED_LAUNCH_SHARE
     return shape.layers * operators * rates.launch_seconds

@@ -1,13 +1,14 @@
 def train_tokenizer(texts: Iterable[str], folder: Path, vocab_size: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer learnt from the texts; kept in the run's folder, since a resumed run needs the same."""
+    """A byte-level BPE tokenizer learnt from the texts; kept in the run's folder, for a resumed run needs the same."""
     if not folder.exists():
         end = "<|endoftext|>"
         bpe = Tokenizer(BPE())
         bpe.pre_tokenizer = ByteLevel(add_prefix_space=False)
         bpe.decoder = ByteLevelDecoder()
-        alphabet = ByteLevel.alphabet()
-        bpe.train_from_iterator(texts, BpeTrainer(vocab_size=vocab_size, special_tokens=[end], initial_alphabet=alphabet))
+        trainer = BpeTrainer(vocab_size=vocab_size, special_tokens=[end], initial_alphabet=ByteLevel.alphabet())
+        bpe.train_from_iterator(texts, trainer)
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=end, eos_token=end, pad_token=end)
         draft = folder.with_name("tokenizer.tmp")
-        PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=end, eos_token=end, pad_token=end).save_pretrained(draft)
-        draft.rename(folder)
+        tokenizer.save_pretrained(draft)
+        draft.rename(folder)  # whole or not at all
     return PreTrainedTokenizerFast.from_pretrained(folder)

@@ -1,0 +1,171 @@
+"""Fit the named constants of the cost model to published runs, and print how well they hold on what was left out.
+
+usage: python benchmarks/fit.py MEASURED_DIR [--rounds N] [--leave-out model|device]
+
+Coordinate descent on the logarithm of each constant; the loss is the mean over tables of the mean absolute log error of
+the speed (capped, so that a wrongly stated row does not steer). Nothing is written: put the printed values into
+generator/cost/constants.py. No constant belongs to a model, a device or a row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import statistics
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from generator.cases import Row, Uncostable, estimate_row, read_row
+from generator.cost import constants
+
+TABLES = (
+    "train_fms_acceleration",
+    "train_llmfoundry_mpt",
+    "train_optimum_benchmark_llama",
+    "infer_optimum_benchmark_llama",
+    "more/train_vtrain_megatron_a100",
+    "more/infer_gptfast",
+)
+FITTED = (
+    "GEMM_REALISED",
+    "BANDWIDTH_REALISED",
+    ("FLASH_FORWARD", "default"),
+    ("FLASH_FORWARD", "hopper"),
+    ("FLASH_BACKWARD", "default"),
+    ("FLASH_BACKWARD", "hopper"),
+    "BACKWARD_TRAFFIC",
+    "LAUNCH_SECONDS",
+    "BACKWARD_LAUNCH_SHARE",
+    "STEP_OVERHEAD_SECONDS",
+    "DEQUANT_REALISED",
+    "ROUTING_PASSES",
+    "COLLECTIVE_REALISED",
+    "OVERLAPPED_REALISED",
+    "COLLECTIVE_OPERATORS",
+    "FUSED_SCORE_PASSES",
+    "OVERLAP_POWER",
+    "COLLECTIVE_LATENCY_SECONDS",
+    "UNIT_SECONDS",
+    "OVERLAP_SHARE",
+    "CACHE_REALISED",
+)
+UPPER = {"GEMM_REALISED": 1.0, "BANDWIDTH_REALISED": 0.92, "COLLECTIVE_REALISED": 0.95, "OVERLAPPED_REALISED": 0.95, "OVERLAP_SHARE": 1.0}
+CAP = 0.7
+SAMPLE = 7
+"""of the vTrain table's rows (they repeat few configurations) every 7th is used"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    table: str
+    row: Row
+    speed: float
+
+
+def read_runs(folder: Path) -> list[Run]:
+    runs = []
+    for table in TABLES:
+        with (folder / f"{table}.csv").open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        rows = rows[::SAMPLE] if "vtrain" in table else rows
+        for raw in rows:
+            if raw["oom"] != "false" or not raw["tokens_per_s_per_gpu"]:
+                continue
+            try:
+                runs.append(Run(table, read_row(raw), float(raw["tokens_per_s_per_gpu"])))
+            except Uncostable:
+                continue
+    return runs
+
+
+def errors(runs: list[Run]) -> list[float]:
+    """Log of predicted over measured speed of each run."""
+    models: dict[tuple, object] = {}
+    found = []
+    for run in runs:
+        estimate = estimate_row(run.row, models)
+        found.append(math.log(estimate.tokens_per_second / estimate.devices / run.speed))
+    return found
+
+
+def loss(runs: list[Run]) -> float:
+    by_table: dict[str, list[float]] = defaultdict(list)
+    for run, error in zip(runs, errors(runs), strict=True):
+        by_table[run.table].append(min(abs(error), CAP))
+    return statistics.fmean(statistics.fmean(v) for v in by_table.values())
+
+
+def get(name) -> float:
+    return getattr(constants, name) if isinstance(name, str) else getattr(constants, name[0])[name[1]]
+
+
+def put(name, value: float) -> None:
+    if isinstance(name, str):
+        setattr(constants, name, value)
+    else:
+        getattr(constants, name[0])[name[1]] = value
+
+
+def fit(runs: list[Run], rounds: int, say=lambda text: None) -> float:
+    """Move one constant at a time up or down while the loss falls; steps shrink each round."""
+    best, step = loss(runs), 0.25
+    for turn in range(rounds):
+        for name in FITTED:
+            start = get(name)
+            for factor in (1 + step, 1 / (1 + step)):
+                value = min(start * factor, UPPER.get(name, math.inf)) if isinstance(name, str) else start * factor
+                put(name, value)
+                now = loss(runs)
+                if now < best - 1e-6:
+                    best = now
+                    break
+                put(name, start)
+        step *= 0.72
+        say(f"round {turn + 1}: loss {best:.4f}")
+    return best
+
+
+def left_out(runs: list[Run], key, rounds: int) -> list[tuple[str, float, float]]:
+    """For each value of ``key``: median absolute error of its runs, fitted with and without them."""
+    start = {name: get(name) for name in FITTED}
+    found = []
+    for value in sorted({key(run) for run in runs}):
+        inside = [run for run in runs if key(run) == value]
+        if len(inside) < 5:
+            continue
+        fitted = statistics.median(abs(math.expm1(e)) for e in errors(inside))
+        fit([run for run in runs if key(run) != value], rounds)
+        outside = statistics.median(abs(math.expm1(e)) for e in errors(inside))
+        found.append((value, fitted, outside))
+        for name, old in start.items():
+            put(name, old)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--leave-out", choices=("model", "device"))
+    args = parser.parse_args()
+    runs = read_runs(args.folder)
+    print(f"{len(runs)} runs, loss {loss(runs):.4f}")
+    if args.leave_out:
+        by_model = args.leave_out == "model"
+        rows = left_out(runs, (lambda r: r.row.spec.name) if by_model else (lambda r: r.row.device.id), args.rounds)
+        print(f"{args.leave_out:45} fitted  left out   (median absolute speed error)")
+        for value, fitted, outside in rows:
+            print(f"{value:45} {fitted:6.1%}  {outside:7.1%}")
+        return
+    fit(runs, args.rounds, print)
+    for name in FITTED:
+        print(f"{name if isinstance(name, str) else '.'.join(name):34} {get(name):.4g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Score the cost model on published runs, beside the formulas that well-known tools print for the same rows.
+
+usage: python benchmarks/validate.py MEASURED_DIR [--all] [--json]
+
+MEASURED_DIR holds the measured tables and their scorer (score.py). Nothing is left out: rows that could not be costed
+lower ``costed``, and the reasons are listed. ``--all`` adds the tables of MEASURED_DIR/more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import json
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from generator.cases import Uncostable, estimate_cases, read_row
+from generator.cost.shape import shape_of
+
+AIMS = {
+    "mem_median": ("peak memory, median error", 0.03),
+    "mem_p95": ("peak memory, P95 error", 0.10),
+    "false_fit": ("predicted to fit but ran out", 0.01),
+    "false_refuse": ("predicted not to fit but ran", 0.02),
+    "tput_median": ("speed, median error", 0.10),
+    "tput_p95": ("speed, P95 error", 0.30),
+    "rank_corr": ("rank correlation in a group, median", 0.95),
+    "regret_mean": ("regret of the choice, mean", 0.02),
+    "regret_p95": ("regret of the choice, P95", 0.08),
+}
+
+
+def load_scorer(folder: Path):
+    spec = importlib.util.spec_from_file_location("score", folder / "score.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.score
+
+
+def predict(table: Path) -> tuple[list[dict], list[dict]]:
+    """The measured rows and the predicted ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out.csv"
+        estimate_cases(table, out)
+        with table.open(newline="", encoding="utf-8") as a, out.open(newline="", encoding="utf-8") as b:
+            return list(csv.DictReader(a)), list(csv.DictReader(b))
+
+
+def eight_bytes(case, shape) -> float | None:
+    """accelerate estimate-memory: training with Adam is four times the 16-bit weights. For full training."""
+    return 8.0 * shape.params if case.execution.mode == "train" and case.execution.train == "full" else None
+
+
+def eighteen_bytes(case, shape) -> float | None:
+    """Transformers "model memory anatomy": 6 weights + 4 gradients + 8 Adam states. For full training."""
+    return 18.0 * shape.params if case.execution.mode == "train" and case.execution.train == "full" else None
+
+
+def llama_factory(case, shape) -> float:
+    """LLaMA-Factory's hardware table: GB for x billion parameters, by method."""
+    run = case.execution
+    if run.quant in ("nf4", "gptq-4bit"):
+        return 0.5 * shape.params
+    if run.quant == "int8":
+        return 1.0 * shape.params
+    if run.train == "lora" or run.mode == "infer":
+        return 2.0 * shape.params
+    return (18.0 if run.autocast_dtype else 8.0) * shape.params
+
+
+def deepspeed_zero3(case, shape) -> float | None:
+    """DeepSpeed's ZeRO-3 estimator without offload: 4 bytes of the largest layer and 18 P / devices. For sharded training."""
+    if case.execution.train != "full" or not case.execution.strategy.startswith(("fsdp", "zero3")):
+        return None
+    largest = max(x.inputs * x.outputs for x in shape.linears)
+    return 4.0 * largest + 18.0 * shape.params / case.execution.dp
+
+
+PEERS = {
+    "accelerate estimate-memory (8 bytes a parameter)": eight_bytes,
+    "18 bytes a parameter": eighteen_bytes,
+    "LLaMA-Factory table": llama_factory,
+    "DeepSpeed ZeRO-3 estimator": deepspeed_zero3,
+}
+
+
+def peer_errors(rows: list[dict]) -> dict[str, list[float]]:
+    """Absolute relative error of each peer's formula; sharded rows divide by the devices, as their users do."""
+    found: dict[str, list[float]] = {name: [] for name in PEERS}
+    for row in rows:
+        if row["oom"] != "false" or not row["peak_mem_gb"] or "torch_max_allocated" not in row["mem_metric"]:
+            continue
+        try:
+            case = read_row(row)
+        except Uncostable:
+            continue
+        shape = shape_of(case.spec, case.task, 0)
+        sharded = case.execution.dp if case.execution.strategy.startswith("fsdp") else 1
+        for name, formula in PEERS.items():
+            predicted = formula(case, shape)
+            if predicted is None:
+                continue
+            divide = 1 if formula is deepspeed_zero3 else sharded
+            found[name].append(abs(predicted / divide / 1e9 / float(row["peak_mem_gb"]) - 1))
+    return found
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def validate(folder: Path, everything: bool) -> dict:
+    score = load_scorer(folder)
+    tables = sorted(folder.glob("*.csv"))
+    if everything:
+        tables += [t for t in sorted((folder / "more").glob("*.csv")) if not t.name.startswith("hw_")]
+    report: dict = {"tables": {}, "peers": {}, "errors": {}}
+    all_truth, all_predicted = [], []
+    for table in tables:
+        truth, predicted = predict(table)
+        report["tables"][table.stem] = score(truth, predicted)
+        report["errors"][table.stem] = dict(Counter(p["error"] for p in predicted if p["error"]).most_common(6))
+        all_truth += truth
+        all_predicted += predicted
+    report["total"] = score(all_truth, all_predicted)
+    for name, errors in peer_errors(all_truth).items():
+        report["peers"][name] = {"median": statistics.median(errors), "p95": percentile(errors, 0.95), "rows": len(errors)}
+    return report
+
+
+def show(report: dict) -> None:
+    total = report["total"]
+    print(f"{total['rows']} rows, {total['costed']:.1%} costed\n")
+    print(f"{'figure':40} {'aim':>7} {'here':>7}")
+    for key, (label, aim) in AIMS.items():
+        value = total[key]
+        print(f"{label:40} {aim:7.1%} {value:7.1%}" if value is not None else f"{label:40} {aim:7.1%}       -")
+    print("\npeak memory on the rows it is meant for   rows  median     P95")
+    print(f"{'perfgen':40} {total['mem_rows']:6} {total['mem_median']:6.1%}  {total['mem_p95']:6.1%}")
+    for name, figures in report["peers"].items():
+        print(f"{name[:40]:40} {figures['rows']:6} {figures['median']:6.1%}  {figures['p95']:6.1%}")
+    short = {"mem_median": "mem", "mem_p95": "P95", "tput_median": "speed", "tput_p95": "P95", "rank_corr": "rank"}
+    short |= {"regret_mean": "regret", "false_fit": "f.fit", "false_refuse": "f.ref", "costed": "costed"}
+    print(f"\n{'table':34}{'rows':>6}" + "".join(f"{label:>8}" for label in short.values()))
+    for table, figures in report["tables"].items():
+        cells = "".join("       -" if figures[k] is None else f"{figures[k]:8.3f}" for k in short)
+        print(f"{table[:34]:34}{figures['rows']:6}{cells}")
+    print("\nnot costed")
+    for table, reasons in report["errors"].items():
+        for reason, count in reasons.items():
+            print(f"  {table}: {count} × {reason}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    report = validate(args.folder, args.all)
+    if args.json:
+        print(json.dumps(report, indent=1))
+    else:
+        show(report)
+
+
+if __name__ == "__main__":
+    main()

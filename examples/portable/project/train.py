@@ -1,0 +1,76 @@
+"""Train a language model on plain text, on whatever it finds.
+
+Your values are in config.yaml, the reasons for the others in PLAN.md. `python train.py` resumes by itself.
+"""
+
+from pathlib import Path
+
+import torch
+import yaml
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    HfArgumentParser,
+    Trainer,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
+
+from callbacks import train_safely
+from data import check_size, cut_blocks, load_texts, train_tokenizer
+
+HERE = Path(__file__).resolve().parent
+CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+MODEL = HERE / CONFIG["model"]
+
+
+def main() -> None:
+    args = training_arguments()
+    set_seed(args.seed)
+
+    texts = load_texts(CONFIG)
+    config = AutoConfig.from_pretrained(MODEL)
+    tokenizer = train_tokenizer(texts["text"], Path(args.output_dir) / "tokenizer", config.vocab_size)
+    train_dataset = cut_blocks(texts, tokenizer, CONFIG["seq_len"])
+
+    config.bos_token_id, config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
+    config.pad_token_id = tokenizer.pad_token_id
+    model = AutoModelForCausalLM.from_config(
+        config,
+        dtype=torch.float32,
+        attn_implementation="sdpa",
+    )
+
+    trainer = Trainer(
+        model=model,
+        args=args,
+        train_dataset=train_dataset,
+        processing_class=tokenizer,
+        data_collator=default_data_collator,
+    )
+    check_size(trainer.train_dataset, args)
+    train_safely(trainer, CONFIG["seq_len"])
+
+
+def training_arguments() -> TrainingArguments:
+    """The plan's values and those of config.yaml; each is a flag too, as in `--max_steps 3`."""
+    parser = HfArgumentParser(TrainingArguments)
+    parser.set_defaults(
+        **CONFIG["training"],
+        output_dir=str(HERE / CONFIG["output_dir"]),
+        per_device_train_batch_size=8,
+        gradient_accumulation_steps=1,
+        optim="adamw_torch_fused",
+        save_total_limit=2,  # while one is written, the other is whole
+        logging_nan_inf_filter=False,  # show a bad loss as it is
+        include_num_input_tokens_seen=True,
+    )
+    args, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
+    if unknown:
+        parser.error(f"no such argument: {' '.join(unknown)}")
+    return args
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""What a block does that its sizes do not tell: norms, activation, layout. Read from the modelling code of Transformers 5.23.
+
+An architecture that is not listed gets the usual: RMSNorm where the feed-forward is gated, LayerNorm where it is not.
+Each entry was checked against a trace of a real training step (tests/cost/test_traces.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """``rms_norm`` None: by the kind of feed-forward. ``post_norms`` are norms beyond two a block.
+
+    ``qk_norm`` normalizes queries and keys. ``fused_qkv`` keeps one projection for all three, ``partial_rotary`` joins rotated
+    and plain parts of the heads by a copy. ``fused_gate`` is one projection for gate and up. ``relu`` keeps its output alone.
+    ``parallel`` feeds attention and feed-forward the same residual. ``composite_gelu`` computes GELU by separate operators, each of which keeps its
+    input. ``float32_norm_weight`` multiplies by the weight before casting back.
+    """
+
+    rms_norm: bool | None = None
+    qk_norm: bool = False
+    post_norms: int = 0
+    fused_qkv: bool = False
+    partial_rotary: bool = False
+    fused_gate: bool = False
+    composite_gelu: bool = False
+    relu: bool = False
+    parallel: bool = False
+    float32_norm_weight: bool = False
+    eager_only: bool = False
+    """attention scores are always materialized (soft-capped logits)"""
+
+
+USUAL = Traits()
+BY_MODEL_TYPE = {
+    "qwen3": Traits(qk_norm=True),
+    "qwen3_moe": Traits(qk_norm=True),
+    "olmo2": Traits(qk_norm=True, float32_norm_weight=True),
+    "olmo3": Traits(qk_norm=True, float32_norm_weight=True),
+    "gemma": Traits(float32_norm_weight=True),
+    "gemma2": Traits(post_norms=2, float32_norm_weight=True, eager_only=True),
+    "gemma3": Traits(post_norms=2, qk_norm=True, float32_norm_weight=True),
+    "gemma3_text": Traits(post_norms=2, qk_norm=True, float32_norm_weight=True),
+    "phi3": Traits(fused_qkv=True, fused_gate=True, partial_rotary=True),
+    "gpt2": Traits(composite_gelu=True, fused_qkv=True),
+    "gpt_neo": Traits(composite_gelu=True),
+    "opt": Traits(relu=True),
+    "gptj": Traits(parallel=True, composite_gelu=True, partial_rotary=True),
+    "codegen": Traits(parallel=True, composite_gelu=True, fused_qkv=True, partial_rotary=True),
+    "phi": Traits(parallel=True, composite_gelu=True, partial_rotary=True),
+    "gpt_neox": Traits(parallel=True, fused_qkv=True, partial_rotary=True),
+    "gpt_bigcode": Traits(fused_qkv=True),
+    "falcon": Traits(fused_qkv=True, parallel=True),
+    "bloom": Traits(fused_qkv=True, composite_gelu=True),
+    "mpt": Traits(fused_qkv=True),
+    "stablelm": Traits(rms_norm=False, partial_rotary=True),
+    "cohere": Traits(rms_norm=True),
+}
+
+
+def traits_of(model_type: str) -> Traits:
+    return BY_MODEL_TYPE.get(model_type, USUAL)

@@ -1,0 +1,95 @@
+"""Cloud instance types, from ``instances.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+
+GIB = 2**30
+GIGABIT = 1e9 / 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """On-demand US dollars an hour for the whole instance; ``source`` pins the revision, ``read`` is the ISO date."""
+
+    usd_per_hour: float
+    source: str
+    read: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One instance type. ``devices`` of ``device`` (a catalogue id, ``None``: no accelerator); ``bridged``: its
+    boards are joined in pairs by NVLink bridges."""
+
+    cloud: str
+    name: str
+    device: str | None
+    devices: int
+    vcpus: int
+    cores: int
+    memory_bytes: int
+    architecture: str
+    isa_features: tuple[str, ...]
+    cpu: str | None
+    network_kind: str
+    network_bytes_per_s: float | None
+    nvme_bytes: int | None
+    bridged: bool
+    source: str
+    price: Price | None = None
+
+
+@cache
+def all_instances() -> tuple[Instance, ...]:
+    """Every instance type, in the order of the file."""
+    from importlib.resources import files  # only those who plan for a cloud pay for it
+
+    data = tomllib.loads((files("hwdetect") / "instances.toml").read_text(encoding="utf-8"))
+    return tuple(_instance(family, name, row) for family in data["family"] for name, row in family["types"].items())
+
+
+@cache
+def instance_names() -> tuple[str, ...]:
+    return tuple(instance.name for instance in all_instances())
+
+
+def find_instance(text: str) -> Instance | None:
+    """The instance type of that name, with or without ``cloud:`` before it; ``None`` if there is none."""
+    wanted = text.lower()
+    for instance in all_instances():
+        name = instance.name.lower()
+        if wanted in (name, f"{instance.cloud}:{name}"):
+            return instance
+    return None
+
+
+def _instance(family: dict, name: str, row: dict) -> Instance:
+    devices = row.get("devices", 0)
+    network = row.get("network_gbit_per_s")
+    return Instance(
+        cloud=family["cloud"],
+        name=name,
+        device=family.get("device") if devices else None,
+        devices=devices,
+        vcpus=row["vcpus"],
+        cores=max(1, row["vcpus"] // family.get("threads_per_core", 2)),
+        memory_bytes=round(row["memory_gib"] * GIB),
+        architecture=family.get("architecture", "x86_64"),
+        isa_features=tuple(sorted(family.get("isa", ("avx2",)))),
+        cpu=family.get("cpu"),
+        network_kind=family.get("network", "ethernet"),
+        network_bytes_per_s=network * GIGABIT if network else None,
+        nvme_bytes=round(row["nvme_gb"] * 1e9) if row.get("nvme_gb") else None,
+        bridged=family.get("bridged", False),
+        source=row.get("source", family["source"]),
+        price=_price(family, row),
+    )
+
+
+def _price(family: dict, row: dict) -> Price | None:
+    if "usd_per_hour" not in row:
+        return None
+    return Price(usd_per_hour=row["usd_per_hour"], source=family["price_source"], read=family["price_read"].isoformat())

@@ -1,0 +1,65 @@
+"""The processor from every source there is, best first, and how much of it this process may use."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from hwdetect.machine import Machine
+from hwdetect.probes import cpu_topology, cpuinfo, isa, microarchitecture
+from hwdetect.probes.arm_cores import core_kinds
+from hwdetect.probes.cgroup import Limits
+from hwdetect.probes.reading import Notes, merged
+from hwdetect.types import Cpu
+
+
+def read_cpu(machine: Machine, limits: Limits, notes: Notes) -> Cpu:
+    """/sys and /proc first, then raw CPUID, then macOS's sysctl; ``budget`` from affinity, cpuset and quota."""
+    info = cpuinfo.read_cpuinfo(machine)
+    topology = cpu_topology.read_topology(machine, notes)
+    architecture = machine.architecture() or (cpuinfo.architecture_of(info) if info else None)
+    architecture = {"amd64": "x86_64", "AMD64": "x86_64", "arm64": "aarch64", "ARM64": "aarch64"}.get(
+        architecture or "", architecture
+    )
+    cpu = Cpu(
+        architecture=architecture,
+        cpus_online=len(topology.online) if topology.online else None,
+        cores=topology.cores,
+        packages=topology.packages,
+        numa_nodes=topology.nodes_with_cpus,
+        caches=topology.caches,
+        core_kinds=topology.core_kinds,
+        max_hz=topology.max_hz,
+    )
+    if info is not None:
+        said = cpuinfo.cpu_from_cpuinfo(info, architecture)
+        features = isa.features_of(info, architecture)
+        kinds = core_kinds(info) if isa.is_arm(architecture) else None
+        cpu = merged(
+            replace(
+                merged(cpu, said),
+                isa_features=features,
+                microarchitecture=microarchitecture.label_of_cpuinfo(info.first, architecture),
+            ),
+            Cpu(core_kinds=kinds),
+        )
+    elif topology.online is None and machine.system() == "Linux":
+        notes.add("cpu", "procfs", "neither proc/cpuinfo nor sys/devices/system/cpu can be read")
+    return _with_budget(machine, cpu, topology.online, limits, notes)
+
+
+def _with_budget(machine: Machine, cpu: Cpu, online: frozenset[int] | None, limits: Limits, notes: Notes) -> Cpu:
+    """``cpus_allowed`` = online ∩ affinity ∩ cpuset; ``budget`` = min(allowed, ceil(quota))."""
+    affinity = machine.affinity()
+    known = [cpus for cpus in (affinity, limits.cpus) if cpus is not None]
+    allowed: int | None = None
+    if known:
+        together = frozenset.intersection(*known, *([online] if online else []))
+        allowed = len(together) or None
+    if allowed is None and cpu.cpus_online is not None:
+        notes.add("cpu.cpus_allowed", "procfs", "no affinity and no cpuset can be read: budget counts all online CPUs")
+    budget = allowed if allowed is not None else cpu.cpus_online
+    if limits.quota_cpus is not None:
+        ceiling = max(1, math.ceil(limits.quota_cpus))
+        budget = ceiling if budget is None else min(budget, ceiling)
+    return replace(cpu, cpus_allowed=allowed, quota=limits.quota_cpus, budget=budget)

@@ -1,0 +1,100 @@
+"""NVIDIA boards from the best source that answers: NVML, then nvidia-smi, then the driver's files and the PCI tree."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from hwdetect.machine import Machine
+from hwdetect.probes import pci
+from hwdetect.probes.found import NOTHING, Found, usable
+from hwdetect.probes.nvidia_smi import read_nvidia_smi
+from hwdetect.probes.nvml import Reading, read_nvml
+from hwdetect.probes.reading import Notes, pairs, squeeze
+from hwdetect.types import Board, Software
+
+NVML_SECONDS = 2.2  # of 5 for everything: nvidia-smi gets its turn after a hang
+GPUS = "proc/driver/nvidia/gpus"
+DISPLAY = frozenset({0x0300, 0x0302})
+VENDOR = 0x10DE
+
+
+def read_nvidia(machine: Machine, notes: Notes) -> Found:
+    listed = tuple(d for d in pci.pci_devices(machine, DISPLAY) if d.vendor == VENDOR)
+    found = _from_nvml(machine, notes)
+    if not found.boards:
+        by_tool = read_nvidia_smi(machine, notes)
+        found = by_tool if by_tool.boards else replace(by_tool, software=found.software)
+    if not found.boards:
+        found = replace(_from_files(machine, listed, notes), software=found.software)
+    return _with_addresses(found, listed)
+
+
+def within(seconds: float, work: Callable[[], object]) -> tuple[bool, object]:
+    """Whether the work ended in time, and its value. Work that hangs is left behind in its thread."""
+    box: list[object] = []
+    thread = threading.Thread(target=lambda: box.append(work()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return bool(box), box[0] if box else None
+
+
+def _from_nvml(machine: Machine, notes: Notes) -> Found:
+    module = machine.nvml()
+    if isinstance(module, str):
+        notes.add("boards", "NVML", module)
+        return NOTHING
+    reading, own = Reading([], []), Notes()
+    ended, found = within(NVML_SECONDS, lambda: read_nvml(machine, module, own, reading))
+    for note in tuple(own.items):
+        notes.add(note.field, note.who, note.why)
+    if ended:
+        return found if isinstance(found, Found) else NOTHING
+    notes.add("boards", "NVML", f"no answer within {NVML_SECONDS} s: the driver hangs; {len(reading.boards)} boards read")
+    boards = tuple(reading.boards)
+    good = {b.index for b in boards if usable(b)}
+    accelerators = tuple(a for a in tuple(reading.accelerators) if a.board in good)
+    return Found(boards=boards, accelerators=accelerators or None, software=reading.software)
+
+
+def _from_files(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> Found:
+    """Name, UUID and address from the driver's own files; without a driver only the PCI tree, and no accelerator."""
+    boards = []
+    folders = machine.listing(GPUS)
+    for address in sorted({*folders, *(device.address for device in listed)}):
+        said = pairs(machine.read(f"{GPUS}/{address}/information"))
+        device = next((d for d in listed if d.address == address), None)
+        boards.append(
+            Board(
+                index=len(boards),
+                vendor="nvidia",
+                name=squeeze(said.get("Model")),
+                uuid=squeeze(said.get("GPU UUID")) if "?" not in said.get("GPU UUID", "?") else None,
+                pci_id=device.pci_id if device else None,
+                pci_address=address,
+                numa_node=pci.numa_node(machine, address),
+                cpu_affinity=pci.local_cpus(machine, address),
+                state=None if address in folders else "no-driver",
+                pcie=pci.pcie_of(machine, address),
+            )
+        )
+    if boards:
+        notes.add("boards", "sysfs", "neither NVML nor nvidia-smi answered: memory, limits and links are unknown")
+    version = machine.read("proc/driver/nvidia/version") or ""
+    words = version.split("\n")[0].split()
+    number = next((word for word in words if word[:1].isdigit() and word.count(".") in (1, 2)), None)
+    return Found(boards=tuple(boards), software=Software(driver=number))
+
+
+def _with_addresses(found: Found, listed: tuple[pci.PciDevice, ...]) -> Found:
+    """Boards that would not open get the PCI addresses that no other board has, in bus order."""
+    known = {board.pci_address for board in found.boards}
+    free = [device for device in listed if device.address not in known]
+    boards = []
+    for board in found.boards:
+        if board.pci_address is None and board.state not in (None, "ok") and free:
+            device = free.pop(0)
+            board = replace(board, pci_address=device.address, pci_id=device.pci_id)
+        boards.append(board)
+    return replace(found, boards=tuple(boards))

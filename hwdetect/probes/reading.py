@@ -1,0 +1,65 @@
+"""Small helpers that probes share: notes, numbers out of text, and field-wise merging."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from typing import TypeVar
+
+from hwdetect.types import Note
+
+T = TypeVar("T")
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+class Notes:
+    """Collects what could not be read, by whom, and why."""
+
+    def __init__(self) -> None:
+        self.items: list[Note] = []
+
+    def add(self, field: str, who: str, why: str) -> None:
+        note = Note(field=field, who=who, why=" ".join(why.split())[:300])
+        if note not in self.items:
+            self.items.append(note)
+
+
+def whole(text: str | None) -> int | None:
+    """An integer that is the whole text (``0x`` allowed), ``None`` for anything else."""
+    if text is None:
+        return None
+    text = text.strip()
+    if re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII):
+        return int(text)
+    return int(text, 16) if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}", text) else None
+
+
+def number(text: str | None) -> float | None:
+    """The leading decimal number of a text such as ``350.00 W``, ``None`` for ``N/A``, ``[N/A]``, ``Not Supported``."""
+    match = re.match(r"\s*([+-]?\d{1,18}(?:\.\d{1,9})?)(?![\d.])", text or "", re.ASCII)
+    return float(match.group(1)) if match else None
+
+
+def squeeze(text: str | None) -> str | None:
+    """One line without doubled spaces or control characters, ``None`` if nothing is left."""
+    if text is None:
+        return None
+    line = "".join(c if c.isprintable() else " " for c in ANSI.sub("", text))
+    return " ".join(line.split()) or None
+
+
+def pairs(text: str | None, separator: str = ":") -> dict[str, str]:
+    """``key: value`` lines; the first of a repeated key stays."""
+    found: dict[str, str] = {}
+    for line in (text or "").splitlines():
+        key, sep, value = line.partition(separator)
+        if sep:
+            found.setdefault(key.strip(), value.strip())
+    return found
+
+
+def merged(first: T, second: T) -> T:
+    """A dataclass with every unknown field of ``first`` taken from ``second``."""
+    missing = {f.name for f in fields(first) if getattr(first, f.name) is None}  # type: ignore[arg-type]
+    return replace(first, **{name: getattr(second, name) for name in missing}) if missing else first  # type: ignore[type-var]

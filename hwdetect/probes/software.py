@@ -1,0 +1,84 @@
+"""Versions of what is installed, read from metadata and text: nothing is imported, so torch costs nothing here."""
+
+from __future__ import annotations
+
+import re
+
+from hwdetect.machine import Machine
+from hwdetect.probes.reading import pairs, squeeze
+from hwdetect.types import Software
+
+PACKAGES = (
+    "torch transformers accelerate deepspeed datasets peft trl bitsandbytes torchao triton flash-attn xformers vllm sglang "
+    "optimum openvino onnxruntime tensorflow jax torch-xla torch-neuronx optimum-habana nvidia-nccl-cu12 nvidia-nccl-cu13 "
+    "nvidia-ml-py kernels liger-kernel"
+).split()
+
+
+def read_software(machine: Machine) -> Software:
+    """Operating system, Python, packages, and what kind of container or virtual machine this is."""
+    installed = machine.packages(PACKAGES)
+    release = pairs(machine.read("etc/os-release") or machine.read("usr/lib/os-release"), "=")
+    versions = dict(installed)
+    kernel = squeeze(machine.read("proc/sys/kernel/osrelease"))
+    return Software(
+        os=(release.get("PRETTY_NAME") or release.get("NAME") or "").strip("\"'") or machine.system_name(),
+        kernel=kernel,
+        python=machine.python_version(),
+        torch=versions.get("torch"),
+        torch_build=machine.torch_build() if "torch" in versions else None,
+        nccl=versions.get("nvidia-nccl-cu13") or versions.get("nvidia-nccl-cu12"),
+        packages=installed,
+        container=_container(machine),
+        wsl=_wsl(machine, kernel),
+        virtualization=_virtualization(machine),
+    )
+
+
+def _container(machine: Machine) -> str | None:
+    """docker, podman, singularity, kubernetes, lxc, or ``none`` where the process's own root is the machine's."""
+    if machine.exists(".dockerenv"):
+        return "docker"
+    if machine.exists("run/.containerenv"):
+        return "podman"
+    if machine.exists(".singularity.d") or machine.environment("APPTAINER_CONTAINER"):
+        return "apptainer"
+    if machine.environment("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    groups = machine.read("proc/1/cgroup") or ""
+    for name in ("kubepods", "docker", "libpod", "lxc"):
+        if name in groups:
+            return {"kubepods": "kubernetes", "libpod": "podman"}.get(name, name)
+    return (squeeze(machine.environment("container")) or "none") if machine.live else None
+
+
+def _wsl(machine: Machine, kernel: str | None) -> bool | None:
+    return None if kernel is None else bool(re.search(r"microsoft|WSL", kernel, re.IGNORECASE))
+
+
+def _virtualization(machine: Machine) -> str | None:
+    """The hypervisor, ``none`` where the processor says that there is none, ``None`` where nothing says."""
+    product = (machine.read("sys/class/dmi/id/sys_vendor") or "") + (
+        machine.read("sys/class/dmi/id/product_name") or ""
+    )
+    for mark, name in (
+        ("QEMU", "qemu"),
+        ("KVM", "kvm"),
+        ("VMware", "vmware"),
+        ("VirtualBox", "virtualbox"),
+        ("innotek", "virtualbox"),
+        ("Xen", "xen"),
+        ("Google", "google"),
+        ("Amazon EC2", "amazon"),
+        ("Virtual Machine", "hyper-v"),
+        ("OpenStack", "openstack"),
+    ):
+        if mark in product:
+            return name
+    if (machine.read("sys/hypervisor/type") or "").strip():
+        return (machine.read("sys/hypervisor/type") or "").strip()
+    head = (machine.read("proc/cpuinfo") or "")[:8192]
+    flags = re.search(r"^flags\s*:(.*)$", head, re.MULTILINE)
+    if flags is None:
+        return None
+    return "vm" if " hypervisor" in flags.group(1) else "none"

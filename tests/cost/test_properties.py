@@ -1,0 +1,123 @@
+"""What must hold for every configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from generator.cost.estimate import BASES
+from generator.cost.execution import Execution
+from generator.cost.optimizers import OPTIMIZER_STATES
+from tests.cost.models import BERT, CPU2, LLAMA2_7B, MISTRAL_7B, TINY, model
+
+GPU = model(MISTRAL_7B, host_memory_bytes=256 << 30)
+MHA = model(LLAMA2_7B)
+HOST = model(TINY, CPU2, device_memory_bytes=24 << 30, host_memory_bytes=24 << 30, cpu_budget=2)
+CLASSIFIER = model(BERT, task="text-classification", num_labels=3)
+MODELS = (GPU, MHA, HOST, CLASSIFIER)
+
+precision = st.sampled_from(
+    [("float32", None), ("float32", "bfloat16"), ("float32", "float16"), ("bfloat16", None), ("bfloat16", "bfloat16")]
+)
+trained = st.sampled_from([("full", 0, "none"), ("lora", 16, "none"), ("lora", 16, "nf4"), ("lora", 8, "int8")])
+
+
+@st.composite
+def executions(draw, mode=st.sampled_from(["train", "infer"])):
+    stored, autocast = draw(precision)
+    train, rank, quant = draw(trained)
+    chosen = draw(mode)
+    return Execution(
+        mode=chosen,
+        micro_batch=draw(st.integers(1, 64)),
+        accumulation=draw(st.integers(1, 16)) if chosen == "train" else 1,
+        seq_len=draw(st.integers(1, 32768)),
+        new_tokens=draw(st.integers(1, 512)) if chosen == "infer" else 0,
+        weights_dtype=stored,
+        autocast_dtype=autocast if chosen == "train" else None,
+        train=train,
+        lora_rank=rank,
+        quant=quant,
+        optimizer=draw(st.sampled_from(sorted(OPTIMIZER_STATES))),
+        optimizer_fused=draw(st.booleans()),
+        checkpoint_every=draw(st.integers(0, 4)),
+        loss_kernel=draw(st.sampled_from(["plain", "chunked", "fused"])),
+        attention=draw(st.sampled_from(["eager", "sdpa", "flash"])),
+        fused_kernels=draw(st.sampled_from(["none", "liger"])),
+        compile=draw(st.sampled_from([None, "default"])),
+        padding_share=draw(st.floats(0, 0.9)),
+        strategy=(parallel := draw(st.sampled_from(["none", "ddp", "fsdp_full_shard", "zero1", "zero2", "zero3"]))),
+        dp=1 if parallel == "none" else draw(st.sampled_from([2, 4, 8])),
+    )
+
+
+any_model = st.sampled_from(MODELS)
+many = settings(max_examples=400, deadline=None)
+
+
+@many
+@given(any_model, executions(), st.integers(1, 64), st.integers(0, 4096))
+def test_more_tokens_never_need_less_memory(cost, run, more_batch, more_tokens):
+    base = cost.estimate(run)
+    longer = cost.estimate(replace(run, seq_len=run.seq_len + more_tokens))
+    larger = cost.estimate(replace(run, micro_batch=run.micro_batch + more_batch))
+    assert longer.peak_memory_gib >= base.peak_memory_gib - 1e-9
+    assert larger.peak_memory_gib >= base.peak_memory_gib - 1e-9
+    assert longer.allocator_peak_gib >= base.allocator_peak_gib - 1e-9
+    assert larger.step_seconds >= base.step_seconds - 1e-9
+
+
+@many
+@given(any_model, executions())
+def test_parts_are_finite_positive_and_sourced(cost, run):
+    estimate = cost.estimate(run)
+    assert estimate.memory and estimate.time
+    for part in (*estimate.memory, *estimate.host_memory, *estimate.time):
+        assert part.value >= 0 and part.value == part.value and part.value != float("inf")
+        assert part.basis in BASES and part.source
+    assert estimate.tokens_per_second > 0
+    assert estimate.peak_memory_gib >= estimate.allocator_peak_gib
+
+
+@many
+@given(any_model, executions())
+def test_same_input_same_estimate(cost, run):
+    assert cost.estimate(run) == cost.estimate(run)
+
+
+@many
+@given(any_model, executions(st.just("train")))
+def test_checkpointing_never_needs_more_memory_and_never_saves_time(cost, run):
+    every = replace(run, checkpoint_every=1, compile=None)
+    none = replace(run, checkpoint_every=0, compile=None)
+    assert cost.estimate(every).peak_memory_gib <= cost.estimate(none).peak_memory_gib * 1.001 + 1e-6
+    assert cost.estimate(every).step_seconds >= cost.estimate(none).step_seconds * 0.999
+
+
+@many
+@given(executions(st.just("train")), st.sampled_from([2, 4, 8]))
+def test_sharding_over_more_devices_never_needs_more_weights(run, devices):
+    one = replace(run, strategy="fsdp_full_shard", dp=devices)
+    two = replace(run, strategy="fsdp_full_shard", dp=2 * devices)
+    assert GPU.estimate(two).peak_memory_gib <= GPU.estimate(one).peak_memory_gib + 1e-9
+
+
+@pytest.mark.parametrize("quant", ["none", "int8", "nf4"])
+def test_fewer_bits_never_weigh_more(quant):
+    order = ["none", "int8", "nf4"]
+    run = Execution(mode="infer", weights_dtype="bfloat16", new_tokens=16, seq_len=64)
+    weights = [
+        next(p.value for p in GPU.estimate(replace(run, quant=q)).memory if p.name == "weights") for q in order
+    ]
+    assert weights == sorted(weights, reverse=True)
+    assert weights[order.index(quant)] > 0
+
+
+def test_on_cpu_everything_is_host_memory():
+    estimate = HOST.estimate(Execution(threads=2))
+    assert estimate.limit_gib == pytest.approx(24)
+    assert "interpreter" in {p.name for p in estimate.memory}
+    assert estimate.host_memory == ()

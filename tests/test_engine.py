@@ -1,0 +1,175 @@
+"""The decision engine: what must hold for every case, and the reasons it gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_memory
+
+from generator.candidates import HEADROOM_SHARE, combinations, cost_of, search, space
+from generator.errors import NothingFits, UsageError
+from generator.ladder import ladder
+from generator.pipeline import cost_model, plan_case
+from generator.plan import decide
+
+DEVICES = [H100, T4, gpu("8.9", 24, 165, 1.0e12, "RTX 4090"), cpu_device(16, 64), cpu_device(4, 16, bf16=True)]
+MODELS = [llama(), llama(**SMALL), llama(hidden=2048, layers=16, heads=16, kv_heads=4, ffn=5632, vocab=50304)]
+
+cases = st.builds(
+    lambda device, model, task, train, seq_len, batch, features: case(
+        device, model, task=task, train=train, seq_len=seq_len, global_batch=batch, features=features
+    ),
+    st.sampled_from(DEVICES),
+    st.sampled_from(MODELS),
+    st.sampled_from(["causal-lm", "sft", "text-classification"]),
+    st.sampled_from(["full", "lora", "qlora"]),
+    st.sampled_from([128, 512, 2048, 8192]),
+    st.sampled_from([1, 4, 6, 32]),
+    st.sampled_from([("avx2",), ("avx2", "avx512f", "avx512_bf16")]),
+)
+
+
+def best(of):
+    ranked = search(space(of, cost(of)))
+    return ranked[0] if ranked else None
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases)
+def test_a_plan_that_is_said_to_fit_is_within_its_limit_with_headroom(of):
+    found = best(of)
+    if found:
+        assert found.estimate.peak_memory_gib <= found.estimate.limit_gib * (1 - HEADROOM_SHARE)
+        assert found.execution.micro_batch * found.execution.accumulation == of.workload.global_batch
+        assert found.execution.seq_len == of.workload.seq_len
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases, st.sampled_from([1.1, 1.5, 3.0]))
+def test_more_memory_never_makes_a_plan_worse(of, factor):
+    less, more = best(of), best(with_memory(of, of.device_memory_bytes / 2**30 * factor))
+    if less:
+        assert more is not None
+        assert (more.risk, more.seconds) <= (less.risk, less.seconds * (1 + 1e-9))
+
+
+@settings(max_examples=30, deadline=None)
+@given(cases)
+def test_same_input_same_plan(of):
+    a, b = best(of), best(replace(of))
+    assert (a and a.key) == (b and b.key)
+
+
+@settings(max_examples=30, deadline=None)
+@given(cases, st.sampled_from(["seq_len", "micro_batch"]))
+def test_longer_or_larger_never_needs_less(of, what):
+    room = space(of, cost(of))
+    members = next(combinations(room, 3), None)
+    if members is None:
+        return
+    run = cost_of(room, members)[0].execution
+    grown = replace(run, **{what: getattr(run, what) * 2})
+    assert room.cost.estimate(grown).peak_memory_gib >= room.cost.estimate(run).peak_memory_gib - 1e-9
+
+
+@settings(max_examples=25, deadline=None)
+@given(cases)
+def test_every_refusal_names_the_shortfall_and_its_ladder_fits(of):
+    small = with_memory(of, 1.0)
+    try:
+        decide(small, cost(small))
+    except NothingFits as refused:
+        assert "GiB" in refused.message
+        for rung in ladder(small, cost_model):
+            assert rung.best.fits
+
+
+def test_pruned_search_equals_brute_force():
+    """Stopping at the first batch split that does not fit loses nothing."""
+    for of in (case(H100, train="lora"), case(T4, llama(**SMALL)), case(cpu_device(), llama(**SMALL), seq_len=256)):
+        room = space(of, cost(of))
+        every = []
+        for members in combinations(room, 0):
+            base = cost_of(room, members)[0]
+            for micro, accumulation in [(d, of.workload.global_batch // d) for d in (1, 2, 4, 8, 16, 32)]:
+                run = replace(base.execution, micro_batch=micro, accumulation=accumulation)
+                estimate = room.cost.estimate(run)
+                every.append(replace(base, execution=run, estimate=estimate, seconds=estimate.step_seconds))
+        fitting = [c for c in every if c.fits]
+        brute = min((c.estimate.step_seconds for c in fitting), default=None)
+        found = search(room)
+        if found and found[0].risk == 0:
+            assert found[0].estimate.step_seconds <= brute * 1.1  # 1 % for each technique that is not the plain one
+        else:
+            assert not fitting
+
+
+def test_nothing_that_touches_convergence_while_something_else_fits():
+    plan = decide(case(train="lora"), cost(case(train="lora")))
+    assert plan.best.risk == 0
+
+
+def test_what_touches_convergence_is_taken_when_nothing_else_fits_and_said():
+    of = case(H100, train="full", task="causal-lm")
+    plan = decide(of, cost(of))
+    assert plan.best.risk > 0
+    assert any(d.quality_note for d in plan.decisions)
+
+
+def test_reasons_are_counterfactuals():
+    of = case(train="lora", task="causal-lm")
+    decisions = {d.axis: d for d in decide(of, cost(of)).decisions}
+    assert "without it (eager)" in decisions["attention"].why
+    assert all(r.why for d in decisions.values() for r in d.rejected)
+
+
+def test_every_member_is_chosen_or_rejected_with_a_reason():
+    of = case(T4, llama(**SMALL))
+    for decision in decide(of, cost(of)).decisions:
+        names = [decision.chosen, *(r.name for r in decision.rejected)]
+        assert len(names) == len(set(names))
+
+
+def test_a_pin_is_kept_and_said():
+    of = case(train="lora", pins=(("checkpointing", "full"), ("optimizer", "lion-8bit")))
+    plan = decide(of, cost(of))
+    assert plan.best.choice["checkpointing"] == "full" and plan.best.choice["optimizer"] == "lion-8bit"
+    assert {d.axis: d.why for d in plan.decisions}["optimizer"] == "you pinned it"
+
+
+@pytest.mark.parametrize(
+    ("pin", "words"),
+    [
+        (("no-axis", "x"), "no axis"),
+        (("precision", "fp9"), "no such technique"),
+        (("precision", "bf16"), "compute capability 8.0"),
+        (("attention", "flash-attention"), "8.0"),
+    ],
+)
+def test_an_impossible_pin_is_an_error_that_says_why(pin, words):
+    of = case(T4, llama(**SMALL), pins=(pin,))
+    with pytest.raises(UsageError, match=words):
+        decide(of, cost(of))
+
+
+def test_the_global_batch_is_the_users():
+    for batch in (1, 7, 30, 31):
+        of = case(T4, llama(**SMALL), global_batch=batch)
+        found = decide(of, cost(of)).best.execution
+        assert found.micro_batch * found.accumulation == batch
+
+
+def test_a_training_plan_says_how_it_is_served():
+    plan = plan_case(case(train="qlora"))
+    assert plan.serving.best.choice["quantization"] == "bnb-nf4", "an adapter is served on the base it was trained on"
+
+
+def test_ladder_of_a_model_that_cannot_fit_reaches_a_larger_device():
+    of = case(T4, llama(), train="full", task="causal-lm")
+    with pytest.raises(NothingFits, match="short") as refused:
+        plan_case(of)
+    options = [rung.option.split()[0] for rung in refused.value.ladder]
+    assert "--hardware" in options and "--train" in options

@@ -1,0 +1,135 @@
+"""The golden record: the same bytes, clean by the linter and the type checker, and the CPU ones really run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+spec = importlib.util.spec_from_file_location("rewrite", ROOT / "examples" / "rewrite.py")
+rewrite = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(rewrite)
+CASES = rewrite.cases()
+BIN = Path(sys.executable).parent
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and "__pycache__" not in p.parts
+    }
+
+
+def test_there_are_the_promised_cases():
+    assert len(CASES) >= 8
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_same_bytes(case, tmp_path):
+    rewrite.write(case, tmp_path / case.name)
+    new, old = tree(tmp_path / case.name), tree(case / "project")
+    assert list(new) == list(old)
+    for name in new:
+        assert new[name] == old[name], f"{name} differs: read the change, then `make golden`"
+
+
+def test_copier_yml_holds_the_current_portable_plan():
+    assert (ROOT / "copier.yml").read_text(encoding="utf-8") == rewrite.copier_yml()
+
+
+def lint(*command: str) -> None:
+    done = subprocess.run(
+        [str(BIN / command[0]), *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def projects() -> list[str]:
+    return [str(case / "project") for case in CASES]
+
+
+def test_linted():
+    lint(
+        "ruff",
+        "check",
+        "--isolated",
+        "--line-length=120",
+        "--select=E,F,I,UP,B,SIM,C4,RUF,PTH",
+        "--ignore=RUF002",
+        *projects(),
+    )
+
+
+def test_formatted():
+    lint("ruff", "format", "--isolated", "--line-length=120", "--check", *projects())
+
+
+@pytest.mark.slow
+def test_typed():
+    for case in CASES:
+        lint("ty", "check", "--python", sys.executable, "--project", str(case / "project"))
+
+
+def test_dockerfiles():
+    for case in CASES:
+        lint("hadolint", str(case / "project" / "Dockerfile"))
+
+
+def test_yaml():
+    for case in CASES:
+        rules = "{extends: relaxed, rules: {line-length: disable}}"
+        lint("yamllint", "--strict", "-d", rules, str(case / "project" / "config.yaml"))
+
+
+RUNNABLE = [c for c in CASES if c.name in ("cpu-2-cores-sample", "portable")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", RUNNABLE, ids=lambda c: c.name)
+def test_trains_resumes_after_a_kill_and_generates(case, tmp_path):
+    project = tmp_path / "project"
+    shutil.copytree(case / "project", project)
+    out = tmp_path / "runs"
+    # the same few sequences again and again, so that the loss must fall
+    text = (project / "sample" / "text.txt").read_text(encoding="utf-8")
+    (project / "sample" / "text.txt").write_text(text[:20_000], encoding="utf-8")
+    train = [
+        sys.executable,
+        "train.py",
+        "--output_dir",
+        str(out),
+        "--learning_rate",
+        "1e-3",
+        "--save_steps",
+        "2",
+        "--warmup_steps",
+        "0",
+    ]
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(*train, "--max_steps", "3", "--lr_scheduler_type", "constant", "--save_strategy", "steps")
+    first = json.loads((out / "run.json").read_text())
+    assert len(first["losses"]) == 3 and all(map(math.isfinite, first["losses"]))
+    # what a kill in the middle of a save leaves behind
+    (out / "checkpoint-9").mkdir()
+    (out / "checkpoint-9" / "trainer_state.json").write_text("{")
+    said = run(*train, "--max_steps", "6", "--lr_scheduler_type", "constant")
+    assert "checkpoint-9" in said and "removed" in said
+    second = json.loads((out / "run.json").read_text())
+    assert second["resumed_from"] in (2, 3) and second["finished_step"] == 6
+    assert second["losses"][-1] < first["losses"][0]
+    assert (out / "loss.svg").is_file()
+    answer = run(sys.executable, "infer.py", "--model", str(out), "--prompt", "To be, or not", "--max_new_tokens", "4")
+    assert "tokens/s" in answer

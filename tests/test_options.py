@@ -1,0 +1,48 @@
+"""Flags: plain ASCII numbers only, unknown flags suggested, exit code 2 and one line."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from generator.cli import perfgen
+from generator.options import Count, Positive
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1e309", "NaN", "１２", "0x10", "1_000", "", "1" * 40, " 1", "+1", "1.0"])
+def test_numbers_that_are_refused(text):
+    with pytest.raises(click.BadParameter):
+        Count(10**6).convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1e309", "nan", "inf", "１２", "0x10", "1_000", "", "1e", "--1"])
+def test_rates_that_are_refused(text):
+    with pytest.raises(click.BadParameter):
+        Positive().convert(text, None, None)
+
+
+@pytest.mark.parametrize(("text", "value"), [("2e-5", 2e-5), ("0.1", 0.1), (".5", 0.5), ("3", 3.0), ("1E-4", 1e-4)])
+def test_rates_that_are_taken(text, value):
+    assert Positive().convert(text, None, None) == value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan", "--seq-len", "0"], "--seq-len"),
+        (["plan", "--train", "qloar"], "--train"),
+        (["plan", "--sequence-len", "128"], "--sequence-len"),
+        (["plan", "--pin", "precision"], "AXIS=NAME"),
+        (["plan", "--json", "--answers"], "--json"),
+        (["init"], "DEST"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_use_is_exit_2_and_names_the_flag(arguments, words):
+    done = CliRunner().invoke(perfgen, arguments)
+    assert done.exit_code == 2
+    assert words in done.output and "Traceback" not in done.output
+
+
+def test_a_typo_gets_a_suggestion():
+    done = CliRunner().invoke(perfgen, ["plan", "--gobal-batch", "4"])
+    assert "--global-batch" in done.output

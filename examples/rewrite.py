@@ -47,7 +47,7 @@ def portable_plans() -> str:
         pipeline.build(pipeline.Request(hardware="portable", seq_len=256, global_batch=8)), name="my-run"
     )
     return MARK + yaml.safe_dump(
-        {"plan": {"type": "yaml", "when": False, "default": sample}}, sort_keys=False, allow_unicode=True, width=1000
+        {"plan": {"type": "yaml", "when": False, "default": sample}}, sort_keys=False, width=1000
     )
 
 

@@ -69,6 +69,7 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option(
         "--hardware", help="`detect --json` file, spec (8xh100-sxm-80gb, 1xt4, cpu, cpu:16), or instance type."
     ),
+    click.option("--measure", is_flag=True, help="Time this machine's memory and matrix products first (seconds)."),
     click.option("--task", type=click.Choice(TASKS), default="causal-lm", show_default=True),
     click.option("--mode", type=click.Choice(MODES), default="train", show_default=True),
     click.option("--train", type=click.Choice(TRAINED), default="full", show_default=True, help="What is trained."),

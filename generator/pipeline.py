@@ -44,6 +44,7 @@ class Request:
     label_column: str | None = None
     skip_bad: bool = False
     hardware: str | None = None
+    measure: bool = False
     mode: str = "train"
     task: str = "causal-lm"
     train: str = "full"
@@ -76,7 +77,7 @@ class Planned:
 
 def build(request: Request) -> Planned:
     """Read the machine, the model and the data, and decide. Raises ``PerfgenError`` for whatever a user can cause."""
-    hardware = read_hardware(request.hardware)
+    hardware = read_hardware(request.hardware, request.measure)
     source, data = read_sources(request)
     spec = spec_of(source)
     workload = workload_of(request, spec, source, data)
@@ -85,10 +86,15 @@ def build(request: Request) -> Planned:
     return Planned(plan=plan_case(case), request=request, source=source, data=data, notes=case_notes(case))
 
 
-def read_hardware(text: str | None) -> Hardware:
+def read_hardware(text: str | None, measure: bool = False) -> Hardware:
     """This machine, a `detect --json` file, or a device spec."""
     if text is None:
-        return detect()
+        return detect(measure=measure)
+    if measure:
+        raise UsageError(
+            f"--measure times this machine, and --hardware {text} is another",
+            "measure there: perfgen detect --measure --json",
+        )
     if text == PORTABLE:
         return Hardware()
     path = Path(text)

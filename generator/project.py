@@ -397,4 +397,4 @@ def answers(plan_document: dict) -> str:
     """Answers for `copier copy --data-file`."""
     import yaml
 
-    return yaml.safe_dump({"plan": plan_document}, sort_keys=False, allow_unicode=True, width=1000)
+    return yaml.safe_dump({"plan": plan_document}, sort_keys=False, width=1000)

@@ -7,14 +7,19 @@ parses only the files that contain what is looked for. How a file is written is 
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from functools import cache
 
 from hwdetect.cpu_device import cpu_device
 from hwdetect.matching import best_text_match, confirmed, contradicts, normal_pci_id
+from hwdetect.topology import pcie_bytes_per_s
 from hwdetect.types import Device
 
 __all__ = ["UnknownDevice", "all_devices", "cpu_device", "ids", "load", "match", "match_text", "resolve"]
+
+
+_SLUG = re.compile(r"[a-z0-9]+(?:[ _-][a-z0-9]+)*")
 
 
 class UnknownDevice(KeyError):
@@ -44,7 +49,11 @@ def ids() -> tuple[str, ...]:
 
 @cache
 def resolve(name: str) -> str | None:
-    """The id that an id or alias stands for: case and hyphens are forgiven (``RTX4090``); ``None`` if there is none."""
+    """The id that an id or alias stands for; ``None`` if there is none.
+
+    Case and hyphens are forgiven (``RTX4090``), and so is a maker's name before or a right memory size after it
+    (``nvidia-l4-24gb``).
+    """
     wanted = name.strip().lower()
     if wanted in ids():
         return wanted
@@ -53,7 +62,9 @@ def resolve(name: str) -> str | None:
             return device_id
     squeezed = _squeeze(wanted)
     same = [device_id for device_id in ids() if _squeeze(device_id) == squeezed]
-    return same[0] if len(same) == 1 else None
+    if same or not _SLUG.fullmatch(wanted):
+        return same[0] if len(same) == 1 else None
+    return best_text_match(wanted, all_devices(), whole=True)
 
 
 def load(device_id: str) -> Device:
@@ -80,15 +91,15 @@ def match(
     """The catalogue id of a board, or ``None`` for one that is not known.
 
     A known PCI id decides, unless compute capability or memory contradict it; where it is shared by several
-    products, memory and then the name tell them apart. Without a known PCI id the name must mean a device, and
-    compute capability or memory must confirm it: a name alone is no proof. ``pci_id`` may be ``10de:20b2``,
+    products, memory and then the name tell them apart. Otherwise the name must mean a device, and compute
+    capability or memory must confirm it and none contradict: a name alone is no proof. ``pci_id`` may be ``10de:20b2``,
     NVML's ``0x20B210DE`` or the bare device ``0x20b2``. Pass ``memory_bytes=None`` for a slice of a board.
     """
     wanted = normal_pci_id(vendor, pci_id)
-    if wanted:
-        listed = [_parse(i) for i, text in texts().items() if f'"{wanted}"' in text]
-        if listed:
-            return _one_of(listed, name, compute_capability, memory_bytes)
+    listed = [_parse(i) for i, text in texts().items() if f'"{wanted}"' in text] if wanted else []
+    left = [device for device in listed if not contradicts(device, compute_capability, memory_bytes)]
+    if left:
+        return _one_of(left, name)
     meant = match_text(name) if name else None
     if meant is None:
         return None
@@ -102,14 +113,10 @@ def match_text(text: str) -> str | None:
     return best_text_match(text, all_devices())
 
 
-def _one_of(
-    listed: list[Device], name: str | None, compute_capability: str | None, memory_bytes: int | None
-) -> str | None:
-    left = [d for d in listed if not contradicts(d, compute_capability, memory_bytes)]
-    if len(left) > 1 and name:
-        meant = best_text_match(name, left)
-        left = [d for d in left if d.id == meant]
-    return left[0].id if len(left) == 1 else None
+def _one_of(left: list[Device], name: str | None) -> str | None:
+    if len(left) > 1:
+        return best_text_match(name, left) if name else None
+    return left[0].id
 
 
 def _squeeze(name: str) -> str:
@@ -161,6 +168,8 @@ def _parse(device_id: str) -> Device:
         p2p=link.get("p2p"),
         pcie_generation=pcie.get("generation"),
         pcie_width=pcie.get("width"),
+        host_bytes_per_s=data.get("host", {}).get("bytes_per_s")
+        or pcie_bytes_per_s(pcie.get("generation"), pcie.get("width")),
         tdp_watts=data.get("power", {}).get("tdp_watts"),
         sources=_sources(data),
         basis=data.get("basis", "published"),

@@ -9,6 +9,7 @@ from hwdetect.types import Device
 
 # A board reports less than its nominal size: ECC takes 1/16 of GDDR, firmware and retired pages a little more.
 MEMORY_TOLERANCE = 0.07
+EXACT_MEMORY = 0.01  # for a size that a person typed
 
 PCI_VENDORS = {"nvidia": "10de", "amd": "1002", "intel": "8086", "habana": "1da3", "aws": "1d0f"}
 
@@ -19,6 +20,8 @@ ti super laptop mobile maxq q d xt xtx gre nvl pcie cnx mig grid vgpu embedded o
 fhhl nano nx
 """
 DISTINGUISHING = frozenset(_OTHER_PRODUCTS.split())
+# Words that tell no product apart.
+MAKERS = frozenset(["nvidia", "amd", "intel", "apple", "google", "geforce", "instinct", "tesla", "radeon"])
 _MEMORY = re.compile(r"^(\d+)gb$")
 
 
@@ -37,11 +40,11 @@ def normal_pci_id(vendor: str, pci_id: str | None) -> str | None:
     return None
 
 
-def same_memory(nominal: int | None, reported: int | None) -> bool:
+def same_memory(nominal: int | None, reported: int | None, tolerance: float = MEMORY_TOLERANCE) -> bool:
     """Whether a board that reports so much can be one of the nominal size. Unknown contradicts nothing."""
     if nominal is None or reported is None:
         return True
-    return abs(reported - nominal) <= MEMORY_TOLERANCE * nominal
+    return abs(reported - nominal) <= tolerance * nominal
 
 
 def contradicts(device: Device, compute_capability: str | None, memory_bytes: int | None) -> bool:
@@ -70,39 +73,40 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(re.sub(r"^sxm\d$", "sxm", word).strip(".") for word in found)
 
 
-def best_text_match(text: str, devices: Iterable[Device]) -> str | None:
-    """The one device whose id, name or alias is wholly in the text, by most words; ``None`` if unsure."""
+def best_text_match(text: str, devices: Iterable[Device], *, whole: bool = False) -> str | None:
+    """The one device whose id, name or alias is in the text with all its words, by most words; ``None`` if unsure.
+
+    ``whole``: the text may hold nothing else but a maker's name and the right memory size.
+    """
     said = words(text)
-    found: dict[str, frozenset[str]] = {}
-    architectures: dict[str, str | None] = {}
+    tolerance = EXACT_MEMORY if whole else MEMORY_TOLERANCE
+    found: dict[Device, frozenset[str]] = {}
     for device in devices:
         names = [frozenset(words(name)) for name in (device.id, device.name, *device.aliases)]
         inside = [name for name in names if name <= set(said)]
         if inside:
             name = max(inside, key=_weight)
             # A size that is part of the name was meant by its maker (GH200 480GB: the host's memory).
-            if _memory_agrees(device, [word for word in said if word not in name]):
-                found[device.id] = name
-                architectures[device.id] = device.architecture
+            if _memory_agrees(device, [word for word in said if word not in name], tolerance):
+                found[device] = name
     if not found:
         return None
     top = max(_weight(name) for name in found.values())
-    best = [device_id for device_id, name in found.items() if _weight(name) == top]
-    left_over = set(said) - frozenset().union(*(found[b] for b in best)) - {architectures[b] for b in best}
-    return None if len(best) > 1 or left_over & DISTINGUISHING else best[0]
+    best = [device for device, name in found.items() if _weight(name) == top]
+    left_over = set(said) - frozenset().union(*(found[d] for d in best)) - {d.architecture for d in best}
+    if whole:
+        left_over = {w for w in left_over - MAKERS if not _MEMORY.match(w)}
+    refuted = left_over if whole else left_over & DISTINGUISHING
+    return None if len(best) > 1 or refuted else best[0].id
 
 
 def _weight(name: frozenset[str]) -> int:
-    return len(name - {"nvidia", "amd", "intel", "apple", "google", "geforce", "instinct", "tesla", "radeon"})
+    return len(name - MAKERS)
 
 
-def _memory_agrees(device: Device, said: Sequence[str]) -> bool:
+def _memory_agrees(device: Device, said: Sequence[str], tolerance: float) -> bool:
     sizes = [int(m.group(1)) for m in map(_MEMORY.match, said) if m]
     if not sizes or device.memory_bytes is None or device.unified_memory:
         return True
     # Sellers write decimal gigabytes, drivers binary ones: either may be meant.
-    return any(
-        same_memory(device.memory_bytes, size * unit) or same_memory(size * unit, device.memory_bytes)
-        for size in sizes
-        for unit in (10**9, 2**30)
-    )
+    return any(same_memory(size * unit, device.memory_bytes, tolerance) for size in sizes for unit in (10**9, 2**30))

@@ -28,40 +28,24 @@ import re
 from dataclasses import dataclass
 
 from hwdetect import catalog
-from hwdetect.instances import Instance, find_instance, instance_names
-from hwdetect.topology import peer_links, typical_fabric
-from hwdetect.types import (
-    Accelerator,
-    Board,
-    Cpu,
-    Device,
-    Disk,
-    Hardware,
-    Memory,
-    NetworkPort,
-    Nodes,
-    Note,
-    Pcie,
-)
+from hwdetect.imagined import ARM, ARM_SVE, GIB, X86, cpu_machine, device_machine, instance_machine
+from hwdetect.instances import find_instance, instance_names
+from hwdetect.types import Device, Hardware
 
-GIB = 2**30
-ASSUMED_CPUS_PER_DEVICE = 16
-ASSUMED_HOST_BYTES_PER_DEVICE_BYTE = 2
-ASSUMED_CORES = 8
-ASSUMED_GIB_PER_CORE = 4
+LONGEST = 200  # characters: a spec is a few words
 MOST_DEVICES_A_NODE = 128  # an NVL72 rack is the largest that exists as one machine
 MOST_NODES = 100_000
+MOST_CPUS = 65_536
 
-X86 = ("avx2", "avx512f")
-# What "+word" adds to or makes of the instruction sets.
+# What "+word" makes of the instruction sets.
 CPU_FEATURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "avx2": ("x86_64", ("avx2",)),
     "avx512": ("x86_64", X86),
     "vnni": ("x86_64", (*X86, "avx512_vnni")),
     "bf16": ("x86_64", (*X86, "avx512_bf16", "avx512_vnni")),
     "amx": ("x86_64", (*X86, "amx_bf16", "amx_int8", "amx_tile", "avx512_bf16", "avx512_vnni")),
-    "arm": ("aarch64", ("asimd", "neon")),
-    "sve": ("aarch64", ("asimd", "bf16", "i8mm", "neon", "sve")),
+    "arm": ("aarch64", ARM),
+    "sve": ("aarch64", ARM_SVE),
 }
 
 
@@ -87,6 +71,8 @@ _TIMES = re.compile(r"(\d{1,9})x(?=.)")
 def parse_spec(text: str) -> Hardware:
     """The machine that the text describes (see the module's docstring); raises ``SpecError``."""
     wanted = re.sub(r"\s+", "", text.lower()).replace("×", "x")
+    if len(wanted) > LONGEST:
+        raise SpecError(f"{wanted[:40]!r}… is too long for a machine ({len(wanted)} characters)")
     if not wanted:
         raise SpecError("empty; give a device (8xh100-sxm-80gb), cpu:16, or a cloud instance (p5.48xlarge)")
     counts, rest = _leading_counts(wanted)
@@ -96,14 +82,15 @@ def parse_spec(text: str) -> Hardware:
     if instance:
         if len(counts) > 1:
             raise SpecError(f"{text!r}: an instance takes one number before it, that of the nodes")
-        return _instance_hardware(instance, counts[0] if counts else 1)
+        device = catalog.load(instance.device) if instance.device else None
+        return instance_machine(instance, device, counts[0] if counts else 1)
     options = _options(rest[len(name) :], text)
     if name == "cpu":
         if len(counts) > 1:
             raise SpecError(f"{text!r}: a CPU machine takes one number before it, that of the nodes")
-        return _cpu_hardware(options, counts[0] if counts else 1)
+        return _cpu_spec(options, counts[0] if counts else 1)
     nodes, count = [1, 1, *counts][-2:]
-    return _device_hardware(_device(name, text), nodes, count, options)
+    return _device_spec(_device(name, text), nodes, count, options)
 
 
 def _leading_counts(wanted: str) -> tuple[list[int], str]:
@@ -135,8 +122,8 @@ def _options(tail: str, text: str) -> Options:
 def _positive(digits: str | None, text: str) -> int | None:
     if digits is None:
         return None
-    if not 1 <= int(digits) <= 65536:
-        raise SpecError(f"{text!r}: {digits} is not a number of CPUs (1 to 65536)")
+    if not 1 <= int(digits) <= MOST_CPUS:
+        raise SpecError(f"{text!r}: {digits} is not a number of CPUs (1 to {MOST_CPUS})")
     return int(digits)
 
 
@@ -149,46 +136,19 @@ def _device(name: str, text: str) -> Device:
         raise SpecError(f"{text!r}: {name!r} is no device, no instance and not cpu{hint}") from error
 
 
-def _cpu_hardware(options: Options, nodes: int) -> Hardware:
+def _cpu_spec(options: Options, nodes: int) -> Hardware:
     unknown = [f for f in options.features if f not in CPU_FEATURES]
     if unknown:
         raise SpecError(f"+{unknown[0]} is no CPU feature that a spec can ask for: {', '.join(CPU_FEATURES)}")
-    kinds = [CPU_FEATURES[f] for f in options.features] or [("x86_64", X86)]
-    architectures = sorted({architecture for architecture, _ in kinds})
+    kinds = [CPU_FEATURES[f] for f in options.features]
+    architectures = sorted({architecture for architecture, _ in kinds}) or ["x86_64"]
     if len(architectures) > 1:
         raise SpecError(f"+{' +'.join(options.features)}: these are of different CPUs ({', '.join(architectures)})")
-    features = tuple(sorted({f for _, each in kinds for f in each}))
-    cores = options.cpus or ASSUMED_CORES
-    memory = options.memory_bytes or cores * ASSUMED_GIB_PER_CORE * GIB
-    notes = []
-    if options.cpus is None:
-        notes.append(_assumed("cpu.cores", f"{cores} cores"))
-    if options.memory_bytes is None:
-        notes.append(_assumed("memory.total_bytes", f"{ASSUMED_GIB_PER_CORE} GiB a core"))
-    if not options.features:
-        notes.append(_assumed("cpu.isa_features", "AVX2 and AVX-512"))
-    return Hardware(
-        cpu=_cpu(cores, cores, architectures[0], features),
-        memory=Memory(total_bytes=memory, available_bytes=memory),
-        network=typical_fabric(None, 0) if nodes > 1 else (),
-        nodes=Nodes(count=nodes, source="spec"),
-        notes=tuple(notes),
-    )
+    features = tuple(sorted({f for _, each in kinds for f in each})) if kinds else None
+    return cpu_machine(architectures[0], features, cores=options.cpus, memory_bytes=options.memory_bytes, nodes=nodes)
 
 
-def _cpu(cores: int, cpus: int, architecture: str, features: tuple[str, ...], model: str | None = None) -> Cpu:
-    return Cpu(
-        model_name=model or f"{cores}-core {architecture} CPU",
-        architecture=architecture,
-        cores=cores,
-        cpus_online=cpus,
-        cpus_allowed=cpus,
-        budget=cpus,
-        isa_features=features,
-    )
-
-
-def _device_hardware(device: Device, nodes: int, count: int, options: Options) -> Hardware:
+def _device_spec(device: Device, nodes: int, count: int, options: Options) -> Hardware:
     if count > MOST_DEVICES_A_NODE:
         raise SpecError(f"{count} devices in one node (at most {MOST_DEVICES_A_NODE}): write NODESxCOUNTx{device.id}")
     if device.unified_memory and device.link_kind is None and count > 1:
@@ -199,103 +159,6 @@ def _device_hardware(device: Device, nodes: int, count: int, options: Options) -
     bridged = "nvlink" in options.features
     if bridged and not device.link_bridge:
         raise SpecError(f"{device.name} has no optional NVLink bridge: drop +nvlink")
-    cpus = options.cpus or ASSUMED_CPUS_PER_DEVICE * count
-    notes = [_assumed("software", "an up-to-date driver, nothing else on the devices")]
-    if options.cpus is None:
-        notes.append(_assumed("cpu", f"{ASSUMED_CPUS_PER_DEVICE} CPUs a device"))
-    memory = _host_memory(device, count, options, notes)
-    if nodes > 1:
-        notes.append(_assumed("network", "the usual fabric between such nodes"))
-    architecture, features = host_cpu(device)
-    return Hardware(
-        cpu=_cpu(cpus, cpus, architecture, features),
-        memory=memory,
-        boards=_boards(device, count),
-        accelerators=_accelerators(device, count),
-        links=peer_links(device, count, bridged=bridged),
-        network=typical_fabric(device, count) if nodes > 1 else (),
-        nodes=Nodes(count=nodes, source="spec"),
-        notes=tuple(notes),
+    return device_machine(
+        device, count, nodes=nodes, cpus=options.cpus, memory_bytes=options.memory_bytes, bridged=bridged
     )
-
-
-def _host_memory(device: Device, count: int, options: Options, notes: list[Note]) -> Memory:
-    if device.unified_memory:
-        total = options.memory_bytes or (device.memory_bytes or 0) * count
-        notes.append(Note(field="memory", who="spec", why="host and device share one memory"))
-    else:
-        total = options.memory_bytes or ASSUMED_HOST_BYTES_PER_DEVICE_BYTE * (device.memory_bytes or 0) * count
-        if options.memory_bytes is None:
-            notes.append(_assumed("memory.total_bytes", "twice the memory of the devices"))
-    return Memory(total_bytes=total or None, available_bytes=total or None)
-
-
-def host_cpu(device: Device) -> tuple[str, tuple[str, ...]]:
-    """Architecture and instruction sets of the host that such a device usually sits in."""
-    if device.vendor == "apple" or device.id.startswith(("jetson", "gb10")):
-        return CPU_FEATURES["arm"]
-    if device.id.startswith(("gh200", "gb200", "gb300")):
-        return CPU_FEATURES["sve"]
-    return "x86_64", X86
-
-
-def _boards(device: Device, count: int) -> tuple[Board, ...]:
-    pcie = Pcie(
-        generation=device.pcie_generation,
-        generation_max=device.pcie_generation,
-        width=device.pcie_width,
-        width_max=device.pcie_width,
-    )
-    return tuple(
-        Board(
-            index=index,
-            vendor=device.vendor,
-            name=device.name,
-            device=device.id,
-            pci_id=device.pci_ids[0] if device.pci_ids else None,
-            memory_bytes=device.memory_bytes,
-            compute_capability=device.compute_capability,
-            unified_memory=device.unified_memory,
-            power_limit_watts=device.tdp_watts,
-            pcie=pcie,
-        )
-        for index in range(count)
-    )
-
-
-def _accelerators(device: Device, count: int) -> tuple[Accelerator, ...]:
-    return tuple(
-        Accelerator(
-            index=index,
-            board=index,
-            name=device.name,
-            memory_bytes=device.memory_bytes,
-            free_memory_bytes=device.memory_bytes,
-            compute_share=1.0,
-        )
-        for index in range(count)
-    )
-
-
-def _instance_hardware(instance: Instance, nodes: int) -> Hardware:
-    device = catalog.load(instance.device) if instance.device else None
-    features = instance.isa_features
-    port = NetworkPort(
-        name="network", kind=instance.network_kind, state="up", rate_bytes_per_s=instance.network_bytes_per_s
-    )
-    disk = Disk(role="tmp", kind="nvme", total_bytes=instance.nvme_bytes, free_bytes=instance.nvme_bytes)
-    return Hardware(
-        cpu=_cpu(instance.cores, instance.vcpus, instance.architecture, features, instance.cpu),
-        memory=Memory(total_bytes=instance.memory_bytes, available_bytes=instance.memory_bytes),
-        boards=_boards(device, instance.devices) if device else (),
-        accelerators=_accelerators(device, instance.devices) if device else (),
-        links=peer_links(device, instance.devices, bridged=instance.bridged) if device else (),
-        network=(port,) if instance.network_bytes_per_s else (),
-        disks=(disk,) if instance.nvme_bytes else (),
-        nodes=Nodes(count=nodes, source="spec"),
-        notes=(Note(field="*", who="spec", why=f"{instance.cloud} {instance.name} as its maker describes it"),),
-    )
-
-
-def _assumed(field: str, what: str) -> Note:
-    return Note(field=field, who="spec", why=f"not in the spec: assumed {what}")

@@ -58,13 +58,15 @@ def _cube_mesh_link(device: Device, count: int, a: int, b: int) -> Link:
 
 def _pcie_link(device: Device, a: int, b: int) -> Link:
     p2p = False if device.link_bridge and device.p2p is None else device.p2p
-    return Link(a=a, b=b, kind="sys", bandwidth_bytes_per_s=pcie_bytes_per_s(device), p2p=p2p)
+    return Link(
+        a=a, b=b, kind="sys", bandwidth_bytes_per_s=pcie_bytes_per_s(device.pcie_generation, device.pcie_width), p2p=p2p
+    )
 
 
-def pcie_bytes_per_s(device: Device) -> float | None:
-    """One direction of the device's own PCIe link at its best."""
-    lane = PCIE_LANE_BYTES_PER_S.get(device.pcie_generation or 0)
-    return lane * device.pcie_width if lane and device.pcie_width else None
+def pcie_bytes_per_s(generation: int | None, width: int | None) -> float | None:
+    """One direction of a PCIe link."""
+    lane = PCIE_LANE_BYTES_PER_S.get(generation or 0)
+    return lane * width if lane and width else None
 
 
 def typical_fabric(device: Device | None, count: int) -> tuple[NetworkPort, ...]:

@@ -296,6 +296,7 @@ class Device:
     ``peak_flops`` are dense rates per dtype (fp64, fp32, tf32, fp16, bf16, fp8, fp4, int8), operations per second;
     ``vector_flops`` the same without matrix units. ``link_bytes_per_s`` is one direction, all ``link_count`` links of one board;
     ``link_bridge``: the link is an optional bridge between two boards. ``p2p``: peer access without a bridge.
+    ``host_bytes_per_s`` is one direction between host and device: NVLink-C2C where there is one, else its PCIe link.
     ``sources`` pairs every dotted field name with its URL.
     """
 
@@ -322,6 +323,7 @@ class Device:
     p2p: bool | None = None
     pcie_generation: int | None = None
     pcie_width: int | None = None
+    host_bytes_per_s: float | None = None
     tdp_watts: float | None = None
     sources: tuple[tuple[str, str], ...] = ()
     basis: str = "published"

@@ -1,6 +1,5 @@
 """Cross-entropy without all logits at once: one chunk of tokens at a time, computed again in the backward pass."""
 
-from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -8,7 +7,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 CHUNK_TOKENS = 1024
 
 
-def chunk_loss(model: nn.Module) -> None:
+def chunk_loss(model) -> None:
     """Make ``model`` return its loss alone; the value and the gradients are those of its own forward."""
     backbone, head = model.get_decoder(), model.get_output_embeddings()
 

@@ -125,7 +125,10 @@ def test_m18_to_m22_deepspeed_estimators():
     both = formulas.zero3(p, layer, devices_per_node=8, offload_optimizer=True, offload_params=True)
     assert (both.device / GIB, both.host / GIB) == (pytest.approx(0.12, abs=0.01), pytest.approx(71.69, abs=0.1))
     optimizer = formulas.zero3(p, layer, devices_per_node=8, offload_optimizer=True)
-    assert (optimizer.device / GIB, optimizer.host / GIB) == (pytest.approx(0.78, abs=0.01), pytest.approx(63.72, abs=0.1))
+    assert (optimizer.device / GIB, optimizer.host / GIB) == (
+        pytest.approx(0.78, abs=0.01),
+        pytest.approx(63.72, abs=0.1),
+    )
     none = formulas.zero3(p, layer, devices_per_node=8)
     assert (none.device / GIB, none.host / GIB) == (pytest.approx(6.09, abs=0.01), pytest.approx(1.43, abs=0.01))
     t0 = formulas.zero3(2783e6, 65e6, devices_per_node=1)

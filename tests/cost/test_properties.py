@@ -109,9 +109,7 @@ def test_sharding_over_more_devices_never_needs_more_weights(run, devices):
 def test_fewer_bits_never_weigh_more(quant):
     order = ["none", "int8", "nf4"]
     run = Execution(mode="infer", weights_dtype="bfloat16", new_tokens=16, seq_len=64)
-    weights = [
-        next(p.value for p in GPU.estimate(replace(run, quant=q)).memory if p.name == "weights") for q in order
-    ]
+    weights = [next(p.value for p in GPU.estimate(replace(run, quant=q)).memory if p.name == "weights") for q in order]
     assert weights == sorted(weights, reverse=True)
     assert weights[order.index(quant)] > 0
 

@@ -20,7 +20,12 @@ COMMON = {
     "repeats_keys": True,
     "fsdp_version": 1,
 }
-LORA = {"train": "lora", "lora_rank": 16, "lora_targets": ("q_proj", "k_proj", "v_proj", "o_proj"), "lora_dropout": 0.05}
+LORA = {
+    "train": "lora",
+    "lora_rank": 16,
+    "lora_targets": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "lora_dropout": 0.05,
+}
 QLORA = {**LORA, "quant": "nf4", "autocast_dtype": "bfloat16"}
 SHARD = {"strategy": "fsdp_full_shard"}
 RUNS = [

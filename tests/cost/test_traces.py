@@ -31,7 +31,12 @@ MODELS = {
     "mixtral": ("MixtralConfig", {**GROUPED, "num_local_experts": 4}, True, KV),
     "gpt_neox": ("GPTNeoXConfig", WIDE, False, HEADS),
     "starcoder2": ("Starcoder2Config", GROUPED, False, KV),
-    "gpt2": ("GPT2Config", {"n_embd": HIDDEN, "n_inner": FFN, "n_head": HEADS, "vocab_size": VOCAB, **NO_DROPOUT}, False, HEADS),
+    "gpt2": (
+        "GPT2Config",
+        {"n_embd": HIDDEN, "n_inner": FFN, "n_head": HEADS, "vocab_size": VOCAB, **NO_DROPOUT},
+        False,
+        HEADS,
+    ),
     "opt": ("OPTConfig", {**SIZES, "ffn_dim": FFN, "word_embed_proj_dim": HIDDEN, "dropout": 0.0}, False, HEADS),
 }
 SCRIPTS = {
@@ -86,7 +91,8 @@ def test_saved_bytes_a_block(name: str, script: str):
 
     stored, autocast, lora = SCRIPTS[script]
     steps = [
-        trace_step(config_of(name, layers), getattr(torch, stored), autocast=bool(autocast), lora=lora) for layers in (2, 4)
+        trace_step(config_of(name, layers), getattr(torch, stored), autocast=bool(autocast), lora=lora)
+        for layers in (2, 4)
     ]
     traced = (steps[1].kept - steps[0].kept) / 2
     tolerance = 0.15 if name == "mixtral" and script == "lora" else 0.05  # PEFT also adapts the fused experts
@@ -103,7 +109,12 @@ def test_peak_of_a_checkpointed_backward_pass(name: str, script: str):
     block = predicted(name, script, checkpoint=1)
     layers, batch = 4, 64
     step = trace_step(
-        config_of(name, layers), getattr(torch, stored), autocast=bool(autocast), lora=lora, checkpoint=True, batch=batch
+        config_of(name, layers),
+        getattr(torch, stored),
+        autocast=bool(autocast),
+        lora=lora,
+        checkpoint=True,
+        batch=batch,
     )
     expected = layers * block.kept + block.peak
     assert expected == pytest.approx(step.backward_peak, rel=0.08)

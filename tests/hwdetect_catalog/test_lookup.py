@@ -16,6 +16,26 @@ def test_aliases_mean_the_common_form():
     assert catalog.load(" RTX4090 ").id == "rtx-4090"
 
 
+@pytest.mark.parametrize(
+    ("name", "device_id"),
+    [
+        ("l4-24gb", "l4"),
+        ("nvidia-l4", "l4"),
+        ("geforce-rtx-3090", "rtx-3090"),
+        ("mi300x-192gb", "mi300x"),
+        ("b200-sxm-192gb", "b200-sxm-180gb"),
+        ("h100-sxm-81gb", None),
+        ("v100-sxm-40gb", None),
+        ("gpu_1x_a10", None),
+        ("a100_80g", None),
+        ("h100;rm -rf /", None),
+        ("the h100", None),
+    ],
+)
+def test_a_maker_or_a_right_size_is_forgiven_and_nothing_else(name, device_id):
+    assert catalog.resolve(name) == device_id
+
+
 def test_an_unknown_name_gets_its_neighbours():
     with pytest.raises(catalog.UnknownDevice) as caught:
         catalog.load("h100-sxm-81gb")

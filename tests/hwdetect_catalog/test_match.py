@@ -32,7 +32,8 @@ def test_an_h200_by_any_name(name, mib, pci_id):
         ("NVIDIA H200", None, None, None),  # a name alone is no proof
         ("Graphics Device", None, "7.5", 6144),  # numbers alone neither
         (None, "10de:ffff", "9.0", 81559),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", None, "8.9", 16376),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None, "8.9", 24564),
+        ("NVIDIA GeForce RTX 2080 Laptop GPU", None, "7.5", 8192),
         ("GRID A100-10C", None, "8.0", 10240),
         ("NVIDIA Z900", "10de:ffff", "13.0", 400000),
     ],
@@ -69,10 +70,11 @@ def test_every_device_matches_itself(device):
         ("NVIDIA H100 PCIe 80 GB", "h100-pcie-80gb"),
         ("H100 NVL", "h100-nvl-94gb"),
         ("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"),
-        ("A100 SXM 64GB", None),
+        ("A100 SXM 48GB", None),
         ("GeForce RTX 3080", "rtx-3080"),
         ("GeForce RTX 3080 Ti", "rtx-3080-ti"),
-        ("NVIDIA GeForce RTX 3080 Ti Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3080 Ti Laptop GPU", "rtx-3080-ti-laptop"),
+        ("NVIDIA GeForce RTX 2080 Laptop GPU", None),
         ("RTX4090", "rtx-4090"),
         ("RTX 4090 D", "rtx-4090-d"),
         ("RTX 6000 Ada Generation", "rtx-6000-ada"),
@@ -109,7 +111,7 @@ def test_every_recorded_board_is_the_right_device_or_unknown():
     right = {
         "NVIDIA A10G": "a10g",
         "Graphics Device": None,
-        "Quadro P400": None,
+        "Quadro P400": "quadro-p400",
         "NVIDIA GeForce RTX 3060": "rtx-3060",
         "NVIDIA GeForce RTX 3080": "rtx-3080",
         "NVIDIA GeForce RTX 3090": "rtx-3090",

@@ -29,15 +29,15 @@ class AlreadyTrained(Exception):
 
 def train_safely(trainer: Trainer, seq_len: int) -> None:
     """Train from the newest complete checkpoint to the end, save the model, write the report."""
-    args = trainer.args
+    args, folder = trainer.args, Path(str(trainer.args.output_dir))
     run = describe_run(args, trainer.model, trainer.train_dataset, seq_len)
     report = RunReport()
     for callback in (SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
         trainer.add_callback(callback)
     with contextlib.suppress(AlreadyTrained):
-        trainer.train(resume_from_checkpoint=newest_checkpoint(args.output_dir, run))
+        trainer.train(resume_from_checkpoint=newest_checkpoint(folder, run))
     trainer.save_model()
-    report.write(args.output_dir, trainer.state)
+    report.write(folder, trainer.state)
 
 
 def describe_run(args, model, dataset, seq_len: int) -> dict:
@@ -55,9 +55,9 @@ def describe_run(args, model, dataset, seq_len: int) -> dict:
     }
 
 
-def newest_checkpoint(output_dir: str, run: dict) -> str | None:
+def newest_checkpoint(output_dir: Path, run: dict) -> str | None:
     """The newest complete checkpoint of this run. What an interrupted save or delete left behind is removed."""
-    folders = [p for p in Path(output_dir).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", p.name)]
+    folders = [p for p in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", p.name)]
     newest = None
     for folder in sorted(folders, key=lambda p: int(p.name.removeprefix("checkpoint-"))):
         if (sealed := read_seal(folder)) is None:
@@ -119,11 +119,11 @@ class SealCheckpoints(TrainerCallback):
         if state.global_step >= state.max_steps:
             raise AlreadyTrained  # Trainer itself would train one step too many
 
-    def on_step_end(self, args, state, control, model=None, **kwargs):
+    def on_step_end(self, args, state, control, **kwargs):
         if not control.should_save:
             return
         control.should_log = True  # the loss is looked at before it is saved
-        trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+        trained = sum(p.numel() * p.element_size() for p in kwargs["model"].parameters() if p.requires_grad)
         free = shutil.disk_usage(args.output_dir).free
         if free < 3 * trained + (16 << 20):  # weights, two optimizer states, and the small files
             print(f"step {state.global_step}: not saved, {args.output_dir} has {free / 2**30:.1f} GiB left")
@@ -153,7 +153,8 @@ def sync(path: Path) -> None:
 class StopOnBadLoss(TrainerCallback):
     """Ends the run at the first loss or gradient that is not a number: nothing after it can be used."""
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
+    def on_log(self, args, state, control, **kwargs):
+        logs = kwargs["logs"]
         watched = ("loss",) if args.fp16 else ("loss", "grad_norm")  # fp16's loss scaler skips overflowing steps itself
         for name in watched:
             if not math.isfinite(logs.get(name, 0.0)):
@@ -173,7 +174,7 @@ class RunReport(TrainerCallback):
         self.started_at, self.tokens_before = state.global_step, state.num_input_tokens_seen
         self.step, self.clock = state.global_step, time.perf_counter()
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
+    def on_log(self, args, state, control, **kwargs):
         steps = state.global_step - self.step
         if steps:  # the loss was just read, so the device is done with them
             self.seconds += [(time.perf_counter() - self.clock) / steps] * steps
@@ -183,7 +184,7 @@ class RunReport(TrainerCallback):
         draw_loss(Path(args.output_dir) / "loss.svg", state.log_history)
         self.clock = time.perf_counter()  # a save is not part of a step
 
-    def write(self, output_dir: str, state) -> None:
+    def write(self, output_dir: Path, state) -> None:
         """run.json: what was measured. The first step is kept apart, it warms up and compiles."""
         if not self.seconds:
             print(f"nothing left to train: {output_dir} had reached step {state.global_step}")
@@ -202,8 +203,8 @@ class RunReport(TrainerCallback):
             "finished_step": state.global_step,
             "versions": {name: version(name) for name in ("torch", "transformers", "accelerate", "datasets")},
         }
-        draw_loss(Path(output_dir) / "loss.svg", state.log_history)
-        (Path(output_dir) / "run.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        draw_loss(output_dir / "loss.svg", state.log_history)
+        (output_dir / "run.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
         speed, peak = report["tokens_per_second"], report["peak_memory_gib"]
         print(f"{speed:,.0f} tokens/s, {peak:.2f} GiB at peak; model, run.json and loss.svg are in {output_dir}")
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from datasets import Dataset, Features, List, Value, load_dataset
+from torch.utils.data import Dataset as TorchDataset
 
 COLUMNS = Features({"text": Value("string")})
 
@@ -51,7 +52,7 @@ def text_of(row: dict, column: str) -> str:
     return text
 
 
-class Blocks:
+class Blocks(TorchDataset):
     """Sequences of ``seq_len`` tokens, one after the other from one long stream that stays on disk."""
 
     def __init__(self, stream: pa.ChunkedArray, seq_len: int):

@@ -11,6 +11,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
+from torch.utils.data import Dataset as TorchDataset
 from transformers import PreTrainedTokenizerFast
 
 HERE = Path(__file__).resolve().parent
@@ -77,7 +78,7 @@ def train_tokenizer(texts: Iterable[str], folder: Path, vocab_size: int) -> PreT
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
-class Blocks:
+class Blocks(TorchDataset):
     """Sequences of ``seq_len`` tokens, one after the other from one long stream that stays on disk."""
 
     def __init__(self, stream: pa.ChunkedArray, seq_len: int):

@@ -65,7 +65,7 @@ def text_of(row: dict, column: str) -> str:
     return text
 
 
-def check_labels(prepared: Dataset, examples: Dataset, seq_len: int) -> None:
+def check_labels(prepared, examples: Dataset, seq_len: int) -> None:
     """SFTTrainer leaves out examples that are all prompt up to ``seq_len``: say how many; stop if none is left."""
     if not any(token != -100 for labels in prepared["labels"] for token in labels):
         sys.exit(f"no trainable token: in no example does the answer begin within {seq_len} tokens")

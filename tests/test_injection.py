@@ -1,0 +1,145 @@
+"""Values from outside cannot break out: they come back unchanged from every emitted file, or are refused at the door."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from generator import pipeline, project, render
+from generator.errors import PerfgenError
+from generator.pipeline import Request
+from generator.sources import DataSource
+
+SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "inputs" / "injection_strings.json"
+OURS = [
+    "O'Brien",
+    'say "hi"',
+    "{{ 7*7 }}",
+    "{% raw %}",
+    "$(touch CANARY)",
+    "`touch CANARY`",
+    "a\nb: c",
+    "</script>",
+    "\u2028",
+    "back\\",
+]
+
+
+def hostile() -> list[str]:
+    return OURS + (json.loads(SHARED.read_text(encoding="utf-8")) if SHARED.is_file() else [])
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return pipeline.build(Request(hardware="cpu:4", seq_len=64, global_batch=2))
+
+
+def poisoned(planned, text: str, task_format: str = "jsonl"):
+    """Every free-text answer is ``text``: model, tokenizer, data, columns, and the strings of the hardware."""
+    plan = planned.plan
+    case = replace(
+        plan.case,
+        model=replace(plan.case.model, name=text),
+        device=replace(plan.case.device, name=text),
+        hardware=replace(plan.case.hardware, cpu=replace(plan.case.hardware.cpu, model_name=text)),
+    )
+    data = DataSource(path=text, format=task_format, text_column=text, label_column=text)
+    source = replace(planned.source, path=text, name=text, notes=(text,))
+    request = replace(planned.request, model=text, tokenizer=text)
+    return replace(planned, plan=replace(plan, case=case), data=data, source=source, request=request, notes=(text,))
+
+
+class Text(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+
+
+def check(planned, text: str, folder: Path) -> None:
+    document = project.document(poisoned(planned, text), name="safe")
+    try:
+        render.render(document, folder)
+    except UnicodeEncodeError:
+        assert any("\ud800" <= c <= "\udfff" for c in text), "only half a surrogate pair cannot be written"
+        return
+    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    for key in ("model", "tokenizer", "data", "text_column", "label_column"):
+        assert config[key] == text, key
+    assert json.loads((folder / "plan.json").read_text(encoding="utf-8"))["case"]["model"]["name"] == text
+    assert (
+        yaml.safe_load((folder / ".copier-answers.yml").read_text(encoding="utf-8"))["plan"]["config"]["model"] == text
+    )
+    tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    for path in folder.rglob("*.py"):
+        compile(path.read_text(encoding="utf-8"), str(path), "exec")
+    page = Text()
+    page.feed((folder / "report.html").read_text(encoding="utf-8"))
+    assert "script" not in page.tags and "img" not in page.tags
+
+
+@pytest.mark.parametrize("text", hostile(), ids=ascii)
+def test_rendered_values_come_back_unchanged(planned, text, tmp_path):
+    check(planned, text, tmp_path)
+    assert not list(tmp_path.rglob("CANARY"))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_any_text_comes_back_unchanged(tmp_path_factory, planned, text):
+    check(planned, text, tmp_path_factory.mktemp("any"))
+
+
+def test_code_holds_no_value_from_outside(planned, tmp_path):
+    """The same bytes of code whatever the names are: they stand in config.yaml alone."""
+    trees = []
+    for index, text in enumerate(["first", "'''second\"\"\""]):
+        (tmp_path / str(index)).mkdir()
+        render.render(project.document(poisoned(planned, text), name="safe"), tmp_path / str(index))
+        trees.append(
+            {p.relative_to(tmp_path / str(index)): p.read_bytes() for p in (tmp_path / str(index)).rglob("*.py")}
+        )
+    assert trees[0] == trees[1]
+
+
+@pytest.mark.parametrize("text", hostile(), ids=ascii)
+@pytest.mark.parametrize("option", ["model", "data", "hardware"])
+def test_hostile_answers_are_taken_or_refused_with_a_reason(option, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    request = Request(**{"hardware": "cpu:4", "offline": True, "seq_len": 64} | {option: text})
+    try:
+        pipeline.build(request)
+    except PerfgenError as refused:
+        assert refused.code in (2, 4) and refused.message
+    assert not (tmp_path / "CANARY").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text", ["-rf", "{{ 7*7 }}", "$(touch CANARY)", "../../x", "a\nb", "x" * 5000, "--help", "\u202e"]
+)
+def test_the_command_line_refuses_in_words(text, tmp_path):
+    command = [sys.executable, "-m", "generator.cli", "plan", f"--model={text}", "--offline"]
+    root = str(Path(__file__).resolve().parent.parent)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": root, "PATH": "/usr/bin:/bin"},
+    )
+    assert done.returncode == 4 and "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,13 @@ FITTED = (
     "OVERLAP_SHARE",
     "CACHE_REALISED",
 )
-UPPER = {"GEMM_REALISED": 1.0, "BANDWIDTH_REALISED": 0.92, "COLLECTIVE_REALISED": 0.95, "OVERLAPPED_REALISED": 0.95, "OVERLAP_SHARE": 1.0}
+UPPER = {
+    "GEMM_REALISED": 1.0,
+    "BANDWIDTH_REALISED": 0.92,
+    "COLLECTIVE_REALISED": 0.95,
+    "OVERLAPPED_REALISED": 0.95,
+    "OVERLAP_SHARE": 1.0,
+}
 CAP = 0.7
 SAMPLE = 7
 """of the vTrain table's rows (they repeat few configurations) every 7th is used"""

@@ -131,7 +131,11 @@ def validate(folder: Path, everything: bool) -> dict:
         all_predicted += predicted
     report["total"] = score(all_truth, all_predicted)
     for name, errors in peer_errors(all_truth).items():
-        report["peers"][name] = {"median": statistics.median(errors), "p95": percentile(errors, 0.95), "rows": len(errors)}
+        report["peers"][name] = {
+            "median": statistics.median(errors),
+            "p95": percentile(errors, 0.95),
+            "rows": len(errors),
+        }
     return report
 
 

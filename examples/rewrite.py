@@ -1,4 +1,4 @@
-"""Write examples/ and the portable plans of copier.yml anew: `make golden`. A test compares instead of writing."""
+"""Write examples/ and the portable plan of copier.yml anew: `make golden`. A test compares instead of writing."""
 
 from __future__ import annotations
 
@@ -41,11 +41,9 @@ def write(case: Path, dest: Path) -> None:
     render.render(document, dest)
 
 
-def portable_plans() -> str:
-    """The tail of copier.yml: one hidden question with the portable plan for each kind of start."""
-    sample = project.document(
-        pipeline.build(pipeline.Request(hardware="portable", seq_len=256, global_batch=8)), name="my-run"
-    )
+def portable_plan() -> str:
+    """The tail of copier.yml: one hidden question, whose default is the portable plan."""
+    sample = project.document(pipeline.build(request(ROOT / "examples" / "portable")), name="portable")
     return MARK + yaml.safe_dump(
         {"plan": {"type": "yaml", "when": False, "default": sample}}, sort_keys=False, width=1000
     )
@@ -53,7 +51,7 @@ def portable_plans() -> str:
 
 def copier_yml() -> str:
     head = (ROOT / "copier.yml").read_text(encoding="utf-8").split(MARK)[0]
-    return head + portable_plans()
+    return head + portable_plan()
 
 
 def main() -> None:

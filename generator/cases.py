@@ -136,6 +136,18 @@ def _count(get, name: str, default: int | None = None) -> int:
     return round(number)
 
 
+def _billions(get) -> float:
+    """The stated parameter count, 0 where there is none."""
+    text = get("params_b", "")
+    try:
+        number = float(text or 0)
+    except ValueError:
+        raise Uncostable(f"params_b is not a number: {text!r}") from None
+    if not 0 <= number < 1e6:
+        raise Uncostable(f"params_b is out of range: {text!r}")
+    return number * 1e9
+
+
 def _device(get) -> tuple[Device, int]:
     from hwdetect import catalog
 
@@ -164,7 +176,7 @@ def _spec(get) -> ModelSpec:
         active = _count(get, "experts_per_token")
     head_dim = max(1, hidden // heads)
     attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
-    stated = float(get("params_b", "") or 0) * 1e9
+    stated = _billions(get)
     gated, tied = _blocks(stated, layers, attention, hidden, ffn, vocab, experts)
     mlp = (3 if gated else 2) * hidden * ffn
     linear = layers * (attention + mlp * max(experts, 1))

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from generator import pipeline, place, project, render
-from generator.errors import DriftError
+from generator.errors import DriftError, SourceError, UsageError
 
 
 def run(
@@ -20,6 +20,7 @@ def run(
     if dest.is_symlink():
         say(f"{dest} is a link: writing to {target}")
     planned = pipeline.build(request)
+    check(planned)
     document = project.document(planned, name=target.name)
     if not as_json:
         from generator import view
@@ -47,7 +48,20 @@ def run(
     if as_json:
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        say(f"next: cd {target} && make setup && make train   (PLAN.md has the reasons)")
+        verb = "train" if request.mode == "train" else "infer"
+        say(f"next: cd {target} && make setup && make {verb}   (PLAN.md has the reasons)")
+
+
+def check(planned: pipeline.Planned) -> None:
+    """What a plan may leave open and a project may not. Raises ``UsageError`` or ``SourceError``."""
+    training = planned.request.mode == "train"
+    if training and planned.data is None:
+        raise UsageError("a training project needs data", "--data FILE, folder or hub id")
+    if not training and not planned.source.has_weights:
+        raise SourceError(
+            f"{planned.source.name} holds sizes only: there is nothing to serve",
+            "give a folder with weights, or a hub id",
+        )
 
 
 def smoke_or_say_why(request, target: Path, say) -> dict | None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from generator import stacks
 from generator.bundle import sample_file
 from generator.cost import CostModel
-from generator.errors import NothingFits, UsageError
+from generator.errors import NothingFits, SourceError, UsageError
 from generator.ladder import ladder
 from generator.model import ModelSpec
 from generator.plan import Plan, decide, with_serving
-from generator.sources import DataSource, ModelSource, read_data, read_model, spec_of
+from generator.sources import CHARACTERS_A_TOKEN, DataSource, ModelSource, read_data, read_model, spec_of
 from generator.workload import (
     DEFAULT_GLOBAL_BATCH,
     DEFAULT_LEARNING_RATE,
@@ -82,6 +82,7 @@ def build(request: Request) -> Planned:
     spec = spec_of(source)
     workload = workload_of(request, spec, source, data)
     check(workload, spec)
+    check_sources(request, workload, source, data)
     case = portable_case(spec, workload) if request.hardware == PORTABLE else case_of(hardware, spec, workload)
     return Planned(plan=plan_case(case), request=request, source=source, data=data, notes=case_notes(case))
 
@@ -119,6 +120,26 @@ def read_sources(request: Request) -> tuple[ModelSource, DataSource | None]:
     columns = {"text_column": request.text_column, "label_column": request.label_column}
     found = read_data(data, task=request.task, skip_bad=request.skip_bad, **columns) if data else None
     return model, found
+
+
+def check_sources(request: Request, workload: Workload, source: ModelSource, data: DataSource | None) -> None:
+    """Refuse what the files cannot give. Raises ``SourceError``."""
+    tokenizer = source.has_tokenizer or request.tokenizer
+    if not tokenizer and (source.has_weights or workload.task != "causal-lm"):
+        raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
+    if data is None or workload.mode == "infer":
+        return
+    if workload.task == "causal-lm":
+        # the file's tokens are an estimate: refuse only what cannot be enough even at one character a token
+        most = None if data.tokens is None else int(data.tokens * CHARACTERS_A_TOKEN) // workload.seq_len
+        unit = f"sequences of {workload.seq_len} tokens"
+    else:
+        most, unit = data.rows, "examples"
+    if most is not None and most < workload.global_batch:
+        raise SourceError(
+            f"{data.path} holds {most} {unit}, fewer than one global batch of {workload.global_batch}: no step could be made",
+            f"add data, or give --global-batch {max(most, 1)} or less",
+        )
 
 
 def workload_of(request: Request, spec: ModelSpec, source: ModelSource, data: DataSource | None) -> Workload:

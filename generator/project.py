@@ -283,22 +283,42 @@ def serving(plan: Plan) -> dict:
 
 
 def config(planned: Planned) -> dict:
-    """config.yaml: every value that comes from outside. ``training`` holds names of TrainingArguments."""
-    case, source, data, request = planned.plan.case, planned.source, planned.data, planned.request
-    workload = case.workload
-    sample = request.model is None
+    """config.yaml: every value that comes from outside, and of those the ones that this project reads."""
+    plan, source, request = planned.plan, planned.source, planned.request
+    training = plan.case.workload.mode == "train"
+    found: dict = {"model": "sample" if request.model is None else source.path}
+    if source.kind == "hub":
+        found["revision"] = source.revision
+    if request.tokenizer:
+        found["tokenizer"] = request.tokenizer
+    if training:
+        found |= data_config(planned) | {"output_dir": "runs"} | training_config(plan)
+    elif plan.case.workload.task == "text-classification":
+        found["seq_len"] = plan.case.workload.seq_len
+    if not plan.case.portable:
+        found["machine"] = fingerprint(plan)
+    return found
+
+
+def data_config(planned: Planned) -> dict:
+    data, request, workload = planned.data, planned.request, planned.plan.case.workload
+    kind = data.format if data else "txt"
+    sample = request.model is None and not request.data
+    found: dict = {"data": "sample/text.txt" if sample else data.path if data else None}
+    if kind == "hub":
+        found["data_revision"] = None
+    if kind != "txt":
+        found["text_column"] = data.text_column
+    if workload.task == "text-classification":
+        found["label_column"] = data.label_column if data else request.label_column
+    return found | {"skip_bad": request.skip_bad, "seq_len": workload.seq_len}
+
+
+def training_config(plan: Plan) -> dict:
+    """``training`` holds names of TrainingArguments; train.py passes them on as they are."""
+    workload = plan.case.workload
+    schedule_free = plan.best.choice["optimizer"] == "schedule-free"
     found: dict = {
-        "model": "sample" if sample else source.path,
-        "revision": source.revision,
-        "tokenizer": request.tokenizer,
-        "data": "sample/text.txt" if sample and not request.data else (data.path if data else None),
-        "data_format": data.format if data else "txt",
-        "data_revision": None,
-        "text_column": data.text_column if data else request.text_column,
-        "label_column": data.label_column if data else request.label_column,
-        "skip_bad": request.skip_bad,
-        "seq_len": workload.seq_len,
-        "output_dir": "runs",
         "training": {
             "learning_rate": workload.learning_rate,
             "num_train_epochs": workload.epochs,
@@ -306,30 +326,25 @@ def config(planned: Planned) -> dict:
             "warmup_steps": workload.warmup,
             "weight_decay": workload.weight_decay,
             "seed": workload.seed,
-            "lr_scheduler_type": "constant" if plan_is_schedule_free(planned.plan) else "linear",
+            "lr_scheduler_type": "constant" if schedule_free else "linear",
             "logging_steps": 1,
             "save_steps": SAVE_STEPS,
-        },
+        }
     }
     if workload.train != "full":
-        found["lora"] = {"r": workload.lora_rank, "lora_alpha": workload.lora_alpha, "lora_dropout": 0.05}
-    found["machine"] = fingerprint(planned.plan)
+        found["lora"] = {"r": workload.lora_rank, "lora_alpha": workload.lora_alpha, "lora_dropout": LORA_DROPOUT}
     return found
 
 
+LORA_DROPOUT = 0.05
+"""The value of the QLoRA paper for its smaller models (https://arxiv.org/abs/2305.14314); yours to change."""
 SAVE_STEPS = 500
 """TrainingArguments' own default; yours to change."""
-
-
-def plan_is_schedule_free(plan: Plan) -> bool:
-    return plan.best.choice.get("optimizer") == "schedule-free"
 
 
 def fingerprint(plan: Plan) -> dict:
     """What the guard at the top of the scripts compares the machine with."""
     case = plan.case
-    if case.portable:
-        return {"device": "portable"}
     have = {
         "memory_gib": round(case.device_memory_bytes / 2**30, 1),
         "needs_gib": round(plan.best.estimate.peak_memory_gib, 1),

@@ -12,7 +12,7 @@ import tomllib
 from functools import cache
 
 from hwdetect.cpu_device import cpu_device
-from hwdetect.matching import best_text_match, confirmed, contradicts, normal_pci_id
+from hwdetect.matching import best_text_match, confirmed, contradicts, normal_pci_id, telling_words
 from hwdetect.topology import pcie_bytes_per_s
 from hwdetect.types import Device
 
@@ -64,7 +64,7 @@ def resolve(name: str) -> str | None:
     same = [device_id for device_id in ids() if _squeeze(device_id) == squeezed]
     if same or not _SLUG.fullmatch(wanted):
         return same[0] if len(same) == 1 else None
-    return best_text_match(wanted, all_devices(), whole=True)
+    return best_text_match(wanted, _mentioned(wanted), whole=True)
 
 
 def load(device_id: str) -> Device:
@@ -110,7 +110,21 @@ def match(
 @cache
 def match_text(text: str) -> str | None:
     """The device that a free-text product name means ("NVIDIA H200-SXM5-141GB"), or ``None``."""
-    return best_text_match(text, all_devices())
+    return best_text_match(text, _mentioned(text))
+
+
+def _mentioned(text: str) -> list[Device]:
+    """The devices with a telling word of the text in their names: a few files to parse instead of all."""
+    telling = telling_words(text)
+    return [_parse(device_id) for device_id, head in _heads().items() if any(word in head for word in telling)]
+
+
+@cache
+def _heads() -> dict[str, str]:
+    """By id, the lower-case part of each file that holds its names: what stands before the first table."""
+    return {
+        device_id: f"{device_id}\n{text.partition(chr(10) + '[')[0]}".lower() for device_id, text in texts().items()
+    }
 
 
 def _one_of(left: list[Device], name: str | None) -> str | None:
@@ -171,6 +185,7 @@ def _parse(device_id: str) -> Device:
         host_bytes_per_s=data.get("host", {}).get("bytes_per_s")
         or pcie_bytes_per_s(pcie.get("generation"), pcie.get("width")),
         tdp_watts=data.get("power", {}).get("tdp_watts"),
+        market=data.get("market"),
         sources=_sources(data),
         basis=data.get("basis", "published"),
     )
@@ -181,9 +196,9 @@ def _rates(table: dict) -> tuple[tuple[str, float], ...]:
 
 
 def _sources(data: dict) -> tuple[tuple[str, str], ...]:
-    """Pairs of dotted field name and URL: a table's own ``source``, or the one in its ``sources``."""
+    """Pairs of dotted field name and URL, those of the rates first: a table's ``source``, or one of its ``sources``."""
     pairs = []
-    for table, fields in data.items():
+    for table, fields in sorted(data.items(), key=lambda item: item[0] != "peak_flops"):
         if isinstance(fields, dict):
             given = fields.get("sources", {})
             for key in fields:

@@ -22,6 +22,7 @@ fhhl nano nx
 DISTINGUISHING = frozenset(_OTHER_PRODUCTS.split())
 # Words that tell no product apart.
 MAKERS = frozenset(["nvidia", "amd", "intel", "apple", "google", "geforce", "instinct", "tesla", "radeon"])
+SERIES = frozenset(["rtx", "gtx", "rx", "arc", "quadro", "sxm", "gpu", "graphics", "accelerator", "device"])
 _MEMORY = re.compile(r"^(\d+)gb$")
 
 
@@ -71,6 +72,11 @@ def words(text: str) -> tuple[str, ...]:
     text = re.sub(r"\b(\d{3,4})(ti|super|xtx|xt|d)\b", r"\1 \2", text)
     found = re.findall(r"[a-z0-9.]+", text.replace("mi ", "mi"))
     return tuple(re.sub(r"^sxm\d$", "sxm", word).strip(".") for word in found)
+
+
+def telling_words(text: str) -> set[str]:
+    """The words of a text that can name a product: no maker, no form factor, no single letter."""
+    return {word for word in words(text) if len(word) > 1} - MAKERS - DISTINGUISHING - SERIES
 
 
 def best_text_match(text: str, devices: Iterable[Device], *, whole: bool = False) -> str | None:

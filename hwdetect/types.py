@@ -297,6 +297,7 @@ class Device:
     ``vector_flops`` the same without matrix units. ``link_bytes_per_s`` is one direction, all ``link_count`` links of one board;
     ``link_bridge``: the link is an optional bridge between two boards. ``p2p``: peer access without a bridge.
     ``host_bytes_per_s`` is one direction between host and device: NVLink-C2C where there is one, else its PCIe link.
+    ``market``: who alone can get it (china, aws, custom: made for one computer), ``None`` for anyone.
     ``sources`` pairs every dotted field name with its URL.
     """
 
@@ -325,6 +326,7 @@ class Device:
     pcie_width: int | None = None
     host_bytes_per_s: float | None = None
     tdp_watts: float | None = None
+    market: str | None = None
     sources: tuple[tuple[str, str], ...] = ()
     basis: str = "published"
 

@@ -49,7 +49,6 @@ GEMM_CEILING = {
     "default": 0.75,
 }
 """largest share of the dense 16-bit peak that a matrix product reached, by architecture"""
-GEMM_CEILING_CPU = 0.75
 GEMM_SOURCE = (
     "maximum achievable matmul rate (stas00/ml-engineering, compute/accelerator); share reached in runs fitted"
 )
@@ -64,6 +63,8 @@ FLASH_BACKWARD = {"hopper": 0.136, "blackwell": 0.20, "default": 0.295}
 FLASH_SOURCE = "FlashAttention-2 paper, figures 4-6 (190-225 of 312 TFLOP/s on A100, 335 of 989 on H100); share fitted"
 NORM_PASSES = 7.0
 """float32 values that a Transformers RMSNorm reads and writes an element: cast, square, mean, scale, cast, weight"""
+LOSS_BYTES, FUSED_LOSS_BYTES = 40.0, 14.0
+"""bytes read and written a logit: cast, log-softmax, its gradient, cast back; and with the gradient written in place"""
 FUSED_SCORE_PASSES = 4.09
 """reads and writes of an attention score, forward, with fused scale, mask and softmax (Megatron-LM); fitted"""
 ROTARY_PASSES = 10.0
@@ -106,6 +107,16 @@ OVERLAP_SHARE = 0.357
 OVERLAP_SOURCE = "share of communication that FSDP and DDP hide behind compute (fitted)"
 
 # --- CPU --------------------------------------------------------------------------------------------------------------
+GEMM_CEILING_CPU = 0.5
+GEMM_MEASURED_CPU = 0.7
+"""share of the data-sheet rate, and of a measured square product, that a training step's products reach on a CPU"""
+CPU_READ_REALISED = 0.8
+CPU_ELEMENTWISE_REALISED = 0.35
+"""share of the memory bandwidth for reading weights, and for operators that write fresh memory (page faults)"""
+CPU_COMPILED_READ_GAIN = 1.2
+"""compiled decoding reads weights faster: 43.6 against 30.7 tokens/s, less the launches saved (88M Llama, this project)"""
+CPU_ATTENTION_REALISED = 0.25
+CPU_STEP_SOURCE = "profiles of 10M-56M Llama training steps on 2 shared AVX-512 cores, CPU time a thread (this project)"
 CPU_CORE_FLOPS = 40e9
 CPU_CORE_SOURCE = "assumed: 2.5 GHz x 16 fused fp32 operations reached a core (AVX2-class), where nothing was measured"
 CPU_BYTES_PER_S = 15e9

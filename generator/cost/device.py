@@ -20,6 +20,7 @@ class Rates:
     products: dict[str, float]
     vector: float
     bytes_per_s: float
+    elementwise_bytes_per_s: float
     flash_forward: float
     flash_backward: float
     launch_seconds: float
@@ -58,13 +59,17 @@ def rates_of(
         bandwidth = c.CPU_BYTES_PER_S if on_cpu else 5e11
         basis.append("assumed")
     measured = device.basis == "measured"  # a measured rate is what is reached, not a ceiling
-    ceiling = 1.0 if measured else (c.GEMM_CEILING_CPU if on_cpu else _by_architecture(device, c.GEMM_CEILING))
+    ceiling = 1.0 if measured else _by_architecture(device, c.GEMM_CEILING)
+    if on_cpu:
+        ceiling = c.GEMM_MEASURED_CPU if measured else c.GEMM_CEILING_CPU
     products = {"fp32": fp32 * (1.0 if measured else 0.9)}
     for name in ("tf32", "fp16", "bf16", "fp8", "int8"):
         if name in peak:
             products[name] = peak[name] * ceiling * (1.0 if measured else c.GEMM_REALISED)
     if on_cpu:
         products["fp32"] = fp32 * ceiling
+        for name in set(products) - {"fp32"}:
+            products[name] = peak[name] * ceiling
         products.setdefault("bf16", products["fp32"] / c.CPU_BF16_EMULATION)
         products.setdefault("fp16", products["fp32"] / c.CPU_BF16_EMULATION)
     else:
@@ -74,6 +79,7 @@ def rates_of(
     products.setdefault("int8", products["fp16"])
     link = _link(device, links) or 12e9
     half = max(peak.get("bf16", 0.0), peak.get("fp16", 0.0)) or products["fp32"]
+    cpu_attention = products["fp32"] * c.CPU_ATTENTION_REALISED
     port = _by_architecture(device, c.NETWORK_BYTES_PER_S)
     if nodes > 1:
         link = min(link, network_bytes_per_s or port * max(1, devices // nodes))
@@ -81,9 +87,11 @@ def rates_of(
     return Rates(
         products=products,
         vector=fp32,
-        bytes_per_s=bandwidth * (1.0 if measured else c.BANDWIDTH_REALISED),
-        flash_forward=half * _by_architecture(device, c.FLASH_FORWARD),
-        flash_backward=half * _by_architecture(device, c.FLASH_BACKWARD),
+        bytes_per_s=bandwidth * (c.CPU_READ_REALISED if on_cpu else 1.0 if measured else c.BANDWIDTH_REALISED),
+        elementwise_bytes_per_s=bandwidth
+        * (c.CPU_ELEMENTWISE_REALISED if on_cpu else 1.0 if measured else c.BANDWIDTH_REALISED),
+        flash_forward=cpu_attention if on_cpu else half * _by_architecture(device, c.FLASH_FORWARD),
+        flash_backward=cpu_attention if on_cpu else half * _by_architecture(device, c.FLASH_BACKWARD),
         launch_seconds=c.CPU_OPERATOR_SECONDS if on_cpu else c.LAUNCH_SECONDS,
         link_bytes_per_s=link,
         network_bytes_per_s=network_bytes_per_s or port,
@@ -94,6 +102,12 @@ def rates_of(
         if not measured
         else f"{device.name}: measured rates",
     )
+
+
+def _source(device: Device, on_cpu: bool, measured: bool) -> str:
+    if measured:
+        return f"{device.name}: measured rates"
+    return f"{device.name}: {'rates by instruction set; ' + c.CPU_STEP_SOURCE if on_cpu else c.GEMM_SOURCE}"
 
 
 def _by_architecture(device: Device, shares: dict[str, float]) -> float:

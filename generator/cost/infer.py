@@ -74,7 +74,7 @@ def prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     unpack = _unpack_seconds(shape, run, rates)
     rows = tokens if run.keeps_all_logits else float(run.micro_batch)
     head = product_seconds(rows, shape.head_outputs, shape.hidden, rate, rates.bytes_per_s, size)
-    busy = blocks + scores + head + moved / rates.bytes_per_s + unpack
+    busy = blocks + scores + head + moved / rates.elementwise_bytes_per_s + unpack
     return busy + waiting(_issue(shape, run, rates), busy)
 
 
@@ -100,7 +100,7 @@ def decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[float, f
         busy += _unpack_seconds(shape, run, rates)
     issue = _issue(shape, run, rates)
     if rates.on_cpu:
-        return busy, issue
+        return busy / (c.CPU_COMPILED_READ_GAIN if run.compile else 1.0), issue
     return busy, waiting(issue, busy)
 
 

@@ -31,6 +31,13 @@ def waiting(host: float, device: float) -> float:
     return (host**p + device**p) ** (1 / p) - device
 
 
+def emulation(run: Execution, rates: Rates) -> float:
+    """How much slower every operator is on a CPU that has no arithmetic in the compute dtype (it converts each element)."""
+    if not rates.on_cpu:
+        return 1.0
+    return max(1.0, rates.product("float32", False) / rates.product(run.compute_dtype, False))
+
+
 def linear_seconds(linear: Linear, tokens: float, rate: float, bytes_per_s: float, size: float, tp: int = 1) -> float:
     """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others."""
     rows = tokens * linear.share
@@ -64,6 +71,8 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
     traffic = blocks * _traffic_seconds(shape, run, rates, tokens, again)
     loss = _loss_seconds(shape, run, rates, tokens) / run.tp
     unpacked = _dequantize_seconds(shape, run, rates) * (2.0 + again) / run.pp
+    slower = emulation(run, rates)
+    attention, traffic, loss = slower * attention, slower * traffic, slower * loss
     reduced = blocks * tensor_parallel_seconds(shape, run, rates, tokens, again)
     device = linears + head + adapters + attention + traffic + loss + unpacked + reduced
     issue = _issue_seconds(shape, run, rates, again) / run.pp
@@ -100,7 +109,7 @@ def _adapter_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) 
         moved += sum(9.0 * x.inputs for x in adapted(shape, run.lora_targets))
     if run.fused_kernels.startswith("foak") and run.quant != "none":
         moved *= 0.4
-    return tokens * moved / rates.bytes_per_s
+    return tokens * moved / rates.elementwise_bytes_per_s
 
 
 def _attention_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
@@ -113,13 +122,13 @@ def _attention_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float
         causal = 1.0 - 0.5 * reach / run.seq_len
     work = 4.0 * tokens * reach * causal * shape.query
     rate = rates.product(run.compute_dtype, run.tf32)
-    if run.attention == "eager" or rates.on_cpu:
+    if run.attention == "eager":
         size = BYTES[run.compute_dtype]
         each = (
             c.FUSED_SCORE_PASSES * size if run.fused_kernels == "pretraining" else 6 * size + 16.0
         )  # fused scale, mask and softmax or not
         moved = tokens * reach * shape.heads * each
-        forward = work / rate + (moved / rates.bytes_per_s if run.attention == "eager" else 0.0)
+        forward = work / rate + moved / rates.elementwise_bytes_per_s
         return forward * (3.0 + again)
     forward = work / min(rate, rates.flash_forward)
     backward = 2.5 * work / min(rate, rates.flash_backward)
@@ -145,16 +154,13 @@ def _traffic_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, 
     forward = 2 * h * norm + (q + k) * rotary + f * wide * activation + 2 * 3 * residual * h + casts
     if run.compile:
         forward *= c.COMPILE_TRAFFIC_SHARE
-    return tokens * forward * (1.0 + again + c.BACKWARD_TRAFFIC) / rates.bytes_per_s
+    return tokens * forward * (1.0 + again + c.BACKWARD_TRAFFIC) / rates.elementwise_bytes_per_s
 
 
 def _loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
     width = float(shape.head_outputs)
-    if run.loss_kernel == "fused" or run.fused_kernels.startswith("foak"):
-        moved = 14.0
-    else:
-        moved = 2 + 4 + 4 + 4 + 4 + 4 + 12 + 6.0
-    return tokens * width * moved / rates.bytes_per_s
+    fused = run.loss_kernel == "fused" or run.fused_kernels.startswith("foak")
+    return tokens * width * (c.FUSED_LOSS_BYTES if fused else c.LOSS_BYTES) / rates.elementwise_bytes_per_s
 
 
 def _dequantize_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
@@ -181,8 +187,8 @@ def _update_seconds(fixed: Static, run: Execution, rates: Rates) -> float:
     kind = OPTIMIZER_STATES[run.optimizer]
     passes = kind.step_passes + (0.0 if run.optimizer_fused else 8.0)
     one = fixed.gradients if fixed.gradients else fixed.trained * 4.0
-    seconds = passes * one / rates.bytes_per_s + c.STEP_OVERHEAD_SECONDS
-    seconds += 2 * one * max(run.accumulation - 1, 0) / rates.bytes_per_s
+    seconds = passes * one / rates.elementwise_bytes_per_s + c.STEP_OVERHEAD_SECONDS
+    seconds += 2 * one * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if kind.paged or run.offload_optimizer != "none":
         seconds += 0.0 if kind.paged else 2 * fixed.trained * 4 / rates.host_link_bytes_per_s
     return seconds

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 class Traits:
     """``rms_norm`` None: by the kind of feed-forward. ``post_norms`` are norms beyond two a block.
 
-    ``qk_norm`` normalizes queries and keys. ``fused_qkv`` keeps one projection for all three, ``partial_rotary`` joins rotated
-    and plain parts of the heads by a copy. ``fused_gate`` is one projection for gate and up. ``relu`` keeps its output alone.
-    ``parallel`` feeds attention and feed-forward the same residual. ``composite_gelu`` computes GELU by separate operators, each of which keeps its
-    input. ``float32_norm_weight`` multiplies by the weight before casting back.
+    ``qk_norm`` normalizes queries and keys. ``fused_qkv`` keeps one projection for all three, ``partial_rotary`` joins
+    rotated and plain parts of the heads by a copy. ``fused_gate`` is one projection for gate and up. ``relu`` keeps its
+    output alone. ``parallel`` feeds attention and feed-forward the same residual. ``composite_gelu`` computes GELU by
+    separate operators, each of which keeps its input. ``float32_norm_weight`` multiplies by the weight before casting back.
     """
 
     rms_norm: bool | None = None

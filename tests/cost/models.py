@@ -24,8 +24,8 @@ CPU2 = Device(
     vendor="intel",
     name="2 cores, AVX-512",
     kind="cpu",
-    peak_flops=(("fp32", 150e9),),
-    memory_bytes_per_s=15e9,
+    peak_flops=(("fp32", 320e9),),
+    memory_bytes_per_s=17e9,
     basis="derived",
 )
 

@@ -25,8 +25,11 @@ precision = st.sampled_from(
 trained = st.sampled_from([("full", 0, "none"), ("lora", 16, "none"), ("lora", 16, "nf4"), ("lora", 8, "int8")])
 
 
+either = st.sampled_from(["train", "infer"])
+
+
 @st.composite
-def executions(draw, mode=st.sampled_from(["train", "infer"])):
+def executions(draw, mode=either):
     stored, autocast = draw(precision)
     train, rank, quant = draw(trained)
     chosen = draw(mode)

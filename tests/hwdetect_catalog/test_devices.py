@@ -141,6 +141,12 @@ def test_pci_ids_are_unique_for_a_memory_size_or_told_apart_by_name():
                 assert found == device.id, f"{pci_id} of {device.id} and {[d.id for d in rivals]}"
 
 
+def test_boards_that_not_everyone_can_get_say_so():
+    markets = {device.id: device.market for device in DEVICES if device.market}
+    assert set(markets.values()) == {"china", "aws", "custom"}
+    assert markets["h800-sxm-80gb"] == "china" and "h100-sxm-80gb" not in markets
+
+
 def test_aliases_are_unique():
     names = [name for device in DEVICES for name in (device.id, *device.aliases)]
     assert len(names) == len(set(names))

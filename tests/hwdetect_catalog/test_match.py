@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hwdetect import catalog
+from hwdetect.matching import best_text_match
 
 SHARED = Path(__file__).resolve().parents[2] / "../shared"
 MIB = 2**20
@@ -61,6 +62,12 @@ def test_every_device_matches_itself(device):
         found = catalog.match(device.vendor, device.name, pci_id, device.compute_capability, device.memory_bytes)
         assert found == device.id
     assert catalog.match_text(device.name) == device.id
+
+
+@pytest.mark.parametrize("device", catalog.all_devices(), ids=lambda d: d.id)
+def test_the_quick_search_finds_what_a_search_of_all_finds(device):
+    for name in (device.id, device.name, *device.aliases):
+        assert catalog.match_text(name) == best_text_match(name, catalog.all_devices())
 
 
 @pytest.mark.parametrize(

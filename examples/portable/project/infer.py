@@ -29,7 +29,7 @@ def main() -> None:
     model = AutoModelForCausalLM.from_pretrained(
         args.model,
         dtype=torch.float32,
-        attn_implementation="eager",
+        attn_implementation="sdpa",
         device_map="auto",
         use_safetensors=True,
     ).eval()

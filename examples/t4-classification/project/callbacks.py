@@ -48,6 +48,7 @@ def describe_run(args, model, dataset, seq_len: int) -> dict:
         "data": f"{len(dataset)} examples, sha256 {sample.hexdigest()[:16]}",
         "sequence length": seq_len,
         "global batch": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "trained parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "weights": str(model.dtype),
         "autocast": "bf16" if args.bf16 else "fp16" if args.fp16 else "off",
         "optimizer": args.optim.value,

@@ -1,0 +1,185 @@
+"""``perfgen estimate``: every row of a table is answered, with a cost or with why not."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from generator.cases import ADDED, Uncostable, estimate_cases, read_row
+from generator.errors import SourceError
+
+MEASURED = Path(__file__).resolve().parents[2] / "../shared/measured"
+needs_tables = pytest.mark.skipif(
+    not MEASURED.is_dir(), reason="the measured tables lie beside the repository, not in it"
+)
+
+ROW = {
+    "phase": "train",
+    "model": "example-7b",
+    "params_b": "6.738",
+    "n_layers": "32",
+    "hidden": "4096",
+    "ffn_hidden": "11008",
+    "n_heads": "32",
+    "n_kv_heads": "32",
+    "vocab": "32000",
+    "device": "a100-sxm-80gb",
+    "device_memory_gb": "80",
+    "weights_dtype": "bfloat16",
+    "autocast_dtype": "none",
+    "strategy": "none",
+    "dp": "1",
+    "micro_batch": "4",
+    "grad_accum": "1",
+    "seq_len": "1024",
+    "activation_checkpointing": "full",
+    "attention": "flash_attention_2",
+    "optimizer": "adamw",
+    "train": "full",
+    "quant": "none",
+    "oom": "false",
+}
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    columns = sorted({key for row in rows for key in row})
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def answers(tmp_path: Path, rows: list[dict]) -> list[dict]:
+    out = tmp_path / "out.csv"
+    estimate_cases(write(tmp_path / "in.csv", rows), out)
+    with out.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_row_gets_all_columns(tmp_path):
+    (answer,) = answers(tmp_path, [ROW])
+    assert answer["error"] == ""
+    assert float(answer["predicted_peak_mem_gb"]) == pytest.approx(8 * 6.738, rel=0.05)
+    assert float(answer["predicted_tokens_per_s_per_gpu"]) > 1000
+    assert answer["predicted_fits"] == "true"
+    assert answer["basis"] in ("derived", "published", "measured", "assumed")
+
+
+BAD = [
+    ({"device": ""}, "device is not stated"),
+    ({"device": "b9000"}, "not in the catalogue"),
+    ({"phase": "dance"}, "phase"),
+    ({"n_layers": ""}, "n_layers is not stated"),
+    ({"n_layers": "many"}, "not a number"),
+    ({"hidden": "-3"}, "out of range"),
+    ({"micro_batch": "nan"}, "micro_batch"),
+    ({"seq_len": "inf"}, "seq_len"),
+    ({"seq_len": ""}, "seq_len is not stated"),
+    ({"quant": "telepathy"}, "telepathy"),
+    ({"weights_dtype": "int3"}, "int3"),
+    ({"optimizer": "magic"}, "magic"),
+    ({"strategy": "hope"}, "hope"),
+    ({"train": "other"}, "other"),
+    ({"params_b": "seven"}, "params_b"),
+    ({"params_b": "-1"}, "params_b"),
+    ({"device_memory_gb": "lots"}, "device_memory_gb"),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), BAD, ids=[next(iter(c)) + "=" + next(iter(c.values())) for c, _ in BAD])
+def test_a_bad_row_says_why_and_stops_nothing(tmp_path, change, why):
+    first, second = answers(tmp_path, [{**ROW, **change}, ROW])
+    assert why in first["error"]
+    assert first["predicted_fits"] == ""
+    assert second["error"] == ""
+
+
+def test_columns_that_are_missing_altogether(tmp_path):
+    (answer,) = answers(tmp_path, [{"phase": "train", "model": "x"}])
+    assert answer["error"]
+
+
+def test_a_short_line_and_a_long_line(tmp_path):
+    path = write(tmp_path / "in.csv", [ROW])
+    with path.open("a", encoding="utf-8") as file:
+        file.write("only,three,cells\n" + ",".join(["x"] * 60) + "\n")
+    assert estimate_cases(path, tmp_path / "out.csv") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00bad", b"a,b\n1,2\n"])
+def test_a_table_that_cannot_be_read_is_the_users_error(tmp_path, content):
+    path = tmp_path / "in.csv"
+    path.write_bytes(content)
+    with pytest.raises(SourceError):
+        estimate_cases(path, tmp_path / "out.csv")
+
+
+def test_a_missing_table_is_the_users_error(tmp_path):
+    with pytest.raises(SourceError):
+        estimate_cases(tmp_path / "no.csv", tmp_path / "out.csv")
+
+
+def test_progress_is_told(tmp_path):
+    told = []
+    estimate_cases(
+        write(tmp_path / "in.csv", [ROW, ROW]), tmp_path / "out.csv", lambda done, of: told.append((done, of))
+    )
+    assert told == [(1, 2), (2, 2)]
+
+
+def test_a_checkpoint_that_is_called_gptq_is_quantized():
+    row = read_row({**ROW, "model": "someone/Model-7B-GPTQ", "phase": "infer", "out_len": "8", "in_len": "8"})
+    assert row.execution.quant == "gptq-4bit"
+
+
+def test_unstated_batch_and_lengths_of_a_served_batch_are_refused():
+    with pytest.raises(Uncostable, match="length"):
+        read_row({**ROW, "phase": "infer", "micro_batch": "8"})
+
+
+AIMS = {
+    "mem_median": 0.03,
+    "mem_p95": 0.10,
+    "false_fit": 0.01,
+    "false_refuse": 0.02,
+    "tput_median": 0.10,
+    "tput_p95": 0.30,
+    "regret_mean": 0.02,
+    "regret_p95": 0.08,
+}
+
+
+@needs_tables
+def test_the_measured_tables_are_met(tmp_path):
+    """All five tables together, by the tables' own scorer."""
+    loader = importlib.util.spec_from_file_location("score", MEASURED / "score.py")
+    scorer = importlib.util.module_from_spec(loader)
+    loader.loader.exec_module(scorer)
+    truth, predicted = [], []
+    for table in sorted(MEASURED.glob("*.csv")):
+        out = tmp_path / table.name
+        estimate_cases(table, out)
+        for path, rows in ((table, truth), (out, predicted)):
+            with path.open(newline="", encoding="utf-8") as file:
+                rows += list(csv.DictReader(file))
+    result = scorer.score(truth, predicted)
+    assert result["costed"] > 0.9
+    assert {name: result[name] for name, aim in AIMS.items() if result[name] > aim} == {}
+    assert result["rank_corr"] >= 0.95
+
+
+@needs_tables
+def test_every_row_of_every_table_is_answered(tmp_path):
+    for table in sorted((MEASURED / "more").glob("*.csv")):
+        with table.open(newline="", encoding="utf-8") as file:
+            if "phase" not in (csv.DictReader(file).fieldnames or ()):
+                continue
+        out = tmp_path / table.name
+        estimate_cases(table, out)
+        with out.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                assert row["error"] or all(row[name] for name in ADDED if name != "error")

@@ -1,0 +1,149 @@
+"""Time: arithmetic against PyTorch's own counter, ratios against measured ones, and physical limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from generator.cost.constants import GEMM_CEILING
+from generator.cost.execution import Execution
+from generator.cost.flops import forward_flops, step_flops
+from generator.cost.shape import shape_of
+from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, TINY, model, spec
+
+SMALL_CPU = spec("llama", 8, 384, 6, 6, 1024, 8192, 17_000_000)
+"""17M-parameter Llama, batch 4 x 256, of the project's CPU measurements"""
+
+
+def seconds(cost, **more) -> float:
+    return cost.estimate(Execution(**more)).step_seconds
+
+
+@pytest.mark.parametrize("passes", ["forward", "step"])
+def test_arithmetic_equals_the_flop_counter(passes):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config = transformers.LlamaConfig(
+        hidden_size=256,
+        intermediate_size=704,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=4096,
+    )
+    model_ = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    tokens = torch.randint(0, 10, (2, 64))
+    with FlopCounterMode(display=False) as counter:
+        loss = model_(input_ids=tokens, labels=tokens, use_cache=False).loss
+        if passes == "step":
+            loss.backward()
+    shape = shape_of(TINY, "causal-lm", 0)
+    expected = forward_flops(shape, 128, 64) if passes == "forward" else step_flops(shape, 128, 64)
+    assert expected == pytest.approx(counter.get_total_flops(), rel=0.01)
+
+
+@pytest.mark.parametrize("spec_", [MISTRAL_7B, LLAMA2_7B])
+@pytest.mark.parametrize("micro_batch", [1, 8, 64])
+def test_no_prediction_exceeds_the_largest_product_rate_ever_reached(spec_, micro_batch):
+    shape = shape_of(spec_, "causal-lm", 0)
+    run = Execution(
+        micro_batch=micro_batch, seq_len=4096, weights_dtype="bfloat16", attention="flash", fused_kernels="liger"
+    )
+    work = step_flops(shape, micro_batch * 4096, 4096 / 2)
+    assert work / seconds(model(spec_), **_fields(run)) < GEMM_CEILING["ampere"] * 312e12
+
+
+def _fields(run: Execution) -> dict:
+    from dataclasses import asdict
+
+    return asdict(run)
+
+
+def test_faster_devices_are_faster():
+    run = Execution(seq_len=4096, weights_dtype="bfloat16", micro_batch=8)
+    twice = replace(
+        A100, memory_bytes_per_s=2 * A100.memory_bytes_per_s, peak_flops=tuple((k, 2 * v) for k, v in A100.peak_flops)
+    )
+    assert model(MISTRAL_7B, twice).estimate(run).step_seconds < model(MISTRAL_7B).estimate(run).step_seconds
+
+
+def test_checkpointing_costs_about_a_third_of_a_forward_and_backward():
+    common = {"seq_len": 4096, "weights_dtype": "bfloat16", "micro_batch": 4, "accumulation": 8}
+    cost = model(MISTRAL_7B)
+    ratio = seconds(cost, checkpoint_every=1, **common) / seconds(cost, **common)
+    assert 1.2 < ratio < 1.4
+
+
+def test_lora_skips_the_weight_gradients():
+    common = {"seq_len": 4096, "weights_dtype": "bfloat16", "micro_batch": 4}
+    cost = model(MISTRAL_7B)
+    assert seconds(cost, train="lora", lora_rank=16, **common) < seconds(cost, **common)
+
+
+def test_accumulation_costs_what_its_micro_batches_cost():
+    cost = model(MISTRAL_7B)
+    common = {"seq_len": 2048, "weights_dtype": "bfloat16"}
+    one = cost.estimate(Execution(micro_batch=4, **common))
+    eight = cost.estimate(Execution(micro_batch=4, accumulation=8, **common))
+    assert eight.step_seconds < 8 * one.step_seconds
+    assert eight.tokens_per_step == 8 * one.tokens_per_step
+
+
+def test_a_slow_link_makes_ddp_of_a_large_model_slower():
+    run = Execution(seq_len=512, weights_dtype="bfloat16", micro_batch=1, strategy="ddp", dp=4)
+    slow = replace(A100, link_bytes_per_s=5e9)
+    assert model(MISTRAL_7B, slow).estimate(run).tokens_per_second < model(MISTRAL_7B).estimate(run).tokens_per_second
+
+
+CPU = {"micro_batch": 4, "seq_len": 256, "threads": 2}
+RATIOS = [
+    ("eager attention", {"attention": "eager"}, 0.92, 0.10),
+    ("unfused AdamW", {"optimizer_fused": False}, 1 / 1.05, 0.06),
+    ("compiled", {"compile": "default"}, 1.22, 0.12),
+    ("bf16 autocast without bf16 instructions", {"autocast_dtype": "bfloat16"}, 0.32, 0.15),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "measured", "tolerance"), RATIOS, ids=[r[0] for r in RATIOS])
+def test_cpu_training_ratios_measured_on_two_cores(name, change, measured, tolerance):
+    cost = model(SMALL_CPU, CPU2, device_memory_bytes=24 << 30, host_memory_bytes=24 << 30, cpu_budget=2)
+    assert seconds(cost, **CPU) / seconds(cost, **CPU, **change) == pytest.approx(measured, abs=tolerance)
+
+
+def test_cpu_decoding_measured_on_two_cores():
+    """88M Llama, batch 1, fp32: 30.7 tokens/s, with a static cache and compilation 43.6."""
+    llama = spec("llama", 12, 768, 12, 12, 2048, 8000, 88_000_000)
+    cost = model(llama, CPU2, device_memory_bytes=24 << 30, host_memory_bytes=24 << 30, cpu_budget=2)
+    plain = Execution(mode="infer", seq_len=32, new_tokens=64, threads=2)
+    compiled = replace(plain, cache="static", compile="reduce-overhead")
+    assert cost.estimate(plain).tokens_per_second == pytest.approx(30.7, rel=0.25)
+    assert cost.estimate(compiled).tokens_per_second == pytest.approx(43.6, rel=0.25)
+
+
+def test_one_thread_is_slower_than_two():
+    cost = model(SMALL_CPU, CPU2, device_memory_bytes=24 << 30, host_memory_bytes=24 << 30, cpu_budget=2)
+    ratio = seconds(cost, **{**CPU, "threads": 1}) / seconds(cost, **CPU)
+    assert 1.3 < ratio < 2.0
+
+
+GENERATE = [(1, 41.9, 14.356), (8, 312.0, 19.997), (64, 725.0, 65.111)]
+
+
+@pytest.mark.parametrize(("batch", "tokens_per_s", "peak_gb"), GENERATE)
+def test_generation_of_llama_2_7b(batch, tokens_per_s, peak_gb):
+    """optimum-benchmark 2023, A100-80GB, float16, 256 prompt and 512 new tokens."""
+    run = Execution(
+        mode="infer",
+        weights_dtype="float16",
+        micro_batch=batch,
+        seq_len=256,
+        new_tokens=512,
+        cache="tuple",
+        attention="sdpa",
+    )
+    estimate = model(LLAMA2_7B).estimate(replace(run, keeps_all_logits=True))
+    assert estimate.tokens_per_second == pytest.approx(tokens_per_s, rel=0.15)
+    assert estimate.allocator_peak_gib * 2**30 / 1e9 == pytest.approx(peak_gb, rel=0.05)

@@ -72,7 +72,8 @@ def larger_devices(case: Case) -> list[Device]:
     for device in catalog.all_devices():
         enough = device.memory_bytes and device.memory_bytes > case.device_memory_bytes
         modern = device.compute_capability and tuple(map(int, device.compute_capability.split("."))) >= (8, 0)
-        if device.vendor == "nvidia" and enough and modern and not device.unified_memory:
+        sold = device.vendor == "nvidia" and device.market is None and not device.unified_memory
+        if sold and enough and modern:
             size = round(device.memory_bytes / 2**30)
             best = found.get(size)
             if best is None or (device.flops("bf16") or 0, device.id) > (best.flops("bf16") or 0, best.id):

@@ -338,7 +338,7 @@ def case_notes(case: Case) -> tuple[str, ...]:
     unused = len(case.hardware.accelerators) - 1
     if unused > 0:
         notes.append(f"uses 1 of {unused + 1} accelerators: training on several is not emitted yet")
-    if case.device.basis != "published" and case.device.sources:
+    if case.device.basis == "assumed" and case.device.sources:
         notes.append(f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}")
     notes.extend(case.model.notes)
     return tuple(notes)

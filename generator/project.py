@@ -61,7 +61,7 @@ def content(planned: Planned, name: str | None) -> dict:
         "config": config(planned),
         "requirements": requirements(plan),
         "versions": dict(case.stack.packages),
-        "docker": docker(case),
+        "docker": docker(plan),
         "files": {"pyproject.toml": pyproject(planned, name)},
         "untested": untested(plan),
         "notes": list(planned.notes) + list(planned.source.notes) + (list(planned.data.notes) if planned.data else []),
@@ -362,11 +362,16 @@ def requirements(plan: Plan) -> list[str]:
     return [f"{name}=={plan.case.stack.version(name)}" for name in sorted(wanted)]
 
 
-def docker(case: Case) -> dict:
+def docker(plan: Plan) -> dict:
+    """The base image, what it lacks, and the shared memory that data-loading workers need."""
+    stack = plan.case.stack
+    members = (*plan.best.members, *(plan.serving.best.members if plan.serving else ()))
+    compiles = any(t.compiles for t in members)
     return {
-        "base": case.stack.build.image,
-        "torch_index": case.stack.build.index,
-        "shm_size": "1g" if case.on_cpu else "8g",
+        "base": stack.build.image,
+        "torch_index": stack.build.index,
+        "packages": ["g++"] if compiles else [],
+        "shm_size": "8g" if plan.best.execution.dataloader_workers else "1g",
     }
 
 

@@ -42,7 +42,7 @@ class Technique:
     ``axis`` and ``name`` are the folder and the file; ``modes`` where it applies. ``baseline`` marks the plain member of
     the axis. ``quality`` is what it may do to convergence or outputs: 0 nothing, 1 to 3 rising risk, stated in
     ``quality_note``; above 0 it is taken only when the user allows it or nothing else fits. ``request_only`` names why it
-    is never chosen unasked (it is another algorithm, or another result).
+    is never chosen unasked (it is another algorithm, or another result). ``compiles``: it needs a C++ compiler at run time.
     """
 
     axis: ClassVar[str]
@@ -52,6 +52,7 @@ class Technique:
     quality: ClassVar[int] = 0
     quality_note: ClassVar[str] = ""
     request_only: ClassVar[str] = ""
+    compiles: ClassVar[bool] = False
     evidence: ClassVar[tuple[Evidence, ...]] = ()
 
     def obstacle(self, case: Case) -> str | None:

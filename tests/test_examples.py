@@ -71,7 +71,7 @@ def test_dockerfile_and_yaml(case):
 def test_typed(case):
     # against an interpreter without the libraries: their own annotations do not describe them (tokenizer | None, ...);
     # what is passed to them is the contract test's matter
-    lint(case, "ty", "check", "--python", sys.base_prefix, "--ignore", "unresolved-import")
+    lint(case, "ty", "check", "--python", sys.base_prefix, "--ignore", "import-not-found")
 
 
 RUNNABLE = [c for c in CASES if c.name in ("cpu-2-cores-sample", "portable")]

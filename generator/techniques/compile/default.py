@@ -15,6 +15,7 @@ class Default(Technique):
 
     axis = "compile"
     name = "default"
+    compiles = True
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/en/main_classes/trainer#transformers.TrainingArguments",

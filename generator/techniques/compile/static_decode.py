@@ -10,6 +10,7 @@ class StaticDecode(Technique):
 
     axis = "compile"
     name = "static-decode"
+    compiles = True
     modes = ("infer",)
     evidence = (
         Published("https://huggingface.co/docs/transformers/en/llm_optims", "static cache and torch.compile: up to 4x"),

@@ -17,6 +17,7 @@ class Liger(Technique):
 
     axis = "loss"
     name = "liger"
+    compiles = True
     evidence = (
         Published(
             "https://arxiv.org/abs/2410.10989", "20 % more throughput and 60 % less memory than eager Hugging Face"

@@ -9,6 +9,7 @@ class AdamWTorchao4bit(AdamW):
     """
 
     name = "adamw-torchao-4bit"
+    compiles = True
     optim = "adamw_torch_4bit"
     quality = 2
     quality_note = "optimizer states are kept in 4 bits"

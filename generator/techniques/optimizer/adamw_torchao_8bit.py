@@ -9,6 +9,7 @@ class AdamWTorchao8bit(AdamW):
     """
 
     name = "adamw-torchao-8bit"
+    compiles = True
     optim = "adamw_torch_8bit"
     quality = 1
     quality_note = "optimizer states are kept in 8 bits"

@@ -25,6 +25,8 @@ USABLE_SHARE = 0.99
 """what the driver leaves of a board's nominal memory (A100-80GB: 81251 of 81920 MiB)"""
 UNSTATED_DROPOUT = 0.05
 """LoRA dropout of rows that do not state it: published recipes use 0.05 or 0.1, and either keeps a mask"""
+PEFT_DEFAULT_TARGETS = ("q_proj", "v_proj")
+"""what PEFT adapts in a Llama where nothing is said (peft/utils/constants.py)"""
 HEAD_DIM_GUESS = 128
 
 
@@ -121,7 +123,8 @@ def read_row(row: dict[str, str]) -> Row:
     )
 
 
-def _count(get, name: str, default: int | None = None) -> int:
+def _count(get, name: str, default: int | None = None, least: float = 0.5) -> int:
+    """A positive whole number of the row. Raises ``Uncostable``."""
     text = get(name, "")
     if not text:
         if default is None:
@@ -131,7 +134,7 @@ def _count(get, name: str, default: int | None = None) -> int:
         number = float(text)
     except ValueError:
         raise Uncostable(f"{name} is not a number: {text!r}") from None
-    if not 0 < number < 1e15:
+    if not least <= number < 1e15:
         raise Uncostable(f"{name} is out of range: {text!r}")
     return round(number)
 
@@ -257,6 +260,30 @@ ENGINES = (
 )
 """serving engines: decoding runs as recorded graphs with a pre-allocated cache"""
 UNSTATED_PROMPT, UNSTATED_NEW_TOKENS = 64, 128
+
+
+def _precision(get, mode: str) -> tuple[str, str | None, bool]:
+    """Storage dtype, autocast dtype and TF32, from the two columns or else from the source's own words."""
+    stored, autocast = _dtype(get, "weights_dtype"), _dtype(get, "autocast_dtype")
+    if stored or autocast:
+        return stored or autocast or "bfloat16", autocast, False
+    text = get("precision_text", "").lower()
+    half = "float16" if "fp16" in text or text.startswith("amp") else "bfloat16"
+    if text.startswith("fp8") and mode == "train":
+        return "bfloat16", "float8", False
+    if text.startswith(("fp32", "tf32")):
+        return "float32", None, text.startswith("tf32")
+    mixed = re.search(r"amp|mixed|master", text) or (half == "float16" and mode == "train")
+    return ("float32", half, False) if mixed and mode == "train" else (half, None, False)
+
+
+def _accumulation(get, common: dict) -> int:
+    """Stated, or what the global batch leaves to each device's micro-batches."""
+    if get("grad_accum", "") or not get("global_batch", ""):
+        return _count(get, "grad_accum", 1)
+    return max(1, round(_count(get, "global_batch") / (common["micro_batch"] * common["dp"])))
+
+
 ATTENTION = {"flash_attention_2": "flash", "flash_attention": "flash", "sdpa": "sdpa", "eager": "eager"}
 QUANT = {
     "": "none",
@@ -265,6 +292,8 @@ QUANT = {
     "nf4": "nf4",
     "gptq-4bit": "gptq-4bit",
     "int8": "int8",
+    "gguf-q4-k-m": "gguf-4bit",
+    "gguf-q4_k_m": "gguf-4bit",
     "cuda_pytorch_llama": "none",
     "fbgemm_fp8": "float8",
     "fp8": "float8",
@@ -280,11 +309,12 @@ def _execution(get, spec: ModelSpec) -> Execution:
     if get("offload", "none") not in ("", "none"):
         raise Uncostable(f"offload {get('offload', '')!r} has no formula yet")
     date = _date(get)
-    stored, autocast = _dtype(get, "weights_dtype"), _dtype(get, "autocast_dtype")
+    stored, autocast, tf32 = _precision(get, mode)
     common = {
         "mode": mode,
         "micro_batch": _count(get, "micro_batch", _count(get, "global_batch", 1)),
-        "weights_dtype": stored or autocast or "bfloat16",
+        "weights_dtype": stored,
+        "tf32": tf32,
         "quant": quant,
         "attention": _attention(get),
         "fused_kernels": _fused(get),
@@ -303,8 +333,8 @@ def _execution(get, spec: ModelSpec) -> Execution:
             common["compile"] = "reduce-overhead"
         return Execution(
             **common,
-            seq_len=_count(get, "in_len", UNSTATED_PROMPT),
-            new_tokens=_count(get, "out_len", UNSTATED_NEW_TOKENS),
+            seq_len=max(1, _count(get, "in_len", UNSTATED_PROMPT, least=0)),
+            new_tokens=max(1, _count(get, "out_len", UNSTATED_NEW_TOKENS, least=0)),
             keeps_all_logits=bool(date) and date < "2024-09",
             cache="static" if engine or common["compile"] else "tuple" if date and date < "2023-12" else "dynamic",
         )
@@ -348,9 +378,14 @@ def _parallel(get) -> dict[str, object]:
     strategy = get("strategy", "") or "none"
     sizes = {name: _count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
     if strategy == "tensor_pipeline_data":
-        strategy = "ddp" if sizes["dp"] > 1 else "none"
+        devices = _count(get, "gpus_per_node", 1) * _count(get, "nodes", 1)
+        split = sizes["tp"] * sizes["pp"] * sizes["cp"]
+        strategy = "ddp" if sizes["dp"] > 1 or (split == 1 and devices > 1) else "none"
     elif strategy == "none" and sizes["dp"] > 1:
         strategy = "ddp"
+    if sizes["dp"] == 1 and strategy != "none":
+        devices = _count(get, "gpus_per_node", 1) * _count(get, "nodes", 1)
+        sizes["dp"] = max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"]))
     if strategy not in STRATEGY:
         raise Uncostable(f"strategy {strategy!r} has no formula yet")
     return {"strategy": strategy, **sizes, "fsdp_version": 1}
@@ -361,6 +396,10 @@ def _training(get, spec: ModelSpec, date: str) -> dict[str, object]:
     if trained not in ("full", "lora"):
         raise Uncostable(f"train {trained!r} has no formula")
     optimizer = (get("optimizer", "") or "adamw").replace("_", "-").replace("decoupled-", "")
+    if optimizer.startswith("none"):
+        optimizer = "none"
+    if re.fullmatch(r"galore\d+", optimizer):
+        optimizer = "galore"
     from generator.cost.optimizers import OPTIMIZER_STATES
 
     if optimizer not in OPTIMIZER_STATES:
@@ -375,7 +414,7 @@ def _training(get, spec: ModelSpec, date: str) -> dict[str, object]:
         "seq_len": min(seq_len, limit),
         "train": trained,
         "lora_rank": _count(get, "lora_rank", 8) if trained == "lora" else 0,
-        "lora_targets": tuple(targets.split()) if targets else "all-linear",
+        "lora_targets": tuple(targets.split()) if targets else PEFT_DEFAULT_TARGETS,
         "lora_dropout": UNSTATED_DROPOUT,
         "lora_upcast": get("variant", "").startswith("baseline-peft") or "PEFT" in get("framework", ""),
         "optimizer": optimizer,

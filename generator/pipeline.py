@@ -147,6 +147,7 @@ def workload_of(request: Request, spec: ModelSpec, source: ModelSource, data: Da
     from_scratch = request.from_scratch or not source.has_weights
     seq_len = request.seq_len or min(DEFAULT_SEQ_LEN.get(request.task, 2048), spec.max_positions or 1 << 30)
     rate = FROM_SCRATCH_LEARNING_RATE if from_scratch else DEFAULT_LEARNING_RATE.get(request.train, 2e-5)
+    fill = fill_of(data, seq_len)
     workload = Workload(
         mode=request.mode,
         task=request.task,
@@ -163,11 +164,20 @@ def workload_of(request: Request, spec: ModelSpec, source: ModelSource, data: Da
         concurrency=request.concurrency,
         from_scratch=from_scratch,
         packing=request.packing,
-        mean_tokens=data.mean_tokens if data else None,
+        fill_mean=fill[0],
+        fill_long=fill[1],
         allow=request.allow,
         pins=request.pins,
     )
     return replace(workload, steps=request.max_steps or steps_of(workload, data))
+
+
+def fill_of(data: DataSource | None, seq_len: int) -> tuple[float | None, float | None]:
+    """Mean and 90th percentile of the rows' lengths as shares of ``seq_len``, rows cut there."""
+    if data is None or not data.token_quantiles:
+        return None, None
+    shares = [min(1.0, n / seq_len) for n in data.token_quantiles]
+    return sum(shares) / len(shares), shares[90]
 
 
 def steps_of(workload: Workload, data: DataSource | None) -> int | None:

@@ -261,7 +261,7 @@ LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSource:
-    """The data as found. ``sft_format``: messages, prompt_completion or text. ``mean_tokens`` is of one row."""
+    """The data as found. ``sft_format``: messages, prompt_completion or text."""
 
     path: str
     format: str
@@ -271,7 +271,8 @@ class DataSource:
     sft_format: str | None = None
     rows: int | None = None
     tokens: int | None = None
-    mean_tokens: float | None = None
+    token_quantiles: tuple[float, ...] = ()
+    """lengths of the rows in tokens (estimated from characters), 101 quantiles"""
     labels: int | None = None
     label_names: tuple[str, ...] = ()
     bad_rows: int = 0
@@ -405,7 +406,7 @@ class Scan:
             sft_format=form if task == "sft" else None,
             rows=rows,
             tokens=round(rows * mean),
-            mean_tokens=mean,
+            token_quantiles=quantiles([n / CHARACTERS_A_TOKEN for n in lengths]),
             labels=len(names) or None,
             label_names=tuple(names),
             bad_rows=len(self.bad),
@@ -441,6 +442,11 @@ class Scan:
             raise SourceError(f"--data {path}: no text among {', '.join(map(repr, columns))}", "name it: --text-column")
         form = "messages" if task == "sft" and isinstance(self.rows[0].get(text), list) else "text"
         return form, text, label if task == "text-classification" else None
+
+
+def quantiles(values: list[float]) -> tuple[float, ...]:
+    ordered = sorted(values)
+    return tuple(round(ordered[round(share / 100 * (len(ordered) - 1))], 1) for share in range(101))
 
 
 def pick(usual: tuple[str, ...], columns: tuple[str, ...]) -> str | None:

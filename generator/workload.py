@@ -45,8 +45,9 @@ class Workload:
     packing: bool = True
     """whether several texts may share one sequence; the user's choice, since it changes what a sequence is"""
     steps: int | None = None
-    mean_tokens: float | None = None
-    """mean tokens of one text, where the data was looked at"""
+    fill_mean: float | None = None
+    fill_long: float | None = None
+    """mean and 90th percentile of the texts' lengths, cut at seq_len, as shares of it; None: the data was not looked at"""
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
 

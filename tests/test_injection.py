@@ -76,7 +76,7 @@ def check(planned, text: str, folder: Path) -> None:
         assert any("\ud800" <= c <= "\udfff" for c in text), "only half a surrogate pair cannot be written"
         return
     config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-    for key in ("model", "tokenizer", "data", "text_column", "label_column"):
+    for key in ("model", "tokenizer", "data", "text_column"):
         assert config[key] == text, key
     assert json.loads((folder / "plan.json").read_text(encoding="utf-8"))["case"]["model"]["name"] == text
     assert (

@@ -69,9 +69,14 @@ class CostModel:
             fixed = self._fixed(run)
             _, named = peak_of(training_moments(self.shape, run, fixed))
             sources = SOURCES
-            time = training_time(self.shape, run, self._rates(run), fixed)
-            data = run.dp * run.cp
-            tokens = float(run.micro_batch) * run.accumulation * run.seq_len * data * (1 - run.padding_share)
+            timed = (
+                run
+                if run.computed_share == 1.0
+                else replace(run, seq_len=max(1, round(run.seq_len * run.computed_share)))
+            )
+            time = training_time(self.shape, timed, self._rates(run), fixed)
+            sequences = float(run.micro_batch) * run.accumulation * run.dp
+            tokens = sequences * timed.seq_len * (1 - run.padding_share)
         memory = [
             Part(name=name, value=value / GIB, basis="derived", source=sources[name])
             for name, value in named.items()

@@ -21,6 +21,7 @@ class Rates:
     vector: float
     bytes_per_s: float
     elementwise_bytes_per_s: float
+    l2_bytes: float
     flash_forward: float
     flash_backward: float
     launch_seconds: float
@@ -90,6 +91,7 @@ def rates_of(
         bytes_per_s=bandwidth * (c.CPU_READ_REALISED if on_cpu else 1.0 if measured else c.BANDWIDTH_REALISED),
         elementwise_bytes_per_s=bandwidth
         * (c.CPU_ELEMENTWISE_REALISED if on_cpu else 1.0 if measured else c.BANDWIDTH_REALISED),
+        l2_bytes=0.0 if on_cpu else float(device.l2_bytes or 0),
         flash_forward=cpu_attention if on_cpu else half * _by_architecture(device, c.FLASH_FORWARD),
         flash_backward=cpu_attention if on_cpu else half * _by_architecture(device, c.FLASH_BACKWARD),
         launch_seconds=c.CPU_OPERATOR_SECONDS if on_cpu else c.LAUNCH_SECONDS,

@@ -61,6 +61,8 @@ class Execution:
     compile: str | None = None
     """None (eager mode), default, reduce-overhead, max-autotune"""
     # data
+    computed_share: float = 1.0
+    """mean length of the computed sequences as a share of seq_len: time only, memory is that of the longest"""
     padding_share: float = 0.0
     """share of the processed tokens that is padding"""
     padding_free: bool = False

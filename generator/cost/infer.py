@@ -8,9 +8,8 @@ from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import quantized_bytes
 from generator.cost.shape import Shape
-from generator.cost.time import FORWARD_OPERATORS, linear_seconds, product_seconds, waiting
+from generator.cost.time import forward_operators, linear_seconds, product_seconds, waiting
 
-DECODE_OPERATORS = FORWARD_OPERATORS
 KV_SOURCE = "2 x layers x kv heads x head size x tokens x bytes (transformers docs, llm_tutorial_optimization)"
 
 
@@ -121,7 +120,7 @@ def _unpack_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
 
 
 def _issue(shape: Shape, run: Execution, rates: Rates) -> float:
-    operators = DECODE_OPERATORS * (c.COMPILED_LAUNCH_SHARE if run.compile else 1.0)
+    operators = forward_operators(shape, run) * (c.COMPILED_LAUNCH_SHARE if run.compile else 1.0)
     if not run.compile:
         operators *= c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
     if shape.experts:

@@ -59,6 +59,8 @@ def quantized_bytes(shape: Shape, run: Execution) -> float:
     stored = BYTES[run.weights_dtype]
     if run.quant == "none":
         return shape.params * stored
+    if run.quant == "gguf-4bit":
+        return shape.params * c.GGUF_Q4_BYTES
     packed = shape.linear_params * shape.layers
     sharded = run.strategy.startswith("fsdp")  # PEFT's upcast is skipped there: shards must have one dtype
     rest = 4.0 if run.lora_upcast and run.mode == "train" and not sharded else stored
@@ -133,7 +135,9 @@ def checkpointed(shape: Shape, run: Execution) -> tuple[float, float]:
 
 def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, dict[str, float]]:
     """Bytes by part for each moment at which a training step can peak."""
-    tokens = float(run.micro_batch) * run.seq_len / run.cp
+    tokens = (
+        float(run.micro_batch) * run.seq_len / (run.cp * run.tp)
+    )  # tensor parallel with its sequence-parallel norms
     block = fixed.block
     recomputed, whole = checkpointed(shape, run)
     scores = block.saved_scores * run.seq_len

@@ -47,6 +47,7 @@ OPTIMIZER_STATES: dict[str, OptimizerState] = {
     "adafactor": OptimizerState(
         factored=True, step_passes=9, source="Adafactor without momentum: row and column means (Shazeer and Stern 2018)"
     ),
+    "none": OptimizerState(step_passes=0, source="no update: forward and backward pass only"),
     "sgd": OptimizerState(step_passes=3, source="torch.optim.SGD without momentum keeps nothing"),
     "sgd-momentum": OptimizerState(full_states=1, step_passes=5, source="one momentum buffer"),
     "adagrad": OptimizerState(full_states=1, step_passes=5, source="one accumulator"),

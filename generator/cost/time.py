@@ -16,8 +16,23 @@ from generator.cost.memory import Static, checkpointed
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape, adapted
 
-FORWARD_OPERATORS, BACKWARD_OPERATORS, ADAPTER_OPERATORS = 46, 60, 9
-"""PyTorch operators a block issues (profile of a Llama block in Transformers 5), and an adapted linear adds"""
+ADAPTER_OPERATORS = 9
+"""PyTorch operators that an adapted linear adds to a forward pass"""
+
+
+def forward_operators(shape: Shape, run: Execution) -> float:
+    """PyTorch operators that a block issues in a forward pass, counted in profiles of Transformers 5 blocks.
+
+    A Llama block issues about 46, an OPT block 22; the pre-training frameworks' fused blocks take as long to issue as 46
+    (wrappers of custom kernels, random-number bookkeeping; fitted on Megatron-LM runs).
+    """
+    if run.fused_kernels == "pretraining":
+        return 46.0
+    norm = 6.0 if shape.rms_norm and run.fused_kernels == "none" else 1.0
+    rotary = 0.0 if not shape.rms_norm else (14.0 if run.fused_kernels == "none" else 2.0)
+    extra = norm * (shape.traits.post_norms + 2 * shape.traits.qk_norm)
+    scores = 6.0 if run.attention == "eager" else 0.0
+    return 11.0 + len(shape.linears) + 2 * norm + rotary + extra + scores + (2.0 if shape.gated else 1.0)
 
 
 def product_seconds(m: float, n: float, k: float, rate: float, bytes_per_s: float, size: float) -> float:
@@ -154,7 +169,9 @@ def _traffic_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, 
     forward = 2 * h * norm + (q + k) * rotary + f * wide * activation + 2 * 3 * residual * h + casts
     if run.compile:
         forward *= c.COMPILE_TRAFFIC_SHARE
-    return tokens * forward * (1.0 + again + c.BACKWARD_TRAFFIC) / rates.elementwise_bytes_per_s
+    cached = min(1.0, rates.l2_bytes / (c.L2_TENSORS * tokens * h * compute))
+    bandwidth = rates.elementwise_bytes_per_s * (1.0 + cached * (c.L2_GAIN - 1.0))
+    return tokens * forward * (1.0 + again + c.BACKWARD_TRAFFIC) / bandwidth
 
 
 def _loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
@@ -171,7 +188,7 @@ def _dequantize_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
 
 def _issue_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
     """Time the host needs to issue a micro-batch; it shows where the device is faster than that."""
-    operators = FORWARD_OPERATORS * (1.0 + again) + BACKWARD_OPERATORS * c.BACKWARD_LAUNCH_SHARE
+    operators = forward_operators(shape, run) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
     if run.train == "lora":
         operators += ADAPTER_OPERATORS * len(adapted(shape, run.lora_targets)) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
     if shape.experts:

@@ -29,7 +29,7 @@ def main() -> None:
         args.model,
         revision=CONFIG["revision"],
         dtype=torch.float16,
-        attn_implementation="eager",
+        attn_implementation="sdpa",
         device_map="cuda",
         use_safetensors=True,
     ).eval()

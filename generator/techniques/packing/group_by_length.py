@@ -1,6 +1,6 @@
 from generator.edits import Edits, argument
 from generator.technique import Published, Technique
-from generator.techniques.packing.padded import padding_share
+from generator.techniques.packing.padded import lengths, one_stream
 
 
 class GroupByLength(Technique):
@@ -19,12 +19,10 @@ class GroupByLength(Technique):
     )
 
     def obstacle(self, case):
-        if case.workload.task == "causal-lm":
-            return "plain text is one stream: cut into full sequences there is nothing to pad"
-        return None
+        return one_stream(case)
 
     def effects(self, case):
-        return {"padding_share": padding_share(case) * LEFT}
+        return lengths(case, LEFT)
 
     def edits(self, case):
         return Edits(

@@ -30,7 +30,7 @@ class Packed(Technique):
         return None
 
     def effects(self, case):
-        return {"padding_share": 0.0, "padding_free": True}
+        return {"computed_share": 1.0, "padding_share": 0.0, "padding_free": True}
 
     def edits(self, case):
         if case.workload.task == "sft":

@@ -195,7 +195,8 @@ def risk_of(technique: Technique, case: Case) -> int:
 def search(space: Space) -> list[Candidate]:
     """All candidates that fit at the least risk that fits anything, best first; empty if nothing fits at any."""
     for risk in RISKS:
-        found = [c for members in combinations(space, risk) for c in cost_of(space, members) if c.fits]
+        fresh = (m for m in combinations(space, risk) if not risk or any(risk_of(t, space.case) == risk for t in m))
+        found = [c for members in fresh for c in cost_of(space, members) if c.fits]
         if found:
             return sorted(found, key=lambda c: c.key)
     return []

@@ -25,8 +25,6 @@ USABLE_SHARE = 0.99
 """what the driver leaves of a board's nominal memory (A100-80GB: 81251 of 81920 MiB)"""
 UNSTATED_DROPOUT = 0.05
 """LoRA dropout of rows that do not state it: published recipes use 0.05 or 0.1, and either keeps a mask"""
-PEFT_DEFAULT_TARGETS = ("q_proj", "v_proj")
-"""what PEFT adapts in a Llama where nothing is said (peft/utils/constants.py)"""
 HEAD_DIM_GUESS = 128
 
 
@@ -414,7 +412,7 @@ def _training(get, spec: ModelSpec, date: str) -> dict[str, object]:
         "seq_len": min(seq_len, limit),
         "train": trained,
         "lora_rank": _count(get, "lora_rank", 8) if trained == "lora" else 0,
-        "lora_targets": tuple(targets.split()) if targets else PEFT_DEFAULT_TARGETS,
+        "lora_targets": tuple(targets.split()) if targets else "all-linear",
         "lora_dropout": UNSTATED_DROPOUT,
         "lora_upcast": get("variant", "").startswith("baseline-peft") or "PEFT" in get("framework", ""),
         "optimizer": optimizer,

@@ -9,9 +9,12 @@ from generator import stacks
 from generator.candidates import Candidate, search, space
 from generator.cost import CostModel
 from generator.errors import UsageError
-from generator.workload import Case, check
+from generator.workload import TRAINED, Case, check
 from hwdetect import catalog
 from hwdetect.types import Device
+
+Change = tuple[str, str, Case]
+"""What changes, the option that asks for it, and the changed case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,37 +28,49 @@ class Rung:
 
 def ladder(case: Case, cost_model: Callable[[Case], CostModel]) -> tuple[Rung, ...]:
     """The user's own choices, changed one at a time; each rung fits. Empty when none helps."""
-    rungs = []
-    for change, option, changed in changes(case):
+
+    def rung(change: Change) -> Rung | None:
+        what, option, changed = change
         try:
             check(changed.workload, changed.model)
             ranked = search(space(changed, cost_model(changed)))
         except UsageError:
-            continue
-        if ranked:
-            rungs.append(Rung(change=change, option=option, best=ranked[0]))
-    return tuple(first_of_each(rungs))
+            return None
+        return Rung(change=what, option=option, best=ranked[0]) if ranked else None
+
+    rungs = [rung(change) for change in smaller_training(case)]
+    rungs += [first_that_fits(list(kind(case)), rung) for kind in (shorter, larger)]
+    return tuple(found for found in rungs if found)
 
 
-def first_of_each(rungs: list[Rung]) -> Iterator[Rung]:
-    seen = set()
-    for rung in rungs:
-        kind = rung.option.split()[0]
-        if kind not in seen or kind == "--train":
-            seen.add(kind)
-            yield rung
+def first_that_fits(changes: list[Change], rung: Callable[[Change], Rung | None]) -> Rung | None:
+    """The mildest change that fits, by bisection: each change saves more (or offers more) than the one before."""
+    low, high, best = 0, len(changes), None
+    while low < high:
+        middle = (low + high) // 2
+        found = rung(changes[middle])
+        if found:
+            best, high = found, middle
+        else:
+            low = middle + 1
+    return best
 
 
-def changes(case: Case) -> Iterator[tuple[str, str, Case]]:
+def smaller_training(case: Case) -> Iterator[Change]:
     workload = case.workload
-    if workload.mode == "train":
-        for train in ("lora", "qlora"):
-            if train != workload.train and not workload.from_scratch:
-                yield f"train {train.upper()} adapters", f"--train {train}", with_workload(case, train=train)
-    length = workload.seq_len // 2
+    if workload.mode == "train" and not workload.from_scratch:
+        for train in TRAINED[TRAINED.index(workload.train) + 1 :]:
+            yield f"train {train.upper()} adapters", f"--train {train}", with_workload(case, train=train)
+
+
+def shorter(case: Case) -> Iterator[Change]:
+    length = case.workload.seq_len // 2
     while length >= 128:
         yield f"sequences of {length} tokens", f"--seq-len {length}", with_workload(case, seq_len=length)
         length //= 2
+
+
+def larger(case: Case) -> Iterator[Change]:
     for device in larger_devices(case):
         stack = stacks.load("train", stacks.cuda_build("train", device.compute_capability, None, device.name))
         bigger = replace(case, device=device, device_memory_bytes=device.memory_bytes, stack=stack)

@@ -98,3 +98,27 @@ def arm_vendor(implementer: str) -> str:
     from archspec.cpu.schema import TARGETS_JSON
 
     return TARGETS_JSON["conversions"]["arm_vendors"].get(implementer, implementer or "generic")
+
+
+def apple_label(brand: str) -> str:
+    """``m2`` of ``Apple M2 Pro``; a chip newer than archspec gets the newest name below it, as archspec does."""
+    from archspec.cpu.microarchitecture import TARGETS
+
+    found = re.search(r"apple\s+m(\d{1,2})", brand.lower())
+    if found is None:
+        return "m1" if brand.lower() == "apple processor" else "aarch64"
+    for number in range(int(found.group(1)), 0, -1):
+        if f"m{number}" in TARGETS:
+            return f"m{number}"
+    return "aarch64"
+
+
+def from_darwin(flags: Iterable[str]) -> set[str]:
+    """macOS's feature words with their Linux counterparts added (archspec's table)."""
+    from archspec.cpu.schema import TARGETS_JSON
+
+    have = set(flags)
+    for darwin, linux in TARGETS_JSON["conversions"]["darwin_flags"].items():
+        if all(word in have for word in darwin.split()):
+            have.update(linux.split())
+    return have

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields, replace
 from typing import TypeVar
@@ -63,3 +64,27 @@ def merged(first: T, second: T) -> T:
     """A dataclass with every unknown field of ``first`` taken from ``second``."""
     missing = {f.name for f in fields(first) if getattr(first, f.name) is None}  # type: ignore[arg-type]
     return replace(first, **{name: getattr(second, name) for name in missing}) if missing else first  # type: ignore[type-var]
+
+
+def json_of(text: str | None) -> object:
+    """The value of a JSON text, ``None`` for anything that is none. Lines before the first bracket are a tool's chatter."""
+    if not text:
+        return None
+    starts = [i for i in (text.find("{"), text.find("[")) if i >= 0]
+    try:
+        return json.loads(text[min(starts) :]) if starts else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def mapping(value: object) -> dict[str, object]:
+    """The value if it is an object of JSON, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def text_of(value: object) -> str | None:
+    """A scalar of JSON as one line of text; ``None`` for N/A and for containers."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    line = squeeze(str(value))
+    return None if line is None or line.lower() in ("n/a", "none", "unknown") else line

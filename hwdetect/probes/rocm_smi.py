@@ -1,0 +1,105 @@
+"""``rocm-smi -a --json``: keys change their case and words between ROCm versions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from hwdetect.machine import Machine
+from hwdetect.probes.found import NOTHING, Found, numbered
+from hwdetect.probes.pci import GENERATIONS
+from hwdetect.probes.reading import Notes, json_of, mapping, number, text_of, whole
+from hwdetect.types import Accelerator, Board, Link, Pcie, Software
+
+SECONDS = 2.5
+LINK = re.compile(r"\(topology\) link type between drm devices (\d{1,4}) and (\d{1,4})")
+
+
+def read_rocm_smi(machine: Machine, notes: Notes) -> Found:
+    output = machine.run(("rocm-smi", "-a", "--json"), SECONDS)
+    if output.text is None:
+        if output.problem not in ("not installed", "not in the recording"):
+            notes.add("boards", "rocm-smi", output.problem or "no answer")
+        return NOTHING
+    document = mapping(json_of(output.text))
+    cards = {
+        int(match.group(1)): _lowered(mapping(value))
+        for key, value in document.items()
+        if (match := re.fullmatch(r"card(\d{1,4})", key))
+    }
+    if not cards:
+        notes.add("boards", "rocm-smi", "no card in its answer")
+        return NOTHING
+    system = _lowered(mapping(document.get("system")))
+    boards = tuple(_board(index, card) for index, card in sorted(cards.items()))
+    links = _links(system)
+    named = {end for link in links for end in (link.a, link.b)}
+    if missing := sorted(named - set(cards)):
+        notes.add("boards", "rocm-smi", f"its links name {len(named)} devices, it describes {len(cards)} ({missing} missing)")
+    return Found(
+        boards=boards,
+        accelerators=numbered(tuple(_accelerator(b, cards[b.index]) for b in boards)),
+        links=links,
+        software=Software(driver=text_of(system.get("driver version"))),
+    )
+
+
+def _lowered(values: Mapping[str, object]) -> dict[str, object]:
+    return {key.lower(): value for key, value in values.items()}
+
+
+def _named(card: Mapping[str, object], *keys: str) -> str | None:
+    """The first readable name: an id in place of a name (``0x1002``) is none."""
+    texts = (text_of(card.get(key)) for key in keys)
+    return next((text for text in texts if text and not text.lower().startswith("0x")), None)
+
+
+def _board(index: int, card: Mapping[str, object]) -> Board:
+    device = whole(text_of(card.get("device id") or card.get("gpu id")))
+    link = re.search(r"\((\d+(?:\.\d)?)\s*GT/s\s*x(\d{1,2})\)", text_of(card.get("pcie clock level")) or "")
+    node = whole(text_of(card.get("(topology) numa node")))
+    total = whole(text_of(card.get("vram total memory (b)")))
+    return Board(
+        index=index,
+        vendor="amd",
+        name=_named(card, "card series", "device name", "card model"),
+        uuid=text_of(card.get("unique id")),
+        pci_id=f"1002:{device:04x}" if device is not None and 0 <= device < 1 << 16 else None,
+        pci_address=(text_of(card.get("pci bus")) or "").lower() or None,
+        architecture=_named(card, "gfx version"),
+        memory_bytes=total or None,
+        numa_node=node if node is not None and 0 <= node < 1 << 16 else None,
+        power_limit_watts=number(text_of(card.get("max graphics package power (w)"))),
+        temperature_c=number(
+            text_of(card.get("temperature (sensor junction) (c)") or card.get("temperature (sensor edge) (c)"))
+        ),
+        partition_mode=text_of(card.get("compute partition")),
+        memory_partition_mode=text_of(card.get("memory partition")),
+        state="ok",
+        pcie=Pcie(generation=GENERATIONS.get(link.group(1)), width=int(link.group(2))) if link else Pcie(),
+    )
+
+
+def _accelerator(board: Board, card: Mapping[str, object]) -> Accelerator:
+    used = whole(text_of(card.get("vram total used memory (b)")))
+    free = board.memory_bytes - used if board.memory_bytes is not None and used is not None else None
+    return Accelerator(
+        index=0,
+        board=board.index,
+        name=board.name,
+        memory_bytes=board.memory_bytes,
+        free_memory_bytes=free,
+        uuid=board.uuid,
+        compute_share=1.0,
+    )
+
+
+def _links(system: Mapping[str, object]) -> tuple[Link, ...]:
+    found = []
+    for key, value in system.items():
+        match = LINK.fullmatch(key)
+        kind = {"xgmi": "xgmi", "pcie": "pcie"}.get((text_of(value) or "").lower())
+        if match and kind and match.group(1) != match.group(2):
+            a, b = sorted((int(match.group(1)), int(match.group(2))))
+            found.append(Link(a=a, b=b, kind=kind))
+    return tuple(sorted(set(found), key=lambda link: (link.a, link.b)))

@@ -5,15 +5,51 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
+from hwdetect import findings
 from hwdetect.machine import Live, Machine, Recorded
-from hwdetect.probes import cgroup, cpu, disks, memory, nodes, software
-from hwdetect.probes.reading import Notes
-from hwdetect.types import Cpu, Hardware, Memory, Nodes, Software
+from hwdetect.probes import (
+    amd,
+    apple,
+    cgroup,
+    cpu,
+    cpuid_dump,
+    disks,
+    hwloc_xml,
+    intel,
+    memory,
+    mlperf,
+    nccl_topo,
+    network,
+    nodes,
+    nvidia,
+    others,
+    pci,
+    software,
+    visible,
+)
+from hwdetect.probes.found import NOTHING, Found, whole_boards
+from hwdetect.probes.machine_json import read_machine_json
+from hwdetect.probes.reading import Notes, merged
+from hwdetect.types import Accelerator, Board, Cpu, Hardware, Memory, Nodes, Path as PciPath, Software
 
 SHARE_OF_DEADLINE = 0.9  # what the probes may use of it; the rest is for putting things together
+
+# Sources of accelerators, in the order of their boards; file formats of recordings come after what a machine says.
+ACCELERATORS: tuple[tuple[str, Callable[[Machine, Notes], Found]], ...] = (
+    ("nvidia", nvidia.read_nvidia),
+    ("amd", amd.read_amd),
+    ("intel", intel.read_intel),
+    ("others", others.read_others),
+    ("apple", apple.read_apple),
+)
+FORMATS: tuple[tuple[str, Callable[[Machine, Notes], Found]], ...] = (
+    ("nccl-topo", nccl_topo.read_nccl_topo),
+    ("hwloc", hwloc_xml.read_hwloc),
+    ("mlperf", mlperf.read_mlperf),
+)
 
 
 def detect_machine(
@@ -23,8 +59,15 @@ def detect_machine(
     progress: Callable[[str], None] | None,
     deadline_s: float,
 ) -> Hardware:
-    machine: Machine = Live(deadline_s * SHARE_OF_DEADLINE) if root is None else Recorded(Path(root))
-    return read(machine, deadline_s * SHARE_OF_DEADLINE)
+    """``hwdetect.detect``: a live machine within the deadline, or a recording."""
+    seconds = deadline_s * SHARE_OF_DEADLINE
+    machine: Machine = Live(seconds) if root is None else Recorded(Path(root))
+    hardware = read(machine, seconds)
+    if measure and machine.live:
+        from hwdetect.measure import measured
+
+        hardware = replace(hardware, measured=measured(hardware, progress or (lambda text: None)))
+    return replace(hardware, findings=findings.of(hardware))
 
 
 class Part:
@@ -52,33 +95,172 @@ class Part:
 
 
 def read(machine: Machine, deadline_s: float) -> Hardware:
-    """Every probe of ``machine``, in parallel on a live one, one after the other on a recording."""
+    """Every probe of ``machine``, in parallel on a live one, one after the other on a recording. No findings yet."""
 
     def processor(notes: Notes) -> tuple[Cpu, Memory]:
         limits = cgroup.read_limits(machine)
-        return cpu.read_cpu(machine, limits, notes), memory.read_memory(machine, limits, notes)
+        the_cpu = cpu.read_cpu(machine, limits, notes)
+        return merged(the_cpu, cpuid_dump.read_cpuid(machine, notes)), memory.read_memory(machine, limits, notes)
 
-    parts = (
-        Part("cpu", processor, (Cpu(), Memory())),
-        Part("disks", lambda notes: disks.read_disks(machine, notes), ()),
-        Part("software", lambda notes: software.read_software(machine), Software()),
-        Part("nodes", lambda notes: nodes.read_nodes(machine), Nodes()),
-    )
-    if machine.live:
-        ends = time.monotonic() + deadline_s
-        for part in parts:
-            part.start()
-        for part in parts:
-            part.finish(ends, deadline_s)
-    else:
+    kinds = ACCELERATORS if machine.live else ACCELERATORS + FORMATS
+    sources = [
+        Part(name, lambda notes, probe=probe: probe(machine, notes), NOTHING)  # type: ignore[misc]
+        for name, probe in kinds
+    ]
+    host = Part("cpu", processor, (Cpu(), Memory()))
+    disk = Part("disks", lambda notes: disks.read_disks(machine, notes), ())
+    soft = Part("software", lambda notes: software.read_software(machine), Software())
+    node = Part("nodes", lambda notes: nodes.read_nodes(machine), Nodes())
+    ports = Part("network", lambda notes: network.read_network(machine), ())
+    parts = [host, *sources, ports, disk, soft, node]
+    _run(parts, machine.live, deadline_s)
+    assembled = _together(machine, host, sources, ports, disk, soft, node)
+    return _completed(machine, assembled, tuple(note for part in parts for note in part.notes.items))
+
+
+def _run(parts: list[Part], live: bool, deadline_s: float) -> None:
+    if not live:
         for part in parts:
             part.run()
-    (the_cpu, the_memory), the_disks, the_software, the_nodes = (part.value for part in parts)
+        return
+    ends = time.monotonic() + deadline_s
+    for part in parts:
+        part.start()
+    for part in parts:
+        part.finish(ends, deadline_s)
+
+
+def _together(
+    machine: Machine, host: Part, sources: list[Part], ports: Part, disk: Part, soft: Part, node: Part
+) -> Hardware:
+    the_cpu, the_memory = host.value  # type: ignore[misc]
+    the_software: Software = soft.value  # type: ignore[assignment]
+    found = _stacked([part.value for part in sources])  # type: ignore[misc]
+    boards = tuple(_matched(board) for board in found.boards)
+    accelerators = found.accelerators if found.accelerators is not None else whole_boards(boards)
+    value, accelerators = _visible(machine, accelerators, boards)
+    the_cpu = merged(the_cpu, found.cpu)
+    the_network = ports.value or found.network
     return Hardware(
-        cpu=the_cpu,
-        memory=the_memory,
-        disks=the_disks,
-        software=the_software,
-        nodes=the_nodes,
-        notes=tuple(note for part in parts for note in part.notes.items),
+        cpu=replace(the_cpu, budget=the_cpu.budget or the_cpu.cpus_allowed or the_cpu.cpus_online),
+        memory=_merged_memory(the_memory, found.memory),
+        boards=boards,
+        accelerators=tuple(_shared(a, boards) for a in accelerators),
+        links=found.links,
+        network=the_network,  # type: ignore[arg-type]
+        paths=found.paths or _paths(machine, boards, the_network),
+        disks=disk.value,  # type: ignore[arg-type]
+        software=replace(merged(the_software, found.software), visible_devices=value),
+        nodes=found.nodes if found.nodes and node.value == Nodes() else node.value,  # type: ignore[arg-type]
     )
+
+
+def _merged_memory(first: Memory, second: Memory) -> Memory:
+    """``gpu_numa_nodes`` is 0 from any machine, so a merge field by field keeps it."""
+    return merged(first, second)
+
+
+def _stacked(found: list[Found]) -> Found:
+    """All sources as one: boards numbered through, and everything that names a board moved along."""
+    total = NOTHING
+    for one in found:
+        base = len(total.boards)
+        same = {b.index: base + place for place, b in enumerate(one.boards)}
+        boards = tuple(replace(b, index=same[b.index]) for b in one.boards)
+        own = one.accelerators if one.accelerators is not None else whole_boards(one.boards)
+        moved = tuple(replace(a, board=same.get(a.board, a.board)) for a in own)
+        earlier = total.accelerators or ()
+        total = Found(
+            boards=total.boards + boards,
+            accelerators=earlier + tuple(replace(a, index=len(earlier) + i) for i, a in enumerate(moved)),
+            links=total.links
+            + tuple(replace(k, a=same.get(k.a, base + k.a), b=same.get(k.b, base + k.b)) for k in one.links),
+            network=total.network + one.network,
+            paths=total.paths + tuple(replace(p, board=same.get(p.board, base + p.board)) for p in one.paths),
+            cpu=merged(total.cpu, one.cpu),
+            memory=merged(total.memory, one.memory),
+            software=merged(total.software, one.software),
+            nodes=total.nodes or one.nodes,
+        )
+    return total
+
+
+def _matched(board: Board) -> Board:
+    """The board with its id in the catalogue, if its readings prove one."""
+    if board.device is not None:
+        return board
+    from hwdetect import catalog
+
+    return replace(
+        board,
+        device=catalog.match(board.vendor, board.name, board.pci_id, board.compute_capability, board.memory_bytes),
+    )
+
+
+def _shared(accelerator: Accelerator, boards: tuple[Board, ...]) -> Accelerator:
+    """The share of the board's compute units that a MIG instance has, where the catalogue knows how many there are."""
+    board = next((b for b in boards if b.index == accelerator.board), None)
+    if accelerator.compute_share is not None or accelerator.compute_units is None or board is None or not board.device:
+        return accelerator
+    from hwdetect import catalog
+
+    units = catalog.load(board.device).compute_units
+    return replace(accelerator, compute_share=min(1.0, accelerator.compute_units / units)) if units else accelerator
+
+
+def _visible(
+    machine: Machine, accelerators: tuple[Accelerator, ...], boards: tuple[Board, ...]
+) -> tuple[str | None, tuple[Accelerator, ...]]:
+    """What the environment leaves of them, and the variable's value where one is set."""
+    makers = {board.vendor for board in boards} or {"nvidia"}
+    shown: str | None = None
+    for maker in sorted(makers & set(visible.VARIABLES)):
+        own = {board.index for board in boards if board.vendor == maker}
+        for name in visible.VARIABLES[maker]:
+            value = machine.environment(name)
+            if value is None:
+                continue
+            shown = value if shown is None else shown
+            mine = tuple(a for a in accelerators if a.board in own)
+            kept = visible.select(value, mine, tuple(b for b in boards if b.vendor == maker))
+            rest = tuple(a for a in accelerators if a.board not in own)
+            accelerators = tuple(replace(a, index=i) for i, a in enumerate(kept + rest))
+    return shown, accelerators
+
+
+def _paths(machine: Machine, boards: tuple[Board, ...], ports: object) -> tuple[PciPath, ...]:
+    """How far each board is from each RDMA port, by the PCI tree."""
+    found = []
+    for board in boards:
+        for port in ports if isinstance(ports, tuple) else ():
+            if port.kind == "ethernet" or not board.pci_address or not port.pci_address:
+                continue
+            kind = pci.distance(machine, board.pci_address, port.pci_address)
+            if kind is not None:
+                found.append(PciPath(board=board.index, port=port.name, kind=kind))
+    return tuple(found)
+
+
+def _completed(machine: Machine, hardware: Hardware, notes: tuple) -> Hardware:
+    """The reading with what machine.json adds: single fields where they are unknown, lists where they are empty."""
+    own = Notes()
+    extra, keys = read_machine_json(machine, own)
+    notes = (*notes, *own.items)
+    if extra is None:
+        return replace(hardware, notes=notes)
+    changes: dict[str, object] = {
+        name: merged(getattr(hardware, name), getattr(extra, name)) for name in ("cpu", "memory", "software")
+    }
+    for field in fields(Hardware):
+        if isinstance(getattr(hardware, field.name), tuple) and not getattr(hardware, field.name):
+            changes[field.name] = getattr(extra, field.name)
+    if "accelerators" in keys:  # what a job was given there; boards and links may be read from other files
+        changes["accelerators"] = extra.accelerators
+    if hardware.nodes == Nodes():
+        changes["nodes"] = extra.nodes
+    software_now = changes["software"]
+    assert isinstance(software_now, Software)
+    changes["software"] = replace(software_now, packages=software_now.packages or extra.software.packages)
+    # A capture has the notes of its machine: what a replay cannot ask anew is no news.
+    changes["notes"] = extra.notes if "notes" in keys else notes
+    return replace(hardware, **changes)  # type: ignore[arg-type]

@@ -179,7 +179,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPort:
-    """``kind``: infiniband, roce, efa, omnipath, ethernet. ``rate_bytes_per_s`` is one direction.
+    """``kind``: infiniband, roce, efa, ethernet. ``rate_bytes_per_s`` is one direction.
 
     ``state`` is active, down, or what the driver says. ``virtual_functions`` counts the SR-IOV functions behind it.
     """

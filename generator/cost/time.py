@@ -29,7 +29,8 @@ def forward_operators(shape: Shape, run: Execution) -> float:
     if run.fused_kernels == "pretraining":
         return 46.0
     norm = 6.0 if shape.rms_norm and run.fused_kernels == "none" else 1.0
-    rotary = 0.0 if not shape.rms_norm else (14.0 if run.fused_kernels == "none" else 2.0)
+    rotates = shape.rms_norm or shape.traits.partial_rotary if shape.traits.rotary is None else shape.traits.rotary
+    rotary = (14.0 if run.fused_kernels == "none" else 2.0) if rotates else 0.0
     extra = norm * (shape.traits.post_norms + 2 * shape.traits.qk_norm)
     scores = 6.0 if run.attention == "eager" else 0.0
     return 11.0 + len(shape.linears) + 2 * norm + rotary + extra + scores + (2.0 if shape.gated else 1.0)
@@ -165,7 +166,8 @@ def _traffic_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, 
     if wide != compute:
         casts += (wide + compute) * sum(x.share * x.count * x.outputs for x in shape.linears)
     if shape.experts:
-        casts += c.ROUTING_PASSES * shape.moe_layers / shape.layers * shape.experts_per_token * h * wide
+        routing = c.ROUTING_PASSES if run.expert_loop else c.GROUPED_ROUTING_PASSES
+        casts += routing * shape.moe_layers / shape.layers * shape.experts_per_token * h * wide
     forward = 2 * h * norm + (q + k) * rotary + f * wide * activation + 2 * 3 * residual * h + casts
     if run.compile:
         forward *= c.COMPILE_TRAFFIC_SHARE

@@ -14,9 +14,10 @@ class Traits:
     """``rms_norm`` None: by the kind of feed-forward. ``post_norms`` are norms beyond two a block.
 
     ``qk_norm`` normalizes queries and keys. ``fused_qkv`` keeps one projection for all three, ``partial_rotary`` joins
-    rotated and plain parts of the heads by a copy. ``fused_gate`` is one projection for gate and up. ``relu`` keeps its
-    output alone. ``parallel`` feeds attention and feed-forward the same residual. ``composite_gelu`` computes GELU by
-    separate operators, each of which keeps its input. ``float32_norm_weight`` multiplies by the weight before casting back.
+    rotated and plain parts of the heads by a copy; ``rotary`` None: where there is RMSNorm. ``fused_gate`` is one projection
+    for gate and up. ``relu`` keeps its output alone. ``parallel`` feeds attention and feed-forward the same residual.
+    ``composite_gelu`` computes GELU by separate operators, each of which keeps its input. ``float32_norm_weight`` multiplies
+    by the weight before casting back.
     """
 
     rms_norm: bool | None = None
@@ -25,6 +26,7 @@ class Traits:
     fused_qkv: bool = False
     partial_rotary: bool = False
     fused_gate: bool = False
+    rotary: bool | None = None
     composite_gelu: bool = False
     relu: bool = False
     parallel: bool = False
@@ -52,7 +54,8 @@ BY_MODEL_TYPE = {
     "phi": Traits(parallel=True, composite_gelu=True, partial_rotary=True),
     "gpt_neox": Traits(parallel=True, fused_qkv=True, partial_rotary=True),
     "gpt_bigcode": Traits(fused_qkv=True),
-    "falcon": Traits(fused_qkv=True, parallel=True),
+    "starcoder2": Traits(rotary=True),
+    "falcon": Traits(rotary=True, fused_qkv=True, parallel=True),
     "bloom": Traits(fused_qkv=True, composite_gelu=True),
     "mpt": Traits(fused_qkv=True),
     "stablelm": Traits(rms_norm=False, partial_rotary=True),

@@ -1,4 +1,4 @@
-"""InfiniBand, RoCE, EFA and Omni-Path ports with rate and state, and Ethernet; virtual functions are counted, not listed."""
+"""InfiniBand (Omni-Path among it), RoCE and EFA ports with rate and state, and Ethernet; virtual functions are counted, not listed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_network(machine: Machine) -> tuple[NetworkPort, ...]:
             behind[parent] = behind.get(parent, 0) + 1
             continue
         ports = machine.listing(f"{RDMA}/{device}/ports")
-        rdma += [_rdma_port(machine, device, port, len(ports) > 1) for port in ports]
+        rdma += [_rdma_port(machine, device, port) for port in ports]
     counted = tuple(
         replace(port, virtual_functions=behind.get(port.pci_address or "")) for port in rdma
     )
@@ -50,13 +50,13 @@ def _node(machine: Machine, folder: str) -> int | None:
     return node if node is not None and node >= 0 else None
 
 
-def _rdma_port(machine: Machine, device: str, port: str, several: bool) -> NetworkPort:
+def _rdma_port(machine: Machine, device: str, port: str) -> NetworkPort:
     folder = f"{RDMA}/{device}/ports/{port}"
     layer = (machine.read(f"{folder}/link_layer") or "").strip().lower()
     rate = re.match(r"(\d{1,5}(?:\.\d)?)\s*Gb/sec", (machine.read(f"{folder}/rate") or "").strip())
     state = re.match(r"\d+:\s*(\S+)", (machine.read(f"{folder}/state") or "").strip())
     return NetworkPort(
-        name=f"{device}/{port}" if several else device,
+        name=f"{device}/{port}",
         kind=_kind(device, layer),
         state=state.group(1).lower() if state else None,
         rate_bytes_per_s=float(rate.group(1)) * 1e9 / 8 if rate else None,
@@ -68,8 +68,6 @@ def _rdma_port(machine: Machine, device: str, port: str, several: bool) -> Netwo
 def _kind(device: str, layer: str) -> str:
     if device.startswith(("rdmap", "efa")):
         return "efa"
-    if device.startswith("hfi"):
-        return "omnipath"
     return "roce" if layer == "ethernet" else "infiniband"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -78,6 +79,7 @@ def space(case: Case, cost: CostModel) -> Space:
     """Obstacles and pins applied. Raises ``UsageError`` for a pin that is unknown or impossible."""
     mode = case.workload.mode
     pins = _pins(case, mode)
+    _check_allowed(case)
     open_members: dict[str, tuple[Technique, ...]] = {}
     obstacles: dict[str, str] = {}
     used = tuple(a for a in axes() if a.for_mode(mode))
@@ -111,6 +113,15 @@ def _pins(case: Case, mode: str) -> dict[str, str]:
             raise UsageError(f"--pin {axis}={pins[axis]} and --pin {axis}={name} contradict each other")
         pins[axis] = name
     return pins
+
+
+def _check_allowed(case: Case) -> None:
+    known = {name for a in axes() for t in a.members for name in (t.name, t.id)}
+    for name in case.workload.allow:
+        if name not in known:
+            near = difflib.get_close_matches(name, sorted(known), 3)
+            hint = f"did you mean {', '.join(near)}?" if near else "`perfgen techniques` lists them"
+            raise UsageError(f"--allow {name}: there is no such technique", hint)
 
 
 def _pinned(axis: Axis, name: str, obstacles: Mapping[str, str], mode: str) -> Technique:

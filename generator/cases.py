@@ -304,8 +304,6 @@ def _execution(get, spec: ModelSpec) -> Execution:
     if mode not in ("train", "infer"):
         raise Uncostable(f"phase is {mode!r}, not train or infer")
     quant = _quant(get)
-    if get("offload", "none") not in ("", "none"):
-        raise Uncostable(f"offload {get('offload', '')!r} has no formula yet")
     date = _date(get)
     stored, autocast, tf32 = _precision(get, mode)
     common = {
@@ -318,8 +316,10 @@ def _execution(get, spec: ModelSpec) -> Execution:
         "fused_kernels": _fused(get),
         "repeats_keys": bool(re.match(r"mi[sx]tral", spec.model_type)) and date < "2025-01",
         "compile": "default" if get("compile", "") == "true" else None,
+        "expert_loop": bool(spec.experts) and date < "2025-12",
         "padding_free": get("padding_free", "") == "true",
-        **_parallel(get),
+        **_parallel(get, mode),
+        **_offload(get),
     }
     if mode == "infer":
         if not get("micro_batch", "") and not get("global_batch", ""):
@@ -372,9 +372,31 @@ def _fused(get) -> str:
     return "pretraining" if get("framework", "").lower().startswith(PRETRAINING) else "none"
 
 
-def _parallel(get) -> dict[str, object]:
+def _offload(get) -> dict[str, str]:
+    """What is kept on the host or on disk, from words such as ``optimizer,param`` or ``param+optimizer(cpu)``."""
+    text = get("offload", "").lower()
+    if text in ("", "none"):
+        return {}
+    where = "nvme" if "nvme" in text else "cpu"
+    both = "full" in text
+    offloads = {
+        "offload_optimizer": where if both or "optim" in text else "none",
+        "offload_params": where if both or "param" in text else "none",
+    }
+    if set(offloads.values()) == {"none"}:
+        raise Uncostable(f"offload {text!r} has no formula")
+    return offloads
+
+
+def _parallel(get, mode: str) -> dict[str, object]:
     strategy = get("strategy", "") or "none"
     sizes = {name: _count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
+    if (strategy == "device_map_auto" and mode == "infer") or "device_map" in get("parallelism_text", ""):
+        return {
+            **sizes,
+            "pp": _count(get, "gpus_per_node", 1),
+            "strategy": "none",
+        }  # stages that run one after the other
     if strategy == "tensor_pipeline_data":
         devices = _count(get, "gpus_per_node", 1) * _count(get, "nodes", 1)
         split = sizes["tp"] * sizes["pp"] * sizes["cp"]
@@ -412,7 +434,7 @@ def _training(get, spec: ModelSpec, date: str) -> dict[str, object]:
         "seq_len": min(seq_len, limit),
         "train": trained,
         "lora_rank": _count(get, "lora_rank", 8) if trained == "lora" else 0,
-        "lora_targets": tuple(targets.split()) if targets else "all-linear",
+        "lora_targets": tuple(targets.split()) if targets else _stated_targets(get),
         "lora_dropout": UNSTATED_DROPOUT,
         "lora_upcast": get("variant", "").startswith("baseline-peft") or "PEFT" in get("framework", ""),
         "optimizer": optimizer,
@@ -420,8 +442,13 @@ def _training(get, spec: ModelSpec, date: str) -> dict[str, object]:
         "checkpoint_every": 1 if checkpointing == "full" else 0,
         "loss_kernel": "fused" if "liger" in get("fused_kernels", "") else "plain",
         "loss_copies": _loss_copies(date) if spec.gated or not date else "native",
-        "expert_loop": bool(spec.experts) and bool(date) and date < "2025-12",
     }
+
+
+def _stated_targets(get) -> str | tuple[str, ...]:
+    """Projections named in the source's own words, such as ``lora(r=8,q+v)``; all linears where nothing is said."""
+    found = re.search(r"\br=\d+,\s*([qkvo](?:\+[qkvo])*)\)", get("peft_text", ""))
+    return tuple(f"{name}_proj" for name in found[1].split("+")) if found else "all-linear"
 
 
 def _loss_copies(date: str) -> str:

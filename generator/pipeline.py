@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from generator import stacks
 from generator.bundle import sample_file
 from generator.cost import CostModel
+from generator.datafiles import CHARACTERS_A_TOKEN, DataSource, read_data
 from generator.errors import NothingFits, SourceError, UsageError
 from generator.ladder import ladder
 from generator.model import ModelSpec
 from generator.plan import Plan, decide, with_serving
-from generator.sources import CHARACTERS_A_TOKEN, DataSource, ModelSource, read_data, read_model, spec_of
+from generator.sources import ModelSource, read_model, read_tokenizer, spec_of
 from generator.workload import (
     DEFAULT_GLOBAL_BATCH,
     DEFAULT_LEARNING_RATE,
@@ -77,14 +78,28 @@ class Planned:
 
 def build(request: Request) -> Planned:
     """Read the machine, the model and the data, and decide. Raises ``PerfgenError`` for whatever a user can cause."""
+    check_text(request)
     hardware = read_hardware(request.hardware, request.measure)
-    source, data = read_sources(request)
+    request, source, data = read_sources(request)
     spec = spec_of(source)
     workload = workload_of(request, spec, source, data)
     check(workload, spec)
     check_sources(request, workload, source, data)
     case = portable_case(spec, workload) if request.hardware == PORTABLE else case_of(hardware, spec, workload)
     return Planned(plan=plan_case(case), request=request, source=source, data=data, notes=case_notes(case))
+
+
+def check_text(request: Request) -> None:
+    """Refuse what no file and no command line can hold, whatever it was meant for. Raises ``UsageError``."""
+    for field in fields(request):
+        value = getattr(request, field.name)
+        texts = [value] if isinstance(value, str) else value if isinstance(value, tuple) else []
+        for text in [t for pair in texts for t in (pair if isinstance(pair, tuple) else [pair])]:
+            option = f"--{field.name.removesuffix('s').replace('_', '-')}"
+            if not text.strip():
+                raise UsageError(f"{option} is empty", "give a value, or leave the option out")
+            if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+                raise UsageError(f"{option} {text!r} holds bytes that are no text", "give it in UTF-8, without NUL")
 
 
 def read_hardware(text: str | None, measure: bool = False) -> Hardware:
@@ -100,17 +115,25 @@ def read_hardware(text: str | None, measure: bool = False) -> Hardware:
         return Hardware()
     path = Path(text)
     if text.endswith(".json") or path.is_file():
+        hint = "give a file written by `perfgen detect --json`"
         try:
-            return from_json(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"--hardware {text}: {error}", "give a file written by `perfgen detect --json`") from error
+            told = json.loads(path.read_text(encoding="utf-8"))
+            json.dumps(told, ensure_ascii=False).encode()  # half a surrogate pair: ValueError
+            if not isinstance(told, dict) or "schema" not in told:
+                raise UsageError(f"--hardware {text} says no schema: no machine", hint)
+            return from_json(told)
+        except OSError as error:
+            raise UsageError(f"--hardware {text}: {error.strerror}", hint) from error
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"--hardware {text}: {error}", hint) from error
     try:
         return parse_spec(text)
     except SpecError as error:
         raise UsageError(f"--hardware {text}: {error}", "`perfgen devices` lists what is known") from error
 
 
-def read_sources(request: Request) -> tuple[ModelSource, DataSource | None]:
+def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | None]:
+    """The request with its tokenizer's full path, the model and the data."""
     if request.model is None:
         model = replace(read_model(str(sample_file("config.json")), offline=True), name="sample")
         data = request.data or str(sample_file("text.txt"))
@@ -119,12 +142,20 @@ def read_sources(request: Request) -> tuple[ModelSource, DataSource | None]:
         data = request.data
     columns = {"text_column": request.text_column, "label_column": request.label_column}
     found = read_data(data, task=request.task, skip_bad=request.skip_bad, **columns) if data else None
-    return model, found
+    if request.config and model.kind != "hub":
+        raise UsageError(f"--config {request.config} stands for a hub id's own, and --model names none", "drop one")
+    tokenizer = request.tokenizer or model.tokenizer
+    return replace(request, tokenizer=read_tokenizer(tokenizer) if tokenizer else None), model, found
 
 
 def check_sources(request: Request, workload: Workload, source: ModelSource, data: DataSource | None) -> None:
     """Refuse what the files cannot give. Raises ``SourceError``."""
     tokenizer = source.has_tokenizer or request.tokenizer
+    if request.label_column and workload.task != "text-classification":
+        raise UsageError(
+            f"--label-column {request.label_column!r} is not used by --task {workload.task}",
+            "drop it, or use --task text-classification",
+        )
     if not tokenizer and (source.has_weights or workload.task != "causal-lm"):
         raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
     if data is None or workload.mode == "infer":

@@ -27,7 +27,7 @@ HUB_SECONDS = 20
 """How long the hub may take to hand over a config.json of a few KiB."""
 SHAPES = {
     "model_type": str,
-    "architectures": list,
+    "architectures": (list, type(None)),
     "text_config": dict,
     "quantization_config": (dict, type(None)),
     "dtype": (str, type(None)),
@@ -74,6 +74,8 @@ class ModelSource:
     name: str = ""
     revision: str | None = None
     weight_bytes: int | None = None
+    tokenizer: str | None = None
+    """its folder, where ``path`` is not that"""
     notes: tuple[str, ...] = ()
 
 
@@ -99,14 +101,16 @@ def is_hub_id(text: str) -> bool:
 
 def read_config_file(path: Path) -> ModelSource:
     """Only sizes: training from scratch. What lies beside it is not taken for its weights."""
+    has_tokenizer = any((path.parent / name).is_file() for name in TOKENIZER_FILES)
     return ModelSource(
         kind="config",
         name=path.parent.name if path.stem == "config" else path.stem,
         path=str(path),
         config=json.dumps(load_config(path)),
         has_weights=False,
-        has_tokenizer=any((path.parent / name).is_file() for name in TOKENIZER_FILES),
-        has_chat_template=has_chat_template(path.parent),
+        has_tokenizer=has_tokenizer,
+        has_chat_template=has_tokenizer and has_chat_template(path.parent),
+        tokenizer=str(path.parent) if has_tokenizer else None,
         notes=(f"{path.name} holds sizes only: training starts from random weights",),
     )
 
@@ -150,9 +154,9 @@ def oddities(config: dict) -> Iterator[str]:
     for key, value in config.items():
         if key in SHAPES and not isinstance(value, SHAPES[key]):
             yield f"{key} is {shown(value)}"
-        elif key == "architectures" and not all(isinstance(name, str) for name in value):
-            yield f"{key} is {shown(value)}"
-        elif key == "quantization_config" and value and not isinstance(value.get("quant_method"), str):
+        elif key == "architectures" and not all(isinstance(name, str) for name in value or ()):
+            yield f"{key} holds {shown(value)}, names are expected"
+        elif key == "quantization_config" and value and not isinstance(quant_method(value), str):
             yield f"{key} names no quant_method"
         elif key in COUNTS:
             least, most = COUNTS[key]
@@ -161,6 +165,12 @@ def oddities(config: dict) -> Iterator[str]:
                     yield f"{key} is {shown(number)}, a whole number from {least} to {most} is expected"
         elif isinstance(value, dict):
             yield from oddities(value)
+
+
+def quant_method(told: dict) -> object:
+    """Checkpoints of the first bitsandbytes releases say only ``load_in_4bit`` or ``load_in_8bit``."""
+    old = told.get("load_in_4bit") or told.get("load_in_8bit")
+    return told.get("quant_method") or ("bitsandbytes" if old else None)
 
 
 def is_count(value: object, least: int, most: int) -> bool:
@@ -174,10 +184,12 @@ def shown(value: object) -> str:
 
 
 def whole(config: dict) -> dict:
-    """The config with 1e9 read as the whole number that it is."""
+    """The config with 1e9 read as the whole number that it is, and the quantization named."""
     made = {}
     for key, value in config.items():
-        if isinstance(value, dict):
+        if key == "quantization_config" and value:
+            made[key] = value | {"quant_method": quant_method(value)}
+        elif isinstance(value, dict):
             made[key] = whole(value)
         else:
             made[key] = int(value) if key in COUNTS and isinstance(value, float) else value
@@ -327,33 +339,38 @@ def data_end(header: dict) -> int:
 
 def read_hub(name: str, offline: bool, config: str | None) -> ModelSource:
     """From ``config``, the local cache, or the hub. Weights and tokenizer are taken to be there."""
-    notes: tuple[str, ...] = ()
-    revision = None
     if config is not None:
-        text = json.dumps(load_config(Path(config)))
-        notes = (f"sizes of {name} come from {Path(config).name}, its files were not looked at",)
-    else:
-        path = cached_config(name)
-        if path is None and not offline:
-            path = fetch_config(name)
-        if path is None:
-            raise SourceError(
-                f"the config.json of {name} is not in the local cache, and the hub may not be asked (offline)",
-                "download it first (`hf download " + name + " config.json`), or give a folder, or --config FILE",
-            )
-        text, revision = json.dumps(load_config(path)), path.parent.name
-    template = config is None and has_chat_template(path.parent)
+        return ModelSource(
+            **hub_fields(name),
+            config=json.dumps(load_config(Path(config))),
+            has_chat_template=False,
+            notes=(f"sizes of {name} come from {Path(config).name}, its files were not looked at",),
+        )
+    path = cached_config(name)
+    if path is None and not offline:
+        path = fetch_config(name)
+    if path is None:
+        raise SourceError(
+            f"the config.json of {name} is not in the local cache, and the hub may not be asked (offline)",
+            "download it first (`hf download " + name + " config.json`), or give a folder, or --config FILE",
+        )
+    names = {p.name for p in path.parent.iterdir()}
+    whole_model = any(n.endswith(".safetensors") for n in names)
+    if not whole_model:
+        refuse_other_weights(name, names)
+    check_tokenizer_config(path.parent)
+    missing = f"the weights of {name} are not in the local cache: the project downloads them when it first runs"
     return ModelSource(
-        kind="hub",
-        name=name,
-        path=name,
-        config=text,
-        has_weights=True,
-        has_tokenizer=True,
-        has_chat_template=template,
-        revision=revision,
-        notes=notes,
+        **hub_fields(name),
+        config=json.dumps(load_config(path)),
+        has_chat_template=has_chat_template(path.parent),
+        revision=path.parent.name,
+        notes=(missing,) if offline and not whole_model else (),
     )
+
+
+def hub_fields(name: str) -> dict:
+    return {"kind": "hub", "name": name, "path": name, "has_weights": True, "has_tokenizer": True}
 
 
 def cached_config(name: str) -> Path | None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from generator import pipeline, project, render
 from generator.errors import PerfgenError
 from generator.pipeline import Request
-from generator.sources import DataSource
+from generator.datafiles import DataSource
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "inputs" / "injection_strings.json"
 OURS = [

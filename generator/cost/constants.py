@@ -112,6 +112,12 @@ UNIT_SECONDS = 0.000323
 OVERLAP_SHARE = 0.303
 OVERLAP_SOURCE = "share of communication that FSDP and DDP hide behind compute (fitted)"
 
+HOST_BYTES_PER_S = 60e9
+HOST_ADAM_BYTES = 28.0
+"""host memory traffic of one parameter in DeepSpeed's CPU Adam: fp32 weight, gradient, two moments read, three written"""
+NVME_BYTES_PER_S = 3.2e9
+OFFLOAD_SOURCE = "assumed: server memory 60 GB/s for one process, NVMe 3.5/3 GB/s (Transformers docs, deepspeed)"
+
 # --- CPU --------------------------------------------------------------------------------------------------------------
 GEMM_CEILING_CPU = 0.5
 GEMM_MEASURED_CPU = 0.7
@@ -131,4 +137,9 @@ CPU_OPERATOR_SECONDS = 8e-6
 CPU_BF16_EMULATION = 3.1
 CPU_BF16_SOURCE = (
     "bf16 without bf16 instructions took 3.1 times fp32 (17M Llama, AVX-512 CPU, measured by this project)"
+)
+
+COLLATE_SECONDS_A_TOKEN = 2.0e-7
+COLLATE_SOURCE = (
+    "benchmarks/results/collate.json: 190 to 205 ns a token to batch in the training process; workers hide it"
 )

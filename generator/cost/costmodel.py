@@ -76,6 +76,9 @@ class CostModel:
             )
             time = training_time(self.shape, timed, self._rates(run), fixed)
             sequences = float(run.micro_batch) * run.accumulation * run.dp
+            if not run.dataloader_workers:
+                seconds = sequences / run.dp * timed.seq_len * c.COLLATE_SECONDS_A_TOKEN
+                time = [*time, Part(name="data loading", value=seconds, basis="measured", source=c.COLLATE_SOURCE)]
             tokens = sequences * timed.seq_len * (1 - run.padding_share)
         memory = [
             Part(name=name, value=value / GIB, basis="derived", source=sources[name])

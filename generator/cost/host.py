@@ -5,6 +5,7 @@ from __future__ import annotations
 from generator.cost import constants as c
 from generator.cost.estimate import GIB, Part
 from generator.cost.execution import Execution
+from generator.cost.formulas import pinned_host
 from generator.cost.memory import Static
 from generator.cost.shape import Shape
 
@@ -31,7 +32,7 @@ def host_parts(shape: Shape, run: Execution, fixed: Static | None) -> tuple[Part
                 source="a forked worker with its own interpreter state",
             )
         )
-    if fixed is not None and run.offload_optimizer != "none":
+    if fixed is not None and run.offload_optimizer == "cpu":
         parts.append(
             Part(
                 name="offloaded optimizer",
@@ -39,6 +40,11 @@ def host_parts(shape: Shape, run: Execution, fixed: Static | None) -> tuple[Part
                 basis="published",
                 source="DeepSpeed: 16 bytes a parameter on the host (docs memory.rst)",
             )
+        )
+    if fixed is not None and run.offload_params == "cpu":
+        pinned = pinned_host(shape.params, offload_params=True, accumulates=run.accumulation > 1) / run.dp
+        parts.append(
+            Part(name="offloaded weights", value=pinned / GIB, basis="published", source="pinned copies (memory.rst)")
         )
     if run.checkpoint_offload and fixed is not None:
         kept = run.micro_batch * run.seq_len * shape.layers * fixed.block.kept

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from generator.cost import constants as c
+from generator.cost.comm import ring_seconds
 from generator.cost.device import Rates
 from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
-from generator.cost.memory import quantized_bytes
+from generator.cost.memory import packed_params, quantized_bytes
 from generator.cost.shape import Shape
-from generator.cost.time import forward_operators, linear_seconds, product_seconds, waiting
+from generator.cost.time import forward_operators, linear_seconds, product_seconds, routing_operators, waiting
 
 KV_SOURCE = "2 x layers x kv heads x head size x tokens x bytes (transformers docs, llm_tutorial_optimization)"
 
@@ -22,7 +23,7 @@ def cache_bytes(shape: Shape, run: Execution, tokens: float) -> float:
 
 
 def inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
-    """Bytes by part at the larger of the end of prefill and the last token."""
+    """Bytes by part at the larger of the end of prefill and the last token. Stages and slices hold their share."""
     size = BYTES[run.compute_dtype]
     prompt, last = float(run.seq_len), float(run.seq_len + run.new_tokens)
     batch = float(run.micro_batch)
@@ -34,17 +35,20 @@ def inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
         prefill = max(prefill, prefill_tokens * prompt * shape.heads * (2 * size + 4.0))
     logits = prefill_tokens * shape.head_outputs * size if run.keeps_all_logits else 0.0
     logits += prefill_tokens * shape.head_outputs * 4.0 if run.keeps_all_logits and size < 4 else 0.0
-    at_prefill = cache_bytes(shape, run, prompt) + max(prefill, logits)
+    cached_prompt = cache_bytes(shape, run, prompt) / (run.tp * run.pp)
+    at_prefill = cached_prompt + max(prefill, logits)
     full_cache = cache_bytes(shape, run, last)
     grows = full_cache / shape.layers if run.cache == "dynamic" else 0.0  # torch.cat holds old and new of one layer
     if run.cache == "tuple":
         grows = full_cache  # the old tuple lives until the whole new one is made
+    split = run.tp * run.pp
+    full_cache, grows = full_cache / split, grows / split
     at_end = full_cache + grows + batch * shape.head_outputs * (size + 8.0)
     named = {"weights": weights, "dequantized weights": 0.0}
     if run.quant in ("nf4", "gptq-4bit"):
         named["dequantized weights"] = max(x.inputs * x.outputs for x in shape.linears) * size
     if at_prefill >= at_end:
-        return {**named, "kv cache": cache_bytes(shape, run, prompt), "prefill activations": max(prefill, logits)}
+        return {**named, "kv cache": cached_prompt, "prefill activations": max(prefill, logits)}
     return {**named, "kv cache": full_cache, "decode buffers": at_end - full_cache}
 
 
@@ -73,7 +77,9 @@ def prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     unpack = _unpack_seconds(shape, run, rates)
     rows = tokens if run.keeps_all_logits else float(run.micro_batch)
     head = product_seconds(rows, shape.head_outputs, shape.hidden, rate, rates.bytes_per_s, size)
-    busy = blocks + scores + head + moved / rates.elementwise_bytes_per_s + unpack
+    busy = (blocks + scores + head + moved / rates.elementwise_bytes_per_s + unpack) / run.tp
+    if run.tp > 1:
+        busy += 4 * shape.layers * ring_seconds(tokens * shape.hidden * size, run.tp, rates)
     return busy + waiting(_issue(shape, run, rates), busy)
 
 
@@ -94,7 +100,9 @@ def decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[float, f
     if repeat > 1:
         reads += 2 * repeat  # repeat_kv writes the heads out and attention reads them
     moved = touched + head + cache * reads / c.CACHE_REALISED
-    busy = moved / rates.bytes_per_s + arithmetic
+    busy = (moved / rates.bytes_per_s + arithmetic) / run.tp
+    if run.tp > 1:
+        busy += 4 * shape.layers * ring_seconds(batch * shape.hidden * size, run.tp, rates)
     if run.quant in ("nf4", "int8"):
         busy += _unpack_seconds(shape, run, rates)
     issue = _issue(shape, run, rates)
@@ -116,13 +124,12 @@ def _weights_read(shape: Shape, run: Execution, batch: float) -> float:
 def _unpack_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     if run.quant not in ("nf4", "int8") or run.compile:
         return 0.0  # compiled weight-only products unpack while they multiply
-    return shape.linear_params * shape.layers * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
+    return packed_params(shape, run) * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
 
 
 def _issue(shape: Shape, run: Execution, rates: Rates) -> float:
     operators = forward_operators(shape, run) * (c.COMPILED_LAUNCH_SHARE if run.compile else 1.0)
     if not run.compile:
         operators *= c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
-    if shape.experts:
-        operators += shape.moe_layers / shape.layers * shape.experts * 8
+    operators += routing_operators(shape, run)
     return shape.layers * operators * rates.launch_seconds

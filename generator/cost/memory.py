@@ -35,6 +35,8 @@ class Static:
     cast_weights: float
     """16-bit copies of the weights that autocast keeps for a forward and backward pass"""
     dequantized: float
+    adapted_experts: float
+    """bytes of one block's experts with their adapters added: PEFT makes the whole tensor anew in each forward pass"""
     trained: float
     head_gradient: float
     states_paged: bool
@@ -54,6 +56,13 @@ def weight_bytes_per_param(run: Execution) -> float:
     return BYTES[run.weights_dtype]
 
 
+def packed_params(shape: Shape, run: Execution) -> float:
+    """Parameters that the quantizer packs. bitsandbytes replaces ``Linear`` layers only: experts that Transformers 5 fuses
+    into one tensor stay as they are; as separate modules, or in a quantized checkpoint, they are packed too."""
+    experts = run.expert_loop or run.quant not in ("nf4", "int8") or bool(run.compile)
+    return (shape.linear_params + (shape.expert_params if experts else 0.0)) * shape.layers
+
+
 def quantized_bytes(shape: Shape, run: Execution) -> float:
     """Bytes of the stored model: packed linears, and the rest in its own dtype (float32 where PEFT upcasts it)."""
     stored = BYTES[run.weights_dtype]
@@ -61,7 +70,7 @@ def quantized_bytes(shape: Shape, run: Execution) -> float:
         return shape.params * stored
     if run.quant == "gguf-4bit":
         return shape.params * c.GGUF_Q4_BYTES
-    packed = shape.linear_params * shape.layers
+    packed = packed_params(shape, run)
     sharded = run.strategy.startswith("fsdp")  # PEFT's upcast is skipped there: shards must have one dtype
     rest = 4.0 if run.lora_upcast and run.mode == "train" and not sharded else stored
     return packed * weight_bytes_per_param(run) + (shape.params - packed) * rest
@@ -83,16 +92,20 @@ def static(shape: Shape, run: Execution) -> Static:
     temporary = 0.0 if fused else trained * adapter
     offloaded = run.offload_optimizer != "none"
     block_bytes = shape.block_params * compute if run.quant == "none" else quantized_bytes(shape, run) / shape.layers
+    gathers = fsdp and (run.dp > 1 or run.offload_params != "none")
+    adapts_experts = not full and run.lora_targets == "all-linear" and not run.expert_loop
     keeps_copies = run.autocast_dtype and stored > compute and full and not fsdp
+    kept_weights = 0.0 if run.offload_params != "none" and run.strategy == "zero3" else weights / shards["weights"]
     return Static(
-        weights=weights / shards["weights"],
-        gradients=gradients / shards["gradients"],
+        weights=kept_weights,
+        gradients=0.0 if offloaded and run.strategy.startswith("zero") else gradients / shards["gradients"],
         states=0.0 if offloaded else states / shards["states"],
         step_temporary=0.0 if offloaded else temporary / shards["states"],
-        gathered_block=block_bytes if fsdp and run.dp > 1 else 0.0,
-        gathered_ends=_gathered_ends(shape, run, block_bytes, compute) if fsdp and run.dp > 1 else 0.0,
+        gathered_block=block_bytes if gathers else 0.0,
+        gathered_ends=_gathered_ends(shape, run, block_bytes, compute) if gathers else 0.0,
         cast_weights=(shape.params - shape.embedding) * compute if keeps_copies else 0.0,
         dequantized=_largest_linear(shape) * compute if run.quant in ("nf4", "gptq-4bit") else 0.0,
+        adapted_experts=shape.expert_params * compute if adapts_experts else 0.0,
         trained=trained,
         head_gradient=(shape.head or shape.embedding) * adapter / shards["gradients"] if full else 0.0,
         states_paged=optimizer.paged,
@@ -151,6 +164,7 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
     one = tokens * (block.peak + block.peak_scores * in_flight)
     if whole and not recomputed:
         one -= tokens * (block.saved + scores)  # already kept: only what the backward pass adds
+    merged = fixed.adapted_experts * (whole + (1.0 if recomputed else 0.0))
     every = {"weights": fixed.weights, "optimizer states": fixed.states}
     carried = fixed.gradients if run.accumulation > 1 else 0.0
     moments = {
@@ -160,6 +174,7 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
             "cast weights": fixed.cast_weights,
             "gradients": carried,
             "kept activations": kept,
+            "adapted experts": fixed.adapted_experts * whole,
             "loss": loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes),
         },
         "last block": {
@@ -170,6 +185,7 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
             "kept activations": kept,
             "block in backward": max(one, 0.0),
             "dequantized weights": fixed.dequantized,
+            "adapted experts": merged,
         },
         "first block": {
             **every,
@@ -178,6 +194,7 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
             "gradients": fixed.gradients,
             "block in backward": tokens * (block.peak + block.peak_scores * in_flight),
             "dequantized weights": fixed.dequantized,
+            "adapted experts": fixed.adapted_experts,
         },
         "optimizer step": {
             **every,
@@ -210,6 +227,7 @@ SOURCES = {
     "loss": "logits, float32 copy, log-softmax and their gradients (transformers loss_utils.ForCausalLMLoss)",
     "block in backward": AUTOGRAD,
     "dequantized weights": "one layer's weights dequantized at a time (bitsandbytes, gptqmodel)",
+    "adapted experts": "PEFT adds the adapter to the fused experts as a whole tensor (peft ParamWrapper)",
     "optimizer temporary": "torch.optim foreach makes one temporary the size of the parameters",
 }
 

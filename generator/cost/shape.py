@@ -66,7 +66,9 @@ class Shape:
     head_outputs: int
     block_params: float
     linear_params: float
-    """parameters a block that a quantizer packs"""
+    """parameters a block of ``Linear`` layers, what a quantizer packs; fused experts (Transformers 5) are not among them"""
+    expert_params: float
+    """parameters a block of routed experts"""
 
 
 def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
@@ -82,6 +84,9 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     head = 0 if not has_head else (num_labels * spec.hidden if classify else vocab_params)
     params = spec.params - (vocab_params - head if has_head and classify else 0)
     expert_ffn = spec.expert_ffn or spec.ffn
+    experts = float((3 if spec.gated else 2) * spec.hidden * expert_ffn * spec.experts * moe)
+    linear = min(spec.linear_params, params)
+    linear -= experts if linear >= experts else 0.0
     share = moe / spec.layers if spec.layers else 0.0
     dense_active = spec.ffn * (1 - share)
     active = dense_active + share * (spec.experts_per_token * expert_ffn + spec.shared_expert_ffn)
@@ -109,7 +114,8 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         head=head,
         head_outputs=num_labels if classify else spec.vocab,
         block_params=max(params - embedding - head, 0) / max(spec.layers, 1),
-        linear_params=min(spec.linear_params, params) / max(spec.layers, 1),
+        linear_params=linear / max(spec.layers, 1),
+        expert_params=experts / max(spec.layers, 1),
     )
 
 
@@ -131,7 +137,7 @@ def _linears(spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn
 
 
 def adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
-    """The linears of a block that LoRA adapts. Fused experts (one tensor for all) are not ``Linear`` and stay out."""
+    """The linears of a block that LoRA adapts, routed experts aside."""
     dense = tuple(x for x in shape.linears if x.count == 1)
     if targets == "all-linear":
         return dense
@@ -143,5 +149,8 @@ def adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
 
 
 def lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int) -> float:
-    """Trained parameters of the adapters of the whole model."""
-    return shape.layers * rank * sum((x.inputs + x.outputs) * x.count for x in adapted(shape, targets))
+    """Trained parameters of the adapters of the whole model; "all-linear" also adapts fused experts (PEFT >= 0.19)."""
+    chosen = adapted(shape, targets)
+    if targets == "all-linear":
+        chosen += tuple(x for x in shape.linears if x.count > 1)
+    return shape.layers * rank * sum((x.inputs + x.outputs) * x.count for x in chosen)

@@ -12,7 +12,7 @@ from generator.cost.comm import communication_seconds, tensor_parallel_seconds
 from generator.cost.device import Rates
 from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
-from generator.cost.memory import Static, checkpointed
+from generator.cost.memory import Static, checkpointed, packed_params
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape, adapted
 
@@ -34,6 +34,13 @@ def forward_operators(shape: Shape, run: Execution) -> float:
     extra = norm * (shape.traits.post_norms + 2 * shape.traits.qk_norm)
     scores = 6.0 if run.attention == "eager" else 0.0
     return 11.0 + len(shape.linears) + 2 * norm + rotary + extra + scores + (2.0 if shape.gated else 1.0)
+
+
+def routing_operators(shape: Shape, run: Execution) -> float:
+    """What routing adds to a block: sort, gather and grouped products, or a loop of about 6 operators over all experts."""
+    if not shape.experts:
+        return 0.0
+    return shape.moe_layers / shape.layers * (6.0 * shape.experts if run.expert_loop else 20.0)
 
 
 def product_seconds(m: float, n: float, k: float, rate: float, bytes_per_s: float, size: float) -> float:
@@ -91,6 +98,7 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
     attention, traffic, loss = slower * attention, slower * traffic, slower * loss
     reduced = blocks * tensor_parallel_seconds(shape, run, rates, tokens, again)
     device = linears + head + adapters + attention + traffic + loss + unpacked + reduced
+    fetched = _fetch_seconds(shape, run, rates, again)
     issue = _issue_seconds(shape, run, rates, again) / run.pp
     stall = issue if rates.on_cpu else waiting(issue, device)
     n = float(run.accumulation)
@@ -110,7 +118,8 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
             "fill and drain of a 1F1B schedule (Narayanan et al. 2021)",
         ),
         ("tensor parallel", n * reduced, c.COLLECTIVE_SOURCE),
-        ("optimizer", _update_seconds(fixed, run, rates), c.BANDWIDTH_SOURCE),
+        ("weights from host", n * max(0.0, fetched - device), c.OFFLOAD_SOURCE),
+        ("optimizer", _update_seconds(shape, fixed, run, rates), c.BANDWIDTH_SOURCE),
         ("communication", exposed, c.COLLECTIVE_SOURCE),
     )
     basis = "derived" if rates.basis in ("published", "measured") else rates.basis
@@ -185,7 +194,7 @@ def _loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> 
 def _dequantize_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     if run.quant == "none":
         return 0.0
-    return shape.linear_params * shape.layers * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
+    return packed_params(shape, run) * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
 
 
 def _issue_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
@@ -193,8 +202,7 @@ def _issue_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> 
     operators = forward_operators(shape, run) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
     if run.train == "lora":
         operators += ADAPTER_OPERATORS * len(adapted(shape, run.lora_targets)) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
-    if shape.experts:
-        operators += shape.moe_layers / shape.layers * shape.experts * 12
+    operators += routing_operators(shape, run) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
     if run.tp > 1:
         operators += 2 * (2.0 + again) * c.COLLECTIVE_OPERATORS
     if run.compile:
@@ -202,12 +210,24 @@ def _issue_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> 
     return shape.layers * operators * rates.launch_seconds
 
 
-def _update_seconds(fixed: Static, run: Execution, rates: Rates) -> float:
+def _update_seconds(shape: Shape, fixed: Static, run: Execution, rates: Rates) -> float:
+    """The optimizer's reads and writes, on the device or, offloaded, on the host beside the traffic to it."""
     kind = OPTIMIZER_STATES[run.optimizer]
     passes = kind.step_passes + (0.0 if run.optimizer_fused else 8.0)
-    one = fixed.gradients if fixed.gradients else fixed.trained * 4.0
-    seconds = passes * one / rates.elementwise_bytes_per_s + c.STEP_OVERHEAD_SECONDS
-    seconds += 2 * one * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
-    if kind.paged or run.offload_optimizer != "none":
-        seconds += 0.0 if kind.paged else 2 * fixed.trained * 4 / rates.host_link_bytes_per_s
-    return seconds
+    one = fixed.gradients if fixed.gradients else fixed.trained * 4.0 / run.dp
+    overhead = c.STEP_OVERHEAD_SECONDS if not rates.on_cpu else 0.0
+    added_up = 2 * one * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
+    if run.offload_optimizer == "none":
+        return overhead + added_up + passes * one / rates.elementwise_bytes_per_s
+    share = fixed.trained / run.dp
+    to_and_from = share * (2.0 + 2.0) / rates.host_link_bytes_per_s
+    disk = share * 24.0 / c.NVME_BYTES_PER_S if run.offload_optimizer == "nvme" else 0.0
+    return overhead + added_up + to_and_from + disk + share * c.HOST_ADAM_BYTES / c.HOST_BYTES_PER_S
+
+
+def _fetch_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
+    """Weights that are kept on the host or on disk come over once for each pass of a micro-batch."""
+    if run.offload_params == "none":
+        return 0.0
+    link = rates.host_link_bytes_per_s if run.offload_params == "cpu" else c.NVME_BYTES_PER_S
+    return shape.params * BYTES[run.compute_dtype] / run.dp * (2.0 + again) / link

@@ -28,11 +28,15 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the control groups allow. ``None`` is no limit; ``cpus`` is ``None`` where no cpuset could be read."""
+    """What the control groups allow. ``None`` is no limit; ``cpus`` is ``None`` where no cpuset could be read.
+
+    ``root_cpuset``: the process is in the root cpuset, which holds every CPU, whether or not its files can be read.
+    """
 
     quota_cpus: float | None = None
     memory_bytes: int | None = None
     cpus: frozenset[int] | None = None
+    root_cpuset: bool = False
 
 
 def read_limits(machine: Machine) -> Limits:
@@ -44,6 +48,7 @@ def read_limits(machine: Machine) -> Limits:
         quota_cpus=min(quotas, default=None),
         memory_bytes=min(limits, default=None),
         cpus=_cpuset(machine, mounts, groups),
+        root_cpuset=groups.get("cpuset") == "/",
     )
 
 

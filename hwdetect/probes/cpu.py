@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 from hwdetect.machine import Machine
@@ -17,10 +18,7 @@ def read_cpu(machine: Machine, limits: Limits, notes: Notes) -> Cpu:
     """/sys and /proc first, then raw CPUID, then macOS's sysctl; ``budget`` from affinity, cpuset and quota."""
     info = cpuinfo.read_cpuinfo(machine)
     topology = cpu_topology.read_topology(machine, notes)
-    architecture = machine.architecture() or (cpuinfo.architecture_of(info) if info else None)
-    architecture = {"amd64": "x86_64", "AMD64": "x86_64", "arm64": "aarch64", "ARM64": "aarch64"}.get(
-        architecture or "", architecture
-    )
+    architecture = _architecture(machine, info)
     cpu = Cpu(
         architecture=architecture,
         cpus_online=len(topology.online) if topology.online else None,
@@ -35,6 +33,8 @@ def read_cpu(machine: Machine, limits: Limits, notes: Notes) -> Cpu:
         said = cpuinfo.cpu_from_cpuinfo(info, architecture)
         features = isa.features_of(info, architecture)
         kinds = core_kinds(info) if isa.is_arm(architecture) else None
+        if kinds is None and isa.is_arm(architecture):
+            notes.add("cpu.core_kinds", "proc/cpuinfo", "no CPU implementer and part in it")
         cpu = merged(
             replace(
                 merged(cpu, said),
@@ -48,6 +48,16 @@ def read_cpu(machine: Machine, limits: Limits, notes: Notes) -> Cpu:
     return _with_budget(machine, cpu, topology.online, limits, notes)
 
 
+def _architecture(machine: Machine, info: cpuinfo.CpuInfo | None) -> str | None:
+    """As ``platform.machine()`` says it: the machine's word, what cpuinfo shows, or the name in the kernel's version."""
+    said = machine.architecture() or (cpuinfo.architecture_of(info) if info else None)
+    if said is None:
+        kernel = f"{machine.read('proc/sys/kernel/osrelease') or ''} {machine.read('proc/version') or ''}"
+        named = re.search(r"\b(x86_64|aarch64|ppc64le|ppc64|s390x|riscv64|loongarch64|ia64)\b", kernel)
+        said = named.group(1) if named else None
+    return {"amd64": "x86_64", "AMD64": "x86_64", "arm64": "aarch64", "ARM64": "aarch64"}.get(said or "", said)
+
+
 def _with_budget(machine: Machine, cpu: Cpu, online: frozenset[int] | None, limits: Limits, notes: Notes) -> Cpu:
     """``cpus_allowed`` = online ∩ affinity ∩ cpuset; ``budget`` = min(allowed, ceil(quota))."""
     affinity = machine.affinity()
@@ -56,6 +66,8 @@ def _with_budget(machine: Machine, cpu: Cpu, online: frozenset[int] | None, limi
     if known:
         together = frozenset.intersection(*known, *([online] if online else []))
         allowed = len(together) or None
+    elif limits.root_cpuset:
+        allowed = cpu.cpus_online
     if allowed is None and cpu.cpus_online is not None:
         notes.add("cpu.cpus_allowed", "procfs", "no affinity and no cpuset can be read: budget counts all online CPUs")
     budget = allowed if allowed is not None else cpu.cpus_online

@@ -111,13 +111,12 @@ def _arm(info: CpuInfo) -> str:
     return f"armv{generation}l" if generation.isdecimal() else "arm"
 
 
-def _power(first: dict[str, str]) -> str:
-    """64-bit POWER from the processor version register: 970, Cell and POWER4 upwards are 64-bit."""
+def _power(first: dict[str, str]) -> str | None:
+    """POWER4 upwards, Cell and 970 are 64-bit. From POWER8 on either byte order runs, and cpuinfo does not say which."""
     name = first.get("cpu", "")
-    generation = re.search(r"POWER(\d+)", name)
-    if generation:
-        # POWER8 upwards runs Linux little endian almost everywhere; cpuinfo does not say.
-        return "ppc64le" if int(generation.group(1)) >= 8 else "ppc64"
-    return "ppc64" if "Cell" in name or "970" in name else "ppc"
-
-
+    generation = re.search(r"POWER(\d{1,2})", name)
+    if generation is None:
+        return "ppc64" if "Cell" in name or "970" in name else "ppc"
+    if int(generation.group(1)) < 8:
+        return "ppc64"
+    return "ppc64le" if "POWER8NVL" in name else None  # NVLink to the CPU exists under little-endian Linux only

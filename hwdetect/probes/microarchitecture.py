@@ -77,9 +77,10 @@ def label_of_cpuinfo(first: dict[str, str], architecture: str | None) -> str | N
             features=first.get("Features", "").split(),
             cpu_part=first.get("CPU part", ""),
         )
-    if architecture in ("ppc64", "ppc64le"):
-        found = re.search(r"POWER(\d+)", first.get("cpu", ""))
-        return label(architecture=architecture, generation=int(found.group(1)) if found else 0)
+    power = re.search(r"POWER(\d{1,2})", first.get("cpu", ""))
+    if architecture in ("ppc64", "ppc64le") or power:
+        # The chip has one name; archspec's second one, with "le", needs the byte order to be known.
+        return label(architecture=architecture or "ppc64", generation=int(power.group(1)) if power else 0)
     if architecture == "riscv64":
         return label(architecture="riscv64", name=_riscv_name(first))
     return None

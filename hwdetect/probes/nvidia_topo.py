@@ -127,7 +127,7 @@ def read_nvlink(machine: Machine, boards: tuple[Board, ...], notes: Notes) -> tu
             current = int(top.group(1))
         elif row := re.match(r"\s+Link \d+:\s*(\d{1,4}(?:\.\d{1,6})?) GB/s", line):
             rates.setdefault(current, []).append(float(row.group(1)) * 1e9)
-        elif line.strip() and current >= 0 and "Link" in line and "<inactive>" not in line:
+        elif line.strip() and current >= 0 and "link" in line.lower() and "<inactive>" not in line:
             said[current] = line.strip()
         elif "<inactive>" in line:
             rates.setdefault(current, [])

@@ -54,8 +54,8 @@ def training_arguments() -> SFTConfig:
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=32,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=16,
         tf32=True,
         bf16=False,  # TRL would switch it on
         activation_checkpointing=True,  # recompute activations in the backward pass

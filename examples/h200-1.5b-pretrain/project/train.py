@@ -62,8 +62,8 @@ def training_arguments() -> TrainingArguments:
     parser.set_defaults(
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=128,
+        per_device_train_batch_size=8,
+        gradient_accumulation_steps=32,
         bf16=True,  # compute in bf16, keep weights in fp32
         tf32=True,  # what stays in fp32 uses TF32 products
         optim="adamw_torch_fused",

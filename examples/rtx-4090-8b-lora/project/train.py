@@ -57,8 +57,8 @@ def training_arguments() -> SFTConfig:
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=16,
+        per_device_train_batch_size=4,
+        gradient_accumulation_steps=8,
         bf16=True,  # compute in bf16
         tf32=True,  # what stays in fp32 uses TF32 products
         activation_checkpointing=True,  # recompute activations in the backward pass

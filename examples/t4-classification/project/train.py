@@ -66,8 +66,8 @@ def training_arguments() -> TrainingArguments:
     parser.set_defaults(
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
-        per_device_train_batch_size=8,
-        gradient_accumulation_steps=4,
+        per_device_train_batch_size=32,
+        gradient_accumulation_steps=1,
         fp16=True,  # compute in fp16, keep weights in fp32
         optim="adamw_torch_fused",
         save_total_limit=2,  # while one is written, the other is whole

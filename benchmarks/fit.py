@@ -1,6 +1,6 @@
 """Fit the named constants of the cost model to published runs, and print how well they hold on what was left out.
 
-usage: python benchmarks/fit.py MEASURED_DIR [--rounds N] [--leave-out model|device]
+usage: python benchmarks/fit.py MEASURED_DIR [--rounds N] [--leave-out model|device [--least N]]
 
 Coordinate descent on the logarithm of each constant; the loss is the mean over tables of the mean absolute log error of
 the speed (capped, so that a wrongly stated row does not steer). Nothing is written: put the printed values into
@@ -182,13 +182,13 @@ def restart() -> None:
         put(name, value)
 
 
-def left_out(runs: list[Run], key, rounds: int) -> list[tuple[str, float, float]]:
+def left_out(runs: list[Run], key, rounds: int, least: int) -> list[tuple[str, float, float]]:
     """For each value of ``key``: median absolute error of its runs, fitted with and without them."""
     start = {name: get(name) for name in FITTED}
     found = []
     for value in sorted({key(run) for run in runs}):
         inside = [run for run in runs if key(run) == value]
-        if len(inside) < 5:
+        if len(inside) < least:
             continue
         fitted = statistics.median(abs(math.expm1(e)) for e in errors(inside))
         restart()
@@ -204,13 +204,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--least", type=int, default=5, help="leave out only models or devices with so many runs")
     parser.add_argument("--leave-out", choices=("model", "device"))
     args = parser.parse_args()
     runs = read_runs(args.folder)
     print(f"{len(runs)} runs, loss {loss(runs):.4f}")
     if args.leave_out:
         by_model = args.leave_out == "model"
-        rows = left_out(runs, (lambda r: r.row.spec.name) if by_model else (lambda r: r.row.device.id), args.rounds)
+        rows = left_out(
+            runs, (lambda r: r.row.spec.name) if by_model else (lambda r: r.row.device.id), args.rounds, args.least
+        )
         print(f"{args.leave_out:45} fitted  left out   (median absolute speed error)")
         for value, fitted, outside in rows:
             print(f"{value:45} {fitted:6.1%}  {outside:7.1%}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -69,7 +70,7 @@ def plan(as_json, answers, **options):
 
 
 @perfgen.command()
-@click.argument("dest", type=click.Path(path_type=Path))
+@click.argument("dest", type=Path)
 @case_options
 @click.option("--smoke/--no-smoke", default=True, help="Run the project for a few steps when it is written.")
 @click.option("--dry-run", is_flag=True, help="List what would be written, write nothing.")
@@ -213,13 +214,21 @@ def main() -> None:
 def report(error: PerfgenError) -> None:
     from generator.errors import NothingFits
 
-    click.echo(f"perfgen: {error}", err=True)
+    click.echo(f"perfgen: {without_token(str(error))}", err=True)
     if isinstance(error, NothingFits) and error.ladder:
         from generator import view
 
         click.echo("nearest plans that fit:", err=True)
         for line in view.ladder_lines(error.ladder):
             click.echo(f"  {line}", err=True)
+
+
+def without_token(text: str) -> str:
+    """A message never shows the hub token of the environment, whatever it looks like."""
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        if os.environ.get(name):
+            text = text.replace(os.environ[name], "***")
+    return text
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -138,8 +139,8 @@ class Scan:
     """What one pass over the rows adds up; rows themselves are not kept."""
 
     skip_bad: bool
-    rows: int = 0
-    characters: int = 0
+    characters: array = field(default_factory=lambda: array("L"))
+    """of each usable row"""
     bad_rows: int = 0
     first_bad: str = ""
     labels: set[str] = field(default_factory=set)
@@ -173,18 +174,18 @@ def table_data(
         if wrong:
             scan.reject(f"{where}: {wrong}")
             continue
-        scan.rows += 1
-        scan.characters += length_of(row, form, text)
+        scan.characters.append(length_of(row, form, text))
         if label:
             scan.labels.add(str(row[label]))
-    if not scan.rows:
+    if not scan.characters:
         raise SourceError(f"--data {path} holds no usable row" + said_first(scan), "give a file with data")
     if label and len(scan.labels) < 2:
         raise SourceError(
             f"--data {path}: every row has the label {min(scan.labels)!r}", "give data with two classes or more"
         )
-    rows_in_all = round(scan.rows * max(1.0, lengths.whole / lengths.seen))
-    mean = scan.characters / scan.rows / CHARACTERS_A_TOKEN
+    seen = len(scan.characters)
+    rows_in_all = round(seen * max(1.0, lengths.whole / lengths.seen))
+    mean = sum(scan.characters) / seen / CHARACTERS_A_TOKEN
     return DataSource(
         path=str(path),
         format=kind,
@@ -194,7 +195,7 @@ def table_data(
         sft_format=form if task == "sft" else None,
         rows=rows_in_all,
         tokens=round(rows_in_all * mean),
-        mean_tokens=mean,
+        token_quantiles=quantiles([n / CHARACTERS_A_TOKEN for n in scan.characters]),
         labels=len(scan.labels) or None,
         label_names=tuple(sorted(scan.labels)),
         bad_rows=scan.bad_rows,
@@ -256,6 +257,11 @@ def choose(
     if text is None:
         raise SourceError(f"--data {path}: no text among {named}", "name it: --text-column")
     return "messages" if task == "sft" and listed(text) else "text", text, label if "class" in task else None
+
+
+def quantiles(values: list[float]) -> tuple[float, ...]:
+    ordered = sorted(values)
+    return tuple(round(ordered[round(share / 100 * (len(ordered) - 1))], 1) for share in range(101))
 
 
 def pick(usual: tuple[str, ...], columns: tuple[str, ...]) -> str | None:
@@ -351,7 +357,7 @@ def rows_of_csv(file: Path, lengths: Lengths) -> Iterator[tuple[str, dict | str]
 def header_fault(header: list[str]) -> str | None:
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
-        return f"{len(twice)} column names stand there twice, {twice[0]!r} first"
+        return f"the column name {twice[0]!r} stands there twice"
     return "not UTF-8" if any(HALF_PAIR.search(name) for name in header) else None
 
 

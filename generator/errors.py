@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
+SECRETS = (
+    (re.compile(r"\bhf_[A-Za-z0-9]{16,}"), "hf_***"),  # a token of the hub
+    (re.compile(r"(://)[^/@\s]+@"), r"\1***@"),  # user and password in an address
+    (re.compile(r"([?&](?:access_|api_)?(?:token|key)=)[^&\s]+", re.IGNORECASE), r"\1***"),
+)
+
+
+def masked(text: str) -> str:
+    """``text`` without what looks like a secret: an answer with one in it may end in a message, and that in a bug report."""
+    for pattern, stars in SECRETS:
+        text = pattern.sub(stars, text)
+    return text
+
 
 class PerfgenError(Exception):
     """A message for the user. ``hint`` says what to do next."""
@@ -9,8 +24,8 @@ class PerfgenError(Exception):
     code = 1
 
     def __init__(self, message: str, hint: str | None = None):
-        super().__init__(message)
-        self.message, self.hint = message, hint
+        super().__init__(masked(message))
+        self.message, self.hint = masked(message), hint and masked(hint)
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.hint}" if self.hint else self.message

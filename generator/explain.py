@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import json
 from pathlib import Path
 
-from generator.errors import SourceError, UsageError
+from generator.errors import UsageError
+from generator.sources import read_plan
 
 
 def load(folder: Path | None, request) -> dict:
@@ -14,11 +14,7 @@ def load(folder: Path | None, request) -> dict:
     if folder is None and request.model is None and Path("plan.json").is_file():
         folder = Path()
     if folder is not None:
-        path = folder / "plan.json"
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise SourceError(f"{path}: {error}", "give the folder of a generated project") from error
+        return read_plan(folder, "case", "project", "decisions", "provenance", "yours")
     from generator import pipeline, project
 
     return project.document(pipeline.build(request))

@@ -26,7 +26,7 @@ def run(
         from generator import view
 
         view.show_plan(document)
-    with place.staging(target) as stage:
+    with place.scratch() if diff or dry_run else place.staging(target) as stage:
         files = render.render(document, stage)
         if diff:
             show_diff(stage, target, files, say)

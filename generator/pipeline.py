@@ -86,7 +86,8 @@ def build(request: Request) -> Planned:
     check(workload, spec)
     check_sources(request, workload, source, data)
     case = portable_case(spec, workload) if request.hardware == PORTABLE else case_of(hardware, spec, workload)
-    return Planned(plan=plan_case(case), request=request, source=source, data=data, notes=case_notes(case))
+    notes = (*case_notes(case), *clamp_note(request, workload, spec))
+    return Planned(plan=plan_case(case), request=request, source=source, data=data, notes=notes)
 
 
 def check_text(request: Request) -> None:
@@ -201,6 +202,13 @@ def workload_of(request: Request, spec: ModelSpec, source: ModelSource, data: Da
         pins=request.pins,
     )
     return replace(workload, steps=request.max_steps or steps_of(workload, data))
+
+
+def clamp_note(request: Request, workload: Workload, spec: ModelSpec) -> tuple[str, ...]:
+    usual = DEFAULT_SEQ_LEN.get(request.task, 2048)
+    if request.seq_len or workload.seq_len == usual:
+        return ()
+    return (f"seq_len is {workload.seq_len}, all the positions that {spec.name} has; the usual is {usual}",)
 
 
 def fill_of(data: DataSource | None, seq_len: int) -> tuple[float | None, float | None]:
@@ -342,10 +350,16 @@ def cost_model(case: Case) -> CostModel:
         case.model,
         device_memory_bytes=case.device_memory_bytes,
         host_memory_bytes=min(host, default=None),
-        cpu_budget=case.hardware.cpu.budget,
+        cpu_budget=usable_cores(case),
         num_labels=case.workload.labels if case.workload.task == "text-classification" else 0,
         task=case.workload.task,
     )
+
+
+def usable_cores(case: Case) -> int | None:
+    """Physical cores that this process may use: two threads of one core share its arithmetic units."""
+    known = [n for n in (case.hardware.cpu.budget, case.hardware.cpu.cores) if n]
+    return min(known, default=None)
 
 
 def plan_case(case: Case) -> Plan:

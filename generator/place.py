@@ -8,15 +8,27 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from generator.errors import DestinationError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 RESERVED = {"con", "prn", "aux", "nul", *(f"com{i}" for i in range(10)), *(f"lpt{i}" for i in range(10))}
-WRITE_FAILURES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG}
+WRITE_FAILURES = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENAMETOOLONG,
+    errno.EIO,
+    errno.EBUSY,  # the folder is a mount point
+    errno.EXDEV,
+    errno.ENOTEMPTY,  # somebody else wrote there meanwhile
+}
 MARK = ".copier-answers.yml"
 """Every generated project holds it."""
 
@@ -28,9 +40,11 @@ def destination(dest: Path, overwrite: bool) -> Path:
     """
     try:
         target = dest.resolve()
+        str(target).encode()  # bytes that are no text: ValueError
+        here = not target.name or target == Path.cwd()
     except (ValueError, RuntimeError, OSError) as error:
         raise DestinationError(f"{str(dest)!r} is no usable path: {error}", "give a plain folder name") from error
-    if not target.name or target == Path.cwd():
+    if here:
         raise DestinationError(f"{dest} is the current or the root folder", "give the name of a new folder")
     if not NAME.fullmatch(target.name) or target.name.endswith(".") or target.stem.lower() in RESERVED:
         raise DestinationError(
@@ -38,6 +52,9 @@ def destination(dest: Path, overwrite: bool) -> Path:
             "use up to 100 letters, digits, dots, dashes and underscores, beginning with a letter or digit",
         )
     try:
+        ancestor = next(parent for parent in target.parents if parent.exists())
+        if not ancestor.is_dir() or not os.access(ancestor, os.W_OK | os.X_OK):
+            raise DestinationError(f"{ancestor} is no folder that you may write to", "choose another folder")
         occupied(target, overwrite)
     except OSError as error:
         raise DestinationError(f"{target}: {error.strerror}", "choose another folder") from error
@@ -62,13 +79,18 @@ def occupied(target: Path, overwrite: bool) -> None:
 
 @contextmanager
 def staging(target: Path) -> Iterator[Path]:
-    """An empty folder beside ``target``; gone afterwards, whatever happens. Also removes what a killed run left."""
+    """An empty folder beside ``target``; gone afterwards, whatever happens, and with it the parents that were made for it.
+
+    Also removes what a killed run left.
+    """
+    made = [parent for parent in target.parents if not parent.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         sweep(target)
         stage = target.parent / f".{target.name}.perfgen-{os.getpid()}"
         stage.mkdir()
     except OSError as error:
+        remove_empty(made)
         raise DestinationError(
             f"cannot write beside {target}: {error.strerror}", "choose a folder you may write to"
         ) from error
@@ -81,6 +103,21 @@ def staging(target: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(stage, ignore_errors=True)
+        remove_empty(made)
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Those that hold something stay: the project landed in them."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """An empty folder for a project that is only looked at."""
+    with tempfile.TemporaryDirectory(prefix="perfgen-") as folder:
+        yield Path(folder)
 
 
 def sweep(target: Path) -> None:

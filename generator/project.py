@@ -110,7 +110,7 @@ def project(planned: Planned, name: str | None) -> dict:
 
 def tokenizer_source(planned: Planned) -> str:
     """The arguments of AutoTokenizer.from_pretrained, as code."""
-    if planned.request.tokenizer:
+    if planned.request.tokenizer is not None:
         return 'CONFIG["tokenizer"]'
     return 'MODEL, revision=CONFIG["revision"]' if planned.source.kind == "hub" else "MODEL"
 
@@ -289,7 +289,7 @@ def config(planned: Planned) -> dict:
     found: dict = {"model": "sample" if request.model is None else source.path}
     if source.kind == "hub":
         found["revision"] = source.revision
-    if request.tokenizer:
+    if request.tokenizer is not None:
         found["tokenizer"] = request.tokenizer
     if training:
         found |= data_config(planned) | {"output_dir": "runs"} | training_config(plan)

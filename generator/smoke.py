@@ -20,7 +20,8 @@ from pathlib import Path
 import click
 
 from generator import report
-from generator.errors import SmokeError, SourceError
+from generator.errors import SmokeError, SourceError, masked
+from generator.sources import read_plan
 
 STEPS = 8
 SECONDS = 600
@@ -57,16 +58,16 @@ def missing_modules(interpreter: str, folder: Path) -> list[str]:
         "    try: m.version(n)\n"
         "    except m.PackageNotFoundError: print(n)\n"
     )
-    done = subprocess.run([interpreter, "-c", code, *names], capture_output=True, text=True, timeout=60, check=False)
+    command = [interpreter, "-c", code, *names]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SmokeError(f"{interpreter} cannot be run: {error}", "--python names another one") from error
     return done.stdout.split() if done.returncode == 0 else names
 
 
 def load_plan(folder: Path) -> dict:
-    path = folder / "plan.json"
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SourceError(f"{path}: {error}", "give the folder of a generated project") from error
+    return read_plan(folder, "project", "config", "edits", "estimate", "choice", "case", "versions", "requirements")
 
 
 def run(folder: Path, *, steps: int, seconds: int, interpreter: str | None, as_json: bool) -> None:
@@ -113,8 +114,11 @@ def run_quietly(
     length = () if plan["project"]["task"] == "text-classification" else ("--max_new_tokens", "16")
     stages.append(stage("infer", (python, "infer.py", *model, "--prompt", probe, *length), folder, plan, seconds))
     result = compare(plan, out, stages)
-    (folder / "smoke.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    report.add_smoke(folder / "report.html", result)
+    try:
+        (folder / "smoke.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        report.add_smoke(folder / "report.html", result)
+    except OSError as error:
+        raise SmokeError(f"the run went well, but {error.filename or folder}: {error.strerror}") from error
     for line in lines(result):
         say(line)
     return result
@@ -166,7 +170,11 @@ def kill_group(process: subprocess.Popen) -> None:
 
 CAUSES = (
     (r"CUDA out of memory|OutOfMemoryError|DefaultCPUAllocator: can't allocate|MemoryError", "out of memory"),
-    (r"No space left on device", "the disk is full"),
+    (r"No space left on device|Disk quota exceeded", "the disk is full"),
+    (
+        r"failed to map segment from shared object",
+        "a folder for compiled code is mounted noexec (TMPDIR names another)",
+    ),
     (r"ModuleNotFoundError|ImportError", "a package is missing"),
     (r"no usable text|no trainable token|fewer than one global batch|is smaller than one", "no data"),
     (
@@ -200,7 +208,7 @@ def compare(plan: dict, out: Path, stages: list[Stage]) -> dict:
     rows = []
     measured: dict = {}
     if plan["project"]["mode"] == "train":
-        measured = json.loads((out / "run.json").read_text(encoding="utf-8"))
+        measured = read_run(out)
         predicted = plan["estimate"]
         for what, unit, ours, theirs in (
             ("step time", "s", predicted["step_seconds"], measured["step_seconds"]),
@@ -229,8 +237,21 @@ def compare(plan: dict, out: Path, stages: list[Stage]) -> dict:
         "losses": measured.get("losses", []),
         "repeats": measured.get("steps", []),
         "comparison": rows,
-        "answer": stages[-1].output.strip().splitlines()[-1][:300] if stages[-1].output.strip() else "",
+        "answer": masked(stages[-1].output.strip().splitlines()[-1][:300]) if stages[-1].output.strip() else "",
     }
+
+
+def read_run(out: Path) -> dict:
+    """What train.py measured. Raises ``SmokeError``."""
+    path = out / "run.json"
+    try:
+        measured = json.loads(path.read_text(encoding="utf-8"))
+        missing = {"step_seconds", "tokens_per_second", "peak_memory_gib"} - measured.keys()
+    except (OSError, ValueError, AttributeError) as error:
+        raise SmokeError(f"train: ended well, but left no readable {path}: {error}") from error
+    if missing:
+        raise SmokeError(f"train: {path} lacks {', '.join(sorted(missing))}")
+    return measured
 
 
 def memory_prediction(plan: dict) -> float:

@@ -33,7 +33,8 @@ from hwdetect.probes import (
 from hwdetect.probes.found import NOTHING, Found, whole_boards
 from hwdetect.probes.machine_json import read_machine_json
 from hwdetect.probes.reading import Notes, merged
-from hwdetect.types import Accelerator, Board, Cpu, Hardware, Memory, Nodes, Path as PciPath, Software
+from hwdetect.types import Accelerator, Board, Cpu, Hardware, Memory, NetworkPort, Nodes, Note, Software
+from hwdetect.types import Path as PciPath
 
 SHARE_OF_DEADLINE = 0.9  # what the probes may use of it; the rest is for putting things together
 
@@ -45,6 +46,7 @@ ACCELERATORS: tuple[tuple[str, Callable[[Machine, Notes], Found]], ...] = (
     ("others", others.read_others),
     ("apple", apple.read_apple),
 )
+NOT_RECORDED = "not in the recording"  # of every tool that a recording has no output of: no news
 FORMATS: tuple[tuple[str, Callable[[Machine, Notes], Found]], ...] = (
     ("nccl-topo", nccl_topo.read_nccl_topo),
     ("hwloc", hwloc_xml.read_hwloc),
@@ -115,7 +117,19 @@ def read(machine: Machine, deadline_s: float) -> Hardware:
     parts = [host, *sources, ports, disk, soft, node]
     _run(parts, machine.live, deadline_s)
     assembled = _together(machine, host, sources, ports, disk, soft, node)
-    return _completed(machine, assembled, tuple(note for part in parts for note in part.notes.items))
+    notes = tuple(note for part in parts for note in part.notes.items if note.why != NOT_RECORDED)
+    return _still_open(_completed(machine, assembled, notes))
+
+
+def _still_open(hardware: Hardware) -> Hardware:
+    """Without the notes of a source that failed where another one has read the same."""
+
+    def open_yet(note: Note) -> bool:
+        if note.who == "procfs" and note.field == "cpu":
+            return hardware.cpu == Cpu()
+        return note.field != "memory.total_bytes" or hardware.memory.total_bytes is None
+
+    return replace(hardware, notes=tuple(note for note in hardware.notes if open_yet(note)))
 
 
 def _run(parts: list[Part], live: bool, deadline_s: float) -> None:
@@ -140,24 +154,19 @@ def _together(
     accelerators = found.accelerators if found.accelerators is not None else whole_boards(boards)
     value, accelerators = _visible(machine, accelerators, boards)
     the_cpu = merged(the_cpu, found.cpu)
-    the_network = ports.value or found.network
+    the_network: tuple[NetworkPort, ...] = ports.value or found.network  # type: ignore[assignment]
     return Hardware(
         cpu=replace(the_cpu, budget=the_cpu.budget or the_cpu.cpus_allowed or the_cpu.cpus_online),
-        memory=_merged_memory(the_memory, found.memory),
+        memory=merged(the_memory, found.memory),
         boards=boards,
         accelerators=tuple(_shared(a, boards) for a in accelerators),
         links=found.links,
-        network=the_network,  # type: ignore[arg-type]
+        network=the_network,
         paths=found.paths or _paths(machine, boards, the_network),
         disks=disk.value,  # type: ignore[arg-type]
         software=replace(merged(the_software, found.software), visible_devices=value),
         nodes=found.nodes if found.nodes and node.value == Nodes() else node.value,  # type: ignore[arg-type]
     )
-
-
-def _merged_memory(first: Memory, second: Memory) -> Memory:
-    """``gpu_numa_nodes`` is 0 from any machine, so a merge field by field keeps it."""
-    return merged(first, second)
 
 
 def _stacked(found: list[Found]) -> Found:
@@ -228,11 +237,11 @@ def _visible(
     return shown, accelerators
 
 
-def _paths(machine: Machine, boards: tuple[Board, ...], ports: object) -> tuple[PciPath, ...]:
+def _paths(machine: Machine, boards: tuple[Board, ...], ports: tuple[NetworkPort, ...]) -> tuple[PciPath, ...]:
     """How far each board is from each RDMA port, by the PCI tree."""
     found = []
     for board in boards:
-        for port in ports if isinstance(ports, tuple) else ():
+        for port in ports:
             if port.kind == "ethernet" or not board.pci_address or not port.pci_address:
                 continue
             kind = pci.distance(machine, board.pci_address, port.pci_address)
@@ -241,7 +250,7 @@ def _paths(machine: Machine, boards: tuple[Board, ...], ports: object) -> tuple[
     return tuple(found)
 
 
-def _completed(machine: Machine, hardware: Hardware, notes: tuple) -> Hardware:
+def _completed(machine: Machine, hardware: Hardware, notes: tuple[Note, ...]) -> Hardware:
     """The reading with what machine.json adds: single fields where they are unknown, lists where they are empty."""
     own = Notes()
     extra, keys = read_machine_json(machine, own)

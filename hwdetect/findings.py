@@ -1,9 +1,347 @@
-"""What is wrong or wasteful about a machine, from its values alone."""
+"""What is wrong or wasteful about a machine, with the reading that shows it and what to do. Pure: values in, values out.
+
+Each rule looks at one thing and yields its findings; ``RULES`` is the order in which they are told.
+"""
 
 from __future__ import annotations
 
-from hwdetect.types import Finding, Hardware
+import math
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Literal
+
+from hwdetect.driver_floor import least_driver, older
+from hwdetect.types import Board, Finding, Hardware
+
+GIB = 1 << 30
+# PyTorch's worker processes pass batches through shared memory; Docker's default of 64 MiB stops them with a bus error.
+# https://docs.pytorch.org/docs/stable/notes/multiprocessing.html
+SHM_NEEDED_BYTES = 1 * GIB
+BUSY_SHARE = 0.10  # of a board's memory: more than a display and a context take
+POWER_TOLERANCE = 0.98
+THERMAL = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"})
+POWER_BRAKE = frozenset({"hw_power_brake_slowdown"})
 
 
 def of(hardware: Hardware) -> tuple[Finding, ...]:
-    return ()
+    """Everything that the rules find, worst first, in the order of the rules."""
+    found = list(chain.from_iterable(rule(hardware) for rule in RULES))
+    order = {"error": 0, "warning": 1, "info": 2}
+    return tuple(sorted(found, key=lambda finding: order[finding.severity]))
+
+
+def _finding(
+    name: str, severity: Literal["info", "warning", "error"], what: str, evidence: str, action: str
+) -> Finding:
+    return Finding(id=name, severity=severity, what=what, evidence=evidence, action=action)
+
+
+def _who(board: Board) -> str:
+    return f"GPU {board.index}" + (f" ({board.name})" if board.name else "")
+
+
+def unusable_boards(hw: Hardware) -> Iterator[Finding]:
+    for board in hw.boards:
+        if board.state not in (None, "ok"):
+            place = f" at {board.pci_address}" if board.pci_address else ""
+            yield _finding(
+                "board-state",
+                "error",
+                f"{_who(board)} cannot be used: {board.state}",
+                f"boards[{board.index}].state = {board.state}{place}",
+                "reset the board or reboot; if it comes back, look for Xid messages in the kernel log and call the vendor",
+            )
+        elif board.compute_mode == "Prohibited":
+            yield _finding(
+                "compute-mode",
+                "error",
+                f"{_who(board)} admits no process",
+                "compute mode is Prohibited",
+                f"nvidia-smi -i {board.index} -c DEFAULT",
+            )
+        elif board.compute_mode and board.compute_mode.startswith("Exclusive"):
+            yield _finding(
+                "compute-mode",
+                "warning",
+                f"{_who(board)} admits one process at a time",
+                f"compute mode is {board.compute_mode}",
+                "start one process for each GPU, and none beside it",
+            )
+
+
+def narrow_links(hw: Hardware) -> Iterator[Finding]:
+    for board in hw.boards:
+        pcie = board.pcie
+        if pcie.width and pcie.width_max and pcie.width < pcie.width_max:
+            yield _finding(
+                "pcie-width",
+                "warning",
+                f"{_who(board)} runs at x{pcie.width} of x{pcie.width_max}",
+                f"pcie.width {pcie.width}, pcie.width_max {pcie.width_max}",
+                "move the card to a full slot, or remove what shares its lanes; offloading and data loading run over this link",
+            )
+        # An idle link slows down to save power: only what was read under load, or while clocks are up, counts.
+        busy = pcie.generation_load
+        if busy is None and board.throttle_reasons is not None and "gpu_idle" not in board.throttle_reasons:
+            busy = pcie.generation
+        if busy and pcie.generation_max and busy < pcie.generation_max:
+            yield _finding(
+                "pcie-generation",
+                "warning",
+                f"{_who(board)} runs PCIe generation {busy} of {pcie.generation_max} under load",
+                f"pcie.generation {busy}, pcie.generation_max {pcie.generation_max}",
+                "check the slot, the riser and the link speed in the firmware's settings",
+            )
+
+
+def power_and_heat(hw: Hardware) -> Iterator[Finding]:
+    for board in hw.boards:
+        limit, default = board.power_limit_watts, board.power_default_watts
+        if limit and default and limit < default * POWER_TOLERANCE:
+            yield _finding(
+                "power-limit",
+                "warning",
+                f"{_who(board)} is held to {limit:.0f} W of {default:.0f} W",
+                f"power_limit_watts {limit:.0f}, power_default_watts {default:.0f}",
+                f"nvidia-smi -i {board.index} -pl {default:.0f}, if cooling and supply allow",
+            )
+        reasons = frozenset(board.throttle_reasons or ())
+        if hot := sorted(reasons & THERMAL):
+            temperature = f", {board.temperature_c:.0f} °C" if board.temperature_c is not None else ""
+            yield _finding(
+                "thermal-throttling",
+                "warning",
+                f"{_who(board)} slows down because it is hot",
+                f"throttle reasons: {', '.join(hot)}{temperature}",
+                "check fans, air flow and the room; a throttled board makes all others wait",
+            )
+        if reasons & POWER_BRAKE:
+            yield _finding(
+                "power-brake",
+                "warning",
+                f"{_who(board)} is slowed down from outside (power brake)",
+                "throttle reasons: hw_power_brake_slowdown",
+                "the server's power supply asks for it: check its units",
+            )
+
+
+def memory_errors(hw: Hardware) -> Iterator[Finding]:
+    for board in hw.boards:
+        if board.ecc_errors:
+            yield _finding(
+                "ecc-errors",
+                "error",
+                f"{_who(board)} has uncorrectable memory errors",
+                f"{board.ecc_errors} since the last reset",
+                "reset the board, and replace it if they come back: results may be wrong",
+            )
+
+
+def memory_in_use(hw: Hardware) -> Iterator[Finding]:
+    for accelerator in hw.accelerators:
+        total, free = accelerator.memory_bytes, accelerator.free_memory_bytes
+        if total and free is not None and total - free > BUSY_SHARE * total:
+            yield _finding(
+                "memory-in-use",
+                "warning",
+                f"accelerator {accelerator.index}: others use {(total - free) / GIB:.1f} of {total / GIB:.1f} GiB",
+                f"free {free / GIB:.1f} GiB",
+                "end the other processes (nvidia-smi shows them), or use another board",
+            )
+
+
+def partitions(hw: Hardware) -> Iterator[Finding]:
+    for board in hw.boards:
+        if board.mig_enabled:
+            own = [a for a in hw.accelerators if a.board == board.index]
+            slices = f"{len(own)} instances" if own else "no instance, so no job can use it"
+            yield _finding(
+                "mig",
+                "info" if own else "error",
+                f"{_who(board)} is in MIG mode with {slices}",
+                "; ".join(f"{a.profile or 'unnamed'}" for a in own) or "mig_enabled, no accelerator",
+                "a training process uses one instance; NVLink and peer access do not exist between instances"
+                if own
+                else f"make instances (nvidia-smi mig -cgi …), or turn MIG off: nvidia-smi -i {board.index} -mig 0",
+            )
+
+
+def mixed_boards(hw: Hardware) -> Iterator[Finding]:
+    used = {a.board for a in hw.accelerators}
+    boards = [b for b in hw.boards if b.index in used]
+    kinds = {(b.device or b.name, b.memory_bytes) for b in boards}
+    if len(kinds) > 1:
+        yield _finding(
+            "mixed-gpus",
+            "warning",
+            "the accelerators are not equal",
+            "; ".join(
+                sorted(f"{name or 'unnamed'} {f'{size / GIB:.0f} GiB' if size else ''}".strip() for name, size in kinds)
+            ),
+            "the slowest and smallest sets the pace: choose equal ones with CUDA_VISIBLE_DEVICES (and set "
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID, or numbers mean another order)",
+        )
+
+
+def peer_access(hw: Hardware) -> Iterator[Finding]:
+    off = [link for link in hw.links if link.p2p is False]
+    if off:
+        yield _finding(
+            "p2p-off",
+            "warning",
+            f"{len(off)} of {len(hw.links)} pairs of GPUs have no peer access",
+            ", ".join(f"{link.a}-{link.b}" for link in off[:8]) + ("…" if len(off) > 8 else ""),
+            "collectives go through host memory: prefer little communication (DDP, or fewer GPUs); where NCCL hangs, "
+            "set NCCL_P2P_DISABLE=1",
+        )
+    dark = [b for b in hw.boards if b.nvlinks_active == 0 and len(hw.boards) > 1]
+    if dark:
+        yield _finding(
+            "nvlink-inactive",
+            "info",
+            "NVLink is there and no link is up",
+            f"boards {', '.join(str(b.index) for b in dark)}",
+            "without a bridge between the cards they talk over PCIe",
+        )
+
+
+def far_ports(hw: Hardware) -> Iterator[Finding]:
+    """Boards none of whose ports is on their own socket, where some port carries data."""
+    active = {p.name for p in hw.network if p.kind in ("infiniband", "roce", "efa") and p.state in (None, "active")}
+    best: dict[int, set[str]] = {}
+    for path in hw.paths:
+        if path.port in active:
+            best.setdefault(path.board, set()).add(path.kind)
+    far = sorted(board for board, kinds in best.items() if kinds == {"sys"})
+    if far:
+        yield _finding(
+            "gpu-nic-sockets",
+            "warning",
+            "GPUs and network ports are on different sockets",
+            f"boards {', '.join(map(str, far))} reach every port across the sockets only (SYS)",
+            "traffic between nodes crosses the sockets: move a card, or use the GPUs that are near the port",
+        )
+    if any(p.kind == "efa" for p in hw.network):
+        yield _finding(
+            "efa",
+            "info",
+            "EFA ports are here: NCCL uses them only through its plugin",
+            ", ".join(p.name for p in hw.network if p.kind == "efa"),
+            "install aws-ofi-nccl and look for its name in the first lines of NCCL_DEBUG=INFO",
+        )
+    silent = [p.name for p in hw.network if p.kind in ("infiniband", "roce") and p.state not in (None, "active")]
+    if silent:
+        yield _finding(
+            "port-down",
+            "info",
+            f"{len(silent)} RDMA ports carry no data",
+            ", ".join(silent),
+            "leave them out with NCCL_IB_HCA, or bring them up",
+        )
+
+
+def old_driver(hw: Hardware) -> Iterator[Finding]:
+    needed = least_driver(hw.software.torch_build)
+    if needed and hw.software.driver and older(hw.software.driver, needed):
+        yield _finding(
+            "driver-too-old",
+            "error",
+            f"the driver is too old for the installed torch ({hw.software.torch_build})",
+            f"driver {hw.software.driver}, needed {needed}",
+            f"install driver {needed} or newer, or a torch build for the CUDA of this driver",
+        )
+    has_boards = any(b.vendor == "nvidia" and b.state in (None, "ok") for b in hw.boards)
+    if has_boards and hw.software.torch_build == "cpu":
+        yield _finding(
+            "torch-cpu-build",
+            "error",
+            "torch is installed in its CPU build beside an NVIDIA board",
+            f"torch {hw.software.torch}",
+            "install a CUDA build of torch: see https://pytorch.org/get-started/locally/",
+        )
+
+
+def processors(hw: Hardware) -> Iterator[Finding]:
+    cpu = hw.cpu
+    if cpu.quota is not None and cpu.cpus_online and cpu.quota < (cpu.cpus_allowed or cpu.cpus_online):
+        yield _finding(
+            "cpu-quota",
+            "warning",
+            f"the CPU quota allows {cpu.quota:g} of {cpu.cpus_allowed or cpu.cpus_online} CPUs",
+            f"quota {cpu.quota:g}, budget {cpu.budget}",
+            f"start no more than {math.ceil(cpu.quota)} threads (OMP_NUM_THREADS): OpenMP does not look at the quota",
+        )
+    elif cpu.cpus_allowed and cpu.cpus_online and cpu.cpus_allowed < cpu.cpus_online:
+        yield _finding(
+            "cpu-affinity",
+            "info",
+            f"this process may use {cpu.cpus_allowed} of {cpu.cpus_online} CPUs",
+            f"cpus_allowed {cpu.cpus_allowed}",
+            "ask the scheduler for more, if loading data is what limits",
+        )
+
+
+def host_memory(hw: Hardware) -> Iterator[Finding]:
+    memory = hw.memory
+    if memory.shm_bytes is not None and memory.shm_bytes < SHM_NEEDED_BYTES:
+        yield _finding(
+            "shm-small",
+            "warning",
+            f"/dev/shm has {memory.shm_bytes / (1 << 20):.0f} MiB",
+            f"shm_bytes {memory.shm_bytes}",
+            "start the container with --shm-size=8g (or --ipc=host): loader workers and NCCL need it",
+        )
+    if memory.swap_used_bytes and memory.total_bytes and memory.swap_used_bytes > 0.01 * memory.total_bytes:
+        yield _finding(
+            "swap-in-use",
+            "warning",
+            f"{memory.swap_used_bytes / GIB:.1f} GiB of memory are swapped out",
+            f"swap_used_bytes {memory.swap_used_bytes}",
+            "end other programs: swapping makes steps many times slower",
+        )
+    if memory.limit_bytes and memory.total_bytes and memory.limit_bytes < memory.total_bytes:
+        yield _finding(
+            "memory-limit",
+            "info",
+            f"a limit of {memory.limit_bytes / GIB:.1f} GiB holds here, of {memory.total_bytes / GIB:.1f} GiB in the machine",
+            f"limit_bytes {memory.limit_bytes}",
+            "beyond it the kernel kills the process: plan host memory by the limit",
+        )
+
+
+def disks(hw: Hardware) -> Iterator[Finding]:
+    kinds = {disk.kind for disk in hw.disks}
+    if hw.disks and hw.accelerators and not kinds & {"nvme", None}:
+        yield _finding(
+            "no-nvme",
+            "info",
+            "no working folder is on NVMe",
+            ", ".join(f"{disk.role}: {disk.kind}" for disk in hw.disks),
+            "offloading to disk will be slow: plan without it, or give a folder on NVMe",
+        )
+    for disk in hw.disks:
+        if disk.kind == "network" and disk.role == "work":
+            yield _finding(
+                "network-disk",
+                "info",
+                "the working folder is on a network file system",
+                f"{disk.path}",
+                "copy the data to a local disk first, if the loader waits for it",
+            )
+
+
+RULES: tuple[Callable[[Hardware], Iterator[Finding]], ...] = (
+    unusable_boards,
+    old_driver,
+    memory_errors,
+    partitions,
+    narrow_links,
+    power_and_heat,
+    peer_access,
+    mixed_boards,
+    memory_in_use,
+    far_ports,
+    processors,
+    host_memory,
+    disks,
+)

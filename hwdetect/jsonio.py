@@ -50,3 +50,14 @@ def schema() -> dict[str, object]:
 
     made = TypeAdapter(Hardware).json_schema(mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "perfgen detect --json"}
+
+
+def schema_text() -> str:
+    """``hwdetect/schema.json`` as it must stand: ``python -m hwdetect.jsonio > hwdetect/schema.json``."""
+    import json
+
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    print(schema_text(), end="")

@@ -84,6 +84,10 @@ class Machine(Protocol):
 
     def affinity(self) -> frozenset[int] | None: ...
 
+    def counted(self) -> tuple[int | None, int | None]: ...
+
+    def amx_permitted(self) -> bool | None: ...
+
     def space(self, path: str) -> Space | None: ...
 
     def folder(self) -> str: ...
@@ -162,6 +166,13 @@ class _Folder:
         return self._real
 
 
+def _physical_memory() -> int | None:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):  # no such names on this system
+        return None
+
+
 def _read_all(descriptor: int) -> bytes:
     chunks, size = [], 0
     while size < MAX_FILE_BYTES:
@@ -213,6 +224,26 @@ class Live(_Folder):
             return frozenset(os.sched_getaffinity(0))
         except OSError:
             return None
+
+    def counted(self) -> tuple[int | None, int | None]:
+        """CPUs and bytes of memory as the system's own calls give them: for machines whose files cannot be read."""
+        import psutil
+
+        try:
+            return os.cpu_count(), psutil.virtual_memory().total
+        except (OSError, psutil.Error):  # psutil reads /proc/meminfo on Linux
+            return os.cpu_count(), _physical_memory()
+
+    def amx_permitted(self) -> bool | None:
+        """Whether the kernel lets this process use AMX tiles (arch_prctl ARCH_GET_XCOMP_SUPP, bit 18: tile data)."""
+        import ctypes
+
+        supported = ctypes.c_ulonglong(0)
+        try:
+            answer = ctypes.CDLL(None, use_errno=True).syscall(158, 0x1021, ctypes.byref(supported))
+        except (OSError, AttributeError):
+            return None
+        return answer == 0 and bool(supported.value >> 18 & 1)
 
     def space(self, path: str) -> Space | None:
         import shutil
@@ -319,6 +350,12 @@ class Recorded(_Folder):
             key, _, value = line.partition(":")
             if key == "Cpus_allowed_list":
                 return cpu_list(value)
+        return None
+
+    def counted(self) -> tuple[int | None, int | None]:
+        return None, None
+
+    def amx_permitted(self) -> bool | None:
         return None
 
     def space(self, path: str) -> Space | None:

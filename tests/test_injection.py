@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generator import pipeline, project, render
+from generator.datafiles import DataSource
 from generator.errors import PerfgenError
 from generator.pipeline import Request
-from generator.datafiles import DataSource
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "inputs" / "injection_strings.json"
 OURS = [

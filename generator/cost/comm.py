@@ -8,7 +8,7 @@ from generator.cost import constants as c
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import Static, quantized_bytes
-from generator.cost.shape import Shape, adapted
+from generator.cost.shape import Shape
 
 
 def ring_seconds(
@@ -64,7 +64,7 @@ def communication_seconds(shape: Shape, run: Execution, rates: Rates, fixed: Sta
         and "foak" not in run.fused_kernels
     ):
         collectives = 3.0 + (1.0 if run.checkpoint_every else 0.0)
-        units = 2 * shape.layers * len(adapted(shape, run.lora_targets)) * collectives * c.UNIT_SECONDS
+        units = 2 * shape.layers * len(fixed.adapted) * collectives * c.UNIT_SECONDS
     hidden_share = c.OVERLAP_SHARE * compute_seconds
     per_micro = max(each - hidden_share, (1 - c.OVERLAP_SHARE) * each)
     return pipeline + run.accumulation * (per_micro + units) + max(once - hidden_share, (1 - c.OVERLAP_SHARE) * once)

@@ -54,24 +54,24 @@ GEMM_CEILING = {
 GEMM_SOURCE = (
     "maximum achievable matmul rate (stas00/ml-engineering, compute/accelerator); share reached in runs fitted"
 )
-GEMM_REALISED = 0.916
+GEMM_REALISED = 0.923
 """share of the ceiling that long-running training products reach (power limit, tile quantization); fitted"""
 BANDWIDTH_REALISED = 0.771
 """share of the data-sheet bandwidth that elementwise kernels reach; fitted, MI300X copies 4.1 of 5.3 TB/s (same source)"""
 BANDWIDTH_SOURCE = "bytes moved over data-sheet bandwidth, share reached fitted"
-FLASH_FORWARD = {"hopper": 0.4, "blackwell": 0.25, "default": 0.542}
-FLASH_BACKWARD = {"hopper": 0.295, "blackwell": 0.20, "default": 0.265}
+FLASH_FORWARD = {"hopper": 0.45, "blackwell": 0.25, "default": 0.419}
+FLASH_BACKWARD = {"hopper": 0.293, "blackwell": 0.20, "default": 0.288}
 """share of the dense 16-bit peak of FlashAttention-2 kernels (sdpa uses the same), causal, by architecture; fitted"""
 FLASH_SOURCE = "FlashAttention-2 paper, figures 4-6 (190-225 of 312 TFLOP/s on A100, 335 of 989 on H100); share fitted"
 NORM_PASSES = 7.0
 """float32 values that a Transformers RMSNorm reads and writes an element: cast, square, mean, scale, cast, weight"""
 LOSS_BYTES, FUSED_LOSS_BYTES = 40.0, 14.0
 """bytes read and written a logit: cast, log-softmax, its gradient, cast back; and with the gradient written in place"""
-FUSED_SCORE_PASSES = 3.74
+FUSED_SCORE_PASSES = 3.58
 """reads and writes of an attention score, forward, with fused scale, mask and softmax (Megatron-LM); fitted"""
 ROTARY_PASSES = 10.0
 L2_GAIN = 2.3
-L2_TENSORS = 3.0
+L2_TENSORS = 8.0
 """speed of the L2 cache over memory (A100 whitepaper: 5120 bytes a clock), and how many tensors must share it"""
 ROUTING_PASSES = 40
 GROUPED_ROUTING_PASSES = 10.0
@@ -85,31 +85,31 @@ OVERLAP_POWER = 2.12
 """how sharply a step goes from bound by the host's issuing to bound by the device: (host^p + device^p)^(1/p); fitted"""
 DECODE_QUANT_OPERATORS = {"nf4": 1.75, "int8": 3.5, "gptq-4bit": 1.18}
 """operators of a decoding step with this quantizer over those without; fitted (optimum-benchmark, batch 1)"""
-CACHE_REALISED = 0.451
+CACHE_REALISED = 0.456
 """share of the elementwise bandwidth that copying and reading the key-value cache reaches in decoding; fitted"""
 COMPILED_LAUNCH_SHARE = 0.25
 COMPILE_TRAFFIC_SHARE = 0.45
 COMPILE_SOURCE = "Inductor fuses elementwise chains: share of bytes and launches left (torch.compile paper, table 3)"
 DEQUANT_BYTES = 3.0
 """bytes moved to dequantize one nf4 weight to 16 bits: half read, 2 written, 0.5 of scales and re-read"""
-DEQUANT_REALISED = 0.404
+DEQUANT_REALISED = 0.391
 DEQUANT_SOURCE = "bitsandbytes dequantize kernel, share of bandwidth fitted on QLoRA runs (fms-acceleration)"
 STEP_OVERHEAD_SECONDS = 0.0153
 STEP_OVERHEAD_SOURCE = "Trainer bookkeeping an optimizer step: clipping, scheduler, callbacks (fitted)"
 COLLECTIVE_REALISED = 0.95
-OVERLAPPED_REALISED = 0.724
+OVERLAPPED_REALISED = 0.787
 """the same for gathers and reductions that share the device with compute (FSDP, DDP); fitted"""
-COLLECTIVE_OPERATORS = 2.99
+COLLECTIVE_OPERATORS = 3.48
 """host time of one blocking collective, in operators; fitted"""
-COLLECTIVE_LATENCY_SECONDS = 5.91e-05
+COLLECTIVE_LATENCY_SECONDS = 5.47e-05
 COLLECTIVE_SOURCE = "NCCL bus bandwidth over link rate (nccl-tests on A100/H100 nodes), latency of one ring step"
 NETWORK_BYTES_PER_S = {"hopper": 50e9, "blackwell": 50e9, "default": 25e9}
 NETWORK_SOURCE = (
     "one 200 Gbit/s port a GPU (DGX A100), 400 Gbit/s from Hopper on (DGX H100); assumed where none was read"
 )
-UNIT_SECONDS = 0.000323
+UNIT_SECONDS = 0.00032
 """host time of one collective of a small FSDP unit; PEFT's wrap policy makes one of each adapter matrix; fitted"""
-OVERLAP_SHARE = 0.303
+OVERLAP_SHARE = 0.208
 OVERLAP_SOURCE = "share of communication that FSDP and DDP hide behind compute (fitted)"
 
 HOST_BYTES_PER_S = 60e9
@@ -143,3 +143,7 @@ COLLATE_SECONDS_A_TOKEN = 2.0e-7
 COLLATE_SOURCE = (
     "benchmarks/results/collate.json: 190 to 205 ns a token to batch in the training process; workers hide it"
 )
+
+OVERSUBSCRIBED = 0.5
+"""Share of the rate that is left per doubling of threads over the usable CPUs; runs lost 4 to 45 times
+(https://github.com/llmmanorg/llmman/issues/322, https://github.com/ollama/ollama/issues/17916): this is the mild end."""

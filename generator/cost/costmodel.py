@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from operator import attrgetter
 
 from generator.cost import constants as c
 from generator.cost.device import rates_of
@@ -22,6 +23,10 @@ INFER_SOURCES = {
     "prefill activations": "widest point of one block over the prompt (Transformers implementation)",
     "decode buffers": "torch.cat holds the old and the new cache of one layer",
 }
+
+
+STATIC_FIELDS = attrgetter(*(f.name for f in fields(Execution) if f.name not in ("micro_batch", "accumulation")))
+"""everything but the batch; one call into C, because it is asked for every candidate"""
 
 
 class CostModel:
@@ -56,7 +61,7 @@ class CostModel:
         self.cpu_budget = cpu_budget or 1
         self.shape = shape_of(spec, task, num_labels)
         self.rates = rates_of(device, cpu_budget, links, network_bytes_per_s, devices, nodes)
-        self._static: dict[Execution, Static] = {}
+        self._static: dict[tuple, Static] = {}
 
     def estimate(self, run: Execution) -> Estimate:
         """Memory and time of ``run``. Raises ``KeyError`` for a dtype, quantizer or optimizer that has no entry."""
@@ -100,16 +105,17 @@ class CostModel:
 
     def _fixed(self, run: Execution) -> Static:
         """What does not depend on the batch, computed once a family of executions."""
-        key = replace(run, micro_batch=1, accumulation=1)
+        key = STATIC_FIELDS(run)
         found = self._static.get(key)
         if found is None:
             found = self._static[key] = static(self.shape, run)
         return found
 
     def _rates(self, run: Execution):
-        if not self.on_cpu or run.threads is None or run.threads >= self.cpu_budget:
+        """The CPU's rates with ``run.threads`` threads: fewer leave cores idle, more than it may use wait for each other."""
+        if not self.on_cpu or run.threads is None or run.threads == self.cpu_budget:
             return self.rates
-        share = run.threads / self.cpu_budget
+        share = min(run.threads / self.cpu_budget, self.cpu_budget / run.threads * c.OVERSUBSCRIBED)
         products = {name: rate * share for name, rate in self.rates.products.items()}
         return replace(self.rates, products=products)
 

@@ -47,7 +47,10 @@ def _logits(run: Execution, compute: float) -> float:
         return 2 * compute  # logits, over which the gradient is written, and one copy
     copies = 2 if run.fused_kernels.startswith("foak") else 3  # its cross-entropy writes the gradient in place
     if run.loss_copies == "native":
-        return compute + copies * (FLOAT if run.autocast_dtype else compute)
+        kept = (
+            FLOAT if run.autocast_dtype and run.quant != "none" else compute
+        )  # measured (fms-acceleration, GPT-BigCode)
+        return kept + copies * (FLOAT if run.autocast_dtype else compute)
     if run.loss_copies == "shifted-kept":
         return low + copies * FLOAT
     return copies * FLOAT

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from generator.cost import constants as c
 from generator.cost.activations import BlockActivations, block_activations
-from generator.cost.estimate import GIB, Part
 from generator.cost.execution import BYTES, Execution
 from generator.cost.loss import loss_bytes
 from generator.cost.optimizers import OPTIMIZER_STATES, state_bytes
-from generator.cost.shape import Shape, lora_params
+from generator.cost.shape import Linear, Shape, adapted, lora_params
 
 __all__ = ["OPTIMIZER_STATES", "Static", "quantized_bytes", "static", "training_moments"]
 
@@ -38,6 +37,7 @@ class Static:
     adapted_experts: float
     """bytes of one block's experts with their adapters added: PEFT makes the whole tensor anew in each forward pass"""
     trained: float
+    adapted: tuple[Linear, ...]
     head_gradient: float
     states_paged: bool
     block: BlockActivations
@@ -107,6 +107,7 @@ def static(shape: Shape, run: Execution) -> Static:
         dequantized=_largest_linear(shape) * compute if run.quant in ("nf4", "gptq-4bit") else 0.0,
         adapted_experts=shape.expert_params * compute if adapts_experts else 0.0,
         trained=trained,
+        adapted=() if full else adapted(shape, run.lora_targets),
         head_gradient=(shape.head or shape.embedding) * adapter / shards["gradients"] if full else 0.0,
         states_paged=optimizer.paged,
         block=block_activations(shape, run),
@@ -230,11 +231,3 @@ SOURCES = {
     "adapted experts": "PEFT adds the adapter to the fused experts as a whole tensor (peft ParamWrapper)",
     "optimizer temporary": "torch.optim foreach makes one temporary the size of the parameters",
 }
-
-
-def parts_of(named: dict[str, float]) -> tuple[Part, ...]:
-    return tuple(
-        Part(name=name, value=value / GIB, basis="derived", source=SOURCES[name])
-        for name, value in named.items()
-        if value
-    )

@@ -14,7 +14,7 @@ from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import Static, checkpointed, packed_params
 from generator.cost.optimizers import OPTIMIZER_STATES
-from generator.cost.shape import Linear, Shape, adapted
+from generator.cost.shape import Linear, Shape
 
 ADAPTER_OPERATORS = 9
 """PyTorch operators that an adapted linear adds to a forward pass"""
@@ -89,7 +89,7 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
     if shape.head_outputs >= 1024:
         one = product_seconds(tokens, shape.head_outputs / run.tp, shape.hidden, rate, rates.bytes_per_s, size)
         head = one * (3.0 if full else 2.0)
-    adapters = 0.0 if full else blocks * _adapter_seconds(shape, run, rates, tokens) * (3.0 + again)
+    adapters = 0.0 if full else blocks * _adapter_seconds(fixed, run, rates, tokens) * (3.0 + again)
     attention = blocks * _attention_seconds(shape, run, rates, tokens, again) / run.tp
     traffic = blocks * _traffic_seconds(shape, run, rates, tokens, again)
     loss = _loss_seconds(shape, run, rates, tokens) / run.tp
@@ -99,7 +99,7 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
     reduced = blocks * tensor_parallel_seconds(shape, run, rates, tokens, again)
     device = linears + head + adapters + attention + traffic + loss + unpacked + reduced
     fetched = _fetch_seconds(shape, run, rates, again)
-    issue = _issue_seconds(shape, run, rates, again) / run.pp
+    issue = _issue_seconds(shape, fixed, run, rates, again) / run.pp
     stall = issue if rates.on_cpu else waiting(issue, device)
     n = float(run.accumulation)
     exposed = communication_seconds(shape, run, rates, fixed, device + stall)
@@ -126,12 +126,12 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
     return [Part(name=name, value=value, basis=basis, source=why) for name, value, why in named if value > 0]
 
 
-def _adapter_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
+def _adapter_seconds(fixed: Static, run: Execution, rates: Rates, tokens: float) -> float:
     """One pass of the low-rank products: bound by reading inputs and adding outputs."""
     size = BYTES[run.autocast_dtype] if run.autocast_dtype else 4.0
-    moved = sum((2 + size) * x.inputs + (size + 6.0) * x.outputs for x in adapted(shape, run.lora_targets))
+    moved = sum((2 + size) * x.inputs + (size + 6.0) * x.outputs for x in fixed.adapted)
     if run.lora_dropout:
-        moved += sum(9.0 * x.inputs for x in adapted(shape, run.lora_targets))
+        moved += sum(9.0 * x.inputs for x in fixed.adapted)
     if run.fused_kernels.startswith("foak") and run.quant != "none":
         moved *= 0.4
     return tokens * moved / rates.elementwise_bytes_per_s
@@ -197,11 +197,11 @@ def _dequantize_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     return packed_params(shape, run) * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
 
 
-def _issue_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
+def _issue_seconds(shape: Shape, fixed: Static, run: Execution, rates: Rates, again: float) -> float:
     """Time the host needs to issue a micro-batch; it shows where the device is faster than that."""
     operators = forward_operators(shape, run) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
     if run.train == "lora":
-        operators += ADAPTER_OPERATORS * len(adapted(shape, run.lora_targets)) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
+        operators += ADAPTER_OPERATORS * len(fixed.adapted) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
     operators += routing_operators(shape, run) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
     if run.tp > 1:
         operators += 2 * (2.0 + again) * c.COLLECTIVE_OPERATORS

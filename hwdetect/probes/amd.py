@@ -16,7 +16,21 @@ from hwdetect.types import Board
 VENDOR = "0x1002"
 # Graphics parts of processors, by LLVM's target table (APU rows): https://llvm.org/docs/AMDGPUUsage.html#processors
 INTEGRATED = frozenset(
-    "gfx801 gfx902 gfx909 gfx90c gfx1013 gfx1033 gfx1035 gfx1036 gfx1103 gfx1150 gfx1151 gfx1152 gfx1153".split()
+    [
+        "gfx801",
+        "gfx902",
+        "gfx909",
+        "gfx90c",
+        "gfx1013",
+        "gfx1033",
+        "gfx1035",
+        "gfx1036",
+        "gfx1103",
+        "gfx1150",
+        "gfx1151",
+        "gfx1152",
+        "gfx1153",
+    ]
 )
 
 
@@ -51,7 +65,9 @@ def drm_cards(machine: Machine) -> tuple[Board, ...]:
                 pci_id=f"1002:{device:04x}" if device is not None else None,
                 pci_address=_address(machine, folder),
                 memory_bytes=whole(machine.read(f"{folder}/mem_info_vram_total")) or None,
-                numa_node=node if (node := whole(machine.read(f"{folder}/numa_node"))) is not None and node >= 0 else None,
+                numa_node=node
+                if (node := whole(machine.read(f"{folder}/numa_node"))) is not None and node >= 0
+                else None,
                 cpu_affinity=squeeze(machine.read(f"{folder}/local_cpulist")),
                 partition_mode=squeeze(machine.read(f"{folder}/current_compute_partition")),
                 memory_partition_mode=squeeze(machine.read(f"{folder}/current_memory_partition")),

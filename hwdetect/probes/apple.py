@@ -87,7 +87,12 @@ def _label(said: dict[str, str], brand: str | None, silicon: bool, flags: list[s
 
 
 def _caches(said: dict[str, str]) -> tuple[Cache, ...] | None:
-    kinds = (("l1dcachesize", 1, "data"), ("l1icachesize", 1, "instruction"), ("l2cachesize", 2, "unified"), ("l3cachesize", 3, "unified"))
+    kinds = (
+        ("l1dcachesize", 1, "data"),
+        ("l1icachesize", 1, "instruction"),
+        ("l2cachesize", 2, "unified"),
+        ("l3cachesize", 3, "unified"),
+    )
     found = [
         Cache(level=level, kind=kind, size_bytes=size, count=None)
         for key, level, kind in kinds

@@ -103,9 +103,7 @@ def read_groups(machine: Machine) -> dict[str, str]:
     return found
 
 
-def _folders(
-    machine: Machine, mounts: tuple[Mount, ...], groups: dict[str, str], controller: str
-) -> tuple[str, ...]:
+def _folders(machine: Machine, mounts: tuple[Mount, ...], groups: dict[str, str], controller: str) -> tuple[str, ...]:
     """The process's own group folder and every parent up to the mount, for one controller, nearest first."""
     found: list[str] = []
     for mount in mounts:
@@ -115,8 +113,10 @@ def _folders(
             group = groups.get(controller, "/")
         else:
             continue
-        if mount.root != "/" and not _below(mount.root, group) and posixpath.basename(mount.root).startswith(
-            f"{controller}."
+        if (
+            mount.root != "/"
+            and not _below(mount.root, group)
+            and posixpath.basename(mount.root).startswith(f"{controller}.")
         ):
             continue  # one file of a hierarchy bound somewhere else
         found += [f for f in _chain(machine, mount, group) if f not in found]

@@ -45,6 +45,11 @@ def read_cpu(machine: Machine, limits: Limits, notes: Notes) -> Cpu:
         )
     elif topology.online is None and machine.system() == "Linux":
         notes.add("cpu", "procfs", "neither proc/cpuinfo nor sys/devices/system/cpu can be read")
+    if cpu.isa_features and "amx_tile" in cpu.isa_features and machine.amx_permitted() is False:
+        notes.add("cpu.isa_features", "arch_prctl", "the processor has AMX, the kernel does not permit its use here")
+        cpu = replace(cpu, isa_features=tuple(word for word in cpu.isa_features if not word.startswith("amx")))
+    if cpu.cpus_online is None and machine.live:
+        cpu = replace(cpu, cpus_online=machine.counted()[0])
     return _with_budget(machine, cpu, topology.online, limits, notes)
 
 

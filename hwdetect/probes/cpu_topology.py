@@ -70,9 +70,7 @@ def _siblings(machine: Machine, cpu: int, files: tuple[str, ...]) -> frozenset[i
     return None
 
 
-def _distinct(
-    machine: Machine, online: frozenset[int], files: tuple[str, ...], notes: Notes, field: str
-) -> int | None:
+def _distinct(machine: Machine, online: frozenset[int], files: tuple[str, ...], notes: Notes, field: str) -> int | None:
     """How many different sets of online CPUs the siblings files name."""
     sets = [_siblings(machine, cpu, files) for cpu in sorted(online)]
     known = {found & online for found in sets if found}
@@ -130,10 +128,13 @@ def _caches(machine: Machine, online: frozenset[int]) -> tuple[Cache, ...] | Non
             shared = shared or cpu_mask(machine.read(f"{folder}/shared_cpu_map")) or frozenset({cpu})
             covered[(slot, "")] |= shared
             found.setdefault((level, kind.lower()), []).append(cache_bytes(machine.read(f"{folder}/size")))
-    return tuple(
-        Cache(level=level, kind=kind, size_bytes=max((s for s in sizes if s), default=None), count=len(sizes))
-        for (level, kind), sizes in sorted(found.items())
-    ) or None
+    return (
+        tuple(
+            Cache(level=level, kind=kind, size_bytes=max((s for s in sizes if s), default=None), count=len(sizes))
+            for (level, kind), sizes in sorted(found.items())
+        )
+        or None
+    )
 
 
 def cache_bytes(text: str | None) -> int | None:

@@ -64,7 +64,9 @@ def parse_dump(text: str) -> dict[tuple[int, int], Registers]:
     """Leaves of ``mask eax ebx ecx edx => eax ebx ecx edx`` in hexadecimal; bit 2 of the mask: ECX is a subleaf."""
     found: dict[tuple[int, int], Registers] = {}
     for line in text.splitlines():
-        words = re.fullmatch(r"\s*([0-9a-f]{1,8}(?: [0-9a-f]{1,8}){4}) => ([0-9a-f]{1,8}(?: [0-9a-f]{1,8}){3})\s*", line)
+        words = re.fullmatch(
+            r"\s*([0-9a-f]{1,8}(?: [0-9a-f]{1,8}){4}) => ([0-9a-f]{1,8}(?: [0-9a-f]{1,8}){3})\s*", line
+        )
         if words:
             mask, eax, _, ecx, _ = (int(word, 16) for word in words.group(1).split())
             out = [int(word, 16) for word in words.group(2).split()]
@@ -113,9 +115,7 @@ def _cpu(dumps: list[Leaves], *, counted: bool) -> Cpu:
 
 
 def _words(leaves: Leaves) -> set[str]:
-    return {
-        word for word, (leaf, sub, reg, bit) in BITS.items() if leaves.get((leaf, sub), ZERO)[reg] >> bit & 1
-    }
+    return {word for word, (leaf, sub, reg, bit) in BITS.items() if leaves.get((leaf, sub), ZERO)[reg] >> bit & 1}
 
 
 def _archspec_words(leaves: Leaves) -> set[str]:
@@ -181,4 +181,3 @@ def _by_legacy(leaves: Leaves) -> tuple[int, int] | None:
     threads = max(1, logical // cores)
     apic = ebx >> 24
     return apic >> (logical - 1).bit_length(), apic >> (threads - 1).bit_length()
-

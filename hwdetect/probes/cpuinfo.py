@@ -93,7 +93,7 @@ def architecture_of(info: CpuInfo) -> str | None:
         return "loongarch64"
     if first.get("type", "").startswith("sun4"):
         return "sparc64" if first["type"] in ("sun4u", "sun4v") else "sparc"
-    if "cpu" in first and "timebase" in first | info.common or "pvr" in first.get("revision", ""):
+    if ("cpu" in first and "timebase" in first | info.common) or "pvr" in first.get("revision", ""):
         return _power(first)
     return None
 
@@ -101,7 +101,7 @@ def architecture_of(info: CpuInfo) -> str | None:
 def _arm(info: CpuInfo) -> str:
     first = info.first
     features = first.get("Features", "").split()
-    if "asimd" in features or first.get("Processor", "").startswith("AArch64") and "half" not in features:
+    if "asimd" in features or (first.get("Processor", "").startswith("AArch64") and "half" not in features):
         return "aarch64"
     if "half" in features and "aarch64" in first.get("Processor", "").lower():
         return "armv8l"  # the 32-bit view of a 64-bit chip

@@ -10,8 +10,30 @@ from hwdetect.probes.reading import Notes
 from hwdetect.types import Disk
 
 NETWORK = frozenset(
-    "nfs nfs4 cifs smb3 smbfs lustre gpfs beegfs ceph glusterfs fuse.sshfs 9p afs fuse.gcsfuse fuse.s3fs fuse.glusterfs "
-    "wekafs pvfs2 orangefs fuse.juicefs virtiofs fuse.goofys".split()
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "lustre",
+        "gpfs",
+        "beegfs",
+        "ceph",
+        "glusterfs",
+        "fuse.sshfs",
+        "9p",
+        "afs",
+        "fuse.gcsfuse",
+        "fuse.s3fs",
+        "fuse.glusterfs",
+        "wekafs",
+        "pvfs2",
+        "orangefs",
+        "fuse.juicefs",
+        "virtiofs",
+        "fuse.goofys",
+    ]
 )
 MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 

@@ -38,7 +38,9 @@ def whole_boards(boards: tuple[Board, ...]) -> tuple[Accelerator, ...]:
     real = tuple(board for board in boards if not board.integrated) or boards
     return numbered(
         tuple(
-            Accelerator(index=0, board=b.index, name=b.name, memory_bytes=b.memory_bytes, uuid=b.uuid, compute_share=1.0)
+            Accelerator(
+                index=0, board=b.index, name=b.name, memory_bytes=b.memory_bytes, uuid=b.uuid, compute_share=1.0
+            )
             for b in real
             if usable(b)
         )

@@ -122,15 +122,15 @@ def _ports(devices: list[ElementTree.Element]) -> tuple[NetworkPort, ...]:
     return tuple(found)
 
 
-def _links(
-    root: ElementTree.Element, numbers: dict[str, int]
-) -> tuple[Link, ...]:
+def _links(root: ElementTree.Element, numbers: dict[str, int]) -> tuple[Link, ...]:
     """The NVLinkBandwidth matrix (megabytes per second) between boards; the processors in it are left out."""
     found: dict[tuple[int, int], Link] = {}
     for matrix in (*root.iter("distances2hetero"), *root.iter("distances2")):
         if matrix.get("name") not in ("NVLinkBandwidth", "XGMIBandwidth", "XeLinkBandwidth"):
             continue
-        kind = {"N": "nvlink", "X": "xgmi"}[matrix.get("name", "N")[0]] if "Xe" not in matrix.get("name", "") else "xelink"
+        kind = (
+            {"N": "nvlink", "X": "xgmi"}[matrix.get("name", "N")[0]] if "Xe" not in matrix.get("name", "") else "xelink"
+        )
         names = " ".join(part.text or "" for part in matrix.findall("indexes")).split()
         values = [whole(v) or 0 for v in " ".join(p.text or "" for p in matrix.findall("u64values")).split()]
         if len(values) != len(names) ** 2:

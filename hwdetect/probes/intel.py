@@ -81,7 +81,9 @@ def _board(index: int, entry: dict[str, object]) -> Board:
         pci_address=(text_of(entry.get("pci_bdf_address")) or "").lower() or None,
         memory_bytes=whole(text_of(entry.get("memory_physical_size_byte")))
         or _mib(text_of(entry.get("memory_physical_size"))),
-        partition_mode=f"{tiles} tiles" if (tiles := whole(text_of(entry.get("number_of_tiles")))) and tiles > 1 else None,
+        partition_mode=f"{tiles} tiles"
+        if (tiles := whole(text_of(entry.get("number_of_tiles")))) and tiles > 1
+        else None,
         state="ok",
     )
 

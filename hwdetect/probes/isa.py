@@ -10,11 +10,41 @@ from collections.abc import Iterable
 
 from hwdetect.probes.cpuinfo import CpuInfo
 
-X86_WORDS = (
-    "sse4_2 avx f16c fma avx2 avx_vnni avx512f avx512bw avx512vl avx512_vnni avx512_bf16 avx512_fp16 "
-    "amx_tile amx_int8 amx_bf16 amx_fp16 avx10_1 avx10_2"
-).split()
-ARM_WORDS = "neon asimd asimdhp fphp asimddp bf16 i8mm sve sve2 svebf16 svei8mm sme sme2".split()
+X86_WORDS = [
+    "sse4_2",
+    "avx",
+    "f16c",
+    "fma",
+    "avx2",
+    "avx_vnni",
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_int8",
+    "amx_bf16",
+    "amx_fp16",
+    "avx10_1",
+    "avx10_2",
+]
+ARM_WORDS = [
+    "neon",
+    "asimd",
+    "asimdhp",
+    "fphp",
+    "asimddp",
+    "bf16",
+    "i8mm",
+    "sve",
+    "sve2",
+    "svebf16",
+    "svei8mm",
+    "sme",
+    "sme2",
+]
 
 X86 = frozenset({"x86_64", "i386", "i486", "i586", "i686"})
 # What other systems call them.

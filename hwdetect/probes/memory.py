@@ -22,6 +22,8 @@ def read_memory(machine: Machine, limits: Limits, notes: Notes) -> Memory:
     info = pairs(machine.read("proc/meminfo"))
     total = _kib(info.get("MemTotal"))
     total_bytes = total - gpu_bytes if total is not None else (sum(host_nodes) or None)
+    if total_bytes is None and machine.live:
+        total_bytes = machine.counted()[1]
     if total_bytes is None:
         notes.add("memory.total_bytes", "procfs", "no proc/meminfo, and no node folder with memory")
     swap_total, swap_free = _kib(info.get("SwapTotal")), _kib(info.get("SwapFree"))

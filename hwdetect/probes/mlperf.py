@@ -11,7 +11,14 @@ from hwdetect.probes.reading import Notes, json_of, mapping, squeeze, text_of, w
 from hwdetect.types import Board, Cpu, Memory, Nodes, Pcie, Software
 
 FILE = "mlperf-system.json"
-MAKERS = (("nvidia", "nvidia"), ("instinct", "amd"), ("amd", "amd"), ("intel", "intel"), ("gaudi", "habana"), ("tpu", "google"))
+MAKERS = (
+    ("nvidia", "nvidia"),
+    ("instinct", "amd"),
+    ("amd", "amd"),
+    ("intel", "intel"),
+    ("gaudi", "habana"),
+    ("tpu", "google"),
+)
 UNITS = {"": 10**9, "M": 10**6, "G": 10**9, "T": 10**12, "MI": 1 << 20, "GI": 1 << 30, "TI": 1 << 40}
 MAX_BOARDS = 1024
 
@@ -57,7 +64,9 @@ def _count(document: Mapping[str, object], key: str) -> int | None:
 
 
 def _pcie(document: Mapping[str, object]) -> Pcie:
-    match = re.search(r"gen\s*(\d)\s*x\s*(\d{1,2})", text_of(document.get("accelerator_host_interconnect")) or "", re.IGNORECASE)
+    match = re.search(
+        r"gen\s*(\d)\s*x\s*(\d{1,2})", text_of(document.get("accelerator_host_interconnect")) or "", re.IGNORECASE
+    )
     return Pcie(generation_max=int(match.group(1)), width_max=int(match.group(2))) if match else Pcie()
 
 

@@ -27,9 +27,7 @@ def read_network(machine: Machine) -> tuple[NetworkPort, ...]:
             continue
         ports = machine.listing(f"{RDMA}/{device}/ports")
         rdma += [_rdma_port(machine, device, port) for port in ports]
-    counted = tuple(
-        replace(port, virtual_functions=behind.get(port.pci_address or "")) for port in rdma
-    )
+    counted = tuple(replace(port, virtual_functions=behind.get(port.pci_address or "")) for port in rdma)
     taken = {port.pci_address for port in rdma if port.pci_address}
     return counted + _ethernet(machine, taken)
 

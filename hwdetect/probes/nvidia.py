@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,8 +12,8 @@ from hwdetect.probes import pci
 from hwdetect.probes.found import NOTHING, Found, usable
 from hwdetect.probes.nvidia_smi import read_nvidia_smi
 from hwdetect.probes.nvml import Reading, read_nvml
-from hwdetect.probes.reading import Notes, pairs, squeeze
-from hwdetect.types import Board, Software
+from hwdetect.probes.reading import Notes, merged, pairs, squeeze
+from hwdetect.types import Board, Link, Software
 
 NVML_SECONDS = 2.2  # of 5 for everything: nvidia-smi gets its turn after a hang
 GPUS = "proc/driver/nvidia/gpus"
@@ -27,8 +28,11 @@ def read_nvidia(machine: Machine, notes: Notes) -> Found:
         by_tool = read_nvidia_smi(machine, notes)
         found = by_tool if by_tool.boards else replace(by_tool, software=found.software)
     if not found.boards:
-        found = replace(_from_files(machine, listed, notes), software=found.software)
-    return _with_addresses(found, listed)
+        from_files = _from_files(machine, listed, notes)
+        found = replace(from_files, software=merged(found.software, from_files.software))
+    if not found.boards:
+        found = replace(found, boards=_jetson(machine))
+    return _with_distances(machine, _with_addresses(found, listed))
 
 
 def within(seconds: float, work: Callable[[], object]) -> tuple[bool, object]:
@@ -51,7 +55,9 @@ def _from_nvml(machine: Machine, notes: Notes) -> Found:
         notes.add(note.field, note.who, note.why)
     if ended:
         return found if isinstance(found, Found) else NOTHING
-    notes.add("boards", "NVML", f"no answer within {NVML_SECONDS} s: the driver hangs; {len(reading.boards)} boards read")
+    notes.add(
+        "boards", "NVML", f"no answer within {NVML_SECONDS} s: the driver hangs; {len(reading.boards)} boards read"
+    )
     boards = tuple(reading.boards)
     good = {b.index for b in boards if usable(b)}
     accelerators = tuple(a for a in tuple(reading.accelerators) if a.board in good)
@@ -85,6 +91,27 @@ def _from_files(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Note
     words = version.split("\n")[0].split()
     number = next((word for word in words if word[:1].isdigit() and word.count(".") in (1, 2)), None)
     return Found(boards=tuple(boards), software=Software(driver=number))
+
+
+def _jetson(machine: Machine) -> tuple[Board, ...]:
+    """A Jetson without its tools: the device tree names it; its GPU shares the memory of the processor."""
+    model = squeeze(machine.read("proc/device-tree/model")) or ""
+    if not re.search(r"jetson|orin|xavier|thor", model, re.IGNORECASE):
+        return ()
+    return (Board(index=0, vendor="nvidia", name=model, unified_memory=True),)
+
+
+def _with_distances(machine: Machine, found: Found) -> Found:
+    """Pairs that no tool described (``topo -m`` can fail as a whole) get their distance from the PCI tree."""
+    known = {(link.a, link.b) for link in found.links}
+    new = []
+    for a in found.boards:
+        for b in found.boards:
+            if a.index < b.index and (a.index, b.index) not in known and a.pci_address and b.pci_address:
+                kind = pci.distance(machine, a.pci_address, b.pci_address)
+                if kind is not None:
+                    new.append(Link(a=a.index, b=b.index, kind=kind))
+    return replace(found, links=tuple(sorted((*found.links, *new), key=lambda link: (link.a, link.b))))
 
 
 def _with_addresses(found: Found, listed: tuple[pci.PciDevice, ...]) -> Found:

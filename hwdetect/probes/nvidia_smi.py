@@ -16,7 +16,11 @@ from hwdetect.types import Accelerator, Board, Pcie, Software
 
 WHO = "nvidia-smi"
 SECONDS = 2.0
-QUERY = ("nvidia-smi", "--query-gpu=index,name,uuid,pci.bus_id,pci.device_id,compute_cap,memory.total,memory.free", "--format=csv")
+QUERY = (
+    "nvidia-smi",
+    "--query-gpu=index,name,uuid,pci.bus_id,pci.device_id,compute_cap,memory.total,memory.free",
+    "--format=csv",
+)
 NO_DEDICATED_MEMORY = re.compile(r"\b(GB10|Orin|Thor|Xavier|Tegra|nvgpu)\b", re.IGNORECASE)
 MIB = 1 << 20
 
@@ -161,8 +165,12 @@ def _board(index: int, gpu: Node) -> Board:
         ),
         state="ok",
         pcie=Pcie(
-            generation=whole(_known(gpu.at(*(f"{p}/pcie_gen/current_link_gen" for p in link), f"{link[1]}/pcie_generation/current"))),
-            generation_max=whole(_known(gpu.at(*(f"{p}/pcie_gen/max_link_gen" for p in link), f"{link[1]}/pcie_generation/max"))),
+            generation=whole(
+                _known(gpu.at(*(f"{p}/pcie_gen/current_link_gen" for p in link), f"{link[1]}/pcie_generation/current"))
+            ),
+            generation_max=whole(
+                _known(gpu.at(*(f"{p}/pcie_gen/max_link_gen" for p in link), f"{link[1]}/pcie_generation/max"))
+            ),
             width=_width(gpu.at(f"{link[0]}/link_widths/current_link_width", f"{link[1]}/link_width/current")),
             width_max=_width(gpu.at(f"{link[0]}/link_widths/max_link_width", f"{link[1]}/link_width/max")),
         ),
@@ -277,7 +285,9 @@ def _query_rows(machine: Machine, name: str = "nvidia-smi-query.csv") -> list[di
     titles = [re.sub(r"\s*\[.*\]$", "", title.strip()) for title in lines[0]]
     if not ({"name", "uuid", "index"} & set(titles)):
         return []
-    return [dict(zip(titles, (cell.strip() for cell in row), strict=True)) for row in lines[1:] if len(row) == len(titles)]
+    return [
+        dict(zip(titles, (cell.strip() for cell in row), strict=True)) for row in lines[1:] if len(row) == len(titles)
+    ]
 
 
 def _board_of_row(index: int, row: dict[str, str]) -> Board:
@@ -325,7 +335,9 @@ def _lost_boards(text: str) -> list[tuple[str, str]]:
     """(PCI address, reason) of boards that the tool could not open: it says so before its table."""
     found = []
     for line in text.splitlines()[:64]:
-        match = re.search(r"device handle for GPU\s?(?:\d+:\s*)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d):?\s*(.*)", line)
+        match = re.search(
+            r"device handle for GPU\s?(?:\d+:\s*)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d):?\s*(.*)", line
+        )
         if match and (address := _address(match.group(1))):
             found.append((address, squeeze(match.group(2)) or "lost"))
     return found
@@ -335,6 +347,8 @@ def _with_lost(boards: tuple[Board, ...], lost: list[tuple[str, str]]) -> tuple[
     known = {board.pci_address for board in boards}
     new = [(address, why) for address, why in lost if address not in known]
     return boards + tuple(
-        Board(index=len(boards) + i, vendor="nvidia", pci_address=address, state="lost" if "lost" in why.lower() else why)
+        Board(
+            index=len(boards) + i, vendor="nvidia", pci_address=address, state="lost" if "lost" in why.lower() else why
+        )
         for i, (address, why) in enumerate(new)
     )

@@ -12,7 +12,9 @@ from hwdetect.types import Board, Link, Path
 
 SECONDS = 2.0
 CELL = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|NV\d{1,2}")
-PORT_COLUMN = re.compile(r"NIC\d+|mlx\d+_\d+|bnxt_re\d+|irdma\d+|hfi\d+_\d+|rdmap\S+|ib\S*|efa\S*|roce\S*", re.IGNORECASE)
+PORT_COLUMN = re.compile(
+    r"NIC\d+|mlx\d+_\d+|bnxt_re\d+|irdma\d+|hfi\d+_\d+|rdmap\S+|ib\S*|efa\S*|roce\S*", re.IGNORECASE
+)
 SECOND_HEADERS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 
 
@@ -41,7 +43,9 @@ def read_topo(machine: Machine, boards: int, notes: Notes) -> Topo:
 def parse_topo(text: str) -> tuple[Topo, int]:
     """The table, and how many rows were refused."""
     lines = ANSI.sub("", text).splitlines()
-    start = next((i for i, line in enumerate(lines) if re.match(r"\s*GPU\d+(\s|$)", line) and " X " not in f" {line} "), None)
+    start = next(
+        (i for i, line in enumerate(lines) if re.match(r"\s*GPU\d+(\s|$)", line) and " X " not in f" {line} "), None
+    )
     if start is None:
         return Topo(), 0
     columns = _columns(lines[start])

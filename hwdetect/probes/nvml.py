@@ -121,10 +121,11 @@ def read_nvml(machine: Machine, module, notes: Notes, reading: Reading) -> Found
 
 
 def _read(machine: Machine, nvml: Nvml, notes: Notes, reading: Reading) -> Found | None:
-    reading.software = Software(
-        driver=_text(_or_none(nvml.ask("nvmlSystemGetDriverVersion"))),
-        cuda_driver=_cuda(_or_none(nvml.ask("nvmlSystemGetCudaDriverVersion_v2"))),
-    )
+    driver, cuda = nvml.ask("nvmlSystemGetDriverVersion"), nvml.ask("nvmlSystemGetCudaDriverVersion_v2")
+    for field, answer in (("driver", driver), ("cuda_driver", cuda)):
+        if isinstance(answer, Refused):
+            notes.add(f"software.{field}", "NVML", answer.why)
+    reading.software = Software(driver=_text(_or_none(driver)), cuda_driver=_cuda(_or_none(cuda)))
     count = nvml.ask("nvmlDeviceGetCount")
     if isinstance(count, Refused) or not isinstance(count, int):
         notes.add("boards", "nvmlDeviceGetCount", count.why if isinstance(count, Refused) else f"answers {count!r}")
@@ -191,7 +192,7 @@ def _board(machine: Machine, nvml: Nvml, index: int, handle: object) -> Board:
     persistence = get("persistence", "nvmlDeviceGetPersistenceMode")
     errors = get("ecc_errors", "nvmlDeviceGetTotalEccErrors", 1, 0) if _first(ecc) == 1 else None
     temperature = get("temperature_c", "nvmlDeviceGetTemperature", 0)
-    c2c = _or_none(nvml.ask("nvmlDeviceGetC2cModeInfoV", handle))
+    c2c = get("c2c", "nvmlDeviceGetC2cModeInfoV")
     return Board(
         index=index,
         vendor="nvidia",
@@ -199,7 +200,7 @@ def _board(machine: Machine, nvml: Nvml, index: int, handle: object) -> Board:
         uuid=_text(get("uuid", "nvmlDeviceGetUUID")),
         pci_id=pci_id,
         pci_address=address,
-        architecture=ARCHITECTURES.get(_or_none(nvml.ask("nvmlDeviceGetArchitecture", handle)) or -1),
+        architecture=ARCHITECTURES.get(_or_minus(get("architecture", "nvmlDeviceGetArchitecture"))),
         memory_bytes=total,
         unified_memory=True if total is None and NO_DEDICATED_MEMORY.search(name or "") else None,
         compute_capability=f"{capability[0]}.{capability[1]}" if _is_pair(capability) else None,
@@ -214,7 +215,7 @@ def _board(machine: Machine, nvml: Nvml, index: int, handle: object) -> Board:
         ecc_enabled=None if ecc is None else _first(ecc) == 1,
         ecc_errors=errors if isinstance(errors, int) else None,
         compute_mode=COMPUTE_MODES.get(_or_minus(get("compute_mode", "nvmlDeviceGetComputeMode"))),
-        virtualization=VIRTUALIZATION.get(_or_minus(_or_none(nvml.ask("nvmlDeviceGetVirtualizationMode", handle)))),
+        virtualization=VIRTUALIZATION.get(_or_minus(get("virtualization", "nvmlDeviceGetVirtualizationMode"))),
         c2c=None if c2c is None else bool(getattr(c2c, "isC2cEnabled", 0)),
         state=nvml.states.get(index, "ok"),
         pcie=Pcie(

@@ -31,7 +31,7 @@ def read_nvlinks(nvml: Nvml, boards: tuple[Board, ...], handles: dict[int, objec
             nvml.notes.add(f"boards.{board.index}.nvlinks_active", "NVML", "NVLink cannot be queried in MIG mode")
             done.append(board)
         else:
-            active = _active(nvml, handle)
+            active = _active(nvml, handle, board.index)
             rate = _rate(nvml, handle) if active else None
             done.append(
                 replace(
@@ -43,12 +43,14 @@ def read_nvlinks(nvml: Nvml, boards: tuple[Board, ...], handles: dict[int, objec
     return tuple(done)
 
 
-def _active(nvml: Nvml, handle: object) -> list[int] | None:
-    """Numbers of the links that are up; ``None`` for a board without NVLink."""
+def _active(nvml: Nvml, handle: object, board: int | None = None) -> list[int] | None:
+    """Numbers of the links that are up; ``None`` for a board without NVLink (noted if ``board`` is given)."""
     states = []
     for link in range(MAX_LINKS):
         state = nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
         if not isinstance(state, int):
+            if board is not None and not states:
+                nvml.notes.add(f"boards.{board}.nvlinks_active", "nvmlDeviceGetNvLinkState", state.why)
             break  # "not supported" or "invalid argument": no such link, and none after it
         states.append(state)
     return [link for link, state in enumerate(states) if state == 1] if states else None
@@ -79,7 +81,9 @@ def read_links(nvml: Nvml, boards: tuple[Board, ...], handles: dict[int, object]
             level = nvml.ask("nvmlDeviceGetTopologyCommonAncestor", handles[a], handles[b])
             kind = "nvlink" if count else LEVELS.get(level) if isinstance(level, int) else None
             if kind is None:
-                nvml.notes.add(f"links.{a}-{b}", "nvmlDeviceGetTopologyCommonAncestor", getattr(level, "why", "unknown level"))
+                nvml.notes.add(
+                    f"links.{a}-{b}", "nvmlDeviceGetTopologyCommonAncestor", getattr(level, "why", "unknown level")
+                )
                 continue
             total = boards[a].nvlink_bytes_per_s
             each = total / boards[a].nvlinks_active if total and boards[a].nvlinks_active else None

@@ -13,7 +13,14 @@ from hwdetect.types import Accelerator, Board, Nodes
 SECONDS = 1.5
 ACCELERATOR_CLASSES = frozenset({0x1200, 0x0880, 0x0300, 0x0302, 0x0380, 0x1180})
 # PCI ids of Google's chips: https://github.com/google/cloud-accelerator-diagnostics tpu_info/device.py
-TPU_CHIPS = {"1ae0:0027": "TPU v3", "1ae0:005e": "TPU v4", "1ae0:0062": "TPU v5p", "1ae0:0063": "TPU v5e", "1ae0:006f": "TPU v6e", "1ae0:0076": "TPU v7"}
+TPU_CHIPS = {
+    "1ae0:0027": "TPU v3",
+    "1ae0:005e": "TPU v4",
+    "1ae0:0062": "TPU v5p",
+    "1ae0:0063": "TPU v5e",
+    "1ae0:006f": "TPU v6e",
+    "1ae0:0076": "TPU v7",
+}
 # The number in a type counts TensorCores up to v4 and v5p (two a chip), chips from v5e on: https://cloud.google.com/tpu/docs/v4
 TPU_TYPES = {"v2": ("TPU v2", 2), "v3": ("TPU v3", 2), "v4": ("TPU v4", 2), "v5p": ("TPU v5p", 2),
              "v5litepod": ("TPU v5e", 1), "v5e": ("TPU v5e", 1), "v6e": ("TPU v6e", 1)}  # fmt: skip
@@ -48,7 +55,9 @@ def _tpu(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> F
     if not boards:
         devices = [n for n in machine.listing("dev") if re.fullmatch(r"accel\d+", n)]
         here = len(devices) or here or min(total, 4 if cores_per_chip == 2 else 8)
-        notes.add("boards", "environment", f"no TPU device here; {kind} means {total} chips, {here} counted on this host")
+        notes.add(
+            "boards", "environment", f"no TPU device here; {kind} means {total} chips, {here} counted on this host"
+        )
         state = "ok" if devices else "not-attached"
         boards = tuple(Board(index=i, vendor="google", name=name, state=state) for i in range(here))
     workers = max(1, -(-total // here)) if here else 1

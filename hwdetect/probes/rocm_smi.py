@@ -35,7 +35,9 @@ def read_rocm_smi(machine: Machine, notes: Notes) -> Found:
     links = _links(system)
     named = {end for link in links for end in (link.a, link.b)}
     if missing := sorted(named - set(cards)):
-        notes.add("boards", "rocm-smi", f"its links name {len(named)} devices, it describes {len(cards)} ({missing} missing)")
+        notes.add(
+            "boards", "rocm-smi", f"its links name {len(named)} devices, it describes {len(cards)} ({missing} missing)"
+        )
     return Found(
         boards=boards,
         accelerators=numbered(tuple(_accelerator(b, cards[b.index]) for b in boards)),

@@ -8,11 +8,35 @@ from hwdetect.machine import Machine
 from hwdetect.probes.reading import pairs, squeeze
 from hwdetect.types import Software
 
-PACKAGES = (
-    "torch transformers accelerate deepspeed datasets peft trl bitsandbytes torchao triton flash-attn xformers vllm sglang "
-    "optimum openvino onnxruntime tensorflow jax torch-xla torch-neuronx optimum-habana nvidia-nccl-cu12 nvidia-nccl-cu13 "
-    "nvidia-ml-py kernels liger-kernel"
-).split()
+PACKAGES = [
+    "torch",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "datasets",
+    "peft",
+    "trl",
+    "bitsandbytes",
+    "torchao",
+    "triton",
+    "flash-attn",
+    "xformers",
+    "vllm",
+    "sglang",
+    "optimum",
+    "openvino",
+    "onnxruntime",
+    "tensorflow",
+    "jax",
+    "torch-xla",
+    "torch-neuronx",
+    "optimum-habana",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+    "nvidia-ml-py",
+    "kernels",
+    "liger-kernel",
+]
 
 
 def read_software(machine: Machine) -> Software:

@@ -22,9 +22,7 @@ VARIABLES = {
 }
 
 
-def select(
-    value: str | None, accelerators: Sequence[Accelerator], boards: Sequence[Board]
-) -> tuple[Accelerator, ...]:
+def select(value: str | None, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> tuple[Accelerator, ...]:
     """The accelerators that ``value`` leaves, in its order, numbered anew; all of them where it is not set."""
     if value is None:
         return tuple(accelerators)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from generator.cases import ADDED, Uncostable, estimate_cases, read_row
-from generator.errors import SourceError
+from generator.errors import DestinationError, SourceError
 
 MEASURED = Path(__file__).resolve().parents[2] / "../shared/measured"
 needs_tables = pytest.mark.skipif(
@@ -123,12 +123,16 @@ def test_a_missing_table_is_the_users_error(tmp_path):
         estimate_cases(tmp_path / "no.csv", tmp_path / "out.csv")
 
 
+def test_an_answer_that_cannot_be_written_is_the_users_error(tmp_path):
+    with pytest.raises(DestinationError):
+        estimate_cases(write(tmp_path / "in.csv", [ROW]), tmp_path / "no" / "folder" / "out.csv")
+
+
 def test_progress_is_told(tmp_path):
     told = []
-    estimate_cases(
-        write(tmp_path / "in.csv", [ROW, ROW]), tmp_path / "out.csv", lambda done, of: told.append((done, of))
-    )
-    assert told == [(1, 2), (2, 2)]
+    bad = {**ROW, "device": ""}
+    estimate_cases(write(tmp_path / "in.csv", [ROW, bad]), tmp_path / "out.csv", told.append)
+    assert told == ["2 of 2 rows, 1 costed"]
 
 
 def test_a_checkpoint_that_is_called_gptq_is_quantized():

@@ -64,10 +64,7 @@ def test_agrees_with_its_truth(row, recordings):
         assert detect(folder).cpu.quota is None
         return
     assert expected, f"no truth table has a row for {row['id']}"
-    if row["kind"] == "nvml-mock-facts":
-        hardware = from_facts(expected[0][1], folder)
-    else:
-        hardware = detect(folder)
+    hardware = from_facts(expected[0][1], folder) if row["kind"] == "nvml-mock-facts" else detect(folder)
     wrong = [f"{table} {line}" for table, cells in expected for line in truth.disagreements(table, cells, hardware)]
     assert not wrong, f"{wrong}\n{hardware}"
 

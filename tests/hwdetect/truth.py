@@ -8,7 +8,22 @@ from collections import Counter
 from hwdetect.types import Hardware
 
 FEATURES = frozenset(
-    "avx2 avx512f avx512_vnni avx512_bf16 amx_tile amx_bf16 amx_int8 neon asimd sve sve2 bf16 i8mm sme".split()
+    [
+        "avx2",
+        "avx512f",
+        "avx512_vnni",
+        "avx512_bf16",
+        "amx_tile",
+        "amx_bf16",
+        "amx_int8",
+        "neon",
+        "asimd",
+        "sve",
+        "sve2",
+        "bf16",
+        "i8mm",
+        "sme",
+    ]
 )
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 DIRECT = ("xgmi", "nvlink")
@@ -16,7 +31,13 @@ DIRECT = ("xgmi", "nvlink")
 
 def disagreements(table: str, row: dict[str, str], hw: Hardware) -> list[str]:
     """One line for every non-empty cell of the row that the Hardware does not bear out."""
-    checks = {"TRUTH.csv": SYSROOT, "TRUTH_ISA.csv": ISA, "TRUTH_TOPO.csv": TOPO, "TRUTH_GPU.csv": GPU, "TRUTH_SYSTEMS.csv": SYSTEMS}
+    checks = {
+        "TRUTH.csv": SYSROOT,
+        "TRUTH_ISA.csv": ISA,
+        "TRUTH_TOPO.csv": TOPO,
+        "TRUTH_GPU.csv": GPU,
+        "TRUTH_SYSTEMS.csv": SYSTEMS,
+    }
     wrong = []
     for column, check in checks[table].items():
         if row[column] and not check(row[column], hw, row):
@@ -25,7 +46,15 @@ def disagreements(table: str, row: dict[str, str], hw: Hardware) -> list[str]:
 
 
 def columns_compared(table: str) -> set[str]:
-    return set({"TRUTH.csv": SYSROOT, "TRUTH_ISA.csv": ISA, "TRUTH_TOPO.csv": TOPO, "TRUTH_GPU.csv": GPU, "TRUTH_SYSTEMS.csv": SYSTEMS}[table])
+    return set(
+        {
+            "TRUTH.csv": SYSROOT,
+            "TRUTH_ISA.csv": ISA,
+            "TRUTH_TOPO.csv": TOPO,
+            "TRUTH_GPU.csv": GPU,
+            "TRUTH_SYSTEMS.csv": SYSTEMS,
+        }[table]
+    )
 
 
 def same(cell: str, value: object) -> bool:

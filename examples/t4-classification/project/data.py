@@ -40,7 +40,7 @@ def examples(source: Dataset, config: dict) -> Iterator[dict]:
 def example(row: dict, text_column: str, label_column: str) -> dict:
     """The columns of one row; ValueError says what is wrong with it."""
     label = row.get(label_column)
-    if not isinstance(label, (str, int)):
+    if not isinstance(label, (str, int)) or label == "":
         raise ValueError(f"no label in column {label_column!r}, only {', '.join(map(str, row))}")
     return {"text": text_of(row, text_column), "label": str(label)}
 

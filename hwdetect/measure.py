@@ -1,0 +1,148 @@
+"""What a data sheet cannot say, timed in seconds: host memory, disk, and through torch every device and pair.
+
+Everything that needs torch runs in a child process with its own clock (``measure_torch``), so that this process keeps
+no device context and a hanging driver costs a known time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from hwdetect.types import Hardware, Measurement
+
+COPY_BYTES = 256 << 20  # larger than any last-level cache of one socket but AMD's biggest
+COPY_SECONDS = 0.6
+FILE_BYTES = 256 << 20
+BLOCK_BYTES = 8 << 20
+TORCH_SECONDS = 120.0
+
+
+def measured(hardware: Hardware, progress: Callable[[str], None]) -> tuple[Measurement, ...]:
+    """All measurements that can be taken here. What cannot be taken is said through ``progress`` and left out."""
+    found: list[Measurement] = []
+    threads = hardware.cpu.budget or 1
+    progress(f"host memory: copying on {threads} threads")
+    found.append(
+        Measurement(what="host_memory_bandwidth", where="cpu", value=host_copy_bytes_per_s(threads), unit="bytes/s")
+    )
+    for disk in hardware.disks:
+        if disk.role == "work" and disk.path and disk.writable and (disk.free_bytes or 0) > 4 * FILE_BYTES:
+            progress(f"disk: reading {FILE_BYTES >> 20} MiB in {disk.path}")
+            rate = disk_read_bytes_per_s(Path(disk.path))
+            if rate is not None:
+                found.append(Measurement(what="disk_read", where=disk.role, value=rate, unit="bytes/s"))
+    if hardware.software.torch is None:
+        progress("torch is not installed: no matmul and no device measurements")
+        return tuple(found)
+    progress("matmul and copies through torch")
+    return (*found, *with_torch(threads, progress))
+
+
+def host_copy_bytes_per_s(threads: int, size: int = COPY_BYTES, seconds: float = COPY_SECONDS) -> float:
+    """Bytes read and written a second by ``threads`` copies side by side (STREAM's copy: both directions count)."""
+    share = max(1 << 20, size // threads)
+    buffers = [(ctypes.create_string_buffer(share), ctypes.create_string_buffer(share)) for _ in range(threads)]
+    rounds = [0] * threads
+    barrier = threading.Barrier(threads + 1)
+    stop = threading.Event()
+
+    def copy(number: int) -> None:
+        source, target = buffers[number]
+        ctypes.memset(source, number + 1, share)  # untouched pages are all one zero page, which a cache holds
+        ctypes.memmove(target, source, share)  # pages in both; ctypes lets other threads run meanwhile
+        barrier.wait()
+        while not stop.is_set():
+            ctypes.memmove(target, source, share)
+            rounds[number] += 1
+
+    workers = [threading.Thread(target=copy, args=(number,), daemon=True) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    barrier.wait()
+    started = time.perf_counter()
+    stop.wait(seconds)
+    stop.set()
+    for worker in workers:
+        worker.join()
+    return 2 * share * sum(rounds) / (time.perf_counter() - started)
+
+
+def disk_read_bytes_per_s(folder: Path, size: int = FILE_BYTES) -> float | None:
+    """Sequential read rate of a file made for it, out of the page cache; ``None`` where that cannot be done."""
+    if not hasattr(os, "posix_fadvise"):  # macOS, Windows: the cache cannot be emptied, the number would be memory's
+        return None
+    block = os.urandom(BLOCK_BYTES)
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".hwdetect-") as file:
+            for _ in range(size // BLOCK_BYTES):
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            file.seek(0)
+            started = time.perf_counter()
+            read = 0
+            while chunk := os.read(file.fileno(), BLOCK_BYTES):
+                read += len(chunk)
+            return read / (time.perf_counter() - started)
+    except OSError:
+        return None
+
+
+def with_torch(
+    threads: int, progress: Callable[[str], None], seconds: float = TORCH_SECONDS
+) -> tuple[Measurement, ...]:
+    """The measurements of the child process; what it had told before its time was over is kept."""
+    command = [sys.executable, "-m", "hwdetect.measure_torch", str(threads)]
+    path = os.pathsep.join(filter(None, (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", ""))))
+    child = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,
+        text=True,
+    )
+    timer = threading.Timer(seconds, _kill, args=(child,))
+    timer.start()
+    try:
+        assert child.stdout is not None
+        return _told(child.stdout, progress)
+    finally:
+        timer.cancel()
+        _kill(child)
+
+
+def _kill(child: subprocess.Popen) -> None:
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, 9)
+        else:
+            child.kill()
+    child.wait()
+
+
+def _told(lines: Iterable[str], progress: Callable[[str], None]) -> tuple[Measurement, ...]:
+    """One JSON object a line: a measurement, or ``{"progress": …}``."""
+    found = []
+    for line in lines:
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue  # a library's own print
+        if isinstance(said, dict) and "progress" in said:
+            progress(str(said["progress"]))
+        elif isinstance(said, dict) and isinstance(said.get("value"), float) and said["value"] > 0:
+            found.append(Measurement(**said))
+    return tuple(found)

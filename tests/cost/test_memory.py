@@ -1,0 +1,105 @@
+"""What the parts of the memory estimate are made of, where scripts differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from generator.cost.execution import Execution
+from generator.cost.memory import packed_params, static, training_moments
+from generator.cost.shape import lora_params, shape_of
+from tests.cost.models import LLAMA2_7B, MISTRAL_7B, model, spec
+
+MIXTRAL = spec(
+    "mixtral", 32, 4096, 32, 8, 14336, 32000, 46_702_792_704, experts=8, experts_per_token=2, expert_ffn=14336
+)
+
+
+def parts(cost, run) -> dict[str, float]:
+    return {p.name: p.value for p in cost.estimate(run).memory}
+
+
+def test_bitsandbytes_leaves_fused_experts_alone():
+    """Transformers 5 holds the experts of a block in one tensor, which is no Linear; older releases held modules."""
+    shape = shape_of(MIXTRAL, "causal-lm", 0)
+    run = Execution(weights_dtype="bfloat16", quant="nf4", train="lora", lora_rank=8)
+    assert packed_params(shape, run) < 0.05 * MIXTRAL.params
+    assert packed_params(shape, replace(run, expert_loop=True)) > 0.95 * MIXTRAL.params
+
+
+def test_the_upcast_of_what_is_not_quantized_costs_two_bytes_more():
+    run = Execution(weights_dtype="bfloat16", quant="nf4", train="lora", lora_rank=8, lora_targets=("q_proj",))
+    cost = model(MISTRAL_7B)
+    more = parts(cost, replace(run, lora_upcast=True))["weights"] - parts(cost, run)["weights"]
+    assert more == pytest.approx((MISTRAL_7B.params - MISTRAL_7B.linear_params) * 2 / 2**30, rel=0.01)
+
+
+def test_fsdp1_with_frozen_blocks_keeps_inputs_and_gradients_and_fsdp2_does_not():
+    run = Execution(
+        micro_batch=8,
+        seq_len=4096,
+        weights_dtype="bfloat16",
+        train="lora",
+        lora_rank=16,
+        checkpoint_every=1,
+        strategy="fsdp_full_shard",
+        dp=4,
+    )
+    cost = model(MISTRAL_7B)
+    one, two = (cost.estimate(replace(run, fsdp_version=v)).peak_memory_gib for v in (1, 2))
+    assert one > two + 5
+
+
+def test_autocast_keeps_copies_of_trained_weights_but_not_of_frozen_16_bit_ones():
+    cost = model(LLAMA2_7B)
+    full = Execution(autocast_dtype="bfloat16", micro_batch=8, seq_len=4096, checkpoint_every=1)
+    lora = replace(full, weights_dtype="bfloat16", train="lora", lora_rank=8)
+    shape = shape_of(LLAMA2_7B, "causal-lm", 0)
+    assert static(shape, full).cast_weights > 0 == static(shape, lora).cast_weights
+    assert "weights" in parts(cost, full)
+
+
+def test_the_peak_is_the_largest_moment_not_the_sum():
+    shape = shape_of(LLAMA2_7B, "causal-lm", 0)
+    run = Execution(weights_dtype="bfloat16", micro_batch=4, seq_len=4096, checkpoint_every=1)
+    moments = training_moments(shape, run, static(shape, run))
+    estimate = model(LLAMA2_7B).estimate(run)
+    assert estimate.allocator_peak_gib * 2**30 == pytest.approx(max(sum(m.values()) for m in moments.values()))
+
+
+def test_accumulation_keeps_gradients_through_the_forward_pass():
+    run = Execution(weights_dtype="bfloat16", micro_batch=8, seq_len=8192, checkpoint_every=1)
+    cost = model(LLAMA2_7B)
+    more = cost.estimate(replace(run, accumulation=2)).peak_memory_gib - cost.estimate(run).peak_memory_gib
+    assert more == pytest.approx(2 * LLAMA2_7B.params / 2**30, rel=0.1)
+
+
+def test_a_fused_loss_saves_the_logits():
+    run = Execution(
+        weights_dtype="bfloat16", micro_batch=8, seq_len=8192, checkpoint_every=1, train="lora", lora_rank=8
+    )
+    cost = model(LLAMA2_7B)
+    plain, fused = (cost.estimate(replace(run, loss_kernel=k)).peak_memory_gib for k in ("plain", "fused"))
+    assert fused < plain - 1
+
+
+@pytest.mark.parametrize(("targets", "params"), [(("q_proj", "v_proj"), 4_194_304), ("all-linear", 19_988_480)])
+def test_lora_parameters_as_peft_counts_them(targets, params):
+    """Llama-2-7B, rank 8: figures that PEFT's print_trainable_parameters gives."""
+    assert lora_params(shape_of(LLAMA2_7B, "causal-lm", 0), targets, 8) == params
+
+
+@pytest.mark.parametrize("field", [{"weights_dtype": "int3"}, {"optimizer": "magic"}])
+def test_what_has_no_entry_is_an_error_not_a_guess(field):
+    with pytest.raises(KeyError):
+        model(LLAMA2_7B).estimate(Execution(**field))
+
+
+def test_a_zero3_job_that_offloads_needs_the_host_instead_of_the_device():
+    run = Execution(weights_dtype="bfloat16", strategy="zero3", dp=8, checkpoint_every=1, seq_len=2048)
+    cost = model(LLAMA2_7B, host_memory_bytes=512 << 30)
+    kept, moved = cost.estimate(run), cost.estimate(replace(run, offload_optimizer="cpu", offload_params="cpu"))
+    assert moved.peak_memory_gib < kept.peak_memory_gib
+    assert sum(p.value for p in moved.host_memory) > sum(p.value for p in kept.host_memory)
+    assert moved.step_seconds > kept.step_seconds

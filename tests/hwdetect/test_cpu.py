@@ -1,0 +1,194 @@
+"""Processors: lists and masks, control groups, affinity, odd cpuinfo, Python's own oracles."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hwdetect import detect
+from hwdetect.assemble import read
+from hwdetect.machine import Live
+from hwdetect.probes.cgroup import read_limits
+from hwdetect.probes.lists import as_list, cpu_list, cpu_mask
+from hwdetect.probes.microarchitecture import label_of_cpuinfo
+from tests.hwdetect.memory_machine import MemoryMachine
+
+CPU = "sys/devices/system/cpu"
+DOCKER_V1 = (
+    "7 5 0:6 /docker /sys/fs/cgroup/cpu,cpuacct rw,nosuid shared:7 - cgroup cgroup rw,cpu,cpuacct\n"
+    "8 5 0:7 /docker /sys/fs/cgroup/memory rw,nosuid shared:8 - cgroup cgroup rw,memory\n"
+    "8 5 0:7 /docker/memory.vmstat /sys/fs/cgroup/vmstat rw,nosuid shared:8 - cgroup cgroup rw,memory\n"
+)
+
+
+@given(st.frozensets(st.integers(0, 5000), max_size=60))
+def test_lists_come_back(cpus):
+    assert cpu_list(as_list(cpus)) == cpus
+
+
+@given(st.frozensets(st.integers(0, 2000), max_size=60))
+def test_masks_come_back(cpus):
+    bits = sum(1 << cpu for cpu in cpus)
+    words = [f"{bits >> 32 * i & 0xFFFFFFFF:08x}" for i in range(max(1, -(-bits.bit_length() // 32)))]
+    assert cpu_mask(",".join(reversed(words))) == cpus
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("0-3\n\0".replace("\0", ""), {0, 1, 2, 3}),
+        ("0,\n 2", {0, 2}),
+        ("", set()),
+        ("24-31,40-41", {*range(24, 32), 40, 41}),
+        ("0-7:2/4", {0, 1, 4, 5}),
+    ],
+)
+def test_lists_as_kernels_write_them(text, cpus):
+    assert cpu_list(text) == cpus
+
+
+@pytest.mark.parametrize("text", ["x", "3-1", "0-999999999", "١", "1-", None])
+def test_what_is_no_list_is_none(text):
+    assert cpu_list(text) is None
+
+
+def machine(quota, *, online="0-7", allowed="0-7", **files):
+    return MemoryMachine(
+        {f"{CPU}/online": online, "proc/self/status": f"Cpus_allowed_list:\t{allowed}\n", **quota, **files}
+    )
+
+
+def v2(*chain: str, group="/a/b") -> dict[str, str]:
+    """cpu.max of the group, its parent and the root, nearest first."""
+    folders = ("sys/fs/cgroup/a/b", "sys/fs/cgroup/a", "sys/fs/cgroup")
+    return {
+        "proc/self/cgroup": f"0::{group}\n",
+        "proc/self/mountinfo": "34 33 0:29 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n34 33 0:29 / /sys/fs/foo rw - foo cgroup rw\n",
+        **{f"{folder}/cpu.max": text for folder, text in zip(folders, chain, strict=False)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("files", "allowed", "quota", "budget"),
+    [
+        (v2("max 100000", "200000 100000", "max 100000"), "0-7", 2.0, 2),
+        (v2("400000 100000", "150000 100000"), "0-7", 1.5, 2),
+        (v2("100000 100000", "400000 100000"), "0-7", 1.0, 1),
+        (v2("max"), "0-7", None, 8),
+        (v2("600000 100000"), "0-3", 6.0, 4),
+        (v2("50000"), "0-7", 0.5, 1),
+        (v2("-1 100000"), "0-7", None, 8),
+    ],
+)
+def test_the_tightest_quota_of_the_chain(files, allowed, quota, budget):
+    cpu = read(machine(files, allowed=allowed), 1).cpu
+    assert (cpu.quota, cpu.budget) == (quota, budget)
+    assert cpu.budget == min(cpu.cpus_allowed, math.ceil(quota) if quota else 99)
+
+
+def test_a_v1_mount_whose_root_is_the_containers_parent():
+    files = {
+        "proc/self/mountinfo": DOCKER_V1,
+        "proc/self/cgroup": "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n",
+        "sys/fs/cgroup/cpu,cpuacct/abc/cpu.cfs_quota_us": "-1\n",
+        "sys/fs/cgroup/cpu,cpuacct/abc/cpu.cfs_period_us": "100000\n",
+        "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "300000\n",
+        "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+        "sys/fs/cgroup/memory/abc/memory.limit_in_bytes": "9223372036854771712\n",
+        "sys/fs/cgroup/memory/abc/memory.stat": "cache 0\nhierarchical_memory_limit 4294967296\n",
+    }
+    limits = read_limits(machine(files))
+    assert limits.quota_cpus == 3.0 and limits.memory_bytes == 4 << 30
+
+
+def test_hybrid_has_quota_in_v1_and_memory_in_v2():
+    files = {
+        "proc/self/mountinfo": "7 5 0:6 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n9 5 0:8 / /sys/fs/cgroup/unified rw - cgroup2 c rw\n",
+        "proc/self/cgroup": "3:cpu:/x\n0::/y\n",
+        "sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "200000\n",
+        "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000\n",
+        "sys/fs/cgroup/unified/y/memory.max": "1073741824\n",
+    }
+    limits = read_limits(machine(files))
+    assert (limits.quota_cpus, limits.memory_bytes) == (2.0, 1 << 30)
+
+
+def test_a_group_that_this_namespace_does_not_show_is_the_mount_itself():
+    files = v2(group="/../../outer")
+    files["sys/fs/cgroup/cpu.max"] = "100000 100000"
+    assert read_limits(machine(files)).quota_cpus == 1.0
+
+
+def test_a_cpuset_takes_cpus_away():
+    files = v2() | {"sys/fs/cgroup/a/cpuset.cpus.effective": "2-3\n"}
+    cpu = read(machine(files), 1).cpu
+    assert (cpu.cpus_online, cpu.cpus_allowed, cpu.budget) == (8, 2, 2)
+
+
+def test_more_than_a_thousand_cpus_with_gaps():
+    cpu = read(machine({}, online="8-1031", allowed="8-1031"), 1).cpu
+    assert (cpu.cpus_online, cpu.cpus_allowed, cpu.budget) == (1024, 1024, 1024)
+
+
+def test_sme_of_x86_is_no_matrix_extension():
+    text = "processor: 0\nvendor_id: AuthenticAMD\nflags: lm sme avx2\n"
+    assert read(MemoryMachine({"proc/cpuinfo": text}), 1).cpu.isa_features == ("avx2",)
+
+
+def test_a_feature_counts_only_if_every_cpu_has_it():
+    text = "processor: 0\nvendor_id: G\nflags: lm avx2 avx512f\n\nprocessor: 1\nvendor_id: G\nflags: lm avx2\n"
+    assert read(MemoryMachine({"proc/cpuinfo": text}), 1).cpu.isa_features == ("avx2",)
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc/cpuinfo")
+def test_the_label_is_archspecs_own_on_this_machine():
+    import archspec.cpu
+
+    from hwdetect.probes.cpuinfo import read_cpuinfo
+
+    assert label_of_cpuinfo(read_cpuinfo(Live()).first, platform.machine()) == archspec.cpu.host().name
+
+
+def test_live_counts_are_the_systems():
+    cpu = detect().cpu
+    assert cpu.cpus_online == os.cpu_count()
+    assert cpu.cpus_allowed == len(os.sched_getaffinity(0))
+    assert cpu.budget <= cpu.cpus_allowed
+
+
+def test_a_narrower_affinity_is_seen(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    assert detect().cpu.cpus_allowed == 1
+
+
+def test_a_machine_without_proc_and_sys_still_answers(monkeypatch, tmp_path):
+    class Bare(Live):
+        def _path(self, path):
+            return str(tmp_path / path)
+
+    hardware = read(Bare(2.0), 2.0)
+    assert hardware.cpu.budget and hardware.memory.total_bytes
+
+
+def test_amx_that_the_kernel_refuses_is_not_claimed():
+    class Refusing(MemoryMachine):
+        def amx_permitted(self):
+            return False
+
+    text = "processor: 0\nvendor_id: GenuineIntel\nflags: lm avx2 amx_tile amx_bf16\n"
+    hardware = read(Refusing({"proc/cpuinfo": text}), 1)
+    assert hardware.cpu.isa_features == ("avx2",) and any(n.who == "arch_prctl" for n in hardware.notes)
+    assert "amx_bf16" in read(MemoryMachine({"proc/cpuinfo": text}), 1).cpu.isa_features
+
+
+@pytest.mark.parametrize("brand", ["Apple M1 Max", "Apple M2", "Apple M9 Ultra"])
+def test_rosetta_does_not_make_a_mac_an_x86(brand):
+    text = f"hw.ncpu: 8\nhw.memsize: 17179869184\nmachdep.cpu.brand_string: {brand}\nhw.optional.arm64: 1\nhw.optional.x86_64: 0\n"
+    hardware = read(MemoryMachine({"sysctl.txt": text}), 1)
+    assert hardware.cpu.architecture == "aarch64" and hardware.boards[0].unified_memory is True
+    assert hardware.accelerators[0].memory_bytes is None

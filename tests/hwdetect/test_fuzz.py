@@ -1,0 +1,153 @@
+"""Broken inputs never raise out of a probe: cut off, with NUL bytes, ANSI colours, lost tabs, other languages."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hwdetect import findings, view
+from hwdetect.assemble import read
+from hwdetect.jsonio import as_hardware, as_mapping
+from tests.hwdetect.conftest import index_rows
+from tests.hwdetect.memory_machine import MemoryMachine
+
+KFD = "sys/class/kfd/kfd/topology/nodes"
+CPU = "sys/devices/system/cpu"
+SEEDS: dict[str, str] = {
+    "proc/cpuinfo": "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon\nflags\t\t: lm avx2 avx512f\n\n"
+    "processor\t: 1\nvendor_id\t: GenuineIntel\nflags\t\t: lm avx2\n",
+    "proc/meminfo": "MemTotal:       16384 kB\nMemAvailable:    8192 kB\nHugePages_Total: 2\nHugepagesize: 2048 kB\n",
+    "proc/self/status": "Name:\tx\nCpus_allowed_list:\t0-1\n",
+    "proc/self/cgroup": "4:memory:/a/b\n3:cpu,cpuacct:/a/b\n0::/a\n",
+    "proc/self/mountinfo": "8 5 0:7 /a /sys/fs/cgroup/cpu rw shared:8 - cgroup cgroup rw,cpu\n34 33 0:29 / /sys/fs/cgroup rw - "
+    "cgroup2 cgroup rw\n",
+    "sys/fs/cgroup/cpu/b/cpu.cfs_quota_us": "150000\n",
+    "sys/fs/cgroup/cpu/b/cpu.cfs_period_us": "100000\n",
+    f"{CPU}/online": "0-1\n",
+    f"{CPU}/cpu0/topology/core_cpus_list": "0\n",
+    f"{CPU}/cpu1/topology/core_cpus": "00000000,00000002\n",
+    f"{CPU}/cpu0/cache/index0/level": "1\n",
+    f"{CPU}/cpu0/cache/index0/type": "Data\n",
+    f"{CPU}/cpu0/cache/index0/size": "32K\n",
+    "sys/devices/system/node/node0/cpulist": "0-1\n",
+    "sys/devices/system/node/node0/meminfo": "Node 0 MemTotal:  16384 kB\n",
+    "proc/driver/nvidia/gpus/0000:01:00.0/numa_status": "Node: 0\n",
+    "nvidia-smi.xml": '<?xml version="1.0" ?>\n<nvidia_smi_log><driver_version>590.1</driver_version><attached_gpus>1'
+    '</attached_gpus><gpu id="00000000:01:00.0"><product_name>X</product_name><fb_memory_usage><total>8192 MiB</total>'
+    "</fb_memory_usage><mig_mode><current_mig>Enabled</current_mig></mig_mode><mig_devices><mig_device><index>0</index>"
+    "<gpu_instance_id>7</gpu_instance_id></mig_device></mig_devices><pci><pci_gpu_link_info><link_widths>"
+    "<max_link_width>16x</max_link_width></link_widths></pci_gpu_link_info></pci></gpu></nvidia_smi_log>",
+    "nvidia-smi-q.txt": "====NVSMI LOG====\nDriver Version    : 590\nGPU 00000000:01:00.0\n    Product Name   : X\n"
+    "    FB Memory Usage\n        Total   : 8192 MiB\n",
+    "nvidia-smi-list.txt": "GPU 0: X (UUID: GPU-1)\n  MIG 1g.5gb  Device  0: (UUID: MIG-1)\n",
+    "nvidia-smi-topo.txt": "\t\x1b[4mGPU0\tGPU1\tmlx5_0\tCPU Affinity\tNUMA Affinity\x1b[0m\nGPU0\t X \tNV4\tPXB\t0-3\t0\n"
+    "GPU1\tNV4\t X \tNODE\t0-3\tN/A\n",
+    "nvidia-smi-nvlink.txt": "GPU 0: X (UUID: GPU-1)\n\t Link 0: 25 GB/s\n\t Link 1: <inactive>\n",
+    "nvidia-smi-query.csv": "index, name, uuid, pci.bus_id, compute_cap, memory.total [MiB]\n0, X, GPU-1, 00000000:01:00.0, 9.0, 8192 MiB\n",
+    "rocm-smi.json": json.dumps(
+        {
+            "card0": {
+                "Card Series": "MI",
+                "VRAM Total Memory (B)": "8589934592",
+                "pcie clock level": "1 (16.0GT/s x16)",
+            },
+            "system": {"(Topology) Link type between DRM devices 0 and 1": "XGMI"},
+        }
+    ),
+    "amd-smi-static.json": json.dumps(
+        [{"gpu": 0, "asic": {"market_name": "MI"}, "vram": {"size": {"value": 1, "unit": "GB"}}}]
+    ),
+    "xpu-smi-discovery.json": json.dumps({"device_list": [{"device_name": "Max", "number_of_tiles": 2}]}),
+    f"{KFD}/1/properties": "simd_count 256\nsimd_per_cu 4\nvendor_id 4098\ndevice_id 26720\nlocation_id 6400\nunique_id 14073402507705256557\n",
+    f"{KFD}/2/properties": "simd_count 256\nsimd_per_cu 4\nvendor_id 4098\nlocation_id 6656\nnum_xcc 1\ngfx_target_version 90402\n",
+    f"{KFD}/1/io_links/0/properties": "type 11\nnode_from 1\nnode_to 2\nmax_bandwidth 50000\n",
+    "nccl-topo.xml": '<system version="1"><cpu numaid="0" arch="x86_64"><pci busid="0000:01:00.0" class="0x030200" '
+    'link_speed="16 GT/s" link_width="16"><gpu dev="0" sm="80"><nvlink target="0000:02:00.0" count="4"/></gpu></pci>'
+    '<pci busid="0000:02:00.0" class="0x030200"><gpu dev="1" sm="80"/></pci><nic><net name="eth0" speed="1000"/></nic></cpu></system>',
+    "hwloc.xml": '<topology version="2.0"><object type="Machine"><object type="Package"><object type="Core"><object type="PU"/>'
+    '</object></object><object type="PCIDev" pci_type="0302 [10de:1094] [0:0]" pci_busid="0000:03:00.0"/></object>'
+    '<distances2hetero name="NVLinkBandwidth"><indexes>OSDev:1 OSDev:2</indexes><u64values>0 1 1 0</u64values></distances2hetero></topology>',
+    "mlperf-system.json": json.dumps(
+        {"accelerators_per_node": "8", "accelerator_model_name": "H100", "number_of_nodes": "2"}
+    ),
+    "cpuid/pu0": "1 0 0 0 0 => d 68747541 444d4163 69746e65\n1 1 0 0 0 => 800f12 300800 7ed8320b 178bfbff\n5 b 0 0 0 => 1 2 100 2\n",
+    "cpuid.csv": "0, 0, 20, 1970169159, 1818588270, 1231384169\n1, 0, 198356, 34605056, 2147154879, 3219913727\n",
+    "sysctl.txt": "hw.ncpu: 8\nhw.memsize: 17179869184\nmachdep.cpu.brand_string: Apple M2\nhw.optional.arm64: 1\nhw.nperflevels: 2\n",
+    "machine.json": json.dumps({"schema": 1, "software": {"python": "3.11"}}),
+}
+ODD = st.sampled_from(
+    ["\0", "\x1b[4m", "\x1b[0m", "\t", "", " ", "\n", "N/A", "[N/A]", "Not Supported", "-1", "99999999999999999999", "1e400", "ありません",
+     "0,5", "١٢", "\ud7ff", "<", "&x;", "{", "]", "null", "NaN", '"', "/../..", "%s", "\r\n", "²", "1_0"]
+)  # fmt: skip
+
+
+@st.composite
+def broken(draw, text: str) -> bytes:
+    """The text after a few accidents."""
+    for _ in range(draw(st.integers(0, 4))):
+        place, length = draw(st.integers(0, len(text))), draw(st.integers(0, 12))
+        kind = draw(st.sampled_from(("cut", "insert", "replace", "lose tabs", "repeat")))
+        if kind == "cut":
+            text = text[:place]
+        elif kind == "lose tabs":
+            text = text.replace("\t", "", draw(st.integers(1, 5)))
+        elif kind == "repeat":
+            text = text[:place] + text[place : place + 200] * draw(st.integers(1, 3)) + text[place:]
+        else:
+            text = text[:place] + draw(ODD) + text[place + (length if kind == "replace" else 0) :]
+    raw = bytearray(text.encode("utf-8", "surrogatepass"))
+    for _ in range(draw(st.integers(0, 2))):
+        if raw:
+            raw[draw(st.integers(0, len(raw) - 1))] = draw(st.integers(0, 255))
+    return bytes(raw)
+
+
+def holds(files: dict[str, bytes]) -> None:
+    hardware = read(MemoryMachine(files), 4.0)
+    hardware_and_findings = findings.of(hardware)
+    assert as_hardware(json.loads(json.dumps(as_mapping(hardware)))) == hardware
+    assert view.render(hardware) and isinstance(hardware_and_findings, tuple)
+    assert "\0" not in json.dumps(as_mapping(hardware), ensure_ascii=False)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(st.data())
+def test_no_broken_file_raises(data):
+    names = data.draw(st.lists(st.sampled_from(sorted(SEEDS)), min_size=1, max_size=8, unique=True))
+    holds({name: data.draw(broken(SEEDS[name])) for name in names})
+
+
+@pytest.mark.parametrize("name", sorted(SEEDS))
+@pytest.mark.parametrize(
+    "content", [b"", b"\0", b"\xff\xfe", b"\n\n\n", b"[" * 5000, b"<a>" * 3000, b"NVIDIA-SMI has failed"]
+)
+def test_no_worthless_file_raises(name, content):
+    holds({name: content})
+
+
+def test_whole_seeds_are_read():
+    hardware = read(
+        MemoryMachine({k: v for k, v in SEEDS.items() if k not in ("machine.json", "sysctl.txt", "cpuid.csv")}), 4.0
+    )
+    assert hardware.cpu.quota == 1.5 and hardware.cpu.budget == 2 and hardware.boards
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        r
+        for r in index_rows()
+        if r["kind"] in ("nvidia-smi-xml", "rocm-smi-json", "nccl-topo-xml", "hwloc-xml", "mlperf-system-json")
+    ][::6],
+    ids=lambda row: row["id"],
+)
+def test_real_files_cut_anywhere(row, recordings):
+    (file,) = [p for p in recordings(row["id"]).rglob("*") if p.is_file()]
+    raw = file.read_bytes()
+    for part in range(1, 24):
+        cut = raw[: len(raw) * part // 24]
+        holds({file.name: cut})
+        holds({file.name: cut + b"\0\x1b[4m" + raw[len(raw) * part // 24 :]})

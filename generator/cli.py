@@ -209,6 +209,13 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        from generator.place import WRITE_FAILURES
+
+        if error.errno not in WRITE_FAILURES:
+            raise
+        click.echo(f"perfgen: {error.filename or 'standard output'}: {error.strerror}", err=True)
+        sys.exit(5)
 
 
 def report(error: PerfgenError) -> None:

@@ -336,6 +336,9 @@ def rows_of_csv(file: Path, lengths: Lengths) -> Iterator[tuple[str, dict | str]
     def counted() -> Iterator[str]:
         with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as handle:
             while lengths.seen < SCAN_BYTES and (line := handle.readline(SCAN_BYTES)):
+                if len(line) == SCAN_BYTES:
+                    where = f"{file}, row {reader.line_num + 1}"
+                    raise SourceError(f"{where}: longer than {SCAN_BYTES >> 20} MiB", "break it up")
                 lengths.seen += len(line.encode(errors="surrogateescape"))
                 yield line
 

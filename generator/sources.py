@@ -375,7 +375,7 @@ def hub_fields(name: str) -> dict:
 
 def cached_config(name: str) -> Path | None:
     """The newest snapshot's config.json in the hub cache (HF_HUB_CACHE, HF_HOME), found without its library."""
-    home = os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser()
+    home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")  # noqa: PTH111  Path's raises without a home
     cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
     repo = cache / ("models--" + name.replace("/", "--"))
     try:

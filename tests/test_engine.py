@@ -122,7 +122,8 @@ def test_what_touches_convergence_is_taken_when_nothing_else_fits_and_said():
 def test_reasons_are_counterfactuals():
     of = case(train="lora", task="causal-lm")
     decisions = {d.axis: d for d in decide(of, cost(of)).decisions}
-    assert "without it (eager)" in decisions["attention"].why
+    assert "without it (fp32)" in decisions["precision"].why
+    assert "eager" in decisions["attention"].why
     assert all(r.why for d in decisions.values() for r in d.rejected)
 
 

@@ -1,17 +1,22 @@
 from generator.edits import Edits, argument
-from generator.technique import Technique
+from generator.technique import Published, Technique
 
 
 class Eager(Technique):
     """Attention as plain matrix products.
 
-    Keeps the whole score matrix, heads x tokens x tokens. Needed only to look at attention weights.
+    Keeps the whole score matrix, heads x tokens x tokens. Needed to look at attention weights, and where SDPA has no kernel.
     """
 
     axis = "attention"
     name = "eager"
-    baseline = True
     modes = ("train", "infer")
+    evidence = (
+        Published(
+            "https://huggingface.co/docs/transformers/en/attention_interface",
+            "the plain implementation: the one that returns attention weights",
+        ),
+    )
 
     def effects(self, case):
         return {"attention": "eager"}

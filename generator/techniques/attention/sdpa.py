@@ -11,6 +11,7 @@ class Sdpa(Technique):
 
     axis = "attention"
     name = "sdpa"
+    baseline = True
     modes = ("train", "infer")
     evidence = (
         Published(

@@ -20,7 +20,14 @@ COMMANDS = {
     "--help": ["--help"],
     "detect": ["detect"],
     "plan, sample model, this machine": ["plan"],
-    "plan, 8B LoRA on one H100": ["plan", "--model", str(MODEL), "--from-scratch", "--hardware", "1xh100-sxm-80gb"],
+    "plan, 8B from scratch on one H100": [
+        "plan",
+        "--model",
+        str(MODEL),
+        "--from-scratch",
+        "--hardware",
+        "1xh100-sxm-80gb",
+    ],
     "plan, 8B inference on one H100": [
         "plan",
         "--model",

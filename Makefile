@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # torch first: whatever depends on it then installs nothing of CUDA. The CPU build, unless TORCH_INDEX says otherwise.
 TORCH := torch==2.13.0
 TORCH_INDEX ?=
+# the tables of published runs
+MEASURED ?= ../shared/measured
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: setup demo test check golden validate clean
@@ -36,7 +38,7 @@ golden: setup
 	$(BIN)/python examples/rewrite.py
 
 validate: setup
-	$(BIN)/python benchmarks/validate.py
+	$(BIN)/python benchmarks/validate.py $(MEASURED)
 
 clean:
 	rm -rf $(VENV) demo dist build

@@ -29,15 +29,64 @@ def why(document: dict, key: str) -> dict:
         if key == edit["name"]:
             decision = next((d for d in document["decisions"] if d["axis"] == edit["axis"]), None)
             return described(document, key, decision, edit)
+    if key in BATCH:
+        return described_batch(document, key)
+    if key in ALWAYS:
+        return {"key": key, "why": ALWAYS[key], "rejected": []}
     if key in document["yours"]:
         return {"key": key, "value": document["yours"][key], "why": "yours: perfgen never changes it", "rejected": []}
     known = (
         [d["axis"] for d in document["decisions"]]
         + [e["name"] for e in document["provenance"]]
         + list(document["yours"])
+        + [*BATCH, *ALWAYS]
     )
     near = difflib.get_close_matches(key, known, 3)
     raise UsageError(f"nothing in this project is called {key}", f"did you mean {', '.join(near)}?" if near else None)
+
+
+BATCH = {"per_device_train_batch_size": "micro_batch", "gradient_accumulation_steps": "accumulation"}
+ALWAYS = {
+    "output_dir": "yours: config.yaml",
+    "max_length": "yours: seq_len in config.yaml",
+    "revision": "yours: config.yaml pins the version of the model that was looked at",
+    "num_labels": "the number of different labels in the data",
+    "id2label": "the labels as they are in the data",
+    "label2id": "the labels as they are in the data",
+    "use_cpu": "the plan is for the CPU; TrainingArguments would take any accelerator it sees",
+    "use_safetensors": "pickled weights can run code when they are loaded",
+    "device_map": "weights go straight to the device, without a second copy in host memory",
+    "save_total_limit": "two checkpoints: while one is written, the other is whole",
+    "logging_nan_inf_filter": "off: the default hides steps whose loss is not a number",
+    "include_num_input_tokens_seen": "counts tokens, so that predicted and measured speed can be compared",
+    "pad_to_multiple_of": "tensor cores work on multiples of 8 in 16 bits",
+    "max_new_tokens": "yours: --new-tokens, and a flag of infer.py",
+}
+"""What every project has, and why."""
+
+
+def described_batch(document: dict, key: str) -> dict:
+    """Why this micro-batch: the largest that fits, and what the others would have cost."""
+    batch = document["batch"]
+    others = [s for s in batch["splits"] if s["micro_batch"] != batch["micro_batch"]]
+    return {
+        "key": key,
+        "value": batch[BATCH[key]],
+        "technique": "batch split",
+        "why": f"{batch['micro_batch']} x {batch['accumulation']} = your global batch of {batch['global_batch']}: the largest "
+        "micro-batch that fits, since fewer passes are never slower in published runs",
+        "basis": document["estimate"]["basis"],
+        "rejected": [
+            {
+                "name": f"{s['micro_batch']} x {batch['global_batch'] // s['micro_batch']}",
+                "why": f"{s['step_seconds']:.3g} s a step, {s['peak_memory_gib']:.1f} GiB"
+                + ("" if s["fits"] else ": does not fit"),
+                "cost": s,
+            }
+            for s in others
+        ],
+        "inputs": {"device": document["case"]["device"]["name"], "model": document["case"]["model"]["name"]},
+    }
 
 
 def described(document: dict, key: str, decision: dict | None, edit: dict | None) -> dict:

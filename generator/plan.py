@@ -58,6 +58,8 @@ class Plan:
     best: Candidate
     decisions: tuple[Decision, ...]
     runners_up: tuple[Candidate, ...]
+    splits: tuple[Candidate, ...]
+    """the same techniques with every micro-batch, up to the first that does not fit"""
     edits: Edits
     serving: Plan | None = None
     """for a training plan: how infer.py uses the result on the same machine"""
@@ -75,6 +77,7 @@ def decide(case: Case, cost: CostModel) -> Plan:
         best=best,
         decisions=tuple(explain(room, axis, ranked) for axis in room.axes),
         runners_up=tuple(distinct(ranked[1:], best)[:RUNNERS_UP]),
+        splits=tuple(cost_of(room, best.members)),
         edits=merge([(t.id, t.edits(case)) for t in best.members]),
     )
 

@@ -50,6 +50,7 @@ def content(planned: Planned, name: str | None) -> dict:
             "micro_batch": plan.best.execution.micro_batch,
             "accumulation": plan.best.execution.accumulation,
             "global_batch": plan.best.execution.micro_batch * plan.best.execution.accumulation,
+            "splits": [brief(c) | {"fits": c.fits} for c in plan.splits],
         },
         "estimate": estimate(plan.best.estimate),
         "decisions": [decision(d) for d in plan.decisions],

@@ -237,7 +237,7 @@ def compare(plan: dict, out: Path, stages: list[Stage]) -> dict:
         "losses": measured.get("losses", []),
         "repeats": measured.get("steps", []),
         "comparison": rows,
-        "answer": masked(stages[-1].output.strip().splitlines()[-1][:300]) if stages[-1].output.strip() else "",
+        "answer": masked(answer(stages[-1].output)),
     }
 
 
@@ -252,6 +252,13 @@ def read_run(out: Path) -> dict:
     if missing:
         raise SmokeError(f"train: {path} lacks {', '.join(sorted(missing))}")
     return measured
+
+
+def answer(output: str) -> str:
+    """What infer.py printed after its line of speed, else the last line."""
+    _, found, text = output.rpartition("tokens/s\n")
+    lines = text.strip().splitlines() if found else output.strip().splitlines()[-1:]
+    return " / ".join(lines)[:300]
 
 
 def memory_prediction(plan: dict) -> float:

@@ -17,10 +17,11 @@ class RenderError(Exception):
     """A template wrote a file that its own language cannot read: a bug of ours, caught before anything is moved."""
 
 
-def render(document: dict, dest: Path) -> list[Path]:
+def render(document: dict, dest: Path, template: str | None = None) -> list[Path]:
     """Write the project for a plan document into the empty folder ``dest``; the files, relative and sorted.
 
-    Every file is parsed. Raises ``RenderError`` for one that does not.
+    ``template`` is where `copier update` will look for a newer template: this checkout, or the one that is given. Every file is
+    parsed. Raises ``RenderError`` for one that does not.
     """
     from copier import run_copy
 
@@ -32,7 +33,10 @@ def render(document: dict, dest: Path) -> list[Path]:
         run_copy(
             str(root),
             dest,
-            data={"plan": document, "source": {"_src_path": str(bundle.ROOT), "_commit": f"v{document['perfgen']}"}},
+            data={
+                "plan": document,
+                "source": {"_src_path": template or str(bundle.ROOT), "_commit": f"v{document['perfgen']}"},
+            },
             defaults=True,
             overwrite=True,
             quiet=True,

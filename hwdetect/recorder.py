@@ -20,7 +20,11 @@ PRIVATE_LINES = re.compile(
 MAC_IN_NAME = re.compile(r"\benx[0-9a-f]{12}\b", re.IGNORECASE)  # systemd names interfaces after their address
 MAC = re.compile(r"\b(?:[0-9a-f]{2}:){5}(?:[0-9a-f]{2}:?)+\b", re.IGNORECASE)
 IPV4 = re.compile(r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.])")
-IPV6 = re.compile(r"(?<![0-9a-f:])(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}(?![0-9a-f:])", re.IGNORECASE)
+IPV6 = re.compile(
+    r"(?<![0-9a-f:])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[0-9a-f]{3,4}(?::[0-9a-f]{1,4}){0,6}::(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?)"
+    r"(?![0-9a-f:])",
+    re.IGNORECASE,
+)
 # The only lines of the mount table that a replay needs: others carry paths, shares and servers.
 MOUNT_KINDS = ("cgroup", "cgroup2", "cpuset")
 SERIAL_TAGS = re.compile(r"(<(\w*serial\w*)>)[^<]*(</\2>)", re.IGNORECASE)

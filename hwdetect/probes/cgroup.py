@@ -128,8 +128,10 @@ def _chain(machine: Machine, mount: Mount, group: str) -> list[str]:
     root = mount.root.rstrip("/")
     inside = group[len(root) :] if _below(mount.root, group) else ""
     names = [name for name in inside.split("/") if name]
-    if ".." in names or (names and not machine.exists(posixpath.join(point, *names))):
+    if ".." in names:
         names = []  # a group outside of what this namespace shows: the mount itself is the nearest visible one
+    while names and not machine.exists(posixpath.join(point, *names)):
+        names.pop()
     return [posixpath.join(point, *names[:depth]) for depth in range(len(names), -1, -1)]
 
 

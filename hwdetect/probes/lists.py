@@ -6,7 +6,7 @@ import re
 
 MAX_CPU = 1 << 16  # Linux is built for 8192 at most; a larger number is a broken file, not a machine
 
-_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6})/(\d{1,6}))?)?")
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?::(\d{1,6})/(\d{1,6}))?)?", re.ASCII)
 
 
 def cpu_list(text: str | None) -> frozenset[int] | None:

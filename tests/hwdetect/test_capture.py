@@ -79,6 +79,10 @@ def test_words_and_addresses_are_replaced_alike():
     assert redactor.addresses("a 10.1.2.3 b 6.18.44 c 52:54:00:12:34:56 enx525400123456") == (
         "a 0.0.0.0 b 6.18.44 c 00:00:00:00:00:00 enx000000000000"
     )
+    assert (
+        redactor.addresses("fe80::5054:ff:fe12 2001:db8:1:2:3:4:5:6 0000:3b:00.0 12:30:05")
+        == ":: :: 0000:3b:00.0 12:30:05"
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from hwdetect.probes.nvidia_topo import parse_topo
 from tests.hwdetect.memory_machine import MemoryMachine
 
 
-def table(gpus=8, ports=4, cell="NV18", port="NODE", affinity="0-55,112-167", numa="0", tab="\t"):
+def table(gpus=8, ports=4, cell="NV18", port="NODE", affinity="0-55,112-167", numa="0", tab="\t", near="PXB"):
     """``topo -m`` of a machine as FACTS_TOPO.csv describes such ones."""
     names = [f"GPU{i}" for i in range(gpus)] + [f"NIC{i}" for i in range(ports)]
     lines = ["\t\x1b[4m" + "\t".join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]) + "\x1b[0m"]
     for i in range(gpus):
-        cells = [" X " if i == j else cell for j in range(gpus)] + ["PXB" if i == j else port for j in range(ports)]
+        cells = [" X " if i == j else cell for j in range(gpus)] + [near if i == j else port for j in range(ports)]
         lines.append(tab.join([f"GPU{i}", *cells, affinity, numa, "", "N/A"]))
     legend = [f"  NIC{i}: mlx5_{i}" for i in range(ports)]
     return "\n".join([*lines, "", "Legend:", "", "  X    = Self", "", "NIC Legend:", "", *legend])
@@ -42,7 +42,7 @@ def test_a_row_with_a_lost_tab_is_refused_and_its_pairs_come_from_the_other_side
 
 def test_cells_glued_to_the_cpu_list_in_every_row_refuse_the_table():
     topo, refused = parse_topo(
-        table(cell="NV12", port="PHB", affinity="0-115", numa="0-3").replace("PHB\t0-115", "PH0-115")
+        table(cell="NV12", port="PHB", near="PHB", affinity="0-115", numa="0-3").replace("PHB\t0-115", "PH0-115")
     )
     assert refused == 8 and not topo.links
 

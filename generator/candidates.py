@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from generator.cost import CostModel
 from generator.cost.estimate import Estimate
@@ -158,7 +159,7 @@ def clash(a: Technique, b: Technique, case: Case) -> str | None:
 
 def execution(case: Case, members: tuple[Technique, ...]) -> Execution:
     """The script that these techniques add up to. Two that set one field is a bug and raises ``ValueError``."""
-    fields: dict[str, object] = {}
+    fields: dict[str, Any] = {}
     for technique in members:
         for name, value in technique.effects(case).items():
             if fields.get(name, value) != value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
@@ -236,7 +237,7 @@ def _execution(get, spec: ModelSpec) -> Execution:
     quant = _quant(get)
     date = _date(get)
     stored, autocast, tf32 = _precision(get, mode)
-    common = {
+    common: dict[str, Any] = {
         "mode": mode,
         "micro_batch": _count(get, "micro_batch", _count(get, "global_batch", 1)),
         "weights_dtype": stored,
@@ -318,7 +319,7 @@ def _offload(get) -> dict[str, str]:
     return offloads
 
 
-def _parallel(get, mode: str) -> dict[str, object]:
+def _parallel(get, mode: str) -> dict[str, Any]:
     strategy = get("strategy", "") or "none"
     sizes = {name: _count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
     if (strategy == "device_map_auto" and mode == "infer") or "device_map" in get("parallelism_text", ""):
@@ -341,7 +342,7 @@ def _parallel(get, mode: str) -> dict[str, object]:
     return {"strategy": strategy, **sizes, "fsdp_version": 1}
 
 
-def _training(get, spec: ModelSpec, date: str) -> dict[str, object]:
+def _training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
     trained = get("train", "") or "full"
     if trained not in ("full", "lora"):
         raise Uncostable(f"train {trained!r} has no formula")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -190,8 +191,9 @@ def echo_json(value: object) -> None:
 
 def main() -> None:
     """Entry point: an error that a user can cause is a message and its exit code, never a traceback."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where the shell closed it
-        stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # the same bytes in every locale
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None where the shell closed it
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # the same bytes in every locale
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves no half-written folder behind
     try:
         perfgen(standalone_mode=False)

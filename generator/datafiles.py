@@ -376,7 +376,7 @@ def row_of_csv(row: dict, columns: int) -> dict | str:
 def parquet_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
     try:
         import pyarrow.parquet as pq
-        from pyarrow.lib import ArrowException
+        from pyarrow import ArrowException
     except ImportError as error:
         raise SourceError(f"{files[0]}: reading parquet needs pyarrow", "pip install pyarrow") from error
     left, lengths.seen, lengths.unit = SCAN_BYTES, 0, "rows"

@@ -6,6 +6,7 @@ Two techniques that set one key is an error (``EditConflict``), so the merged ed
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 LISTS = ("imports", "requirements", "fragments", "callbacks")
 
@@ -93,7 +94,7 @@ def merge(parts: list[tuple[str, Edits]]) -> Edits:
     return Edits(**merged)
 
 
-def _keyed(place: str, items: list[tuple[str, object]]) -> tuple:
+def _keyed(place: str, items: list[tuple[str, Any]]) -> tuple:
     owner: dict[str, str] = {}
     for who, item in items:
         key = item.name if isinstance(item, Argument) else item[0]

@@ -27,8 +27,7 @@ def why(document: dict, key: str) -> dict:
             return described(document, key, decision, None)
     for edit in document["provenance"]:
         if key == edit["name"]:
-            decision = next((d for d in document["decisions"] if d["axis"] == edit["axis"]), None)
-            return described(document, key, decision, edit)
+            return described(document, key, decision_for(document, edit["axis"]), edit)
     if key in BATCH:
         return described_batch(document, key)
     if key in ALWAYS:
@@ -43,6 +42,12 @@ def why(document: dict, key: str) -> dict:
     )
     near = difflib.get_close_matches(key, known, 3)
     raise UsageError(f"nothing in this project is called {key}", f"did you mean {', '.join(near)}?" if near else None)
+
+
+def decision_for(document: dict, axis: str) -> dict:
+    """The decision on an axis: of the plan itself, else of how its result is served."""
+    decisions = document["decisions"] + (document["serving"]["decisions"] if document["serving"] else [])
+    return next(d for d in decisions if d["axis"] == axis)
 
 
 BATCH = {"per_device_train_batch_size": "micro_batch", "gradient_accumulation_steps": "accumulation"}
@@ -89,12 +94,10 @@ def described_batch(document: dict, key: str) -> dict:
     }
 
 
-def described(document: dict, key: str, decision: dict | None, edit: dict | None) -> dict:
+def described(document: dict, key: str, decision: dict, edit: dict | None) -> dict:
     found: dict = {"key": key}
     if edit:
         found |= {"value": edit["code"], "place": edit["place"], "comment": edit["why"]}
-    if decision is None:
-        return found | {"why": edit["why"], "rejected": []}
     return found | {
         "technique": f"{decision['axis']}={decision['chosen']}",
         "why": decision["why"],

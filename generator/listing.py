@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from generator.technique import axes
+from generator.technique import Published, axes
 
 
 def technique_rows() -> list[dict]:
@@ -40,7 +40,7 @@ def show_techniques(as_json: bool) -> None:
             risk = f"  [may touch convergence: {t.quality_note}]" if t.quality else ""
             click.echo(f"  {mark} {t.name:<20} {t.title}{risk}")
             for e in t.evidence:
-                click.echo(f"      {getattr(e, 'url', None) or e.file}: {getattr(e, 'claim', None) or e.row}")
+                click.echo(f"      {e.url}: {e.claim}" if isinstance(e, Published) else f"      {e.file}: {e.row}")
     click.echo("\n* the plain one of its axis")
 
 

@@ -308,7 +308,7 @@ def unknown_device(board) -> Device:
     memory = board.memory_bytes or 0
 
     def distance(device: Device) -> tuple:
-        have = tuple(int(x) for x in device.compute_capability.split("."))
+        have = tuple(int(x) for x in (device.compute_capability or "0.0").split("."))
         return (
             have > wanted,
             abs(have[0] - wanted[0]),

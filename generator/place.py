@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -78,7 +78,7 @@ def occupied(target: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def staging(target: Path) -> Iterator[Path]:
+def staging(target: Path) -> Generator[Path]:
     """An empty folder beside ``target``; gone afterwards, whatever happens, and with it the parents that were made for it.
 
     Also removes what a killed run left.
@@ -114,7 +114,7 @@ def remove_empty(folders: list[Path]) -> None:
 
 
 @contextmanager
-def scratch() -> Iterator[Path]:
+def scratch() -> Generator[Path]:
     """An empty folder for a project that is only looked at."""
     with tempfile.TemporaryDirectory(prefix="perfgen-") as folder:
         yield Path(folder)

@@ -207,7 +207,7 @@ def reason(room: Space, axis: Axis, best: Candidate, chosen: Technique, rejected
     without = next((r for r in open_rivals if r.name == baseline.name), None)
     if without and chosen is not baseline:
         return f"without it ({without.name}): {without.why}"
-    fastest = min(open_rivals, key=lambda r: (not r.fits, r.cost.step_seconds))
+    fastest = min(open_rivals, key=lambda r: (not r.fits, r.cost.step_seconds if r.cost else 0.0))
     return f"next best, {fastest.name}: {fastest.why}"
 
 

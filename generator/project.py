@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import asdict, fields
 from importlib import metadata
+from typing import Any
 
 from generator.candidates import HEADROOM_SHARE, Candidate
 from generator.cost.estimate import Estimate
@@ -145,7 +146,7 @@ def stable(hardware: Hardware) -> dict:
     }
 
 
-def clean(value: object) -> object:
+def clean(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: clean(v) for k, v in value.items() if k not in VOLATILE | PRIVATE and v is not None}
     if isinstance(value, (list, tuple)):
@@ -153,7 +154,7 @@ def clean(value: object) -> object:
     return value
 
 
-def rounded(value: object) -> object:
+def rounded(value: Any) -> Any:
     """Floats to 6 significant digits: the last bits of a product are not worth a difference between machines."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
@@ -308,7 +309,7 @@ def data_config(planned: Planned) -> dict:
     found: dict = {"data": "sample/text.txt" if sample else data.path if data else None}
     if kind == "hub":
         found["data_revision"] = None
-    if kind != "txt":
+    if data and kind != "txt":
         found["text_column"] = data.text_column
     if workload.task == "text-classification":
         found["label_column"] = data.label_column if data else request.label_column

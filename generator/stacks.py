@@ -73,9 +73,9 @@ def cuda_build(role: str, capability: str | None, driver: str | None, device: st
             f"no build of torch {_tables()[role]['packages']['torch']} runs on compute capability {capability} ({device})"
         )
     for build in fitting:
-        if driver is None or _numbers(driver) >= _numbers(build.min_driver):
+        if driver is None or _numbers(driver) >= _numbers(build.min_driver or "0"):
             return build.name
-    oldest = min(fitting, key=lambda b: _numbers(b.min_driver))
+    oldest = min(fitting, key=lambda b: _numbers(b.min_driver or "0"))
     raise UsageError(
         f"driver {driver} is too old for every CUDA build of torch that {device} can run",
         f"install driver {oldest.min_driver} or newer ({oldest.name})",

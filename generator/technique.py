@@ -11,7 +11,7 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from generator.edits import Edits
 from generator.workload import Case
@@ -63,7 +63,7 @@ class Technique:
         """Why it cannot stand beside ``other``, or ``None``."""
         return None
 
-    def effects(self, case: Case) -> Mapping[str, object]:
+    def effects(self, case: Case) -> Mapping[str, Any]:
         """The fields of ``Execution`` that it sets."""
         return {}
 

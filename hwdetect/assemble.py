@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from hwdetect import findings
 from hwdetect.machine import Live, Machine, Recorded
@@ -33,7 +34,7 @@ from hwdetect.probes import (
 from hwdetect.probes.found import NOTHING, Found, whole_boards
 from hwdetect.probes.machine_json import read_machine_json
 from hwdetect.probes.reading import Notes, merged
-from hwdetect.types import Accelerator, Board, Cpu, Hardware, Memory, NetworkPort, Nodes, Note, Software
+from hwdetect.types import Accelerator, Board, Cpu, Disk, Hardware, Memory, NetworkPort, Nodes, Note, Software
 from hwdetect.types import Path as PciPath
 
 SHARE_OF_DEADLINE = 0.9  # what the probes may use of it; the rest is for putting things together
@@ -72,11 +73,15 @@ def detect_machine(
     return replace(hardware, findings=findings.of(hardware))
 
 
-class Part:
+T = TypeVar("T")
+
+
+class Part(Generic[T]):
     """One probe's result, with its own notes. On a live machine it runs in a thread that is left behind if it hangs."""
 
-    def __init__(self, name: str, probe: Callable[[Notes], object], empty: object):
-        self.name, self.empty, self.value, self.notes, self.done = name, empty, empty, Notes(), False
+    def __init__(self, name: str, probe: Callable[[Notes], T], empty: T):
+        self.name, self.empty, self.notes, self.done = name, empty, Notes(), False
+        self.value: T = empty
         self._probe = probe
         self._thread: threading.Thread | None = None
 
@@ -93,7 +98,9 @@ class Part:
         self._thread.join(timeout=max(0.0, ends - time.monotonic()))
         if not self.done:
             self.value, self.notes = self.empty, Notes()
-            self.notes.add(self.name, "deadline", f"no answer within {deadline_s:.1f} s")
+            hangs = self._thread.is_alive()
+            why = f"no answer within {deadline_s:.1f} s" if hangs else "this probe failed: its traceback was printed"
+            self.notes.add(self.name, "deadline" if hangs else "hwdetect", why)
 
 
 def read(machine: Machine, deadline_s: float) -> Hardware:
@@ -105,16 +112,13 @@ def read(machine: Machine, deadline_s: float) -> Hardware:
         return merged(the_cpu, cpuid_dump.read_cpuid(machine, notes)), memory.read_memory(machine, limits, notes)
 
     kinds = ACCELERATORS if machine.live else ACCELERATORS + FORMATS
-    sources = [
-        Part(name, lambda notes, probe=probe: probe(machine, notes), NOTHING)  # type: ignore[misc]
-        for name, probe in kinds
-    ]
+    sources = [Part(name, lambda notes, probe=probe: probe(machine, notes), NOTHING) for name, probe in kinds]
     host = Part("cpu", processor, (Cpu(), Memory()))
     disk = Part("disks", lambda notes: disks.read_disks(machine, notes), ())
     soft = Part("software", lambda notes: software.read_software(machine), Software())
     node = Part("nodes", lambda notes: nodes.read_nodes(machine), Nodes())
     ports = Part("network", lambda notes: network.read_network(machine), ())
-    parts = [host, *sources, ports, disk, soft, node]
+    parts: list[Part] = [host, *sources, ports, disk, soft, node]
     _run(parts, machine.live, deadline_s)
     assembled = _together(machine, host, sources, ports, disk, soft, node)
     notes = tuple(note for part in parts for note in part.notes.items if note.why != NOT_RECORDED)
@@ -145,16 +149,22 @@ def _run(parts: list[Part], live: bool, deadline_s: float) -> None:
 
 
 def _together(
-    machine: Machine, host: Part, sources: list[Part], ports: Part, disk: Part, soft: Part, node: Part
+    machine: Machine,
+    host: Part[tuple[Cpu, Memory]],
+    sources: list[Part[Found]],
+    ports: Part[tuple[NetworkPort, ...]],
+    disk: Part[tuple[Disk, ...]],
+    soft: Part[Software],
+    node: Part[Nodes],
 ) -> Hardware:
-    the_cpu, the_memory = host.value  # type: ignore[misc]
-    the_software: Software = soft.value  # type: ignore[assignment]
-    found = _stacked([part.value for part in sources])  # type: ignore[misc]
+    the_cpu, the_memory = host.value
+    the_software = soft.value
+    found = _stacked([part.value for part in sources])
     boards = tuple(_matched(board) for board in found.boards)
     accelerators = found.accelerators if found.accelerators is not None else whole_boards(boards)
     value, accelerators = _visible(machine, accelerators, boards)
     the_cpu = merged(the_cpu, found.cpu)
-    the_network: tuple[NetworkPort, ...] = ports.value or found.network  # type: ignore[assignment]
+    the_network = ports.value or found.network
     return Hardware(
         cpu=replace(the_cpu, budget=the_cpu.budget or the_cpu.cpus_allowed or the_cpu.cpus_online),
         memory=merged(the_memory, found.memory),
@@ -163,9 +173,9 @@ def _together(
         links=found.links,
         network=the_network,
         paths=found.paths or _paths(machine, boards, the_network),
-        disks=disk.value,  # type: ignore[arg-type]
+        disks=disk.value,
         software=replace(merged(the_software, found.software), visible_devices=value),
-        nodes=found.nodes if found.nodes and node.value == Nodes() else node.value,  # type: ignore[arg-type]
+        nodes=found.nodes if found.nodes and node.value == Nodes() else node.value,
     )
 
 

@@ -64,7 +64,6 @@ def on_device(torch, index: int) -> None:
     a, b = (torch.randn(DEVICE_SIZE, DEVICE_SIZE, device=device) for _ in range(2))
     seconds = best_seconds(lambda: a @ b, wait, MATMUL_SECONDS)
     say(what="matmul", where=where, value=2 * DEVICE_SIZE**3 / seconds, unit="flop/s", dtype="tf32")
-    del a, b
     say(progress=f"{where}: copies")
     source = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)

@@ -104,7 +104,7 @@ def _kept(path: str, text: str) -> str | None:
 
 
 def _is_group_mount(line: str) -> bool:
-    before, separator, after = line.partition(" - ")
+    _, separator, after = line.partition(" - ")
     kind = after.split(" ")[0] if separator else [*line.split(), "", "", ""][2]
     return kind in MOUNT_KINDS
 

@@ -53,7 +53,9 @@ def read_cpuid(machine: Machine, notes: Notes) -> Cpu:
 
 def _dumps(machine: Machine, notes: Notes) -> list[Leaves]:
     names = [name for name in machine.listing("cpuid") if re.fullmatch(r"pu\d{1,6}", name)]
-    dumps = [parse_dump(machine.read(f"cpuid/{name}") or "") for name in sorted(names, key=lambda n: int(n[2:]))]
+    dumps: list[Leaves] = [
+        parse_dump(machine.read(f"cpuid/{name}") or "") for name in sorted(names, key=lambda n: int(n[2:]))
+    ]
     good = [dump for dump in dumps if (1, 0) in dump]
     if len(good) < len(names):
         notes.add("cpu", "cpuid", f"{len(names) - len(good)} of {len(names)} dumps have no leaf 1")

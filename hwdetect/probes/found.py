@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hwdetect.types import Accelerator, Board, Cpu, Link, Memory, NetworkPort, Nodes, Path, Software
 
@@ -16,9 +16,9 @@ class Found:
     links: tuple[Link, ...] = ()
     network: tuple[NetworkPort, ...] = ()
     paths: tuple[Path, ...] = ()
-    cpu: Cpu = Cpu()
-    memory: Memory = Memory()
-    software: Software = Software()
+    cpu: Cpu = field(default_factory=Cpu)
+    memory: Memory = field(default_factory=Memory)
+    software: Software = field(default_factory=Software)
     nodes: Nodes | None = None
 
 

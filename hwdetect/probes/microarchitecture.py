@@ -22,7 +22,7 @@ def label(
     """
     from archspec.cpu.microarchitecture import TARGETS
 
-    if architecture not in TARGETS:
+    if architecture is None or architecture not in TARGETS:
         return None
     have = frozenset(features)
     if "ssse3" in have:  # Linux never prints sse3, which it implies (archspec does the same)

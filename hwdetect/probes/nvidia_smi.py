@@ -28,6 +28,8 @@ MIB = 1 << 20
 def read_nvidia_smi(machine: Machine, notes: Notes) -> Found:
     """Everything nvidia-smi can say; ``NOTHING`` with a note where it is not there or says nothing."""
     root, text = _log(machine, notes)
+    if text is None:
+        return NOTHING
     lost = _lost_boards(text)
     if root is None or not root.every("gpu"):
         rows = _query_rows(machine)
@@ -67,14 +69,14 @@ def read_nvidia_smi(machine: Machine, notes: Notes) -> Found:
     )
 
 
-def _log(machine: Machine, notes: Notes) -> tuple[Node | None, str]:
-    """The log as a tree, and the raw text (which may begin with lines about lost boards)."""
+def _log(machine: Machine, notes: Notes) -> tuple[Node | None, str | None]:
+    """The log as a tree, and the raw text (which may begin with lines about lost boards); no text where it hangs."""
     for argv, parse in ((("nvidia-smi", "-q", "-x"), from_xml), (("nvidia-smi", "-q"), from_indented)):
         output = machine.run(argv, SECONDS)
         if output.problem and output.problem not in ("not installed", "not in the recording"):
             notes.add("boards", " ".join(argv), output.problem)
             if output.problem.startswith("no answer"):
-                return None, ""  # it hangs: the text form would hang as well
+                return None, None  # the other forms would hang as well
         if output.text:
             parsed = parse(output.text)
             root, problem = parsed if isinstance(parsed, tuple) else (parsed, None)

@@ -83,8 +83,7 @@ def _columns(header: str) -> list[str]:
 
 def _row(line: str, count: int) -> tuple[list[str], list[str]] | None:
     """The matrix cells and what follows them; ``None`` if there are not exactly as many good cells as columns."""
-    parts = [part.strip() for part in line.split("\t")] if "\t" in line else line.split()
-    parts = [part for part in parts[1:]] if "\t" in line else parts[1:]
+    parts = ([part.strip() for part in line.split("\t")] if "\t" in line else line.split())[1:]
     cells, rest = parts[:count], parts[count:]
     if len(cells) < count or not all(CELL.fullmatch(cell) for cell in cells):
         return None

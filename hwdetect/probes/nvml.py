@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from dataclasses import field as made_by
 
 from hwdetect.machine import Machine
 from hwdetect.probes import pci
@@ -103,7 +104,7 @@ class Reading:
 
     boards: list[Board]
     accelerators: list[Accelerator]
-    software: Software = Software()
+    software: Software = made_by(default_factory=Software)
     complete: bool = False
 
 

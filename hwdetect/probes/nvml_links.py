@@ -85,8 +85,8 @@ def read_links(nvml: Nvml, boards: tuple[Board, ...], handles: dict[int, object]
                     f"links.{a}-{b}", "nvmlDeviceGetTopologyCommonAncestor", getattr(level, "why", "unknown level")
                 )
                 continue
-            total = boards[a].nvlink_bytes_per_s
-            each = total / boards[a].nvlinks_active if total and boards[a].nvlinks_active else None
+            total, links = boards[a].nvlink_bytes_per_s, boards[a].nvlinks_active
+            each = total / links if total and links else None
             found.append(
                 Link(
                     a=a,
@@ -104,14 +104,14 @@ def _linked(board: Board) -> bool:
     return bool(board.nvlinks_active)
 
 
-def _remotes(nvml: Nvml, by_address: dict[str | None, int], handle: object) -> dict[int | str, int]:
+def _remotes(nvml: Nvml, by_address: dict[str, int], handle: object) -> dict[int | str, int]:
     """Links to each other board by its index, and to switches under ``"switch"``."""
     from hwdetect.probes.nvml import pci_address
 
     counts: dict[int | str, int] = {}
     for link in _active(nvml, handle) or ():
         kind = nvml.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
-        peer = by_address.get(pci_address(nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)))
+        peer = by_address.get(pci_address(nvml.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)) or "")
         if peer is not None:
             counts[peer] = counts.get(peer, 0) + 1
         elif kind == REMOTE_SWITCH or (not isinstance(kind, int)):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import fields, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hwdetect.types import Note
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -62,8 +65,8 @@ def pairs(text: str | None, separator: str = ":") -> dict[str, str]:
 
 def merged(first: T, second: T) -> T:
     """A dataclass with every unknown field of ``first`` taken from ``second``."""
-    missing = {f.name for f in fields(first) if getattr(first, f.name) is None}  # type: ignore[arg-type]
-    return replace(first, **{name: getattr(second, name) for name in missing}) if missing else first  # type: ignore[type-var]
+    missing = {f.name for f in fields(first) if getattr(first, f.name) is None}
+    return replace(first, **{name: getattr(second, name) for name in missing}) if missing else first
 
 
 def json_of(text: str | None) -> object:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import cast
 from xml.etree import ElementTree
 
 MAX_DEPTH = 40
@@ -47,14 +49,7 @@ def from_xml(text: str) -> tuple[Node | None, str | None]:
         parser.close()
     except (ElementTree.ParseError, ValueError) as error:
         problem = f"the document is broken: {error}"
-    events = parser.read_events()
-    while True:
-        try:
-            event, element = next(events)
-        except StopIteration:
-            break
-        except (ElementTree.ParseError, ValueError):
-            continue
+    for event, element in _events(parser):
         if event == "start":
             node = Node(_name(element.tag), key=element.get("id", ""))
             if stack:
@@ -67,6 +62,19 @@ def from_xml(text: str) -> tuple[Node | None, str | None]:
         elif stack:
             stack.pop().text = (element.text or "").strip()
     return root, problem
+
+
+def _events(parser: ElementTree.XMLPullParser) -> Iterator[tuple[str, ElementTree.Element]]:
+    """What was parsed; the parser's error stands among the events once more and is passed over."""
+    events = iter(parser.read_events())
+    while True:
+        try:
+            event = next(events)
+        except StopIteration:
+            return
+        except (ElementTree.ParseError, ValueError):
+            continue
+        yield cast("tuple[str, ElementTree.Element]", event)
 
 
 def from_indented(text: str) -> Node:

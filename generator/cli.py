@@ -221,15 +221,30 @@ def main() -> None:
 
 
 def report(error: PerfgenError) -> None:
+    """The message on standard error; with --json also as JSON on standard output."""
     from generator.errors import NothingFits
 
     click.echo(f"perfgen: {without_token(str(error))}", err=True)
-    if isinstance(error, NothingFits) and error.ladder:
+    ladder = error.ladder if isinstance(error, NothingFits) else ()
+    if ladder:
         from generator import view
 
         click.echo("nearest plans that fit:", err=True)
-        for line in view.ladder_lines(error.ladder):
+        for line in view.ladder_lines(ladder):
             click.echo(f"  {line}", err=True)
+    if "--json" in sys.argv[1:]:
+        from generator.project import sizes
+
+        rungs = [
+            {"option": r.option, "change": r.change, "choice": r.best.choice} | sizes(r.best.estimate) for r in ladder
+        ]
+        told = {
+            "message": without_token(error.message),
+            "hint": error.hint and without_token(error.hint),
+            "exit_code": error.code,
+            "ladder": rungs,
+        }
+        echo_json({"schema": 1, "error": told})
 
 
 def without_token(text: str) -> str:

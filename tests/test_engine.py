@@ -174,3 +174,18 @@ def test_ladder_of_a_model_that_cannot_fit_reaches_a_larger_device():
         plan_case(of)
     options = [rung.option.split()[0] for rung in refused.value.ladder]
     assert "--hardware" in options and "--train" in options
+
+
+def test_a_refusal_in_json_has_its_ladder(capsys, monkeypatch):
+    import json
+
+    from generator.cli import report
+
+    of = case(T4, llama(), train="full", task="causal-lm")
+    monkeypatch.setattr("sys.argv", ["perfgen", "plan", "--json"])
+    with pytest.raises(NothingFits) as refused:
+        plan_case(of)
+    report(refused.value)
+    told = json.loads(capsys.readouterr().out)["error"]
+    assert told["exit_code"] == 3 and "short" in told["message"]
+    assert {"option", "peak_memory_gib", "step_seconds"} <= set(told["ladder"][0])

@@ -30,6 +30,8 @@ from hwdetect.types import Device, Hardware
 
 PORTABLE = "portable"
 """--hardware portable: a plan that runs anywhere, because nothing is assumed of the machine but in its estimate."""
+BUSY = 0.95
+"""Less free memory than this share is worth a word: an idle board keeps 1 to 4 % for itself (recordings of nvidia-smi)."""
 PORTABLE_ESTIMATE = "cpu:4"
 
 
@@ -387,12 +389,26 @@ def serving_workload(workload: Workload) -> Workload:
     return replace(workload, mode="infer", concurrency=1, pins=pins, allow=(), steps=None, max_steps=None)
 
 
+def busy_note(case: Case) -> tuple[str, ...]:
+    """The plan is for the whole device; what other processes hold now is said."""
+    if not case.hardware.accelerators or case.on_cpu:
+        return ()
+    first = case.hardware.accelerators[0]
+    if first.free_memory_bytes is None or not first.memory_bytes or first.free_memory_bytes > BUSY * first.memory_bytes:
+        return ()
+    free, whole = first.free_memory_bytes / 2**30, first.memory_bytes / 2**30
+    return (
+        f"only {free:.1f} of {whole:.1f} GiB of {case.device.name} are free now: the plan is for all of it, free it before a run",
+    )
+
+
 def case_notes(case: Case) -> tuple[str, ...]:
     """What a reader of the plan must know about its inputs."""
     notes = [f"{n.field}: {n.why}" for n in case.hardware.notes if n.who == "spec"]
     unused = len(case.hardware.accelerators) - 1
     if unused > 0:
         notes.append(f"uses 1 of {unused + 1} accelerators: training on several is not emitted yet")
+    notes.extend(busy_note(case))
     if case.device.basis == "assumed" and case.device.sources:
         notes.append(f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}")
     notes.extend(case.model.notes)

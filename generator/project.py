@@ -411,6 +411,8 @@ def untested(plan: Plan) -> list[str]:
         if case.on_cpu
         else [f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first"]
     )
+    if plan.best.choice["precision"] == "fp16" and case.model.dtype in ("bfloat16", "torch.bfloat16"):
+        found.append(f"{case.model.name} was trained in bf16: in fp16, values above 65504 overflow, so watch for NaN")
     found += [f"{t.id}: no measurement of ours" for t in plan.best.members if t.quality and not t.evidence]
     return found
 

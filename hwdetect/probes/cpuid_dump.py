@@ -160,7 +160,7 @@ def _by_levels(leaves: Leaves) -> tuple[int, int] | None:
 
 
 def _by_amd(leaves: Leaves) -> tuple[int, int] | None:
-    if vendor_of(leaves) not in ("AuthenticAMD", "HygonGenuine") or (0x80000008, 0) not in leaves:
+    if vendor_of(leaves) not in ("AuthenticAMD", "HygonGenuine") or not {(0x80000008, 0), (1, 0)} <= leaves.keys():
         return None
     sizes = leaves[0x80000008, 0][2]
     shift = sizes >> 12 & 0xF or (sizes & 0xFF).bit_length()
@@ -175,7 +175,7 @@ def _by_amd(leaves: Leaves) -> tuple[int, int] | None:
 
 
 def _by_legacy(leaves: Leaves) -> tuple[int, int] | None:
-    _, ebx, _, edx = leaves[1, 0]
+    _, ebx, _, edx = leaves.get((1, 0), ZERO)  # a torn dump may lack it
     if not edx >> HYPERTHREADING & 1:
         return None
     logical = max(1, ebx >> 16 & 0xFF)

@@ -23,7 +23,7 @@ def render(document: dict, dest: Path, template: str | None = None) -> list[Path
     ``template`` is where `copier update` will look for a newer template: this checkout, or the one that is given. Every file is
     parsed. Raises ``RenderError`` for one that does not.
     """
-    from copier import run_copy
+    from copier import Settings, run_copy
 
     with tempfile.TemporaryDirectory(prefix="perfgen-template-") as scratch:
         # a copy outside any git checkout: Copier would clone the checkout and take its newest tag
@@ -40,6 +40,7 @@ def render(document: dict, dest: Path, template: str | None = None) -> list[Path
             defaults=True,
             overwrite=True,
             quiet=True,
+            settings=Settings(),  # not the user's own: the same bytes everywhere, and no home is needed
         )
     written = sorted(p.relative_to(dest) for p in dest.rglob("*") if p.is_file())
     for path in written:

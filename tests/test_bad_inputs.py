@@ -78,7 +78,8 @@ def refused(code: int, *words: str, by: Outcome) -> None:
     assert by.code == code, by.out + by.err
     said = by.err
     assert said.strip() and "Traceback" not in said
-    assert by.out == "", "a refusal goes to standard error alone"
+    if by.out:  # only --json writes there, and it tells the same
+        assert json.loads(by.out)["error"]["exit_code"] == code
     for word in words:
         assert word in said, said
 
@@ -705,7 +706,7 @@ def test_dest_04_standard_output_that_is_full():
     assert "Traceback" not in done.stderr
 
 
-def test_model_08_a_user_without_a_home(monkeypatch):
+def test_model_08_a_user_without_a_home(tmp_path, monkeypatch):
     """A container that runs under a user id that no password file knows."""
 
     def none(self):
@@ -717,6 +718,10 @@ def test_model_08_a_user_without_a_home(monkeypatch):
     monkeypatch.setattr(Path, "expanduser", none)
     refused(4, "not in the local cache", by=perfgen("plan", *HERE, "--model", "owner/name"))
     assert perfgen("plan", "--offline", "--json").code == 0
+    import platformdirs.unix  # Copier asks it for the user's own settings, which must not matter
+
+    monkeypatch.setattr(platformdirs.unix.Unix, "user_config_dir", property(none))
+    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
 
 
 def test_dest_04_a_parent_that_is_no_folder(tmp_path):
@@ -1040,6 +1045,7 @@ def test_secret_01_the_token_is_in_no_file_and_no_message(tmp_path, monkeypatch)
         ("plan", *HERE, "--model", f"https://user:{TOKEN}@huggingface.co/a/b"),
         ("plan", *HERE, "--data", f"https://huggingface.co/d?token={TOKEN}"),
         ("plan", *HERE, "--model", TOKEN + "/x y"),
+        ("plan", *HERE, "--model", TOKEN + "/x y", "--json"),
     ):
         done = perfgen(*arguments)
         assert TOKEN not in done.out + done.err, arguments

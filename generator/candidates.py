@@ -1,10 +1,10 @@
-"""Search is enumeration: the product of the axes minus obstacles and clashes, costed and ranked."""
+"""What may be chosen in a case, and what one choice costs: techniques, a layout of the devices, a batch split."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from generator.cost import CostModel
@@ -12,17 +12,17 @@ from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution
 from generator.errors import UsageError
 from generator.technique import Axis, Technique, axes
-from generator.workload import Case
+from generator.workload import Case, Layout
 
 HEADROOM_SHARE = 0.03
 """Share of the limit that a plan must leave free: the aimed median error of the memory model (issue "decision engine")."""
 PLAINNESS = 0.01
 """A technique that gains less than 1 % is not worth its line of code (ours); keeps the ranking a total order."""
-RISKS = (0, 1, 2, 3)
 LARGER_IS_FASTER = (
     "twice the micro-batch, same global batch: tokens/s 1.14, 1.03, 1.01, 1.01 times (from 2, 4, 8, 16; medians of 200 pairs of "
     "published runs, fms-acceleration, A100-80GB)"
 )
+ONE_DEVICE = Layout()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Candidate:
     """One configuration and its cost. ``members`` holds one technique an axis, in the order of the axes."""
 
     members: tuple[Technique, ...]
+    layout: Layout
     execution: Execution
     estimate: Estimate
     risk: int
@@ -46,11 +47,12 @@ class Candidate:
 
     @property
     def key(self) -> tuple:
-        """Least risk to convergence, then time, then fewer passes, then memory, then names (so that equals have one order)."""
+        """Least risk to convergence, then time, then fewer passes, fewer devices, less memory, then names (equals have one order)."""
         return (
             self.risk,
             self.seconds,
             -self.execution.micro_batch,
+            self.layout.devices,
             self.estimate.peak_memory_gib,
             tuple(t.id for t in self.members),
         )
@@ -70,10 +72,35 @@ class Space:
     axes: tuple[Axis, ...]
     open: Mapping[str, tuple[Technique, ...]]
     obstacles: Mapping[str, str]
+    layouts: Mapping[str, tuple[Layout, ...]]
+    """by the id of the technique that divides the devices"""
+    _clashes: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    _effects: dict[tuple[str, Layout], Mapping[str, Any]] = field(default_factory=dict)
 
     def members(self, axis: Axis, risk: int) -> tuple[Technique, ...]:
         """The members of ``axis`` that may be tried when ``risk`` is the most that is accepted."""
         return tuple(t for t in self.open[axis.name] if risk_of(t, self.case) <= risk)
+
+    def clash(self, a: Technique, b: Technique) -> str | None:
+        """Why ``a`` and ``b`` cannot stand together; asked of both, so that either file may know it."""
+        key = (a.id, b.id)
+        if key not in self._clashes:
+            self._clashes[key] = self._clashes[b.id, a.id] = a.clash(b, self.case) or b.clash(a, self.case)
+        return self._clashes[key]
+
+    def effects(self, technique: Technique, layout: Layout) -> Mapping[str, Any]:
+        key = (technique.id, layout)
+        if key not in self._effects:
+            self._effects[key] = technique.effects(replace(self.case, layout=layout))
+        return self._effects[key]
+
+    def layouts_of(self, members: tuple[Technique, ...]) -> tuple[Layout, ...]:
+        """The ways to divide the devices that ``members`` leave open."""
+        said = [self.layouts[t.id] for t in members if t.id in self.layouts]
+        return said[0] if said else (ONE_DEVICE,)
+
+    def narrowed(self, open_members: Mapping[str, tuple[Technique, ...]]) -> Space:
+        return replace(self, open={**self.open, **open_members})
 
 
 def space(case: Case, cost: CostModel) -> Space:
@@ -95,7 +122,9 @@ def space(case: Case, cost: CostModel) -> Space:
         if axis.name in pins:
             members = [_pinned(axis, pins[axis.name], obstacles, mode)]
         open_members[axis.name] = tuple(members)
-    return Space(case, cost, used, open_members, obstacles)
+    said = {t.id: t.layouts(case) for members in open_members.values() for t in members}
+    layouts = {name: found for name, found in said.items() if found is not None}
+    return Space(case, cost, used, open_members, obstacles, layouts)
 
 
 def _unasked(technique: Technique, pins: Mapping[str, str]) -> str | None:
@@ -137,90 +166,80 @@ def _pinned(axis: Axis, name: str, obstacles: Mapping[str, str], mode: str) -> T
     return pinned
 
 
-def combinations(space: Space, risk: int) -> Iterator[tuple[Technique, ...]]:
-    """Every set of one member an axis without a clash."""
-    per_axis = [space.members(axis, risk) for axis in space.axes]
-
-    def extend(chosen: tuple[Technique, ...]) -> Iterator[tuple[Technique, ...]]:
-        if len(chosen) == len(per_axis):
-            yield chosen
-            return
-        for technique in per_axis[len(chosen)]:
-            if not any(clash(technique, other, space.case) for other in chosen):
-                yield from extend((*chosen, technique))
-
-    yield from extend(())
-
-
-def clash(a: Technique, b: Technique, case: Case) -> str | None:
-    """Why ``a`` and ``b`` cannot stand together; asked of both, so that either file may know it."""
-    return a.clash(b, case) or b.clash(a, case)
-
-
-def execution(case: Case, members: tuple[Technique, ...]) -> Execution:
+def execution(space: Space, members: tuple[Technique, ...], layout: Layout = ONE_DEVICE) -> Execution:
     """The script that these techniques add up to. Two that set one field is a bug and raises ``ValueError``."""
     fields: dict[str, Any] = {}
     for technique in members:
-        for name, value in technique.effects(case).items():
+        for name, value in space.effects(technique, layout).items():
             if fields.get(name, value) != value:
                 raise ValueError(
                     f"{technique.id} sets {name}={value!r}, which another technique set to {fields[name]!r}"
                 )
             fields[name] = value
+    return Execution(**script(space.case), **divided(layout), **fields)
+
+
+def script(case: Case) -> dict[str, Any]:
+    """What the workload says of the script."""
     workload = case.workload
-    return Execution(mode=workload.mode, seq_len=workload.seq_len, **fields)
+    served = {"new_tokens": workload.new_tokens} if workload.mode == "infer" else {}
+    return {"mode": workload.mode, "seq_len": workload.seq_len, **served}
 
 
-def batches(case: Case) -> tuple[tuple[int, int], ...]:
-    """(micro-batch, accumulation) whose product is the global batch, smallest first. Inference serves its concurrency."""
+def divided(layout: Layout) -> dict[str, Any]:
+    """What a layout says of it."""
+    return {
+        "strategy": layout.strategy,
+        "nodes": layout.nodes,
+        "dp": layout.dp,
+        "dp_shard": layout.shard if layout.replicate > 1 and layout.shard > 1 else 0,
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "cp": layout.cp,
+        "ep": layout.ep,
+    }
+
+
+def batches(case: Case, dp: int = 1) -> tuple[tuple[int, int], ...]:
+    """(micro-batch, accumulation) that with ``dp`` copies give the global batch, smallest first. Inference serves its
+    concurrency."""
     if case.workload.mode == "infer":
         return ((case.workload.concurrency, 1),)
-    total = case.workload.global_batch
+    total = case.workload.global_batch // dp
     small = [d for d in range(1, int(total**0.5) + 1) if total % d == 0]
     divisors = sorted({*small, *(total // d for d in small)})
     return tuple((d, total // d) for d in divisors)
 
 
-def cost_of(space: Space, members: tuple[Technique, ...]) -> list[Candidate]:
-    """Every batch split of one combination, up to the first that does not fit (memory only grows from there)."""
+def cost_of(space: Space, members: tuple[Technique, ...], layout: Layout | None = None) -> list[Candidate]:
+    """Every layout and batch split of one combination, each layout up to the first split that does not fit (memory only
+    grows from there)."""
+    if layout is None:
+        return [c for one in space.layouts_of(members) for c in cost_of(space, members, one)]
     case = space.case
-    base = execution(case, members)
-    if case.workload.mode == "infer":
-        base = replace(base, new_tokens=case.workload.new_tokens)
-    plain = 1 + PLAINNESS * sum(not t.baseline for t in members)
-    once = sum(t.once_seconds(case) for t in members)
-    steps = case.workload.steps or case.workload.max_steps
+    base = execution(space, members, layout)
     total_risk = sum(risk_of(t, case) for t in members)
-    found = []
-    for micro, accumulation in batches(case):
+    found: list[Candidate] = []
+    for micro, accumulation in batches(case, layout.dp):
         run = replace(base, micro_batch=micro, accumulation=accumulation)
         estimate = space.cost.estimate(run)
-        seconds = estimate.step_seconds * plain + (once / steps if steps else 0.0)
-        if found and fits(estimate):  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
-            seconds = min(seconds, found[-1].seconds)
-        found.append(Candidate(members, run, estimate, total_risk, seconds))
+        seconds = ranked_seconds(case, members, estimate.step_seconds)
+        if found and fits(estimate) and layout.pp == 1:
+            seconds = min(seconds, found[-1].seconds)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
+        found.append(Candidate(members, layout, run, estimate, total_risk, seconds))
         if not fits(estimate):
             break
     return found
+
+
+def ranked_seconds(case: Case, members: tuple[Technique, ...], step_seconds: float) -> float:
+    """A step with 1 % for every technique that is not the plain one, and its share of what is paid once."""
+    plain = 1 + PLAINNESS * sum(not t.baseline for t in members)
+    steps = case.workload.steps or case.workload.max_steps
+    return step_seconds * plain + (sum(t.once_seconds(case) for t in members) / steps if steps else 0.0)
 
 
 def risk_of(technique: Technique, case: Case) -> int:
     """What it may do to convergence; nothing where the user asked for it."""
     asked = {*case.workload.allow, *(f"{a}={n}" for a, n in case.workload.pins)}
     return 0 if technique.name in asked or technique.id in asked else technique.quality
-
-
-def search(space: Space) -> list[Candidate]:
-    """All candidates that fit at the least risk that fits anything, best first; empty if nothing fits at any."""
-    for risk in RISKS:
-        fresh = (m for m in combinations(space, risk) if not risk or any(risk_of(t, space.case) == risk for t in m))
-        found = [c for members in fresh for c in cost_of(space, members) if c.fits]
-        if found:
-            return sorted(found, key=lambda c: c.key)
-    return []
-
-
-def smallest(space: Space) -> Candidate | None:
-    """The configuration that needs least memory at any risk: what the shortfall is measured against."""
-    everything = (c for members in combinations(space, max(RISKS)) for c in cost_of(space, members)[:1])
-    return min(everything, key=lambda c: (c.estimate.peak_memory_gib, c.key), default=None)

@@ -31,7 +31,6 @@ class Row:
     memory_bytes: int
     spec: ModelSpec
     execution: Execution
-    nodes: int
     task: str
 
 
@@ -47,7 +46,6 @@ def read_row(row: dict[str, str]) -> Row:
         memory_bytes=memory,
         spec=spec,
         execution=_execution(get, spec),
-        nodes=_count(get, "nodes", 1),
         task="causal-lm",
     )
 
@@ -339,7 +337,7 @@ def _parallel(get, mode: str) -> dict[str, Any]:
         sizes["dp"] = max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"]))
     if strategy not in STRATEGY:
         raise Uncostable(f"strategy {strategy!r} has no formula yet")
-    return {"strategy": strategy, **sizes, "fsdp_version": 1}
+    return {"strategy": strategy, **sizes, "nodes": _count(get, "nodes", 1), "fsdp_version": 1}
 
 
 def _training(get, spec: ModelSpec, date: str) -> dict[str, Any]:

@@ -74,14 +74,12 @@ def cost_row(row: dict[str, str], models: dict[tuple, CostModel]) -> dict[str, s
 
 
 def estimate_row(case: Row, models: dict[tuple, CostModel]) -> Estimate:
-    key = (case.device.id, case.memory_bytes, case.spec, case.nodes, case.task)
+    key = (case.device.id, case.memory_bytes, case.spec, case.task)
     if key not in models:
         models[key] = CostModel(
             case.device,
             case.spec,
             device_memory_bytes=case.memory_bytes,
-            nodes=case.nodes,
-            devices=case.execution.devices,
             task=case.task,
         )
     return models[key].estimate(case.execution)

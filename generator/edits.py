@@ -59,6 +59,9 @@ class Edits:
     ``fragments`` name files of ``templates/fragments`` whose functions are placed above ``main``.
     ``infer_*`` are the same places of infer.py. ``environment`` is exported by the launcher and the Dockerfile,
     ``launch`` are words before ``python``, ``requirements`` are distributions of ``stacks.toml``.
+    ``launcher`` is the program, with its words, that starts train.py in several processes in the place of ``python``.
+    ``deepspeed`` and ``accelerate`` are settings of deepspeed.json and accelerate.yaml, by dotted key; a project has the
+    file if any technique writes into it.
     """
 
     imports: tuple[str, ...] = ()
@@ -76,6 +79,9 @@ class Edits:
     infer_generate_arguments: tuple[Argument, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     launch: tuple[str, ...] = ()
+    launcher: tuple[str, ...] = ()
+    deepspeed: tuple[tuple[str, Any], ...] = ()
+    accelerate: tuple[tuple[str, Any], ...] = ()
     requirements: tuple[str, ...] = ()
 
 
@@ -85,7 +91,7 @@ def merge(parts: list[tuple[str, Edits]]) -> Edits:
     for field in fields(Edits):
         name = field.name
         items = [(who, item) for who, edits in parts for item in getattr(edits, name)]
-        if name.endswith("arguments") or name == "environment":
+        if name.endswith("arguments") or name in ("environment", "deepspeed", "accelerate"):
             merged[name] = _keyed(name, items)
         elif name.endswith("imports") or name in LISTS:
             merged[name] = tuple(sorted({item for _, item in items}))

@@ -47,6 +47,10 @@ class NothingFits(PerfgenError):
         self.ladder = ladder
 
 
+class NotEmitted(NothingFits):
+    """The plan is sound, and no project can be made of it yet; the hint names the best plan that one can be made of."""
+
+
 class SourceError(PerfgenError):
     """Model or data that cannot be used."""
 

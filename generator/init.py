@@ -53,7 +53,8 @@ def run(
 
 
 def check(planned: pipeline.Planned) -> None:
-    """What a plan may leave open and a project may not. Raises ``UsageError`` or ``SourceError``."""
+    """What a plan may leave open and a project may not. Raises ``UsageError``, ``SourceError``, ``NotEmitted``."""
+    pipeline.refuse_unemitted(planned.plan)
     training = planned.request.mode == "train"
     if training and planned.data is None:
         raise UsageError("a training project needs data", "--data FILE, folder or hub id")

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from generator import stacks
-from generator.candidates import Candidate, search, space
+from generator.candidates import Candidate, space
 from generator.cost import CostModel
 from generator.errors import UsageError
+from generator.search import search
 from generator.workload import TRAINED, Case, check
 from hwdetect import catalog
 from hwdetect.types import Device
@@ -33,10 +34,11 @@ def ladder(case: Case, cost_model: Callable[[Case], CostModel]) -> tuple[Rung, .
         what, option, changed = change
         try:
             check(changed.workload, changed.model)
-            ranked = search(space(changed, cost_model(changed)))
+            ranked = search(space(changed, cost_model(changed)), kept=1)
         except UsageError:
             return None
-        return Rung(change=what, option=option, best=ranked[0]) if ranked else None
+        emitted = ranked and all(t.emitted for t in ranked[0].members)
+        return Rung(change=what, option=option, best=ranked[0]) if emitted else None
 
     rungs = [rung(change) for change in smaller_training(case)]
     rungs += [first_that_fits(list(kind(case)), rung) for kind in (shorter, larger)]

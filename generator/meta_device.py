@@ -13,63 +13,39 @@ from generator.errors import SourceError
 from generator.model import ModelSpec
 
 SECONDS = 300
-COUNT = """
-import json, sys
-import torch
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
-
-told = json.load(sys.stdin)
-kind = told.pop("model_type")
-config = AutoConfig.for_model(kind, **{k: v for k, v in told.items() if k not in ("transformers_version", "quantization_config")})
-text = config.get_text_config()
-with torch.device("meta"):
-    try:
-        model, head = AutoModelForCausalLM.from_config(config), True
-    except ValueError:
-        model, head = AutoModel.from_config(config), False
-blocks = [m for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and "." in n and "head" not in n.split(".")[-1]]
-get = lambda *names: next((v for n in names if isinstance(v := getattr(text, n, None), int)), 0)
-embedding = model.get_input_embeddings()
-heads = get("num_attention_heads", "encoder_attention_heads", "n_heads")
-experts = get("num_local_experts", "num_experts", "n_routed_experts")
-print(json.dumps({
-    "architecture": type(model).__name__,
-    "kind": "encoder-decoder" if config.is_encoder_decoder else "decoder" if head else "encoder",
-    "params": sum(p.numel() for p in model.parameters()),
-    "linear_params": sum(m.weight.numel() for m in blocks),
-    "embedding_params": 0 if embedding is None else embedding.weight.numel(),
-    "layers": get("num_hidden_layers", "encoder_layers", "n_layers"),
-    "hidden": get("hidden_size", "d_model"),
-    "heads": heads,
-    "kv_heads": get("num_key_value_heads") or heads,
-    "head_dim": get("head_dim") or (get("hidden_size", "d_model") // heads if heads else 0),
-    "ffn": get("intermediate_size", "encoder_ffn_dim", "d_ff", "ffn_dim"),
-    "vocab": get("vocab_size"),
-    "experts": experts,
-    "experts_per_token": get("num_experts_per_tok", "num_experts_per_token") if experts else 0,
-    "expert_ffn": get("moe_intermediate_size") if experts else 0,
-    "max_positions": get("max_position_embeddings") or None,
-    "tied_embeddings": bool(getattr(text, "tie_word_embeddings", False)),
-}))
-"""
+VERSION = 2
+"""of what is counted: an older cache is not read"""
+UNREAD = ("transformers_version", "quantization_config", "auto_map", "model_type")
+SIZES = {
+    "layers": ("num_hidden_layers", "num_layers", "n_layers", "encoder_layers"),
+    "hidden": ("hidden_size", "d_model"),
+    "heads": ("num_attention_heads", "encoder_attention_heads", "n_heads"),
+    "kv_heads": ("num_key_value_heads",),
+    "head_dim": ("head_dim",),
+    "ffn": ("intermediate_size", "encoder_ffn_dim", "d_ff", "ffn_dim"),
+    "vocab": ("vocab_size",),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "experts_per_token": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts"),
+    "expert_ffn": ("moe_intermediate_size",),
+    "max_positions": ("max_position_embeddings",),
+}
 
 
 def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
     """The spec as counted (cached by the config's content). Raises ``SourceError`` when Transformers cannot build it either."""
     text = json.dumps(config, sort_keys=True)
-    path = cache_folder() / f"{hashlib.sha256((text + COUNT).encode()).hexdigest()[:32]}.json"
+    path = cache_folder() / f"{hashlib.sha256(f'{VERSION} {text}'.encode()).hexdigest()[:32]}.json"
     found = cached(path) or counted(text, name, path)
     missing = [key for key in ("layers", "hidden", "heads", "params") if not found[key]]
+    missing += ["num_experts_per_tok"] if found["experts"] and not found["experts_per_token"] else []
     if missing:
         raise SourceError(
             f"cannot size {name} ({config.get('model_type')}): its config says nothing of {', '.join(missing)}",
             "perfgen plans for transformers with these sizes",
         )
-    active = found["params"]
     return ModelSpec(
         name=name,
         model_type=config["model_type"],
-        active_params=active,
         dtype=config.get("dtype") or config.get("torch_dtype"),
         quantization=(config.get("quantization_config") or {}).get("quant_method"),
         basis="meta-device",
@@ -92,8 +68,14 @@ def cached(path: Path) -> dict | None:
 
 
 def counted(text: str, name: str, path: Path) -> dict:
+    """Counted in another process, which imports Transformers and may fail or hang. Raises ``SourceError``."""
     quiet = os.environ | {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", COUNT]
+    here = str(Path(__file__).resolve().parents[1])
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.append({here!r}); from generator.meta_device import main; main()",
+    ]
     try:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=SECONDS, env=quiet, check=False
@@ -113,3 +95,93 @@ def counted(text: str, name: str, path: Path) -> dict:
     except OSError:
         pass  # a read-only home: counted again next time
     return found
+
+
+def main() -> None:
+    """The other process: a config on standard input, its counts on the last line of standard output."""
+    print(json.dumps(count(json.load(sys.stdin))))
+
+
+def config_of(told: dict):
+    """The config as Transformers reads it."""
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(told["model_type"], **{k: v for k, v in told.items() if k not in UNREAD})
+
+
+def built(config) -> tuple:
+    """The model of ``ModelSpec.params`` on the meta device, and its kind: see there which class that is."""
+    import torch
+    from transformers import AutoModel
+    from transformers.models.auto import modeling_auto as auto
+
+    two = config.is_encoder_decoder
+    masked = type(config) in auto.MODEL_FOR_MASKED_LM_MAPPING and not config.to_dict().get("is_decoder")
+    classes = (
+        ("encoder-decoder", auto.AutoModelForSpeechSeq2Seq, two),
+        ("encoder-decoder", auto.AutoModelForSeq2SeqLM, two),
+        ("decoder", auto.AutoModelForCausalLM, not two and not masked),
+        ("multimodal", auto.AutoModelForImageTextToText, True),
+        ("multimodal", auto.AutoModelForSeq2SeqLM, True),
+        ("encoder", AutoModel, True),
+    )
+    with torch.device("meta"):
+        for kind, cls, fits in classes:
+            if fits and type(config) in cls._model_mapping:
+                model = cls.from_config(config)
+                return model, kind if kind != "encoder" else sense(model)
+    raise ValueError(f"no model of Transformers is made from {type(config).__name__}")
+
+
+def sense(model) -> str:
+    """What a model without a head takes: text, images, sound, or several of them."""
+    if "text_config" in model.config.sub_configs:
+        return "multimodal"
+    inputs = {"pixel_values": "vision", "input_values": "audio", "input_features": "audio"}
+    return inputs.get(model.main_input_name, "encoder")
+
+
+def count(told: dict) -> dict:
+    """The sizes of a config and the counts of its model, as ``ModelSpec`` names them."""
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    config = config_of(told)
+    text = config.get_text_config(decoder=config.is_encoder_decoder)
+    model, kind = built(config)
+    sizes = {size: next((n for key in keys if (n := said(text, key))), 0) for size, keys in SIZES.items()}
+    outside = {id(m) for m in (model.get_input_embeddings(), model.get_output_embeddings()) if m is not None}
+    linears = [m for m in model.modules() if isinstance(m, (nn.Linear, Conv1D)) and id(m) not in outside]
+    fused = [p for n, p in model.named_parameters() if p.dim() == 3 and "expert" in n]
+    params = sum(p.numel() for p in model.parameters())
+    experts, active = sizes["experts"], sizes["experts_per_token"]
+    idle = sum(p.numel() for p in fused) * (experts - active) // experts if experts and active else 0
+    hidden, heads = sizes["hidden"], sizes["heads"]
+    return sizes | {
+        "architecture": type(model).__name__,
+        "kind": kind,
+        "params": params,
+        "active_params": params - idle,
+        "linear_params": sum(m.weight.numel() for m in linears) + sum(p.numel() for p in fused),
+        "embedding_params": sum(p.numel() for m in model.modules() if id(m) in outside for p in m.parameters()),
+        "kv_heads": sizes["kv_heads"] or heads,
+        "head_dim": sizes["head_dim"] or (hidden // heads if heads else 0),
+        "experts_per_token": active if experts else 0,
+        "expert_ffn": (sizes["expert_ffn"] or sizes["ffn"]) if experts else 0,
+        "max_positions": sizes["max_positions"] or None,
+        "gated": any(name.endswith(("gate_proj", "gate_up_proj", "w3")) for name, _ in model.named_modules())
+        or bool(fused),
+        "tied_embeddings": tied(model),
+    }
+
+
+def said(config, key: str) -> int | None:
+    """A whole number of the config, ``None`` where it says nothing or one for each layer."""
+    value = config.to_dict().get(config.attribute_map.get(key, key))
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def tied(model) -> bool:
+    """Whether the output layer is the input embedding (or there is none)."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    return head is not None and embedding is not None and head.weight is embedding.weight

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from generator import stacks
 from generator.bundle import sample_file
+from generator.candidates import space
 from generator.cost import CostModel
 from generator.datafiles import CHARACTERS_A_TOKEN, DataSource, read_data
-from generator.errors import NothingFits, SourceError, UsageError
+from generator.errors import NotEmitted, NothingFits, SourceError, UsageError
 from generator.ladder import ladder
 from generator.model import ModelSpec
-from generator.plan import Plan, decide, with_serving
+from generator.plan import NOT_EMITTED, Plan, decide, with_serving
+from generator.search import search
 from generator.sources import ModelSource, read_model, read_tokenizer, spec_of
 from generator.workload import (
     DEFAULT_GLOBAL_BATCH,
@@ -26,7 +28,7 @@ from generator.workload import (
 )
 from hwdetect import catalog, detect, from_json
 from hwdetect.spec import SpecError, parse_spec
-from hwdetect.types import Device, Hardware
+from hwdetect.types import Accelerator, Device, Hardware, Link
 
 PORTABLE = "portable"
 """--hardware portable: a plan that runs anywhere, because nothing is assumed of the machine but in its estimate."""
@@ -88,8 +90,9 @@ def build(request: Request) -> Planned:
     check(workload, spec)
     check_sources(request, workload, source, data)
     case = portable_case(spec, workload) if request.hardware == PORTABLE else case_of(hardware, spec, workload)
-    notes = (*case_notes(case), *clamp_note(request, workload, spec))
-    return Planned(plan=plan_case(case), request=request, source=source, data=data, notes=notes)
+    plan = plan_case(case)
+    notes = (*case_notes(case), *device_notes(plan), *clamp_note(request, workload, spec))
+    return Planned(plan=plan, request=request, source=source, data=data, notes=notes)
 
 
 def check_text(request: Request) -> None:
@@ -236,6 +239,7 @@ def steps_of(workload: Workload, data: DataSource | None) -> int | None:
 def case_of(hardware: Hardware, spec: ModelSpec, workload: Workload) -> Case:
     """Which device is used, how much of it, and which build of torch it runs."""
     device, memory_bytes = device_of(hardware)
+    alike = devices_like_first(hardware)
     build = "cpu"
     if device.vendor == "nvidia":
         build = stacks.cuda_build("train", device.compute_capability, hardware.software.driver, device.name)
@@ -246,7 +250,46 @@ def case_of(hardware: Hardware, spec: ModelSpec, workload: Workload) -> Case:
         model=spec,
         workload=workload,
         stack=stacks.load("train", build),
+        devices_per_node=len(alike) or 1,
+        nodes=hardware.nodes.count if alike else 1,
+        links=links_between(hardware, alike),
+        network_bytes_per_s=network_of(hardware),
     )
+
+
+def devices_like_first(hardware: Hardware) -> tuple[Accelerator, ...]:
+    """The accelerators of a node that one job can use together: equal boards, whole (NCCL joins no MIG instances)."""
+    if not hardware.accelerators:
+        return ()
+    first = hardware.accelerators[0]
+    if first.profile is not None:
+        return (first,)
+    boards = {b.index: b for b in hardware.boards}
+
+    def kind(accelerator: Accelerator) -> tuple:
+        board = boards[accelerator.board]
+        return board.device or board.name, accelerator.memory_bytes, accelerator.profile
+
+    return tuple(a for a in hardware.accelerators if kind(a) == kind(first))
+
+
+def links_between(hardware: Hardware, used: tuple[Accelerator, ...]) -> tuple[Link, ...]:
+    """The links of the node, its ends numbered by place among ``used``."""
+    place = {accelerator.board: number for number, accelerator in enumerate(used)}
+    inside = [x for x in hardware.links if x.a in place and x.b in place and x.a != x.b]
+    return tuple(replace(x, a=place[x.a], b=place[x.b]) for x in inside)
+
+
+FABRICS = ("infiniband", "roce", "efa")
+
+
+def network_of(hardware: Hardware) -> float | None:
+    """Bytes per second that a node's ports give together: those of its fabric, or else its fastest Ethernet port."""
+    ports = [p for p in hardware.network if p.rate_bytes_per_s and p.state not in ("down", "DOWN")]
+    fabric = [p.rate_bytes_per_s for p in ports if p.kind in FABRICS and p.rate_bytes_per_s]
+    if fabric:
+        return sum(fabric)
+    return max((p.rate_bytes_per_s for p in ports if p.rate_bytes_per_s), default=None)
 
 
 def portable_case(spec: ModelSpec, workload: Workload) -> Case:
@@ -353,6 +396,9 @@ def cost_model(case: Case) -> CostModel:
         device_memory_bytes=case.device_memory_bytes,
         host_memory_bytes=min(host, default=None),
         cpu_budget=usable_cores(case),
+        links=case.links,
+        devices_per_node=case.devices_per_node,
+        network_bytes_per_s=case.network_bytes_per_s,
         num_labels=case.workload.labels if case.workload.task == "text-classification" else 0,
         task=case.workload.task,
     )
@@ -380,6 +426,28 @@ def plan_case(case: Case) -> Plan:
         return plan
 
 
+def refuse_unemitted(plan: Plan) -> None:
+    """Raises ``NotEmitted`` for a plan that no project can be made of, with the best one that can."""
+    if not plan.unemitted:
+        return
+    names = {t.axis: t.id for t in plan.unemitted}
+    what = f"{', '.join(names.values())}: {NOT_EMITTED}"
+    workload = plan.case.workload
+    pins = tuple(pin for pin in workload.pins if pin[0] not in names)
+    free = replace(plan.case, workload=replace(workload, pins=pins))
+    found = search(space(free, cost_model(free)), kept=1)
+    if not found or not all(t.emitted for t in found[0].members):
+        raise NotEmitted(what, "nothing that can be emitted fits", ladder=ladder(plan.case, cost_model))
+    best = found[0]
+    offer = " ".join(f"--pin {axis}={best.choice[axis]}" for axis in names)
+    slower = best.estimate.step_seconds / plan.best.estimate.step_seconds
+    raise NotEmitted(
+        what,
+        f"the best plan that can be emitted is {offer}: {best.estimate.step_seconds:.3g} s a step "
+        f"({slower:.2f} times the time), {best.estimate.peak_memory_gib:.1f} GiB",
+    )
+
+
 def serving_workload(workload: Workload) -> Workload:
     """infer.py answers one prompt at a time; a QLoRA adapter is served on the 4-bit base that it was trained on."""
     axes_of_both = ("precision", "attention", "cpu-threads")
@@ -402,12 +470,34 @@ def busy_note(case: Case) -> tuple[str, ...]:
     )
 
 
+def device_notes(plan: Plan) -> tuple[str, ...]:
+    """How many of the accelerators are used, and why not all."""
+    case, layout = plan.case, plan.best.layout
+    have = len(case.hardware.accelerators) * case.nodes
+    if case.on_cpu or have <= layout.devices:
+        return ()
+    first = f"uses {layout.devices} of your {have} accelerators"
+    if case.devices == 1 and case.hardware.accelerators[0].profile:
+        return (f"{first}: one job cannot join MIG instances",)
+    if layout.devices == case.devices:
+        return (f"{first}: the others are of another kind",)
+    return (f"{first}: {fewer(plan)}",)
+
+
+def fewer(plan: Plan) -> str:
+    """Why more devices are not worth it."""
+    case = plan.case
+    batch = case.workload.global_batch
+    if case.workload.mode == "train" and batch % case.devices:
+        return f"a global batch of {batch} cannot be divided evenly over more of them as fast"
+    if case.workload.mode == "infer":
+        return "more would not answer faster"
+    return f"with more, the exchange between them costs more than they compute ({case.devices} were costed)"
+
+
 def case_notes(case: Case) -> tuple[str, ...]:
     """What a reader of the plan must know about its inputs."""
     notes = [f"{n.field}: {n.why}" for n in case.hardware.notes if n.who == "spec"]
-    unused = len(case.hardware.accelerators) - 1
-    if unused > 0:
-        notes.append(f"uses 1 of {unused + 1} accelerators: training on several is not emitted yet")
     notes.extend(busy_note(case))
     if case.device.basis == "assumed" and case.device.sources:
         notes.append(f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}")

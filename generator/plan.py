@@ -8,19 +8,16 @@ from generator.candidates import (
     HEADROOM_SHARE,
     Candidate,
     Space,
-    clash,
-    combinations,
     cost_of,
     fits,
     risk_of,
-    search,
-    smallest,
     space,
 )
 from generator.cost import CostModel
 from generator.cost.estimate import Estimate
 from generator.edits import Edits, merge
 from generator.errors import NothingFits
+from generator.search import search, smallest
 from generator.technique import Axis, Technique
 from generator.workload import Case
 
@@ -64,6 +61,11 @@ class Plan:
     serving: Plan | None = None
     """for a training plan: how infer.py uses the result on the same machine"""
 
+    @property
+    def unemitted(self) -> tuple[Technique, ...]:
+        """What was chosen because only it fits, or because it was pinned, and no project can be made of yet."""
+        return tuple(t for t in self.best.members if not t.emitted)
+
 
 def decide(case: Case, cost: CostModel) -> Plan:
     """Choose, and explain. Raises ``NothingFits`` with the shortfall when no configuration fits."""
@@ -77,8 +79,8 @@ def decide(case: Case, cost: CostModel) -> Plan:
         best=best,
         decisions=tuple(explain(room, axis, ranked) for axis in room.axes),
         runners_up=tuple(distinct(ranked[1:], best)[:RUNNERS_UP]),
-        splits=tuple(cost_of(room, best.members)),
-        edits=merge([(t.id, t.edits(case)) for t in best.members]),
+        splits=tuple(cost_of(room, best.members, best.layout)),
+        edits=merge([(t.id, t.edits(replace(case, layout=best.layout))) for t in best.members]),
     )
 
 
@@ -111,11 +113,19 @@ def explain(room: Space, axis: Axis, ranked: list[Candidate]) -> Decision:
 
 def counterfactual(room: Space, ranked: list[Candidate], chosen: Technique, other: Technique) -> Rejected:
     """What the same cost model says of the plan with ``other`` in the place of ``chosen``, all else kept where it can be."""
+    told = swapped_or_elsewhere(room, ranked, chosen, other)
+    return told if other.emitted or not told.fits else replace(told, why=f"{told.why}; {NOT_EMITTED}")
+
+
+NOT_EMITTED = "planned, not yet emitted"
+
+
+def swapped_or_elsewhere(room: Space, ranked: list[Candidate], chosen: Technique, other: Technique) -> Rejected:
     if other.id in room.obstacles:
         return Rejected(name=other.name, why=room.obstacles[other.id])
     best = ranked[0]
     swapped = tuple(other if t is chosen else t for t in best.members)
-    against = next((why for t in swapped if t is not other and (why := clash(other, t, room.case))), None)
+    against = next((why for t in swapped if t is not other and (why := room.clash(other, t))), None)
     if against:
         return elsewhere(room, ranked, other, against)
     splits = cost_of(room, swapped)
@@ -127,20 +137,26 @@ def counterfactual(room: Space, ranked: list[Candidate], chosen: Technique, othe
 
 def elsewhere(room: Space, ranked: list[Candidate], other: Technique, against: str) -> Rejected:
     """``other`` clashes with the rest of the plan: the best plan that does without what it clashes with."""
-    rival = next((c for c in ranked if other in c.members), None) or best_with(room, other)
+    best = ranked[0]
+    rival = next((c for c in ranked if other in c.members), None) or best_with(room, best, other)
     if rival is None:
         return Rejected(name=other.name, why=against)
-    best = ranked[0]
     changed = ", ".join(f"{a}={n}" for a, n in rival.choice.items() if n != best.choice[a] and a != other.axis)
     return costed(room, best, rival, other, f" (with {changed}: {against})")
 
 
-def best_with(room: Space, other: Technique) -> Candidate | None:
-    """The best fitting plan that has ``other`` and otherwise nothing that touches convergence."""
-    exact = {axis: tuple(t for t in members if risk_of(t, room.case) == 0) for axis, members in room.open.items()}
-    narrowed = replace(room, open=exact | {other.axis: (other,)})
-    found = (c for members in combinations(narrowed, other.quality) for c in cost_of(narrowed, members) if c.fits)
-    return min(found, key=lambda c: c.key, default=None)
+MAKES_ROOM = ("parallelism", "offload", "checkpointing")
+"""axes that may change too when something else must: what they give up is memory or time only"""
+
+
+def best_with(room: Space, best: Candidate, other: Technique) -> Candidate | None:
+    """The best fitting plan that has ``other``, where only what clashes with it and what makes room is decided anew."""
+    kept = {}
+    for chosen in best.members:
+        free = chosen.axis in MAKES_ROOM or room.clash(other, chosen)
+        plain = tuple(t for t in room.open[chosen.axis] if risk_of(t, room.case) == 0 and t.emitted)
+        kept[chosen.axis] = plain if free else (chosen,)
+    return next(iter(search(room.narrowed(kept | {other.axis: (other,)}), kept=1)), None)
 
 
 def costed(room: Space, best: Candidate, rival: Candidate, other: Technique, proviso: str) -> Rejected:
@@ -221,12 +237,17 @@ def shortfall(room: Space) -> NothingFits:
     usable = estimate.limit_gib * (1 - HEADROOM_SHARE)
     missing = estimate.peak_memory_gib - usable
     saved = ", ".join(t.name for t in least.members if not t.baseline)
-    if missing <= 0:
-        return NothingFits(f"host memory is too small: {too_big(least)}")
+    what = f"{case.model.name} ({case.workload.train if case.workload.mode == 'train' else 'inference'}, {case.workload.seq_len} tokens)"
+    where = f"{least.layout.devices} x {case.device.name}" if least.layout.devices > 1 else case.device.name
+    host, limit = sum(part.value for part in estimate.host_memory), estimate.host_limit_gib or 0.0
+    if host > limit > 0 and host / limit >= estimate.fullness:
+        return NothingFits(
+            f"{what} does not fit the memory of the host: the nearest plan ({saved}) needs {host:.1f} GiB of it beside "
+            f"{where}, {limit:.1f} GiB are usable, {host - limit:.1f} GiB short"
+        )
     return NothingFits(
-        f"{case.model.name} ({case.workload.train if case.workload.mode == 'train' else 'inference'}, "
-        f"{case.workload.seq_len} tokens) does not fit {case.device.name}: the smallest plan ({saved}) needs "
-        f"{estimate.peak_memory_gib:.1f} GiB, {usable:.1f} GiB are usable, {missing:.1f} GiB short"
+        f"{what} does not fit {where}: the smallest plan ({saved}) needs {estimate.peak_memory_gib:.1f} GiB, "
+        f"{usable:.1f} GiB are usable, {missing:.1f} GiB short"
     )
 
 

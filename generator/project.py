@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from importlib import metadata
 from typing import Any
 
 from generator.candidates import HEADROOM_SHARE, Candidate
 from generator.cost.estimate import Estimate
 from generator.edits import Argument, Edits
+from generator.parallel import parallel, visible_devices
 from generator.pipeline import Planned
 from generator.plan import Decision, Plan
 from generator.technique import Technique
@@ -50,13 +51,15 @@ def content(planned: Planned, name: str | None) -> dict:
         "batch": {
             "micro_batch": plan.best.execution.micro_batch,
             "accumulation": plan.best.execution.accumulation,
-            "global_batch": plan.best.execution.micro_batch * plan.best.execution.accumulation,
+            "global_batch": plan.best.execution.micro_batch * plan.best.execution.accumulation * plan.best.execution.dp,
             "splits": [brief(c) | {"fits": c.fits} for c in plan.splits],
         },
         "estimate": estimate(plan.best.estimate),
         "decisions": [decision(d) for d in plan.decisions],
         "runners_up": [{"choice": c.choice, "estimate": brief(c)} for c in plan.runners_up],
         "edits": edits(plan, plan.serving),
+        "parallel": parallel(plan),
+        "visible_devices": visible_devices(plan),
         "provenance": provenance(plan) + (provenance(plan.serving) if plan.serving else []),
         "yours": yours(planned),
         "serving": serving(plan.serving) if plan.serving else None,
@@ -124,7 +127,8 @@ def machine(case: Case) -> str:
     if case.on_cpu:
         cpu = case.hardware.cpu
         return f"{cpu.budget or cpu.cores} CPUs ({cpu.model_name or cpu.architecture}), {gib:.0f} GiB"
-    return f"1 x {case.device.name}, {gib:.0f} GiB"
+    nodes = f"{case.nodes} nodes of " if case.nodes > 1 else ""
+    return f"{nodes}{case.devices_per_node} x {case.device.name}, {gib:.0f} GiB{' each' if case.devices > 1 else ''}"
 
 
 VOLATILE = {
@@ -238,7 +242,7 @@ def provenance(plan: Plan) -> list[dict]:
     return [
         {"name": name, "code": code, "why": why, "place": place, "axis": technique.axis}
         for technique in plan.best.members
-        for place, name, code, why in keyed(technique, plan.case)
+        for place, name, code, why in keyed(technique, replace(plan.case, layout=plan.best.layout))
     ]
 
 
@@ -247,8 +251,8 @@ def keyed(technique: Technique, case: Case) -> list[tuple[str, str, str, str]]:
     infer = case.workload.mode == "infer"
     found = []
     for place in (f.name for f in fields(Edits)):
-        if place == "environment":
-            found += [(place, name, value, "") for name, value in written.environment]
+        if place in ("environment", "deepspeed", "accelerate"):
+            found += [(place, name, str(value), "") for name, value in getattr(written, place)]
         elif place.endswith("arguments") and place.startswith("infer_") == infer:
             found += [(place, a.name, a.code, a.why) for a in getattr(written, place)]
     return found

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from generator.edits import Edits
-from generator.workload import Case
+from generator.workload import Case, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class Technique:
     the axis. ``quality`` is what it may do to convergence or outputs: 0 nothing, 1 to 3 rising risk, stated in
     ``quality_note``; above 0 it is taken only when the user allows it or nothing else fits. ``request_only`` names why it
     is never chosen unasked (it is another algorithm, or another result). ``compiles``: it needs a C++ compiler at run time.
+    ``emitted``: False where it is planned and priced, but no project can be made of it yet.
     """
 
     axis: ClassVar[str]
@@ -53,6 +54,7 @@ class Technique:
     quality_note: ClassVar[str] = ""
     request_only: ClassVar[str] = ""
     compiles: ClassVar[bool] = False
+    emitted: ClassVar[bool] = True
     evidence: ClassVar[tuple[Evidence, ...]] = ()
 
     def obstacle(self, case: Case) -> str | None:
@@ -66,6 +68,10 @@ class Technique:
     def effects(self, case: Case) -> Mapping[str, Any]:
         """The fields of ``Execution`` that it sets."""
         return {}
+
+    def layouts(self, case: Case) -> tuple[Layout, ...] | None:
+        """The ways to divide the devices among which it lets the plan choose; ``None``: it does not say."""
+        return None
 
     def once_seconds(self, case: Case) -> float:
         """Seconds it costs once, before the first step (compilation)."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from generator.errors import UsageError
 from generator.model import ModelSpec
 from generator.stacks import Stack
-from hwdetect.types import Device, Hardware
+from hwdetect.types import Device, Hardware, Link
 
 TASKS = ("causal-lm", "sft", "text-classification")
 TRAINED = ("full", "lora", "qlora")
@@ -53,8 +53,43 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a run divides its devices: ``nodes`` × ``per_node`` = replicate × shard × tp × pp × cp.
+
+    ``replicate`` counts copies of the (sharded) model, ``shard`` the devices that one copy's states are divided over;
+    ``cp`` also stands for Ulysses sequence parallelism. ``ep`` divides experts over devices that are already counted.
+    ``strategy`` is ``Execution.strategy``. ``at_load``: the model is sharded while it is read, not by Accelerate after it.
+    """
+
+    strategy: str = "none"
+    nodes: int = 1
+    per_node: int = 1
+    replicate: int = 1
+    shard: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    at_load: bool = False
+
+    @property
+    def devices(self) -> int:
+        return self.nodes * self.per_node
+
+    @property
+    def dp(self) -> int:
+        """Devices (groups of them, with tp, pp or cp) that each train on their own part of the batch."""
+        return self.replicate * self.shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Everything a decision may depend on. ``device`` is the accelerator used, or the CPU seen as a device."""
+    """Everything a decision may depend on. ``device`` is the accelerator used, or the CPU seen as a device.
+
+    ``devices_per_node`` counts the usable accelerators that are like ``device`` in one of ``nodes`` equal nodes;
+    ``links`` join them (by place among them, from 0), ``network_bytes_per_s`` is one node's rate to the others.
+    ``layout`` is filled once it is chosen: ``Technique.edits`` may read it, nothing else.
+    """
 
     hardware: Hardware
     device: Device
@@ -62,6 +97,16 @@ class Case:
     model: ModelSpec
     workload: Workload
     stack: Stack
+    devices_per_node: int = 1
+    nodes: int = 1
+    links: tuple[Link, ...] = ()
+    network_bytes_per_s: float | None = None
+    layout: Layout = Layout()
+
+    @property
+    def devices(self) -> int:
+        """All that could be used."""
+        return self.devices_per_node * self.nodes
 
     @property
     def on_cpu(self) -> bool:

@@ -86,6 +86,9 @@ def case(
     features=("avx2", "avx512f"),
     cores=16,
     host_gib=256,
+    devices=1,
+    nodes=1,
+    disks=(),
     **workload,
 ) -> Case:
     told = {"seq_len": 2048, "global_batch": 32} | workload
@@ -101,12 +104,15 @@ def case(
                 isa_features=tuple(features),
             ),
             memory=Memory(total_bytes=device.memory_bytes if on_cpu else host_gib * GIB),
+            disks=disks,
         ),
         device=device,
         device_memory_bytes=device.memory_bytes,
         model=model or llama(),
         workload=Workload(**told),
         stack=stacks.load("train", "cpu" if on_cpu else "cu130"),
+        devices_per_node=devices,
+        nodes=nodes,
     )
 
 

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations, product
+from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_memory
 
-from generator.candidates import HEADROOM_SHARE, combinations, cost_of, search, space
+from generator.candidates import HEADROOM_SHARE, cost_of, space
 from generator.errors import NothingFits, UsageError
 from generator.ladder import ladder
 from generator.pipeline import cost_model, plan_case
 from generator.plan import decide
+from generator.search import KEPT, RISKS, search
 
 DEVICES = [H100, T4, gpu("8.9", 24, 165, 1.0e12, "RTX 4090"), cpu_device(16, 64), cpu_device(4, 16, bf16=True)]
 MODELS = [llama(), llama(**SMALL), llama(hidden=2048, layers=16, heads=16, kv_heads=4, ffn=5632, vocab=50304)]
 
 cases = st.builds(
-    lambda device, model, task, train, seq_len, batch, features: case(
-        device, model, task=task, train=train, seq_len=seq_len, global_batch=batch, features=features
+    lambda device, model, task, train, seq_len, batch, features, devices, nodes: case(
+        device,
+        model,
+        task=task,
+        train=train,
+        seq_len=seq_len,
+        global_batch=batch,
+        features=features,
+        devices=1 if device.kind == "cpu" else devices,
+        nodes=1 if device.kind == "cpu" else nodes,
     ),
     st.sampled_from(DEVICES),
     st.sampled_from(MODELS),
@@ -29,6 +40,8 @@ cases = st.builds(
     st.sampled_from([128, 512, 2048, 8192]),
     st.sampled_from([1, 4, 6, 32]),
     st.sampled_from([("avx2",), ("avx2", "avx512f", "avx512_bf16")]),
+    st.sampled_from([1, 2, 3, 8]),
+    st.sampled_from([1, 1, 2]),
 )
 
 
@@ -43,7 +56,9 @@ def test_a_plan_that_is_said_to_fit_is_within_its_limit_with_headroom(of):
     found = best(of)
     if found:
         assert found.estimate.peak_memory_gib <= found.estimate.limit_gib * (1 - HEADROOM_SHARE)
-        assert found.execution.micro_batch * found.execution.accumulation == of.workload.global_batch
+        run = found.execution
+        assert run.micro_batch * run.accumulation * run.dp == of.workload.global_batch
+        assert run.devices == found.layout.devices <= of.devices
         assert found.execution.seq_len == of.workload.seq_len
 
 
@@ -63,19 +78,28 @@ def test_same_input_same_plan(of):
     assert (a and a.key) == (b and b.key)
 
 
-@settings(max_examples=30, deadline=None)
-@given(cases, st.sampled_from(["seq_len", "micro_batch"]))
-def test_longer_or_larger_never_needs_less(of, what):
+@settings(max_examples=100, deadline=None)
+@given(cases, st.sampled_from(["seq_len", "micro_batch"]), st.randoms(use_true_random=False))
+def test_longer_or_larger_never_needs_less(of, what, random):
     room = space(of, cost(of))
-    members = next(combinations(room, 3), None)
+    members = some_members(room, random)
     if members is None:
         return
-    run = cost_of(room, members)[0].execution
+    run = random.choice(cost_of(room, members)).execution
     grown = replace(run, **{what: getattr(run, what) * 2})
     assert room.cost.estimate(grown).peak_memory_gib >= room.cost.estimate(run).peak_memory_gib - 1e-9
 
 
-@settings(max_examples=25, deadline=None)
+def some_members(room, random):
+    """One member an axis, drawn at random; None where that draw clashes everywhere."""
+    for _ in range(20):
+        members = tuple(random.choice(room.open[axis.name]) for axis in room.axes if room.open[axis.name])
+        if len(members) == len(room.axes) and not any(room.clash(a, b) for a, b in combinations(members, 2)):
+            return members
+    return None
+
+
+@settings(max_examples=15, deadline=None)
 @given(cases)
 def test_every_refusal_names_the_shortfall_and_its_ladder_fits(of):
     small = with_memory(of, 1.0)
@@ -87,24 +111,59 @@ def test_every_refusal_names_the_shortfall_and_its_ladder_fits(of):
             assert rung.best.fits
 
 
-def test_pruned_search_equals_brute_force():
-    """Stopping at the first batch split that does not fit loses nothing."""
-    for of in (case(H100, train="lora"), case(T4, llama(**SMALL)), case(cpu_device(), llama(**SMALL), seq_len=256)):
-        room = space(of, cost(of))
-        every = []
-        for members in combinations(room, 0):
-            base = cost_of(room, members)[0]
-            for micro, accumulation in [(d, of.workload.global_batch // d) for d in (1, 2, 4, 8, 16, 32)]:
-                run = replace(base.execution, micro_batch=micro, accumulation=accumulation)
-                estimate = room.cost.estimate(run)
-                every.append(replace(base, execution=run, estimate=estimate, seconds=estimate.step_seconds))
-        fitting = [c for c in every if c.fits]
-        brute = min((c.estimate.step_seconds for c in fitting), default=None)
-        found = search(room)
-        if found and found[0].risk == 0:
-            assert found[0].estimate.step_seconds <= brute * 1.1  # 1 % for each technique that is not the plain one
-        else:
-            assert not fitting
+def everything(room, risk):
+    """Plain enumeration: every set of techniques of at most this risk without a clash, every layout, every batch split."""
+    for members in product(*(room.members(axis, risk) for axis in room.axes)):
+        if not any(room.clash(a, b) for a, b in combinations(members, 2)):
+            yield from cost_of(room, members)
+
+
+def brute_force(room):
+    """The best of each set of techniques, best first; what can be emitted before what is only planned."""
+    for emitted in (True, False):
+        for risk in RISKS:
+            found = {}
+            for c in everything(room, risk):
+                if not c.fits or (emitted and not all(t.emitted for t in c.members)):
+                    continue
+                if c.members not in found or c.key < found[c.members].key:
+                    found[c.members] = c
+            if found:
+                return sorted(found.values(), key=lambda c: c.key)
+    return []
+
+
+NARROW = (
+    "checkpointing",
+    "optimizer",
+    "precision",
+    "loss",
+    "compile",
+    "data-loading",
+    "packing",
+    "attention",
+    "offload",
+)
+
+
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases, st.floats(2, 100), st.integers(0, 2**32))
+def test_the_pruned_search_equals_plain_enumeration(of, gib, seed):
+    """A thousand small cases: random devices, memory, models, workloads, and all but a few axes narrowed to few members."""
+    random = Random(seed)
+    of = with_memory(of, gib)
+    room = space(of, cost(of))
+    few = {name: sample(random, room.open[name], random.choice((0, 1, 1, 2))) for name in NARROW if name in room.open}
+    few["parallelism"] = sample(random, room.open["parallelism"], 3)
+    room = room.narrowed(few)
+    expected = brute_force(room)[:KEPT]
+    assert [c.key for c in search(room)] == [c.key for c in expected]
+
+
+def sample(random, members, most):
+    """Some of the members, the plain one always among them where it is open."""
+    drawn = set(random.sample(members, min(most, len(members))))
+    return tuple(t for t in members if t.baseline or t in drawn) or members[:1]
 
 
 def test_nothing_that_touches_convergence_while_something_else_fits():
@@ -113,7 +172,7 @@ def test_nothing_that_touches_convergence_while_something_else_fits():
 
 
 def test_what_touches_convergence_is_taken_when_nothing_else_fits_and_said():
-    of = case(H100, train="full", task="causal-lm")
+    of = case(H100, train="full", task="causal-lm", host_gib=64)  # too little to offload to
     plan = decide(of, cost(of))
     assert plan.best.risk > 0
     assert any(d.quality_note for d in plan.decisions)
@@ -169,7 +228,7 @@ def test_a_training_plan_says_how_it_is_served():
 
 
 def test_ladder_of_a_model_that_cannot_fit_reaches_a_larger_device():
-    of = case(T4, llama(), train="full", task="causal-lm")
+    of = case(T4, llama(), train="full", task="causal-lm", host_gib=32)
     with pytest.raises(NothingFits, match="short") as refused:
         plan_case(of)
     options = [rung.option.split()[0] for rung in refused.value.ladder]
@@ -181,7 +240,7 @@ def test_a_refusal_in_json_has_its_ladder(capsys, monkeypatch):
 
     from generator.cli import report
 
-    of = case(T4, llama(), train="full", task="causal-lm")
+    of = case(T4, llama(), train="full", task="causal-lm", host_gib=32)
     monkeypatch.setattr("sys.argv", ["perfgen", "plan", "--json"])
     with pytest.raises(NothingFits) as refused:
         plan_case(of)

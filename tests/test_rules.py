@@ -162,7 +162,7 @@ def test_r104_partial_checkpointing_when_room_is_left():
 
 def test_r106_small_optimizer_states_only_when_nothing_else_fits():
     model = llama(hidden=2048, layers=24, heads=16, kv_heads=8, ffn=8192, vocab=50304)
-    small = plan(gpu("9.0", 24, 989, 3.35e12, "a 24 GiB GPU"), model, task="causal-lm", seq_len=1024)
+    small = plan(gpu("9.0", 24, 989, 3.35e12, "a 24 GiB GPU"), model, task="causal-lm", seq_len=1024, host_gib=20)
     assert small.best.risk > 0 and small.best.choice["optimizer"] != "sgd"
     assert chosen("optimizer", H100, model, task="causal-lm", seq_len=1024) == "adamw-fused"
 

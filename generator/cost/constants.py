@@ -32,6 +32,12 @@ GPTQ_SOURCE = "GPTQ group size 128: a float16 scale and a 4-bit zero a group"
 GGUF_Q4_BYTES = 4.85 / 8
 """llama.cpp Q4_K_M: 4.85 bits a weight over all tensors (its quantize README)"""
 INT8_EXTRA_BYTES = 4 / 4096
+ZERO_BUCKET_ELEMENTS = 5e7
+"""reduce and all-gather buckets of the emitted deepspeed.json; DeepSpeed's own default is 5e8"""
+ZERO_BUCKET_COPIES = 4.5
+"""16-bit copies of each bucket that overlap_comm holds (Transformers docs, deepspeed)"""
+ZERO3_LIVE_ELEMENTS = 1e9
+"""stage3_max_live_parameters and stage3_max_reuse_distance: weights that stay gathered (DeepSpeed docs, config-json)"""
 FSDP_LIVE_BLOCKS = 2
 FSDP_LIVE_SOURCE = "FSDP keeps the block in use and prefetches one (torch docs, FullyShardedDataParallel)"
 
@@ -103,6 +109,8 @@ COLLECTIVE_OPERATORS = 3.48
 """host time of one blocking collective, in operators; fitted"""
 COLLECTIVE_LATENCY_SECONDS = 5.47e-05
 COLLECTIVE_SOURCE = "NCCL bus bandwidth over link rate (nccl-tests on A100/H100 nodes), latency of one ring step"
+BUCKET_BYTES = 25e6
+"""DDP reduces gradients in buckets of 25 MB (torch docs, DistributedDataParallel)"""
 NETWORK_BYTES_PER_S = {"hopper": 50e9, "blackwell": 50e9, "default": 25e9}
 NETWORK_SOURCE = (
     "one 200 Gbit/s port a GPU (DGX A100), 400 Gbit/s from Hopper on (DGX H100); assumed where none was read"
@@ -112,11 +120,11 @@ UNIT_SECONDS = 0.00032
 OVERLAP_SHARE = 0.208
 OVERLAP_SOURCE = "share of communication that FSDP and DDP hide behind compute (fitted)"
 
-HOST_BYTES_PER_S = 60e9
+HOST_BYTES_PER_S, HOST_NODE_BYTES_PER_S = 60e9, 200e9
 HOST_ADAM_BYTES = 28.0
 """host memory traffic of one parameter in DeepSpeed's CPU Adam: fp32 weight, gradient, two moments read, three written"""
 NVME_BYTES_PER_S = 3.2e9
-OFFLOAD_SOURCE = "assumed: server memory 60 GB/s for one process, NVMe 3.5/3 GB/s (Transformers docs, deepspeed)"
+OFFLOAD_SOURCE = "assumed: server memory 60 GB/s for one process, 200 for all of a node, NVMe 3.5/3 GB/s (Transformers docs, deepspeed)"
 
 # --- CPU --------------------------------------------------------------------------------------------------------------
 GEMM_CEILING_CPU = 0.5
@@ -127,7 +135,9 @@ CPU_ELEMENTWISE_REALISED = 0.35
 """share of the memory bandwidth for reading weights, and for operators that write fresh memory (page faults)"""
 CPU_COMPILED_READ_GAIN = 1.2
 """compiled decoding reads weights faster: 43.6 against 30.7 tokens/s, less the launches saved (88M Llama, this project)"""
-CPU_ATTENTION_REALISED = 0.25
+CPU_ATTENTION_REALISED, CPU_ATTENTION_HALF_LENGTH = 1.14, 280.0
+"""scaled_dot_product_attention on a CPU, over the float32 rate of the products: that much for long sequences, half at this
+length (forward and backward of 8 heads of 64, 256 to 2048 tokens, in float32 and bf16, on 2 AVX-512 cores, this project)"""
 CPU_STEP_SOURCE = "profiles of 10M-56M Llama training steps on 2 shared AVX-512 cores, CPU time a thread (this project)"
 CPU_CORE_FLOPS = 40e9
 CPU_CORE_SOURCE = "assumed: 2.5 GHz x 16 fused fp32 operations reached a core (AVX2-class), where nothing was measured"

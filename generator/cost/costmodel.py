@@ -45,13 +45,12 @@ class CostModel:
         host_memory_bytes: int | None = None,
         cpu_budget: int | None = None,
         links: tuple[Link, ...] = (),
-        devices: int = 1,
-        nodes: int = 1,
+        devices_per_node: int = 1,
         network_bytes_per_s: float | None = None,
         num_labels: int = 0,
         task: str = "causal-lm",
     ):
-        self.device, self.spec, self.devices, self.nodes = device, spec, devices, nodes
+        self.device, self.spec = device, spec
         self.on_cpu = device.kind == "cpu"
         limit = device_memory_bytes
         if self.on_cpu and host_memory_bytes is not None:
@@ -60,31 +59,18 @@ class CostModel:
         self.host_limit_gib = None if host_memory_bytes is None or self.on_cpu else host_memory_bytes / GIB
         self.cpu_budget = cpu_budget or 1
         self.shape = shape_of(spec, task, num_labels)
-        self.rates = rates_of(device, cpu_budget, links, network_bytes_per_s, devices, nodes)
+        self.rates = rates_of(device, cpu_budget, links, network_bytes_per_s, devices_per_node)
         self._static: dict[tuple, Static] = {}
 
     def estimate(self, run: Execution) -> Estimate:
         """Memory and time of ``run``. Raises ``KeyError`` for a dtype, quantizer or optimizer that has no entry."""
+        named, fixed = self._memory(run)
+        sources = SOURCES
         if run.mode == "infer":
-            named, sources = inference_memory(self.shape, run), INFER_SOURCES
-            time = inference_time(self.shape, run, self._rates(run))
+            sources = INFER_SOURCES
             tokens = float(run.micro_batch) * (run.new_tokens if run.new_tokens > 1 else run.seq_len)
-            fixed = None
         else:
-            fixed = self._fixed(run)
-            _, named = peak_of(training_moments(self.shape, run, fixed))
-            sources = SOURCES
-            timed = (
-                run
-                if run.computed_share == 1.0
-                else replace(run, seq_len=max(1, round(run.seq_len * run.computed_share)))
-            )
-            time = training_time(self.shape, timed, self._rates(run), fixed)
-            sequences = float(run.micro_batch) * run.accumulation * run.dp
-            if not run.dataloader_workers:
-                seconds = sequences / run.dp * timed.seq_len * c.COLLATE_SECONDS_A_TOKEN
-                time = [*time, Part(name="data loading", value=seconds, basis="measured", source=c.COLLATE_SOURCE)]
-            tokens = sequences * timed.seq_len * (1 - run.padding_share)
+            tokens = float(run.micro_batch) * run.accumulation * run.dp * computed_tokens(run) * (1 - run.padding_share)
         memory = [
             Part(name=name, value=value / GIB, basis="derived", source=sources[name])
             for name, value in named.items()
@@ -98,10 +84,50 @@ class CostModel:
             limit_gib=self.limit_gib,
             host_memory=() if self.on_cpu else host_parts(self.shape, run, fixed),
             host_limit_gib=self.host_limit_gib,
-            time=tuple(time),
+            time=tuple(self._time(run)),
             tokens_per_step=tokens,
             devices=run.devices,
         )
+
+    def step_seconds(self, run: Execution) -> float:
+        """``estimate(run).step_seconds``, for a search that asks for nothing else."""
+        return sum(part.value for part in self._time(run))
+
+    def least_parts(self, run: Execution, *splits: tuple[int, int]) -> float:
+        """The sum over the parts of a step's time of the least that any of ``splits`` (micro-batch, accumulation) takes."""
+        timed = [self._time(replace(run, micro_batch=m, accumulation=a)) for m, a in dict.fromkeys(splits)]
+        if len(timed) == 1:
+            return sum(part.value for part in timed[0])
+        least = dict.fromkeys((part.name for parts in timed for part in parts), 0.0)
+        by_name = [{part.name: part.value for part in parts} for parts in timed]
+        return sum(min(parts.get(name, 0.0) for parts in by_name) for name in least)
+
+    def peak_gib(self, run: Execution) -> float:
+        """``estimate(run).peak_memory_gib``, for a search that asks for nothing else."""
+        named, fixed = self._memory(run)
+        return sum(named.values()) / GIB + sum(part.value for part in self._overheads(run, named, fixed))
+
+    def static_gib(self, run: Execution) -> float:
+        """What no batch is small enough to save: the moment of the optimizer step."""
+        fixed = self._fixed(run)
+        held = fixed.weights + fixed.states + fixed.reduce_buckets + fixed.gradients + fixed.step_temporary
+        return held / GIB
+
+    def _memory(self, run: Execution) -> tuple[dict[str, float], Static | None]:
+        if run.mode == "infer":
+            return inference_memory(self.shape, run), None
+        fixed = self._fixed(run)
+        return peak_of(training_moments(self.shape, run, fixed))[1], fixed
+
+    def _time(self, run: Execution) -> list[Part]:
+        if run.mode == "infer":
+            return inference_time(self.shape, run, self._rates(run))
+        timed = run if run.computed_share == 1.0 else replace(run, seq_len=computed_tokens(run))
+        time = training_time(self.shape, timed, self._rates(run), self._fixed(run))
+        if not run.dataloader_workers:
+            seconds = run.micro_batch * run.accumulation * timed.seq_len * c.COLLATE_SECONDS_A_TOKEN
+            time.append(Part(name="data loading", value=seconds, basis="measured", source=c.COLLATE_SOURCE))
+        return time
 
     def _fixed(self, run: Execution) -> Static:
         """What does not depend on the batch, computed once a family of executions."""
@@ -146,3 +172,8 @@ class CostModel:
                 Part(name="communicator", value=c.COMMUNICATOR_GIB, basis="published", source=c.COMMUNICATOR_SOURCE)
             )
         return parts
+
+
+def computed_tokens(run: Execution) -> int:
+    """Tokens of a sequence that are computed on average."""
+    return max(1, round(run.seq_len * run.computed_share))

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from generator.cost import constants as c
 from generator.cost.estimate import weakest
+from generator.cost.links import PCIE_LANE_BYTES_PER_S, ring_rates
 from hwdetect.types import Device, Link
 
 DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8", "int8": "int8"}
-PCIE_LANE_BYTES_PER_S = {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""one direction, after line coding (PCI-SIG)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,12 +24,24 @@ class Rates:
     flash_forward: float
     flash_backward: float
     launch_seconds: float
-    link_bytes_per_s: float
-    network_bytes_per_s: float
+    links: tuple[float, ...]
+    """bytes per second, one direction, between devices of a node when n of them are used, by n; the last for any more"""
+    network_bytes_per_s: float | None
+    """one node's rate to the others; None: ``port_bytes_per_s`` a device"""
+    port_bytes_per_s: float
     host_link_bytes_per_s: float
     on_cpu: bool
     basis: str
     source: str
+
+    def flash(self, length: float) -> tuple[float, float]:
+        """Operations per second of the attention kernels, forward and backward, for sequences of ``length`` tokens."""
+        share = length / (length + c.CPU_ATTENTION_HALF_LENGTH) if self.on_cpu else 1.0
+        return self.flash_forward * share, self.flash_backward * share
+
+    def link(self, used: int) -> float:
+        """Slowest connection that a ring over ``used`` devices of a node has to cross."""
+        return self.links[min(used, len(self.links) - 1)]
 
     def product(self, dtype: str, tf32: bool) -> float:
         if dtype == "float32" and tf32 and "tf32" in self.products:
@@ -43,8 +54,7 @@ def rates_of(
     cpu_budget: int | None,
     links: tuple[Link, ...],
     network_bytes_per_s: float | None,
-    devices: int = 1,
-    nodes: int = 1,
+    devices_per_node: int = 1,
 ) -> Rates:
     """A rate that the catalogue lacks is assumed, and the basis says so."""
     on_cpu = device.kind == "cpu"
@@ -78,12 +88,9 @@ def rates_of(
         products.setdefault("bf16", products["fp32"] / 2)
     products.setdefault("fp8", products["bf16"])
     products.setdefault("int8", products["fp16"])
-    link = _link(device, links) or 12e9
     half = max(peak.get("bf16", 0.0), peak.get("fp16", 0.0)) or products["fp32"]
     cpu_attention = products["fp32"] * c.CPU_ATTENTION_REALISED
     port = _by_architecture(device, c.NETWORK_BYTES_PER_S)
-    if nodes > 1:
-        link = min(link, network_bytes_per_s or port * max(1, devices // nodes))
     host = (device.pcie_width or 16) * PCIE_LANE_BYTES_PER_S.get(device.pcie_generation or 4, 1.969e9)
     return Rates(
         products=products,
@@ -95,8 +102,9 @@ def rates_of(
         flash_forward=cpu_attention if on_cpu else half * _by_architecture(device, c.FLASH_FORWARD),
         flash_backward=cpu_attention if on_cpu else half * _by_architecture(device, c.FLASH_BACKWARD),
         launch_seconds=c.CPU_OPERATOR_SECONDS if on_cpu else c.LAUNCH_SECONDS,
-        link_bytes_per_s=link,
-        network_bytes_per_s=network_bytes_per_s or port,
+        links=ring_rates(device, links, devices_per_node),
+        network_bytes_per_s=network_bytes_per_s,
+        port_bytes_per_s=port,
         host_link_bytes_per_s=host,
         on_cpu=on_cpu,
         basis=weakest([b if b in ("measured", "published", "derived", "assumed") else "assumed" for b in basis]),
@@ -115,16 +123,3 @@ def _source(device: Device, on_cpu: bool, measured: bool) -> str:
 def _by_architecture(device: Device, shares: dict[str, float]) -> float:
     name = (device.architecture or "").lower().replace(" ", "")
     return next((share for key, share in shares.items() if key in name), shares["default"])
-
-
-def _link(device: Device, links: tuple[Link, ...]) -> float | None:
-    """The slowest connection between two devices, one direction, bytes per second."""
-    known = [x.bandwidth_bytes_per_s for x in links if x.bandwidth_bytes_per_s]
-    if known:
-        return min(known)
-    if device.link_bytes_per_s:
-        return device.link_bytes_per_s
-    if device.pcie_generation:
-        rate = (device.pcie_width or 16) * PCIE_LANE_BYTES_PER_S.get(device.pcie_generation, 1.969e9)
-        return rate * (0.8 if device.p2p else 0.4)  # without peer access every byte passes the host twice
-    return None

@@ -56,8 +56,13 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
+        return self.fullness <= 1.0
+
+    @property
+    def fullness(self) -> float:
+        """What it needs as a share of what there is, of device or host memory, whichever is scarcer."""
         host = sum(part.value for part in self.host_memory)
-        return self.peak_memory_gib <= self.limit_gib and (self.host_limit_gib is None or host <= self.host_limit_gib)
+        return max(self.peak_memory_gib / self.limit_gib, host / self.host_limit_gib if self.host_limit_gib else 0.0)
 
     @property
     def step_seconds(self) -> float:

@@ -78,6 +78,10 @@ class Execution:
     # parallel forms: sizes multiply to the devices used
     strategy: str = "none"
     """none, ddp, zero1, zero2, zero3, fsdp_full_shard, fsdp_shard_grad_op, hsdp, device_map_auto"""
+    nodes: int = 1
+    """nodes that the devices are spread over, equally"""
+    dp_shard: int = 0
+    """hsdp: devices that one copy's states are divided over; 0: all of dp"""
     fsdp_version: int = 2
     """1 keeps every checkpointed input and its gradient alive when the block's weights are frozen"""
     dp: int = 1
@@ -91,6 +95,16 @@ class Execution:
     @property
     def devices(self) -> int:
         return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def per_node(self) -> int:
+        """Devices used in each node."""
+        return max(1, self.devices // self.nodes)
+
+    @property
+    def shards(self) -> int:
+        """Devices that the states of one copy of the model are divided over."""
+        return (self.dp_shard or self.dp) * self.cp
 
     @property
     def compute_dtype(self) -> str:

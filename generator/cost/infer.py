@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from generator.cost import constants as c
-from generator.cost.comm import ring_seconds
+from generator.cost.comm import Group, ring_seconds
 from generator.cost.device import Rates
 from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
@@ -70,7 +70,7 @@ def prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     size = BYTES[run.compute_dtype]
     rate = rates.product(run.compute_dtype, run.tf32)
     blocks = shape.layers * sum(linear_seconds(x, tokens, rate, rates.bytes_per_s, size) for x in shape.linears)
-    scores = shape.layers * 2.0 * tokens * run.seq_len * shape.query / min(rate, rates.flash_forward)
+    scores = shape.layers * 2.0 * tokens * run.seq_len * shape.query / min(rate, rates.flash(run.seq_len)[0])
     moved = shape.layers * tokens * (34 * 2 * shape.hidden + 5 * size * shape.ffn_active)
     if run.attention == "eager":
         moved += shape.layers * tokens * run.seq_len * shape.heads * (6 * size + 16)
@@ -79,7 +79,7 @@ def prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     head = product_seconds(rows, shape.head_outputs, shape.hidden, rate, rates.bytes_per_s, size)
     busy = (blocks + scores + head + moved / rates.elementwise_bytes_per_s + unpack) / run.tp
     if run.tp > 1:
-        busy += 4 * shape.layers * ring_seconds(tokens * shape.hidden * size, run.tp, rates)
+        busy += 4 * shape.layers * ring_seconds(tokens * shape.hidden * size, Group(run, run.tp), rates)
     return busy + waiting(_issue(shape, run, rates), busy)
 
 
@@ -102,7 +102,7 @@ def decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[float, f
     moved = touched + head + cache * reads / c.CACHE_REALISED
     busy = (moved / rates.bytes_per_s + arithmetic) / run.tp
     if run.tp > 1:
-        busy += 4 * shape.layers * ring_seconds(batch * shape.hidden * size, run.tp, rates)
+        busy += 4 * shape.layers * ring_seconds(batch * shape.hidden * size, Group(run, run.tp), rates)
     if run.quant in ("nf4", "int8"):
         busy += _unpack_seconds(shape, run, rates)
     issue = _issue(shape, run, rates)

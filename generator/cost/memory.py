@@ -17,6 +17,9 @@ from generator.cost.shape import Linear, Shape, adapted, lora_params
 
 __all__ = ["OPTIMIZER_STATES", "Static", "quantized_bytes", "static", "training_moments"]
 
+DEEPSPEED = ("zero1", "zero2", "zero3")
+GATHERING = ("fsdp_full_shard", "fsdp_shard_grad_op", "hsdp", "zero3")
+"""strategies that divide the weights, and gather them to use them"""
 AUTOGRAD = "saved tensors of the Transformers implementation, traced (tests/cost)"
 
 
@@ -31,6 +34,7 @@ class Static:
     gathered_block: float
     gathered_ends: float
     """whole copies of sharded weights: one block's, and what is whole from the forward pass to the end of the backward"""
+    reduce_buckets: float
     cast_weights: float
     """16-bit copies of the weights that autocast keeps for a forward and backward pass"""
     dequantized: float
@@ -79,59 +83,71 @@ def quantized_bytes(shape: Shape, run: Execution) -> float:
 def static(shape: Shape, run: Execution) -> Static:
     full = run.train == "full"
     stored, compute = BYTES[run.weights_dtype], BYTES[run.compute_dtype]
-    fsdp = run.strategy in ("fsdp_full_shard", "fsdp_shard_grad_op", "hsdp", "zero3")
-    masters = 4.0 if fsdp and run.autocast_dtype else stored
+    gathering = run.strategy in GATHERING
+    zero_mixed = run.strategy in DEEPSPEED and compute < 4  # 16-bit weights, and 32-bit masters beside the states
+    masters = compute if zero_mixed else 4.0 if gathering and run.autocast_dtype else stored
     trained = float(shape.params) if full else lora_params(shape, run.lora_targets, run.lora_rank)
-    adapter = masters if full else 4.0  # PEFT keeps adapters in float32
+    adapter = masters if full or zero_mixed else 4.0  # PEFT keeps adapters in float32
     weights = shape.params * masters if full else quantized_bytes(shape, run) + trained * adapter
     shards = _shards(run)
     optimizer = OPTIMIZER_STATES[run.optimizer]
     gradients = trained * adapter if optimizer.stores_gradients else 0.0
-    states = state_bytes(run.optimizer, trained, adapter, shape.hidden)
+    states = state_bytes(run.optimizer, trained, 4.0 if zero_mixed else adapter, shape.hidden)
+    states += 4.0 * trained if zero_mixed else 0.0
     fused = run.optimizer_fused or run.optimizer not in ("adamw", "adam", "lion", "sgd", "sgd-momentum")
-    temporary = 0.0 if fused else trained * adapter
+    temporary = 4.0 * trained if zero_mixed else 0.0 if fused else trained * adapter
     offloaded = run.offload_optimizer != "none"
+    on_device = not (offloaded and (run.strategy in DEEPSPEED or run.offload_params != "none"))
     block_bytes = shape.block_params * compute if run.quant == "none" else quantized_bytes(shape, run) / shape.layers
-    gathers = fsdp and (run.dp > 1 or run.offload_params != "none")
+    if run.ep > 1:
+        block_bytes -= shape.expert_params * compute * (1 - 1 / run.ep)
+    gathers = gathering and (run.shards > 1 or run.offload_params != "none")
     adapts_experts = not full and run.lora_targets == "all-linear" and not run.expert_loop
-    keeps_copies = run.autocast_dtype and stored > compute and full and not fsdp
-    kept_weights = 0.0 if run.offload_params != "none" and run.strategy == "zero3" else weights / shards["weights"]
+    keeps_copies = run.autocast_dtype and stored > compute and full and not gathering and not zero_mixed
     return Static(
-        weights=kept_weights,
-        gradients=0.0 if offloaded and run.strategy.startswith("zero") else gradients / shards["gradients"],
+        weights=0.0 if run.offload_params != "none" and gathering else weights / shards["weights"],
+        gradients=gradients / shards["gradients"] if on_device else 0.0,
         states=0.0 if offloaded else states / shards["states"],
         step_temporary=0.0 if offloaded else temporary / shards["states"],
         gathered_block=block_bytes if gathers else 0.0,
         gathered_ends=_gathered_ends(shape, run, block_bytes, compute) if gathers else 0.0,
-        cast_weights=(shape.params - shape.embedding) * compute if keeps_copies else 0.0,
+        reduce_buckets=_buckets(run, trained),
+        cast_weights=(shape.params - shape.embedding) * compute / (run.tp * run.pp) if keeps_copies else 0.0,
         dequantized=_largest_linear(shape) * compute if run.quant in ("nf4", "gptq-4bit") else 0.0,
         adapted_experts=shape.expert_params * compute if adapts_experts else 0.0,
         trained=trained,
         adapted=() if full else adapted(shape, run.lora_targets),
-        head_gradient=(shape.head or shape.embedding) * adapter / shards["gradients"] if full else 0.0,
+        head_gradient=(shape.head or shape.embedding) * adapter / shards["gradients"] if full and on_device else 0.0,
         states_paged=optimizer.paged,
         block=block_activations(shape, run),
     )
 
 
 def _shards(run: Execution) -> dict[str, int]:
-    n, split = run.dp, run.tp * run.pp
-    if split > 1:
-        return {"weights": split, "gradients": split, "states": split * (n if run.strategy == "zero1" else 1)}
-    if run.strategy in ("fsdp_full_shard", "zero3"):
-        return {"weights": n, "gradients": n, "states": n}
-    if run.strategy == "fsdp_shard_grad_op":
-        return {"weights": n, "gradients": n, "states": n}
-    if run.strategy == "zero2":
-        return {"weights": 1, "gradients": n, "states": n}
-    if run.strategy == "zero1":
-        return {"weights": 1, "gradients": 1, "states": n}
-    return {"weights": 1, "gradients": 1, "states": 1}
+    """What divides weights, gradients and states on one device."""
+    n, split = run.shards, run.tp * run.pp
+    divided = {
+        "zero1": (1, 1, n),
+        "zero2": (1, n, n),
+        **dict.fromkeys(GATHERING, (n, n, n)),
+    }.get(run.strategy, (1, 1, 1))
+    return {name: split * by for name, by in zip(("weights", "gradients", "states"), divided, strict=True)}
+
+
+def _buckets(run: Execution, trained: float) -> float:
+    """Buffers in which DeepSpeed's stages 1 and 2 reduce gradients and gather weights."""
+    if run.strategy not in ("zero1", "zero2") or run.dp <= 1:
+        return 0.0
+    elements = min(c.ZERO_BUCKET_ELEMENTS, trained)
+    return 2 * c.ZERO_BUCKET_COPIES * elements * BYTES[run.compute_dtype]
 
 
 def _gathered_ends(shape: Shape, run: Execution, block_bytes: float, compute: float) -> float:
     """The root unit (embedding and output layer) stays whole until the backward pass ends; all blocks if not resharded."""
     ends = (shape.embedding + shape.head) * compute
+    if run.strategy == "zero3":
+        blocks = shape.layers * block_bytes
+        return min(ends + blocks, max(ends, c.ZERO3_LIVE_ELEMENTS * compute))
     return ends + (block_bytes * shape.layers if run.strategy == "fsdp_shard_grad_op" else 0.0)
 
 
@@ -166,7 +182,7 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
     if whole and not recomputed:
         one -= tokens * (block.saved + scores)  # already kept: only what the backward pass adds
     merged = fixed.adapted_experts * (whole + (1.0 if recomputed else 0.0))
-    every = {"weights": fixed.weights, "optimizer states": fixed.states}
+    every = {"weights": fixed.weights, "optimizer states": fixed.states, "reduce buckets": fixed.reduce_buckets}
     carried = fixed.gradients if run.accumulation > 1 else 0.0
     moments = {
         "loss": {
@@ -222,6 +238,7 @@ SOURCES = {
     "weights": "parameters by storage dtype (config.json; quantizer's block sizes)",
     "optimizer states": "bytes a trained parameter by optimizer (generator/cost/optimizers.py)",
     "gathered weights": c.FSDP_LIVE_SOURCE,
+    "reduce buckets": "overlap_comm holds 4.5 copies of both buckets (Transformers docs, deepspeed)",
     "cast weights": "autocast keeps the 16-bit copy of each trained weight until the pass ends (torch docs, amp)",
     "gradients": "one gradient a trained parameter, in its dtype (torch.autograd)",
     "kept activations": AUTOGRAD,

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from generator.cost import constants as c
 from generator.cost.activations import dtypes
-from generator.cost.comm import communication_seconds, tensor_parallel_seconds
+from generator.cost.comm import (
+    communication_seconds,
+    expert_parallel_seconds,
+    sequence_parallel_seconds,
+    tensor_parallel_seconds,
+)
 from generator.cost.device import Rates
 from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
@@ -97,7 +102,11 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
     slower = emulation(run, rates)
     attention, traffic, loss = slower * attention, slower * traffic, slower * loss
     reduced = blocks * tensor_parallel_seconds(shape, run, rates, tokens, again)
-    device = linears + head + adapters + attention + traffic + loss + unpacked + reduced
+    around = blocks * sequence_parallel_seconds(shape, run, rates, tokens, again)
+    sent = blocks * expert_parallel_seconds(shape, run, rates, tokens, again)
+    if run.strategy != "zero3":  # a ring passes keys and values on while it multiplies the ones it has
+        around = max(0.0, around - attention)
+    device = linears + head + adapters + attention + traffic + loss + unpacked + reduced + around + sent
     fetched = _fetch_seconds(shape, run, rates, again)
     issue = _issue_seconds(shape, fixed, run, rates, again) / run.pp
     stall = issue if rates.on_cpu else waiting(issue, device)
@@ -118,6 +127,8 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
             "fill and drain of a 1F1B schedule (Narayanan et al. 2021)",
         ),
         ("tensor parallel", n * reduced, c.COLLECTIVE_SOURCE),
+        ("sequence parallel", n * around, c.COLLECTIVE_SOURCE),
+        ("expert parallel", n * sent, c.COLLECTIVE_SOURCE),
         ("weights from host", n * max(0.0, fetched - device), c.OFFLOAD_SOURCE),
         ("optimizer", _update_seconds(shape, fixed, run, rates), c.BANDWIDTH_SOURCE),
         ("communication", exposed, c.COLLECTIVE_SOURCE),
@@ -155,8 +166,9 @@ def _attention_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float
         moved = tokens * reach * shape.heads * each
         forward = work / rate + moved / rates.elementwise_bytes_per_s
         return forward * (3.0 + again)
-    forward = work / min(rate, rates.flash_forward)
-    backward = 2.5 * work / min(rate, rates.flash_backward)
+    there, back = rates.flash(reach)
+    forward = work / min(rate, there)
+    backward = 2.5 * work / min(rate, back)
     return forward * (1.0 + again) + backward
 
 
@@ -214,20 +226,24 @@ def _update_seconds(shape: Shape, fixed: Static, run: Execution, rates: Rates) -
     """The optimizer's reads and writes, on the device or, offloaded, on the host beside the traffic to it."""
     kind = OPTIMIZER_STATES[run.optimizer]
     passes = kind.step_passes + (0.0 if run.optimizer_fused else 8.0)
-    one = fixed.gradients if fixed.gradients else fixed.trained * 4.0 / run.dp
+    one = fixed.gradients if fixed.gradients else fixed.trained * 4.0 / run.shards
     overhead = c.STEP_OVERHEAD_SECONDS if not rates.on_cpu else 0.0
     added_up = 2 * one * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":
         return overhead + added_up + passes * one / rates.elementwise_bytes_per_s
-    share = fixed.trained / run.dp
+    share = fixed.trained / run.shards
     to_and_from = share * (2.0 + 2.0) / rates.host_link_bytes_per_s
-    disk = share * 24.0 / c.NVME_BYTES_PER_S if run.offload_optimizer == "nvme" else 0.0
-    return overhead + added_up + to_and_from + disk + share * c.HOST_ADAM_BYTES / c.HOST_BYTES_PER_S
+    of_node = share * run.per_node  # the processes of a node share its memory and its disk
+    disk = of_node * 24.0 / c.NVME_BYTES_PER_S if run.offload_optimizer == "nvme" else 0.0
+    memory = min(run.per_node * c.HOST_BYTES_PER_S, c.HOST_NODE_BYTES_PER_S)
+    return overhead + added_up + to_and_from + disk + of_node * c.HOST_ADAM_BYTES / memory
 
 
 def _fetch_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
     """Weights that are kept on the host or on disk come over once for each pass of a micro-batch."""
     if run.offload_params == "none":
         return 0.0
-    link = rates.host_link_bytes_per_s if run.offload_params == "cpu" else c.NVME_BYTES_PER_S
-    return shape.params * BYTES[run.compute_dtype] / run.dp * (2.0 + again) / link
+    share = shape.params * BYTES[run.compute_dtype] / run.shards
+    if run.offload_params == "cpu":
+        return share * (2.0 + again) / rates.host_link_bytes_per_s
+    return share * run.per_node * (2.0 + again) / c.NVME_BYTES_PER_S

@@ -16,7 +16,7 @@ from hwdetect.assemble import read
 from hwdetect.command import run_command
 from hwdetect.jsonio import schema, schema_text
 from hwdetect.machine import Live, Recorded
-from hwdetect.recorder import Redactor, _kept
+from hwdetect.redact import Redactor, kept
 from tests.hwdetect.test_nvml import FakeNvml, boards
 
 
@@ -26,6 +26,8 @@ def volatile_hidden(mapping):
     text["memory"]["available_bytes"] = text["memory"]["swap_used_bytes"] = None
     for disk in text["disks"]:
         disk["free_bytes"] = None
+    for one in (*text["boards"], *text["accelerators"]):
+        one["uuid"] = one["uuid"] and one["uuid"][:4]  # a capture has stand-ins for ids of boards
     return text
 
 
@@ -97,7 +99,7 @@ def test_words_and_addresses_are_replaced_alike():
     ],
 )
 def test_serial_numbers_do_not_get_into_a_recording(path, text, gone):
-    assert gone not in (_kept(path, text) or "")
+    assert gone not in (kept(path, text) or "")
 
 
 def test_capture_refuses_a_folder_that_is_in_use(tmp_path):

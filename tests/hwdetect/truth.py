@@ -42,7 +42,43 @@ def disagreements(table: str, row: dict[str, str], hw: Hardware) -> list[str]:
     for column, check in checks[table].items():
         if row[column] and not check(row[column], hw, row):
             wrong.append(f"{column}: the table says {row[column]!r}")
+        wrong += unsaid(column, row[column], hw)
     return wrong
+
+
+# Where the fields are whose columns may say ``none``: null then, "with a note".
+FIELDS = {
+    "packages": "cpu.packages",
+    "cores": "cpu.cores",
+    "cores_machine": "cpu.cores",
+    "cpus_online": "cpu.cpus_online",
+    "cpus_allowed": "cpu.cpus_allowed",
+    "numa_nodes_with_cpus": "cpu.numa_nodes",
+    "numa_nodes_memory": "memory.numa_nodes",
+    "numa_nodes": "memory.numa_nodes",
+    "mem_total_bytes": "memory.total_bytes",
+    "memory_bytes": "memory.total_bytes",
+    "model_name": "cpu.model_name",
+    "name": "boards.0.name",
+    "memory_mib": "boards.0.memory_bytes",
+    "pcie_gen_current": "boards.0.pcie.generation",
+    "pcie_gen_max": "boards.0.pcie.generation_max",
+    "pcie_width_current": "boards.0.pcie.width",
+    "pcie_width_max": "boards.0.pcie.width_max",
+    "mig": "boards.0.mig_enabled",
+}
+
+
+def unsaid(column: str, cell: str, hw: Hardware) -> list[str]:
+    """A line if the cell allows null, the reading is null, and no note tells why."""
+    if "none" not in cell.split("|") or column not in FIELDS:
+        return []
+    value: object = hw
+    for part in FIELDS[column].split("."):
+        value = value[int(part)] if part.isdigit() else getattr(value, part)
+    spoken = {note.field for note in hw.notes}
+    silent = value is None and not any(f"{FIELDS[column]}.".startswith(f"{field}.") for field in spoken)
+    return [f"{column}: null without a note"] if silent else []
 
 
 def columns_compared(table: str) -> set[str]:

@@ -1,6 +1,7 @@
 from typing import ClassVar
 
 from generator.edits import Edits, argument
+from generator.launch import by_accelerate
 from generator.technique import Published, Technique
 
 
@@ -30,6 +31,12 @@ class Full(Technique):
         return {"checkpoint_every": self.every}
 
     def edits(self, case):
+        if by_accelerate(case.layout):  # the Trainer's own would gather each layer's weights once more
+            quiet = (argument("activation_checkpointing", False, "FSDP does it: accelerate.yaml"),)
+            return Edits(
+                accelerate=(("fsdp_config.fsdp_activation_checkpointing", True),),
+                training_arguments=quiet if case.workload.task == "sft" else (),  # TRL's default is on
+            )
         kwargs = {"use_reentrant": False}
         if self.every > 1:
             kwargs["every_n_layers"] = self.every

@@ -1,6 +1,7 @@
 from generator.edits import Code, Edits, argument
+from generator.launch import by_deepspeed
 from generator.technique import Published, Technique
-from generator.techniques.precision.fp32 import weights_edits
+from generator.techniques.precision.fp32 import told, weights_edits
 from generator.techniques.precision.tf32 import lacks_tf32
 
 
@@ -59,13 +60,18 @@ def autocast_effects(case, dtype: str) -> dict[str, object]:
 
 def autocast_edits(case, dtype: str, flag: str) -> Edits:
     full = case.workload.train == "full"
-    arguments = [argument(flag, True, f"compute in {flag}" + (", keep weights in fp32" if full else ""))]
+    kept = full and not by_deepspeed(case.layout)
+    arguments = [argument(flag, True, f"compute in {flag}" + (", keep weights in fp32" if kept else ""))]
     if lacks_tf32(case) is None:
         arguments.append(argument("tf32", True, "what stays in fp32 uses TF32 products"))
     if case.workload.mode == "infer":
         return weights_edits(dtype)
     if not full:
-        return weights_edits(dtype, "frozen weights in 16 bits", training_arguments=tuple(arguments))
+        return weights_edits(
+            dtype, "frozen weights in 16 bits", training_arguments=tuple(arguments), accelerate=told(case, flag)
+        )
+    if by_deepspeed(case.layout):
+        return weights_edits(dtype, "DeepSpeed keeps an fp32 master copy", training_arguments=tuple(arguments))
     stored = (argument("dtype", Code("torch.float32"), f"trained weights stay in fp32, {flag} is for the arithmetic"),)
     served = (argument("dtype", Code(f"torch.{dtype}")),)
     return Edits(
@@ -74,4 +80,5 @@ def autocast_edits(case, dtype: str, flag: str) -> Edits:
         model_arguments=stored,
         infer_model_arguments=served,
         training_arguments=tuple(arguments),
+        accelerate=told(case, flag),
     )

@@ -1,7 +1,7 @@
 from generator.edits import argument
 from generator.technique import Published, Technique
 from generator.techniques.precision.bf16 import lacks_bf16
-from generator.techniques.precision.fp32 import no_autocast, weights_edits
+from generator.techniques.precision.fp32 import no_autocast, told, weights_edits
 
 
 class Bf16Pure(Technique):
@@ -32,4 +32,9 @@ class Bf16Pure(Technique):
 
     def edits(self, case):
         tf32 = (argument("tf32", True),) if case.on_cuda else ()
-        return weights_edits("bfloat16", "no fp32 copy", training_arguments=(*tf32, *no_autocast(case)))
+        return weights_edits(
+            "bfloat16",
+            "no fp32 copy",
+            training_arguments=(*tf32, *no_autocast(case)),
+            accelerate=told(case, "no"),
+        )

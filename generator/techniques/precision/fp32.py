@@ -1,4 +1,5 @@
 from generator.edits import Argument, Code, Edits, argument
+from generator.launch import by_accelerate
 from generator.technique import Technique
 
 
@@ -18,12 +19,17 @@ class Fp32(Technique):
         return {"weights_dtype": "float32"}
 
     def edits(self, case):
-        return weights_edits("float32", training_arguments=no_autocast(case))
+        return weights_edits("float32", training_arguments=no_autocast(case), accelerate=told(case, "no"))
 
 
 def no_autocast(case) -> tuple[Argument, ...]:
     """TRL's SFTConfig switches bf16 on unless it is told not to; TrainingArguments does not."""
     return (argument("bf16", False, "TRL would switch it on"),) if case.workload.task == "sft" else ()
+
+
+def told(case, precision: str) -> tuple[tuple[str, object], ...]:
+    """The line of accelerate.yaml, where there is one: it must say the same as TrainingArguments, which would else follow it."""
+    return (("mixed_precision", precision),) if by_accelerate(case.layout) else ()
 
 
 def weights_edits(dtype: str, why: str = "", **more) -> Edits:

@@ -1,6 +1,6 @@
 from generator.edits import argument
 from generator.technique import Published, Technique
-from generator.techniques.precision.fp32 import no_autocast, weights_edits
+from generator.techniques.precision.fp32 import no_autocast, told, weights_edits
 
 
 class Tf32(Technique):
@@ -27,7 +27,9 @@ class Tf32(Technique):
 
     def edits(self, case):
         return weights_edits(
-            "float32", training_arguments=(argument("tf32", True, "matrix products in TF32"), *no_autocast(case))
+            "float32",
+            training_arguments=(argument("tf32", True, "matrix products in TF32"), *no_autocast(case)),
+            accelerate=told(case, "no"),
         )
 
 

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from generator.edits import Code, argument
+from generator.edits import Argument, Code, argument
 from generator.technique import Published, Technique
 from generator.techniques.precision.bf16 import lacks_bf16
 from generator.techniques.precision.fp16 import lacks_fp16
@@ -37,9 +37,19 @@ class QLora(Technique):
             base,
             imports=(*base.imports, *extra, "import torch", "from transformers import BitsAndBytesConfig"),
             setup=(nf4_config(case), *base.setup),
-            model_arguments=(argument("quantization_config", Code("quantization"), "base weights in 4 bits"),),
+            model_arguments=(
+                argument("quantization_config", Code("quantization"), "base weights in 4 bits"),
+                *own_device(case),
+            ),
             requirements=(*base.requirements, "bitsandbytes"),
         )
+
+
+def own_device(case) -> tuple[Argument, ...]:
+    """Quantized weights cannot be moved once they are loaded: each process loads them where it will train."""
+    if case.layout.devices == 1:
+        return ()
+    return (argument("device_map", Code('{"": args.local_process_index}'), "each process on its own GPU"),)
 
 
 def nf4_config(case) -> str:

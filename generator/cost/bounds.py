@@ -1,0 +1,42 @@
+"""Which value of a field of ``Execution`` costs no more time than any other, all else equal: what lets a search leave out
+whole families of configurations without costing them. A test holds every search to the answer of plain enumeration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from generator.cost.optimizers import OPTIMIZER_STATES
+
+
+def _order(*fastest_first: Any) -> Callable[[Any], Any]:
+    return lambda value: fastest_first.index(value) if value in fastest_first else len(fastest_first)
+
+
+def _same(value: Any) -> int:
+    return 0
+
+
+FASTEST: Mapping[str, Callable[[Any], Any]] = {
+    "checkpoint_every": lambda every: 1 / every if every else 0.0,  # none, then as few blocks as possible
+    "checkpoint_offload": _order(False, True),
+    "loss_kernel": _order("fused", "chunked", "plain"),
+    "fused_kernels": _order("liger", "none"),
+    "compile": lambda mode: mode is None,
+    "optimizer": lambda name: OPTIMIZER_STATES[name].step_passes,
+    "optimizer_fused": _order(True, False),
+    "dataloader_workers": lambda workers: workers == 0,
+    "pin_memory": _same,
+    "computed_share": float,
+    "padding_share": _same,
+    "padding_free": _same,
+}
+"""A rank by field, the lowest is fastest. A field that is not here (attention: which kernel wins depends on length and device)
+must be decided before anything is bounded."""
+
+NEUTRAL = frozenset({"dataloader_workers", "pin_memory", "computed_share", "padding_share", "padding_free"})
+"""Fields that device memory does not depend on."""
+
+
+def fastest(field: str, values: list[Any]) -> Any:
+    return min(values, key=FASTEST[field])

@@ -1,0 +1,56 @@
+"""The sizes of a model as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """The sizes that cost formulas need. Counts are exact for ``basis == "config"`` and ``"meta-device"``.
+
+    ``params`` are those of the model with its head: ``AutoModelForCausalLM`` for a decoder, the one for conditional generation
+    of an encoder-decoder or a multimodal model, the bare ``AutoModel`` else. The sizes of a multimodal model are its text model's.
+    ``ffn`` is the width of one dense feed-forward block, ``gated`` whether it has a gate (three matrices, not two);
+    ``experts`` = 0 for a dense model; ``layer_kinds`` counts blocks by kind when they differ (full_attention,
+    sliding_attention, mamba, moe…): ``sliding_window`` holds for the sliding ones.
+    ``dtype`` is the stored dtype that the config names, ``quantization`` the checkpoint's own method, ``None`` for neither.
+    """
+
+    name: str
+    model_type: str
+    architecture: str | None
+    kind: str
+    """decoder (``AutoModelForCausalLM`` loads it), encoder, encoder-decoder, vision, audio, multimodal"""
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    """of keys and values; their mean where they differ, so that heads × head_dim × 2 is the work of a score and its value"""
+    ffn: int
+    vocab: int
+    gated: bool = True
+    tied_embeddings: bool = False
+    experts: int = 0
+    experts_per_token: int = 0
+    expert_ffn: int = 0
+    shared_expert_ffn: int = 0
+    sliding_window: int | None = None
+    max_positions: int | None = None
+    layer_kinds: tuple[tuple[str, int], ...] = ()
+    params: int = 0
+    active_params: int = 0
+    embedding_params: int = 0
+    """outside the blocks: vocabulary, positions and token types with their norm, what projects or pools them, and the output
+    layer where it is not tied"""
+    linear_params: int = 0
+    """weights of Linear layers inside the blocks, and of experts: what a quantizer packs and "all-linear" LoRA adapts"""
+    dtype: str | None = None
+    quantization: str | None = None
+    basis: str = "config"
+    notes: tuple[str, ...] = ()
+
+
+class NeedsMetaDevice(Exception):
+    """The tables do not know the architecture: Transformers itself must count it."""

@@ -1,0 +1,80 @@
+"""What plan.json says of several processes: how they are started, what they must find, and their configuration files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from generator.launch import by_accelerate, by_deepspeed
+from generator.plan import Plan
+from generator.workload import Case, Layout
+
+BACKEND = {"cuda": "nccl", "cpu": "gloo"}
+
+
+def parallel(plan: Plan) -> dict | None:
+    """``None`` where train.py is one process. ``expected`` is what parallel.py compares the prepared model with."""
+    if not plan.edits.launcher:
+        return None
+    case, layout = plan.case, plan.best.layout
+    return {
+        "strategy": layout.strategy,
+        "nodes": layout.nodes,
+        "per_node": layout.per_node,
+        "world_size": layout.devices,
+        "launcher": list(plan.edits.launcher),
+        "at_load": layout.at_load,
+        "expected": expected(case, layout, ("fsdp_config.fsdp_offload_params", True) in plan.edits.accelerate),
+        "deepspeed": nested(plan.edits.deepspeed),
+        "accelerate": nested(plan.edits.accelerate),
+    }
+
+
+def expected(case: Case, layout: Layout, offloaded: bool) -> dict[str, Any]:
+    device = "cpu" if case.on_cpu else "cuda"
+    common: dict[str, Any] = {"world_size": layout.devices, "backend": BACKEND[device], "device": device}
+    if by_deepspeed(layout):
+        stage = int(layout.strategy.removeprefix("zero"))
+        return {"wrapper": "DeepSpeedEngine", "zero_stage": stage, "shards": layout.shard} | common
+    if by_accelerate(layout) or layout.at_load:
+        if offloaded:  # the shards rest in host memory, and their norm is summed there
+            common |= {"backend": "cuda:nccl,cpu:gloo", "device": "cpu"}
+        copies = layout.replicate > 1
+        return {
+            "wrapper": "FSDPModule",
+            "sharded": "all",
+            "mesh": [f"({layout.replicate}, {layout.shard})" if copies else f"({layout.shard},)"],
+            "placements": ["(Replicate(), Shard(dim=0))" if copies else "(Shard(dim=0),)"],
+        } | common
+    return {"wrapper": "DistributedDataParallel"} | common
+
+
+def nested(settings: tuple[tuple[str, Any], ...]) -> dict:
+    """{"a.b": 1} as {"a": {"b": 1}}, plain values first."""
+    found: dict = {}
+    for key, value in sorted(settings, key=lambda item: "." in item[0]):
+        *path, last = key.split(".")
+        place = found
+        for name in path:
+            place = place.setdefault(name, {})
+        place[last] = value
+    return found
+
+
+def visible_devices(plan: Plan) -> str | None:
+    """What CUDA_VISIBLE_DEVICES must be on the command line, or ``None`` where all devices, or the first of them, are used.
+
+    A training in one process would spread over every GPU it sees (Trainer's DataParallel).
+    """
+    from generator.pipeline import devices_like_first
+
+    case = plan.case
+    if case.on_cpu or case.portable:
+        return None
+    used = [a.index for a in devices_like_first(case.hardware)][: plan.best.layout.per_node]
+    every = len(case.hardware.accelerators)
+    first = used == list(range(len(used)))
+    if case.hardware.accelerators and case.hardware.accelerators[0].profile is not None:
+        return None
+    if len(used) == every or (first and len(used) > 1):
+        return None
+    return ",".join(map(str, used))

@@ -1,0 +1,3 @@
+"""What is kept in the memory of the host, or on its disk, between two uses."""
+
+ORDER = 6

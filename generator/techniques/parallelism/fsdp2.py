@@ -1,0 +1,52 @@
+from generator.launch import fsdp_edits
+from generator.layouts import one_device, sharded, uneven
+from generator.technique import Published, Technique
+
+
+class Fsdp2(Technique):
+    """FSDP2 (fully_shard): weights, gradients and optimizer states are all divided over the devices.
+
+    PyTorch's own: each block's weights are gathered for its forward and again for its backward pass. Float32 shards, 16-bit
+    arithmetic. Checkpoints are written shard by shard.
+    """
+
+    axis = "parallelism"
+    name = "fsdp2"
+    strategy = "fsdp_full_shard"
+    reshard = True
+    evidence = (
+        Published(
+            "https://arxiv.org/abs/2304.11277",
+            "FSDP: models that DDP cannot hold, near-linear TFLOPS to 512 A100",
+        ),
+    )
+
+    def obstacle(self, case):
+        return one_device(case) or needs_cuda(case) or uneven(case, self.layouts(case))
+
+    def clash(self, other, case):
+        return fsdp_clash(other, case)
+
+    def layouts(self, case):
+        return sharded(case, self.strategy)
+
+    def edits(self, case):
+        return fsdp_edits(case, reshard=self.reshard)
+
+
+def needs_cuda(case) -> str | None:
+    return None if case.on_cuda else "Accelerate shards on accelerators only; elsewhere it silently runs DDP"
+
+
+def fsdp_clash(other, case) -> str | None:
+    if other.axis == "optimizer" and other.name not in ("adamw", "adamw-fused"):
+        return f"{other.name} was not written for sharded tensors (DTensor)"
+    if other.id == "precision=fp16":
+        return "Accelerate has no loss scaler for FSDP2's sharded gradients"
+    if other.id == "loss=chunked" and case.workload.task == "causal-lm":  # TRL's own is written for it
+        return "the output layer's weights are whole only while that layer runs, and chunks use them outside of it"
+    if other.axis == "checkpointing" and other.name not in ("off", "full"):
+        return "FSDP recomputes every layer or none"
+    if other.id == "trained=qlora":
+        return "packed 4-bit weights cannot be sharded tensors"
+    return None

@@ -1,0 +1,22 @@
+from generator.layouts import one_device, split
+from generator.technique import Published
+from generator.techniques.parallelism.tensor import Tensor, divides_heads
+
+
+class TensorPipeline(Tensor):
+    """Tensor, pipeline and data parallelism together (3D): what very large models are pre-trained with.
+
+    Tensor parts inside the node, stages across nodes, copies of both for the batch. At least eight devices.
+    """
+
+    name = "tensor-pipeline"
+    modes = ("train",)
+    evidence = (Published("https://arxiv.org/abs/2104.04473", "1T parameters on 3072 A100: 52 % of peak"),)
+
+    def obstacle(self, case):
+        few = "it needs eight devices or more" if case.devices < 8 else None
+        return one_device(case) or few or (None if self.layouts(case) else "nothing divides evenly")
+
+    def layouts(self, case):
+        found = split(case, "zero1", tp=True, pp=True)
+        return tuple(x for x in found if x.tp > 1 and x.pp > 1 and divides_heads(case, x.tp))

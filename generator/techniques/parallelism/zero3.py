@@ -1,0 +1,38 @@
+from generator.cost.constants import ZERO3_LIVE_ELEMENTS
+from generator.technique import Published
+from generator.techniques.parallelism.zero1 import Zero1
+
+
+class Zero3(Zero1):
+    """ZeRO stage 3 (DeepSpeed): weights, gradients and optimizer states are all divided over the devices.
+
+    Every layer's weights are gathered when they are used and let go again: 1.5 times the traffic of DDP, and memory falls with the
+    number of devices. Weights, too, can be offloaded to the host or its disk.
+    """
+
+    name = "zero3"
+    stage = 3
+    least = 1
+    evidence = (
+        Published(
+            "https://arxiv.org/abs/1910.02054",
+            "stage 3: memory for states divided by the devices, 1.5 times the traffic",
+        ),
+    )
+
+    def settings(self):
+        return {
+            "zero_optimization.overlap_comm": True,
+            "zero_optimization.contiguous_gradients": True,
+            "zero_optimization.reduce_bucket_size": "auto",
+            "zero_optimization.stage3_prefetch_bucket_size": "auto",
+            "zero_optimization.stage3_param_persistence_threshold": "auto",
+            "zero_optimization.stage3_max_live_parameters": int(ZERO3_LIVE_ELEMENTS),
+            "zero_optimization.stage3_max_reuse_distance": int(ZERO3_LIVE_ELEMENTS),
+            "zero_optimization.stage3_gather_16bit_weights_on_model_save": True,
+        }
+
+    def clash(self, other, case):
+        if other.id == "loss=chunked" and case.workload.task == "causal-lm":  # TRL's own is written for it
+            return "the output layer's weights are whole only while that layer runs, and chunks use them outside of it"
+        return super().clash(other, case)

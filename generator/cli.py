@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from generator.errors import PerfgenError
-from generator.options import case_options, request_of
+from generator.options import Positive, case_options, request_of
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output, and nothing else there.")
@@ -52,14 +52,23 @@ def detect(as_json, root, capture, private, measure):
 @case_options
 @json_option
 @click.option("--answers", is_flag=True, help="Answers for `copier copy --data-file`, as YAML.")
-def plan(as_json, answers, **options):
+@click.option("--goal", type=click.Choice(("cheapest", "smallest")), help="Look for a rented machine instead.")
+@click.option("--target-tokens-per-day", type=Positive(), help="What that machine must reach.  [goal: cheapest]")
+@click.option("--max-latency", type=Positive(), help="Seconds that an answer may take on it (infer).  [goal: cheapest]")
+def plan(as_json, answers, goal, target_tokens_per_day, max_latency, **options):
     """What would be chosen, why, and what it would cost."""
     if as_json and answers:
         raise click.UsageError("--json and --answers both want standard output: give one of them")
     from generator import pipeline, project
 
-    planned = pipeline.build(request_of(options))
-    document = project.document(planned)
+    request, offered = request_of(options), {}
+    if goal or target_tokens_per_day or max_latency:
+        from generator import goal as goals
+
+        target = goals.Target(goal=goal or "cheapest", tokens_per_day=target_tokens_per_day, max_latency=max_latency)
+        offers = goals.find(request, target, say=lambda text: click.echo(text, err=True))
+        request, offered = goals.with_machine(request, offers[0]), {"goal": goals.as_json(offers, target)}
+    document = project.document(pipeline.build(request)) | offered
     if as_json:
         echo_json(document)
     elif answers:

@@ -27,7 +27,7 @@ def accelerate(layout: Layout) -> tuple[str, ...]:
     words = ("accelerate", "launch", "--config_file", "accelerate.yaml")
     if layout.nodes == 1:
         return words
-    return (*words, "--main_process_ip", "$MASTER_ADDR", "--machine_rank", "$NODE_RANK")
+    return (*words, "--main_process_ip", "$MASTER_ADDR")
 
 
 def by_accelerate(layout: Layout) -> bool:
@@ -72,7 +72,7 @@ def machines(layout: Layout) -> dict[str, Any]:
         "machine_rank": 0,
         "main_process_port": PORT,
         "rdzv_backend": "static" if layout.nodes == 1 else "c10d",
-        "same_network": True,
+        "same_network": layout.nodes == 1,  # for several, Accelerate would pass c10d no endpoint
         "use_cpu": False,
     }
 

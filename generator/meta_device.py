@@ -152,10 +152,11 @@ def count(told: dict) -> dict:
     sizes = {size: next((n for key in keys if (n := said(text, key))), 0) for size, keys in SIZES.items()}
     outside = {id(m) for m in (model.get_input_embeddings(), model.get_output_embeddings()) if m is not None}
     linears = [m for m in model.modules() if isinstance(m, (nn.Linear, Conv1D)) and id(m) not in outside]
-    fused = [p for n, p in model.named_parameters() if p.dim() == 3 and "expert" in n]
     params = sum(p.numel() for p in model.parameters())
     experts, active = sizes["experts"], sizes["experts_per_token"]
-    idle = sum(p.numel() for p in fused) * (experts - active) // experts if experts and active else 0
+    routed = [p for n, p in model.named_parameters() if ".experts." in n and p.shape[0] == experts]
+    fused = [p for p in routed if p.dim() == 3]
+    idle = sum(p.numel() for p in routed) * (experts - active) // experts if experts and active else 0
     hidden, heads = sizes["hidden"], sizes["heads"]
     return sizes | {
         "architecture": type(model).__name__,

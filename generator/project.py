@@ -377,7 +377,7 @@ def docker(plan: Plan) -> dict:
         "base": stack.build.image,
         "torch_index": stack.build.index,
         "packages": ["g++"] if compiles else [],
-        "shm_size": "8g" if plan.best.execution.dataloader_workers else "1g",
+        "shm_size": "8g" if plan.best.execution.dataloader_workers or plan.best.layout.devices > 1 else "1g",
     }
 
 

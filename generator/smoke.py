@@ -67,7 +67,19 @@ def missing_modules(interpreter: str, folder: Path) -> list[str]:
 
 
 def load_plan(folder: Path) -> dict:
-    return read_plan(folder, "project", "config", "edits", "estimate", "choice", "case", "versions", "requirements")
+    return read_plan(
+        folder,
+        "project",
+        "config",
+        "edits",
+        "estimate",
+        "choice",
+        "case",
+        "versions",
+        "requirements",
+        "parallel",
+        "visible_devices",
+    )
 
 
 def run(folder: Path, *, steps: int, seconds: int, interpreter: str | None, as_json: bool) -> None:
@@ -95,7 +107,7 @@ def run_quietly(
     stages = []
     if plan["project"]["mode"] == "train":
         command = (
-            python,
+            *starting(plan, python),
             "train.py",
             "--max_steps",
             str(steps),
@@ -124,9 +136,29 @@ def run_quietly(
     return result
 
 
+LAUNCHERS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.accelerate_cli"}
+"""The module behind each program: whichever interpreter runs the project has it."""
+
+
+def starting(plan: dict, python: str) -> tuple[str, ...]:
+    """The words before train.py: the interpreter, or the launcher of several processes. Raises ``SmokeError``."""
+    parallel = plan["parallel"]
+    if parallel is None:
+        return (python,)
+    if parallel["nodes"] > 1:
+        raise SmokeError(
+            f"the plan is for {parallel['nodes']} nodes, and a smoke run starts one",
+            "on the cluster: sbatch train.sbatch --max_steps 8 --save_strategy no",
+        )
+    program, *words = parallel["launcher"]
+    return (python, "-m", LAUNCHERS[program], *words)
+
+
 def stage(name: str, command: tuple[str, ...], folder: Path, plan: dict, seconds: int) -> Stage:
     """Run one command to its end or its time, and leave no process behind. Raises ``SmokeError`` when it failed."""
     environment = os.environ | dict(plan["edits"]["environment"]) | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    if plan["visible_devices"]:
+        environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": plan["visible_devices"]}
     started = time.monotonic()
     process = subprocess.Popen(
         command,
@@ -164,8 +196,21 @@ def die_with_parent() -> None:
 
 
 def kill_group(process: subprocess.Popen) -> None:
+    """Also those that a launcher started: torchrun gives each its own session."""
+    for child in descendants(process.pid):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(child, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    import psutil
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 CAUSES = (

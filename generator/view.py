@@ -43,6 +43,36 @@ def show_plan(document: dict) -> None:
             console.print(f"  {escape(runner_up_line(document, row))}")
     for line in document["untested"]:
         console.print(f"  [dim]untested: {escape(line)}[/dim]")
+    if "goal" in document:
+        console.print(offers_table(document["goal"]))
+
+
+def offers_table(goal: dict):
+    """The machines that meet the target, the best first."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim", title=f"the {goal['goal']} first", title_justify="left")
+    table.add_column("machine")
+    table.add_column("cloud")
+    for column in ("$/hour", "tokens/day", "$/million tokens", "latency"):
+        table.add_column(column, justify="right")
+    table.add_column("parallelism")
+    for offer in goal["offers"]:
+        price, each = offer["usd_per_hour"], offer["usd_per_million_tokens"]
+        table.add_row(
+            offer["hardware"],
+            offer["cloud"],
+            f"{price:.2f}" if price else "-",
+            f"{offer['tokens_per_day']:,.0f}",
+            f"{each:.3f}" if each else "-",
+            f"{offer['latency_seconds']:.3g} s",
+            f"{offer['choice']['parallelism']} on {offer['devices']}"
+            + (f", {offer['copies']} copies" if offer["copies"] > 1 else ""),
+        )
+    read = max((o["price_read"] for o in goal["offers"] if o["price_read"]), default=None)
+    table.caption = f"on-demand prices read on {read}; speeds are predicted" if read else "speeds are predicted"
+    table.caption_justify = "left"
+    return table
 
 
 def bar_line(estimate: dict, width: int = 40) -> str:

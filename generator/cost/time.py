@@ -17,7 +17,7 @@ from generator.cost.comm import (
 from generator.cost.device import Rates
 from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
-from generator.cost.memory import Static, checkpointed, packed_params
+from generator.cost.memory import DEEPSPEED, Static, checkpointed, packed_params
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape
 
@@ -227,6 +227,9 @@ def _update_seconds(shape: Shape, fixed: Static, run: Execution, rates: Rates) -
     kind = OPTIMIZER_STATES[run.optimizer]
     passes = kind.step_passes + (0.0 if run.optimizer_fused else 8.0)
     one = fixed.gradients if fixed.gradients else fixed.trained * 4.0 / run.shards
+    if run.strategy in DEEPSPEED:  # 16-bit gradients become 32-bit ones, and the updated master weights 16-bit weights
+        one = fixed.trained * 4.0 / run.shards
+        passes += 2.0 if BYTES[run.compute_dtype] < 4 else 0.0
     overhead = c.STEP_OVERHEAD_SECONDS if not rates.on_cpu else 0.0
     added_up = 2 * one * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":

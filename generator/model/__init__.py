@@ -3,7 +3,7 @@
 ``describe(config, name)`` turns the parsed config into a ``ModelSpec``. Reading files is ``generator.sources``' work.
 """
 
-from generator.model.describe import describe
+from generator.model.anatomy import describe
 from generator.model.spec import ModelSpec, NeedsMetaDevice
 
 __all__ = ["ModelSpec", "NeedsMetaDevice", "describe"]

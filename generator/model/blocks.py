@@ -56,10 +56,11 @@ def attention(
         query, key = c.heads * d, c.kv_heads * d
         b = c.asks(bias)
         source = context(c) if context else h
+        made: list[Item] = []
         if len(said) == 2:
-            made: list[Item] = [linear(said[0], h, query + 2 * key, b)]
+            made.append(linear(said[0], h, query + 2 * key, b))
         else:
-            made = [
+            made += [
                 linear(said[0], h, query * (2 if gate else 1), b),
                 linear(said[1], source, key, b if key_bias is None else c.asks(key_bias)),
                 linear(said[2], source, key, b if value_bias is None else c.asks(value_bias)),

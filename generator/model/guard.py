@@ -14,7 +14,7 @@ SIZE_LIKE = re.compile(
 NO_MATTER = re.compile(
     r".*(dropout|_token_index|_token_id|_prob|_eps|_epsilon|_std|_range|_scale|_scaling|_multiplier|_coef|_coeff|_alpha|_freq"
     r"|_impl|_implementation|_theta|_activation|_act|_type|_aux|position_ids|_aux_loss)$|pooler_.*|rope_.*|router_.*|norm_topk_prob"
-    r"|num_nextn_predict_layers|ep_size|max_window_layers|pretraining_tp|.*_checkpointing|use_cache|task_specific_params|.*_file|n_ctx"
+    r"|num_nextn_predict_layers|ep_size|max_window_layers|pretraining_tp|.*_checkpointing|use_cache|task_specific_params|projection_dim|.*_file|n_ctx"
 )
 """names that look so but that Transformers does not build by: rates and factors, and what old releases wrote"""
 
@@ -27,7 +27,7 @@ def check_understood(c: Settings, refuses: tuple[str, ...] = ()) -> None:
         if c.told.get(key):
             raise NeedsMetaDevice(f"a config of type {c.type!r} that says {key} is not in perfgen's tables")
     nested = c.entry.get("nested", {})
-    common = known()["common"]
+    common = {*known()["common"], *c.entry.get("derived", ())}
     for key, value in c.told.items():
         if c.knows(key) or key in common or not value or isinstance(value, (str, float)):
             continue
@@ -41,6 +41,6 @@ def check_understood(c: Settings, refuses: tuple[str, ...] = ()) -> None:
 def check_said(c: Settings, nested: bool) -> None:
     """Raises ``MissingSize``; a nested config may leave to its class what it likes."""
     for what in ESSENTIAL if not nested else ():
-        own = [name for key in SIZES[what] if (name := c.aliases.get(key, key)) in c.defaults]
+        own = [name for key in SIZES[what] for name in c.names(key) if name in c.defaults]
         if own and not any(c.says(key) for key in SIZES[what]):
             raise MissingSize(f"the config has none of {', '.join(dict.fromkeys(own))}")

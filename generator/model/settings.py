@@ -74,17 +74,18 @@ class Settings:
 
     def __getitem__(self, key: str):
         names = self.names(key)
+        usual = next((self.defaults[name] for name in names if name in self.defaults), None)
         for name in names:
             if name in self.told and self.knows(name):
                 value = self.told[name]
-                if value is None and self.defaults.get(names[0]) is not None and names[0] not in self.nullable:
+                if value is None and usual is not None and not any(known in self.nullable for known in names):
                     raise MissingSize(f"{name} is null")
                 return value
-        return self.defaults.get(names[0])
+        return usual
 
     def knows(self, name: str) -> bool:
         """Whether the type's config or model class reads the key."""
-        if not self.entry or name == "tie_word_embeddings" or name in self.made:
+        if not self.entry or name == "tie_word_embeddings" or name in self.made or name in self._back:
             return True
         return any(name in self.entry.get(part, ()) for part in ("defaults", "aliases", "nested", "read"))
 

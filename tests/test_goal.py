@@ -1,0 +1,104 @@
+"""Looking for a rented machine: the first one, in the goal's order, whose best plan meets the target."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from generator import goal
+from generator.cli import perfgen
+from generator.errors import NothingFits, UsageError
+from generator.pipeline import Request
+
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+    "torch_dtype": "bfloat16",
+}
+
+
+@pytest.fixture
+def request_of(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+
+    def build(**told):
+        return Request(model="m", config=str(tmp_path / "config.json"), offline=True, **told)
+
+    return build
+
+
+def offers(request, **target):
+    said = []
+    return goal.find(request, goal.Target(**target), said.append), said
+
+
+def test_the_cheapest_meets_the_target_and_all_cheaper_ones_do_not(request_of):
+    request = request_of(seq_len=2048)
+    found, said = offers(request, tokens_per_day=3e8)
+    assert said, "it tells which machine it costs"
+    assert all(o.tokens_per_day >= 3e8 for o in found)
+    prices = [o.usd_per_hour for o in found]
+    assert prices == sorted(prices)
+    cheaper, _ = offers(request, tokens_per_day=3e7)
+    assert cheaper[0].usd_per_hour <= prices[0]
+    for offer in cheaper:  # whatever costs less than the answer is too slow
+        assert offer.usd_per_hour >= prices[0] or offer.tokens_per_day < 3e8
+
+
+def test_the_smallest_has_the_fewest_devices(request_of):
+    found, _ = offers(request_of(seq_len=2048), goal="smallest", tokens_per_day=1e8)
+    devices = [o.best.layout.devices for o in found]
+    assert devices[0] == min(devices) == 1
+
+
+def test_latency_is_that_of_an_answer_and_copies_serve_side_by_side(request_of):
+    found, _ = offers(request_of(mode="infer", new_tokens=64, seq_len=512), max_latency=2.0)
+    assert all(o.latency_seconds <= 2.0 for o in found)
+    assert all(o.copies >= 1 for o in found)
+
+
+def test_an_unreachable_target_names_the_best_there_is(request_of):
+    with pytest.raises(NothingFits, match="the fastest") as refused:
+        offers(request_of(seq_len=2048, global_batch=8), tokens_per_day=2e11)
+    assert refused.value.code == 3
+
+
+@pytest.mark.parametrize(
+    ("told", "target", "words"),
+    [
+        ({"hardware": "1xt4"}, {}, "names one"),
+        ({}, {"max_latency": 1.0}, "for answers"),
+    ],
+)
+def test_wishes_that_contradict_each_other(request_of, told, target, words):
+    with pytest.raises(UsageError, match=words):
+        offers(request_of(**told), **target)
+
+
+def test_the_command_plans_for_the_machine_it_found(request_of, tmp_path):
+    words = [
+        "plan",
+        "--model",
+        "m",
+        "--config",
+        str(tmp_path / "config.json"),
+        "--offline",
+        "--seq-len",
+        "2048",
+        "--json",
+    ]
+    request_of()
+    done = CliRunner().invoke(perfgen, [*words, "--target-tokens-per-day", "3e8"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["goal"]["offers"][0]["choice"] == told["choice"]
+    assert told["estimate"]["tokens_per_second"] * 86400 >= 3e8

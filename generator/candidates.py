@@ -183,7 +183,8 @@ def script(case: Case) -> dict[str, Any]:
     """What the workload says of the script."""
     workload = case.workload
     served = {"new_tokens": workload.new_tokens} if workload.mode == "infer" else {}
-    return {"mode": workload.mode, "seq_len": workload.seq_len, **served}
+    told = {"mode": workload.mode, "seq_len": workload.seq_len, "from_scratch": workload.from_scratch}
+    return told | served
 
 
 def divided(layout: Layout) -> dict[str, Any]:
@@ -221,7 +222,7 @@ def cost_of(space: Space, members: tuple[Technique, ...], layout: Layout | None 
     total_risk = sum(risk_of(t, case) for t in members)
     found: list[Candidate] = []
     for micro, accumulation in batches(case, layout.dp):
-        run = replace(base, micro_batch=micro, accumulation=accumulation)
+        run = base.but(micro_batch=micro, accumulation=accumulation)
         estimate = space.cost.estimate(run)
         seconds = ranked_seconds(case, members, estimate.step_seconds)
         if found and fits(estimate) and layout.pp == 1:

@@ -131,7 +131,8 @@ def swapped_or_elsewhere(room: Space, ranked: list[Candidate], chosen: Technique
     splits = cost_of(room, swapped)
     fitting = [c for c in splits if c.fits]
     if not fitting:
-        return Rejected(name=other.name, why=too_big(splits[0]), cost=splits[0].estimate)
+        nearest = min(splits, key=lambda c: (c.estimate.fullness, c.key))
+        return Rejected(name=other.name, why=too_big(nearest), cost=nearest.estimate)
     return costed(room, best, min(fitting, key=lambda c: c.key), other, "")
 
 
@@ -188,7 +189,7 @@ def compare(room: Space, best: Candidate, rival: Candidate, other: Technique) ->
     if theirs < ours and once > 0:
         steps = room.case.workload.steps or room.case.workload.max_steps
         return f"{speed} a step, but costs {once:.0f} s once, which {steps} steps do not earn back"
-    if theirs < ours:
+    if theirs < ours and other.emitted:
         return f"{speed}: not worth another setting"
     return f"{speed}, {signed(memory)} GiB"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from generator.candidates import (
@@ -23,7 +23,7 @@ from generator.candidates import (
     risk_of,
     script,
 )
-from generator.cost.bounds import FASTEST, NEUTRAL, fastest
+from generator.cost.bounds import FASTEST, LEAST_STATES, NEUTRAL, fastest
 from generator.cost.execution import Execution
 from generator.technique import Axis, Technique
 from generator.workload import Layout
@@ -78,6 +78,8 @@ def search(space: Space, kept: int = KEPT) -> list[Candidate]:
                 found = Level(room, risk).search(kept)
                 if found:
                     return found
+            if not risk and not Level(room, max(RISKS)).anything_fits():
+                break
     return []
 
 
@@ -106,6 +108,7 @@ class Level:
         self.optimizers = self.values("optimizer")
         self.usable_gib = space.cost.limit_gib * (1 - HEADROOM_SHARE)
         self.place = {axis.name: place for place, axis in enumerate(space.axes)}
+        self.savings = self.memory_fields()
         self._relaxed: dict[tuple[Layout, int], dict[str, Any]] = {}
 
     def touched(self, axis: Axis) -> set[str]:
@@ -174,7 +177,7 @@ class Level:
         """Weights and states, whatever the batch: the optimizer step's moment, with the leanest optimizer."""
         if run.mode == "infer":
             return 0.0
-        return min(self.space.cost.static_gib(replace(run, optimizer=name)) for name in self.optimizers)
+        return min(self.space.cost.static_gib(run.but(optimizer=name)) for name in self.optimizers)
 
     def least_seconds(self, members: Members, run: Execution, layout: Layout) -> float:
         """No batch split takes less: each part of a step's time only grows, or only falls, with the micro-batch."""
@@ -183,6 +186,8 @@ class Level:
         return ranked_seconds(self.case, members, parts)
 
     def open_node(self, node: Node, best: Best) -> None:
+        if not self.may_fit(node.members, node.layout):
+            return
         relaxed = [self.relaxed(node.layout, depth) for depth in range(len(self.bounded) + 1)]
 
         def hopeless(members: Members, depth: int) -> bool:
@@ -207,6 +212,33 @@ class Level:
 
         descend(node.members, 0)
 
+    def anything_fits(self) -> bool:
+        """False only where nothing fits, at any time."""
+        return any(
+            self.static_gib(self.execution(members, layout, self.relaxed(layout, 0))) <= self.usable_gib
+            and self.may_fit(members, layout)
+            for members in self.combine(self.decided, ())
+            for layout in self.space.layouts_of(members)
+        )
+
+    def may_fit(self, members: Members, layout: Layout) -> bool:
+        """Whether any completion's smallest micro-batch fits: what is undecided may save all it can, and no states are kept."""
+        if self.case.workload.mode == "infer":
+            return True
+        run = self.execution(members, layout, self.relaxed(layout, 0) | {"optimizer": LEAST_STATES})
+        return any(self.any_fits(run.but(**saving), layout) for saving in self.savings)
+
+    def memory_fields(self) -> list[dict[str, Any]]:
+        """Every combination of what the undecided axes can set that memory depends on, the optimizer apart."""
+        found: list[dict[str, Any]] = [{}]
+        for axis in self.bounded[: self.neutral_from]:
+            effects = [self.space.effects(t, Layout()) for t in self.open[axis.name]]
+            names = {name for e in effects for name in e} - NEUTRAL - {"optimizer", "optimizer_fused"}
+            each = [{name: e.get(name, DEFAULTS[name]) for name in names} for e in effects]
+            distinct = [fields for place, fields in enumerate(each) if fields not in each[:place]]
+            found = [have | fields for have in found for fields in distinct]
+        return found
+
     def add(self, members: Members, layout: Layout, best: Best) -> None:
         """A complete set of techniques: cost every batch split of it."""
         if self.risk and not any(risk_of(t, self.case) == self.risk for t in members):
@@ -216,31 +248,45 @@ class Level:
             if candidate.fits:
                 best.add(candidate)
 
+    def leanest(self, members: Members, layout: Layout) -> Iterator[Members]:
+        """Completions that differ in memory: every one of the undecided axes, the leanest optimizer, otherwise the plain."""
+        axes = [axis for axis in self.bounded[: self.neutral_from] if axis.name != "optimizer"]
+        for chosen in self.combine(axes, members):
+            rest = [axis for axis in self.bounded if axis.name not in {t.axis for t in chosen}]
+            for axis in rest:
+                fitting = [t for t in self.open[axis.name] if self.stands(t, chosen)]
+                if axis.name == "optimizer":
+                    fitting.sort(key=lambda t: self.least_full((*chosen, t), layout))
+                chosen = (*chosen, *fitting[:1])
+            if len(chosen) == len(self.place):
+                yield tuple(sorted(chosen, key=lambda t: self.place[t.axis]))
+
+    def least_full(self, members: Members, layout: Layout) -> float:
+        """Share of the device's memory that the weights and states of a complete set take."""
+        run = self.execution(members, layout, {})
+        return self.space.cost.static_gib(run) / self.space.cost.limit_gib if run.mode == "train" else 0.0
+
     def any_fits(self, run: Execution, layout: Layout) -> bool:
         """Whether the smallest micro-batch fits the device (memory only grows from there)."""
         micro, accumulation = batches(self.case, layout.dp)[0]
-        return self.space.cost.peak_gib(replace(run, micro_batch=micro, accumulation=accumulation)) <= self.usable_gib
+        return self.space.cost.peak_gib(run.but(micro_batch=micro, accumulation=accumulation)) <= self.usable_gib
 
 
 def smallest(space: Space) -> Candidate | None:
-    """The configuration that comes nearest to fitting, at any risk: what a shortfall is measured against."""
+    """The configuration that comes nearest to fitting, on as many devices as each way of dividing can use: what a shortfall is
+    measured against."""
     level = Level(space, max(RISKS))
-    nodes = []
-    for members in level.combine(level.decided, ()):
-        for layout in space.layouts_of(members):
-            run = level.execution(members, layout, level.relaxed(layout, 0))
-            nodes.append((level.static_gib(run) / space.cost.limit_gib, len(nodes), members, layout))
     best: Candidate | None = None
 
     def need(candidate: Candidate) -> tuple:
         return candidate.estimate.fullness, candidate.estimate.peak_memory_gib, candidate.key
 
-    for least, _, members, layout in sorted(nodes, key=lambda node: node[:2]):
-        if best is not None and least >= best.estimate.fullness:
-            break
-        for chosen in level.combine(level.bounded, members):
-            ordered = tuple(sorted(chosen, key=lambda t: level.place[t.axis]))
-            first = cost_of(space, ordered, layout)[0]
-            if best is None or need(first) < need(best):
-                best = first
+    for members in level.combine(level.decided, ()):
+        layouts = space.layouts_of(members)
+        most = max((x.devices for x in layouts), default=0)
+        for layout in (x for x in layouts if x.devices == most):
+            for chosen in level.leanest(members, layout):
+                first = cost_of(space, chosen, layout)[0]
+                if best is None or need(first) < need(best):
+                    best = first
     return best

@@ -34,8 +34,8 @@ def dtypes(shape: Shape, run: Execution) -> tuple[float, float]:
     stored, compute = BYTES[run.weights_dtype], BYTES[run.compute_dtype]
     if run.lora_upcast and run.quant != "none" and not run.strategy.startswith("fsdp"):
         stored = 4.0
-    if run.strategy.startswith(("fsdp", "hsdp")) and run.autocast_dtype:
-        stored = compute  # FSDP casts parameters and inputs of every block to the compute dtype
+    if run.strategy.startswith(("fsdp", "hsdp", "zero")) and run.autocast_dtype:
+        stored = compute  # FSDP casts parameters and inputs of every block; DeepSpeed keeps 16-bit weights
     if float_layer_norm(shape, run) and run.quant in ("nf4", "int8"):
         stored = 4.0  # autocast runs LayerNorm in float32, and bitsandbytes returns the dtype of its input
     return max(stored, compute) if run.autocast_dtype else stored, compute

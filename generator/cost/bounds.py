@@ -34,8 +34,10 @@ FASTEST: Mapping[str, Callable[[Any], Any]] = {
 """A rank by field, the lowest is fastest. A field that is not here (attention: which kernel wins depends on length and device)
 must be decided before anything is bounded."""
 
-NEUTRAL = frozenset({"dataloader_workers", "pin_memory", "computed_share", "padding_share", "padding_free"})
-"""Fields that device memory does not depend on."""
+LEAST_STATES = "lomo"
+"""an optimizer that keeps neither states nor gradients: no other needs less memory at any moment of a step"""
+NEUTRAL = frozenset({"compile", "dataloader_workers", "pin_memory", "computed_share", "padding_share", "padding_free"})
+"""Fields that device memory does not depend on, or (compile, with a quantizer) least at their fastest value."""
 
 
 def fastest(field: str, values: list[Any]) -> Any:

@@ -95,7 +95,7 @@ class CostModel:
 
     def least_parts(self, run: Execution, *splits: tuple[int, int]) -> float:
         """The sum over the parts of a step's time of the least that any of ``splits`` (micro-batch, accumulation) takes."""
-        timed = [self._time(replace(run, micro_batch=m, accumulation=a)) for m, a in dict.fromkeys(splits)]
+        timed = [self._time(run.but(micro_batch=m, accumulation=a)) for m, a in dict.fromkeys(splits)]
         if len(timed) == 1:
             return sum(part.value for part in timed[0])
         least = dict.fromkeys((part.name for parts in timed for part in parts), 0.0)
@@ -122,7 +122,7 @@ class CostModel:
     def _time(self, run: Execution) -> list[Part]:
         if run.mode == "infer":
             return inference_time(self.shape, run, self._rates(run))
-        timed = run if run.computed_share == 1.0 else replace(run, seq_len=computed_tokens(run))
+        timed = run if run.computed_share == 1.0 else run.but(seq_len=computed_tokens(run))
         time = training_time(self.shape, timed, self._rates(run), self._fixed(run))
         if not run.dataloader_workers:
             seconds = run.micro_batch * run.accumulation * timed.seq_len * c.COLLATE_SECONDS_A_TOKEN

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0, "nf4": 0.5, "gptq-4bit": 0.5}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: a search copies hundreds of thousands of them
 class Execution:
     """One configuration. Batch sizes are sequences; ``seq_len`` is tokens.
 
@@ -33,6 +33,8 @@ class Execution:
     autocast_dtype: str | None = None
     tf32: bool = False
     # what is trained
+    from_scratch: bool = False
+    """the model is made from its config, whole in every process, instead of read from files"""
     train: str = "full"
     lora_rank: int = 0
     lora_targets: str | tuple[str, ...] = "all-linear"
@@ -91,6 +93,12 @@ class Execution:
     ep: int = 1
     offload_optimizer: str = "none"
     offload_params: str = "none"
+
+    def but(self, **changes: object) -> Execution:
+        """``dataclasses.replace`` in a twentieth of its time; names are not checked."""
+        copy = object.__new__(Execution)
+        copy.__dict__.update(self.__dict__, **changes)
+        return copy
 
     @property
     def devices(self) -> int:

@@ -76,6 +76,7 @@ def _loading(shape: Shape, run: Execution, processes: int) -> list[Part]:
     whole = shape.params * BYTES[run.weights_dtype] / GIB
     if run.strategy == "zero3":
         return [Part(name=one.name, value=shard * processes, basis=one.basis, source=one.source)]
-    copies = 1 if run.strategy.startswith(("fsdp", "hsdp")) else processes
+    shares = run.strategy.startswith(("fsdp", "hsdp")) and not run.from_scratch
+    copies = 1 if shares else processes
     source = "from_pretrained fills host memory first (transformers docs, models), in each process"
     return [one, Part(name="model before it moves", value=whole * copies, basis="derived", source=source)]

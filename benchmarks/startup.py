@@ -1,6 +1,9 @@
 """Wall time of whole perfgen commands, as a ratio to `python -c pass` taken in turn with them.
 
 python benchmarks/startup.py [--repeats 15]      writes benchmarks/results/startup.json
+
+--peer PATH times NVIDIA's aiconfigurator (pip install aiconfigurator, in an environment of its own) on the question that both
+can answer, in turn with perfgen: Llama-3.1-70B served on eight H200.
 """
 
 from __future__ import annotations
@@ -37,7 +40,22 @@ COMMANDS = {
         "--hardware",
         "1xh100-sxm-80gb",
     ],
+    "plan, 8B on eight A100": ["plan", "--model", str(MODEL), "--from-scratch", "--hardware", "8xa100-sxm-80gb"],
+    "plan, 8B on 10,000 H100": [
+        "plan",
+        "--model",
+        str(MODEL),
+        "--from-scratch",
+        "--global-batch",
+        "10000",
+        "--hardware",
+        "1250x8xh100-sxm-80gb",
+    ],
 }
+SERVED = HERE.parent / "examples" / "models" / "llama-3.1-70b.json"
+QUESTION = ["plan", "--model", str(SERVED), "--mode", "infer", "--hardware", "8xh200-sxm-141gb"]
+PEER = ["cli", "default", "--model-path", "meta-llama/Meta-Llama-3.1-70B", "--total-gpus", "8", "--system", "h200_sxm"]
+PEER_REPEATS = 3
 
 
 def seconds(command: list[str]) -> float:
@@ -61,20 +79,41 @@ def measure(repeats: int) -> dict:
     return rows
 
 
+def beside(peer: str) -> dict:
+    """Both planners on the same question, in turn; the ratio is the peer's time over ours."""
+    ours, theirs = [sys.executable, "-m", "generator.cli", *QUESTION], [peer, *PEER]
+    seconds(ours)
+    pairs = [(seconds(ours), seconds(theirs)) for _ in range(PEER_REPEATS)]
+    return {
+        "peer": "aiconfigurator " + " ".join(PEER),
+        "seconds": [round(a, 3) for a, _ in pairs],
+        "peer_seconds": [round(b, 3) for _, b in pairs],
+        "median_ratio": round(statistics.median(b / a for a, b in pairs), 1),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
-    rows = measure(parser.parse_args().repeats)
+    parser.add_argument("--peer", help="the program aiconfigurator")
+    told = parser.parse_args()
+    rows = measure(told.repeats)
+    file = HERE / "results" / "startup.json"
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    peer = beside(told.peer) if told.peer else before.get("beside a peer")
     result = {
         "schema": 1,
         "what": "wall time of the whole process",
         "baseline": "python -c pass, in turn",
         "device": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "rows": rows,
+        "beside a peer": peer,
     }
-    (HERE / "results" / "startup.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     for name, row in rows.items():
         print(f"{name:<36} {row['median_seconds']:.3f} s   {row['median_ratio_to_python_pass']:.1f} x python -c pass")
+    if peer:
+        print(f"{peer['median_ratio']} times as fast as {peer['peer']}")
 
 
 if __name__ == "__main__":

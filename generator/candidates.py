@@ -47,9 +47,10 @@ class Candidate:
 
     @property
     def key(self) -> tuple:
-        """Least risk to convergence, then time, then fewer passes, fewer devices, less memory, then names (equals have one order)."""
+        """Least risk to convergence, no last resort, time, fewer passes, fewer devices, less memory; names, so that equals have one order."""
         return (
             self.risk,
+            any(t.last_resort for t in self.members),
             self.seconds,
             -self.execution.micro_batch,
             self.layout.devices,
@@ -77,9 +78,11 @@ class Space:
     _clashes: dict[tuple[str, str], str | None] = field(default_factory=dict)
     _effects: dict[tuple[str, Layout], Mapping[str, Any]] = field(default_factory=dict)
 
-    def members(self, axis: Axis, risk: int) -> tuple[Technique, ...]:
-        """The members of ``axis`` that may be tried when ``risk`` is the most that is accepted."""
-        return tuple(t for t in self.open[axis.name] if risk_of(t, self.case) <= risk)
+    def members(self, axis: Axis, risk: int, resort: bool = True) -> tuple[Technique, ...]:
+        """The members of ``axis`` that may be tried when ``risk`` is the most that is accepted. ``resort``: also the last
+        ones; where nothing else is open (a pin), they are always."""
+        found = tuple(t for t in self.open[axis.name] if risk_of(t, self.case) <= risk)
+        return found if resort else tuple(t for t in found if not t.last_resort) or found
 
     def clash(self, a: Technique, b: Technique) -> str | None:
         """Why ``a`` and ``b`` cannot stand together; asked of both, so that either file may know it."""
@@ -234,8 +237,8 @@ def cost_of(space: Space, members: tuple[Technique, ...], layout: Layout | None 
 
 
 def ranked_seconds(case: Case, members: tuple[Technique, ...], step_seconds: float) -> float:
-    """A step with 1 % for every technique that is not the plain one, and its share of what is paid once."""
-    plain = 1 + PLAINNESS * sum(not t.baseline for t in members)
+    """A step with 1 % for everything that techniques other than the plain ones add, and its share of what is paid once."""
+    plain = 1 + PLAINNESS * sum(t.adds for t in members if not t.baseline)
     steps = case.workload.steps or case.workload.max_steps
     return step_seconds * plain + (sum(t.once_seconds(case) for t in members) / steps if steps else 0.0)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from generator.errors import PerfgenError
+from generator.errors import PerfgenError, UsageError
 from generator.options import Positive, case_options, request_of
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -29,17 +29,27 @@ def perfgen():
 @click.option("--capture", type=click.Path(path_type=Path), help="Write a recording of this machine to a folder.")
 @click.option("--private", is_flag=True, help="With --capture: keep serial numbers, addresses and host names.")
 @click.option("--measure", is_flag=True, help="Time memory, matrix products, copies and the disk (seconds).")
-def detect(as_json, root, capture, private, measure):
+@click.option("--schema", is_flag=True, help="Print the JSON schema of --json, and nothing else.")
+def detect(as_json, root, capture, private, measure, schema):
     """What this machine (or a recorded one) is, and what is wrong with it."""
     import hwdetect
 
+    if schema:
+        from importlib.resources import files
+
+        click.echo((files("hwdetect") / "schema.json").read_text(encoding="utf-8"), nl=False)
+        return
+    progress = (lambda text: click.echo(text, err=True)) if measure else None
     if capture:
         if root:
             raise click.UsageError("--capture records this machine and --root reads another: give one of them")
-        hwdetect.capture(capture, private=private)
+        try:
+            found = hwdetect.capture(capture, private=private, measure=measure, progress=progress)
+        except OSError as error:
+            raise UsageError(f"--capture {capture}: {error.strerror or error}", "name a new folder") from None
         click.echo(f"recorded in {capture}", err=True)
-    progress = (lambda text: click.echo(text, err=True)) if measure else None
-    found = hwdetect.detect(root, measure=measure, progress=progress)
+    else:
+        found = hwdetect.detect(root, measure=measure, progress=progress)
     if as_json:
         echo_json(hwdetect.to_json(found))
     else:

@@ -64,15 +64,18 @@ def fsdp_edits(case: Case, *, reshard: bool) -> Edits:
 
 
 def machines(layout: Layout) -> dict[str, Any]:
+    meeting = {
+        "machine_rank": 0,  # of all: c10d gives out the ranks
+        "main_process_port": PORT,
+        "rdzv_backend": "c10d",
+        "same_network": False,  # else Accelerate gives c10d no endpoint
+    }
     return {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "FSDP",
         "num_machines": layout.nodes,
         "num_processes": layout.devices,
-        "machine_rank": 0,
-        "main_process_port": PORT,
-        "rdzv_backend": "static" if layout.nodes == 1 else "c10d",
-        "same_network": layout.nodes == 1,  # for several, Accelerate would pass c10d no endpoint
+        **(meeting if layout.nodes > 1 else {}),
         "use_cpu": False,
     }
 

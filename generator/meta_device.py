@@ -13,7 +13,7 @@ from generator.errors import SourceError
 from generator.model import ModelSpec
 
 SECONDS = 300
-VERSION = 2
+VERSION = 3
 """of what is counted: an older cache is not read"""
 UNREAD = ("transformers_version", "quantization_config", "auto_map", "model_type")
 SIZES = {
@@ -147,7 +147,7 @@ def count(told: dict) -> dict:
     from transformers.pytorch_utils import Conv1D
 
     config = config_of(told)
-    text = config.get_text_config(decoder=config.is_encoder_decoder)
+    text = config.get_text_config(decoder=config.is_encoder_decoder or None)
     model, kind = built(config)
     sizes = {size: next((n for key in keys if (n := said(text, key))), 0) for size, keys in SIZES.items()}
     outside = {id(m) for m in (model.get_input_embeddings(), model.get_output_embeddings()) if m is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from generator.cost.links import best_choice
 from generator.launch import by_accelerate, by_deepspeed
 from generator.plan import Plan
 from generator.workload import Case, Layout
@@ -65,16 +66,15 @@ def visible_devices(plan: Plan) -> str | None:
 
     A training in one process would spread over every GPU it sees (Trainer's DataParallel).
     """
-    from generator.pipeline import devices_like_first
-
-    case = plan.case
-    if case.on_cpu or case.portable:
+    case, layout = plan.case, plan.best.layout
+    if not case.accelerators:
         return None
-    used = [a.index for a in devices_like_first(case.hardware)][: plan.best.layout.per_node]
-    every = len(case.hardware.accelerators)
+    every = case.hardware.accelerators
+    if any(a.profile is not None for a in every):  # a slice is chosen by its UUID, not by its number
+        return None
+    chosen = best_choice(case.device, case.links, case.devices_per_node, layout.per_node)
+    used = [case.accelerators[place] for place in chosen]
     first = used == list(range(len(used)))
-    if case.hardware.accelerators and case.hardware.accelerators[0].profile is not None:
-        return None
-    if len(used) == every or (first and len(used) > 1):
+    if len(used) == len(every) or (first and len(used) > 1):
         return None
     return ",".join(map(str, used))

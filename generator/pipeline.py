@@ -237,9 +237,22 @@ def steps_of(workload: Workload, data: DataSource | None) -> int | None:
 
 
 def case_of(hardware: Hardware, spec: ModelSpec, workload: Workload) -> Case:
-    """Which device is used, how much of it, and which build of torch it runs."""
-    device, memory_bytes = device_of(hardware)
-    alike = devices_like_first(hardware)
+    """The work on the machine's devices; of unequal ones, on the kind that does it best."""
+    cases = [case_with(hardware, used, spec, workload) for used in alike(hardware)]
+    if len(cases) == 1:
+        return cases[0]
+    return min(cases, key=promise)
+
+
+def promise(case: Case) -> tuple:
+    """How well a case does: whether it fits at all, then the best plan's rank."""
+    found = search(space(case, cost_model(case)), kept=1)
+    return (not found, found[0].key if found else ())
+
+
+def case_with(hardware: Hardware, used: tuple[Accelerator, ...], spec: ModelSpec, workload: Workload) -> Case:
+    """The work on ``used`` accelerators (none: the CPU), which build of torch they run, and what joins them."""
+    device, memory_bytes = device_of(hardware, used) if used else cpu_of(hardware)
     build = "cpu"
     if device.vendor == "nvidia":
         build = stacks.cuda_build("train", device.compute_capability, hardware.software.driver, device.name)
@@ -250,27 +263,39 @@ def case_of(hardware: Hardware, spec: ModelSpec, workload: Workload) -> Case:
         model=spec,
         workload=workload,
         stack=stacks.load("train", build),
-        devices_per_node=len(alike) or 1,
-        nodes=hardware.nodes.count if alike else 1,
-        links=links_between(hardware, alike),
+        devices_per_node=len(used) or 1,
+        nodes=hardware.nodes.count if used else 1,
+        accelerators=tuple(a.index for a in used),
+        links=links_between(hardware, used),
         network_bytes_per_s=network_of(hardware),
     )
 
 
-def devices_like_first(hardware: Hardware) -> tuple[Accelerator, ...]:
-    """The accelerators of a node that one job can use together: equal boards, whole (NCCL joins no MIG instances)."""
-    if not hardware.accelerators:
-        return ()
-    first = hardware.accelerators[0]
-    if first.profile is not None:
-        return (first,)
+def alike(hardware: Hardware) -> list[tuple[Accelerator, ...]]:
+    """Accelerators that one job can use together: boards of one kind, whole (NCCL joins no MIG instances). ``[()]``: the CPU.
+
+    Raises ``UsageError`` where there are boards and perfgen cannot plan for any.
+    """
     boards = {b.index: b for b in hardware.boards}
-
-    def kind(accelerator: Accelerator) -> tuple:
+    groups: dict[tuple, list[Accelerator]] = {}
+    for accelerator in hardware.accelerators:
         board = boards[accelerator.board]
-        return board.device or board.name, accelerator.memory_bytes, accelerator.profile
-
-    return tuple(a for a in hardware.accelerators if kind(a) == kind(first))
+        slice_of = (accelerator.index,) if accelerator.profile is not None else ()
+        if board.vendor == "nvidia":
+            groups.setdefault((board.device or board.name, *slice_of), []).append(accelerator)
+    if groups:
+        return [tuple(group) for group in groups.values()]
+    names = ", ".join(sorted({b.name or b.vendor for b in hardware.boards}))
+    if hardware.accelerators:
+        raise UsageError(
+            f"{names}: perfgen plans for CPUs and NVIDIA GPUs so far",
+            "use --hardware cpu to plan for the CPU of this machine",
+        )
+    if hardware.boards:
+        raise UsageError(
+            f"no job can be given {names}: {hardware_note(hardware)}", "use --hardware cpu to plan for the CPU"
+        )
+    return [()]
 
 
 def links_between(hardware: Hardware, used: tuple[Accelerator, ...]) -> tuple[Link, ...]:
@@ -306,29 +331,17 @@ def portable_case(spec: ModelSpec, workload: Workload) -> Case:
     )
 
 
-def device_of(hardware: Hardware) -> tuple[Device, int]:
-    """The first accelerator and its memory in bytes, or the CPU and the memory this process may use."""
-    if not hardware.accelerators:
-        if hardware.boards:
-            names = ", ".join(sorted({b.name or b.vendor for b in hardware.boards}))
-            raise UsageError(
-                f"no job can be given {names}: {hardware_note(hardware)}", "use --hardware cpu to plan for the CPU"
-            )
-        return cpu_of(hardware)
-    accelerator = hardware.accelerators[0]
-    board = next(b for b in hardware.boards if b.index == accelerator.board)
-    if board.vendor != "nvidia":
-        raise UsageError(
-            f"{board.name or board.vendor}: perfgen plans for CPUs and NVIDIA GPUs so far",
-            "use --hardware cpu to plan for the CPU of this machine",
-        )
+def device_of(hardware: Hardware, used: tuple[Accelerator, ...]) -> tuple[Device, int]:
+    """What equal accelerators are, and the memory in bytes of the smallest of them."""
+    board = next(b for b in hardware.boards if b.index == used[0].board)
     device = catalog.load(board.device) if board.device else unknown_device(board)
-    memory_bytes = accelerator.memory_bytes or board.memory_bytes or device.memory_bytes
+    known = [a.memory_bytes for a in used if a.memory_bytes]
+    memory_bytes = min(known, default=board.memory_bytes or device.memory_bytes)
     if memory_bytes is None:
         raise UsageError(
             f"the memory of {board.name} could not be read", "give the device by name: --hardware 1x<device>"
         )
-    share = accelerator.compute_share
+    share = used[0].compute_share
     if share is not None and share < 1.0:
         device = sliced(device, share, memory_bytes)
     return device, memory_bytes
@@ -461,7 +474,7 @@ def busy_note(case: Case) -> tuple[str, ...]:
     """The plan is for the whole device; what other processes hold now is said."""
     if not case.hardware.accelerators or case.on_cpu:
         return ()
-    first = case.hardware.accelerators[0]
+    first = next(a for a in case.hardware.accelerators if a.index == case.accelerators[0])
     if first.free_memory_bytes is None or not first.memory_bytes or first.free_memory_bytes > BUSY * first.memory_bytes:
         return ()
     free, whole = first.free_memory_bytes / 2**30, first.memory_bytes / 2**30
@@ -477,7 +490,7 @@ def device_notes(plan: Plan) -> tuple[str, ...]:
     if case.on_cpu or have <= layout.devices:
         return ()
     first = f"uses {layout.devices} of your {have} accelerators"
-    if case.devices == 1 and case.hardware.accelerators[0].profile:
+    if any(a.profile and a.index in case.accelerators for a in case.hardware.accelerators):
         return (f"{first}: one job cannot join MIG instances",)
     if layout.devices == case.devices:
         return (f"{first}: the others are of another kind",)

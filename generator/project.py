@@ -48,6 +48,7 @@ def content(planned: Planned, name: str | None) -> dict:
             "hardware": stable(case.hardware),
         },
         "choice": plan.best.choice,
+        "layout": asdict(plan.best.layout) | {"devices": plan.best.layout.devices, "of_devices": case.devices},
         "batch": {
             "micro_batch": plan.best.execution.micro_batch,
             "accumulation": plan.best.execution.accumulation,
@@ -376,9 +377,13 @@ def docker(plan: Plan) -> dict:
     return {
         "base": stack.build.image,
         "torch_index": stack.build.index,
-        "packages": ["g++"] if compiles else [],
+        "packages": (["g++"] if compiles else []) + (["libaio-dev"] if reads_nvme(plan) else []),
         "shm_size": "8g" if plan.best.execution.dataloader_workers or plan.best.layout.devices > 1 else "1g",
     }
+
+
+def reads_nvme(plan: Plan) -> bool:
+    return any(value == "nvme" for _, value in plan.edits.deepspeed)
 
 
 def pyproject(planned: Planned, name: str | None) -> str:
@@ -415,6 +420,10 @@ def untested(plan: Plan) -> list[str]:
         if case.on_cpu
         else [f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first"]
     )
+    if plan.best.layout.devices > 1:
+        found.append("several processes were run on CPUs over gloo, to the losses of one process, never over NCCL")
+    if reads_nvme(plan):
+        found.append("DeepSpeed compiles its NVMe reader on first use: nvcc of the CUDA toolkit must be there")
     if plan.best.choice["precision"] == "fp16" and case.model.dtype in ("bfloat16", "torch.bfloat16"):
         found.append(f"{case.model.name} was trained in bf16: in fp16, values above 65504 overflow, so watch for NaN")
     found += [f"{t.id}: no measurement of ours" for t in plan.best.members if t.quality and not t.evidence]

@@ -73,14 +73,21 @@ def search(space: Space, kept: int = KEPT) -> list[Candidate]:
     emitted = {axis: tuple(t for t in members if t.emitted) or members for axis, members in space.open.items()}
     rooms = [space.narrowed(emitted), space] if emitted != dict(space.open) else [space]
     for room in rooms:
-        for risk in RISKS:
-            if not risk or any(risk_of(t, room.case) == risk for axis in room.axes for t in room.members(axis, risk)):
-                found = Level(room, risk).search(kept)
-                if found:
-                    return found
-            if not risk and not Level(room, max(RISKS)).anything_fits():
+        for risk, resort in levels(room):
+            found = Level(room, risk, resort).search(kept)
+            if found:
+                return found
+            if (risk, resort) == (0, False) and not Level(room, max(RISKS)).anything_fits():
                 break
     return []
+
+
+def levels(space: Space) -> list[tuple[int, bool]]:
+    """What is accepted, step by step: risk to convergence, and at each risk first without a last resort."""
+    members = [t for members in space.open.values() for t in members]
+    risks = [risk for risk in RISKS if not risk or any(risk_of(t, space.case) == risk for t in members)]
+    resorts = (False, True) if any(t.last_resort for t in members) else (False,)
+    return [(risk, resort) for risk in risks for resort in resorts]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -95,11 +102,11 @@ class Node:
 
 
 class Level:
-    """One search: the techniques of at most ``risk``, at least one of which has exactly that risk."""
+    """One search: the techniques of at most ``risk``, at least one of which has exactly that risk; ``resort``: last ones too."""
 
-    def __init__(self, space: Space, risk: int):
+    def __init__(self, space: Space, risk: int, resort: bool = True):
         self.space, self.case, self.risk = space, space.case, risk
-        self.open = {axis.name: space.members(axis, risk) for axis in space.axes}
+        self.open = {axis.name: space.members(axis, risk, resort) for axis in space.axes}
         bounded = [axis for axis in space.axes if self.touched(axis) <= FASTEST.keys()]
         self.decided = [axis for axis in space.axes if axis not in bounded]
         # what device memory depends on comes first

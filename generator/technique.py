@@ -43,6 +43,8 @@ class Technique:
     the axis. ``quality`` is what it may do to convergence or outputs: 0 nothing, 1 to 3 rising risk, stated in
     ``quality_note``; above 0 it is taken only when the user allows it or nothing else fits. ``request_only`` names why it
     is never chosen unasked (it is another algorithm, or another result). ``compiles``: it needs a C++ compiler at run time.
+    ``adds``: settings, files and libraries that it brings into the project: each must earn 1 % of a step.
+    ``last_resort``: taken only where nothing fits without it, whatever the cost model hopes for.
     ``emitted``: False where it is planned and priced, but no project can be made of it yet.
     """
 
@@ -54,7 +56,9 @@ class Technique:
     quality_note: ClassVar[str] = ""
     request_only: ClassVar[str] = ""
     compiles: ClassVar[bool] = False
+    last_resort: ClassVar[bool] = False
     emitted: ClassVar[bool] = True
+    adds: ClassVar[int] = 1
     evidence: ClassVar[tuple[Evidence, ...]] = ()
 
     def obstacle(self, case: Case) -> str | None:

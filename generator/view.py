@@ -22,11 +22,14 @@ def show_plan(document: dict) -> None:
     for row in document["decisions"]:
         why = row["why"] + (f"  [{row['quality_note']}]" if row["quality_note"] else "")
         table.add_row(row["axis"], f"[bold]{escape(row['chosen'])}[/bold]", escape(why))
-    batch = document["batch"]
+    batch, layout = document["batch"], document["layout"]
+    if layout["of_devices"] > 1:
+        table.add_row("devices", f"[bold]{layout['devices']} of {layout['of_devices']}[/bold]", divided(layout))
     table.add_row(
         "batch",
         f"[bold]{batch['micro_batch']} x {batch['accumulation']}[/bold]",
-        f"{batch['micro_batch']} sequences at a time, {batch['global_batch']} an optimizer step (yours)"
+        f"{batch['micro_batch']} sequences at a time{' on each' if layout['devices'] > 1 else ''}, "
+        f"{batch['global_batch']} an optimizer step (yours)"
         if project["mode"] == "train"
         else f"{batch['micro_batch']} prompts at a time",
     )
@@ -73,6 +76,21 @@ def offers_table(goal: dict):
     table.caption = f"on-demand prices read on {read}; speeds are predicted" if read else "speeds are predicted"
     table.caption_justify = "left"
     return table
+
+
+def divided(layout: dict) -> str:
+    """How the devices share the work, in words."""
+    ways = {
+        "replicate": "copies of the model",
+        "shard": "shards of its states",
+        "tp": "tensor parts",
+        "pp": "stages",
+        "cp": "parts of each sequence",
+        "ep": "groups of experts",
+    }
+    found = [f"{layout[name]} {words}" for name, words in ways.items() if layout[name] > 1]
+    nodes = f", over {layout['nodes']} nodes" if layout["nodes"] > 1 else ""
+    return (" x ".join(found) or "one process") + nodes
 
 
 def bar_line(estimate: dict, width: int = 40) -> str:

@@ -86,8 +86,8 @@ class Layout:
 class Case:
     """Everything a decision may depend on. ``device`` is the accelerator used, or the CPU seen as a device.
 
-    ``devices_per_node`` counts the usable accelerators that are like ``device`` in one of ``nodes`` equal nodes;
-    ``links`` join them (by place among them, from 0), ``network_bytes_per_s`` is one node's rate to the others.
+    ``devices_per_node`` counts the usable accelerators that are like ``device`` in one of ``nodes`` equal nodes,
+    ``accelerators`` are their indices; ``links`` join them (by place among them, from 0), ``network_bytes_per_s`` is one node's rate to the others.
     ``layout`` is filled once it is chosen: ``Technique.edits`` may read it, nothing else.
     """
 
@@ -99,6 +99,7 @@ class Case:
     stack: Stack
     devices_per_node: int = 1
     nodes: int = 1
+    accelerators: tuple[int, ...] = ()
     links: tuple[Link, ...] = ()
     network_bytes_per_s: float | None = None
     layout: Layout = Layout()

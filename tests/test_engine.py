@@ -68,7 +68,7 @@ def test_more_memory_never_makes_a_plan_worse(of, factor):
     less, more = best(of), best(with_memory(of, of.device_memory_bytes / 2**30 * factor))
     if less:
         assert more is not None
-        assert (more.risk, more.seconds) <= (less.risk, less.seconds * (1 + 1e-9))
+        assert (more.key[:2], more.seconds) <= (less.key[:2], less.seconds * (1 + 1e-9))
 
 
 @settings(max_examples=30, deadline=None)
@@ -111,9 +111,9 @@ def test_every_refusal_names_the_shortfall_and_its_ladder_fits(of):
             assert rung.best.fits
 
 
-def everything(room, risk):
+def everything(room, risk, resort):
     """Plain enumeration: every set of techniques of at most this risk without a clash, every layout, every batch split."""
-    for members in product(*(room.members(axis, risk) for axis in room.axes)):
+    for members in product(*(room.members(axis, risk, resort) for axis in room.axes)):
         if not any(room.clash(a, b) for a, b in combinations(members, 2)):
             yield from cost_of(room, members)
 
@@ -121,9 +121,9 @@ def everything(room, risk):
 def brute_force(room):
     """The best of each set of techniques, best first; what can be emitted before what is only planned."""
     for emitted in (True, False):
-        for risk in RISKS:
+        for risk, resort in product(RISKS, (False, True)):
             found = {}
-            for c in everything(room, risk):
+            for c in everything(room, risk, resort):
                 if not c.fits or (emitted and not all(t.emitted for t in c.members)):
                     continue
                 if c.members not in found or c.key < found[c.members].key:

@@ -31,12 +31,8 @@ class Full(Technique):
         return {"checkpoint_every": self.every}
 
     def edits(self, case):
-        if by_accelerate(case.layout):  # the Trainer's own would gather each layer's weights once more
-            quiet = (argument("activation_checkpointing", False, "FSDP does it: accelerate.yaml"),)
-            return Edits(
-                accelerate=(("fsdp_config.fsdp_activation_checkpointing", True),),
-                training_arguments=quiet if case.workload.task == "sft" else (),  # TRL's default is on
-            )
+        if by_accelerate(case.layout) and case.workload.train == "full":
+            return by_fsdp(case)
         kwargs = {"use_reentrant": False}
         if self.every > 1:
             kwargs["every_n_layers"] = self.every
@@ -49,3 +45,13 @@ class Full(Technique):
 
     def comment(self, case) -> str:
         return "recompute activations in the backward pass"
+
+
+def by_fsdp(case) -> Edits:
+    """FSDP's own: the Trainer's would gather each layer's weights once more. Not with adapters, whose names its wrappers change,
+    so that PEFT finds none to save and writes an empty file (seen with PEFT 0.21.2)."""
+    quiet = (argument("activation_checkpointing", False, "FSDP does it: accelerate.yaml"),)
+    return Edits(
+        accelerate=(("fsdp_config.fsdp_activation_checkpointing", True),),
+        training_arguments=quiet if case.workload.task == "sft" else (),  # TRL's default is on
+    )

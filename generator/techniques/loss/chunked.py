@@ -57,4 +57,8 @@ class Chunked(Technique):
     def edits(self, case):
         if case.workload.task == "sft":  # what TRL does by itself
             return Edits()
-        return Edits(fragments=("chunked_loss",), after_model=("chunk_loss(model)",))
+        return Edits(
+            imports=("from chunked_loss import chunk_loss",),
+            fragments=("chunked_loss",),
+            after_model=("chunk_loss(model)",),
+        )

@@ -23,6 +23,11 @@ class DeviceMap(Technique):
     def obstacle(self, case):
         return one_device(case)
 
+    def clash(self, other, case):
+        if other.id == "compile=static-decode":
+            return "the hooks that carry tensors from device to device break the compiled graph"
+        return None
+
     def layouts(self, case):
         return tuple(Layout(per_node=n, pp=n) for n in range(2, min(case.devices_per_node, case.model.layers) + 1))
 

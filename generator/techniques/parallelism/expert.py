@@ -1,4 +1,5 @@
 from dataclasses import replace
+from math import gcd
 
 from generator.layouts import one_device, sharded
 from generator.technique import Published, Technique
@@ -32,7 +33,6 @@ class Expert(Technique):
         return fsdp_clash(other, case)
 
     def layouts(self, case):
+        # the size must divide the experts, and the devices over which everything else is sharded (DistributedConfig)
         found = sharded(case, "fsdp_full_shard")
-        return tuple(
-            replace(x, ep=n) for x in found if case.model.experts % (n := min(x.devices, case.model.experts)) == 0
-        )
+        return tuple(replace(x, ep=n) for x in found if (n := gcd(x.devices, case.model.experts)) > 1)

@@ -14,6 +14,7 @@ class Fsdp2(Technique):
     name = "fsdp2"
     strategy = "fsdp_full_shard"
     reshard = True
+    adds = 2  # accelerate.yaml, and its launcher
     evidence = (
         Published(
             "https://arxiv.org/abs/2304.11277",
@@ -42,10 +43,8 @@ def fsdp_clash(other, case) -> str | None:
     if other.axis == "optimizer" and other.name not in ("adamw", "adamw-fused"):
         return f"{other.name} was not written for sharded tensors (DTensor)"
     if other.id == "precision=fp16":
-        return "Accelerate has no loss scaler for FSDP2's sharded gradients"
-    if other.id == "loss=chunked" and case.workload.task == "causal-lm":  # TRL's own is written for it
-        return "the output layer's weights are whole only while that layer runs, and chunks use them outside of it"
-    if other.axis == "checkpointing" and other.name not in ("off", "full"):
+        return "fp16's loss scaling was not run on sharded gradients (DTensor); DeepSpeed brings its own"
+    if other.axis == "checkpointing" and other.name not in ("off", "full") and case.workload.train == "full":
         return "FSDP recomputes every layer or none"
     if other.id == "trained=qlora":
         return "packed 4-bit weights cannot be sharded tensors"

@@ -1,12 +1,14 @@
 from generator.layouts import one_device, split
 from generator.technique import Published, Technique
+from generator.techniques.parallelism.fsdp2 import fsdp_clash
 
 
 class Tensor(Technique):
     """Tensor parallelism: every layer's matrices are divided over the devices of a node.
 
     Two reductions of the hidden states a layer and pass, which nothing hides: only over NVLink or the like, and when one layer does
-    not fit or latency counts. Its size must divide query heads, key-value heads and the feed-forward width.
+    not fit or latency counts. Its size must divide query heads, key-value heads and the feed-forward width. What is left of the
+    devices shards each part as in FSDP2: Accelerate joins tensor parts with sharded copies, not with plain ones.
     """
 
     axis = "parallelism"
@@ -23,12 +25,10 @@ class Tensor(Technique):
         return None if self.layouts(case) else indivisible(case)
 
     def clash(self, other, case):
-        if other.axis == "optimizer" and other.name not in ("adamw", "adamw-fused"):
-            return f"{other.name} was not written for sharded tensors (DTensor)"
-        return None
+        return fsdp_clash(other, case) if case.workload.mode == "train" else None
 
     def layouts(self, case):
-        found = tuple(x for x in split(case, "ddp", tp=True) if x.tp > 1 and divides_heads(case, x.tp))
+        found = tuple(x for x in split(case, "fsdp_full_shard", tp=True) if x.tp > 1 and divides_heads(case, x.tp))
         return found if case.workload.mode == "train" else tuple(x for x in found if x.dp == 1 and x.nodes == 1)
 
 

@@ -17,6 +17,13 @@ class TensorPipeline(Tensor):
         few = "it needs eight devices or more" if case.devices < 8 else None
         return one_device(case) or few or (None if self.layouts(case) else "nothing divides evenly")
 
+    def clash(self, other, case):
+        if other.axis == "optimizer" and other.name not in ("adamw", "adamw-fused"):
+            return f"{other.name} was not written for sharded tensors (DTensor)"
+        if other.id == "trained=qlora":
+            return "packed 4-bit weights cannot be divided"
+        return None
+
     def layouts(self, case):
         found = split(case, "zero1", tp=True, pp=True)
         return tuple(x for x in found if x.tp > 1 and x.pp > 1 and divides_heads(case, x.tp))

@@ -14,6 +14,7 @@ class Zero1(Technique):
 
     axis = "parallelism"
     name = "zero1"
+    adds = 3  # the library, its deepspeed.json, and its launcher
     evidence = (
         Published("https://arxiv.org/abs/1910.02054", "stage 1: 4 times less memory for states, the traffic of DDP"),
     )

@@ -31,8 +31,3 @@ class Zero3(Zero1):
             "zero_optimization.stage3_max_reuse_distance": int(ZERO3_LIVE_ELEMENTS),
             "zero_optimization.stage3_gather_16bit_weights_on_model_save": True,
         }
-
-    def clash(self, other, case):
-        if other.id == "loss=chunked" and case.workload.task == "causal-lm":  # TRL's own is written for it
-            return "the output layer's weights are whole only while that layer runs, and chunks use them outside of it"
-        return super().clash(other, case)

@@ -41,7 +41,8 @@ def anatomy(config: Mapping) -> Anatomy:
         raise NeedsMetaDevice(f"{said!r} is not in perfgen's tables")
     whole = Settings(row.lifted(config), model_type)
     text = whole.inner(row.text) if row.text else whole
-    check_said(text, nested=bool(row.text))
+    if row.text is None and row.kind in ("decoder", "encoder"):
+        check_said(whole)
     items = row.body(whole) + row.head(whole)
     kinds = row.kinds(text)
     check_understood(whole, row.refuses)
@@ -97,7 +98,7 @@ def describe(config: Mapping, name: str) -> ModelSpec:
         experts_per_token=text.size("experts_per_token") if routed else 0,
         expert_ffn=routed.inputs if routed else 0,
         shared_expert_ffn=next((part.inputs for part in own if part.role == "shared"), 0),
-        sliding_window=max((s.window for s in made.scores if s.window and not s.stack), default=None),
+        sliding_window=window(made),
         max_positions=text.positions,
         layer_kinds=kinds_of(made),
         params=params,
@@ -113,6 +114,12 @@ def tied(parts: list[Part], text: Settings) -> bool:
     """By the output layer, and by what the config says where the model has none."""
     kinds = {part.kind for part in parts}
     return "tied" in kinds if kinds & {"head", "tied"} else bool(text["tie_word_embeddings"])
+
+
+def window(made: Anatomy) -> int | None:
+    """The widest, where every attention has one."""
+    told = [score.window for score in made.scores if not score.stack]
+    return max((n for n in told if n), default=None) if all(told) else None
 
 
 def kinds_of(made: Anatomy) -> tuple[tuple[str, int], ...]:

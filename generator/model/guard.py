@@ -38,9 +38,9 @@ def check_understood(c: Settings, refuses: tuple[str, ...] = ()) -> None:
             check_understood(c.inner(key))
 
 
-def check_said(c: Settings, nested: bool) -> None:
-    """Raises ``MissingSize``; a nested config may leave to its class what it likes."""
-    for what in ESSENTIAL if not nested else ():
+def check_said(c: Settings) -> None:
+    """Raises ``MissingSize`` where the config of a language model leaves out how large it is, though its class has a default."""
+    for what in ESSENTIAL:
         own = [name for key in SIZES[what] for name in c.names(key) if name in c.defaults]
         if own and not any(c.says(key) for key in SIZES[what]):
             raise MissingSize(f"the config has none of {', '.join(dict.fromkeys(own))}")

@@ -68,9 +68,9 @@ class Settings:
             self._back.setdefault(own, []).append(alias)
 
     def names(self, key: str) -> tuple[str, ...]:
-        """The class's own name of a key, and every alias of it."""
+        """Every alias of a key, and the class's own name: the order in which Transformers takes them."""
         own = self.aliases.get(key, key)
-        return (own, *self._back.get(own, ()))
+        return (*self._back.get(own, ()), own)
 
     def __getitem__(self, key: str):
         names = self.names(key)

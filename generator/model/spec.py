@@ -13,7 +13,8 @@ class ModelSpec:
     of an encoder-decoder or a multimodal model, the bare ``AutoModel`` else. The sizes of a multimodal model are its text model's.
     ``ffn`` is the width of one dense feed-forward block, ``gated`` whether it has a gate (three matrices, not two);
     ``experts`` = 0 for a dense model; ``layer_kinds`` counts blocks by kind when they differ (full_attention,
-    sliding_attention, mamba, moe…): ``sliding_window`` holds for the sliding ones.
+    sliding_attention, linear_attention, moe…). ``sliding_window`` is set where every attention has one: where only some have,
+    a formula that takes it for all would promise too much.
     ``dtype`` is the stored dtype that the config names, ``quantization`` the checkpoint's own method, ``None`` for neither.
     """
 

@@ -94,6 +94,8 @@ def blocks(
     moe: Block | None,
 ) -> list[Item]:
     """All layers: equal ones are made once."""
+    if len(kinds) != len(sparse):
+        raise ValueError(f"the config lists the kinds of {len(kinds)} layers, and has {len(sparse)}")
     made: list[Item] = []
     for (kind, routed), times in Counter(zip(kinds, sparse, strict=True)).items():
         mix = mixer[kind] if isinstance(mixer, Mapping) else mixer

@@ -80,6 +80,11 @@ def reads(cls) -> set[str]:
     return told | {name for name in plain if SIZE_LIKE.search(name) and not NO_MATTER.fullmatch(name)}
 
 
+def derived(made) -> set[str]:
+    """What a class makes of its fields and writes beside them: read back, it is made again."""
+    return {name for name in made.to_dict() if SIZE_LIKE.search(name) and not NO_MATTER.fullmatch(name)}
+
+
 def entry_of(model_type: str, classes, base: set[str]) -> dict:
     """Raw defaults, aliases, fields that may be null, what is read beside the fields, and the nested configs that the class makes by itself."""
     cls = classes[model_type]
@@ -92,9 +97,12 @@ def entry_of(model_type: str, classes, base: set[str]) -> dict:
     optional = [f.name for f in dataclasses.fields(cls) if "None" in str(f.type)]
     entry["nullable"] = [k for k in optional if entry["defaults"].get(k) is not None]
     entry["read"] = sorted(reads(cls) - entry["defaults"].keys() - base)
+    made = cls()
+    entry["derived"] = sorted(
+        k for k in derived(made) - entry["defaults"].keys() - base - own if k not in entry["read"]
+    )
     entry = {key: value for key, value in entry.items() if value or key == "defaults"}
     nested = {}
-    made = cls() if own else None
     for key in sorted(own):
         part = getattr(made, key, None)
         if part is not None:

@@ -46,11 +46,15 @@ class Candidate:
         return fits(self.estimate)
 
     @property
+    def standing(self) -> tuple[bool, int, bool]:
+        """Whether it is only planned, its risk to convergence, and whether it takes a last resort: speed never outweighs them."""
+        return any(not t.emitted for t in self.members), self.risk, any(t.last_resort for t in self.members)
+
+    @property
     def key(self) -> tuple:
-        """Least risk to convergence, no last resort, time, fewer passes, fewer devices, less memory; names, so that equals have one order."""
+        """Its class, then time, fewer passes, fewer devices, less memory; names, so that equals have one order."""
         return (
-            self.risk,
-            any(t.last_resort for t in self.members),
+            *self.standing,
             self.seconds,
             -self.execution.micro_batch,
             self.layout.devices,

@@ -35,15 +35,20 @@ def detect(
     return detect_machine(root, measure=measure, progress=progress, deadline_s=deadline_s)
 
 
-def capture(dest: Path, private: bool = False) -> None:
-    """Write a recording of this machine into the folder ``dest``, for ``detect(root=dest)``.
+def capture(
+    dest: Path,
+    private: bool = False,
+    measure: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> Hardware:
+    """Write a recording of this machine into the folder ``dest``, for ``detect(root=dest)``; what was read is returned.
 
-    Serial numbers, host names, addresses and user names are left out unless ``private``. Raises ``OSError`` where the
-    folder cannot be written, ``FileExistsError`` where it is not empty.
+    Serial numbers, host names, addresses and user names are left out and ids of boards replaced by others, unless
+    ``private``. Raises ``OSError`` where the folder cannot be written, ``FileExistsError`` where it is not empty.
     """
     from hwdetect.recorder import record
 
-    record(dest, private=private)
+    return record(dest, private=private, progress=(progress or (lambda text: None)) if measure else None)
 
 
 def to_json(hardware: Hardware) -> dict[str, object]:

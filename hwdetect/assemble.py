@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from hwdetect import findings
+from hwdetect import findings, unread
 from hwdetect.machine import Live, Machine, Recorded
 from hwdetect.probes import (
     amd,
@@ -34,7 +34,20 @@ from hwdetect.probes import (
 from hwdetect.probes.found import NOTHING, Found, whole_boards
 from hwdetect.probes.machine_json import read_machine_json
 from hwdetect.probes.reading import Notes, merged
-from hwdetect.types import Accelerator, Board, Cpu, Disk, Hardware, Memory, NetworkPort, Nodes, Note, Software
+from hwdetect.types import (
+    Accelerator,
+    Board,
+    Cpu,
+    Disk,
+    Hardware,
+    Link,
+    Measurement,
+    Memory,
+    NetworkPort,
+    Nodes,
+    Note,
+    Software,
+)
 from hwdetect.types import Path as PciPath
 
 SHARE_OF_DEADLINE = 0.9  # what the probes may use of it; the rest is for putting things together
@@ -74,6 +87,7 @@ def detect_machine(
 
 
 T = TypeVar("T")
+Item = TypeVar("Item", Link, NetworkPort, Disk, PciPath, Accelerator, Measurement)
 
 
 class Part(Generic[T]):
@@ -120,9 +134,12 @@ def read(machine: Machine, deadline_s: float) -> Hardware:
     ports = Part("network", lambda notes: network.read_network(machine), ())
     parts: list[Part] = [host, *sources, ports, disk, soft, node]
     _run(parts, machine.live, deadline_s)
-    assembled = _together(machine, host, sources, ports, disk, soft, node)
-    notes = tuple(note for part in parts for note in part.notes.items if note.why != NOT_RECORDED)
-    return _still_open(_completed(machine, assembled, notes))
+    own = Notes()
+    assembled = _together(machine, host, sources, ports, disk, soft, node, own)
+    told = (*(note for part in parts for note in part.notes.items), *own.items)
+    notes = tuple(note for note in told if note.why != NOT_RECORDED)
+    open_yet = _still_open(_completed(machine, assembled, notes))
+    return replace(open_yet, notes=open_yet.notes + unread.notes_of(open_yet))
 
 
 def _still_open(hardware: Hardware) -> Hardware:
@@ -156,13 +173,14 @@ def _together(
     disk: Part[tuple[Disk, ...]],
     soft: Part[Software],
     node: Part[Nodes],
+    notes: Notes,
 ) -> Hardware:
     the_cpu, the_memory = host.value
     the_software = soft.value
     found = _stacked([part.value for part in sources])
     boards = tuple(_matched(board) for board in found.boards)
     accelerators = found.accelerators if found.accelerators is not None else whole_boards(boards)
-    value, accelerators = _visible(machine, accelerators, boards)
+    value, accelerators = visible.seen(machine, accelerators, boards, notes)
     the_cpu = merged(the_cpu, found.cpu)
     the_network = ports.value or found.network
     return Hardware(
@@ -209,11 +227,13 @@ def _matched(board: Board) -> Board:
     if board.device is not None:
         return board
     from hwdetect import catalog
+    from hwdetect.matching import physical_name
 
-    return replace(
-        board,
-        device=catalog.match(board.vendor, board.name, board.pci_id, board.compute_capability, board.memory_bytes),
-    )
+    name, memory = board.name, board.memory_bytes
+    physical = physical_name(name) if board.vendor == "nvidia" else None
+    if physical is not None:  # a virtual GPU has a part of the memory, and the units of its board in turns
+        board, name, memory = replace(board, virtualization=board.virtualization or "VGPU"), physical, None
+    return replace(board, device=catalog.match(board.vendor, name, board.pci_id, board.compute_capability, memory))
 
 
 def _shared(accelerator: Accelerator, boards: tuple[Board, ...]) -> Accelerator:
@@ -225,26 +245,6 @@ def _shared(accelerator: Accelerator, boards: tuple[Board, ...]) -> Accelerator:
 
     units = catalog.load(board.device).compute_units
     return replace(accelerator, compute_share=min(1.0, accelerator.compute_units / units)) if units else accelerator
-
-
-def _visible(
-    machine: Machine, accelerators: tuple[Accelerator, ...], boards: tuple[Board, ...]
-) -> tuple[str | None, tuple[Accelerator, ...]]:
-    """What the environment leaves of them, and the variable's value where one is set."""
-    makers = {board.vendor for board in boards} or {"nvidia"}
-    shown: str | None = None
-    for maker in sorted(makers & set(visible.VARIABLES)):
-        own = {board.index for board in boards if board.vendor == maker}
-        for name in visible.VARIABLES[maker]:
-            value = machine.environment(name)
-            if value is None:
-                continue
-            shown = value if shown is None else shown
-            mine = tuple(a for a in accelerators if a.board in own)
-            kept = visible.select(value, mine, tuple(b for b in boards if b.vendor == maker))
-            rest = tuple(a for a in accelerators if a.board not in own)
-            accelerators = tuple(replace(a, index=i) for i, a in enumerate(kept + rest))
-    return shown, accelerators
 
 
 def _paths(machine: Machine, boards: tuple[Board, ...], ports: tuple[NetworkPort, ...]) -> tuple[PciPath, ...]:
@@ -260,6 +260,33 @@ def _paths(machine: Machine, boards: tuple[Board, ...], ports: tuple[NetworkPort
     return tuple(found)
 
 
+def _filled(boards: tuple[Board, ...], said: tuple[Board, ...]) -> Iterable[Board]:
+    """Each board with what machine.json knows of the same one: the one at its place on the bus, or of its number."""
+    for board in boards or said:
+        same = next((b for b in said if b.pci_address and b.pci_address == board.pci_address), None)
+        same = same or next((b for b in said if b.index == board.index and b.vendor == board.vendor), None)
+        if same is None or (same.pci_address and board.pci_address and same.pci_address != board.pci_address):
+            yield board
+        else:
+            yield replace(merged(board, same), pcie=merged(board.pcie, same.pcie))
+
+
+def _listed(read: tuple[Item, ...], said: tuple[Item, ...]) -> tuple[Item, ...]:
+    """A list of machine.json where the files give none; where both have as many, what the files leave open."""
+    if not read or len(read) != len(said):
+        return read or said
+    return tuple(merged(one, other) if _same(one, other) else one for one, other in zip(read, said, strict=True))
+
+
+def _same(one: Item, other: Item) -> bool:
+    """Whether two entries speak of the same thing: nothing that both know differs but amounts that change."""
+    return all(
+        getattr(one, f.name) == getattr(other, f.name)
+        for f in fields(one)
+        if f.name in ("a", "b", "board", "port", "name", "role", "index", "gpu_instance")
+    )
+
+
 def _completed(machine: Machine, hardware: Hardware, notes: tuple[Note, ...]) -> Hardware:
     """The reading with what machine.json adds: single fields where they are unknown, lists where they are empty."""
     own = Notes()
@@ -270,9 +297,9 @@ def _completed(machine: Machine, hardware: Hardware, notes: tuple[Note, ...]) ->
     changes: dict[str, object] = {
         name: merged(getattr(hardware, name), getattr(extra, name)) for name in ("cpu", "memory", "software")
     }
-    for field in fields(Hardware):
-        if isinstance(getattr(hardware, field.name), tuple) and not getattr(hardware, field.name):
-            changes[field.name] = getattr(extra, field.name)
+    changes["boards"] = tuple(_filled(hardware.boards, extra.boards))
+    for name in ("links", "network", "disks", "paths", "accelerators", "measured"):
+        changes[name] = _listed(getattr(hardware, name), getattr(extra, name))
     if "accelerators" in keys:  # what a job was given there; boards and links may be read from other files
         changes["accelerators"] = extra.accelerators
     if hardware.nodes == Nodes():

@@ -166,6 +166,18 @@ def partitions(hw: Hardware) -> Iterator[Finding]:
             )
 
 
+def virtual_boards(hw: Hardware) -> Iterator[Finding]:
+    for board in hw.boards:
+        if board.virtualization == "VGPU":
+            yield _finding(
+                "virtual-gpu",
+                "info",
+                f"{_who(board)} is a virtual GPU",
+                f"virtualization {board.virtualization}, device {board.device or 'not known'}",
+                "other guests may take turns on its compute units: time it (perfgen detect --measure) before relying on rates",
+            )
+
+
 def mixed_boards(hw: Hardware) -> Iterator[Finding]:
     used = {a.board for a in hw.accelerators}
     boards = [b for b in hw.boards if b.index in used]
@@ -335,6 +347,7 @@ RULES: tuple[Callable[[Hardware], Iterator[Finding]], ...] = (
     old_driver,
     memory_errors,
     partitions,
+    virtual_boards,
     narrow_links,
     power_and_heat,
     peer_access,

@@ -18,6 +18,14 @@ from typing import Protocol
 
 MAX_FILE_BYTES = 32 << 20  # the largest honest recording file (rocm-smi of eight boards) is under 1 MiB
 
+TOOLS_END_BEFORE_S = 0.7  # before the common deadline
+
+SMI_QUERY = (
+    "nvidia-smi",
+    "--query-gpu=index,name,uuid,pci.bus_id,pci.device_id,compute_cap,memory.total,memory.free",
+    "--format=csv",
+)
+
 # How a recording names what a command printed (a real recording has no process to run).
 COMMAND_FILES: dict[tuple[str, ...], str] = {
     ("nvidia-smi", "-q", "-x"): "nvidia-smi.xml",
@@ -25,6 +33,7 @@ COMMAND_FILES: dict[tuple[str, ...], str] = {
     ("nvidia-smi", "-L"): "nvidia-smi-list.txt",
     ("nvidia-smi", "topo", "-m"): "nvidia-smi-topo.txt",
     ("nvidia-smi", "nvlink", "-s"): "nvidia-smi-nvlink.txt",
+    SMI_QUERY: "nvidia-smi-query.csv",
     ("nvidia-smi", "--version"): "nvidia-smi-version.txt",
     ("rocm-smi", "-a", "--json"): "rocm-smi.json",
     ("amd-smi", "static", "--json"): "amd-smi-static.json",
@@ -191,7 +200,8 @@ class Live(_Folder):
 
     def __init__(self, deadline_s: float = 5.0):
         super().__init__(Path("/"))
-        self._ends = time.monotonic() + deadline_s
+        # A tool that is stopped at the end leaves its probe the time to tell what it has.
+        self._ends = time.monotonic() + deadline_s - min(TOOLS_END_BEFORE_S, deadline_s / 4)
 
     def remaining(self) -> float:
         return max(0.0, self._ends - time.monotonic())
@@ -282,10 +292,14 @@ class Live(_Folder):
         return torch_build()
 
     def nvml(self):
-        """The ``pynvml`` module with its library found, or a sentence that says why not."""
-        from hwdetect.nvml_library import load
+        """NVML as a child process asks it, or a sentence that says why not."""
+        from hwdetect.nvml_library import NO_LIBRARY, findable
 
-        return load()
+        if not findable():
+            return NO_LIBRARY
+        from hwdetect.nvml_child import Apart
+
+        return Apart()
 
 
 class Recorded(_Folder):
@@ -344,13 +358,11 @@ class Recorded(_Folder):
         return (self.read("proc/sys/kernel/arch") or "").strip() or None
 
     def affinity(self) -> frozenset[int] | None:
-        from hwdetect.probes.lists import cpu_list
+        from hwdetect.probes.lists import cpu_list, cpu_mask
 
-        for line in (self.read("proc/self/status") or "").splitlines():
-            key, _, value = line.partition(":")
-            if key == "Cpus_allowed_list":
-                return cpu_list(value)
-        return None
+        said = dict(line.partition(":")[::2] for line in (self.read("proc/self/status") or "").splitlines())
+        listed = cpu_list(said.get("Cpus_allowed_list"))
+        return listed if listed is not None else cpu_mask(said.get("Cpus_allowed"))
 
     def counted(self) -> tuple[int | None, int | None]:
         return None, None

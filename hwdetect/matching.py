@@ -11,7 +11,7 @@ from hwdetect.types import Device
 MEMORY_TOLERANCE = 0.07
 EXACT_MEMORY = 0.01  # for a size that a person typed
 
-PCI_VENDORS = {"nvidia": "10de", "amd": "1002", "intel": "8086", "habana": "1da3", "aws": "1d0f"}
+PCI_VENDORS = {"nvidia": "10de", "amd": "1002", "intel": "8086", "habana": "1da3", "aws": "1d0f", "google": "1ae0"}
 
 # Words that make another product of the same name: left over after a match, they refute it (save the device's own
 # architecture: "Blackwell GPU (B200)" is a B200, "RTX 4000 Ada" is no Quadro RTX 4000).
@@ -72,6 +72,37 @@ def words(text: str) -> tuple[str, ...]:
     text = re.sub(r"\b(\d{3,4})(ti|super|xtx|xt|d)\b", r"\1 \2", text)
     found = re.findall(r"[a-z0-9.]+", text.replace("mi ", "mi"))
     return tuple(re.sub(r"^sxm\d$", "sxm", word).strip(".") for word in found)
+
+
+VIRTUAL = re.compile(r"(?:NVIDIA |GRID )?(\w[\w ]*?)-(?:\d{1,2}-)?\d{1,3}[QCABM](?:ME)?\d?")
+# Codes of boards in vGPU names: https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/index.html (virtual GPU types)
+VIRTUAL_BOARDS = {
+    "A100": "A100-SXM4-40GB",
+    "A100D": "A100 80GB PCIe",
+    "A100X": "A100-SXM4-40GB",
+    "A100DX": "A100-SXM4-80GB",
+    "H100": "H100 PCIe",
+    "H100XM": "H100 80GB HBM3",
+    "H100L": "H100 NVL",
+    "H200X": "H200",
+    "H200XM": "H200",
+    "V100D": "Tesla V100-PCIE-32GB",
+    "V100DX": "Tesla V100-SXM2-32GB",
+    "V100X": "Tesla V100-SXM2-16GB",
+    "V100": "Tesla V100-PCIE-16GB",
+    "P100": "Tesla P100-PCIE-16GB",
+    "P100X": "Tesla P100-SXM2-16GB",
+    "RTX6000": "Quadro RTX 6000",
+    "RTX8000": "Quadro RTX 8000",
+}
+
+
+def physical_name(name: str | None) -> str | None:
+    """``A40`` of ``NVIDIA A40-48Q``, ``Tesla T4`` of ``GRID T4-8C``: the board behind a virtual GPU, else ``None``."""
+    match = VIRTUAL.fullmatch((name or "").strip())
+    if match is None:
+        return None
+    return VIRTUAL_BOARDS.get(match.group(1), match.group(1))
 
 
 def telling_words(text: str) -> set[str]:

@@ -11,16 +11,17 @@ import ctypes
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from hwdetect.command import of_ours
 from hwdetect.types import Hardware, Measurement
 
-COPY_BYTES = 256 << 20  # larger than any last-level cache of one socket but AMD's biggest
+COPY_BYTES = 256 << 20  # at least; and four times the last-level caches, as STREAM's rules want it
+MEMORY_SHARE = 1 / 8  # of what is available: the most that the copies may take
 COPY_SECONDS = 0.6
 FILE_BYTES = 256 << 20
 BLOCK_BYTES = 8 << 20
@@ -32,9 +33,8 @@ def measured(hardware: Hardware, progress: Callable[[str], None]) -> tuple[Measu
     found: list[Measurement] = []
     threads = hardware.cpu.budget or 1
     progress(f"host memory: copying on {threads} threads")
-    found.append(
-        Measurement(what="host_memory_bandwidth", where="cpu", value=host_copy_bytes_per_s(threads), unit="bytes/s")
-    )
+    rate = host_copy_bytes_per_s(threads, copy_bytes(hardware))
+    found.append(Measurement(what="host_memory_bandwidth", where="cpu", value=rate, unit="bytes/s"))
     for disk in hardware.disks:
         if disk.role == "work" and disk.path and disk.writable and (disk.free_bytes or 0) > 4 * FILE_BYTES:
             progress(f"disk: reading {FILE_BYTES >> 20} MiB in {disk.path}")
@@ -46,6 +46,14 @@ def measured(hardware: Hardware, progress: Callable[[str], None]) -> tuple[Measu
         return tuple(found)
     progress("matmul and copies through torch")
     return (*found, *with_torch(threads, progress))
+
+
+def copy_bytes(hardware: Hardware) -> int:
+    """How much to copy so that it is memory and no cache that is timed, within what this machine can spare."""
+    shared = [(c.size_bytes or 0) * (c.count or 1) for c in hardware.cpu.caches or () if c.level >= 3]
+    memory = hardware.memory
+    spare = min((n for n in (memory.available_bytes, memory.limit_bytes) if n), default=8 * COPY_BYTES)
+    return min(max(COPY_BYTES, 4 * sum(shared)), max(COPY_BYTES // 4, int(spare * MEMORY_SHARE)))
 
 
 def host_copy_bytes_per_s(threads: int, size: int = COPY_BYTES, seconds: float = COPY_SECONDS) -> float:
@@ -103,14 +111,13 @@ def with_torch(
     threads: int, progress: Callable[[str], None], seconds: float = TORCH_SECONDS
 ) -> tuple[Measurement, ...]:
     """The measurements of the child process; what it had told before its time was over is kept."""
-    command = [sys.executable, "-m", "hwdetect.measure_torch", str(threads)]
-    path = os.pathsep.join(filter(None, (str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", ""))))
     child = subprocess.Popen(
-        command,
+        of_ours("measure_torch", str(threads)),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path},
+        # Numbered as the accelerators of this reading are: by their place on the bus.
+        env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
         start_new_session=True,
         text=True,
     )
@@ -118,7 +125,12 @@ def with_torch(
     timer.start()
     try:
         assert child.stdout is not None
-        return _told(child.stdout, progress)
+        found = _told(child.stdout, progress)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=2)
+        if child.returncode:
+            progress(f"the torch part ended early (exit status {child.returncode}): what it told is kept")
+        return found
     finally:
         timer.cancel()
         _kill(child)

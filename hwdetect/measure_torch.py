@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import combinations
 
 MATMUL_SECONDS = 0.4
+PAIR_SECONDS = 0.1
 COPY_BYTES = 256 << 20
-CPU_SIZE, DEVICE_SIZE = 1024, 8192
+CPU_SIZE, WIDE_CPU_SIZE, DEVICE_SIZE = 1024, 4096, 8192
+WIDE_CPU_THREADS = 16  # from here on a small product is over before all threads have begun
+SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int8": "int8"}
+BACKENDS = {"cuda": "nccl", "xpu": "xccl"}  # of collectives; ROCm builds call their devices cuda and RCCL nccl
 
 
 def say(**values: object) -> None:
@@ -34,77 +38,90 @@ def matmul(torch, device: str, where: str, dtype: str, size: int, wait: Callable
     """Rate of a square product in one dtype; a dtype that the device refuses is left out."""
     kind = getattr(torch, dtype)
     try:
-        a, b = (torch.randn(size, size, device=device, dtype=torch.float32).to(kind) for _ in range(2))
-        seconds = best_seconds(lambda: a @ b, wait, MATMUL_SECONDS)
-    except RuntimeError as error:
+        if dtype == "int8":
+            a, b = (torch.randint(-8, 8, (size, size), device=device, dtype=kind) for _ in range(2))
+            seconds = best_seconds(lambda: torch._int_mm(a, b), wait, MATMUL_SECONDS)
+        else:
+            a, b = (torch.randn(size, size, device=device, dtype=torch.float32).to(kind) for _ in range(2))
+            seconds = best_seconds(lambda: a @ b, wait, MATMUL_SECONDS)
+    except (RuntimeError, TypeError) as error:
         say(progress=f"{where}: no {dtype} matmul ({str(error).splitlines()[0][:80]})")
         return
-    short = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}[dtype]
-    say(what="matmul", where=where, value=2 * size**3 / seconds, unit="flop/s", dtype=short)
+    say(what="matmul", where=where, value=2 * size**3 / seconds, unit="flop/s", dtype=SHORT[dtype])
 
 
 def on_cpu(torch, threads: int) -> None:
     torch.set_num_threads(threads)
     for dtype in ("float32", "bfloat16"):
-        matmul(torch, "cpu", "cpu", dtype, CPU_SIZE, lambda: None)
+        size = WIDE_CPU_SIZE if threads >= WIDE_CPU_THREADS else CPU_SIZE
+        matmul(torch, "cpu", "cpu", dtype, size, lambda: None)
 
 
-def on_device(torch, index: int) -> None:
-    device, where = f"cuda:{index}", f"accelerator {index}"
-    torch.cuda.set_device(index)
+def on_device(torch, kind: str, index: int) -> None:
+    device, where = f"{kind}:{index}", f"accelerator {index}"
+    torch.accelerator.set_device_index(index)
 
     def wait() -> None:
-        torch.cuda.synchronize(index)
+        torch.accelerator.synchronize(index)
 
     say(progress=f"{where}: matmul")
     torch.backends.cuda.matmul.allow_tf32 = False
-    for dtype in ("float32", "float16", "bfloat16"):
+    for dtype in ("float32", "float16", "bfloat16", "int8"):
         matmul(torch, device, where, dtype, DEVICE_SIZE, wait)
-    torch.backends.cuda.matmul.allow_tf32 = True
-    a, b = (torch.randn(DEVICE_SIZE, DEVICE_SIZE, device=device) for _ in range(2))
-    seconds = best_seconds(lambda: a @ b, wait, MATMUL_SECONDS)
-    say(what="matmul", where=where, value=2 * DEVICE_SIZE**3 / seconds, unit="flop/s", dtype="tf32")
+    if kind == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = True
+        a, b = (torch.randn(DEVICE_SIZE, DEVICE_SIZE, device=device) for _ in range(2))
+        seconds = best_seconds(lambda: a @ b, wait, MATMUL_SECONDS)
+        say(what="matmul", where=where, value=2 * DEVICE_SIZE**3 / seconds, unit="flop/s", dtype="tf32")
     say(progress=f"{where}: copies")
-    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
+    copies(torch, device, where, wait)
+
+
+def copies(torch, device: str, where: str, wait: Callable[[], object], size: int = COPY_BYTES) -> None:
+    """Within the device (bytes read and written), and to and from the host, from pinned memory and from other."""
+    source = torch.empty(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seconds = best_seconds(lambda: target.copy_(source), wait, 0.2)
-    say(what="device_memory_bandwidth", where=where, value=2 * COPY_BYTES / seconds, unit="bytes/s")
+    say(what="device_memory_bandwidth", where=where, value=2 * size / seconds, unit="bytes/s")
     for name, pinned in (("pinned", True), ("pageable", False)):
-        host = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=pinned)
+        host = torch.zeros(size, dtype=torch.uint8)  # zeros: its pages exist before the clock runs
+        host = host.pin_memory() if pinned else host
         to_device = best_seconds(lambda host=host: target.copy_(host, non_blocking=True), wait, 0.2)
         to_host = best_seconds(lambda host=host: host.copy_(target, non_blocking=True), wait, 0.2)
-        say(what=f"host_to_device_{name}", where=where, value=COPY_BYTES / to_device, unit="bytes/s")
-        say(what=f"device_to_host_{name}", where=where, value=COPY_BYTES / to_host, unit="bytes/s")
+        say(what=f"host_to_device_{name}", where=where, value=size / to_device, unit="bytes/s")
+        say(what=f"device_to_host_{name}", where=where, value=size / to_host, unit="bytes/s")
 
 
-def between(torch, count: int) -> None:
-    """Copies from the first device to every other, and an all-reduce over all of them."""
+def between(torch, kind: str, count: int, size: int = COPY_BYTES) -> None:
+    """Copies between every two devices, in one direction."""
+    blocks = [torch.zeros(size // 4, device=f"{kind}:{index}") for index in range(count)]
+    say(progress=f"copies between {count} accelerators")
+    for a, b in combinations(range(count), 2):
 
-    def wait() -> None:
-        for index in range(count):
-            torch.cuda.synchronize(index)
+        def wait(pair: tuple[int, int] = (a, b)) -> None:
+            for index in pair:
+                torch.accelerator.synchronize(index)
 
-    blocks = [torch.zeros(COPY_BYTES // 4, device=f"cuda:{index}") for index in range(count)]
-    for other in range(1, count):
-        seconds = best_seconds(lambda other=other: blocks[other].copy_(blocks[0]), wait, 0.2)
-        say(what="peer_copy", where=f"accelerators 0-{other}", value=COPY_BYTES / seconds, unit="bytes/s")
-    if torch.cuda.nccl.is_available(blocks):
-        seconds = best_seconds(lambda: torch.cuda.nccl.all_reduce(blocks), wait, 0.4)
-        # Bus bandwidth as nccl-tests define it: what each link carries, whatever the number of devices.
-        bus = 2 * (count - 1) / count * COPY_BYTES / seconds
-        say(what="all_reduce_bus", where=f"accelerators 0-{count - 1}", value=bus, unit="bytes/s")
+        seconds = best_seconds(lambda a=a, b=b: blocks[b].copy_(blocks[a]), wait, PAIR_SECONDS)
+        say(what="peer_copy", where=f"accelerators {a}-{b}", value=size / seconds, unit="bytes/s")
 
 
-def main(threads: int) -> None:
+def main(arguments: Sequence[str]) -> None:
+    """``THREADS``: everything that can be timed here."""
     import torch
 
-    on_cpu(torch, threads)
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    on_cpu(torch, int(arguments[0]))
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return
+    count = torch.accelerator.device_count()
     for index in range(count):
-        on_device(torch, index)
+        on_device(torch, accelerator.type, index)
     if count > 1:
-        between(torch, count)
+        between(torch, accelerator.type, count)
+        if accelerator.type in BACKENDS:
+            from hwdetect.measure_collective import all_reduce
 
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+            torch.accelerator.empty_cache()
+            say(progress=f"all-reduce over {count} accelerators")
+            all_reduce(count, BACKENDS[accelerator.type], accelerator.type, COPY_BYTES)

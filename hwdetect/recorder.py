@@ -4,45 +4,58 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from hwdetect.jsonio import as_mapping
 from hwdetect.machine import COMMAND_FILES, Live, Output
+from hwdetect.redact import Redactor, board_ids, kept, private_words
+from hwdetect.types import Hardware
 
 SECONDS = 4.5
-# Lines of a few files that name a board, a person or a network: dropped whole.
-PRIVATE_LINES = re.compile(
-    r"^\s*(serial|hardware serial|chassis serial|machine-id|unique_id|kern\.(hostname|uuid|bootsessionuuid|\w*domainname))\b",
-    re.IGNORECASE,
-)
-MAC_IN_NAME = re.compile(r"\benx[0-9a-f]{12}\b", re.IGNORECASE)  # systemd names interfaces after their address
-MAC = re.compile(r"\b(?:[0-9a-f]{2}:){5}(?:[0-9a-f]{2}:?)+\b", re.IGNORECASE)
-IPV4 = re.compile(r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.])")
-IPV6 = re.compile(
-    r"(?<![0-9a-f:])(?:(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|[0-9a-f]{3,4}(?::[0-9a-f]{1,4}){0,6}::(?:[0-9a-f]{1,4}(?::[0-9a-f]{1,4}){0,6})?)"
-    r"(?![0-9a-f:])",
-    re.IGNORECASE,
-)
-# The only lines of the mount table that a replay needs: others carry paths, shares and servers.
-MOUNT_KINDS = ("cgroup", "cgroup2", "cpuset")
-SERIAL_TAGS = re.compile(r"(<(\w*serial\w*)>)[^<]*(</\2>)", re.IGNORECASE)
-SERIAL_KEYS = re.compile(r'("[^"]*serial[^"]*"\s*:\s*)"[^"]*"', re.IGNORECASE)
+# Below these the shape of the tree is a reading as well: which folders there are, and where links lead.
+TREES = ("sys/", "proc/driver/", "proc/device-tree/", "dev/")
+ACCELERATOR_NODE = re.compile(r"(accel|neuron|davinci)\d+")
+MARKS = (".dockerenv", "run/.containerenv", ".singularity.d")
 
 
 class Tee(Live):
-    """A live machine that remembers every text it gave."""
+    """A live machine that remembers every text it gave, every folder it listed and every link it followed."""
 
     def __init__(self, deadline_s: float):
         super().__init__(deadline_s)
         self.texts: dict[str, str] = {}
+        self.folders: set[str] = set()
+        self.links: dict[str, str] = {}
 
     def read(self, path: str) -> str | None:
         text = super().read(path)
         if text is not None:
             self.texts[path] = text
         return text
+
+    def listing(self, path: str) -> tuple[str, ...]:
+        names = super().listing(path)
+        if path == "dev":  # what else stands there (volumes, terminals) is nobody's business
+            self.folders |= {f"dev/{name}" for name in names if ACCELERATOR_NODE.fullmatch(name)}
+        elif path.startswith(TREES) or f"{path}/" in TREES:
+            self.folders |= {f"{path}/{name}" for name in names}
+        return names
+
+    def exists(self, path: str) -> bool:
+        there = super().exists(path)
+        if there and path.startswith((*TREES, *MARKS)):
+            self.folders.add(path)
+        return there
+
+    def link(self, path: str) -> str | None:
+        place = super().link(path)
+        if place is not None and path.startswith(TREES):
+            self.links[path] = place
+        return place
 
     def run(self, argv: tuple[str, ...], seconds: float) -> Output:
         output = super().run(argv, seconds)
@@ -51,25 +64,53 @@ class Tee(Live):
         return output
 
 
-def record(dest: Path, *, private: bool) -> None:
-    """``hwdetect.capture``."""
+def record(dest: Path, *, private: bool, progress: Callable[[str], None] | None) -> Hardware:
+    """``hwdetect.capture``. ``progress`` is told of measurements; ``None``: nothing is measured."""
+    from hwdetect import findings
     from hwdetect.assemble import read
 
     dest = Path(dest)
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise FileExistsError(f"{dest} exists and is not an empty folder: a recording starts in a new one")
+    dest.mkdir(parents=True, exist_ok=True)  # where that cannot be, nothing needs to be read
     machine = Tee(SECONDS)
     hardware = read(machine, SECONDS)
-    redactor = Redactor({}) if private else Redactor(private_words())
+    if progress is not None:
+        from hwdetect.measure import measured
+
+        hardware = replace(hardware, measured=measured(hardware, progress))
+    redactor = Redactor({}) if private else Redactor(private_words(), board_ids(hardware))
+    _write_tree(dest, machine, redactor)
     for path, text in sorted(machine.texts.items()):
-        kept = text if private else _kept(path, text)
-        if kept is not None:
-            _write(dest / redactor.words(path), kept if private else _hidden(path, kept, redactor))
-    _write(dest / "proc/sys/kernel/arch", f"{machine.architecture()}\n")
+        own = text if private else kept(path, text)
+        if own is not None:
+            _write(dest / redactor.addresses(redactor.words(path)), own if private else _hidden(path, own, redactor))
+    if architecture := machine.architecture():
+        _write(dest / "proc/sys/kernel/arch", f"{architecture}\n")
     _write_affinity(dest, machine)
     # Findings are made anew from the values; everything else that a file cannot say stands here.
     text = json.dumps(as_mapping(replace(hardware, findings=())), indent=1, ensure_ascii=False)
-    _write(dest / "machine.json", (text if private else redactor.addresses(redactor.words(text))) + "\n")
+    _write(dest / "machine.json", (text if private else redactor.ids(redactor.addresses(redactor.words(text)))) + "\n")
+    return replace(hardware, findings=findings.of(hardware))
+
+
+def _write_tree(dest: Path, machine: Tee, redactor: Redactor) -> None:
+    """Links first, shortest first: what stands below one is then written where it leads."""
+
+    def place(path: str) -> Path:
+        return dest / redactor.addresses(redactor.words(path))
+
+    for path, target in sorted(machine.links.items(), key=lambda item: (item[0].count("/"), item[0])):
+        link, leads_to = place(path), place(target)
+        leads_to.mkdir(parents=True, exist_ok=True)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not link.exists() and not link.is_symlink():
+            with contextlib.suppress(OSError):  # a file system without links: machine.json says what they told
+                link.symlink_to(os.path.relpath(leads_to.resolve(), link.parent.resolve()))
+    for path in sorted(machine.folders - set(machine.texts)):
+        if not place(path).exists() and not any(text.startswith(f"{path}/") for text in machine.texts):
+            # Whether it was a file or a folder, a replay asks only if it is there.
+            place(path).mkdir(parents=True, exist_ok=True)
 
 
 def _write(path: Path, text: str) -> None:
@@ -89,59 +130,4 @@ def _hidden(path: str, text: str, redactor: Redactor) -> str:
     """Names of host and user can stand in group paths and in what tools print; elsewhere such a word means itself
     (a host may be called "intel")."""
     named = path.startswith("proc/self/") or "/" not in path
-    return redactor.addresses(redactor.words(text) if named else text)
-
-
-def _kept(path: str, text: str) -> str | None:
-    """What of a file goes into the recording; ``None`` for one that must not."""
-    name = path.rsplit("/", 1)[-1]
-    if name in ("mountinfo", "mounts"):
-        return "".join(f"{line}\n" for line in text.splitlines() if _is_group_mount(line))
-    if name in ("environ", "address", "serial_number", "unique_id", "cmdline", "hostname", "machine-id"):
-        return None
-    text = SERIAL_KEYS.sub(r'\1"hidden"', SERIAL_TAGS.sub(r"\1hidden\3", text))
-    return "".join(line for line in text.splitlines(keepends=True) if not PRIVATE_LINES.match(line))
-
-
-def _is_group_mount(line: str) -> bool:
-    _, separator, after = line.partition(" - ")
-    kind = after.split(" ")[0] if separator else [*line.split(), "", "", ""][2]
-    return kind in MOUNT_KINDS
-
-
-def private_words() -> dict[str, str]:
-    """Words that name this host and this user, and what stands for them."""
-    import getpass
-    import socket
-
-    words: dict[str, str] = {}
-    host = socket.gethostname()
-    for name in (host, host.split(".")[0]):
-        words[name] = "host"
-    home = str(Path("~").expanduser())
-    if home not in ("~", "/", "/root"):
-        words[home] = "/home/user"
-    with contextlib.suppress(KeyError, OSError, ImportError):  # a container's user without a name has none to hide
-        words[getpass.getuser()] = "user"
-    # Words that every machine has would garble paths: "root" is no person, "localhost" no host.
-    return {
-        word: mark
-        for word, mark in words.items()
-        if len(word) > 2 and word not in ("root", "localhost", "user", "host")
-    }
-
-
-class Redactor:
-    """Replaces private words and network addresses, the same everywhere, so that paths and texts still fit together."""
-
-    def __init__(self, words: dict[str, str]):
-        longest_first = sorted(words, key=len, reverse=True)
-        pattern = "|".join(rf"(?<![A-Za-z0-9_]){re.escape(word)}(?![A-Za-z0-9_])" for word in longest_first)
-        self._words, self._pattern = dict(words), re.compile(pattern) if pattern else None
-
-    def words(self, text: str) -> str:
-        return text if self._pattern is None else self._pattern.sub(lambda match: self._words[match.group(0)], text)
-
-    def addresses(self, text: str) -> str:
-        text = MAC_IN_NAME.sub("enx000000000000", MAC.sub("00:00:00:00:00:00", text))
-        return IPV4.sub("0.0.0.0", IPV6.sub("::", text))
+    return redactor.ids(redactor.addresses(redactor.words(text) if named else text))

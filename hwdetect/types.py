@@ -240,13 +240,17 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One number that ``detect --measure`` took: ``what`` e.g. host_memory_bandwidth, matmul; SI units."""
+    """One number that ``detect --measure`` took: ``what`` e.g. host_memory_bandwidth, matmul; SI units.
+
+    ``basis`` is "measured", beside the "published" of catalogue numbers: a measured one is to be preferred.
+    """
 
     what: str
     where: str
     value: float
     unit: str
     dtype: str | None = None
+    basis: str = "measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,13 @@ MAX_MATRIX = 16  # boards; wider matrices do not fit a terminal
 
 def render(hardware: Hardware, color: bool = False) -> str:
     """The whole view as text, without a newline at the end."""
-    sections = [_tree(hardware, color), _matrix(hardware), _findings(hardware, color), _notes(hardware, color)]
+    sections = [
+        _tree(hardware, color),
+        _matrix(hardware),
+        _measured(hardware),
+        _findings(hardware, color),
+        _notes(hardware, color),
+    ]
     return "\n\n".join(section for section in sections if section)
 
 
@@ -179,6 +185,18 @@ def _matrix(hw: Hardware) -> str:
     if any(link.p2p is False for link in hw.links):
         rows.append("! no peer access")
     return "\n".join(rows)
+
+
+def _measured(hw: Hardware) -> str:
+    if not hw.measured:
+        return ""
+    scale = {"flop/s": (1e12, "TFLOP/s"), "bytes/s": (1e9, "GB/s")}
+    lines = ["Measured"]
+    for m in hw.measured:
+        unit, name = scale.get(m.unit, (1.0, m.unit))
+        what = f"{m.what.replace('_', ' ')}{f' {m.dtype}' if m.dtype else ''}"
+        lines.append(f"   {m.where}: {what}: {m.value / unit:.3g} {name}")
+    return "\n".join(lines)
 
 
 def _findings(hw: Hardware, color: bool) -> str:

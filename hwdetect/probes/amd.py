@@ -11,7 +11,7 @@ from hwdetect.probes.amd_smi import read_amd_smi
 from hwdetect.probes.found import NOTHING, Found
 from hwdetect.probes.reading import Notes, merged, squeeze, whole
 from hwdetect.probes.rocm_smi import read_rocm_smi
-from hwdetect.types import Board
+from hwdetect.types import Board, Software
 
 VENDOR = "0x1002"
 # Graphics parts of processors, by LLVM's target table (APU rows): https://llvm.org/docs/AMDGPUUsage.html#processors
@@ -39,12 +39,14 @@ def read_amd(machine: Machine, notes: Notes) -> Found:
     kfd = read_kfd(machine, notes)
     kernel = _kernel(kfd, cards)
     tools = NOTHING
-    if not machine.live or (kernel.boards and not all(b.name and b.memory_bytes for b in kernel.boards)):
+    silent = not kernel.boards and not pci.readable(machine)
+    if not machine.live or silent or not all(b.name and b.memory_bytes for b in kernel.boards):
         tools = read_amd_smi(machine, notes)
         tools = tools if tools.boards else read_rocm_smi(machine, notes)
     found = _joined(kernel, tools)
     boards = tuple(replace(b, integrated=True) if b.architecture in INTEGRATED else b for b in found.boards)
-    return replace(found, boards=boards)
+    version = squeeze(machine.read("sys/module/amdgpu/version")) if boards else None  # of AMD's own driver package
+    return replace(found, boards=boards, software=merged(found.software, Software(driver=version)))
 
 
 def drm_cards(machine: Machine) -> tuple[Board, ...]:

@@ -92,6 +92,7 @@ def _board(index: int, members: list[int], properties: Mapping[str, int], memory
         vendor="amd",
         name=name,
         architecture=name,
+        uuid=f"GPU-{properties['unique_id']:016x}" if properties.get("unique_id") else None,
         pci_id=f"1002:{device:04x}" if device and device < 1 << 16 else None,
         pci_address=_address(properties.get("domain", 0), place) if place else None,
         memory_bytes=(sum(known) if distinct > 1 else known[0]) if known else None,

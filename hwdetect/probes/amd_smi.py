@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 from hwdetect.machine import Machine
 from hwdetect.probes.found import NOTHING, Found, numbered
 from hwdetect.probes.pci import GENERATIONS
-from hwdetect.probes.reading import Notes, json_of, mapping, number, text_of, whole
-from hwdetect.types import Accelerator, Board, Link, Pcie
+from hwdetect.probes.reading import Notes, json_of, mapping, number, text_of, told_by, whole
+from hwdetect.types import Accelerator, Board, Link, Pcie, Software
 
 SECONDS = 2.0
 UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def read_amd_smi(machine: Machine, notes: Notes) -> Found:
-    output = machine.run(("amd-smi", "static", "--json"), SECONDS)
-    entries = _entries(json_of(output.text))
+    entries = _entries(json_of(told_by(machine, ("amd-smi", "static", "--json"), SECONDS, notes, "boards")))
     if not entries:
-        if output.problem not in (None, "not installed", "not in the recording"):
-            notes.add("boards", "amd-smi", output.problem or "no answer")
         return NOTHING
-    used = _used(machine)
-    boards = tuple(_board(i, entry) for i, entry in enumerate(entries))
+    now = _metrics(machine, notes)
+    boards = tuple(_with_metrics(_board(i, entry), now.get(i, {})) for i, entry in enumerate(entries))
+    used = {i: size for i, entry in now.items() if (size := _amount(mapping(entry.get("mem_usage")).get("used_vram")))}
     accelerators = tuple(
         Accelerator(
             index=0,
             board=b.index,
             name=b.name,
             memory_bytes=b.memory_bytes,
-            free_memory_bytes=b.memory_bytes - used[b.index] if b.memory_bytes and b.index in used else None,
+            free_memory_bytes=max(0, b.memory_bytes - used[b.index]) if b.memory_bytes and b.index in used else None,
             uuid=b.uuid,
             compute_units=b.compute_units,
             compute_share=1.0,
         )
         for b in boards
     )
-    return Found(boards=boards, accelerators=numbered(accelerators), links=_links(machine))
+    version = text_of(mapping(entries[0].get("driver")).get("version"))
+    return Found(
+        boards=boards,
+        accelerators=numbered(accelerators),
+        links=_links(machine, notes),
+        software=Software(driver=version),
+    )
 
 
 def _entries(document: object) -> list[dict[str, object]]:
@@ -83,19 +90,33 @@ def _board(index: int, entry: dict[str, object]) -> Board:
     )
 
 
-def _used(machine: Machine) -> dict[int, int]:
-    found = {}
-    for i, entry in enumerate(_entries(json_of(machine.run(("amd-smi", "metric", "--json"), SECONDS).text))):
-        used = _amount(mapping(entry.get("mem_usage")).get("used_vram"))
-        if used is not None:
-            found[i] = used
-    return found
+def _metrics(machine: Machine, notes: Notes) -> dict[int, dict[str, object]]:
+    """What changes from moment to moment, by the number of the board."""
+    text = told_by(machine, ("amd-smi", "metric", "--json"), SECONDS, notes, "accelerators.free_memory_bytes")
+    return dict(enumerate(_entries(json_of(text))))
 
 
-def _links(machine: Machine) -> tuple[Link, ...]:
+def _with_metrics(board: Board, now: dict[str, object]) -> Board:
+    link, heat, errors = (mapping(now.get(key)) for key in ("pcie", "temperature", "ecc"))
+    width = whole(_plain(link.get("width")))
+    hottest = (number(_plain(heat.get(place))) for place in ("hotspot", "edge"))
+    return replace(
+        board,
+        temperature_c=next((degrees for degrees in hottest if degrees is not None), None),
+        ecc_errors=whole(_plain(errors.get("total_uncorrectable_count"))),
+        pcie=replace(
+            board.pcie,
+            generation=GENERATIONS.get(_plain(link.get("speed")) or ""),
+            width=width if width and width <= 32 else None,
+        ),
+    )
+
+
+def _links(machine: Machine, notes: Notes) -> tuple[Link, ...]:
     """XGMI and PCIe pairs of ``amd-smi topology --json``."""
     found: dict[tuple[int, int], Link] = {}
-    for entry in _entries(json_of(machine.run(("amd-smi", "topology", "--json"), SECONDS).text)):
+    text = told_by(machine, ("amd-smi", "topology", "--json"), SECONDS, notes, "links")
+    for entry in _entries(json_of(text)):
         a = whole(text_of(entry.get("gpu")))
         links = entry.get("links")
         for link in links if isinstance(links, list) else []:
@@ -103,5 +124,11 @@ def _links(machine: Machine) -> tuple[Link, ...]:
             kind = (text_of(mapping(link).get("link_type")) or "").lower()
             if a is not None and b is not None and a != b and kind in ("xgmi", "pcie"):
                 pair = (min(a, b), max(a, b))
-                found[pair] = Link(a=pair[0], b=pair[1], kind=kind)
+                found[pair] = Link(a=pair[0], b=pair[1], kind=kind, bandwidth_bytes_per_s=_rate(mapping(link)))
     return tuple(found[pair] for pair in sorted(found))
+
+
+def _rate(link: dict[str, object]) -> float | None:
+    """One direction of ``"50000-50000"`` megabytes a second: least and most, of which the most is the link's own."""
+    match = re.fullmatch(r"(?:\d{1,9}-)?(\d{1,9})", text_of(link.get("bandwidth")) or "")
+    return float(match.group(1)) * 1e6 or None if match else None

@@ -54,17 +54,22 @@ def read_limits(machine: Machine) -> Limits:
 
 def read_mounts(machine: Machine) -> tuple[Mount, ...]:
     """Control-group mounts from mountinfo (which knows their root), else from a plain mount table, else usual places."""
-    text = machine.read("proc/self/mountinfo")
-    if text:
-        return tuple(m for line in text.splitlines() if (m := _from_mountinfo(line)))
-    text = machine.read("proc/self/mounts") or machine.read("proc/mounts")
-    if text:
-        return tuple(m for line in text.splitlines() if (m := _from_mounts(line)))
-    if machine.exists("sys/fs/cgroup/cgroup.controllers"):
-        return (Mount(root="/", point="/sys/fs/cgroup", kind="cgroup2", options=frozenset()),)
+    for name, parse in (("proc/self/mountinfo", _from_mountinfo), ("proc/self/mounts", _from_mounts)):
+        text = machine.read(name) or (machine.read("proc/mounts") if parse is _from_mounts else None)
+        mounts = tuple(m for line in (text or "").splitlines() if (m := parse(line)))
+        if mounts:
+            return mounts
+    return _usual_mounts(machine)
+
+
+def _usual_mounts(machine: Machine) -> tuple[Mount, ...]:
+    """Where systemd mounts the groups: one v2 tree, or one folder a controller."""
+    top = "sys/fs/cgroup"
+    if any(machine.exists(f"{top}/{name}") for name in ("cgroup.controllers", "cpu.max", "memory.max", "cgroup.procs")):
+        return (Mount(root="/", point=f"/{top}", kind="cgroup2", options=frozenset()),)
     return tuple(
-        Mount(root="/", point=f"/sys/fs/cgroup/{name}", kind="cgroup", options=frozenset(name.split(",")))
-        for name in machine.listing("sys/fs/cgroup")
+        Mount(root="/", point=f"/{top}/{name}", kind="cgroup", options=frozenset(name.split(",")))
+        for name in machine.listing(top)
         if {"cpu", "memory", "cpuset"} & set(name.split(","))
     )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hwdetect.machine import Machine
 from hwdetect.probes import pci
 from hwdetect.probes.found import NOTHING, Found, numbered
-from hwdetect.probes.reading import Notes, json_of, mapping, merged, number, squeeze, text_of, whole
+from hwdetect.probes.reading import Notes, json_of, mapping, merged, number, squeeze, text_of, told_by, whole
 from hwdetect.types import Accelerator, Board
 
 SECONDS = 2.0
@@ -20,7 +20,7 @@ def read_intel(machine: Machine, notes: Notes) -> Found:
     """Boards from the tool, else those of the PCI tree that have local memory (a processor's own graphics has none)."""
     listed = tuple(d for d in pci.pci_devices(machine, DISPLAY) if d.vendor == VENDOR)
     cards = tuple(board for i, device in enumerate(listed) if (board := _card(machine, i, device)))
-    tool = _discovery(machine, notes) if cards or not machine.live else ()
+    tool = _discovery(machine, notes) if cards or not machine.live or not pci.readable(machine) else ()
     if not tool and not cards:
         return NOTHING
     by_place = {card.pci_address: card for card in cards}
@@ -61,11 +61,11 @@ def _card(machine: Machine, index: int, device: pci.PciDevice) -> Board | None:
 
 def _discovery(machine: Machine, notes: Notes) -> tuple[Board, ...]:
     """``xpu-smi discovery -j``: cards (of one or two tiles), not tiles."""
-    output = machine.run(("xpu-smi", "discovery", "-j"), SECONDS)
-    listed = mapping(json_of(output.text)).get("device_list")
+    text = told_by(machine, ("xpu-smi", "discovery", "-j"), SECONDS, notes, "boards")
+    listed = mapping(json_of(text)).get("device_list")
     if not isinstance(listed, list):
-        if output.problem not in ("not installed", "not in the recording"):
-            notes.add("boards", "xpu-smi", output.problem or "no device list in its answer")
+        if text:
+            notes.add("boards", "xpu-smi", "no device list in its answer")
         return ()
     return tuple(_board(i, mapping(entry)) for i, entry in enumerate(listed))
 

@@ -14,6 +14,7 @@ from hwdetect.types import NetworkPort
 RDMA, NET = "sys/class/infiniband", "sys/class/net"
 ETHERNET = 1  # ARPHRD_ETHER
 MAX_PORTS = 512
+MAX_MEGABITS = 10_000_000  # "unknown" is all ones (SPEED_UNKNOWN of linux/ethtool.h), as 32 bits without a sign
 
 
 def read_network(machine: Machine) -> tuple[NetworkPort, ...]:
@@ -86,7 +87,7 @@ def _ethernet(machine: Machine, taken: set[str]) -> tuple[NetworkPort, ...]:
                 name=name,
                 kind="ethernet",
                 state={"up": "active"}.get(state, state) or None,
-                rate_bytes_per_s=megabits * 1e6 / 8 if megabits and megabits > 0 else None,
+                rate_bytes_per_s=megabits * 1e6 / 8 if megabits and 0 < megabits < MAX_MEGABITS else None,
                 numa_node=_node(machine, folder),
                 pci_address=address,
             )

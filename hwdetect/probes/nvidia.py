@@ -8,14 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hwdetect.machine import Machine
+from hwdetect.nvml_child import Apart, Told
 from hwdetect.probes import pci
-from hwdetect.probes.found import NOTHING, Found, usable
+from hwdetect.probes.found import NOTHING, Found, numbered, usable
 from hwdetect.probes.nvidia_smi import read_nvidia_smi
 from hwdetect.probes.nvml import Reading, read_nvml
 from hwdetect.probes.reading import Notes, merged, pairs, squeeze
 from hwdetect.types import Board, Link, Software
 
-NVML_SECONDS = 2.2  # of 5 for everything: nvidia-smi gets its turn after a hang
+# Of 5 for everything. Most of it: nvidia-smi asks the same library, so what hangs here will hang there.
+NVML_SECONDS = 2.7
 GPUS = "proc/driver/nvidia/gpus"
 DISPLAY = frozenset({0x0300, 0x0302})
 VENDOR = 0x10DE
@@ -49,19 +51,27 @@ def _from_nvml(machine: Machine, notes: Notes) -> Found:
     if isinstance(module, str):
         notes.add("boards", "NVML", module)
         return NOTHING
+    told = module.read(NVML_SECONDS) if isinstance(module, Apart) else _in_a_thread(machine, module)
+    for note in told.notes:
+        notes.add(note.field, note.who, note.why)
+    if told.problem is None:
+        return told.found or NOTHING
+    notes.add("boards", "NVML", f"{told.problem}; {len(told.boards)} boards read")
+    good = {b.index for b in told.boards if usable(b)}
+    accelerators = tuple(a for a in told.accelerators if a.board in good)
+    return Found(
+        boards=tuple(told.boards), accelerators=numbered(accelerators) if accelerators else None, software=told.software
+    )
+
+
+def _in_a_thread(machine: Machine, module) -> Told:
+    """NVML through a module that is already here; a call that hangs is left behind."""
     reading, own = Reading([], []), Notes()
     ended, found = within(NVML_SECONDS, lambda: read_nvml(machine, module, own, reading))
-    for note in tuple(own.items):
-        notes.add(note.field, note.who, note.why)
-    if ended:
-        return found if isinstance(found, Found) else NOTHING
-    notes.add(
-        "boards", "NVML", f"no answer within {NVML_SECONDS} s: the driver hangs; {len(reading.boards)} boards read"
-    )
-    boards = tuple(reading.boards)
-    good = {b.index for b in boards if usable(b)}
-    accelerators = tuple(a for a in tuple(reading.accelerators) if a.board in good)
-    return Found(boards=boards, accelerators=accelerators or None, software=reading.software)
+    told = Told(None, list(reading.boards), list(reading.accelerators), reading.software, list(own.items), ended)
+    told.found = found if isinstance(found, Found) else None
+    told.problem = None if ended else f"no answer within {NVML_SECONDS} s: the driver hangs"
+    return told
 
 
 def _from_files(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> Found:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from dataclasses import replace
 
 from hwdetect.machine import Machine
 from hwdetect.probes.found import NOTHING, Found, numbered, usable
+from hwdetect.probes.nvidia_tables import (
+    capability,
+    listed_instances,
+    lost_boards,
+    placed,
+    query_rows,
+    with_lost,
+    without_a_log,
+)
 from hwdetect.probes.nvidia_topo import read_nvlink, read_topo
+from hwdetect.probes.nvidia_words import NO_DEDICATED_MEMORY, address, known, mebibytes, on, pci_id, version, width
 from hwdetect.probes.reading import Notes, number, squeeze, whole
 from hwdetect.probes.tree import Node, from_indented, from_xml
 from hwdetect.types import Accelerator, Board, Pcie, Software
 
 WHO = "nvidia-smi"
 SECONDS = 2.0
-QUERY = (
-    "nvidia-smi",
-    "--query-gpu=index,name,uuid,pci.bus_id,pci.device_id,compute_cap,memory.total,memory.free",
-    "--format=csv",
-)
-NO_DEDICATED_MEMORY = re.compile(r"\b(GB10|Orin|Thor|Xavier|Tegra|nvgpu)\b", re.IGNORECASE)
-MIB = 1 << 20
 
 
 def read_nvidia_smi(machine: Machine, notes: Notes) -> Found:
@@ -30,41 +31,29 @@ def read_nvidia_smi(machine: Machine, notes: Notes) -> Found:
     root, text = _log(machine, notes)
     if text is None:
         return NOTHING
-    lost = _lost_boards(text)
+    lost = lost_boards(text)
     if root is None or not root.every("gpu"):
-        rows = _query_rows(machine)
-        if not rows and not lost:
-            return NOTHING
-        boards = tuple(_board_of_row(i, row) for i, row in enumerate(rows))
-        return Found(boards=_with_lost(boards, lost), accelerators=None)
+        return without_a_log(machine, lost, notes)
     boards, instances, free = [], [], []
     for index, gpu in enumerate(root.every("gpu")):
-        board = _board(index, gpu)
+        board = _board(Gpu(index, gpu, notes))
         boards.append(board)
         instances.append(_instances(board, gpu))
-        free.append(_mib(gpu.at("fb_memory_usage/free")))
-    found = tuple(_completed(machine, boards))
+        free.append(mebibytes(gpu.at("fb_memory_usage/free")))
+    found = tuple(_completed(machine, boards, notes))
     topo = read_topo(machine, len(found), notes)
-    found = tuple(
-        replace(
-            board,
-            numa_node=board.numa_node if board.numa_node is not None else topo.numa_nodes.get(board.index),
-            cpu_affinity=board.cpu_affinity or topo.affinities.get(board.index),
-        )
-        for board in found
-    )
-    found = read_nvlink(machine, found, notes)
+    found = read_nvlink(machine, placed(found, topo), notes)
     attached = whole(root.at("attached_gpus"))
     if attached is not None and attached > len(found):
         notes.add("boards", WHO, f"the log says {attached} attached GPUs and describes {len(found)}")
     return Found(
-        boards=_with_lost(found, lost),
+        boards=with_lost(found, lost),
         accelerators=_accelerators(machine, found, instances, free, notes),
         links=topo.links,
         paths=topo.paths,
         software=Software(
-            driver=root.at("driver_version", "kmd_version"),
-            cuda_driver=_version(root.at("cuda_version", "cuda_umd_version", "cuda_driver_version")),
+            driver=version(root.at("driver_version", "kmd_version")),
+            cuda_driver=version(root.at("cuda_version", "cuda_umd_version", "cuda_driver_version")),
         ),
     )
 
@@ -86,97 +75,108 @@ def _log(machine: Machine, notes: Notes) -> tuple[Node | None, str | None]:
                 return root, output.text
             first = squeeze(output.text.strip().split("\n")[0])
             notes.add("boards", " ".join(argv), f"no GPU in its answer: {first}")
-            if _lost_boards(output.text):
+            if lost_boards(output.text):
                 return root, output.text
     return None, ""
 
 
-def _known(text: str | None) -> str | None:
-    """A reading, or ``None`` for the many ways of saying that there is none."""
-    value = squeeze(text)
-    if value is None or re.match(r"\[?(n/a|not supported|unknown error|none|requested functionality)", value.lower()):
-        return None
-    return value
+# What the tool prints in place of readings of a board that does not answer any more.
+BAD_STATES = (
+    ("gpu is lost", "lost"),
+    ("gpu requires reset", "reset-required"),
+    ("gpu access blocked", "blocked-by-system"),
+)
 
 
-def _on(text: str | None) -> bool | None:
-    return {"enabled": True, "disabled": False}.get((_known(text) or "").lower())
+class Gpu:
+    """One board's part of the log: each text by the first of its places, and a note where it holds no reading."""
+
+    def __init__(self, index: int, node: Node, notes: Notes):
+        self.index, self.node, self.notes = index, node, notes
+
+    def text(self, field: str, *paths: str) -> str | None:
+        said = self.node.at(*paths)
+        value = known(said)
+        if value is None and said:
+            self.notes.add(f"boards.{self.index}.{field}", WHO, f"says {squeeze(said)}")
+        return value
+
+    def state(self) -> str:
+        """ok, or what the tool says in place of readings."""
+        texts = [child.text.lower() for child in self.node.children if child.text]
+        return next((state for said, state in BAD_STATES for text in texts if text.startswith(said)), "ok")
 
 
-def _mib(text: str | None) -> int | None:
-    value = number(_known(text))
-    return int(value) * MIB if value is not None else None
+LINK = "pci/pci_gpu_link_info", "pci/gpu_link_info"
+LIMITS = (
+    "gpu_power_readings/current_power_limit",
+    "power_readings/enforced_power_limit",
+    "power_readings/power_limit",
+    "gpu_power_readings/power_limit",
+    "power_readings/current_power_limit",
+)
+DEFAULTS = "gpu_power_readings/default_power_limit", "power_readings/default_power_limit"
 
 
-def _width(text: str | None) -> int | None:
-    match = re.fullmatch(r"(\d{1,2})x?", _known(text) or "")
-    return int(match.group(1)) if match else None
-
-
-def _version(text: str | None) -> str | None:
-    match = re.match(r"\d+(\.\d+)+", _known(text) or "")
-    return match.group(0) if match else None
-
-
-def _board(index: int, gpu: Node) -> Board:
-    name = _known(gpu.at("product_name"))
-    memory = _mib(gpu.at("fb_memory_usage/total"))
-    link = "pci/pci_gpu_link_info", "pci/gpu_link_info"
-    throttle = [
-        child.name.removeprefix("clocks_event_reason_").removeprefix("clocks_throttle_reason_")
-        for node in (gpu.node("clocks_event_reasons"), gpu.node("clocks_throttle_reasons"))
-        if node is not None
-        for parent in (node, *node.children)
-        for child in parent.children
-        if child.text == "Active"
-    ]
+def _board(gpu: Gpu) -> Board:
+    name = gpu.text("name", "product_name")
+    memory = mebibytes(gpu.text("memory_bytes", "fb_memory_usage/total"))
     return Board(
-        index=index,
+        index=gpu.index,
         vendor="nvidia",
         name=name,
-        uuid=_known(gpu.at("uuid", "gpu_uuid")),
-        pci_id=_pci_id(_known(gpu.at("pci/pci_device_id", "pci/device_id"))),
-        pci_address=_address(gpu.key or _known(gpu.at("pci/pci_bus_id", "pci/bus_id"))),
-        architecture=_known(gpu.at("product_architecture")),
-        memory_bytes=memory,
-        numa_node=None,
-        mig_enabled=_on(gpu.at("mig_mode/current_mig", "mig_mode/current")),
-        unified_memory=True if memory is None and NO_DEDICATED_MEMORY.search(name or "") else None,
-        c2c=_on(gpu.at("c2c_mode", "gpu_c2c_mode")),
-        power_limit_watts=number(
-            _known(
-                gpu.at(
-                    "gpu_power_readings/current_power_limit",
-                    "power_readings/enforced_power_limit",
-                    "power_readings/power_limit",
-                    "gpu_power_readings/power_limit",
-                )
-            )
-        ),
-        power_default_watts=number(
-            _known(gpu.at("gpu_power_readings/default_power_limit", "power_readings/default_power_limit"))
-        ),
-        temperature_c=number(_known(gpu.at("temperature/gpu_temp", "temperature/gpu_current_temp"))),
-        throttle_reasons=tuple(sorted(set(throttle))),
-        persistence=_on(gpu.at("persistence_mode")),
-        ecc_enabled=_on(gpu.at("ecc_mode/current_ecc", "ecc_mode/current")),
-        ecc_errors=_ecc_errors(gpu),
-        compute_mode=_known(gpu.at("compute_mode")),
-        virtualization=_known(
-            gpu.at("gpu_virtualization_mode/virtualization_mode", "gpu_virtualization_mode/virtualization_mode")
-        ),
-        state="ok",
-        pcie=Pcie(
-            generation=whole(
-                _known(gpu.at(*(f"{p}/pcie_gen/current_link_gen" for p in link), f"{link[1]}/pcie_generation/current"))
-            ),
-            generation_max=whole(
-                _known(gpu.at(*(f"{p}/pcie_gen/max_link_gen" for p in link), f"{link[1]}/pcie_generation/max"))
-            ),
-            width=_width(gpu.at(f"{link[0]}/link_widths/current_link_width", f"{link[1]}/link_width/current")),
-            width_max=_width(gpu.at(f"{link[0]}/link_widths/max_link_width", f"{link[1]}/link_width/max")),
-        ),
+        uuid=gpu.text("uuid", "uuid", "gpu_uuid"),
+        pci_id=pci_id(gpu.text("pci_id", "pci/pci_device_id", "pci/device_id")),
+        pci_address=address(gpu.node.key or gpu.text("pci_address", "pci/pci_bus_id", "pci/bus_id")),
+        architecture=gpu.text("architecture", "product_architecture"),
+        memory_bytes=memory or None,
+        mig_enabled=on(gpu.text("mig_enabled", "mig_mode/current_mig", "mig_mode/current")),
+        unified_memory=True if not memory and NO_DEDICATED_MEMORY.search(name or "") else None,
+        c2c=on(gpu.text("c2c", "c2c_mode", "gpu_c2c_mode")),
+        power_limit_watts=number(gpu.text("power_limit_watts", *LIMITS)),
+        power_default_watts=number(gpu.text("power_default_watts", *DEFAULTS)),
+        temperature_c=number(gpu.text("temperature_c", "temperature/gpu_temp", "temperature/gpu_current_temp")),
+        throttle_reasons=_throttle(gpu.node),
+        persistence=on(gpu.text("persistence", "persistence_mode")),
+        ecc_enabled=on(gpu.text("ecc_enabled", "ecc_mode/current_ecc", "ecc_mode/current")),
+        ecc_errors=_ecc_errors(gpu.node),
+        compute_mode=gpu.text("compute_mode", "compute_mode"),
+        virtualization=gpu.text("virtualization", "gpu_virtualization_mode/virtualization_mode"),
+        state=gpu.state(),
+        pcie=_pcie(gpu),
     )
+
+
+def _pcie(gpu: Gpu) -> Pcie:
+    def places(xml: str, text: str) -> tuple[str, ...]:
+        return (f"{LINK[0]}/{xml}", f"{LINK[1]}/{xml}", f"{LINK[1]}/{text}")
+
+    widths = "link_widths/current_link_width", "link_widths/max_link_width"
+    return Pcie(
+        generation=whole(gpu.text("pcie.generation", *places("pcie_gen/current_link_gen", "pcie_generation/current"))),
+        generation_max=whole(gpu.text("pcie.generation_max", *places("pcie_gen/max_link_gen", "pcie_generation/max"))),
+        width=width(gpu.text("pcie.width", *places(widths[0], "link_width/current"))),
+        width_max=width(gpu.text("pcie.width_max", *places(widths[1], "link_width/max"))),
+    )
+
+
+# The indented text names two reasons otherwise than the XML and NVML.
+THROTTLE_NAMES = {"idle": "gpu_idle", "display_clock_setting": "display_clocks_setting"}
+
+
+def _throttle(gpu: Node) -> tuple[str, ...] | None:
+    """What slows the clocks down; ``None`` where the log does not speak of it."""
+    holders = [n for n in (gpu.node("clocks_event_reasons"), gpu.node("clocks_throttle_reasons")) if n is not None]
+    if not any(holder.children for holder in holders):
+        return None
+    active = {
+        THROTTLE_NAMES.get(name := re.sub("^clocks_(event|throttle)_reason_", "", child.name), name)
+        for holder in holders
+        for parent in (holder, *holder.children)
+        for child in parent.children
+        if child.text == "Active"
+    }
+    return tuple(sorted(active))
 
 
 def _ecc_errors(gpu: Node) -> int | None:
@@ -184,24 +184,9 @@ def _ecc_errors(gpu: Node) -> int | None:
     volatile = gpu.node("ecc_errors/volatile")
     if volatile is None:
         return None
-    counts = [whole(_known(c.text)) for c in volatile.children if "uncorrectable" in c.name]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
-
-
-def _pci_id(text: str | None) -> str | None:
-    """``10de:2330`` from NVML's ``233010DE`` (a vendor's own tool prints other things in that place: refused)."""
-    digits = (text or "").lower().removeprefix("0x")
-    return f"10de:{digits[:4]}" if re.fullmatch(r"[0-9a-f]{4}10de", digits) else None
-
-
-def _address(text: str | None) -> str | None:
-    """``0000:3b:00.0`` from ``00000000:3B:00.0`` (a domain of 32 bits is kept where it needs them)."""
-    match = re.fullmatch(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.(\d)", (text or "").strip())
-    if match is None:
-        return None
-    domain = match.group(1).lower().lstrip("0").zfill(4)
-    return f"{domain}:{match.group(2).lower()}:{match.group(3).lower()}.{match.group(4)}"
+    counts = [whole(known(c.text)) for c in volatile.children if "uncorrectable" in c.name]
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if counted else None
 
 
 def _instances(board: Board, gpu: Node) -> list[Accelerator]:
@@ -214,31 +199,19 @@ def _instances(board: Board, gpu: Node) -> list[Accelerator]:
             index=0,
             board=board.index,
             name=board.name,
-            memory_bytes=_mib(node.at("fb_memory_usage/total", "shared_fb_memory_usage/total")),
-            free_memory_bytes=_mib(node.at("fb_memory_usage/free", "shared_fb_memory_usage/free")),
+            memory_bytes=mebibytes(node.at("fb_memory_usage/total", "shared_fb_memory_usage/total")),
+            free_memory_bytes=mebibytes(node.at("fb_memory_usage/free", "shared_fb_memory_usage/free")),
             compute_units=whole(
-                _known(
+                known(
                     node.at("device_attributes/shared/multiprocessor_count", "device_attributes/multiprocessor_count")
                 )
             ),
-            gpu_instance=whole(_known(node.at("gpu_instance_id"))),
-            compute_instance=whole(_known(node.at("compute_instance_id"))),
-            uuid=_known(node.at("uuid")),
+            gpu_instance=whole(known(node.at("gpu_instance_id"))),
+            compute_instance=whole(known(node.at("compute_instance_id"))),
+            uuid=known(node.at("uuid")),
         )
         for node in nodes
     ]
-
-
-def _listed_instances(machine: Machine) -> dict[int, list[tuple[str, str]]]:
-    """(profile, UUID) of each MIG device by board, from ``nvidia-smi -L``."""
-    found: dict[int, list[tuple[str, str]]] = {}
-    board = -1
-    for line in (machine.run(("nvidia-smi", "-L"), SECONDS).text or "").splitlines():
-        if top := re.match(r"GPU (\d{1,4}):", line):
-            board = int(top.group(1))
-        elif row := re.match(r"\s+MIG (\S+)\s+Device\s+\d+:\s*\(UUID: (\S+?)\)", line):
-            found.setdefault(board, []).append((row.group(1), row.group(2)))
-    return found
 
 
 def _accelerators(
@@ -248,7 +221,7 @@ def _accelerators(
     free: list[int | None],
     notes: Notes,
 ) -> tuple[Accelerator, ...]:
-    listed = _listed_instances(machine) if any(board.mig_enabled for board in boards) else {}
+    listed = listed_instances(machine, notes) if any(board.mig_enabled for board in boards) else {}
     found: list[Accelerator] = []
     for board, own, free_bytes in zip(boards, instances, free, strict=True):
         if not usable(board):
@@ -275,82 +248,20 @@ def _accelerators(
     return numbered(tuple(found))
 
 
-def _query_rows(machine: Machine, name: str = "nvidia-smi-query.csv") -> list[dict[str, str]]:
-    """Rows of ``--query-gpu``: column titles without their units."""
-    text = machine.run(QUERY, SECONDS).text if machine.live else machine.read(name)
-    if not text or "," not in text:
-        return []
-    try:
-        lines = list(csv.reader(io.StringIO(text), skipinitialspace=True))
-    except csv.Error:
-        return []
-    titles = [re.sub(r"\s*\[.*\]$", "", title.strip()) for title in lines[0]]
-    if not ({"name", "uuid", "index"} & set(titles)):
-        return []
-    return [
-        dict(zip(titles, (cell.strip() for cell in row), strict=True)) for row in lines[1:] if len(row) == len(titles)
-    ]
-
-
-def _board_of_row(index: int, row: dict[str, str]) -> Board:
-    memory = _mib(row.get("memory.total"))
-    name = _known(row.get("name"))
-    return Board(
-        index=index,
-        vendor="nvidia",
-        name=name,
-        uuid=_known(row.get("uuid")),
-        pci_id=_pci_id(_known(row.get("pci.device_id"))),
-        pci_address=_address(_known(row.get("pci.bus_id"))),
-        compute_capability=_capability(row.get("compute_cap")),
-        memory_bytes=memory,
-        unified_memory=True if memory is None and NO_DEDICATED_MEMORY.search(name or "") else None,
-        state="ok",
-    )
-
-
-def _capability(text: str | None) -> str | None:
-    value = _known(text) or ""
-    return value if re.fullmatch(r"\d{1,2}\.\d", value) else None
-
-
-def _completed(machine: Machine, boards: list[Board]) -> list[Board]:
+def _completed(machine: Machine, boards: list[Board], notes: Notes) -> list[Board]:
     """Compute capability from the query table, and the PCIe generation under load where the recording has it."""
-    rows = _query_rows(machine)
+    rows = query_rows(machine, notes)
     loaded = None if machine.live else machine.read("nvidia-smi-q-load.txt")
     busy = from_indented(loaded).every("gpu") if loaded else []
     done = []
     for place, board in enumerate(boards):
-        row = next((r for r in rows if _address(r.get("pci.bus_id")) == board.pci_address), None)
+        row = next((r for r in rows if address(r.get("pci.bus_id")) == board.pci_address), None)
         if row is None and len(rows) == len(boards):
             row = rows[place]
         if row is not None:
-            board = replace(board, compute_capability=_capability(row.get("compute_cap")))
+            board = replace(board, compute_capability=capability(row.get("compute_cap")))
         if place < len(busy):
-            under_load = whole(_known(busy[place].at("pci/gpu_link_info/pcie_generation/current")))
+            under_load = whole(known(busy[place].at("pci/gpu_link_info/pcie_generation/current")))
             board = replace(board, pcie=replace(board.pcie, generation_load=under_load))
         done.append(board)
     return done
-
-
-def _lost_boards(text: str) -> list[tuple[str, str]]:
-    """(PCI address, reason) of boards that the tool could not open: it says so before its table."""
-    found = []
-    for line in text.splitlines()[:64]:
-        match = re.search(
-            r"device handle for GPU\s?(?:\d+:\s*)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d):?\s*(.*)", line
-        )
-        if match and (address := _address(match.group(1))):
-            found.append((address, squeeze(match.group(2)) or "lost"))
-    return found
-
-
-def _with_lost(boards: tuple[Board, ...], lost: list[tuple[str, str]]) -> tuple[Board, ...]:
-    known = {board.pci_address for board in boards}
-    new = [(address, why) for address, why in lost if address not in known]
-    return boards + tuple(
-        Board(
-            index=len(boards) + i, vendor="nvidia", pci_address=address, state="lost" if "lost" in why.lower() else why
-        )
-        for i, (address, why) in enumerate(new)
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from hwdetect.machine import Machine
 from hwdetect.probes.lists import cpu_list
-from hwdetect.probes.reading import ANSI, Notes, whole
+from hwdetect.probes.reading import ANSI, Notes, told_by, whole
 from hwdetect.types import Board, Link, Path
 
 SECONDS = 2.0
@@ -20,19 +20,23 @@ SECOND_HEADERS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topo:
-    """Pairs of boards, boards to ports, and where each board hangs; rows that could not be trusted are missing."""
+    """Pairs of boards, boards to ports, and where each board hangs; rows that could not be trusted are missing.
+
+    ``boards`` counts the rows of boards, trusted or not.
+    """
 
     links: tuple[Link, ...] = ()
     paths: tuple[Path, ...] = ()
     affinities: dict[int, str] = field(default_factory=dict)
     numa_nodes: dict[int, int] = field(default_factory=dict)
+    boards: int = 0
 
 
 def read_topo(machine: Machine, boards: int, notes: Notes) -> Topo:
-    output = machine.run(("nvidia-smi", "topo", "-m"), SECONDS)
-    if output.text is None:
+    text = told_by(machine, ("nvidia-smi", "topo", "-m"), SECONDS, notes, "links")
+    if text is None:
         return Topo()
-    topo, refused = parse_topo(output.text)
+    topo, refused = parse_topo(text)
     if refused:
         notes.add("links", "nvidia-smi topo -m", f"{refused} of its rows do not fit the header and were not read")
     if not topo.links and boards > 1 and not refused:
@@ -72,7 +76,8 @@ def parse_topo(text: str) -> tuple[Topo, int]:
             else:
                 paths.append(Path(board=board, port=names.get(column, column), kind=value.lower()))
         _place(board, rest, affinities, numa)
-    return Topo(links=_links(cells), paths=tuple(paths), affinities=affinities, numa_nodes=numa), refused
+    rows = sum(1 for line in lines[start + 1 :] if re.match(r"GPU\d{1,4}\s", line))
+    return Topo(links=_links(cells), paths=tuple(paths), affinities=affinities, numa_nodes=numa, boards=rows), refused
 
 
 def _columns(header: str) -> list[str]:
@@ -121,7 +126,7 @@ def _links(cells: dict[tuple[int, int], str]) -> tuple[Link, ...]:
 
 def read_nvlink(machine: Machine, boards: tuple[Board, ...], notes: Notes) -> tuple[Board, ...]:
     """Active NVLinks of each board and their rate in one direction."""
-    text = machine.run(("nvidia-smi", "nvlink", "-s"), SECONDS).text
+    text = told_by(machine, ("nvidia-smi", "nvlink", "-s"), SECONDS, notes, "boards.nvlinks_active")
     if not text:
         return boards
     current, rates, said = -1, dict[int, list[float]](), dict[int, str]()

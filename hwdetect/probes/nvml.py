@@ -10,7 +10,7 @@ from dataclasses import field as made_by
 from hwdetect.machine import Machine
 from hwdetect.probes import pci
 from hwdetect.probes.found import Found, numbered, usable
-from hwdetect.probes.nvidia_smi import NO_DEDICATED_MEMORY
+from hwdetect.probes.nvidia_words import NO_DEDICATED_MEMORY
 from hwdetect.probes.nvml_links import read_links, read_nvlinks
 from hwdetect.probes.reading import Notes, squeeze
 from hwdetect.types import Accelerator, Board, Pcie, Software
@@ -105,7 +105,7 @@ class Reading:
     boards: list[Board]
     accelerators: list[Accelerator]
     software: Software = made_by(default_factory=Software)
-    complete: bool = False
+    after_each_board: Callable[[], None] = lambda: None
 
 
 def read_nvml(machine: Machine, module, notes: Notes, reading: Reading) -> Found | None:
@@ -143,10 +143,10 @@ def _read(machine: Machine, nvml: Nvml, notes: Notes, reading: Reading) -> Found
         board = _board(machine, nvml, index, handle)
         reading.boards.append(board)
         reading.accelerators += _accelerators(nvml, board, handle, notes)
+        reading.after_each_board()
     boards = read_nvlinks(nvml, tuple(reading.boards), handles)
     boards = tuple(replace(b, state=nvml.states.get(b.index, b.state)) for b in boards)
     healthy = {b.index for b in boards if usable(b)}
-    reading.complete = True
     return Found(
         boards=boards,
         accelerators=numbered(tuple(a for a in reading.accelerators if a.board in healthy)),

@@ -7,10 +7,11 @@ import re
 from hwdetect.machine import Machine
 from hwdetect.probes import pci
 from hwdetect.probes.found import NOTHING, Found, whole_boards
-from hwdetect.probes.reading import Notes, json_of, mapping, number, text_of, whole
+from hwdetect.probes.reading import Notes, json_of, mapping, number, text_of, told_by, whole
 from hwdetect.types import Accelerator, Board, Nodes
 
 SECONDS = 1.5
+GIB = 1 << 30
 ACCELERATOR_CLASSES = frozenset({0x1200, 0x0880, 0x0300, 0x0302, 0x0380, 0x1180})
 # PCI ids of Google's chips: https://github.com/google/cloud-accelerator-diagnostics tpu_info/device.py
 TPU_CHIPS = {
@@ -23,8 +24,22 @@ TPU_CHIPS = {
 }
 # The number in a type counts TensorCores up to v4 and v5p (two a chip), chips from v5e on: https://cloud.google.com/tpu/docs/v4
 TPU_TYPES = {"v2": ("TPU v2", 2), "v3": ("TPU v3", 2), "v4": ("TPU v4", 2), "v5p": ("TPU v5p", 2),
-             "v5litepod": ("TPU v5e", 1), "v5e": ("TPU v5e", 1), "v6e": ("TPU v6e", 1)}  # fmt: skip
-NEURON = {"inf1": "AWS Inferentia", "inf2": "AWS Inferentia2", "trn1": "AWS Trainium", "trn2": "AWS Trainium2"}
+             "v5litepod": ("TPU v5e", 1), "v5e": ("TPU v5e", 1), "v6e": ("TPU v6e", 1), "tpu7x": ("TPU v7", 2),
+             "v7x": ("TPU v7", 2)}  # fmt: skip
+NEURON = {
+    "inf1": "AWS Inferentia",
+    "inf2": "AWS Inferentia2",
+    "trn1": "AWS Trainium",
+    "trn2": "AWS Trainium2",
+    "trn3": "AWS Trainium3",
+}
+# The platform names its own product: then the catalogue needs no other proof.
+CATALOGUE = {
+    **{f"TPU {version}": f"tpu-{version}" for version in ("v2", "v3", "v4", "v5e", "v5p", "v6e", "v7")},
+    "AWS Inferentia2": "inferentia2",
+    "AWS Trainium": "trainium",
+    "AWS Trainium2": "trainium2",
+}
 
 
 def read_others(machine: Machine, notes: Notes) -> Found:
@@ -41,11 +56,14 @@ def _tpu(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> F
     """By PCI id; on Cloud TPU machines without the devices by what the environment says of the slice."""
     chips = [device for device in listed if device.pci_id in TPU_CHIPS]
     boards = tuple(
-        Board(index=i, vendor="google", name=TPU_CHIPS[d.pci_id], pci_id=d.pci_id, pci_address=d.address, state="ok",
+        Board(index=i, vendor="google", name=TPU_CHIPS[d.pci_id], device=CATALOGUE[TPU_CHIPS[d.pci_id]], pci_id=d.pci_id, pci_address=d.address, state="ok",
               numa_node=pci.numa_node(machine, d.address)) for i, d in enumerate(chips)
     )  # fmt: skip
+    told = _tpu_info(machine, notes) if not boards and (not machine.live or not pci.readable(machine)) else NOTHING
+    if told.boards:
+        return told
     kind = machine.environment("TPU_ACCELERATOR_TYPE") or machine.environment("ACCELERATOR_TYPE")
-    match = re.fullmatch(r"(v\d[a-z]*)-(\d{1,5})", kind or "")
+    match = re.fullmatch(r"(v\d[a-z]*|tpu7x)-(\d{1,5})", kind or "")
     if match is None or match.group(1) not in TPU_TYPES:
         return Found(boards=boards, accelerators=whole_boards(boards))
     name, cores_per_chip = TPU_TYPES[match.group(1)]
@@ -59,13 +77,39 @@ def _tpu(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> F
             "boards", "environment", f"no TPU device here; {kind} means {total} chips, {here} counted on this host"
         )
         state = "ok" if devices else "not-attached"
-        boards = tuple(Board(index=i, vendor="google", name=name, state=state) for i in range(here))
+        boards = tuple(
+            Board(index=i, vendor="google", name=name, device=CATALOGUE[name], state=state) for i in range(here)
+        )
     workers = max(1, -(-total // here)) if here else 1
     return Found(
         boards=boards,
         accelerators=whole_boards(boards),
         nodes=Nodes(count=workers, source="tpu") if workers > 1 else None,
     )
+
+
+TPU_CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+\W+TPU (v\d\w{0,2}) chip\W+(\d)\W", re.ASCII)
+TPU_USE = re.compile(r"^\W*(\d{1,3})\W+(\d{1,4}\.\d{2}) GiB / (\d{1,4}\.\d{2}) GiB", re.MULTILINE | re.ASCII)
+
+
+def _tpu_info(machine: Machine, notes: Notes) -> Found:
+    """The tables of ``tpu-info``: chips with their kind, and the memory of each device that a process uses."""
+    text = told_by(machine, ("tpu-info",), SECONDS, notes, "boards") or ""
+    chips = [(match.group(1), int(match.group(2)) or 1) for match in TPU_CHIP.finditer(text)]
+    use = {int(m.group(1)): (float(m.group(2)), float(m.group(3))) for m in TPU_USE.finditer(text)}
+    boards, accelerators, first = [], [], 0
+    for index, (version, devices) in enumerate(chips):
+        own = [use[number] for number in range(first, first + devices) if number in use]
+        first += devices
+        total = int(sum(size for _, size in own) * GIB) if len(own) == devices else None
+        free = int(sum(size - used for used, size in own) * GIB) if len(own) == devices else None
+        name = f"TPU {version}"
+        boards.append(
+            Board(index=index, vendor="google", name=name, device=CATALOGUE.get(name), state="ok", memory_bytes=total)
+        )
+        accelerators.append(Accelerator(index=index, board=index, name=name, memory_bytes=total, free_memory_bytes=free,
+                                        compute_share=1.0))  # fmt: skip
+    return Found(boards=tuple(boards), accelerators=tuple(accelerators))
 
 
 def _product(bounds: re.Match[str]) -> int:
@@ -78,7 +122,11 @@ def _gaudi(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) ->
     if machine.live and not chips:
         return NOTHING
     query = ("hl-smi", "-Q", "index,uuid,name,memory.total,memory.used", "-f", "csv")
-    rows = [line.split(",") for line in (machine.run(query, SECONDS).text or "").splitlines() if line.count(",") == 4]
+    rows = [
+        line.split(",")
+        for line in (told_by(machine, query, SECONDS, notes, "boards") or "").splitlines()
+        if line.count(",") == 4
+    ]
     boards, accelerators = [], []
     for row in rows:
         index, uuid, name, total, used = (cell.strip() for cell in row)
@@ -110,7 +158,7 @@ def _neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -
     devices = [n for n in machine.listing("dev") if re.fullmatch(r"neuron\d+", n)]
     if machine.live and not devices:
         return NOTHING
-    document = json_of(machine.run(("neuron-ls", "--json-output"), SECONDS).text)
+    document = json_of(told_by(machine, ("neuron-ls", "--json-output"), SECONDS, notes, "boards"))
     listed_devices = [mapping(entry) for entry in document] if isinstance(document, list) else []
     product = (machine.read("sys/class/dmi/id/product_name") or "").split(".")[0].strip()
     name = NEURON.get(product[:4])
@@ -119,24 +167,49 @@ def _neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -
             index=i,
             vendor="aws",
             name=name,
+            device=CATALOGUE.get(name or ""),
             pci_address=text_of(entry.get("bdf")),
             memory_bytes=whole(text_of(entry.get("memory_size"))),
             compute_units=whole(text_of(entry.get("nc_count"))),
             state="ok",
         )
         for i, entry in enumerate(listed_devices)
-    ) or tuple(Board(index=i, vendor="aws", name=name, state="ok") for i, _ in enumerate(devices))
+    ) or tuple(
+        Board(index=i, vendor="aws", name=name, device=CATALOGUE.get(name or ""), state="ok")
+        for i, _ in enumerate(devices)
+    )
     return Found(boards=boards, accelerators=whole_boards(boards))
+
+
+# A row of ``npu-smi info`` names the card, the one below it a chip with its bus id and, last, its memory in use.
+ASCEND_CARD = re.compile(r"^\|\s*\d{1,3}\s+(?:Ascend)?(\d{3}\w{0,8})\s*\|", re.MULTILINE)
+ASCEND_CHIP = re.compile(
+    r"^\|\s*\d{1,3}(?:\s+\d{1,3})?\s*\|\s*([0-9A-Fa-f:.]{7,16})\s*\|.*?(\d{1,7})\s*/\s*(\d{1,7})\s*\|\s*$", re.MULTILINE
+)
 
 
 def _ascend(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> Found:
-    """``npu-smi info`` rows, else the driver's device nodes: named only."""
+    """``npu-smi info``: names, bus ids and memory; else the driver's device nodes, named only."""
     devices = [n for n in machine.listing("dev") if re.fullmatch(r"davinci\d+", n)]
     if machine.live and not devices:
         return NOTHING
-    text = machine.run(("npu-smi", "info"), SECONDS).text or ""
-    names = re.findall(r"^\|\s*\d{1,3}\s+(\d{3}\w{0,6})\s*\|", text, re.MULTILINE)
-    boards = tuple(
-        Board(index=i, vendor="huawei", name=f"Ascend {name}", state="ok") for i, name in enumerate(names)
-    ) or tuple(Board(index=i, vendor="huawei", name="Ascend", state="ok") for i, _ in enumerate(devices))
-    return Found(boards=boards, accelerators=whole_boards(boards))
+    text = told_by(machine, ("npu-smi", "info"), SECONDS, notes, "boards") or ""
+    boards, accelerators = [], []
+    names = [(match.start(), match.group(1)) for match in ASCEND_CARD.finditer(text)]
+    for chip in ASCEND_CHIP.finditer(text):
+        name = next((name for place, name in reversed(names) if place < chip.start()), None)
+        if name is None:
+            continue
+        total, used = int(chip.group(3)) << 20, int(chip.group(2)) << 20
+        index, title = len(boards), f"Ascend {name}"
+        boards.append(Board(index=index, vendor="huawei", name=title, state="ok", memory_bytes=total or None,
+                            pci_address=chip.group(1).lower()))  # fmt: skip
+        accelerators.append(Accelerator(index=index, board=index, name=title, memory_bytes=total or None,
+                                        free_memory_bytes=max(0, total - used) if total else None, compute_share=1.0))  # fmt: skip
+    if boards:
+        return Found(boards=tuple(boards), accelerators=tuple(accelerators))
+    named = tuple(
+        Board(index=i, vendor="huawei", name=f"Ascend {name}", state="ok") for i, (_, name) in enumerate(names)
+    )
+    named = named or tuple(Board(index=i, vendor="huawei", name="Ascend", state="ok") for i, _ in enumerate(devices))
+    return Found(boards=named, accelerators=whole_boards(named))

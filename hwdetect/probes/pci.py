@@ -45,6 +45,11 @@ def pci_devices(machine: Machine, kinds: frozenset[int]) -> tuple[PciDevice, ...
     return tuple(found)
 
 
+def readable(machine: Machine) -> bool:
+    """Whether the tree can be read at all: if not, that it names no board says nothing (no /sys in some sandboxes)."""
+    return bool(machine.listing(DEVICES))
+
+
 def generation(text: str | None) -> int | None:
     """PCIe generation of ``16.0 GT/s PCIe``."""
     match = re.match(r"\s*(\d{1,3}(?:\.\d)?)\s*GT/s", text or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import fields, replace
@@ -11,6 +12,8 @@ from hwdetect.types import Note
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from hwdetect.machine import Machine
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -69,15 +72,32 @@ def merged(first: T, second: T) -> T:
     return replace(first, **{name: getattr(second, name) for name in missing}) if missing else first
 
 
+MAX_JSON_STARTS = 64
+
+
 def json_of(text: str | None) -> object:
-    """The value of a JSON text, ``None`` for anything that is none. Lines before the first bracket are a tool's chatter."""
-    if not text:
-        return None
-    starts = [i for i in (text.find("{"), text.find("[")) if i >= 0]
-    try:
-        return json.loads(text[min(starts) :]) if starts else None
-    except (ValueError, RecursionError):
-        return None
+    """The first object or list of a text, ``None`` where there is none. A tool's chatter may stand around it.
+
+    Chatter may begin with a bracket itself (``[WARNING] …``): a line whose value does not end well is passed over.
+    """
+    decoder = json.JSONDecoder()
+    starts = re.finditer(r"^[^\S\n]*[^{\[\n]{0,200}?([{\[])", text or "", re.MULTILINE)
+    for match in itertools.islice(starts, MAX_JSON_STARTS):
+        try:
+            value, _ = decoder.raw_decode(text or "", match.start(1))
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict | list) and value:
+            return value
+    return None
+
+
+def told_by(machine: Machine, argv: tuple[str, ...], seconds: float, notes: Notes, field: str) -> str | None:
+    """What a tool printed; a note for ``field`` where it is here and did not answer as it should."""
+    output = machine.run(argv, seconds)
+    if output.problem not in (None, "not installed", "not in the recording"):
+        notes.add(field, " ".join(argv[:3]), output.problem or "no answer")
+    return output.text
 
 
 def mapping(value: object) -> dict[str, object]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hwdetect.machine import Machine
 from hwdetect.probes.found import NOTHING, Found, numbered
 from hwdetect.probes.pci import GENERATIONS
-from hwdetect.probes.reading import Notes, json_of, mapping, number, text_of, whole
+from hwdetect.probes.reading import Notes, json_of, mapping, number, text_of, told_by, whole
 from hwdetect.types import Accelerator, Board, Link, Pcie, Software
 
 SECONDS = 2.5
@@ -16,12 +16,10 @@ LINK = re.compile(r"\(topology\) link type between drm devices (\d{1,4}) and (\d
 
 
 def read_rocm_smi(machine: Machine, notes: Notes) -> Found:
-    output = machine.run(("rocm-smi", "-a", "--json"), SECONDS)
-    if output.text is None:
-        if output.problem not in ("not installed", "not in the recording"):
-            notes.add("boards", "rocm-smi", output.problem or "no answer")
+    text = told_by(machine, ("rocm-smi", "-a", "--json"), SECONDS, notes, "boards")
+    if text is None:
         return NOTHING
-    document = mapping(json_of(output.text))
+    document = mapping(json_of(text))
     cards = {
         int(match.group(1)): _lowered(mapping(value))
         for key, value in document.items()
@@ -56,6 +54,12 @@ def _named(card: Mapping[str, object], *keys: str) -> str | None:
     return next((text for text in texts if text and not text.lower().startswith("0x")), None)
 
 
+def _id(text: str | None) -> str | None:
+    """``GPU-b8bfb3bbbe7d1cd4`` of ``0xb8bfb3bbbe7d1cd4``: the form that ROCR_VISIBLE_DEVICES takes."""
+    digits = (text or "").lower().removeprefix("0x")
+    return f"GPU-{digits.zfill(16)}" if re.fullmatch(r"[0-9a-f]{1,16}", digits) and digits.strip("0") else None
+
+
 def _board(index: int, card: Mapping[str, object]) -> Board:
     device = whole(text_of(card.get("device id") or card.get("gpu id")))
     link = re.search(r"\((\d+(?:\.\d)?)\s*GT/s\s*x(\d{1,2})\)", text_of(card.get("pcie clock level")) or "")
@@ -65,7 +69,7 @@ def _board(index: int, card: Mapping[str, object]) -> Board:
         index=index,
         vendor="amd",
         name=_named(card, "card series", "device name", "card model"),
-        uuid=text_of(card.get("unique id")),
+        uuid=_id(text_of(card.get("unique id"))),
         pci_id=f"1002:{device:04x}" if device is not None and 0 <= device < 1 << 16 else None,
         pci_address=(text_of(card.get("pci bus")) or "").lower() or None,
         architecture=_named(card, "gfx version"),

@@ -73,7 +73,24 @@ def _container(machine: Machine) -> str | None:
     for name in ("kubepods", "docker", "libpod", "lxc"):
         if name in groups:
             return {"kubepods": "kubernetes", "libpod": "podman"}.get(name, name)
+    # With a control-group namespace the paths above say nothing, but the runtime's own files are mounted in.
+    mounts = _own_file_roots(machine)
+    for mark, name in (
+        ("/kubelet/pods/", "kubernetes"),
+        ("/docker/containers/", "docker"),
+        ("/overlay-containers/", "podman"),
+        ("/containerd/", "containerd"),
+    ):
+        if mark in mounts:
+            return name
     return (squeeze(machine.environment("container")) or "none") if machine.live else None
+
+
+def _own_file_roots(machine: Machine) -> str:
+    """Where the files come from that every runtime mounts into its containers (a host mounts none of them)."""
+    rows = (line.split(" ") for line in (machine.read("proc/self/mountinfo") or "").splitlines())
+    own = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
+    return "\n".join(row[3] for row in rows if len(row) > 5 and row[4] in own)
 
 
 def _wsl(machine: Machine, kernel: str | None) -> bool | None:

@@ -91,6 +91,56 @@ def test_the_tightest_quota_of_the_chain(files, allowed, quota, budget):
     assert cpu.budget == min(cpu.cpus_allowed, math.ceil(quota) if quota else 99)
 
 
+ONE_V2_TREE = "7 5 0:6 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n"
+V1_CPUSET = "7 5 0:6 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "allowed", "quota", "budget", "limit"),
+    [
+        ({"sys/fs/cgroup/cpu.max": "250000 100000\n", "proc/self/cgroup": "0::/\n"}, 16, 2.5, 3, None),
+        (
+            {"sys/fs/cgroup/a/b/cpu.max": "max 100000\n", "sys/fs/cgroup/a/cpu.max": "800000 200000", "proc/self/cgroup": "0::/a/b\n",
+             "sys/fs/cgroup/cpu.max": "max"},
+            16, 4.0, 4, None,
+        ),
+        (
+            {"sys/fs/cgroup/cpu/x/cpu.cfs_quota_us": "150000", "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000",
+             "sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824", "proc/self/cgroup": "3:cpu,cpuacct:/x\n2:memory:/y\n"},
+            16, 1.5, 2, 1 << 30,
+        ),
+        ({"proc/self/status": "Cpus_allowed:\t000f\n"}, 4, None, 4, None),
+        ({"proc/self/status": "Cpus_allowed:\tffff\nCpus_allowed_list:\t0-3,8,10-11\n"}, 7, None, 7, None),
+        (
+            {"proc/self/cgroup": "5:cpuset:/k/p\n", "proc/self/mountinfo": V1_CPUSET, "sys/fs/cgroup/cpuset/k/p/cpuset.cpus": "2-3,9\n"},
+            3, None, 3, None,
+        ),
+        (
+            {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": ONE_V2_TREE, "sys/fs/cgroup/cpuset.cpus.effective": "12-19\n",
+             "sys/fs/cgroup/cpu.max": "max 100000"},
+            4, None, 4, None,
+        ),
+        (
+            {"proc/self/cgroup": "0::/../../kubepods/x\n", "sys/fs/cgroup/cpu.max": "50000 100000", "sys/fs/cgroup/memory.max": "max",
+             "proc/self/mountinfo": "7 5 0:6 /kubepods/x /sys/fs/cgroup ro - cgroup2 cgroup rw\n"},
+            16, 0.5, 1, None,
+        ),
+        (
+            {"proc/self/mountinfo": "1 0 8:1 / / rw - ext4 /dev/sda rw\n", "sys/fs/cgroup/memory.max": "8589934592",
+             "sys/fs/cgroup/cpu.max": "6400000 100000"},
+            16, 64.0, 16, 8 << 30,
+        ),
+    ],
+    ids=["v2 without mounts", "nested v2", "v1 in the usual places", "mask", "ranges", "v1 cpuset", "offline CPUs in a cpuset",
+         "pod", "no group mount in the table"],
+)  # fmt: skip
+def test_shapes_of_control_groups(files, allowed, quota, budget, limit):
+    hardware = read(machine({}, online="0-15", allowed="0-15", **files), 1)
+    cpu = hardware.cpu
+    assert (cpu.cpus_online, cpu.cpus_allowed, cpu.quota, cpu.budget) == (16, allowed, quota, budget)
+    assert hardware.memory.limit_bytes == limit
+
+
 def test_a_v1_mount_whose_root_is_the_containers_parent():
     files = {
         "proc/self/mountinfo": DOCKER_V1,
@@ -192,3 +242,31 @@ def test_rosetta_does_not_make_a_mac_an_x86(brand):
     hardware = read(MemoryMachine({"sysctl.txt": text}), 1)
     assert hardware.cpu.architecture == "aarch64" and hardware.boards[0].unified_memory is True
     assert hardware.accelerators[0].memory_bytes is None
+
+
+def test_files_that_may_not_be_read(monkeypatch):
+    """As root every mode can be read: the kernel's refusal is staged."""
+
+    def refuse(path, *rest, **more):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for name in ("open", "listdir", "readlink"):
+        monkeypatch.setattr(os, name, refuse)
+    hardware = read(Live(2.0), 2.0)
+    monkeypatch.undo()
+    assert hardware.cpu.budget and hardware.notes
+
+
+def test_a_home_that_cannot_be_written_is_told_and_not_touched(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HF_HOME", raising=False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    hardware = detect()
+    assert {disk.writable for disk in hardware.disks} == {False} and not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("home", ["/nonexistent/home", "", "relative", "/proc/self/fd", "\x01"])
+def test_homes_of_all_kinds(home, monkeypatch):
+    monkeypatch.setenv("HOME", home)
+    monkeypatch.setenv("TMPDIR", home)
+    assert detect().cpu.budget

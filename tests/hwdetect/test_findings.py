@@ -88,8 +88,16 @@ CASES = {
         replace(HEALTHY, network=()),
         "rdmap0s6",
     ),
-    "driver-too-old": (part("software", driver="570.10"), part("software", torch_build="cu126", driver="570.1.2"), "580"),
-    "torch-cpu-build": (part("software", torch_build="cpu"), replace(part("software", torch_build="cpu"), boards=()), ""),
+    "driver-too-old": (
+        part("software", driver="570.10"),
+        part("software", torch_build="cu126", driver="570.1.2"),
+        "580",
+    ),
+    "torch-cpu-build": (
+        part("software", torch_build="cpu"),
+        replace(part("software", torch_build="cpu"), boards=()),
+        "",
+    ),
     "cpu-quota": (part("cpu", quota=4.0, budget=4), part("cpu", quota=64.0), "quota 4"),
     "cpu-affinity": (part("cpu", cpus_allowed=8), part("cpu", cpus_allowed=None), "cpus_allowed 8"),
     "shm-small": (part("memory", shm_bytes=64 << 20), part("memory", shm_bytes=None), "67108864"),

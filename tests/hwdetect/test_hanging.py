@@ -86,7 +86,13 @@ def test_what_was_read_before_a_later_command_hangs_is_kept(path):
 
 @pytest.mark.parametrize(
     "printed",
-    ["Segmentation fault", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "{}", "[]", ""],
+    [
+        "Segmentation fault",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+        "{}",
+        "[]",
+        "",
+    ],
 )
 def test_tools_that_fail(printed, path):
     for name in TOOLS:
@@ -111,7 +117,7 @@ def whole_process(environment) -> tuple[float, dict]:
         ("__attribute__((constructor)) void start(void) { sleep(60); }", "no answer"),
         ("int nvmlInitWithFlags(unsigned f) { abort(); }", "crashed"),
         ("int nvmlInitWithFlags(unsigned f) { exit(3); }", "ended early"),
-        ("int nvmlInitWithFlags(unsigned f) { printf(\"noise\\n\"); return 9; }", "code 9"),
+        ('int nvmlInitWithFlags(unsigned f) { printf("noise\\n"); return 9; }', "code 9"),
         ("int other(void) { return 0; }", "code 13"),
     ],
     ids=["hangs", "hangs when loaded", "crashes", "exits", "prints and refuses", "has no such call"],

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hwdetect import from_json, measure, measure_torch, to_json, view
+from hwdetect import command, from_json, measure, measure_torch, to_json, view
 from hwdetect.cpu_device import cpu_device
 from hwdetect.measure import copy_bytes, disk_read_bytes_per_s, host_copy_bytes_per_s, measured, with_torch
 from hwdetect.measure_collective import all_reduce, bus_bytes_per_s
@@ -68,7 +68,7 @@ def test_a_child_that_hangs_costs_its_time_and_keeps_what_it_told(tmp_path, monk
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\necho 'a library says hello'\necho '{line}'\nsleep 60\n")
     program.chmod(0o755)
-    monkeypatch.setattr(measure.sys, "executable", str(program))
+    monkeypatch.setattr(command.sys, "executable", str(program))
     found = with_torch(1, lambda text: None, seconds=0.5)
     assert [(m.what, m.value) for m in found] == [("matmul", 1e11)]
 
@@ -179,5 +179,15 @@ def test_nothing_is_measured_on_a_recording(tmp_path):
 
 def test_the_software_says_whether_torch_is_here(monkeypatch):
     monkeypatch.setattr(measure, "host_copy_bytes_per_s", lambda threads, size: 2e10)
-    monkeypatch.setattr(measure, "with_torch", lambda threads, progress: (Measurement(what="x", where="y", value=1.0, unit="z"),))
+    monkeypatch.setattr(
+        measure, "with_torch", lambda threads, progress: (Measurement(what="x", where="y", value=1.0, unit="z"),)
+    )
     assert measured(Hardware(software=Software(torch="2.13.0")), lambda text: None)[-1].what == "x"
+
+
+def test_files_of_the_working_folder_stand_in_for_nothing(tmp_path, monkeypatch):
+    for name in ("json", "time", "torch", "pickle", "pynvml", "hwdetect"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(77)\n")
+    monkeypatch.chdir(tmp_path)
+    ended = command.run_process(command.of_ours("nvml_child"), 10)
+    assert ended.code == 0 and ended.raw

@@ -111,3 +111,146 @@ def test_where_topo_fails_the_pci_tree_answers():
         files[f"sys/bus/pci/devices/0000:{bus}:00.0/numa_node"] = str(node)
     links = read(Tree(files), 1).links
     assert [(k.a, k.b, k.kind) for k in links] == [(0, 1, "phb"), (0, 2, "sys"), (1, 2, "sys")]
+
+
+XML = """<?xml version="1.0" ?><!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd"><nvidia_smi_log>
+<driver_version>{driver}</driver_version><cuda_version>{cuda}</cuda_version><attached_gpus>1</attached_gpus>
+<gpu id="00000000:3B:00.0"><product_name>{name}</product_name><a_field_of_tomorrow><deep>1</deep></a_field_of_tomorrow>
+<mig_mode><current_mig>{mig}</current_mig></mig_mode>{instances}<uuid>{uuid}</uuid><compute_mode>{mode}</compute_mode>
+<pci><pci_device_id>{device}</pci_device_id><pci_gpu_link_info><pcie_gen><max_link_gen>{gen}</max_link_gen>
+<current_link_gen>{gen}</current_link_gen><max_device_link_gen>5</max_device_link_gen></pcie_gen>
+<link_widths><max_link_width>{width}</max_link_width><current_link_width>{width}</current_link_width></link_widths></pci_gpu_link_info></pci>
+<fb_memory_usage><total>{total}</total><free>{total}</free></fb_memory_usage><temperature><gpu_temp>{heat}</gpu_temp></temperature>
+<ecc_mode><current_ecc>{ecc}</current_ecc></ecc_mode>
+<gpu_power_readings><current_power_limit>{limit}</current_power_limit><default_power_limit>700.00 W</default_power_limit></gpu_power_readings>
+</gpu></nvidia_smi_log>"""
+SOUND = {
+    "driver": "595.58.03", "cuda": "13.2", "name": "NVIDIA H100 80GB HBM3", "mig": "Disabled", "instances": "",
+    "uuid": "GPU-1a2b", "mode": "Default", "device": "0x233010DE", "gen": "5", "width": "16x", "total": "81559 MiB", "heat": "41 C",
+    "ecc": "Enabled", "limit": "700.00 W",
+}  # fmt: skip
+NO_READINGS = ["[N/A]", "N/A", "[Not Supported]", "Not Supported", "ERR!", "[Unknown Error]", "Unknown Error",
+               "Insufficient Permissions", "[Insufficient Permissions]", "Function Not Found", "GPU is lost", ""]  # fmt: skip
+
+
+def xml(**changes):
+    return read(MemoryMachine({"nvidia-smi.xml": XML.format(**{**SOUND, **changes})}), 1)
+
+
+def test_a_sound_log():
+    (board,) = xml().boards
+    assert (board.device, board.memory_bytes, board.pci_address) == ("h100-sxm-80gb", 81559 << 20, "0000:3b:00.0")
+    assert (board.pcie.width, board.pcie.generation_max, board.ecc_enabled, board.temperature_c) == (16, 5, True, 41)
+
+
+@pytest.mark.parametrize("word", NO_READINGS)
+def test_the_ways_of_saying_nothing_are_null_with_a_note(word):
+    names = ("driver", "cuda", "name", "uuid", "mode", "gen", "width", "total", "heat", "ecc", "limit", "mig")
+    hardware = xml(**dict.fromkeys(names, word))
+    (board,) = hardware.boards
+    read_of = (board.name, board.uuid, board.compute_mode, board.pcie.generation, board.pcie.generation_max, board.pcie.width,
+               board.memory_bytes, board.temperature_c, board.ecc_enabled, board.power_limit_watts, board.mig_enabled,
+               hardware.software.driver, hardware.software.cuda_driver)  # fmt: skip
+    assert set(read_of) == {None}
+    assert board.device == "h100-sxm-80gb", "its PCI id says enough"
+    noted = {note.field for note in hardware.notes}
+    assert {"boards.0.memory_bytes", "boards.0.name", "boards.0.pcie.width"} <= noted
+
+
+@pytest.mark.parametrize(("word", "state"), [("GPU is lost", "lost"), ("GPU requires reset", "reset-required")])
+def test_a_board_that_stopped_answering_is_no_accelerator(word, state):
+    hardware = xml(name=word, mode=word, uuid=word)
+    assert hardware.boards[0].state == state and hardware.accelerators == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "total", "expected"),
+    [
+        ("NVIDIA L40S", "0x26B910DE", "46068 MiB", "l40s"),
+        ("NVIDIA H100 PCIe", "0x233110DE", "81559 MiB", "h100-pcie-80gb"),
+        ("NVIDIA B200", "0x290110DE", "183359 MiB", "b200-sxm-180gb"),
+        ("NVIDIA GeForce RTX 4090", "0x268410DE", "24564 MiB", "rtx-4090"),
+        ("NVIDIA GeForce RTX 4090", "0x268410DE", "49140 MiB", None),
+        ("Graphics Device", "0x233510DE", "143771 MiB", "h200-sxm-141gb"),
+        ("NVIDIA Tomorrow 1", "0xFFFF10DE", "999999 MiB", None),
+        ("GRID T4-8C", "0x1EB810DE", "8192 MiB", "t4"),
+        ("NVIDIA A40-48Q", "0x223510DE", "49152 MiB", "a40"),
+        ("NVIDIA A100-1-5C", "0x20B010DE", "5120 MiB", "a100-sxm-40gb"),
+    ],
+)
+def test_other_boards_in_the_same_log(name, device, total, expected):
+    (board,) = xml(name=name, device=device, total=total).boards
+    assert board.device == expected and board.name == name and board.memory_bytes == int(total.split()[0]) << 20
+    assert (board.virtualization == "VGPU") is ("-" in name)
+
+
+def slice_of(gi, ci, units, total):
+    return (f"<mig_device><index>0</index><gpu_instance_id>{gi}</gpu_instance_id><compute_instance_id>{ci}</compute_instance_id>"
+            f"<device_attributes><shared><multiprocessor_count>{units}</multiprocessor_count></shared></device_attributes>"
+            f"<fb_memory_usage><total>{total} MiB</total><free>{total} MiB</free></fb_memory_usage></mig_device>")  # fmt: skip
+
+
+def test_other_mig_profiles():
+    slices = (
+        "<mig_devices>"
+        + slice_of(1, 0, 64, 40448)
+        + slice_of(5, 0, 32, 20096)
+        + slice_of(5, 1, 16, 20096)
+        + "</mig_devices>"
+    )
+    hardware = xml(mig="Enabled", instances=slices)
+    assert [(a.gpu_instance, a.compute_instance, a.compute_units, a.memory_bytes >> 20, round(a.compute_share, 3))
+            for a in hardware.accelerators] == [(1, 0, 64, 40448, 0.485), (5, 0, 32, 20096, 0.242), (5, 1, 16, 20096, 0.121)]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda"), [("418.43", "10.1"), ("610.10.05", "14.0"), ("591.86", "13.1"), ("580", "13.0")]
+)
+def test_drivers_of_all_times(driver, cuda):
+    software = xml(driver=driver, cuda=cuda).software
+    assert (software.driver, software.cuda_driver) == (driver, cuda)
+
+
+def test_an_idle_board_is_idle_in_either_words():
+    text = smi(gpu() + "    Clocks Event Reasons\n        Idle    : Active\n        SW Power Cap  : Not Active\n")
+    assert read(MemoryMachine(text), 1).boards[0].throttle_reasons == ("gpu_idle",)
+    assert read(MemoryMachine(smi(gpu())), 1).boards[0].throttle_reasons is None, "a log without them says nothing"
+
+
+def test_a_topology_alone_counts_the_boards():
+    hardware = read(MemoryMachine({"nvidia-smi-topo.txt": table()}), 1)
+    assert len(hardware.boards) == len(hardware.accelerators) == 8 and len(hardware.links) == 28
+    assert {b.cpu_affinity for b in hardware.boards} == {"0-55,112-167"} and len(hardware.paths) == 32
+
+
+LIST = """GPU 0: A100-SXM4-40GB (UUID: GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f)
+  MIG 1g.5gb      Device  0: (UUID: MIG-GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f/7/0)
+  MIG 1g.5gb      Device  1: (UUID: MIG-GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f/8/0)
+GPU 1: A100-SXM4-40GB (UUID: GPU-aaaaaaaa-d268-c3f3-1b07-005d5ae1dc3f)
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, [(0, 7), (0, 8), (1, None)]),
+        ("MIG-GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f/8/0", [(0, 8)]),
+        ("1", [(1, None)]),
+        ("GPU-aaaa", [(1, None)]),
+    ],
+)
+def test_a_list_alone_names_boards_and_slices_by_old_ids(value, expected):
+    files = {"nvidia-smi-list.txt": LIST} | ({"proc/self/environ": f"CUDA_VISIBLE_DEVICES={value}"} if value else {})
+    hardware = read(MemoryMachine(files), 1)
+    assert [(b.name, b.mig_enabled) for b in hardware.boards] == [("A100-SXM4-40GB", True), ("A100-SXM4-40GB", None)]
+    assert [(a.board, a.gpu_instance) for a in hardware.accelerators] == expected
+    assert hardware.accelerators[0].profile == ("1g.5gb" if expected[0][1] else None)
+
+
+def test_a_query_table_alone():
+    text = ("index, name, uuid, pci.bus_id, pci.device_id, compute_cap, memory.total [MiB], memory.free [MiB]\n"
+            "0, NVIDIA L4, GPU-1, 00000000:3B:00.0, 0x27B810DE, 8.9, 23034 MiB, 22000 MiB\n")  # fmt: skip
+    hardware = read(MemoryMachine({"nvidia-smi-query.csv": text}), 1)
+    (board,) = hardware.boards
+    assert (board.device, board.compute_capability, board.memory_bytes) == ("l4", "8.9", 23034 << 20)
+    assert hardware.accelerators[0].free_memory_bytes == 22000 << 20

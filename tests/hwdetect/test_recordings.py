@@ -6,8 +6,9 @@ import csv
 
 import pytest
 
-from hwdetect import detect
+from hwdetect import detect, view
 from hwdetect.assemble import read
+from hwdetect.jsonio import as_hardware, as_mapping
 from hwdetect.machine import Recorded
 from tests.hwdetect import truth
 from tests.hwdetect.conftest import SHARED, index_rows
@@ -67,6 +68,7 @@ def test_agrees_with_its_truth(row, recordings):
     hardware = from_facts(expected[0][1], folder) if row["kind"] == "nvml-mock-facts" else detect(folder)
     wrong = [f"{table} {line}" for table, cells in expected for line in truth.disagreements(table, cells, hardware)]
     assert not wrong, f"{wrong}\n{hardware}"
+    assert as_hardware(as_mapping(hardware)) == hardware and view.render(hardware)
 
 
 @pytest.mark.skipif(not index_rows(), reason="the folder shared/hardware is not beside this repository")

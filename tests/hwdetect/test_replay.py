@@ -12,15 +12,26 @@ from tests.hwdetect.conftest import index_rows
 
 WHOLE = "linux-sysroot"
 # What a Linux machine can be staged from; of the whole file systems (hundreds of files each) every fourth, for time.
-KINDS = ("nvidia-smi-xml", "nvidia-smi-capture", "rocm-smi-json", "amd-kfd-sysfs", "linux-sysfs subset", "cgroup-mountinfo")
+KINDS = (
+    "nvidia-smi-xml",
+    "nvidia-smi-capture",
+    "rocm-smi-json",
+    "amd-kfd-sysfs",
+    "linux-sysfs subset",
+    "cgroup-mountinfo",
+)
 ROWS = [r for r in index_rows() if r["kind"] in KINDS] + [r for r in index_rows() if r["kind"] == WHOLE][::4]
+
+
+def answering(method):
+    return lambda self, *arguments: method(*arguments)
 
 
 def stage(monkeypatch, folder) -> None:
     """Makes every ``Live`` machine read that folder and its tools' outputs."""
     recorded = Recorded(folder)
     for name in ("run", "environment", "affinity", "architecture", "_path", "_real_root"):
-        monkeypatch.setattr(Live, name, lambda self, *a, own=getattr(recorded, name): own(*a))
+        monkeypatch.setattr(Live, name, answering(getattr(recorded, name)))
     monkeypatch.setattr(Live, "nvml", lambda self: "not here")
 
 
@@ -77,8 +88,12 @@ def test_amd_ids_are_replaced_wherever_they_stand(tmp_path, monkeypatch):
     node = tmp_path / "m/sys/class/kfd/kfd/topology/nodes/1"
     node.mkdir(parents=True)
     was = 0xC34EC50444DD0A6C
-    (node / "properties").write_text(f"simd_count 256\nsimd_per_cu 4\nvendor_id 4098\nlocation_id 6400\nunique_id {was}\n")
-    (tmp_path / "m/rocm-smi.json").write_text(json.dumps({"card0": {"Unique ID": f"0x{was:x}", "Serial Number": "PCB7"}}))
+    (node / "properties").write_text(
+        f"simd_count 256\nsimd_per_cu 4\nvendor_id 4098\nlocation_id 6400\nunique_id {was}\n"
+    )
+    (tmp_path / "m/rocm-smi.json").write_text(
+        json.dumps({"card0": {"Unique ID": f"0x{was:x}", "Serial Number": "PCB7"}})
+    )
     stage(monkeypatch, tmp_path / "m")
     before = detect()
     assert before.boards[0].uuid == f"GPU-{was:016x}"
@@ -86,3 +101,36 @@ def test_amd_ids_are_replaced_wherever_they_stand(tmp_path, monkeypatch):
     text = everything(tmp_path / "c")
     assert str(was) not in text and f"{was:x}" not in text and "PCB7" not in text
     assert detect(tmp_path / "c").boards[0].uuid == "GPU-0000000000000001"
+
+
+def test_what_a_capture_returns_is_what_it_replays(tmp_path, monkeypatch):
+    from hwdetect import measure
+    from hwdetect.types import Measurement
+
+    own = Measurement(what="host_memory_bandwidth", where="cpu", value=2e10, unit="bytes/s")
+    monkeypatch.setattr(measure, "measured", lambda hardware, progress: (own,))
+    taken = capture(tmp_path / "c", private=True, measure=True)
+    assert taken.measured == (own,) and detect(tmp_path / "c") == taken
+    assert capture(tmp_path / "d").measured == ()
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere", "file", "file/below"])
+def test_a_place_that_cannot_be_written_is_told_by_the_command(place, tmp_path, monkeypatch):
+    from click.testing import CliRunner
+
+    from generator.cli import perfgen
+    from generator.errors import UsageError
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(perfgen, ["detect", "--capture", place])
+    assert isinstance(done.exception, UsageError) and place in str(done.exception)
+
+
+def test_the_command_prints_the_schema():
+    from click.testing import CliRunner
+
+    from generator.cli import perfgen
+    from hwdetect.jsonio import schema_text
+
+    assert CliRunner().invoke(perfgen, ["detect", "--schema"]).output == schema_text()

@@ -42,7 +42,10 @@ def chosen(vendor, environment, count=3, **facts):
         ({"HIP_VISIBLE_DEVICES": "0, 1"}, [0]),  # " 1" is no number to it
         ({"HIP_VISIBLE_DEVICES": "0,9,1"}, [0]),
         ({"CUDA_VISIBLE_DEVICES": "2"}, [2]),
-        ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "1"}, [1]),  # as Slurm and Ray set both: not applied twice
+        (
+            {"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "1"},
+            [1],
+        ),  # as Slurm and Ray set both: not applied twice
         ({"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "1"}, [1]),
         ({"ROCR_VISIBLE_DEVICES": "1,2", "HIP_VISIBLE_DEVICES": "1"}, [2]),  # HIP counts what ROCr has left
         ({"ROCR_VISIBLE_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "2"}, []),
@@ -79,8 +82,8 @@ def test_others(vendor, environment, expected):
 
 
 def test_partitions_of_a_board_are_counted_one_by_one():
-    files = {f"{KFD}/{n}/properties": f"simd_count 152\nsimd_per_cu 4\nvendor_id 4098\nlocation_id 1280\nunique_id 77\n"
-             f"num_xcc 1\ngfx_target_version 90402\n" for n in (2, 3, 4)}  # fmt: skip
+    files = {f"{KFD}/{n}/properties": "simd_count 152\nsimd_per_cu 4\nvendor_id 4098\nlocation_id 1280\nunique_id 77\n"
+             "num_xcc 1\ngfx_target_version 90402\n" for n in (2, 3, 4)}  # fmt: skip
     hardware = read(MemoryMachine({**files, "proc/self/environ": "ROCR_VISIBLE_DEVICES=2,1"}), 1)
     assert len(hardware.boards) == 1 and len(hardware.accelerators) == 2
     id_of_all = read(MemoryMachine({**files, "proc/self/environ": "ROCR_VISIBLE_DEVICES=GPU-000000000000004d"}), 1)
@@ -106,4 +109,6 @@ def test_two_makers_keep_their_places():
     own = tuple(Accelerator(index=i, board=i) for i in range(3))
     machine = MemoryMachine({"proc/self/environ": "CUDA_VISIBLE_DEVICES=1"})
     shown, left = seen(machine, own, boards, Notes())
-    assert shown == "1" and [a.board for a in left] == [1], "the variable is HIP's as well, and its device 1 is not there"
+    assert shown == "1" and [a.board for a in left] == [1], (
+        "the variable is HIP's as well, and its device 1 is not there"
+    )

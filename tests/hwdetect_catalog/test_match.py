@@ -158,3 +158,32 @@ def test_the_boards_of_the_fake_nvml_match_by_pci_id_and_name():
             assert found and found.startswith(family), key
             if family in ("a100", "h100"):  # the families that exist in both forms
                 assert form.rstrip("45") in found, key
+
+
+@pytest.mark.parametrize(
+    ("name", "physical"),
+    [
+        ("GRID A100D-10C", "A100 80GB PCIe"),
+        ("NVIDIA A100-1-5C", "A100-SXM4-40GB"),
+        ("NVIDIA H100XM-80C", "H100 80GB HBM3"),
+        ("GRID RTX6000-24Q", "Quadro RTX 6000"),
+        ("NVIDIA L40S-24C", "L40S"),
+        ("NVIDIA A100-SXM4-40GB", None),
+        ("Tesla V100-SXM2-16GB", None),
+        ("NVIDIA H100 80GB HBM3", None),
+        ("NVIDIA GeForce RTX 4090", None),
+        (None, None),
+    ],
+)
+def test_names_of_virtual_gpus(name, physical):
+    from hwdetect.matching import physical_name
+
+    assert physical_name(name) == physical
+
+
+@pytest.mark.parametrize(
+    ("pci_id", "expected"),
+    [("1ae0:0063", "tpu-v5e"), ("1ae0:0062", "tpu-v5p"), ("1ae0:006f", "tpu-v6e"), ("1ae0:ffff", None)],
+)
+def test_tpus_by_their_pci_ids(pci_id, expected):
+    assert catalog.match("google", None, pci_id, None, None) == expected

@@ -1,0 +1,45 @@
+"""A note for every key reading that is null and that nobody has spoken of: null always has a reason beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hwdetect.types import Accelerator, Board, Hardware, Note
+
+CPU = ("model_name", "architecture", "packages", "cores", "cpus_online", "cpus_allowed", "budget", "numa_nodes",
+       "isa_features")  # fmt: skip
+MEMORY = ("total_bytes", "available_bytes", "numa_nodes")
+BOARD = ("name", "pci_id", "pci_address")
+NVIDIA = ("compute_capability", "mig_enabled")
+PCIE = ("generation", "generation_max", "width", "width_max")
+SOC = frozenset({"apple", "google", "aws", "huawei"})  # their chips have no PCIe link that the tools show
+
+
+def notes_of(hardware: Hardware) -> tuple[Note, ...]:
+    """The missing notes, one for each null field of the cpu, the memory and the boards."""
+    spoken = {note.field for note in hardware.notes}
+    wanted = [*_nulls("cpu", hardware.cpu, CPU), *_nulls("memory", hardware.memory, MEMORY)]
+    for board in hardware.boards:
+        wanted += _of_board(board, hardware.accelerators)
+    return tuple(
+        Note(field=field, who="hwdetect", why="no source here says it")
+        for field in wanted
+        if field not in spoken and not any(field.startswith(f"{known}.") for known in spoken)
+    )
+
+
+def _nulls(name: str, part: object, fields: Sequence[str]) -> Iterator[str]:
+    return (f"{name}.{field}" for field in fields if getattr(part, field) is None)
+
+
+def _of_board(board: Board, accelerators: Sequence[Accelerator]) -> Iterator[str]:
+    where = f"boards.{board.index}"
+    yield from _nulls(where, board, BOARD if board.vendor not in SOC else BOARD[:1])
+    if board.memory_bytes is None and not board.unified_memory:
+        yield f"{where}.memory_bytes"
+    if board.vendor == "nvidia":
+        yield from _nulls(where, board, NVIDIA)
+    if board.vendor not in SOC:
+        yield from _nulls(f"{where}.pcie", board.pcie, PCIE)
+    if any(a.board == board.index and a.free_memory_bytes is None and a.memory_bytes for a in accelerators):
+        yield f"{where}.free_memory_bytes"

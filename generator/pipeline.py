@@ -412,6 +412,8 @@ def cost_model(case: Case) -> CostModel:
         links=case.links,
         devices_per_node=case.devices_per_node,
         network_bytes_per_s=case.network_bytes_per_s,
+        measured=case.hardware.measured,
+        accelerators=case.accelerators,
         num_labels=case.workload.labels if case.workload.task == "text-classification" else 0,
         task=case.workload.task,
     )

@@ -11,11 +11,12 @@ from generator.cost.estimate import GIB, Estimate, Part
 from generator.cost.execution import Execution
 from generator.cost.host import host_parts
 from generator.cost.infer import KV_SOURCE, inference_memory, inference_time
+from generator.cost.measured import with_measured
 from generator.cost.memory import SOURCES, Static, peak_of, retains_inputs, static, training_moments
 from generator.cost.shape import shape_of
 from generator.cost.time import training_time
 from generator.model import ModelSpec
-from hwdetect.types import Device, Link
+from hwdetect.types import Device, Link, Measurement
 
 INFER_SOURCES = {
     **SOURCES,
@@ -33,7 +34,8 @@ class CostModel:
     """Costs executions of one model on one kind of device.
 
     ``device_memory_bytes`` is what one device has (on CPU: what the process may use), ``links`` the connections between
-    devices of a node, ``network_bytes_per_s`` one node's rate to the others. ``estimate`` is pure.
+    devices of a node, ``network_bytes_per_s`` one node's rate to the others, ``measured``
+    what was timed on ``accelerators`` (their indices). ``estimate`` is pure.
     """
 
     def __init__(
@@ -47,6 +49,8 @@ class CostModel:
         links: tuple[Link, ...] = (),
         devices_per_node: int = 1,
         network_bytes_per_s: float | None = None,
+        measured: tuple[Measurement, ...] = (),
+        accelerators: tuple[int, ...] = (),
         num_labels: int = 0,
         task: str = "causal-lm",
     ):
@@ -59,7 +63,8 @@ class CostModel:
         self.host_limit_gib = None if host_memory_bytes is None or self.on_cpu else host_memory_bytes / GIB
         self.cpu_budget = cpu_budget or 1
         self.shape = shape_of(spec, task, num_labels)
-        self.rates = rates_of(device, cpu_budget, links, network_bytes_per_s, devices_per_node)
+        rates = rates_of(device, cpu_budget, links, network_bytes_per_s, devices_per_node)
+        self.rates = with_measured(rates, measured, accelerators)
         self._static: dict[tuple, Static] = {}
 
     def estimate(self, run: Execution) -> Estimate:

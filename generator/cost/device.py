@@ -114,12 +114,6 @@ def rates_of(
     )
 
 
-def _source(device: Device, on_cpu: bool, measured: bool) -> str:
-    if measured:
-        return f"{device.name}: measured rates"
-    return f"{device.name}: {'rates by instruction set; ' + c.CPU_STEP_SOURCE if on_cpu else c.GEMM_SOURCE}"
-
-
 def _by_architecture(device: Device, shares: dict[str, float]) -> float:
     name = (device.architecture or "").lower().replace(" ", "")
     return next((share for key, share in shares.items() if key in name), shares["default"])

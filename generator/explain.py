@@ -30,6 +30,8 @@ def why(document: dict, key: str) -> dict:
             return described(document, key, decision_for(document, edit["axis"]), edit)
     if key in BATCH:
         return described_batch(document, key)
+    if key in DEVICES and document["layout"]["of_devices"] > 1:
+        return described_devices(document, key)
     if key in ALWAYS:
         return {"key": key, "why": ALWAYS[key], "rejected": []}
     if key in document["yours"]:
@@ -38,7 +40,7 @@ def why(document: dict, key: str) -> dict:
         [d["axis"] for d in document["decisions"]]
         + [e["name"] for e in document["provenance"]]
         + list(document["yours"])
-        + [*BATCH, *ALWAYS]
+        + [*BATCH, *DEVICES, *ALWAYS]
     )
     near = difflib.get_close_matches(key, known, 3)
     raise UsageError(f"nothing in this project is called {key}", f"did you mean {', '.join(near)}?" if near else None)
@@ -78,17 +80,51 @@ def described_batch(document: dict, key: str) -> dict:
         "key": key,
         "value": batch[BATCH[key]],
         "technique": "batch split",
-        "why": f"{batch['micro_batch']} x {batch['accumulation']} = your global batch of {batch['global_batch']}: the largest "
+        "why": f"{batch['micro_batch']} x {batch['accumulation']}{copies(document)} = your global batch of "
+        f"{batch['global_batch']}: the largest "
         "micro-batch that fits, since fewer passes are never slower in published runs",
         "basis": document["estimate"]["basis"],
         "rejected": [
             {
-                "name": f"{s['micro_batch']} x {batch['global_batch'] // s['micro_batch']}",
+                "name": f"{s['micro_batch']} x {s['accumulation']}",
                 "why": f"{s['step_seconds']:.3g} s a step, {s['peak_memory_gib']:.1f} GiB"
                 + ("" if s["fits"] else ": does not fit"),
                 "cost": s,
             }
             for s in others
+        ],
+        "inputs": {"device": document["case"]["device"]["name"], "model": document["case"]["model"]["name"]},
+    }
+
+
+def copies(document: dict) -> str:
+    count = document["layout"]["replicate"] * document["layout"]["shard"]
+    return f" on each of {count}" if count > 1 else ""
+
+
+DEVICES = ("devices", "nproc-per-node", "num_processes", "num_machines", "nnodes")
+
+
+def described_devices(document: dict, key: str) -> dict:
+    """Why so many devices, divided so, and what the same techniques would have cost on others."""
+    layout, estimate = document["layout"], document["estimate"]
+    decision = next(d for d in document["decisions"] if d["axis"] == "parallelism")
+    note = [note for note in document["notes"] if note.startswith("uses ")]
+    return {
+        "key": key,
+        "value": layout["devices"],
+        "technique": f"parallelism={decision['chosen']}",
+        "why": "; ".join(note) or f"all {layout['devices']} are used: {estimate['step_seconds']:.3g} s a step",
+        "basis": estimate["basis"],
+        "rejected": [
+            {
+                "name": f"{other['devices']} on {other['nodes']} nodes"
+                if layout["nodes"] > 1 or other["nodes"] > 1
+                else f"{other['devices']} devices",
+                "why": f"{other['step_seconds']:.3g} s a step, {other['peak_memory_gib']:.1f} GiB",
+                "cost": other,
+            }
+            for other in layout["others"]
         ],
         "inputs": {"device": document["case"]["device"]["name"], "model": document["case"]["model"]["name"]},
     }

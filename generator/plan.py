@@ -22,6 +22,7 @@ from generator.technique import Axis, Technique
 from generator.workload import Case
 
 RUNNERS_UP = 5
+SHOWN_LAYOUTS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,8 @@ class Plan:
     runners_up: tuple[Candidate, ...]
     splits: tuple[Candidate, ...]
     """the same techniques with every micro-batch, up to the first that does not fit"""
+    layouts: tuple[Candidate, ...]
+    """the same techniques with the devices divided otherwise, the best split of each that fits"""
     edits: Edits
     serving: Plan | None = None
     """for a training plan: how infer.py uses the result on the same machine"""
@@ -80,8 +83,18 @@ def decide(case: Case, cost: CostModel) -> Plan:
         decisions=tuple(explain(room, axis, ranked) for axis in room.axes),
         runners_up=tuple(distinct(ranked[1:], best)[:RUNNERS_UP]),
         splits=tuple(cost_of(room, best.members, best.layout)),
+        layouts=other_layouts(room, best),
         edits=merge([(t.id, t.edits(replace(case, layout=best.layout))) for t in best.members]),
     )
+
+
+def other_layouts(room: Space, best: Candidate) -> tuple[Candidate, ...]:
+    found = []
+    for layout in room.layouts_of(best.members):
+        fitting = [c for c in cost_of(room, best.members, layout) if c.fits]
+        if layout != best.layout and fitting:
+            found.append(min(fitting, key=lambda c: c.key))
+    return tuple(sorted(found, key=lambda c: c.key)[:SHOWN_LAYOUTS])
 
 
 def distinct(ranked: list[Candidate], best: Candidate) -> list[Candidate]:

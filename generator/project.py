@@ -48,7 +48,7 @@ def content(planned: Planned, name: str | None) -> dict:
             "hardware": stable(case.hardware),
         },
         "choice": plan.best.choice,
-        "layout": asdict(plan.best.layout) | {"devices": plan.best.layout.devices, "of_devices": case.devices},
+        "layout": layout(plan),
         "batch": {
             "micro_batch": plan.best.execution.micro_batch,
             "accumulation": plan.best.execution.accumulation,
@@ -72,6 +72,13 @@ def content(planned: Planned, name: str | None) -> dict:
         "untested": untested(plan),
         "notes": list(planned.notes) + list(planned.source.notes) + (list(planned.data.notes) if planned.data else []),
     }
+
+
+def layout(plan: Plan) -> dict:
+    """How the devices are divided, and what the same techniques would cost on fewer, more, or otherwise divided ones."""
+    best = plan.best.layout
+    others = [asdict(c.layout) | {"devices": c.layout.devices} | brief(c) for c in plan.layouts]
+    return asdict(best) | {"devices": best.devices, "of_devices": plan.case.devices, "others": others}
 
 
 def version() -> str:
@@ -190,7 +197,8 @@ def estimate(found: Estimate) -> dict:
 
 
 def brief(candidate: Candidate) -> dict:
-    return sizes(candidate.estimate) | {"micro_batch": candidate.execution.micro_batch}
+    run = candidate.execution
+    return sizes(candidate.estimate) | {"micro_batch": run.micro_batch, "accumulation": run.accumulation}
 
 
 def sizes(found: Estimate) -> dict:
@@ -420,7 +428,7 @@ def untested(plan: Plan) -> list[str]:
         if case.on_cpu
         else [f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first"]
     )
-    if plan.best.layout.devices > 1:
+    if plan.edits.launcher:
         found.append("several processes were run on CPUs over gloo, to the losses of one process, never over NCCL")
     if reads_nvme(plan):
         found.append("DeepSpeed compiles its NVMe reader on first use: nvcc of the CUDA toolkit must be there")

@@ -19,7 +19,8 @@ def cache_bytes(shape: Shape, run: Execution, tokens: float) -> float:
     if run.cache in ("none", "offloaded"):
         return 0.0
     each = BYTES[run.compute_dtype] if run.cache != "quantized-4bit" else 0.5 + 2 * 2 / 64
-    return 2.0 * shape.layers * shape.key * tokens * run.micro_batch * each
+    kept = sum(kind.layers * kind.cached * min(tokens, kind.window or tokens) for kind in shape.attended)
+    return (kept + shape.state_elements) * run.micro_batch * each
 
 
 def inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
@@ -70,7 +71,10 @@ def prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     size = BYTES[run.compute_dtype]
     rate = rates.product(run.compute_dtype, run.tf32)
     blocks = shape.layers * sum(linear_seconds(x, tokens, rate, rates.bytes_per_s, size) for x in shape.linears)
-    scores = shape.layers * 2.0 * tokens * run.seq_len * shape.query / min(rate, rates.flash(run.seq_len)[0])
+    scores = 0.0
+    for kind in shape.attended:
+        reach = min(run.seq_len, kind.window or run.seq_len)
+        scores += kind.layers * 2.0 * tokens * reach * kind.width / min(rate, rates.flash(reach)[0])
     moved = shape.layers * tokens * (34 * 2 * shape.hidden + 5 * size * shape.ffn_active)
     if run.attention == "eager":
         moved += shape.layers * tokens * run.seq_len * shape.heads * (6 * size + 16)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from generator.cost.traits import Traits, traits_of
-from generator.model import ModelSpec
+from generator.model import Attended, ModelSpec
 
 ATTENTION_INPUT = ("q", "k", "v")
 NAMES = {
@@ -57,12 +57,16 @@ class Shape:
     experts_per_token: int
     ffn_active: float
     window: int | None
+    attended: tuple[Attended, ...]
+    state_elements: int
     linears: tuple[Linear, ...]
     params: int
     embedding: int
     """parameters of the input embedding (positions included)"""
     head: int
     """parameters of the output layer, 0 where it is tied or absent"""
+    head_params: int
+    """parameters of the output layer, tied or not; 0 where no logits of the vocabulary's width are made"""
     head_outputs: int
     block_params: float
     linear_params: float
@@ -108,10 +112,13 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         experts_per_token=spec.experts_per_token,
         ffn_active=active,
         window=spec.sliding_window,
+        attended=spec.attended,
+        state_elements=spec.state_elements,
         linears=_linears(spec, query, key, share, expert_ffn),
         params=params,
         embedding=embedding,
         head=head,
+        head_params=head or (0 if classify else vocab_params),
         head_outputs=num_labels if classify else spec.vocab,
         block_params=max(params - embedding - head, 0) / max(spec.layers, 1),
         linear_params=linear / max(spec.layers, 1),

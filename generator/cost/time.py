@@ -20,6 +20,7 @@ from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import DEEPSPEED, Static, checkpointed, packed_params
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape
+from generator.model import Attended
 
 ADAPTER_OPERATORS = 9
 """PyTorch operators that an adapted linear adds to a forward pass"""
@@ -93,7 +94,8 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
     head = 0.0
     if shape.head_outputs >= 1024:
         one = product_seconds(tokens, shape.head_outputs / run.tp, shape.hidden, rate, rates.bytes_per_s, size)
-        head = one * (3.0 if full else 2.0)
+        again_head = 1.0 if run.loss_kernel in ("chunked", "tiled") else 0.0  # they compute their logits twice
+        head = one * ((3.0 if full else 2.0) + again_head)
     adapters = 0.0 if full else blocks * _adapter_seconds(fixed, run, rates, tokens) * (3.0 + again)
     attention = blocks * _attention_seconds(shape, run, rates, tokens, again) / run.tp
     traffic = blocks * _traffic_seconds(shape, run, rates, tokens, again)
@@ -149,14 +151,19 @@ def _adapter_seconds(fixed: Static, run: Execution, rates: Rates, tokens: float)
 
 
 def _attention_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
-    """Scores and their weighted sum; flash kernels skip what a causal or sliding mask hides, eager ones do not."""
+    """Scores and their weighted sum, the mean block; flash kernels skip what a causal or sliding mask hides, eager ones do not."""
+    total = sum(kind.layers * _scores_seconds(shape, run, rates, tokens, again, kind) for kind in shape.attended)
+    return total / shape.layers
+
+
+def _scores_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float, kind: Attended) -> float:
     reach = float(run.seq_len)
-    if shape.window and run.attention != "eager":
-        reach = min(reach, float(shape.window))
+    if kind.window and run.attention != "eager":
+        reach = min(reach, float(kind.window))
     causal = 1.0 if shape.encoder or run.attention == "eager" else 0.5
     if reach < run.seq_len:
         causal = 1.0 - 0.5 * reach / run.seq_len
-    work = 4.0 * tokens * reach * causal * shape.query
+    work = 4.0 * tokens * reach * causal * kind.width
     rate = rates.product(run.compute_dtype, run.tf32)
     if run.attention == "eager":
         size = BYTES[run.compute_dtype]

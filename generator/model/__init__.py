@@ -4,6 +4,6 @@
 """
 
 from generator.model.anatomy import describe
-from generator.model.spec import ModelSpec, NeedsMetaDevice
+from generator.model.spec import Attended, ModelSpec, NeedsMetaDevice
 
-__all__ = ["ModelSpec", "NeedsMetaDevice", "describe"]
+__all__ = ["Attended", "ModelSpec", "NeedsMetaDevice", "describe"]

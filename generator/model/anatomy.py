@@ -10,7 +10,7 @@ from generator.model.families import SAME_AS, row_of
 from generator.model.guard import check_said, check_understood
 from generator.model.parts import Item, Part, Scores, State
 from generator.model.settings import Settings
-from generator.model.spec import ModelSpec, NeedsMetaDevice
+from generator.model.spec import Attended, ModelSpec, NeedsMetaDevice
 from generator.model.stacks import Row
 
 
@@ -68,6 +68,8 @@ def merged(items: Iterable[Item]) -> tuple[tuple[Part, ...], tuple[Scores, ...],
     )
 
 
+MULTIPLIED = ("linear", "router", "expert", "head", "tied")
+"""parts that a token is multiplied with"""
 ENDS = ("embedding", "head", "tied", "outer")
 
 
@@ -105,6 +107,13 @@ def describe(config: Mapping, name: str) -> ModelSpec:
         active_params=params - round(sum(p.params * (1 - p.share) for p in own if p.kind == "expert")),
         embedding_params=sum(part.params for part in own if part.kind in ENDS or part.name == "embeddings.norm"),
         linear_params=sum(p.inputs * p.outputs * p.count for p in parts if p.kind in ("linear", "expert")),
+        flops_per_token=2.0 * sum(p.inputs * p.outputs * p.count * p.share for p in own if p.kind in MULTIPLIED),
+        attention=tuple(
+            Attended(s.layers, s.heads * (s.key_dim + s.value_dim) // 2, s.cached, s.window)
+            for s in made.scores
+            if not s.stack
+        ),
+        state_elements=sum(state.layers * state.elements for state in made.states),
         dtype=next((v for of in (told, inner) for key in ("dtype", "torch_dtype") if (v := of.get(key))), None),
         quantization=(told.get("quantization_config") or {}).get("quant_method"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator.model.anatomy import Anatomy
+from generator.model.anatomy import MULTIPLIED, Anatomy
 
 ADAPTED = ("linear", "outer")
 
@@ -35,7 +35,7 @@ def forward_flops(made: Anatomy, tokens: int) -> float:
     matrices = sum(
         2.0 * part.inputs * part.outputs * part.count * part.share
         for part in made.parts
-        if not part.stack and part.kind in ("linear", "router", "expert", "head", "tied")
+        if not part.stack and part.kind in MULTIPLIED
     )
     scores = sum(2.0 * s.layers * s.heads * (s.key_dim + s.value_dim) * tokens for s in made.scores if not s.stack)
     return tokens * (matrices + scores)

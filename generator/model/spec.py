@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Attended(NamedTuple):
+    """``layers`` blocks with the same attention: ``width`` = heads × the mean of key and value size (a score and its value
+    take 4 × width operations a pair of tokens), ``cached`` elements a token that generation keeps, ``window`` in tokens."""
+
+    layers: int
+    width: int
+    cached: int
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +58,29 @@ class ModelSpec:
     layer where it is not tied"""
     linear_params: int = 0
     """weights of Linear layers inside the blocks, and of experts: what a quantizer packs and "all-linear" LoRA adapts"""
+    flops_per_token: float = 0.0
+    """matrix products of one forward pass, two operations a multiply-add; attention scores apart, they grow with the length"""
+    attention: tuple[Attended, ...] = ()
+    """the blocks that attend, by kind; empty: all of them alike, over ``sliding_window``"""
+    state_elements: int = 0
+    """of recurrent blocks, for one sequence of any length"""
     dtype: str | None = None
     quantization: str | None = None
     basis: str = "config"
     notes: tuple[str, ...] = ()
+
+    @property
+    def attended(self) -> tuple[Attended, ...]:
+        """``attention``, or all blocks alike where only the sizes are known."""
+        if self.attention or self.state_elements:
+            return self.attention
+        same = Attended(self.layers, self.heads * self.head_dim, 2 * self.kv_heads * self.head_dim, self.sliding_window)
+        return (same,)
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """Bytes that generation keeps of a token in 16 bits, windows not yet reached."""
+        return 2.0 * sum(kind.layers * kind.cached for kind in self.attended)
 
 
 class NeedsMetaDevice(Exception):

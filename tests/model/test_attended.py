@@ -1,0 +1,86 @@
+"""What a spec says of attention, and what the cost model makes of it: windows, shared keys, recurrent blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from making import H100, case, cost
+
+from generator.cost.execution import Execution
+from generator.cost.infer import cache_bytes
+from generator.model import describe
+from generator.model.anatomy import anatomy
+from generator.model.counts import cached_elements, forward_flops
+
+GEMMA = {
+    "model_type": "gemma2",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 128,
+    "vocab_size": 32000,
+    "sliding_window": 512,
+    "max_position_embeddings": 8192,
+}
+DEEPSEEK = {
+    "model_type": "deepseek_v3",
+    "hidden_size": 1024,
+    "intermediate_size": 2048,
+    "moe_intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "kv_lora_rank": 128,
+    "q_lora_rank": 256,
+    "qk_rope_head_dim": 32,
+    "qk_nope_head_dim": 64,
+    "v_head_dim": 64,
+    "first_k_dense_replace": 1,
+    "vocab_size": 32000,
+}
+MAMBA = {
+    "model_type": "mamba",
+    "hidden_size": 512,
+    "state_size": 16,
+    "num_hidden_layers": 4,
+    "vocab_size": 32000,
+}
+
+
+def model_of(config):
+    return cost(case(H100, describe(config, "m")))
+
+
+@pytest.mark.parametrize("config", [GEMMA, DEEPSEEK, MAMBA], ids=lambda c: c["model_type"])
+@pytest.mark.parametrize("tokens", [100, 4096])
+def test_the_cache_is_what_generation_keeps(config, tokens):
+    run = Execution(mode="infer", weights_dtype="bfloat16", seq_len=tokens)
+    assert cache_bytes(model_of(config).shape, run, tokens) == 2 * cached_elements(anatomy(config), tokens)
+
+
+@pytest.mark.parametrize("config", [GEMMA, DEEPSEEK, MAMBA], ids=lambda c: c["model_type"])
+def test_flops_per_token_are_those_of_the_matrices(config):
+    made, spec = anatomy(config), describe(config, "m")
+    scores = sum(4.0 * kind.layers * kind.width * 64 for kind in spec.attended)
+    assert 64 * (spec.flops_per_token + scores) == pytest.approx(forward_flops(made, 64))
+
+
+def test_a_window_in_half_of_the_blocks_saves_about_half_of_the_scores_of_long_sequences():
+    def attention(config):
+        run = Execution(autocast_dtype="bfloat16", seq_len=8192, micro_batch=1)
+        return next(p.value for p in model_of(config).estimate(run).time if p.name == "attention")
+
+    windowed, full = attention(GEMMA), attention(GEMMA | {"layer_types": ["full_attention"] * 12})
+    assert 0.5 < windowed / full < 0.65
+
+
+def test_where_only_sizes_are_known_all_blocks_attend_alike():
+    spec = replace(describe(GEMMA, "m"), attention=(), sliding_window=None)
+    assert spec.kv_bytes_per_token == 2 * 2 * 12 * 4 * 128

@@ -63,7 +63,11 @@ def test_linted(case):
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_dockerfile_and_yaml(case):
     lint(case, "hadolint", "Dockerfile")
-    lint(case, "yamllint", "--strict", "-d", "{extends: relaxed, rules: {line-length: disable}}", "config.yaml")
+    settings = sorted(path.name for path in (case / "project").glob("*.yaml"))
+    assert "config.yaml" in settings
+    lint(case, "yamllint", "--strict", "-d", "{extends: relaxed, rules: {line-length: disable}}", *settings)
+    for script in (case / "project").glob("*.sbatch"):
+        lint(case, "shellcheck", script.name)
 
 
 @pytest.mark.slow

@@ -25,6 +25,8 @@ PLAN = {
     "case": {"model": {"name": "test"}, "workload": {}},
     "versions": {},
     "requirements": [],
+    "parallel": None,
+    "visible_devices": None,
 }
 GOOD_TRAIN = """
 import json, sys, pathlib

@@ -36,8 +36,10 @@ def dtypes(shape: Shape, run: Execution) -> tuple[float, float]:
         stored = 4.0
     if run.strategy.startswith(("fsdp", "hsdp", "zero")) and run.autocast_dtype:
         stored = compute  # FSDP casts parameters and inputs of every block; DeepSpeed keeps 16-bit weights
-    if float_layer_norm(shape, run) and run.quant in ("nf4", "int8"):
-        stored = 4.0  # autocast runs LayerNorm in float32, and bitsandbytes returns the dtype of its input
+    if float_layer_norm(shape, run) and (shape.encoder or run.quant in ("nf4", "int8")):
+        stored = (
+            4.0  # autocast's LayerNorm returns float32: an encoder's embeddings have one, bitsandbytes keeps its dtype
+        )
     return max(stored, compute) if run.autocast_dtype else stored, compute
 
 
@@ -66,23 +68,29 @@ def block_activations(shape: Shape, run: Execution) -> BlockActivations:
         output_input = 0.0  # the attention output is already kept by attention itself
     elif run.fused_kernels == "foak" and run.quant != "none":
         output_input -= compute * shape.query if output_input else 0.0  # fused adapters share the attention output
-    dropout = 2.0 * shape.hidden if shape.encoder else 0.0
+    dropout = 0.0
+    if shape.traits.dropout:  # CUDA keeps a mask, the CPU the noise
+        dropout = float(shape.traits.dropout) * shape.hidden * (1.0 if run.threads is None else compute)
+    if shape.traits.shared_norm and full and residual == compute:
+        attention_inputs = 0.0  # the feed-forward keeps the same tensor
     beside_mlp = sum(parts[:3]) + attention_inputs + output_input + dropout
     beside_mlp += _extra_norms(shape, run, residual, compute, full)
     kept = residual * shape.hidden
-    keeps_input = residual == 4 or not shape.rms_norm or run.fused_kernels != "none"  # a cast copy is kept instead
+    casts = shape.rms_norm and run.fused_kernels == "none" or float_layer_norm(shape, run)
+    keeps_input = residual == 4 or not casts  # else a float32 copy is kept instead
     saved = (kept if keeps_input else 0.0) + beside_mlp + parts[3]
     scores = _scores(shape, compute, run)
+    mask = masked_share(shape, run) * compute
     gradient = residual * shape.hidden
     mlp_peak = beside_mlp + parts[3] + kept + _mlp_backward(shape, run, wide, full) + gradient
     attention_peak = beside_mlp + _attention_backward(shape, compute, run) + 2 * gradient
-    scores_backward = shape.heads * (compute + 8.0) if scores else 0.0
+    scores_backward = _scores_backward(shape, compute, run) if scores else 0.0
     return BlockActivations(
         kept=kept,
         saved=saved,
-        saved_scores=scores,
+        saved_scores=scores + mask,
         peak=max(mlp_peak, attention_peak),
-        peak_scores=scores + scores_backward,
+        peak_scores=scores + scores_backward + mask,
         residual_bytes=residual,
         compute_bytes=compute,
     )
@@ -95,7 +103,7 @@ def _norm(shape: Shape, run: Execution, residual: float, full: bool, *, first: b
     if run.fused_kernels == "pretraining":
         return own_input
     if float_layer_norm(shape, run) and residual < 4:
-        return own_input + 4.0 * h
+        return 0.0 if shape.traits.shared_norm and not first else 4.0 * h
     if run.fused_kernels != "none" or not shape.rms_norm:
         return own_input
     upcast = own_input if residual == 4 else 4.0 * h  # x.to(float32) copies only what is not float32 yet
@@ -132,29 +140,71 @@ def _inputs(
     return count * ((adapter + mask) * width + adapter * run.lora_rank)
 
 
+def kernel(shape: Shape, run: Execution) -> str:
+    """The attention kernel: eager, or what ``scaled_dot_product_attention`` takes for full, causal attention: flash, efficient
+    (no copy of the scores), or math, which materializes them.
+
+    On CUDA flash needs 16 bits and Ampere, and the memory-efficient kernel no grouped keys (torch's sdp_utils.cpp;
+    https://github.com/huggingface/transformers/issues/48633); on a CPU the fused kernel knows no dropout.
+    """
+    if run.attention == "eager" or shape.traits.eager_only:
+        return "eager"
+    if run.attention == "flash":
+        return "flash"
+    if run.threads is not None:
+        return "math" if shape.traits.attention_dropout else "flash"
+    if BYTES[run.compute_dtype] < 4 and run.flash_kernels:
+        return "flash"
+    return "math" if shape.kv_heads < shape.heads and not run.repeats_keys else "efficient"
+
+
+def masked_share(shape: Shape, run: Execution) -> float:
+    """Share of the blocks that get a mask as a tensor: a window that the sequence reaches, under sdpa (transformers masking_utils)."""
+    if run.attention != "sdpa" or shape.traits.eager_only:
+        return 0.0
+    return sum(x.layers for x in shape.attended if x.window and x.window <= run.seq_len) / shape.layers
+
+
 def _attention(shape: Shape, compute: float, run: Execution) -> float:
     """q, k, v as the kernel sees them, its output, and the row statistics (float32)."""
-    keys = shape.key
-    if run.repeats_keys or run.attention == "eager" or shape.traits.eager_only:
+    keys, chosen = shape.key, kernel(shape, run)
+    if run.repeats_keys or chosen in ("eager", "math"):
         keys = shape.query
+    else:  # keys are repeated for a kernel that takes a mask
+        keys += masked_share(shape, run) * (shape.query - shape.key)
     copies = 0.0
     if shape.traits.partial_rotary:
-        copies = shape.query if run.train == "full" else 0.0  # the output is laid out anew for the next product
-        copies += shape.query + shape.key if shape.traits.fused_qkv else 0.0  # beside the projection that holds v
-    return compute * (2 * shape.query + 2 * keys + copies) + 4.0 * shape.heads
+        copies = shape.query if run.train == "full" and chosen == "flash" else 0.0  # its output is laid out anew
+    if shape.traits.fused_qkv and (shape.traits.partial_rotary or shape.traits.rotary):
+        copies += shape.query + shape.key  # beside the projection that holds v
+    size = 4.0 if chosen == "math" else compute  # computes in float32
+    statistics = 0.0 if chosen in ("eager", "math") else 4.0 * shape.heads
+    return size * (shape.query + 2 * keys) + compute * (shape.query + copies) + statistics
 
 
 def _scores(shape: Shape, compute: float, run: Execution) -> float:
-    """Eager attention keeps the float32 softmax and its cast, per key position."""
-    if run.attention != "eager" and not shape.traits.eager_only:
+    """Bytes a token and key position: eager attention keeps the float32 softmax and its cast, the math kernel the softmax, and
+    on a CPU the dropout's noise and its product."""
+    chosen = kernel(shape, run)
+    if chosen == "math":
+        unmasked = 1.0 - masked_share(shape, run)
+        return unmasked * shape.heads * 4.0 * (3 if run.threads is not None else 1)
+    if chosen != "eager":
         return 0.0
     capped = compute if shape.traits.eager_only else 0.0
     return shape.heads * (4.0 + capped + (compute if compute < 4 else 0.0))
 
 
+def _scores_backward(shape: Shape, compute: float, run: Execution) -> float:
+    """Gradients of the scores that are alive together."""
+    if kernel(shape, run) == "math":
+        return (1.0 - masked_share(shape, run)) * shape.heads * 8.0
+    return shape.heads * (compute + 8.0)
+
+
 def _attention_backward(shape: Shape, compute: float, run: Execution) -> float:
     """Gradients of q, k, v and of the output; FlashAttention sums dq in float32."""
-    sums = 4.0 * shape.query if run.attention != "eager" and compute < 4 else 0.0
+    sums = 4.0 * shape.query if kernel(shape, run) == "flash" and compute < 4 else 0.0
     return compute * (2 * shape.query + 2 * shape.key) + sums
 
 
@@ -175,7 +225,7 @@ def _mlp(shape: Shape, run: Execution, residual: float, compute: float, full: bo
     if shape.experts:
         if run.train == "lora" and run.lora_targets == "all-linear" and not run.expert_loop:
             kept += width  # adapted experts keep the product too
-        kept += shape.moe_layers / shape.layers * shape.experts_per_token * 2 * compute * shape.hidden
+        kept += shape.moe_layers / shape.layers * (shape.experts_per_token * 2 + 1) * compute * shape.hidden
     return kept
 
 

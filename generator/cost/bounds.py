@@ -20,7 +20,7 @@ def _same(value: Any) -> int:
 FASTEST: Mapping[str, Callable[[Any], Any]] = {
     "checkpoint_every": lambda every: 1 / every if every else 0.0,  # none, then as few blocks as possible
     "checkpoint_offload": _order(False, True),
-    "loss_kernel": _order("fused", "chunked", "plain"),
+    "loss_kernel": _order("fused", "plain", "chunked", "tiled"),
     "fused_kernels": _order("liger", "none"),
     "compile": lambda mode: mode is None,
     "optimizer": lambda name: OPTIMIZER_STATES[name].step_passes,

@@ -18,7 +18,8 @@ class Execution:
     ``weights_dtype`` is how the trained (or served) parameters are stored, ``autocast_dtype`` the compute dtype under
     autocast (``None``: compute in the storage dtype). ``quant`` says how a frozen base is stored (none, nf4, int8,
     gptq-4bit). ``optimizer`` is one of ``generator.cost.memory.OPTIMIZER_STATES``. ``checkpoint_every`` = 0 keeps all
-    activations, n checkpoints every n-th block. ``loss_kernel``: plain, chunked, fused.
+    activations, n checkpoints every n-th block. ``loss_kernel``: plain, chunked (the emitted chunk_loss),
+    tiled (TRL's SFTTrainer), fused.
     ``fused_kernels``: none, liger (RMSNorm, RoPE, SwiGLU), foak (fms-acceleration's fused LoRA set), pretraining (the fused
     norms and loss that Megatron, NeMo, llm-foundry and their like bring).
     """
@@ -57,6 +58,8 @@ class Execution:
     """experts run one after the other (Transformers < 5) instead of as one grouped product"""
     attention: str = "sdpa"
     """eager, sdpa, flash"""
+    flash_kernels: bool = True
+    """False: the device has no FlashAttention kernels (before Ampere), so that sdpa takes the memory-efficient or the plain one"""
     repeats_keys: bool = False
     """attention code that copies the key and value heads to all query heads first (Mistral and Mixtral before 4.48)"""
     fused_kernels: str = "none"

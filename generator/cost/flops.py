@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator.cost.shape import Shape
+from generator.cost.shape import Shape, lora_params
 
 
 def forward_flops(shape: Shape, tokens: float, seq_len: float) -> float:
@@ -13,7 +13,22 @@ def forward_flops(shape: Shape, tokens: float, seq_len: float) -> float:
 
 
 def step_flops(shape: Shape, tokens: float, seq_len: float, *, recomputed_share: float = 0.0) -> float:
-    """Forward, backward (twice the forward) and what checkpointing computes again (blocks only)."""
+    """Forward, backward (twice the forward) and what checkpointing computes again: the blocks, up to the last tensor that the
+    backward pass needs (torch.utils.checkpoint stops there). Where nothing follows the last product, that is its input."""
+    forward = forward_flops(shape, tokens, seq_len)
+    again = forward - tokens * 2.0 * shape.head_outputs * shape.hidden
+    traits = shape.traits
+    if not (traits.post_norms or traits.dropout or shape.experts):
+        again -= tokens * shape.layers * sum(2.0 * x.params for x in shape.linears if x.role == "down")
+    return 3.0 * forward + recomputed_share * again
+
+
+def lora_step_flops(
+    shape: Shape, tokens: float, seq_len: float, *, rank: int, targets: str | tuple[str, ...], recomputed_share: float = 0.0
+) -> float:
+    """As ``step_flops`` with frozen weights: linears have no product for their own gradient, adapters have all three."""
     forward = forward_flops(shape, tokens, seq_len)
     head = tokens * 2.0 * shape.head_outputs * shape.hidden
-    return 3.0 * forward + recomputed_share * (forward - head)
+    attention = tokens * shape.layers * 4.0 * seq_len * shape.query
+    adapters = tokens * 2.0 * lora_params(shape, targets, rank)
+    return 2.0 * forward + attention + 3.0 * adapters + recomputed_share * (forward - head + adapters)

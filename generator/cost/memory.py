@@ -36,13 +36,17 @@ class Static:
     """whole copies of sharded weights: one block's, and what is whole from the forward pass to the end of the backward"""
     reduce_buckets: float
     cast_weights: float
-    """16-bit copies of the weights that autocast keeps for a forward and backward pass"""
+    """16-bit copies of the weights that autocast makes in a forward pass, and keeps until it ends"""
+    cast_block: float
+    """those of one block: what the backward pass needs of them where it computes the block again"""
     dequantized: float
     adapted_experts: float
     """bytes of one block's experts with their adapters added: PEFT makes the whole tensor anew in each forward pass"""
     trained: float
     adapted: tuple[Linear, ...]
     head_gradient: float
+    embedding_gradient: float
+    """what only comes when the backward pass has left the first block; tied to the head, it is there from the start"""
     states_paged: bool
     block: BlockActivations
 
@@ -93,31 +97,38 @@ def static(shape: Shape, run: Execution) -> Static:
     optimizer = OPTIMIZER_STATES[run.optimizer]
     gradients = trained * adapter if optimizer.stores_gradients else 0.0
     states = state_bytes(run.optimizer, trained, 4.0 if zero_mixed else adapter, shape.hidden)
-    states += 4.0 * trained if zero_mixed else 0.0
+    states += 4.0 * trained if run.strategy in DEEPSPEED else 0.0  # of float32 weights too it keeps its own part
     fused = run.optimizer_fused or run.optimizer not in ("adamw", "adam", "lion", "sgd", "sgd-momentum")
-    temporary = 4.0 * trained if zero_mixed else 0.0 if fused else trained * adapter
+    temporary = 4.0 * trained if run.strategy in DEEPSPEED else 0.0 if fused else trained * adapter
     offloaded = run.offload_optimizer != "none"
     on_device = not (offloaded and (run.strategy in DEEPSPEED or run.offload_params != "none"))
     block_bytes = shape.block_params * compute if run.quant == "none" else quantized_bytes(shape, run) / shape.layers
     if run.ep > 1:
         block_bytes -= shape.expert_params * compute * (1 - 1 / run.ep)
     gathers = gathering and (run.shards > 1 or run.offload_params != "none")
+    tied = shape.head_params and not shape.head
     adapts_experts = not full and run.lora_targets == "all-linear" and not run.expert_loop
+    cast_params = shape.block_params - (
+        0.0 if run.expert_loop else shape.expert_params
+    )  # grouped products are not autocast
+    casts = compute / (run.tp * run.pp)
     keeps_copies = run.autocast_dtype and stored > compute and full and not gathering and not zero_mixed
     return Static(
         weights=0.0 if run.offload_params != "none" and gathering else weights / shards["weights"],
         gradients=gradients / shards["gradients"] if on_device else 0.0,
         states=0.0 if offloaded else states / shards["states"],
         step_temporary=0.0 if offloaded else temporary / shards["states"],
-        gathered_block=block_bytes if gathers else 0.0,
+        gathered_block=block_bytes if gathers and run.strategy != "zero3" else 0.0,
         gathered_ends=_gathered_ends(shape, run, block_bytes, compute) if gathers else 0.0,
-        reduce_buckets=_buckets(run, trained),
-        cast_weights=(shape.params - shape.embedding) * compute / (run.tp * run.pp) if keeps_copies else 0.0,
+        reduce_buckets=_buckets(run, trained, adapter),
+        cast_weights=(cast_params * shape.layers + shape.head_params) * casts if keeps_copies else 0.0,
+        cast_block=cast_params * casts if keeps_copies else 0.0,
         dequantized=_largest_linear(shape) * compute if run.quant in ("nf4", "gptq-4bit") else 0.0,
         adapted_experts=shape.expert_params * compute if adapts_experts else 0.0,
         trained=trained,
         adapted=() if full else adapted(shape, run.lora_targets),
-        head_gradient=(shape.head or shape.embedding) * adapter / shards["gradients"] if full and on_device else 0.0,
+        head_gradient=shape.head_params * adapter / shards["gradients"] if full and on_device else 0.0,
+        embedding_gradient=shape.embedding * adapter / shards["gradients"] if full and on_device and not tied else 0.0,
         states_paged=optimizer.paged,
         block=block_activations(shape, run),
     )
@@ -134,8 +145,10 @@ def _shards(run: Execution) -> dict[str, int]:
     return {name: split * by for name, by in zip(("weights", "gradients", "states"), divided, strict=True)}
 
 
-def _buckets(run: Execution, trained: float) -> float:
-    """Buffers in which DeepSpeed's stages 1 and 2 reduce gradients and gather weights."""
+def _buckets(run: Execution, trained: float, size: float) -> float:
+    """Buffers in which DeepSpeed's stages 1 and 2 reduce gradients and gather weights; DDP has a place for every gradient."""
+    if run.strategy == "ddp" and run.dp > 1:
+        return trained * size / (run.tp * run.pp)
     if run.strategy not in ("zero1", "zero2") or run.dp <= 1:
         return 0.0
     elements = min(c.ZERO_BUCKET_ELEMENTS, trained)
@@ -146,8 +159,8 @@ def _gathered_ends(shape: Shape, run: Execution, block_bytes: float, compute: fl
     """The root unit (embedding and output layer) stays whole until the backward pass ends; all blocks if not resharded."""
     ends = (shape.embedding + shape.head) * compute
     if run.strategy == "zero3":
-        blocks = shape.layers * block_bytes
-        return min(ends + blocks, max(ends, c.ZERO3_LIVE_ELEMENTS * compute))
+        live = max(c.ZERO3_LIVE_ELEMENTS * compute, ends + c.FSDP_LIVE_BLOCKS * block_bytes)
+        return min(ends + shape.layers * block_bytes, live)
     return ends + (block_bytes * shape.layers if run.strategy == "fsdp_shard_grad_op" else 0.0)
 
 
@@ -188,7 +201,7 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
         "loss": {
             **every,
             "gathered weights": fixed.gathered_ends,
-            "cast weights": fixed.cast_weights,
+            "cast weights": fixed.cast_block * whole,
             "gradients": carried,
             "kept activations": kept,
             "adapted experts": fixed.adapted_experts * whole,
@@ -197,7 +210,7 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
         "last block": {
             **every,
             "gathered weights": fixed.gathered_ends + c.FSDP_LIVE_BLOCKS * fixed.gathered_block,
-            "cast weights": fixed.cast_weights,
+            "cast weights": fixed.cast_block * max(whole, 1.0),
             "gradients": max(carried, fixed.head_gradient),
             "kept activations": kept,
             "block in backward": max(one, 0.0),
@@ -207,18 +220,21 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
         "first block": {
             **every,
             "gathered weights": fixed.gathered_ends + fixed.gathered_block,
-            "cast weights": fixed.cast_weights,
-            "gradients": fixed.gradients,
+            "cast weights": fixed.cast_block,
+            "gradients": max(carried, fixed.gradients - fixed.embedding_gradient),
             "block in backward": tokens * (block.peak + block.peak_scores * in_flight),
             "dequantized weights": fixed.dequantized,
             "adapted experts": fixed.adapted_experts,
         },
         "optimizer step": {
             **every,
-            "gradients": fixed.gradients,
+            "gradients": fixed.gradients / (run.shards if run.strategy == "zero1" else 1),  # the others' parts are gone
             "optimizer temporary": fixed.step_temporary,
         },
     }
+    if fixed.cast_weights:  # all of them are alive when the forward pass ends
+        forward = loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes, backward=False)
+        moments["forward"] = {**moments["loss"], "cast weights": fixed.cast_weights, "loss": forward}
     if retains_inputs(run):
         moments["first block"]["kept activations"] = tokens * 2 * (recomputed - 1) * block.kept
     return moments

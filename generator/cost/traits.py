@@ -6,7 +6,7 @@ Each entry was checked against a trace of a real training step (tests/cost/test_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,8 @@ class Traits:
     rotated and plain parts of the heads by a copy; ``rotary`` None: where there is RMSNorm. ``fused_gate`` is one projection
     for gate and up. ``relu`` keeps its output alone. ``parallel`` feeds attention and feed-forward the same residual.
     ``composite_gelu`` computes GELU by separate operators, each of which keeps its input. ``float32_norm_weight`` multiplies
-    by the weight before casting back.
+    by the weight before casting back. ``dropout`` counts those of hidden states a block, ``attention_dropout`` is that of the
+    scores: the defaults of the configuration class.
     """
 
     rms_norm: bool | None = None
@@ -33,6 +34,11 @@ class Traits:
     float32_norm_weight: bool = False
     eager_only: bool = False
     """attention scores are always materialized (soft-capped logits)"""
+    capped_logits: bool = False
+    shared_norm: bool = False
+    """attention and feed-forward read the output of one norm"""
+    dropout: int = 0
+    attention_dropout: bool = False
 
 
 USUAL = Traits()
@@ -42,26 +48,40 @@ BY_MODEL_TYPE = {
     "olmo2": Traits(qk_norm=True, float32_norm_weight=True),
     "olmo3": Traits(qk_norm=True, float32_norm_weight=True),
     "gemma": Traits(float32_norm_weight=True),
-    "gemma2": Traits(post_norms=2, float32_norm_weight=True, eager_only=True),
+    "gemma2": Traits(post_norms=2, float32_norm_weight=True, eager_only=True, capped_logits=True),
     "gemma3": Traits(post_norms=2, qk_norm=True, float32_norm_weight=True),
     "gemma3_text": Traits(post_norms=2, qk_norm=True, float32_norm_weight=True),
     "phi3": Traits(fused_qkv=True, fused_gate=True, partial_rotary=True),
     "gpt2": Traits(composite_gelu=True, fused_qkv=True),
     "gpt_neo": Traits(composite_gelu=True),
     "opt": Traits(relu=True),
-    "gptj": Traits(parallel=True, composite_gelu=True, partial_rotary=True),
-    "codegen": Traits(parallel=True, composite_gelu=True, fused_qkv=True, partial_rotary=True),
-    "phi": Traits(parallel=True, composite_gelu=True, partial_rotary=True),
+    "gptj": Traits(parallel=True, composite_gelu=True, partial_rotary=True, shared_norm=True),
+    "codegen": Traits(parallel=True, composite_gelu=True, fused_qkv=True, partial_rotary=True, shared_norm=True),
+    "phi": Traits(parallel=True, composite_gelu=True, partial_rotary=True, shared_norm=True),
     "gpt_neox": Traits(parallel=True, fused_qkv=True, partial_rotary=True),
     "gpt_bigcode": Traits(fused_qkv=True),
     "starcoder2": Traits(rotary=True),
-    "falcon": Traits(rotary=True, fused_qkv=True, parallel=True),
+    "falcon": Traits(rotary=True, fused_qkv=True, parallel=True, shared_norm=True),
     "bloom": Traits(fused_qkv=True, composite_gelu=True),
     "mpt": Traits(fused_qkv=True),
     "stablelm": Traits(rms_norm=False, partial_rotary=True),
-    "cohere": Traits(rms_norm=True),
+    "modernbert": Traits(rms_norm=False, rotary=True, fused_qkv=True, fused_gate=True),
+    "cohere": Traits(rms_norm=True, parallel=True, shared_norm=True),
 }
 
 
+DROPOUT = frozenset(
+    "bert bert-generation big_bird biogpt camembert canine convbert data2vec-text deberta deberta-v2 distilbert electra ernie"
+    " esm flaubert gpt-sw3 gpt2 gpt_bigcode ibert jina_embeddings_v3 layoutlm lilt luke markuplm megatron-bert mpnet mra"
+    " nystromformer openai-gpt roberta roberta-prelayernorm roc_bert roformer seed_oss splinter squeezebert xglm xlm"
+    " xlm-roberta xlm-roberta-xl xmod yoso".split()
+)
+"""model types whose configuration class drops a tenth of the hidden states and of the attention scores unless told otherwise"""
+HIDDEN_DROPOUT_ONLY = frozenset({"opt", "fnet", "gte", "ctrl", "xlnet"})
+
+
 def traits_of(model_type: str) -> Traits:
-    return BY_MODEL_TYPE.get(model_type, USUAL)
+    found = BY_MODEL_TYPE.get(model_type, USUAL)
+    if model_type in DROPOUT or model_type in HIDDEN_DROPOUT_ONLY:
+        return replace(found, dropout=1 if model_type == "distilbert" else 2, attention_dropout=model_type in DROPOUT)
+    return found

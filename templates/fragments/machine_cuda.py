@@ -1,5 +1,9 @@
 """Is this the machine that the plan was made for? And what did the run need of it?"""
 
+{% set multi = plan.parallel %}
+{% if multi %}
+import os
+{% endif %}
 import sys
 
 import torch
@@ -11,7 +15,19 @@ def check_machine(planned: dict) -> None:
     """Stop where the plan cannot work; say what else differs."""
     if torch.cuda.device_count() == 0:
         sys.exit("This plan needs an NVIDIA GPU, and PyTorch sees none: look at nvidia-smi and CUDA_VISIBLE_DEVICES.")
+{% if multi %}
+{% if multi.per_node > 1 %}
+    if torch.cuda.device_count() < {{ multi.per_node }}:
+        sys.exit(f"This plan needs {{ multi.per_node }} GPUs a node, and PyTorch sees {torch.cuda.device_count()}.")
+{% endif %}
+    found = torch.cuda.get_device_properties(int(os.environ.get("LOCAL_RANK", 0)))
+{% elif plan.project.mode == "train" %}
+    if torch.cuda.device_count() > 1:  # Trainer would spread the batch over all it sees (DataParallel)
+        sys.exit("This plan uses one GPU, and PyTorch sees more: CUDA_VISIBLE_DEVICES={{ plan.visible_devices or 0 }} make train")
     found = torch.cuda.get_device_properties(0)
+{% else %}
+    found = torch.cuda.get_device_properties(0)
+{% endif %}
     capability, memory_gib = f"{found.major}.{found.minor}", found.total_memory / GIB
     needed = planned["compute_capability"]
     if (found.major, found.minor) < tuple(int(part) for part in needed.split(".")):

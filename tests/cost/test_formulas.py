@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from generator.candidates import HEADROOM_SHARE
 from generator.cost import formulas
 from generator.cost.execution import Execution
 from generator.cost.infer import cache_bytes
 from generator.cost.memory import OPTIMIZER_STATES, quantized_bytes, static, training_moments
 from generator.cost.optimizers import state_bytes
 from generator.cost.shape import shape_of
-from tests.cost.models import LLAMA2_7B, MISTRAL_7B, TINY, spec
+from tests.cost.models import A100, LLAMA2_7B, MISTRAL_7B, TINY, model, spec
 
+CHECKLIST = Path(__file__).resolve().parents[2] / "../shared/TECHNIQUES.md"
 GIB = 2**30
 B = 1_000_000_000
 
@@ -67,11 +72,34 @@ def test_m8_total_of_mixed_precision_adamw_is_18_bytes():
     assert total == pytest.approx(18 * LLAMA2_7B.params, rel=0.01)
 
 
+def test_m9_m12_serving_in_16_bits_holds_no_fp32_copy():
+    """The guide's 6 bytes a parameter are autocast's; what is emitted loads 2. "At most" 31 GB for 15.5B parameters."""
+    run = Execution(mode="infer", weights_dtype="bfloat16")
+    held = {part.name: part.value for part in model(LLAMA2_7B).estimate(run).memory}
+    assert held["weights"] * GIB == pytest.approx(2 * LLAMA2_7B.params, rel=1e-6)
+    octocoder = spec("gpt_bigcode", 40, 6144, 48, 1, 24576, 49152, 15_517_456_384, gated=False)
+    assert quantized_bytes(shape(octocoder), run) <= 31.04e9
+
+
+@pytest.mark.parametrize(("trained", "gigabytes"), [(7 * B, 84.0), (0.2 * B, 2.4)])
+def test_m10_optimizer_share_of_full_training_and_of_adapters(trained, gigabytes):
+    """12 bytes a trained parameter: its fp32 value and two moments."""
+    assert (4 * trained + state_bytes("adamw", trained, 4, 4096)) / 1e9 == pytest.approx(gigabytes)
+
+
 def test_m10_lora_pays_for_adapters_only():
     run = Execution(train="lora", lora_rank=16, weights_dtype="bfloat16", autocast_dtype="bfloat16")
     fixed = static(shape(), run)
     assert fixed.gradients + fixed.states == 12 * fixed.trained
     assert fixed.trained < 0.01 * LLAMA2_7B.params
+
+
+@pytest.mark.parametrize("memory_gib", [16, 24, 40, 80])
+def test_m11_a_gigabyte_or_two_of_a_device_is_not_planned_for(memory_gib):
+    """Context, and the headroom that every plan leaves."""
+    told = model(TINY, A100, device_memory_bytes=memory_gib * GIB).estimate(full())
+    context = next(part.value for part in told.memory if part.name == "context")
+    assert 1.0 <= (context + HEADROOM_SHARE * memory_gib) * GIB / 1e9 <= 3.5
 
 
 @pytest.mark.parametrize(("quant", "gib"), [("none", 29.0), ("int8", 15.2), ("nf4", 9.5)])
@@ -86,6 +114,9 @@ def test_m12_m13_weights_of_a_15_5b_model(quant, gib):
 def test_m13_quantized_mistral():
     run = Execution(mode="infer", weights_dtype="bfloat16")
     assert quantized_bytes(shape(MISTRAL_7B), run) / GIB == pytest.approx(13.49, rel=0.01)
+    packed = MISTRAL_7B.linear_params
+    eight = quantized_bytes(shape(MISTRAL_7B), Execution(mode="infer", weights_dtype="bfloat16", quant="int8"))
+    assert eight == pytest.approx(packed + 2 * (MISTRAL_7B.params - packed), rel=0.01)  # bits / 8 and what stays
 
 
 def test_m14_kv_cache():
@@ -99,6 +130,7 @@ def test_m14_kv_cache():
 
 def test_m15_eager_scores():
     assert formulas.eager_scores(40, 16_000) == pytest.approx(20.5e9, rel=0.01)
+    assert formulas.eager_scores(1, 128_000) == pytest.approx(32.8e9, rel=0.01)
 
 
 def test_m16_checkpointing_keeps_one_input_a_block():
@@ -147,6 +179,13 @@ def test_m23_to_m26_buckets_pinning_consolidation():
     assert formulas.consolidation_host(1e9) == 8e9
 
 
+def test_m27_serving_takes_up_to_a_fifth_over_the_weights():
+    run = Execution(mode="infer", weights_dtype="float16", seq_len=512, new_tokens=128)
+    told = model(LLAMA2_7B).estimate(run)
+    weights = next(part.value for part in told.memory if part.name == "weights")
+    assert 1.0 < told.peak_memory_gib / weights <= 1.2
+
+
 def test_m28_bert_training_by_the_calculator_is_a_lower_bound():
     bert = spec("bert", 12, 768, 12, 12, 3072, 28996, 108_310_272, gated=False, kind="encoder")
     fixed = static(shape_of(bert, "text-classification", 2), full())
@@ -155,6 +194,17 @@ def test_m28_bert_training_by_the_calculator_is_a_lower_bound():
 
 def test_m29_global_batch():
     assert formulas.global_batch(8, 32, 4) == 1024
+    assert formulas.global_batch(8, 1, 4) == 32
+
+
+def test_m30_a_backward_pass_is_two_forward_passes():
+    """Recomputing every block adds one pass to three."""
+    products = [
+        next(part.value for part in model(LLAMA2_7B).estimate(run).time if part.name == "matrix products")
+        for run in (full(weights_dtype="bfloat16", checkpoint_every=every, seq_len=4096) for every in (1, 0))
+    ]
+    head = LLAMA2_7B.vocab * LLAMA2_7B.hidden / LLAMA2_7B.params  # is not recomputed
+    assert products[0] / products[1] == pytest.approx(4 / 3, rel=head)
 
 
 def test_m31_loading():
@@ -174,3 +224,14 @@ def test_every_optimizer_has_a_source():
     for name, kind in OPTIMIZER_STATES.items():
         assert kind.source, name
         assert state_bytes(name, 1e6, 4.0, TINY.hidden) >= 0
+
+
+def test_every_row_of_the_checklist_has_its_test():
+    if not CHECKLIST.is_file():
+        pytest.skip("the checklist of the guides is not beside this repository")
+    rows = re.findall(r"^\| (M\d+) \|", CHECKLIST.read_text(encoding="utf-8"), re.MULTILINE)
+    here = Path(__file__).read_text(encoding="utf-8")
+    named = {int(n) for n in re.findall(r"_m(\d+)(?=_)", here) + re.findall(r"# M(\d+)", here)}
+    for low, high in re.findall(r"_m(\d+)_to_m(\d+)_", here):
+        named |= set(range(int(low), int(high) + 1))
+    assert rows and {int(row[1:]) for row in rows} == named

@@ -1,17 +1,28 @@
-"""Trace a real training step storage by storage: what is alive after the forward pass, and at the peak of the backward pass."""
+"""Trace one training step storage by storage: what is alive after the forward pass, and the most at each moment of the step.
+
+Fake tensors have sizes and dtypes but no data, so models of their real width are traced in a second, without a GPU. They are
+CPU tensors; where a GPU's operators keep other things (``on_cuda``), the operator that the GPU would run is put in its place.
+"""
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+
+HALF = (torch.bfloat16, torch.float16)
 
 
 class Storages(TorchDispatchMode):
-    """Counts bytes of live CPU storages that operators made (``skip``: parameters, which they only view)."""
+    """Counts bytes of live storages that operators made (``skip``: parameters, which they only view)."""
 
     def __init__(self, skip: set[int]):
         super().__init__()
@@ -20,7 +31,7 @@ class Storages(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         for leaf in pytree.tree_leaves(out):
-            if isinstance(leaf, torch.Tensor):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta" and not is_traceable_wrapper_subclass(leaf):
                 self._count(leaf.untyped_storage(), leaf.shape)
         return out
 
@@ -37,38 +48,221 @@ class Storages(TorchDispatchMode):
         size, _ = self.live.pop(key, (0, ()))
         self.now -= size
 
+    def resized(self, storage) -> None:
+        """FSDP frees what it gathered by giving its storage no bytes."""
+        old, shape = self.live.get(storage._cdata, (None, ()))
+        if old is not None:
+            self.live[storage._cdata] = (storage.nbytes(), shape)
+            self.now += storage.nbytes() - old
+            self.peak = max(self.peak, self.now)
+
+    def restart(self) -> int:
+        """The peak until now; the next one starts from what is alive."""
+        peak, self.peak = self.peak, self.now
+        return peak
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """Bytes a token. ``kept`` counts tensors that have the tokens as their first dimensions."""
+    """Bytes beside the model's own. ``kept``: alive when the forward pass has ended. The rest are peaks of moments."""
 
     kept: float
-    backward_peak: float
+    forward: float
+    loss: float
+    """the gradient of the loss, until that of the last block's output is there"""
+    last_block: float
+    first_block: float
+    update: float
+    """while the optimizer makes its first step: gradients, states and temporaries"""
+    states: float
+    """optimizer states that stay"""
 
 
-def trace_step(config, dtype, *, autocast=False, lora=None, checkpoint=False, batch=8, seq=128) -> Traced:
-    """One forward and backward pass of a randomly initialized model. ``lora``: target modules of rank 8."""
-    from transformers import AutoModelForCausalLM
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """The step that is traced. ``lora``: target modules. ``prepare`` changes the model as an emitted fragment would."""
 
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    if lora:
+    dtype: torch.dtype = torch.float32
+    autocast: torch.dtype | None = None
+    lora: str | tuple[str, ...] | None = None
+    rank: int = 8
+    checkpoint: bool = False
+    attention: str = "sdpa"
+    batch: int = 4
+    seq: int = 2048
+    labels: int = 0
+    on_cuda: bool = True
+    prepare: Callable[[torch.nn.Module], None] | None = None
+    loss_inputs: tuple[tuple[str, object], ...] = ()
+    optimizer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = None
+
+
+def trace_step(config, script: Script) -> Traced:
+    """One step of a model made from ``config``: forward, backward and, with an optimizer, its first update."""
+    with fake_model(config, script) as model:
+        tokens = torch.zeros(script.batch, script.seq, dtype=torch.long)
+        labels = torch.zeros(script.batch, dtype=torch.long) if script.labels else tokens
+        mode = Storages({p.untyped_storage()._cdata for p in model.parameters()})
+        marks = _watch(_blocks(model), mode)
+        with mode:
+            inputs = dict(script.loss_inputs) or ({} if script.labels else {"use_cache": False})
+            with torch.autocast("cpu", dtype=script.autocast, enabled=script.autocast is not None):
+                out = model(input_ids=tokens, labels=labels, **inputs)
+            loss = out.loss
+            del out
+            kept, forward = mode.now, mode.restart()
+            loss.backward()
+            marks["first block"] = mode.restart()
+            del loss
+            update, states = _update(model, script, mode)
+    return Traced(
+        kept=kept,
+        forward=forward,
+        loss=marks["loss"],
+        last_block=marks["last block"],
+        first_block=marks["first block"],
+        update=update,
+        states=states,
+    )
+
+
+@contextmanager
+def fake_model(config, script: Script) -> Iterator[torch.nn.Module]:
+    """A model without data, and everything that is made while it is used."""
+    with torch.device("meta"):
+        model = _model(config, script)
+    with FakeTensorMode(), _kernels_of_cuda(script):
+        _fill(model)
+        yield model
+
+
+def _update(model: torch.nn.Module, script: Script, mode: Storages) -> tuple[int, int]:
+    if script.optimizer is None:
+        return 0, 0
+    trained = [p for p in model.parameters() if p.requires_grad]
+    gradients = sum(p.grad.untyped_storage().nbytes() for p in trained if p.grad is not None)
+    optimizer = script.optimizer(trained)
+    mode.restart()
+    optimizer.step()
+    peak = mode.restart()
+    return peak, mode.now - gradients
+
+
+def _model(config, script: Script) -> torch.nn.Module:
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+    kind = AutoModelForSequenceClassification if script.labels else AutoModelForCausalLM
+    model = kind.from_config(config, dtype=script.dtype, attn_implementation=script.attention)
+    if script.prepare:
+        script.prepare(model)
+    if script.lora:
         from peft import LoraConfig, get_peft_model
 
-        model = get_peft_model(model, LoraConfig(r=8, target_modules=lora, lora_dropout=0.0))
-        model.enable_input_require_grads()
+        targets = script.lora if isinstance(script.lora, str) else list(script.lora)
+        model = get_peft_model(model, LoraConfig(r=script.rank, target_modules=targets, lora_dropout=0.0))
     model.train()
-    if checkpoint:
+    if script.checkpoint:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    tokens = torch.randint(0, 10, (batch, seq))
-    mode = Storages({p.untyped_storage()._cdata for p in model.parameters()})
-    with mode:
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-            out = model(input_ids=tokens, labels=tokens, use_cache=False)
-        loss = out.loss
-        del out
-        firsts = (batch, batch * seq, 2 * batch * seq)
-        kept = sum(size for size, shape in mode.live.values() if shape and shape[0] in firsts)
-        mode.peak = 0
-        loss.backward()
-    return Traced(kept=kept / (batch * seq), backward_peak=mode.peak / (batch * seq))
+        if script.lora:
+            model.enable_input_require_grads()
+    return model
+
+
+def _fill(model: torch.nn.Module) -> None:
+    """Fake CPU tensors in the place of meta ones; what was tied stays tied."""
+    made: dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        for owner in (module._parameters, module._buffers):
+            for name, old in owner.items():
+                if old is None:
+                    continue
+                if id(old) not in made:
+                    new = torch.empty(old.shape, dtype=old.dtype, device="cpu")
+                    made[id(old)] = torch.nn.Parameter(new, old.requires_grad) if owner is module._parameters else new
+                owner[name] = made[id(old)]
+
+
+def _blocks(model: torch.nn.Module) -> torch.nn.ModuleList:
+    """The stack of equal blocks: the longest list of modules of one type."""
+    lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len({type(x) for x in m}) == 1]
+    return max(lists, key=lambda found: (len(found), sum(p.numel() for p in found.parameters())))
+
+
+def _watch(blocks: torch.nn.ModuleList, mode: Storages) -> dict[str, int]:
+    """Peaks of the moments of a backward pass, filled in while it runs; hooks of a recomputed block find them filled."""
+    marks: dict[str, int] = {}
+
+    def end(*names: str) -> None:
+        for name in names:
+            if name not in marks:
+                marks[name] = mode.restart()
+
+    def watch(tensor: torch.Tensor, *names: str) -> None:
+        if tensor.requires_grad:
+            tensor.register_hook(lambda _: end(*names))
+
+    def entered(_module, args, kwargs) -> None:
+        watch(args[0] if args else kwargs["hidden_states"], "loss", "last block")
+
+    def left(*names: str):
+        return lambda _module, _args, out: watch(out if torch.is_tensor(out) else out[0], *names)
+
+    blocks[-1].register_forward_hook(left("loss"))
+    blocks[-1].register_forward_pre_hook(entered, with_kwargs=True)
+    blocks[0].register_forward_hook(left("loss", "last block", "between"))  # of two blocks, that is the last one's input
+    return marks
+
+
+@contextmanager
+def _kernels_of_cuda(script: Script) -> Iterator[None]:
+    """Flash and memory-efficient attention in the place of the CPU's, and autocast's float32 layer_norm."""
+    always = ExitStack()  # what reads values or pointers, which fake tensors do not have
+    always.enter_context(patch("transformers.masking_utils.find_packed_sequence_indices", lambda _positions: None))
+    grouped = patch("transformers.integrations.moe._can_use_grouped_mm", lambda x, w, offs: w.dtype == torch.bfloat16)
+    always.enter_context(grouped)
+    if not script.on_cuda:
+        with always:
+            yield
+        return
+    plain_norm = functional.layer_norm
+
+    def layer_norm(inputs, *args, **kwargs):
+        if torch.is_autocast_enabled("cpu") and inputs.dtype in HALF:
+            with torch.autocast("cpu", enabled=False):
+                return plain_norm(inputs.float(), *args, **kwargs)
+        return plain_norm(inputs, *args, **kwargs)
+
+    with ExitStack() as stack:
+        stack.enter_context(always)
+        stack.enter_context(patch.object(functional, "scaled_dot_product_attention", _fused_attention))
+        stack.enter_context(patch.object(functional, "layer_norm", layer_norm))
+        stack.enter_context(patch.object(functional, "dropout", _masked_dropout))
+        yield
+
+
+def _masked_dropout(inputs, p=0.5, training=True, inplace=False):
+    """CUDA's keeps a mask of one byte an element, the CPU's keeps the noise in the input's dtype."""
+    return torch.ops.aten.native_dropout(inputs, p, training)[0] if training and p else inputs
+
+
+def _fused_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    """What CUDA's dispatcher takes (torch's sdp_utils.cpp): flash for 16 bits without a mask, else memory-efficient."""
+    if torch.is_autocast_enabled("cpu"):
+        low = torch.get_autocast_dtype("cpu")
+        query, key, value = query.to(low), key.to(low), value.to(low)
+    if attn_mask is None and query.dtype in HALF and query.shape[-1] <= 256:
+        return torch.ops.aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout_p, is_causal, False, scale=scale
+        )[0]
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, float("-inf"))
+        attn_mask = attn_mask.expand(*query.shape[:3], key.shape[2])
+    if enable_gqa and key.shape[1] != query.shape[1]:  # no fused kernel: scores are materialized
+        with torch.autocast("cpu", enabled=False):
+            return torch.ops.aten._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=True
+            )[0]
+    return torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
+    )[0]

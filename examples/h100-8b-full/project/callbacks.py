@@ -14,10 +14,12 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
+import torch.distributed as dist
 from matplotlib.figure import Figure
 from transformers import Trainer, TrainerCallback
 
 from machine import peak_memory
+from parallel import CheckParallel, from_first, largest, wait_for_all
 
 SEAL = "complete.json"
 """Written last into a checkpoint: what run it belongs to, and every file with its size."""
@@ -32,12 +34,14 @@ def train_safely(trainer: Trainer, seq_len: int) -> None:
     args, folder = trainer.args, Path(str(trainer.args.output_dir))
     run = describe_run(args, trainer.model, trainer.train_dataset, seq_len)
     report = RunReport()
-    for callback in (SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
+    for callback in (CheckParallel(trainer), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
         trainer.add_callback(callback)
+    newest = from_first(lambda: newest_checkpoint(folder, run))
     with contextlib.suppress(AlreadyTrained):
-        trainer.train(resume_from_checkpoint=newest_checkpoint(folder, run))
+        trainer.train(resume_from_checkpoint=newest)
     trainer.save_model()
     report.write(folder, trainer.state)
+    trainer.accelerator.end_training()
 
 
 def describe_run(args, model, dataset, seq_len: int) -> dict:
@@ -53,6 +57,7 @@ def describe_run(args, model, dataset, seq_len: int) -> dict:
         "autocast": "bf16" if args.bf16 else "fp16" if args.fp16 else "off",
         "optimizer": args.optim.value,
         "seed": args.seed,
+        "processes": args.world_size,
     }
 
 
@@ -97,16 +102,18 @@ class SaveOnSignal(TrainerCallback):
             signal.signal(signum, self.request)
 
     def request(self, signum, frame):
-        signal.signal(signum, signal.SIG_DFL)  # a second one ends it at once
-        self.signum = signum
+        self.signum = signum  # it may come again: the launcher passes on what the whole group was sent
 
     def on_step_end(self, args, state, control, **kwargs):
+        self.signum = int(largest(self.signum))  # all of them stop after the same step
         if self.signum:
             control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args, state, control, **kwargs):
         if self.signum:
-            print(f"stopped by {signal.Signals(self.signum).name} after step {state.global_step}: run again to go on")
+            if state.is_world_process_zero:
+                name = signal.Signals(self.signum).name
+                print(f"stopped by {name} after step {state.global_step}: run again to go on")
             sys.exit(128 + self.signum)
 
 
@@ -124,13 +131,15 @@ class SealCheckpoints(TrainerCallback):
         if not control.should_save:
             return
         control.should_log = True  # the loss is looked at before it is saved
-        trained = sum(p.numel() * p.element_size() for p in kwargs["model"].parameters() if p.requires_grad)
-        free = shutil.disk_usage(args.output_dir).free
-        if free < 3 * trained + (16 << 20):  # weights, two optimizer states, and the small files
-            print(f"step {state.global_step}: not saved, {args.output_dir} has {free / 2**30:.1f} GiB left")
+        needed = 16 * self.run["trained parameters"] + (16 << 20)  # fp32 weights, a copy, two states; the small files
+        free = -largest(-shutil.disk_usage(args.output_dir).free)
+        if free < needed:
+            if state.is_world_process_zero:
+                print(f"step {state.global_step}: not saved, {args.output_dir} has {free / 2**30:.1f} GiB left")
             control.should_save = False
 
     def on_save(self, args, state, control, **kwargs):
+        wait_for_all()  # each has written its part
         if not state.is_world_process_zero:
             return
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
@@ -182,11 +191,15 @@ class RunReport(TrainerCallback):
             self.step, self.clock = state.global_step, time.perf_counter()
 
     def on_save(self, args, state, control, **kwargs):
-        draw_loss(Path(args.output_dir) / "loss.svg", state.log_history)
+        if state.is_world_process_zero:
+            draw_loss(Path(args.output_dir) / "loss.svg", state.log_history)
         self.clock = time.perf_counter()  # a save is not part of a step
 
     def write(self, output_dir: Path, state) -> None:
         """run.json: what was measured. The first step is kept apart, it warms up and compiles."""
+        peak = {name: largest(value) for name, value in peak_memory().items()}  # of the process that needed most
+        if not state.is_world_process_zero:
+            return
         if not self.seconds:
             print(f"nothing left to train: {output_dir} had reached step {state.global_step}")
             return
@@ -196,12 +209,13 @@ class RunReport(TrainerCallback):
             "step_seconds": step_seconds,
             "tokens_per_step": tokens_per_step,
             "tokens_per_second": tokens_per_step / step_seconds,
-            **peak_memory(),
+            **peak,
             "first_step_seconds": self.seconds[0],
             "steps": self.seconds[1:],
             "losses": [entry["loss"] for entry in state.log_history if "loss" in entry],
             "resumed_from": self.started_at,
             "finished_step": state.global_step,
+            "processes": dist.get_world_size(),
             "versions": {name: version(name) for name in ("torch", "transformers", "accelerate", "datasets")},
         }
         draw_loss(output_dir / "loss.svg", state.log_history)

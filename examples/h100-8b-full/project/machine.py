@@ -1,5 +1,6 @@
 """Is this the machine that the plan was made for? And what did the run need of it?"""
 
+import os
 import sys
 
 import torch
@@ -11,7 +12,7 @@ def check_machine(planned: dict) -> None:
     """Stop where the plan cannot work; say what else differs."""
     if torch.cuda.device_count() == 0:
         sys.exit("This plan needs an NVIDIA GPU, and PyTorch sees none: look at nvidia-smi and CUDA_VISIBLE_DEVICES.")
-    found = torch.cuda.get_device_properties(0)
+    found = torch.cuda.get_device_properties(int(os.environ.get("LOCAL_RANK", 0)))
     capability, memory_gib = f"{found.major}.{found.minor}", found.total_memory / GIB
     needed = planned["compute_capability"]
     if (found.major, found.minor) < tuple(int(part) for part in needed.split(".")):

@@ -1,6 +1,6 @@
 """Train a language model on examples, on one NVIDIA GPU.
 
-Your values are in config.yaml, the reasons for the others in PLAN.md. `python train.py` resumes by itself.
+Your values are in config.yaml, the reasons for the others in PLAN.md. `make train` resumes by itself.
 """
 
 from pathlib import Path
@@ -13,6 +13,7 @@ from trl import SFTConfig, SFTTrainer
 from callbacks import train_safely
 from data import CHAT_TEMPLATE, check_labels, check_size, load_examples
 from machine import check_machine
+from parallel import check_launch
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -21,6 +22,7 @@ MODEL = CONFIG["model"]
 
 def main() -> None:
     check_machine(CONFIG["machine"])
+    check_launch()
     args = training_arguments()
     set_seed(args.seed)
 
@@ -31,7 +33,7 @@ def main() -> None:
     model = AutoModelForCausalLM.from_pretrained(
         MODEL,
         revision=CONFIG["revision"],
-        dtype=torch.bfloat16,  # no fp32 copy
+        dtype=torch.bfloat16,  # DeepSpeed keeps an fp32 master copy
         attn_implementation="sdpa",
         use_safetensors=True,
     )
@@ -54,12 +56,12 @@ def training_arguments() -> SFTConfig:
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=16,
-        tf32=True,
-        bf16=False,  # TRL would switch it on
-        activation_checkpointing=True,  # recompute activations in the backward pass
-        activation_checkpointing_kwargs={"use_reentrant": False},
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=32,
+        deepspeed=str(HERE / "deepspeed.json"),  # ZeRO stage 2
+        bf16=True,  # compute in bf16
+        tf32=True,  # what stays in fp32 uses TF32 products
+        activation_checkpointing=False,  # activations fit; TRL would recompute
         optim="adamw_torch_fused",
         pad_to_multiple_of=8,
         save_total_limit=2,  # while one is written, the other is whole

@@ -11,6 +11,8 @@ def check_machine(planned: dict) -> None:
     """Stop where the plan cannot work; say what else differs."""
     if torch.cuda.device_count() == 0:
         sys.exit("This plan needs an NVIDIA GPU, and PyTorch sees none: look at nvidia-smi and CUDA_VISIBLE_DEVICES.")
+    if torch.cuda.device_count() > 1:  # Trainer would spread the batch over all it sees (DataParallel)
+        sys.exit("This plan uses one GPU, and PyTorch sees more: CUDA_VISIBLE_DEVICES=0 make train")
     found = torch.cuda.get_device_properties(0)
     capability, memory_gib = f"{found.major}.{found.minor}", found.total_memory / GIB
     needed = planned["compute_capability"]

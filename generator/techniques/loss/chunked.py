@@ -52,7 +52,7 @@ class Chunked(Technique):
         return None
 
     def effects(self, case):
-        return {"loss_kernel": "chunked"}
+        return {"loss_kernel": "tiled" if case.workload.task == "sft" else "chunked"}  # TRL cuts the vocabulary too
 
     def edits(self, case):
         if case.workload.task == "sft":  # what TRL does by itself

@@ -10,6 +10,7 @@ class AllCpu(OptimizerCpu):
 
     name = "all-cpu"
     params = "cpu"
+    adds = 2  # weights come over too
     strategies = ("zero3", "fsdp2")
     evidence = (
         Published("https://arxiv.org/abs/2104.07857", "ZeRO-Infinity: a model as large as host memory and disk hold"),

@@ -12,6 +12,7 @@ class AllNvme(OptimizerCpu):
     name = "all-nvme"
     optimizer = "nvme"
     params = "nvme"
+    adds = 2  # weights come over too
     strategies = ("zero3",)
     compiles = True
     evidence = (

@@ -11,6 +11,7 @@ class OptimizerNvme(AllNvme):
     name = "optimizer-nvme"
     optimizer = "nvme"
     params = "none"
+    adds = 1
     evidence = (
         Published("https://arxiv.org/abs/2104.07857", "ZeRO-Infinity: optimizer states stream from NVMe in chunks"),
     )

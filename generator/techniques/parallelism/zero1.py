@@ -29,7 +29,7 @@ class Zero1(Technique):
         return deepspeed_clash(other)
 
     def layouts(self, case):
-        return sharded(case, self.name, least=self.least)
+        return sharded(case, self.name) or sharded(case, self.name, least=self.least)  # one device: only to offload
 
     def edits(self, case):
         settings = Code('str(HERE / "deepspeed.json")')

@@ -1,0 +1,33 @@
+"""Does it train, resume and answer here? A few steps each: `make smoke`."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", "accelerate.yaml"]
+
+
+def run(*words: str) -> str:
+    done = subprocess.run([sys.executable, *words], cwd=PROJECT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_trains_resumes_and_answers(tmp_path):
+    folder = str(tmp_path / "run")
+
+    run(*LAUNCH, "train.py", "--max_steps", "3", "--logging_steps", "1", "--output_dir", folder)
+    first = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert first["finished_step"] == 3
+    assert len(first["losses"]) == 3
+    assert all(math.isfinite(loss) for loss in first["losses"])
+
+    run(*LAUNCH, "train.py", "--max_steps", "5", "--logging_steps", "1", "--output_dir", folder)
+    second = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (second["resumed_from"], second["finished_step"]) == (3, 5)
+    assert second["losses"][:3] == first["losses"]
+
+    assert "tokens/s" in run("infer.py", "--model", folder, "--max_new_tokens", "8")

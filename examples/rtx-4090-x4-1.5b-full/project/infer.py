@@ -1,0 +1,56 @@
+"""Answer a prompt with the trained model: `python infer.py --prompt "..."`."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from machine import peak_memory
+
+HERE = Path(__file__).resolve().parent
+CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+RUN = HERE / CONFIG["output_dir"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompt", default="Who are you?")
+    parser.add_argument("--max_new_tokens", type=int, default=128)
+    parser.add_argument("--model", default=RUN, help="folder of a finished run")
+    args = parser.parse_args()
+    if not (Path(args.model) / "run.json").exists():
+        sys.exit(f"{args.model} holds no finished run: python train.py first")
+
+    tokenizer = AutoTokenizer.from_pretrained(args.model, revision=CONFIG["revision"])
+    model = AutoModelForCausalLM.from_pretrained(
+        args.model,
+        revision=CONFIG["revision"],
+        dtype=torch.bfloat16,
+        attn_implementation="sdpa",
+        device_map="cuda",
+        use_safetensors=True,
+    ).eval()
+    turns = [{"role": "user", "content": args.prompt}]
+    inputs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    inputs = inputs.to(model.device)
+
+    started = time.perf_counter()
+    output = model.generate(
+        **inputs,
+        max_new_tokens=args.max_new_tokens,
+        cache_implementation="static",  # generate compiles the decoding step
+    )
+    seconds = time.perf_counter() - started
+    prompt_tokens = inputs["input_ids"].shape[1]
+    tokens = output.shape[1] - prompt_tokens
+    peak = peak_memory()["peak_memory_gib"]
+    print(f"{tokens} tokens in {seconds:.2f} s: {tokens / seconds:.1f} tokens/s, {peak:.2f} GiB at peak")
+    print(tokenizer.decode(output[0, prompt_tokens:], skip_special_tokens=True))
+
+
+if __name__ == "__main__":
+    main()

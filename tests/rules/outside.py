@@ -1,0 +1,108 @@
+"""Rules without a case: those that perfgen obeys because it never writes what they forbid, and those about what it does not offer.
+
+Each row names words that no technique, template or launcher holds. Who adds such a thing finds the rule's test here, and
+moves the rule to its table with a case that takes it and one that does not.
+"""
+
+from __future__ import annotations
+
+NEVER: dict[str, tuple[str, tuple[str, ...]]] = {
+    "R009": ("the micro-batch is computed: the Trainer does not search for one", ("auto_find_batch_size",)),
+    "R010": ("no run ends by loading an earlier checkpoint", ("load_best_model_at_end",)),
+    "R017": ("the optimizer is named (optim=), never built by the script", ("optimizers=(",)),
+    "R018": ("the model is given, not a function that makes it", ("model_init=",)),
+    "R039": ("paged attention belongs to generate_batch, which is not used", ('"paged|', "generate_batch")),
+    "R047": (
+        "nothing that needs the hub at run time is chosen: the kernels hub is off in the tested stack (R037)",
+        ("use_kernels", "estimate-memory", "wandb"),
+    ),
+    "R222": ("the learning rate is the user's on any number of devices", ("scale_lr", "learning_rate *")),
+    "R508": (
+        "arguments that Transformers 5 has dropped",
+        (
+            "use_ipex",
+            "jit_mode_eval",
+            "no_cuda",
+            '"ccl"',
+            "half_precision_backend",
+            "evaluation_strategy",
+            "torch_dtype=",
+        ),
+    ),
+}
+"""Rule: why it cannot be broken, and the words that would break it."""
+
+OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
+    # gates of what is not offered
+    "R007": ("saved activations are not offloaded: the host's link is slower than recomputing", ('"offload": True',)),
+    "R021": ("XLA devices are not planned for", ("adamw_torch_xla", "torch_xla")),
+    "R036": ("no assisted generation", ("assistant_model", "prompt_lookup")),
+    "R038": ("FlashAttention-2 only: 3 and 4 are not offered", ("flash_attention_3", "flash-attn3", "flash-attn4")),
+    "R040": ("the cache is dynamic or static, on the device", ("offloaded_static", '"quantized"')),
+    "R042": ("no FP8 or FP4 quantizer", ("FineGrainedFP8", "FbgemmFp8", "NVFP4")),
+    "R043": ("no fp8 training", ("fp8_config", "AORecipe", "TERecipe")),
+    "R044": ("no TensorFlow or Flax", ("tf_keras", "TFAuto", "FlaxAuto")),
+    "R045": ("no exporters", ("optimum", "OnnxConfig", "OVModel")),
+    "R046": ("no hyperparameter search", ("sigopt",)),
+    "R049": (
+        "the limit of locked memory is not read: DeepSpeed and FSDP2 are left to pin as they do",
+        ("memlock", "RLIMIT"),
+    ),
+    # parallelism
+    "R216": (
+        "gradients are exchanged as they are: compressing them changes the result",
+        ("comm_hook", "PowerSGD", "LocalSGD"),
+    ),
+    "R217": ("Transformers have no buffers that training changes: nothing is gained", ("ddp_broadcast_buffers",)),
+    "R223": ("rows are grouped by length (R406), not yet balanced between devices", ("batch_rebalance",)),
+    # precision and speed
+    "R304": ("no fp8 training", ("float8_", "mixed_precision: fp8")),
+    "R306": (
+        "not obeyed yet: under DeepSpeed, bf16 gradients are summed and reduced in bf16, and no note says so",
+        ("communication_data_type", "grad_accum_dtype"),
+    ),
+    "R307": ("Apple's GPUs are not planned for", ("MPS_FALLBACK", "use_mps")),
+    "R407": (
+        "advice beyond the software: other models and machines (the ladder of a refusal names machines)",
+        ("nvcr.io",),
+    ),
+    # CPU, Apple, Gaudi, TPU
+    "R502": ("one CPU process: several, one a socket, are a later issue", ("numactl", "bind_cores_to_rank")),
+    "R504": ("allocators were measured and are no axis: FINDINGS.md", ("tcmalloc", "jemalloc", "KMP_")),
+    "R505": ("no CPU clusters yet", ("mpirun",)),
+    "R506": ("no multi-process CPU training yet", ("ACCELERATE_USE_CPU",)),
+    "R507": ("no Kubernetes manifests yet", ("PyTorchJob", "TrainJob")),
+    "R509": ("Apple's GPUs are not planned for", ("PYTORCH_ENABLE_MPS",)),
+    "R510": ("TPUs are not planned for", ("torch_tpu", "libtpu")),
+    "R511": ("TPUs are not planned for: no XLA rules to check", ("tf.function",)),
+    "R512": ("TPUs are not planned for", ("jit_compile",)),
+    "R513": ("Gaudi is not planned for", ("PT_HPU", "habana")),
+    # inference
+    "R605": (
+        "a cache that does not fit is a refusal: neither quantized nor offloaded caches yet",
+        ("cache_config", "QuantizedCache"),
+    ),
+    "R606": ("no assisted generation", ("num_assistant_tokens",)),
+    "R607": ("infer.py answers prompts; serving engines are a later issue", ("continuous_batching", "vllm", "sglang")),
+    "R611": ("no server", ("transformers serve",)),
+    # search
+    **{f"R70{n}": ("hyperparameter search is a later issue", ("hyperparameter_search", "optuna")) for n in range(1, 6)},
+    # debugging and advice about hardware
+    "R801": (
+        "callbacks.py stops at a loss that is not finite; the tracer of overflows is a later issue",
+        ("underflow_overflow",),
+    ),
+    "R802": ("advice for hangs is a later issue", ("NCCL_DEBUG", "ACCELERATE_DEBUG_MODE")),
+    "R803": (
+        "host memory is planned (R109), so that nothing is killed silently; the diagnosis is a later issue",
+        ("dmesg",),
+    ),
+    "R804": ("the Trainer fills the fp16 block", ("initial_scale_power",)),
+    "R805": ("nothing is built from source", ("TORCH_CUDA_ARCH_LIST", "DS_BUILD")),
+    "R806": ("temperatures are advice about a machine, not part of a plan", ("temperature.gpu",)),
+    "R807": ("power supplies are advice about a machine, not part of a plan", ("power.limit",)),
+    "R808": ("links are read, kept and priced: R206, R207 and R209 are the cases", ("topo -m",)),
+    "R809": ("what links give is priced; the test of switching them off is a later issue", ("NCCL_P2P_LEVEL",)),
+    "R810": ("no operator of DeepSpeed is built (zero_force_ds_cpu_optimizer is off)", ("torch_extensions",)),
+}
+"""Rule: why no choice of the engine can show it, and words that would come with it."""

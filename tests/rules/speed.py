@@ -1,0 +1,242 @@
+"""D to G. Precision (R301 to R307), speed (R401 to R408), CPU (R501 to R513) and inference (R601 to R612)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from making import A100, H100, T4, V100, gpu, llama
+
+from rules.table import (
+    BF16_CPU,
+    PASCAL,
+    PLAIN_CPU,
+    RTX_4090,
+    WITH_AMX,
+    WITH_BF16,
+    Case,
+    Rule,
+    both,
+    chosen,
+    costed,
+    emits,
+    encoder,
+    fastest_of,
+    joined,
+    on,
+    pin,
+    plan,
+    refused,
+    tiny,
+    written,
+)
+
+LM = {"task": "causal-lm"}
+GPU_12 = gpu("8.9", 12, 120, 0.5e12, "a 12 GiB GPU")
+SERVED, SERVED_8B = on(mode="infer"), on(H100, llama(), mode="infer")
+LLAMA_70B = llama(hidden=8192, layers=80, heads=64, kv_heads=8, ffn=28672)
+ASKED_FOR = (
+    "schedule-free",
+    "ademamix",
+    "lion-8bit",
+    "grokadamw",
+    "stable-adamw",
+    "sgd",
+    "lomo",
+    "adalomo",
+    "galore",
+    "apollo",
+)
+UNEVEN = {"task": "text-classification", "fill_mean": 0.2, "fill_long": 0.6}
+EVEN = {"task": "text-classification", "fill_mean": 1.0, "fill_long": 1.0}
+
+
+def t5(model_type: str):
+    return replace(tiny(), model_type=model_type)
+
+
+def quota(of: Case, cpus: int) -> Case:
+    """A container that may use so many of the CPUs."""
+    cpu = replace(of.hardware.cpu, budget=cpus, quota=float(cpus))
+    return replace(of, hardware=replace(of.hardware, cpu=cpu))
+
+
+def quality_is_asked_for(of: Case) -> bool:
+    """What is another algorithm is not chosen, is said to be there, and would be taken on request."""
+    told = next(d for d in plan(of).decisions if d.axis == "optimizer")
+    left = {r.name: r.why for r in told.rejected}
+    return told.chosen not in ASKED_FOR and all("only on request" in left[name] for name in ASKED_FOR)
+
+
+def unearned(of: Case) -> bool:
+    told = next(d for d in plan(of).decisions if d.axis == "compile")
+    return told.chosen == "off" and any("do not earn back" in r.why for r in told.rejected)
+
+
+def compiles_itself(of: Case) -> bool:
+    """generate() compiles a static cache by itself: nothing else does."""
+    edits = plan(of).edits
+    static = any(a.name == "cache_implementation" for a in edits.infer_generate_arguments)
+    return static and "torch.compile" not in str(edits)
+
+
+def leaves_room(of: Case) -> bool:
+    """At least 1 GiB of each device is not planned for, or is planned for the context and what the allocator cannot reuse."""
+    best = plan(of).best.estimate
+    kept = sum(p.value for p in best.memory if p.name in ("context", "communicator", "fragmentation"))
+    return best.devices > 1 and best.headroom_gib + kept >= 1.0
+
+
+RULES = (
+    Rule(
+        id="R301",
+        words="bf16 where it is in the hardware, with tf32 for the rest on CUDA",
+        look=both(chosen("precision", "bf16"), emits("tf32", "True")),
+        takes=(on(H100), on(A100), on(RTX_4090)),
+        leaves=(on(T4), on(PLAIN_CPU), on(BF16_CPU, features=WITH_BF16)),
+    ),
+    Rule(
+        id="R302",
+        words="fp16 where there are tensor cores but no bf16",
+        look=both(chosen("precision", "fp16"), emits("fp16", "True")),
+        takes=(on(T4), on(V100)),
+        leaves=(on(A100), on(PASCAL), on(PLAIN_CPU)),
+    ),
+    Rule(
+        id="R303",
+        words="fp32 before compute capability 7.0 and on plain CPUs",
+        look=chosen("precision", "fp32"),
+        takes=(on(PASCAL), on(PLAIN_CPU)),
+        leaves=(on(V100), on(BF16_CPU, features=WITH_AMX)),
+    ),
+    Rule(
+        id="R305",
+        words="what was trained in bf16 and overflows is not trained in fp16",
+        look=both(refused("precision=fp16", "overflows", "NaN"), chosen("precision", "fp32")),
+        takes=(on(T4, t5("t5")), on(V100, t5("umt5"))),
+        leaves=on(T4),
+    ),
+    Rule(
+        id="R401",
+        words="four workers that prefetch and stay, or what the usable CPUs leave",
+        look=both(emits("dataloader_num_workers", "4"), emits("dataloader_persistent_workers", "True")),
+        takes=(pin(on(cores=16), "data-loading=workers"), pin(on(cores=5), "data-loading=workers")),
+        leaves=(
+            pin(on(cores=3), "data-loading=workers"),
+            pin(on(cores=2), "data-loading=workers"),
+            on(cores=1),
+            on(PLAIN_CPU),
+        ),
+    ),
+    Rule(
+        id="R402",
+        words="fused AdamW",
+        look=both(chosen("optimizer", "adamw-fused"), emits("optim", '"adamw_torch_fused"')),
+        takes=(on(), on(T4), on(PLAIN_CPU)),
+        leaves=pin(on(), "optimizer=adamw"),
+    ),
+    Rule(
+        id="R403",
+        words="SDPA, which eager attention is slower than",
+        look=both(chosen("attention", "sdpa"), costed("attention", "eager"), fastest_of("attention")),
+        takes=(on(seq_len=4096), on(T4), on(PLAIN_CPU)),
+        leaves=pin(on(), "attention=eager"),
+    ),
+    Rule(
+        id="R404",
+        words="Liger's kernels where it has them, on a GPU that runs Triton",
+        look=both(chosen("loss", "liger"), emits("use_liger_kernel", "True")),
+        takes=on(H100, llama(), train="lora", **LM),
+        leaves=(on(PLAIN_CPU, **LM), on(V100, **LM), on(H100, replace(tiny(), model_type="gpt2"), **LM)),
+    ),
+    Rule(
+        id="R405",
+        words="no compilation that the run does not earn back",
+        look=unearned,
+        takes=on(BF16_CPU, features=WITH_BF16, seq_len=512, max_steps=3, **LM),
+        leaves=(on(BF16_CPU, features=WITH_BF16, seq_len=512, steps=100_000, **LM), on(T4, **LM)),
+    ),
+    Rule(
+        id="R406",
+        words="texts of unequal length are grouped",
+        look=both(chosen("packing", "group-by-length"), emits("train_sampling_strategy", '"group_by_length"')),
+        takes=(on(T4, **UNEVEN), on(H100, encoder(), **UNEVEN | {"seq_len": 512})),
+        leaves=(on(T4, **EVEN), on(T4, **LM)),
+    ),
+    Rule(
+        id="R408",
+        words="optimizers for quality are never chosen for speed",
+        look=quality_is_asked_for,
+        takes=(on(), on(T4), on(RTX_4090, llama(), train="lora")),
+        leaves=(pin(on(), "optimizer=schedule-free"), pin(on(), "optimizer=ademamix")),
+    ),
+    Rule(
+        id="R501",
+        words="a CPU computes in bf16 if it has the instructions",
+        look=both(chosen("precision", "bf16"), emits("bf16", "True")),
+        takes=(on(BF16_CPU, features=WITH_BF16), on(BF16_CPU, features=WITH_AMX)),
+        leaves=(on(PLAIN_CPU), on(BF16_CPU, features=("avx2", "avx512f", "amx_int8"))),
+    ),
+    Rule(
+        id="R503",
+        words="one process, a thread for each physical core that it may use",
+        look=both(chosen("cpu-threads", "budget"), lambda of: ("OMP_NUM_THREADS", "4") in plan(of).edits.environment),
+        takes=quota(on(PLAIN_CPU), 4),
+        leaves=(on(PLAIN_CPU), on(), quota(on(), 4)),
+    ),
+    Rule(
+        id="R601",
+        words="served in the 16 bits of the checkpoint where the device has them",
+        look=lambda of: written(of, "infer_model_arguments").get("dtype") == "torch.bfloat16",
+        takes=(SERVED, on(RTX_4090, mode="infer"), on(BF16_CPU, features=WITH_BF16, mode="infer")),
+        leaves=(on(PLAIN_CPU, mode="infer"), on(T4, mode="infer")),
+    ),
+    Rule(
+        id="R602",
+        words="what fits is served with SDPA, a static cache and a compiled step",
+        look=both(chosen("attention", "sdpa"), chosen("cache", "static"), chosen("compile", "static-decode")),
+        takes=(SERVED, SERVED_8B),
+        leaves=(on(PLAIN_CPU, mode="infer"), on(GPU_12, llama(), mode="infer")),
+    ),
+    Rule(
+        id="R603",
+        words="nothing is quantized where memory is enough",
+        look=chosen("quantization", "none"),
+        takes=(SERVED_8B, on(gpu("8.9", 24, 120, 0.5e12), llama(), mode="infer")),
+        leaves=on(GPU_12, llama(), mode="infer"),
+    ),
+    Rule(
+        id="R604",
+        words="what memory forbids is quantized on the fly by bitsandbytes, in 8 bits if that is enough",
+        look=chosen("quantization", "bnb-int8"),
+        takes=on(GPU_12, llama(), mode="infer"),
+        leaves=(on(gpu("8.9", 8, 120, 0.5e12), llama(), mode="infer"), SERVED_8B),
+    ),
+    Rule(
+        id="R608",
+        words="what one GPU cannot hold is spread over several",
+        look=both(chosen("parallelism", "device-map"), emits("device_map", '"auto"', place="infer_model_arguments")),
+        takes=joined(on(H100, LLAMA_70B, devices=4, mode="infer")),
+        leaves=(joined(on(H100, llama(), devices=4, mode="infer")), on(PLAIN_CPU, mode="infer")),
+    ),
+    Rule(
+        id="R609",
+        words="every device keeps a gigabyte or more that no weights are planned for",
+        look=leaves_room,
+        takes=joined(on(H100, LLAMA_70B, devices=4, mode="infer")),
+        leaves=SERVED_8B,
+    ),
+    Rule(
+        id="R610",
+        words="CPU inference: the precision of its instructions, and generate compiles nothing",
+        look=both(refused("compile=static-decode", "accelerators only"), chosen("precision", "bf16")),
+        takes=on(BF16_CPU, features=WITH_BF16, mode="infer"),
+        leaves=(on(PLAIN_CPU, mode="infer"), SERVED),
+    ),
+    Rule(
+        id="R612",
+        words="the model is not compiled where generate does it",
+        look=compiles_itself,
+        takes=(SERVED, SERVED_8B),
+        leaves=(on(PLAIN_CPU, mode="infer"), pin(SERVED, "cache=dynamic")),
+    ),
+)

@@ -1,0 +1,402 @@
+"""Generated projects of several processes, run for real over gloo on this CPU: each makes the losses of one process.
+
+What a project would find on GPUs is put in the place of what the plan says (``on_cpu``), and ``parallel_shim`` lets the libraries
+divide a model that is on CPUs. The wrapper, the shards and the number of processes are looked at in every process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from generator import pipeline, project, render, smoke
+from generator.edits import merge
+from generator.workload import Layout
+
+pytestmark = pytest.mark.slow
+SHIM = Path(__file__).parent / "parallel_shim"
+TEXT = Path(__file__).resolve().parents[1] / "templates/project/{% if plan.project.sample %}sample{% endif %}/text.txt"
+STEPS, BATCH = 6, 8
+PLAIN = {"precision": "fp32", "loss": "plain", "compile": "off", "checkpointing": "off", "data-loading": "in-process"}
+MACHINE = """
+import resource
+def check_machine(planned): pass
+def peak_memory(): return {"peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+"""
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory) -> Path:
+    """A folder with a tiny trained-looking model, its tokenizer and some text."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers.trainers import BpeTrainer
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("inputs")
+    text = TEXT.read_text(encoding="utf-8")[:60000]
+    (folder / "data.txt").write_text(text, encoding="utf-8")
+    rows = [{"text": line, "label": str(len(line) % 2)} for line in text.splitlines() if line.strip()][:64]
+    (folder / "data.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    bpe = Tokenizer(BPE())
+    bpe.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    alphabet = ByteLevel.alphabet()
+    bpe.train_from_iterator([text], BpeTrainer(vocab_size=512, special_tokens=["<e>"], initial_alphabet=alphabet))
+    words = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<e>", eos_token="<e>", pad_token="<e>")
+    words.save_pretrained(folder / "model")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=64,
+        intermediate_size=176,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=512,
+        max_position_embeddings=256,
+        tie_word_embeddings=False,
+        initializer_range=0.1,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder / "model")
+    return folder
+
+
+def make(
+    inputs: Path,
+    folder: Path,
+    layout: Layout | None,
+    hardware: str,
+    train: str = "full",
+    task: str = "causal-lm",
+    **pins: str,
+) -> Path:
+    """A rendered project. ``layout``: the plan's techniques, over these devices whatever the plan would have taken."""
+    request = pipeline.Request(
+        model=str(inputs / "model"),
+        data=str(inputs / ("data.jsonl" if task == "text-classification" else "data.txt")),
+        hardware=hardware,
+        train=train,
+        task=task,
+        seq_len=64,
+        global_batch=BATCH,
+        max_steps=STEPS,
+        learning_rate=1e-3,
+        offline=True,
+        pins=tuple((PLAIN | {name.replace("_", "-"): value for name, value in pins.items()}).items()),
+    )
+    planned = pipeline.build(request)
+    if layout:
+        planned = replace(planned, plan=over(planned.plan, layout))
+    folder.mkdir(parents=True)
+    render.render(project.document(planned, name=folder.name), folder)
+    return folder
+
+
+def over(plan, layout: Layout):
+    """The plan with another layout: the techniques write what they would have written for it."""
+    run = replace(plan.best.execution, micro_batch=BATCH // layout.dp, accumulation=1, dp=layout.dp)
+    case = replace(plan.case, layout=layout)
+    return replace(
+        plan,
+        best=replace(plan.best, layout=layout, execution=run),
+        edits=merge([(t.id, t.edits(case)) for t in plan.best.members]),
+    )
+
+
+def on_cpu(folder: Path) -> Path:
+    """The machine that the test has, in the place of the planned one."""
+    (folder / "machine.py").write_text(MACHINE)
+    parallel, settings = folder / "parallel.py", folder / "deepspeed.json"
+    if parallel.exists():
+        parallel.write_text(parallel.read_text().replace('"nccl"', '"gloo"').replace('"cuda"', '"cpu"'))
+    if settings.exists():
+        told = json.loads(settings.read_text())
+        zero = told["zero_optimization"]
+        for block in (zero.get("offload_optimizer", {}), zero.get("offload_param", {})):
+            block["pin_memory"] = False  # there is no accelerator to pin for
+        if zero["stage"] == 3:
+            zero["stage3_param_persistence_threshold"] = 0  # a tiny model would else stay whole
+        settings.write_text(json.dumps({**told, "zero_optimization": {k: v for k, v in zero.items() if v != {}}}))
+    chunks = folder / "chunked_loss.py"
+    if chunks.exists():
+        chunks.write_text(chunks.read_text().replace("CHUNK_TOKENS = 1024", "CHUNK_TOKENS = 64"))  # several in a batch
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("lora_dropout: 0.05", "lora_dropout: 0.0"))
+    return folder
+
+
+def command(folder: Path, *words: str, more: tuple[str, ...] = ()) -> list[str]:
+    """What `make train` runs; ``more`` words for the launcher."""
+    parallel = json.loads((folder / "plan.json").read_text())["parallel"]
+    program, *rest = parallel["launcher"] if parallel else ("python",)
+    rest = [word.replace("$MASTER_ADDR", "localhost") for word in rest]
+    return [str(Path(sys.executable).with_name(program)), *rest, *more, "train.py", *words]
+
+
+def environment(folder: Path, *, gpus: bool) -> dict[str, str]:
+    """``gpus``: Accelerate takes the processes for GPU processes."""
+    held = folder / "held"
+    held.mkdir(exist_ok=True)
+    plain = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    more = {
+        "PERFGEN_TEST_HELD": str(held),
+        "DS_ACCELERATOR": "cpu",
+        "OMP_NUM_THREADS": "1",
+        "HF_HOME": str(folder / "cache"),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TORCH_EXTENSIONS_DIR": str(folder.parent / "extensions"),
+    }
+    return plain | more | {"PYTHONPATH": str(SHIM)} | ({"PERFGEN_TEST_GPUS": "1"} if gpus else {})
+
+
+def run(folder: Path, *words: str, gpus: bool = True, code: int = 0) -> str:
+    """The output of a training, on as many launchers as it has nodes. Every process of it is gone afterwards."""
+    started: list[subprocess.Popen] = []
+    nodes = launchers(folder)
+    logs = [folder / f"log-{node}" for node in range(len(nodes))]
+    try:
+        for more, log in zip(nodes, logs, strict=True):
+            with log.open("w") as out:
+                process = subprocess.Popen(
+                    command(folder, *words, *(() if gpus else ("--use_cpu", "true")), more=more),
+                    cwd=folder,
+                    env=environment(folder, gpus=gpus),
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                )
+            started.append(process)
+            if len(nodes) > 1:  # each launcher checks that the port is free, which only here it shares with the others
+                wait_for(partial(listening, int(more[1])))
+        for process in started:
+            process.wait(timeout=180)
+    finally:
+        for process in started:
+            kill_tree(process)
+    for process, log in zip(started, logs, strict=True):
+        assert (process.returncode == 0) == (code == 0), log.read_text()[-4000:]
+    return "".join(log.read_text() for log in logs)
+
+
+def launchers(folder: Path) -> list[tuple[str, ...]]:
+    """The words by which each node's launcher differs here, where all of them share one host and its ports."""
+    parallel = json.loads((folder / "plan.json").read_text())["parallel"]
+    if parallel is None or parallel["nodes"] == 1:
+        return [()]
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = str(probe.getsockname()[1])
+    return [("--main_process_port", port, "--machine_rank", str(rank)) for rank in range(parallel["nodes"])]
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("localhost", port)) == 0
+
+
+def kill_tree(process: subprocess.Popen) -> None:
+    for pid in descendants(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
+def descendants(pid: int) -> list[int]:
+    import psutil
+
+    try:
+        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def report(folder: Path) -> dict:
+    return json.loads((folder / "runs" / "run.json").read_text())
+
+
+def held(folder: Path) -> list[dict]:
+    """What each process held, by rank."""
+    files = sorted((folder / "held").glob("*.json"), key=lambda path: int(path.stem))
+    return [json.loads(path.read_text()) for path in files]
+
+
+@pytest.fixture(scope="session")
+def alone(inputs, tmp_path_factory) -> dict[str, list[float]]:
+    """The losses of one process, for full training and for LoRA."""
+    found = {}
+    for train in ("full", "lora"):
+        folder = make(
+            inputs, tmp_path_factory.mktemp(train) / "single", None, "1xa100-sxm-80gb", train, parallelism="single"
+        )
+        run(on_cpu(folder), gpus=False)
+        found[train] = report(folder)["losses"]
+        assert found[train][0] > found[train][-1]
+    return found
+
+
+def sharded(strategy: str, shard: int = 2, replicate: int = 1, **more) -> Layout:
+    return Layout(strategy=strategy, per_node=shard * replicate, shard=shard, replicate=replicate, **more)
+
+
+FSDP2 = {"parallelism": "fsdp2", "loss": "chunked", "checkpointing": "full"}
+AT_LOAD = {"parallelism": "fsdp2-at-load", "loss": "chunked", "checkpointing": "every-2"}
+ZERO2 = {"parallelism": "zero2", "offload": "optimizer-cpu"}
+ZERO3 = {"parallelism": "zero3", "offload": "all-cpu", "checkpointing": "full", "loss": "chunked"}
+HSDP = Layout(strategy="hsdp", nodes=2, per_node=2, replicate=2, shard=2)
+LORA = {"parallelism": "fsdp2-no-reshard", "train": "lora", "checkpointing": "full"}
+CASES = {
+    "ddp": (sharded("ddp", 1, 2), {"parallelism": "ddp"}, "DistributedDataParallel", 1),
+    "zero1": (sharded("zero1"), {"parallelism": "zero1"}, "DeepSpeedEngine", 1),
+    "zero2-offload": (sharded("zero2"), ZERO2, "DeepSpeedEngine", 1),
+    "zero3-offload": (sharded("zero3"), ZERO3, "DeepSpeedEngine", 2),
+    "fsdp2": (sharded("fsdp_full_shard"), FSDP2, "FSDPModule", 2),
+    "fsdp2-no-reshard-lora": (sharded("fsdp_shard_grad_op"), LORA, "FSDPModule", 2),
+    "fsdp2-at-load": (sharded("fsdp_full_shard", at_load=True), AT_LOAD, "FSDPModule", 2),
+    "hsdp": (HSDP, {"parallelism": "hsdp"}, "FSDPModule", 2),
+}
+RESUMED = ("zero3-offload", "fsdp2-no-reshard-lora")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_losses_of_one_process(inputs, alone, tmp_path, name):
+    layout, pins, wrapper, parts = CASES[name]
+    hardware = "2x2xa100-sxm-80gb" if name == "hsdp" else "2xa100-sxm-80gb"
+    folder = on_cpu(make(inputs, tmp_path / name, layout, hardware, **pins))
+    output = run(folder, "--save_steps", "3", gpus=name != "ddp")
+    measured, processes = report(folder), held(folder)
+
+    expected = alone[pins.get("train", "full")]
+    assert measured["losses"] == pytest.approx(expected, rel=1e-4)
+    assert measured["processes"] == len(processes) == layout.devices
+    assert measured["tokens_per_step"] == BATCH * 64
+    assert output.count("as planned: ") == 1  # the first process alone says it
+    for process in processes:
+        assert wrapper in process["kinds"]
+        assert process["local"] == pytest.approx(process["whole"] / parts, rel=0.02)
+        if "states" in process:  # of ZeRO's first stages: the weights are whole, their states are not
+            assert process["states"] == pytest.approx(process["whole"] / layout.shard, rel=0.02)
+    whole_model(folder, lora="train" in pins)
+    if name in RESUMED:
+        resumes(folder, measured["losses"])
+
+
+def test_a_classifiers_losses(inputs, tmp_path):
+    """Its loss is a mean of a micro-batch, which Trainer would sum over the processes; its adapter's labels are written once."""
+    told = {"task": "text-classification", "train": "lora", "packing": "padded"}
+    one = on_cpu(make(inputs, tmp_path / "one", None, "1xa100-sxm-80gb", parallelism="single", **told))
+    two = on_cpu(make(inputs, tmp_path / "two", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp", **told))
+    for folder in (one, two):
+        run(folder, gpus=False)
+    assert report(two)["losses"] == pytest.approx(report(one)["losses"], rel=1e-4)
+    assert json.loads((two / "runs" / "labels.json").read_text()) == ["0", "1"]
+
+
+def whole_model(folder: Path, *, lora: bool) -> None:
+    """What infer.py finds: one plain folder, with every weight at its full size."""
+    from safetensors import safe_open
+
+    path = folder / "runs" / ("adapter_model.safetensors" if lora else "model.safetensors")
+    with safe_open(path, "pt") as weights:
+        shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118
+    if lora:
+        assert all(0 not in shape for shape in shapes.values()) and len(shapes) == 2 * 7 * 4
+    else:
+        assert shapes["model.embed_tokens.weight"] == [512, 64] and shapes["lm_head.weight"] == [512, 64]
+
+
+def resumes(folder: Path, losses: list[float]) -> None:
+    """From the checkpoint of step 3, as if the run had been lost after it."""
+    shutil.rmtree(folder / "runs" / f"checkpoint-{STEPS}")
+    (folder / "runs" / "run.json").unlink()
+    run(folder)
+    again = report(folder)
+    assert again["resumed_from"] == 3
+    assert again["losses"] == pytest.approx(losses, rel=1e-5)
+
+
+def test_a_silent_fallback_is_an_error(inputs, tmp_path):
+    """Accelerate on a CPU runs DDP where FSDP was asked for, and exits 0: the check must not."""
+    folder = on_cpu(
+        make(inputs, tmp_path / "fallback", sharded("fsdp_full_shard"), "2xa100-sxm-80gb", parallelism="fsdp2")
+    )
+    settings = folder / "accelerate.yaml"
+    settings.write_text(settings.read_text().replace("use_cpu: false", "use_cpu: true"))
+    output = run(folder, gpus=False, code=1)
+    assert "does not train as planned" in output
+    assert "wrapper: DistributedDataParallel, not FSDPModule" in output
+    assert not (folder / "runs" / "run.json").exists()
+
+
+def test_smoke_run_starts_the_launcher(inputs, tmp_path, monkeypatch):
+    folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    (folder / "infer.py").write_text("print('8 tokens in 1.00 s: 8.0 tokens/s')\nprint('the answer')\n")
+    result = smoke.run_quietly(folder, say=lambda text="", **_: None, steps=3, seconds=120, python=sys.executable)
+    assert result["losses"] and result["answer"] == "the answer"
+    assert "torch.distributed.run" in result["commands"][0]
+
+
+def test_started_without_a_launcher(inputs, tmp_path):
+    folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=folder, env=environment(folder, gpus=False), capture_output=True, text=True
+    )
+    assert done.returncode == 1 and "needs 2 processes" in done.stderr and "torchrun" in done.stderr
+
+
+def test_interrupted_and_resumed(inputs, alone, tmp_path):
+    """SIGTERM to the launcher: all processes save after the same step. One killed: the launcher ends the rest."""
+    folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
+    slow = {"PERFGEN_TEST_SECONDS_A_STEP": "1"}
+    start = interrupt(folder, slow, lambda process: process.terminate())
+    assert "stopped by SIGTERM after step" in start
+    (checkpoint,) = (folder / "runs").glob("checkpoint-*")
+    step = int(checkpoint.name.removeprefix("checkpoint-"))
+    assert 1 <= step < STEPS and (checkpoint / "complete.json").exists()
+    assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
+
+    interrupt(folder, slow, lambda process: os.kill(descendants(process.pid)[-1], signal.SIGKILL))
+    run(folder, gpus=False)
+    measured = report(folder)
+    assert measured["resumed_from"] == step
+    assert measured["losses"] == pytest.approx(alone["full"], rel=1e-4)
+
+
+def interrupt(folder: Path, more: dict[str, str], how) -> str:
+    """Start, wait for the second logged step, interrupt; the output once every process is gone."""
+    log = folder / "log"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            command(folder, "--use_cpu", "true"),
+            cwd=folder,
+            env=environment(folder, gpus=False) | more,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            wait_for(lambda: log.read_text().count("'loss'") >= 2 or process.poll() is not None)
+            how(process)
+            process.wait(timeout=60)
+        finally:
+            kill_tree(process)
+    assert process.returncode != 0, log.read_text()[-3000:]
+    return log.read_text()
+
+
+def wait_for(condition, seconds: float = 90.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.1)

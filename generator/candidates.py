@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 from generator.cost import CostModel
@@ -23,6 +24,8 @@ LARGER_IS_FASTER = (
     "published runs, fms-acceleration, A100-80GB)"
 )
 ONE_DEVICE = Layout()
+LAST = 2
+"""the farthest resort"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,9 @@ class Candidate:
         return fits(self.estimate)
 
     @property
-    def standing(self) -> tuple[bool, int, bool]:
-        """Whether it is only planned, its risk to convergence, and whether it takes a last resort: speed never outweighs them."""
-        return any(not t.emitted for t in self.members), self.risk, any(t.last_resort for t in self.members)
+    def standing(self) -> tuple[bool, int, int]:
+        """Whether it is only planned, its risk to convergence, and its farthest resort: speed never outweighs them."""
+        return any(not t.emitted for t in self.members), self.risk, max(t.resort for t in self.members)
 
     @property
     def key(self) -> tuple:
@@ -82,11 +85,11 @@ class Space:
     _clashes: dict[tuple[str, str], str | None] = field(default_factory=dict)
     _effects: dict[tuple[str, Layout], Mapping[str, Any]] = field(default_factory=dict)
 
-    def members(self, axis: Axis, risk: int, resort: bool = True) -> tuple[Technique, ...]:
-        """The members of ``axis`` that may be tried when ``risk`` is the most that is accepted. ``resort``: also the last
-        ones; where nothing else is open (a pin), they are always."""
+    def members(self, axis: Axis, risk: int, resort: int = LAST) -> tuple[Technique, ...]:
+        """The members of ``axis`` that may be tried when ``risk`` and ``resort`` are the most that is accepted. Where nothing
+        else is open (a pin), resorts are always."""
         found = tuple(t for t in self.open[axis.name] if risk_of(t, self.case) <= risk)
-        return found if resort else tuple(t for t in found if not t.last_resort) or found
+        return tuple(t for t in found if t.resort <= resort) or found
 
     def clash(self, a: Technique, b: Technique) -> str | None:
         """Why ``a`` and ``b`` cannot stand together; asked of both, so that either file may know it."""
@@ -131,7 +134,16 @@ def space(case: Case, cost: CostModel) -> Space:
         open_members[axis.name] = tuple(members)
     said = {t.id: t.layouts(case) for members in open_members.values() for t in members}
     layouts = {name: found for name, found in said.items() if found is not None}
-    return Space(case, cost, used, open_members, obstacles, layouts)
+    room = Space(case, cost, used, open_members, obstacles, layouts)
+    _check_pins(room, [open_members[axis][0] for axis in pins])
+    return room
+
+
+def _check_pins(room: Space, pinned: list[Technique]) -> None:
+    """Raises ``UsageError`` for two pins that cannot stand together."""
+    for a, b in combinations(pinned, 2):
+        if why := room.clash(a, b):
+            raise UsageError(f"--pin {a.id} and --pin {b.id} cannot stand together: {why}", "drop one of them")
 
 
 def _unasked(technique: Technique, pins: Mapping[str, str]) -> str | None:
@@ -229,6 +241,8 @@ def cost_of(space: Space, members: tuple[Technique, ...], layout: Layout | None 
     total_risk = sum(risk_of(t, case) for t in members)
     found: list[Candidate] = []
     for micro, accumulation in batches(case, layout.dp):
+        if accumulation > 1 and not all(t.accumulates for t in members):
+            continue
         run = base.but(micro_batch=micro, accumulation=accumulation)
         estimate = space.cost.estimate(run)
         seconds = ranked_seconds(case, members, estimate.step_seconds)

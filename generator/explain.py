@@ -63,6 +63,7 @@ ALWAYS = {
     "use_cpu": "the plan is for the CPU; TrainingArguments would take any accelerator it sees",
     "use_safetensors": "pickled weights can run code when they are loaded",
     "device_map": "weights go straight to the device, without a second copy in host memory",
+    "ddp_timeout": "two hours: the other processes wait while the first one prepares the data",
     "save_total_limit": "two checkpoints: while one is written, the other is whole",
     "logging_nan_inf_filter": "off: the default hides steps whose loss is not a number",
     "include_num_input_tokens_seen": "counts tokens, so that predicted and measured speed can be compared",

@@ -91,7 +91,7 @@ def build(request: Request) -> Planned:
     check_sources(request, workload, source, data)
     case = portable_case(spec, workload) if request.hardware == PORTABLE else case_of(hardware, spec, workload)
     plan = plan_case(case)
-    notes = (*case_notes(case), *device_notes(plan), *summed_note(plan), *clamp_note(request, workload, spec))
+    notes = (*case_notes(case), *device_notes(plan), *clamp_note(request, workload, spec))
     return Planned(plan=plan, request=request, source=source, data=data, notes=notes)
 
 
@@ -497,17 +497,6 @@ def device_notes(plan: Plan) -> tuple[str, ...]:
     if layout.devices == case.devices:
         return (f"{first}: the others are of another kind",)
     return (f"{first}: {fewer(plan)}",)
-
-
-def summed_note(plan: Plan) -> tuple[str, ...]:
-    """DeepSpeed's own arithmetic differs from that of one device in one point, and the reader must know."""
-    run = plan.best.execution
-    if not run.strategy.startswith("zero") or run.compute_dtype != "bfloat16":
-        return ()
-    return (
-        "DeepSpeed sums 16-bit gradients over micro-batches and devices (its default, as in published ZeRO runs), into "
-        'float32 weights; "data_types": {"grad_accum_dtype": "fp32"} in deepspeed.json sums in 32 bits, for 2 bytes a parameter more',
-    )
 
 
 def fewer(plan: Plan) -> str:

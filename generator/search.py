@@ -14,6 +14,7 @@ from typing import Any
 
 from generator.candidates import (
     HEADROOM_SHARE,
+    LAST,
     Candidate,
     Space,
     batches,
@@ -77,16 +78,16 @@ def search(space: Space, kept: int = KEPT) -> list[Candidate]:
             found = Level(room, risk, resort).search(kept)
             if found:
                 return found
-            if (risk, resort) == (0, False) and not Level(room, max(RISKS)).anything_fits():
+            if (risk, resort) == (0, 0) and not Level(room, max(RISKS)).anything_fits():
                 break
     return []
 
 
-def levels(space: Space) -> list[tuple[int, bool]]:
-    """What is accepted, step by step: risk to convergence, and at each risk first without a last resort."""
+def levels(space: Space) -> list[tuple[int, int]]:
+    """What is accepted, step by step: risk to convergence, and at each risk one resort after the other."""
     members = [t for members in space.open.values() for t in members]
     risks = [risk for risk in RISKS if not risk or any(risk_of(t, space.case) == risk for t in members)]
-    resorts = (False, True) if any(t.last_resort for t in members) else (False,)
+    resorts = sorted({0, *(t.resort for t in members)})
     return [(risk, resort) for risk in risks for resort in resorts]
 
 
@@ -102,9 +103,9 @@ class Node:
 
 
 class Level:
-    """One search: the techniques of at most ``risk``, at least one of which has exactly that risk; ``resort``: last ones too."""
+    """One search: the techniques of at most ``risk``, at least one of which has exactly that risk; and resort."""
 
-    def __init__(self, space: Space, risk: int, resort: bool = True):
+    def __init__(self, space: Space, risk: int, resort: int = LAST):
         self.space, self.case, self.risk = space, space.case, risk
         self.open = {axis.name: space.members(axis, risk, resort) for axis in space.axes}
         bounded = [axis for axis in space.axes if self.touched(axis) <= FASTEST.keys()]

@@ -44,7 +44,9 @@ class Technique:
     ``quality_note``; above 0 it is taken only when the user allows it or nothing else fits. ``request_only`` names why it
     is never chosen unasked (it is another algorithm, or another result). ``compiles``: it needs a C++ compiler at run time.
     ``adds``: settings, files and libraries that it brings into the project: each must earn 1 % of a step.
-    ``last_resort``: taken only where nothing fits without it, whatever the cost model hopes for.
+    ``resort``: above 0, taken only where nothing of a lower one fits, whatever the cost model hopes for (the guides' rule for
+    DeepSpeed, 1, and offloading, 2).
+    ``accumulates``: False where every backward pass updates the weights, so that a micro-batch must be the whole batch.
     ``emitted``: False where it is planned and priced, but no project can be made of it yet.
     """
 
@@ -56,7 +58,8 @@ class Technique:
     quality_note: ClassVar[str] = ""
     request_only: ClassVar[str] = ""
     compiles: ClassVar[bool] = False
-    last_resort: ClassVar[bool] = False
+    resort: ClassVar[int] = 0
+    accumulates: ClassVar[bool] = True
     emitted: ClassVar[bool] = True
     adds: ClassVar[int] = 1
     evidence: ClassVar[tuple[Evidence, ...]] = ()

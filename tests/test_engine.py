@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_memory
 
-from generator.candidates import HEADROOM_SHARE, cost_of, space
+from generator.candidates import HEADROOM_SHARE, LAST, cost_of, space
 from generator.errors import NothingFits, UsageError
 from generator.ladder import ladder
 from generator.pipeline import cost_model, plan_case
@@ -154,7 +154,7 @@ def everything(room, risk, resort):
 def brute_force(room):
     """The best of each set of techniques, best first; what can be emitted before what is only planned."""
     for emitted in (True, False):
-        for risk, resort in product(RISKS, (False, True)):
+        for risk, resort in product(RISKS, range(LAST + 1)):
             found = {}
             for c in everything(room, risk, resort):
                 if not c.fits or (emitted and not all(t.emitted for t in c.members)):

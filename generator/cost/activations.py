@@ -76,7 +76,7 @@ def block_activations(shape: Shape, run: Execution) -> BlockActivations:
     beside_mlp = sum(parts[:3]) + attention_inputs + output_input + dropout
     beside_mlp += _extra_norms(shape, run, residual, compute, full)
     kept = residual * shape.hidden
-    casts = shape.rms_norm and run.fused_kernels == "none" or float_layer_norm(shape, run)
+    casts = (shape.rms_norm and run.fused_kernels == "none") or float_layer_norm(shape, run)
     keeps_input = residual == 4 or not casts  # else a float32 copy is kept instead
     saved = (kept if keeps_input else 0.0) + beside_mlp + parts[3]
     scores = _scores(shape, compute, run)

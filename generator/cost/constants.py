@@ -9,8 +9,10 @@ from __future__ import annotations
 CONTEXT_GIB = {"nvidia": 0.55, "amd": 0.8, "intel": 0.6, "apple": 0.3}
 CONTEXT_DEFAULT_GIB = 0.8
 CONTEXT_SOURCE = "CUDA context and kernels after the first matmul, torch 2.x (Transformers docs model_memory_anatomy)"
-PROCESS_GIB = 0.6
-PROCESS_SOURCE = "resident size of Python with torch, transformers and Trainer imported (measured on this project's CI)"
+PROCESS_GIB = 0.67
+PROCESS_SOURCE = (
+    "resident size of Python with torch, transformers and a Trainer at work (benchmarks/results/cpu_runs.json)"
+)
 COMMUNICATOR_GIB = 0.5
 COMMUNICATOR_SOURCE = "NCCL channels and buffers of one communicator (nccl docs: 16 channels x 2 x 4 MiB and proxies)"
 WORKSPACE_BYTES = 8.5e6
@@ -22,8 +24,12 @@ RETAINED_FRAGMENTATION = 0.24
 FRAGMENTATION_SOURCE = (
     "fitted: allocator peak of runs that fitted against those that ran out (fms-acceleration, A100-80GB)"
 )
-CPU_FRAGMENTATION = 0.10
-CPU_FRAGMENTATION_SOURCE = "glibc malloc keeps freed arenas; resident over live bytes in CPU training runs (assumed)"
+CPU_FRAGMENTATION = 0.20
+CPU_RECOMPUTED_RETAINED = 0.34
+"""share of what recomputed blocks free that stays resident all the same: holes between the inputs that are kept; fitted"""
+CPU_FRAGMENTATION_SOURCE = (
+    "glibc malloc keeps freed arenas; resident over live bytes (fitted on benchmarks/results/cpu_runs.json)"
+)
 NF4_SCALE_BYTES = 4 / 64
 NF4_DOUBLE_SCALE_BYTES = 1 / 64 + 4 / (64 * 256)
 NF4_SOURCE = "bitsandbytes blocksize 64, nested blocksize 256 (QLoRA paper, section 3)"

@@ -12,7 +12,16 @@ from generator.cost.execution import Execution
 from generator.cost.host import host_parts
 from generator.cost.infer import KV_SOURCE, inference_memory, inference_time
 from generator.cost.measured import with_measured
-from generator.cost.memory import SOURCES, Static, peak_of, retains_inputs, static, training_moments
+from generator.cost.memory import (
+    SOURCES,
+    Static,
+    checkpointed,
+    peak_of,
+    retains_inputs,
+    static,
+    training_moments,
+    update_moment,
+)
 from generator.cost.shape import shape_of
 from generator.cost.time import training_time
 from generator.model import ModelSpec
@@ -114,9 +123,7 @@ class CostModel:
 
     def static_gib(self, run: Execution) -> float:
         """What no batch is small enough to save: the moment of the optimizer step."""
-        fixed = self._fixed(run)
-        held = fixed.weights + fixed.states + fixed.reduce_buckets + fixed.gradients + fixed.step_temporary
-        return held / GIB
+        return sum(update_moment(run, self._fixed(run)).values()) / GIB
 
     def _memory(self, run: Execution) -> tuple[dict[str, float], Static | None]:
         if run.mode == "infer":
@@ -157,12 +164,16 @@ class CostModel:
         if fixed is not None:
             moving += (fixed.gradients + fixed.step_temporary) / GIB
         if self.on_cpu:
+            retained = 0.0
+            if fixed is not None:
+                freed = run.micro_batch * run.seq_len * fixed.block.peak * checkpointed(self.shape, run)[0]
+                retained = c.CPU_RECOMPUTED_RETAINED * freed / GIB
             return [
                 Part(name="interpreter", value=c.PROCESS_GIB, basis="measured", source=c.PROCESS_SOURCE),
                 Part(
                     name="fragmentation",
-                    value=c.CPU_FRAGMENTATION * moving,
-                    basis="assumed",
+                    value=c.CPU_FRAGMENTATION * moving + retained,
+                    basis="measured",
                     source=c.CPU_FRAGMENTATION_SOURCE,
                 ),
             ]

@@ -33,6 +33,8 @@ class Execution:
     weights_dtype: str = "float32"
     autocast_dtype: str | None = None
     tf32: bool = False
+    sums_dtype: str | None = None
+    """in which DeepSpeed sums gradients; None: in that of the weights, its default"""
     # what is trained
     from_scratch: bool = False
     """the model is made from its config, whole in every process, instead of read from files"""

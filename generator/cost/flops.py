@@ -18,13 +18,19 @@ def step_flops(shape: Shape, tokens: float, seq_len: float, *, recomputed_share:
     forward = forward_flops(shape, tokens, seq_len)
     again = forward - tokens * 2.0 * shape.head_outputs * shape.hidden
     traits = shape.traits
-    if not (traits.post_norms or traits.dropout or shape.experts):
+    if not (traits.post_norms or traits.ends_in_norm or traits.dropout or shape.experts):
         again -= tokens * shape.layers * sum(2.0 * x.params for x in shape.linears if x.role == "down")
     return 3.0 * forward + recomputed_share * again
 
 
 def lora_step_flops(
-    shape: Shape, tokens: float, seq_len: float, *, rank: int, targets: str | tuple[str, ...], recomputed_share: float = 0.0
+    shape: Shape,
+    tokens: float,
+    seq_len: float,
+    *,
+    rank: int,
+    targets: str | tuple[str, ...],
+    recomputed_share: float = 0.0,
 ) -> float:
     """As ``step_flops`` with frozen weights: linears have no product for their own gradient, adapters have all three."""
     forward = forward_flops(shape, tokens, seq_len)

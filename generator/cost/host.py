@@ -77,6 +77,6 @@ def _loading(shape: Shape, run: Execution, processes: int) -> list[Part]:
     if run.strategy == "zero3":
         return [Part(name=one.name, value=shard * processes, basis=one.basis, source=one.source)]
     shares = run.strategy.startswith(("fsdp", "hsdp")) and not run.from_scratch
-    copies = 1 if shares else processes
+    copies = 1 if shares else processes / (run.tp * run.pp)
     source = "from_pretrained fills host memory first (transformers docs, models), in each process"
     return [one, Part(name="model before it moves", value=whole * copies, basis="derived", source=source)]

@@ -95,7 +95,8 @@ def static(shape: Shape, run: Execution) -> Static:
     weights = shape.params * masters if full else quantized_bytes(shape, run) + trained * adapter
     shards = _shards(run)
     optimizer = OPTIMIZER_STATES[run.optimizer]
-    gradients = trained * adapter if optimizer.stores_gradients else 0.0
+    summed = BYTES[run.sums_dtype] if zero_mixed and run.sums_dtype else adapter
+    gradients = trained * summed if optimizer.stores_gradients else 0.0
     states = state_bytes(run.optimizer, trained, 4.0 if zero_mixed else adapter, shape.hidden)
     states += 4.0 * trained if run.strategy in DEEPSPEED else 0.0  # of float32 weights too it keeps its own part
     fused = run.optimizer_fused or run.optimizer not in ("adamw", "adam", "lion", "sgd", "sgd-momentum")
@@ -127,8 +128,8 @@ def static(shape: Shape, run: Execution) -> Static:
         adapted_experts=shape.expert_params * compute if adapts_experts else 0.0,
         trained=trained,
         adapted=() if full else adapted(shape, run.lora_targets),
-        head_gradient=shape.head_params * adapter / shards["gradients"] if full and on_device else 0.0,
-        embedding_gradient=shape.embedding * adapter / shards["gradients"] if full and on_device and not tied else 0.0,
+        head_gradient=shape.head_params * summed / shards["gradients"] if full and on_device else 0.0,
+        embedding_gradient=shape.embedding * summed / shards["gradients"] if full and on_device and not tied else 0.0,
         states_paged=optimizer.paged,
         block=block_activations(shape, run),
     )
@@ -226,11 +227,7 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
             "dequantized weights": fixed.dequantized,
             "adapted experts": fixed.adapted_experts,
         },
-        "optimizer step": {
-            **every,
-            "gradients": fixed.gradients / (run.shards if run.strategy == "zero1" else 1),  # the others' parts are gone
-            "optimizer temporary": fixed.step_temporary,
-        },
+        "optimizer step": update_moment(run, fixed),
     }
     if fixed.cast_weights:  # all of them are alive when the forward pass ends
         forward = loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes, backward=False)
@@ -238,6 +235,17 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
     if retains_inputs(run):
         moments["first block"]["kept activations"] = tokens * 2 * (recomputed - 1) * block.kept
     return moments
+
+
+def update_moment(run: Execution, fixed: Static) -> dict[str, float]:
+    """Bytes by part while the optimizer updates: no batch is small enough to save them."""
+    return {
+        "weights": fixed.weights,
+        "optimizer states": fixed.states,
+        "reduce buckets": fixed.reduce_buckets,
+        "gradients": fixed.gradients / (run.shards if run.strategy == "zero1" else 1),  # the others' parts are gone
+        "optimizer temporary": fixed.step_temporary,
+    }
 
 
 def retains_inputs(run: Execution) -> bool:

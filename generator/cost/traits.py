@@ -35,6 +35,8 @@ class Traits:
     eager_only: bool = False
     """attention scores are always materialized (soft-capped logits)"""
     capped_logits: bool = False
+    ends_in_norm: bool = False
+    """its norms follow attention and feed-forward instead of going before them"""
     shared_norm: bool = False
     """attention and feed-forward read the output of one norm"""
     dropout: int = 0
@@ -45,8 +47,8 @@ USUAL = Traits()
 BY_MODEL_TYPE = {
     "qwen3": Traits(qk_norm=True),
     "qwen3_moe": Traits(qk_norm=True),
-    "olmo2": Traits(qk_norm=True, float32_norm_weight=True),
-    "olmo3": Traits(qk_norm=True, float32_norm_weight=True),
+    "olmo2": Traits(qk_norm=True, float32_norm_weight=True, ends_in_norm=True),
+    "olmo3": Traits(qk_norm=True, float32_norm_weight=True, ends_in_norm=True),
     "gemma": Traits(float32_norm_weight=True),
     "gemma2": Traits(post_norms=2, float32_norm_weight=True, eager_only=True, capped_logits=True),
     "gemma3": Traits(post_norms=2, qk_norm=True, float32_norm_weight=True),
@@ -71,10 +73,50 @@ BY_MODEL_TYPE = {
 
 
 DROPOUT = frozenset(
-    "bert bert-generation big_bird biogpt camembert canine convbert data2vec-text deberta deberta-v2 distilbert electra ernie"
-    " esm flaubert gpt-sw3 gpt2 gpt_bigcode ibert jina_embeddings_v3 layoutlm lilt luke markuplm megatron-bert mpnet mra"
-    " nystromformer openai-gpt roberta roberta-prelayernorm roc_bert roformer seed_oss splinter squeezebert xglm xlm"
-    " xlm-roberta xlm-roberta-xl xmod yoso".split()
+    [
+        "bert",
+        "bert-generation",
+        "big_bird",
+        "biogpt",
+        "camembert",
+        "canine",
+        "convbert",
+        "data2vec-text",
+        "deberta",
+        "deberta-v2",
+        "distilbert",
+        "electra",
+        "ernie",
+        "esm",
+        "flaubert",
+        "gpt-sw3",
+        "gpt2",
+        "gpt_bigcode",
+        "ibert",
+        "jina_embeddings_v3",
+        "layoutlm",
+        "lilt",
+        "luke",
+        "markuplm",
+        "megatron-bert",
+        "mpnet",
+        "mra",
+        "nystromformer",
+        "openai-gpt",
+        "roberta",
+        "roberta-prelayernorm",
+        "roc_bert",
+        "roformer",
+        "seed_oss",
+        "splinter",
+        "squeezebert",
+        "xglm",
+        "xlm",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "xmod",
+        "yoso",
+    ]
 )
 """model types whose configuration class drops a tenth of the hidden states and of the attention scores unless told otherwise"""
 HIDDEN_DROPOUT_ONLY = frozenset({"opt", "fnet", "gte", "ctrl", "xlnet"})

@@ -63,9 +63,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "qwen3-8b": _made("Qwen3Config", 36, 4096, 12288, 32, 151936, 8, head_dim=128),
     "gemma-2b": _made("GemmaConfig", 18, 2048, 16384, 8, 256000, 1, head_dim=256),
     "gemma-2-2b": _made("Gemma2Config", 26, 2304, 9216, 8, 256000, 4, head_dim=256, attention="eager"),
-    "gemma-3-4b": _made(
-        "Gemma3TextConfig", 34, 2560, 10240, 8, 262208, 4, head_dim=256, sliding_window=1024, period=6
-    ),
+    "gemma-3-4b": _made("Gemma3TextConfig", 34, 2560, 10240, 8, 262208, 4, head_dim=256, sliding_window=1024, period=6),
     "phi-3-mini": _made("Phi3Config", 32, 3072, 8192, 32, 32064, 32, pad_token_id=0),
     "granite-2b": _made("GraniteConfig", 40, 2048, 8192, 32, 49152, 8),
     "olmo-2-7b": _made("Olmo2Config", 32, 4096, 11008, 32, 100352, 32),

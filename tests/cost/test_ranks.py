@@ -26,10 +26,10 @@ pytestmark = pytest.mark.slow
 
 def _run(strategies: tuple[str, ...], out: Path) -> dict[tuple, dict]:
     script = Path(__file__).with_name("ranks.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(WORLD), "--master-port", "0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORLD)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
     done = subprocess.run(
-        [*command, str(script), str(out), *strategies], env=environment, capture_output=True, text=True, timeout=240
+        [*command, str(script), str(out), *strategies], env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(out.read_text())
@@ -71,10 +71,10 @@ def test_what_a_process_keeps(strategy: str, mixed: bool, accumulation: int, req
     model = fixed(strategy, mixed, accumulation, params)
     held = model.weights + model.states + (model.reduce_buckets if strategy == "ddp" else 0.0)
     held += model.gradients if strategy == "zero3" else 0.0  # it never frees its part of the gradients
-    room = 0.25 * params  # bytes: a bucket, a block
+    room = 0.55 * params  # bytes: the float32 copy of a block (FSDP holds on to the last one), a bucket
     assert found["kept"] == pytest.approx(held, abs=room)
     divided = WORLD if strategy == "zero1" else 1
     gradients = 0.0 if strategy == "zero3" else model.gradients / divided
     assert found["before step"] == pytest.approx(held + gradients, abs=room)
     if strategy in ZERO:
-        assert found["step"] <= held + gradients + model.step_temporary + 0.55 * params
+        assert found["step"] <= held + gradients + model.step_temporary + 0.65 * params

@@ -10,7 +10,7 @@ from generator.cost.constants import GEMM_CEILING
 from generator.cost.execution import Execution
 from generator.cost.flops import step_flops
 from generator.cost.shape import shape_of
-from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, TINY, model, spec
+from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, model, spec
 
 SMALL_CPU = spec("llama", 8, 384, 6, 6, 1024, 8192, 17_000_000)
 """17M-parameter Llama, batch 4 x 256, of the project's CPU measurements"""

@@ -33,7 +33,16 @@ LORA = {
     "LoRA, checkpointing": Script(dtype=BF16, autocast=BF16, lora="all-linear", checkpoint=True),
 }
 SCRIPTS = {**FULL, **LORA}
-LORA_MODELS = ("llama-3-8b", "qwen3-8b", "gemma-2b", "gemma-3-4b", "phi-3-mini", "olmo-2-7b", "mixtral-8x7b", "pythia-1.4b")
+LORA_MODELS = (
+    "llama-3-8b",
+    "qwen3-8b",
+    "gemma-2b",
+    "gemma-3-4b",
+    "phi-3-mini",
+    "olmo-2-7b",
+    "mixtral-8x7b",
+    "pythia-1.4b",
+)
 LORA_MODELS += ("gpt2-medium", "opt-1.3b", "starcoder2-3b", "bert-base")
 CASES = [(name, script) for name in ARCHITECTURES for script in FULL]
 CASES += [(name, script) for name in LORA_MODELS for script in LORA]
@@ -138,7 +147,9 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("script", ["bf16 weights, checkpointing", "autocast, checkpointing", "LoRA, checkpointing", "fp32"])
+@pytest.mark.parametrize(
+    "script", ["bf16 weights, checkpointing", "autocast, checkpointing", "LoRA, checkpointing", "fp32"]
+)
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", ["llama-3-8b", "qwen2-1.5b"])
 def test_a_loss_that_never_holds_all_logits(name: str, loss: str, script: str, monkeypatch):

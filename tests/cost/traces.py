@@ -31,9 +31,18 @@ class Storages(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         for leaf in pytree.tree_leaves(out):
-            if isinstance(leaf, torch.Tensor) and leaf.device.type != "meta" and not is_traceable_wrapper_subclass(leaf):
-                self._count(leaf.untyped_storage(), leaf.shape)
+            if isinstance(leaf, torch.Tensor):
+                self._look(leaf)
         return out
+
+    def _look(self, tensor: torch.Tensor) -> None:
+        if is_traceable_wrapper_subclass(tensor):  # a DTensor holds its own part of what it stands for
+            parts = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+            for part in parts:
+                if isinstance(part, torch.Tensor):
+                    self._look(part)
+        elif tensor.device.type != "meta":
+            self._count(tensor.untyped_storage(), tensor.shape)
 
     def _count(self, storage, shape) -> None:
         key = storage._cdata
@@ -209,7 +218,9 @@ def _watch(blocks: torch.nn.ModuleList, mode: Storages) -> dict[str, int]:
 
     blocks[-1].register_forward_hook(left("loss"))
     blocks[-1].register_forward_pre_hook(entered, with_kwargs=True)
-    blocks[0].register_forward_hook(left("loss", "last block", "between"))  # of two blocks, that is the last one's input
+    blocks[0].register_forward_hook(
+        left("loss", "last block", "between")
+    )  # of two blocks, that is the last one's input
     return marks
 
 

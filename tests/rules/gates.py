@@ -314,7 +314,7 @@ RULES = (
     Rule(
         id="R034",
         words="CUDA graphs only where shapes stay the same",
-        look=both(error(), clash("compile=static-decode", "cache=dynamic", "fixed shapes")),
+        look=error("cannot stand together", "fixed shapes"),
         takes=pin(on(mode="infer"), "compile=static-decode", "cache=dynamic"),
         leaves=pin(on(mode="infer"), "compile=static-decode", "cache=static"),
     ),

@@ -57,10 +57,6 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     "R223": ("rows are grouped by length (R406), not yet balanced between devices", ("batch_rebalance",)),
     # precision and speed
     "R304": ("no fp8 training", ("float8_", "mixed_precision: fp8")),
-    "R306": (
-        "not obeyed yet: under DeepSpeed, bf16 gradients are summed and reduced in bf16, and no note says so",
-        ("communication_data_type", "grad_accum_dtype"),
-    ),
     "R307": ("Apple's GPUs are not planned for", ("MPS_FALLBACK", "use_mps")),
     "R407": (
         "advice beyond the software: other models and machines (the ladder of a refusal names machines)",

@@ -116,6 +116,13 @@ RULES = (
         leaves=on(T4),
     ),
     Rule(
+        id="R306",
+        words="gradients are summed in float32: DeepSpeed would sum bf16 ones in bf16",
+        look=emits("data_types.grad_accum_dtype", "fp32", place="deepspeed"),
+        takes=tuple(pin(on(devices=4), f"parallelism=zero{stage}", "precision=bf16") for stage in (1, 2, 3)),
+        leaves=(pin(on(devices=4), "parallelism=zero2", "precision=fp32"), pin(on(devices=4), "parallelism=fsdp2")),
+    ),
+    Rule(
         id="R401",
         words="four workers that prefetch and stay, or what the usable CPUs leave",
         look=both(emits("dataloader_num_workers", "4"), emits("dataloader_persistent_workers", "True")),

@@ -39,6 +39,7 @@ def train_safely(trainer: Trainer, seq_len: int) -> None:
     newest = from_first(lambda: newest_checkpoint(folder, run))
     with contextlib.suppress(AlreadyTrained):
         trainer.train(resume_from_checkpoint=newest)
+    trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")  # the result is one whole model
     trainer.save_model()
     report.write(folder, trainer.state)
     trainer.accelerator.end_training()

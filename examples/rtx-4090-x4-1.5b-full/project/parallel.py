@@ -8,13 +8,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from deepspeed import DeepSpeedEngine
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
 
 PLANNED = {
-    "wrapper": "DeepSpeedEngine",
-    "zero_stage": 1,
-    "shards": 4,
+    "wrapper": "FSDPModule",
+    "sharded": "all",
+    "mesh": ["(4,)"],
+    "placements": ["(Shard(dim=0),)"],
     "world_size": 4,
     "backend": "nccl",
     "device": "cuda",
@@ -27,7 +29,7 @@ def check_launch() -> None:
     if started != "4":
         sys.exit(
             f"This plan needs 4 processes of a launcher, and {started} were started: `make train`, or\n"
-            "torchrun --standalone --nproc-per-node 4 --shutdown-timeout 600 train.py"
+            "accelerate launch --config_file accelerate.yaml train.py"
         )
 
 
@@ -47,23 +49,18 @@ class CheckParallel(TrainerCallback):
 
 
 def look_at(trainer: Trainer) -> dict:
-    """How the model is wrapped, over how many processes its states are divided, on what device."""
-    engine = trainer.model_wrapped
-    found = {
-        "wrapper": type(engine).__name__,
+    """How the model is wrapped, how its weights are divided, on what device, and among how many processes."""
+    model, weights = trainer.model, list(trainer.model.parameters())
+    sharded = [p for p in weights if isinstance(p, DTensor)]
+    return {
+        "wrapper": "FSDPModule" if isinstance(model, FSDPModule) else type(trainer.model_wrapped).__name__,
+        "sharded": "all" if len(sharded) == len(weights) else f"{len(sharded)} of {len(weights)}",
+        "mesh": sorted({str(tuple(p.device_mesh.shape)) for p in sharded}),
+        "placements": sorted({str(p.placements) for p in sharded}),
         "world_size": dist.get_world_size(),
         "backend": dist.get_backend(),
-        "device": trainer.args.device.type,
+        "device": " and ".join(sorted({p.device.type for p in weights})),
     }
-    if not isinstance(engine, DeepSpeedEngine):
-        return found
-    return found | {"zero_stage": engine.zero_optimization_stage(), "shards": shards(engine)}
-
-
-def shards(engine: DeepSpeedEngine) -> int:
-    """The trained weights, over those whose optimizer states one process keeps."""
-    trained = sum(p.numel() for p in engine.module.parameters() if p.requires_grad)
-    return round(trained / sum(part.numel() for part in engine.optimizer.single_partition_of_fp32_groups))
 
 
 @cache

@@ -34,7 +34,7 @@ def main() -> None:
     model = AutoModelForCausalLM.from_pretrained(
         MODEL,
         revision=CONFIG["revision"],
-        dtype=torch.bfloat16,  # DeepSpeed keeps an fp32 master copy
+        dtype=torch.float32,  # trained weights stay in fp32, bf16 is for the arithmetic
         attn_implementation="sdpa",
         use_safetensors=True,
     )
@@ -58,12 +58,11 @@ def training_arguments() -> SFTConfig:
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=16,
-        deepspeed=str(HERE / "deepspeed.json"),  # ZeRO stage 1
-        bf16=True,  # compute in bf16
+        per_device_train_batch_size=16,
+        gradient_accumulation_steps=1,
+        bf16=True,  # compute in bf16, keep weights in fp32
         tf32=True,  # what stays in fp32 uses TF32 products
-        activation_checkpointing=False,  # activations fit; TRL would recompute
+        activation_checkpointing=False,  # FSDP does it: accelerate.yaml
         optim="adamw_torch_fused",
         pad_to_multiple_of=8,
         ddp_timeout=7200,  # seconds; the others wait while the first process prepares the data

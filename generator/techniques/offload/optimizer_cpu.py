@@ -14,7 +14,7 @@ class OptimizerCpu(Technique):
 
     axis = "offload"
     name = "optimizer-cpu"
-    last_resort = True
+    resort = 2
     optimizer: ClassVar[str] = "cpu"
     params: ClassVar[str] = "none"
     strategies: ClassVar[tuple[str, ...]] = ("zero2", "zero3")

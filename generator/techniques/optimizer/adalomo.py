@@ -9,6 +9,7 @@ class AdaLomo(AdamW):
     """
 
     name = "adalomo"
+    accumulates = False
     optim = "adalomo"
     quality = 3
     quality_note = "factored second moment, updates during the backward pass"

@@ -9,6 +9,7 @@ class Lomo(AdamW):
     """
 
     name = "lomo"
+    accumulates = False
     optim = "lomo"
     quality = 3
     quality_note = "plain SGD updates during the backward pass"

@@ -14,6 +14,7 @@ class Zero1(Technique):
 
     axis = "parallelism"
     name = "zero1"
+    resort = 1  # R110: what fits without DeepSpeed does not use it
     adds = 3  # the library, its deepspeed.json, and its launcher
     evidence = (
         Published("https://arxiv.org/abs/1910.02054", "stage 1: 4 times less memory for states, the traffic of DDP"),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from generator.edits import Code, Edits, argument
 from generator.launch import by_deepspeed
 from generator.technique import Published, Technique
@@ -26,10 +28,17 @@ class Bf16(Technique):
         return lacks_bf16(case)
 
     def effects(self, case):
-        return autocast_effects(case, "bfloat16")
+        sums = {"sums_dtype": "float32"} if sums_in_fp32(case) else {}
+        return {**autocast_effects(case, "bfloat16"), **sums}
 
     def edits(self, case):
-        return autocast_edits(case, "bfloat16", "bf16")
+        edits = autocast_edits(case, "bfloat16", "bf16")
+        return replace(edits, deepspeed=(("data_types.grad_accum_dtype", "fp32"),)) if sums_in_fp32(case) else edits
+
+
+def sums_in_fp32(case) -> bool:
+    """DeepSpeed would sum bf16 gradients in bf16: another result than one device gives."""
+    return case.workload.mode == "train" and by_deepspeed(case.layout)
 
 
 def lacks_bf16(case) -> str | None:

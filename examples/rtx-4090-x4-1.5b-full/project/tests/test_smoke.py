@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
-LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "--shutdown-timeout", "600"]
+LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", "accelerate.yaml"]
 
 
 def run(*words: str) -> str:

@@ -26,8 +26,9 @@ demo: setup
 	$(BIN)/perfgen init demo --measure --seq-len 256 --global-batch 8 --max-steps 60
 	@echo "predicted against measured: demo/report.html"
 
+# files side by side: several wait for processes of their own
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: setup
 	$(BIN)/ruff check .

@@ -126,7 +126,7 @@ def main() -> None:
         name, run, threads = json.loads(sys.argv[1])
         print(json.dumps(train(name, run, threads)))
         return
-    machine = detect()  # rates by instruction set: a measurement would be of the moment's load
+    machine = detect(measure=True)  # on a busy machine this measures its load: run it alone
     device, memory_bytes = cpu_of(machine)
     cores = min(n for n in (machine.cpu.budget, machine.cpu.cores) if n)
     rows = []
@@ -147,7 +147,7 @@ def main() -> None:
         "basis": device.basis,
         "memory_bytes": memory_bytes,
         "cores": cores,
-        "shared": "with other work while this ran: wall times are upper bounds",
+        "shared": "nothing else may run beside this: rates and steps are both timed",
     }
     result = {
         "schema": 1,

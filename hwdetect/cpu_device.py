@@ -22,8 +22,9 @@ ASSUMED_HZ = 2.5e9
 SUSTAINED_SHARE_OF_MAX_HZ = 0.75
 EMULATED_SHARE_OF_FP32 = 0.32
 # Copy bandwidth that one busy core draws, and a socket's ceiling: eight channels of DDR4-3200 give 205 GB/s of
-# which about three quarters are reached (STREAM results of Ice Lake servers), a core alone 8 to 14 GB/s.
-ASSUMED_BYTES_PER_S_PER_CORE = 8e9
+# which about three quarters are reached (STREAM results of Ice Lake servers). A core alone copies 8 to 14 GB/s there, and 35
+# where this was written (two cores of a current EPYC, perfgen detect --measure).
+ASSUMED_BYTES_PER_S_PER_CORE = 15e9
 ASSUMED_BYTES_PER_S_PER_PACKAGE = 150e9
 SOURCES = (
     ("peak_flops.*", "https://www.intel.com/content/www/us/en/developer/articles/technical/intel-sdm.html"),

@@ -133,8 +133,8 @@ NVME_BYTES_PER_S = 3.2e9
 OFFLOAD_SOURCE = "assumed: server memory 60 GB/s for one process, 200 for all of a node, NVMe 3.5/3 GB/s (Transformers docs, deepspeed)"
 
 # --- CPU --------------------------------------------------------------------------------------------------------------
-GEMM_CEILING_CPU = 0.5
-GEMM_MEASURED_CPU = 0.7
+GEMM_CEILING_CPU = 0.6
+GEMM_MEASURED_CPU = 0.93
 """share of the data-sheet rate, and of a measured square product, that a training step's products reach on a CPU"""
 CPU_READ_REALISED = 0.8
 CPU_ELEMENTWISE_REALISED = 0.35

@@ -54,9 +54,9 @@ def test_peak_memory():
 
 
 def test_time_of_a_step():
-    """A factor of two: the rates are assumed from the instruction set, and others worked on the same two cores."""
+    """With the rates that `perfgen detect --measure` found there."""
     found = [abs(errors(row)[1]) for row in FOUND["rows"]]
-    assert statistics.median(found) < 1.0
+    assert statistics.median(found) < 0.10
 
 
 @pytest.mark.parametrize("field", ["hostname", "path", "user"])

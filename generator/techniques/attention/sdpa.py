@@ -1,6 +1,10 @@
 from generator.technique import Published, Technique
 from generator.techniques.attention.eager import attention_edits
 
+FLASH = (8, 0)
+"""Before Ampere half-precision attention with grouped keys falls back to the kernel that makes all scores
+(https://github.com/huggingface/transformers/issues/48633)."""
+
 
 class Sdpa(Technique):
     """PyTorch's scaled_dot_product_attention: the best kernel that PyTorch itself has for the device.
@@ -21,7 +25,7 @@ class Sdpa(Technique):
     )
 
     def effects(self, case):
-        return {"attention": "sdpa"}
+        return {"attention": "sdpa", "flash_kernels": not case.on_cuda or case.capability >= FLASH}
 
     def edits(self, case):
         return attention_edits("sdpa")

@@ -4,9 +4,11 @@ import inspect
 from pathlib import Path
 
 import pytest
+from making import H100, case, llama
 
 from generator.cost.execution import Execution
 from generator.technique import Measured, Published, axes, find
+from hwdetect.types import Disk
 
 ALL = [t for axis in axes() for t in axis.members]
 FIELDS = set(Execution.__dataclass_fields__)
@@ -50,3 +52,10 @@ def test_a_technique_that_may_be_preferred_has_evidence():
 def test_find():
     assert find("precision", "bf16").name == "bf16"
     assert find("precision", "no-such") is None
+
+
+@pytest.mark.parametrize(("free_gib", "says"), [(10, "GiB free"), (4000, None), (None, None)])
+def test_a_disk_must_hold_the_states(free_gib, says):
+    disk = Disk(role="work", path="/scratch", kind="nvme", free_bytes=free_gib and free_gib << 30)
+    found = find("offload", "optimizer-nvme").obstacle(case(H100, llama(), disks=(disk,)))
+    assert says in found if says else found is None

@@ -1,6 +1,9 @@
 from generator.technique import Published
 from generator.techniques.offload.optimizer_cpu import OptimizerCpu
 
+STATE_BYTES = 16
+"""a parameter: float32 weight, gradient and two moments (DeepSpeed docs, memory.rst)"""
+
 
 class AllNvme(OptimizerCpu):
     """Weights and optimizer states on the host's NVMe disk; they pass through host memory when they are used.
@@ -20,10 +23,17 @@ class AllNvme(OptimizerCpu):
     )
 
     def lacks(self, case):
-        if not any(d.kind == "nvme" for d in case.hardware.disks):
+        disks = [d for d in case.hardware.disks if d.kind == "nvme"]
+        if not disks:
             return "no NVMe disk was found under the working, cache or temporary folder"
+        free = [d.free_bytes for d in disks if d.free_bytes is not None]
+        needed = STATE_BYTES * case.model.params / case.nodes if case.workload.train == "full" else 0
+        if free and max(free) < needed:
+            return (
+                f"{needed / 2**30:,.0f} GiB of states a node, and its NVMe disk has {max(free) / 2**30:,.0f} GiB free"
+            )
         return None
 
     def place(self, block, case):
-        disks = [d for d in case.hardware.disks if d.kind == "nvme"]
+        disks = sorted((d for d in case.hardware.disks if d.kind == "nvme"), key=lambda d: -(d.free_bytes or 0))
         return {f"{block}.nvme_path": next((d.path for d in disks if d.path), "nvme")}

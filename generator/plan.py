@@ -202,6 +202,8 @@ def compare(room: Space, best: Candidate, rival: Candidate, other: Technique) ->
     if theirs < ours and once > 0:
         steps = room.case.workload.steps or room.case.workload.max_steps
         return f"{speed} a step, but costs {once:.0f} s once, which {steps} steps do not earn back"
+    if theirs < ours and other.resort > best.standing[2]:
+        return f"{speed}, {signed(memory)} GiB: taken only where nothing fits without it"
     if theirs < ours and other.emitted:
         return f"{speed}: not worth another setting"
     return f"{speed}, {signed(memory)} GiB"

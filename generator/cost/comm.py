@@ -85,7 +85,9 @@ def communication_seconds(shape: Shape, run: Execution, rates: Rates, fixed: Sta
         return pipeline
     split = run.tp * run.pp
     compute = BYTES[run.compute_dtype]
-    gradient = fixed.trained * (compute if run.train == "full" else 4.0) / split
+    # DDP reduces gradients as they are, in the dtype of the weights; FSDP's and DeepSpeed's mixed precision in 16 bits
+    full = BYTES[run.weights_dtype] if run.strategy == "ddp" else compute
+    gradient = fixed.trained * (full if run.train == "full" else 4.0) / split
     weights = (shape.params * compute if run.quant == "none" else quantized_bytes(shape, run)) / split
     if run.ep > 1:  # experts stay where they are
         weights -= shape.expert_params * shape.layers * compute

@@ -85,3 +85,10 @@ def from_first(find: Callable[[], Any]) -> Any:
 
 def wait_for_all() -> None:
     dist.barrier(group=control())
+
+
+def leave_together(accelerator) -> None:
+    """Close the connections at one time: a process that goes while another still writes could end with an error."""
+    wait_for_all()
+    control.cache_clear()
+    accelerator.end_training()

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from transformers import Trainer, TrainerCallback
 
 from machine import peak_memory
-from parallel import CheckParallel, from_first, largest, wait_for_all
+from parallel import CheckParallel, from_first, largest, leave_together, wait_for_all
 
 SEAL = "complete.json"
 """Written last into a checkpoint: what run it belongs to, and every file with its size."""
@@ -41,7 +41,7 @@ def train_safely(trainer: Trainer, seq_len: int) -> None:
         trainer.train(resume_from_checkpoint=newest)
     trainer.save_model()
     report.write(folder, trainer.state)
-    trainer.accelerator.end_training()
+    leave_together(trainer.accelerator)
 
 
 def describe_run(args, model, dataset, seq_len: int) -> dict:

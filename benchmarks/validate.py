@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from generator.cases import Uncostable, estimate_cases, read_row
 from generator.cost.shape import shape_of
+from generator.estimate.table import Uncostable, estimate_cases, read_row
 
 AIMS = {
     "mem_median": ("peak memory, median error", 0.03),

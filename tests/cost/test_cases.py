@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from generator.cases import ADDED, Uncostable, estimate_cases, read_row
 from generator.errors import DestinationError, SourceError
+from generator.estimate.table import ADDED, Uncostable, estimate_cases, read_row
 
 MEASURED = Path(__file__).resolve().parents[2] / "../shared/measured"
 needs_tables = pytest.mark.skipif(

@@ -19,7 +19,7 @@ from generator.case.case import Case
 from generator.decide.search import search_space
 from generator.decide.space import open_space
 from generator.errors import UsageError
-from generator.techniques.base import list_axes
+from generator.techniques.base import explain_conflict, list_axes
 
 CHECKLIST = Path(__file__).resolve().parents[1] / "../shared/TECHNIQUES.md"
 FULL = on(devices=4, nodes=2, disks=NVME)
@@ -60,7 +60,7 @@ def ids(axis: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{axis}={name}" for name in names)
 
 
-CLASHES: list[Pair] = [
+CONFLICTS: list[Pair] = [
     # precision and attention
     *grid(FULL, "attention=flash-attention", ids("precision", "fp32", "tf32"), "16 bits"),
     *grid(FULL, "parallelism=context", ids("attention", "eager", "flash-attention"), "SDPA"),
@@ -204,11 +204,11 @@ def named(pair) -> str:
     return f"{pair[1]}-{pair[2]}-{pair[0].workload.train if pair[0].workload.mode == 'train' else 'infer'}"
 
 
-@pytest.mark.parametrize("pair", CLASHES, ids=named)
-def test_these_clash_and_say_why(pair):
+@pytest.mark.parametrize("pair", CONFLICTS, ids=named)
+def test_these_conflict_and_say_why(pair):
     of, a, b, words = pair
     one, two = technique(a), technique(b)
-    there, back = room(of).clash(one, two), room(of).clash(two, one)
+    there, back = room(of).conflict(one, two), room(of).conflict(two, one)
     assert there and words in there
     assert there == back
 
@@ -216,8 +216,8 @@ def test_these_clash_and_say_why(pair):
 @pytest.mark.parametrize("pair", STANDING, ids=named)
 def test_these_stand_together(pair):
     of, a, b = pair
-    assert room(of).clash(technique(a), technique(b)) is None
-    assert room(of).clash(technique(b), technique(a)) is None
+    assert room(of).conflict(technique(a), technique(b)) is None
+    assert room(of).conflict(technique(b), technique(a)) is None
 
 
 @pytest.mark.parametrize(("a", "b", "of"), EXCLUSIVE, ids=lambda x: x if isinstance(x, str) else "")
@@ -233,14 +233,14 @@ def test_conflicts_are_between_the_axes_that_are_known_to_touch(of):
     members = [t for axis in list_axes() for t in axis.for_mode(of.workload.mode)]
     fresh = open_space(of, cost(of))
     for a, b in combinations(members, 2):
-        why = fresh.clash(a, b)
+        why = fresh.conflict(a, b)
         if a.axis != b.axis and why is not None:
             assert len(why.split()) >= 4, (a.id, b.id, why)
             assert frozenset((a.axis, b.axis)) in JOINED_AXES, f"{a.id} and {b.id}: {why}"
 
 
 def test_every_joined_pair_of_axes_has_a_case():
-    told = {frozenset((a.split("=")[0], b.split("=")[0])) for _, a, b, _ in CLASHES}
+    told = {frozenset((a.split("=")[0], b.split("=")[0])) for _, a, b, _ in CONFLICTS}
     assert told == JOINED_AXES
 
 
@@ -287,12 +287,12 @@ cases = st.builds(
 
 @settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases, st.integers(0, 2**32))
-def test_no_plan_holds_two_techniques_that_clash(of, seed):
-    """Each axis narrowed to a few members drawn at random, so that clashing ones meet; every plan that the search keeps."""
+def test_no_plan_holds_two_techniques_that_conflict(of, seed):
+    """Each axis narrowed to a few members drawn at random, so that conflicting ones meet; every plan that the search keeps."""
     random = Random(seed)
     whole = open_space(of, cost(of))
     few = {name: tuple(random.sample(members, min(len(members), 2))) for name, members in whole.open.items()}
     for found in search_space(whole.narrowed(few)):
         assert len({t.axis for t in found.members}) == len(found.members) == len(whole.axes)
         for a, b in combinations(found.members, 2):
-            assert a.clash(b, of) is None and b.clash(a, of) is None, (a.id, b.id)
+            assert explain_conflict(a, b, of) is None, (a.id, b.id)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generator.techniques.edits import Code, EditConflict, Edits, argument, merge_edits, write_literal
+from generator.techniques.edits import Code, EditConflict, Edits, make_argument, merge_edits, write_literal
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -19,7 +19,7 @@ def test_a_literal_reads_back_as_the_same_value(value):
 
 
 def test_code_is_emitted_as_it_stands():
-    assert argument("dtype", Code("torch.bfloat16")).code == "torch.bfloat16"
+    assert make_argument("dtype", Code("torch.bfloat16")).code == "torch.bfloat16"
 
 
 def test_merged_imports_are_sorted_and_said_once():
@@ -35,8 +35,8 @@ def test_merge_does_not_depend_on_the_order_of_sets():
 @pytest.mark.parametrize("place", ["training_arguments", "model_arguments"])
 def test_two_techniques_that_set_one_argument_are_an_error(place):
     parts = [
-        ("x=1", Edits(**{place: (argument("bf16", True),)})),
-        ("y=2", Edits(**{place: (argument("bf16", False),)})),
+        ("x=1", Edits(**{place: (make_argument("bf16", True),)})),
+        ("y=2", Edits(**{place: (make_argument("bf16", False),)})),
     ]
     with pytest.raises(EditConflict, match="x=1 and y=2 both set bf16"):
         merge_edits(parts)

@@ -146,9 +146,9 @@ def explain_conflict(one: Technique, other: Technique, case: Case) -> str | None
 def _list_refusals(one: Technique, other: Technique, case: Case) -> Iterator[str]:
     """Each reason why ``one`` refuses ``other``: declared ones first."""
     traits, theirs = one.traits(case), other.traits(case)
-    for reasons in (one.excludes, *(EXCLUDED_BY_TRAIT.get(trait, {}) for trait in _in_order(traits))):
+    for reasons in (one.excludes, *(EXCLUDED_BY_TRAIT.get(trait, {}) for trait in _order_traits(traits))):
         yield from (why.format(other=other.name) for trait, why in reasons.items() if trait in theirs)
-    for reasons in (one.needs, *(NEEDED_BY_TRAIT.get(trait, {}) for trait in _in_order(traits))):
+    for reasons in (one.needs, *(NEEDED_BY_TRAIT.get(trait, {}) for trait in _order_traits(traits))):
         for trait, why in reasons.items():
             able = list_providers()[trait]
             if trait not in theirs and other.axis == able[0].axis:
@@ -157,7 +157,7 @@ def _list_refusals(one: Technique, other: Technique, case: Case) -> Iterator[str
         yield why
 
 
-def _in_order(traits: frozenset[Trait]) -> tuple[Trait, ...]:
+def _order_traits(traits: frozenset[Trait]) -> tuple[Trait, ...]:
     """Of several reasons the same one is given in every run: sets have no order of their own."""
     return tuple(trait for trait in Trait if trait in traits)
 

@@ -12,7 +12,7 @@ class Hsdp(Fsdp):
     What it does: gathers weights over the fast links of a node only; between nodes goes one reduction of each device's
     share of the gradients.
     When it loses: where the states do not fit one node, and where the network is as fast as the links inside.
-    Known problems: as fsdp2.
+    Known problems: as fsdp2; it needs two nodes or more.
     """
 
     name = "hsdp"

@@ -34,15 +34,15 @@ class Bf16(Technique):
         return explain_missing_bf16(case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        sums = {"sums_dtype": "float32"} if sums_in_fp32(case) else {}
+        sums = {"sums_dtype": "float32"} if is_summed_in_fp32(case) else {}
         return {**describe_autocast(case, "bfloat16"), **sums}
 
     def edits(self, case: Case) -> Edits:
         edits = make_autocast_edits(case, "bfloat16", "bf16")
-        return replace(edits, deepspeed=(("data_types.grad_accum_dtype", "fp32"),)) if sums_in_fp32(case) else edits
+        return replace(edits, deepspeed=(("data_types.grad_accum_dtype", "fp32"),)) if is_summed_in_fp32(case) else edits
 
 
-def sums_in_fp32(case: Case) -> bool:
+def is_summed_in_fp32(case: Case) -> bool:
     """DeepSpeed would sum bf16 gradients in bf16: another result than one device gives."""
     return case.workload.mode == "train" and is_by_deepspeed(case.layout)
 

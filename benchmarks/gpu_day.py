@@ -148,9 +148,11 @@ def limit_of(row: dict) -> float:
 def run_all(file: Path, work: Path, rows: list[dict], seconds: float, tiny: bool) -> dict:
     """Measure what ``file`` does not have yet, until the time is over."""
     ends = time.monotonic() + seconds
-    result = json.loads(file.read_text(encoding="utf-8")) if file.exists() else begin(work, tiny)
+    if not file.exists():
+        save(file, begin(work, tiny))
+    result = json.loads(file.read_text(encoding="utf-8"))
     on_gpu = result["machine"]["device"] == "cuda"
-    done = {family(old) for old in result["rows"] if not old.get("cut_short")}
+    done = {family(old) for old in result["rows"]} - {family(old) for old in result["rows"] if old.get("cut_short")}
     for row in rows:
         if row["name"] in done or (row.get("needs_gpu") and not on_gpu):
             continue
@@ -319,11 +321,11 @@ def repeat_prediction(file: Path) -> None:
 def measure_here(args: argparse.Namespace, work: Path) -> None:
     rows = select(args.only, args.tiny)
     inputs = work / "inputs"
+    (work / "weights").mkdir(parents=True, exist_ok=True)
     if args.inputs and not inputs.exists():
         inputs.symlink_to(args.inputs.resolve())
     if not args.inputs:
         prepare_projects(inputs, args.hardware, args.tiny, rows)
-    (work / "weights").mkdir(parents=True, exist_ok=True)
     file = args.out or (work / "tiny.json" if args.tiny else RESULTS / "gpu_day.json")
     run_all(file, work, rows, args.seconds, args.tiny)
     repeat_prediction(file)

@@ -1,5 +1,7 @@
 """The measurements for a machine with a GPU are costed by the names that the cost model has today."""
 
+import json
+
 from benchmarks import gpu_day
 from benchmarks.gpu.measurements import config_of, list_measurements, shrink
 from benchmarks.gpu.predict import Predictor, compare
@@ -51,6 +53,22 @@ def test_what_takes_too_long_is_killed_and_said(tmp_path):
     rows, wrong = gpu_day.run_child(["--describe", "--work", str(tmp_path)], 0.05, tmp_path / "result.jsonl")
     assert rows == []
     assert wrong.startswith("killed after 0")
+
+
+def test_only_what_is_missing_or_was_cut_short_is_run_again(tmp_path, monkeypatch):
+    old = [
+        {"name": "terms/a/0", "family": "terms/a"},
+        {"name": "train/failed", "error": "out of memory"},
+        {"name": "terms/b/0", "family": "terms/b"},
+        {"name": "terms/b", "error": "killed after 9 s", "cut_short": True},
+    ]
+    file = tmp_path / "out.json"
+    file.write_text(json.dumps({"machine": H200, "rows": old}), encoding="utf-8")
+    monkeypatch.setattr(gpu_day, "run_one", lambda row, left, tiny, work: [{"name": row["name"], "measured": {}}])
+    rows = [{"name": name, "kind": "gemm"} for name in ("terms/a", "train/failed", "terms/b", "terms/c")]
+    gpu_day.run_all(file, tmp_path, rows, 60, False)
+    after = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    assert [row["name"] for row in after] == ["terms/a/0", "train/failed", "terms/b", "terms/c"]
 
 
 def test_results_say_nothing_of_the_machine_they_ran_on():

@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from generator.cases import Row, Uncostable, estimate_row, read_row
 from generator.cost import constants
+from generator.estimate.table import Row, Uncostable, estimate_row, read_row
 
 TABLES = (
     "train_fms_acceleration",

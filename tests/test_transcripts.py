@@ -30,7 +30,13 @@ def run_command(command: str, scratch: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "generator.cli", *words],
         cwd=FOLDER / "inputs",
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "COLUMNS": "140", "HOME": str(scratch), "LC_ALL": "C.UTF-8"},
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "COLUMNS": "140",
+            "HOME": str(scratch),
+            "LC_ALL": "C.UTF-8",
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from generator.candidates import HEADROOM_SHARE
 from generator.cost import formulas
 from generator.cost.execution import Execution
 from generator.cost.infer import cache_bytes
 from generator.cost.memory import OPTIMIZER_STATES, quantized_bytes, static, training_moments
 from generator.cost.optimizers import state_bytes
 from generator.cost.shape import shape_of
+from generator.decide.candidates import HEADROOM_SHARE
 from tests.cost.models import A100, LLAMA2_7B, MISTRAL_7B, TINY, model, spec
 
 CHECKLIST = Path(__file__).resolve().parents[2] / "../shared/TECHNIQUES.md"

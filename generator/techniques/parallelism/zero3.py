@@ -1,5 +1,5 @@
 from generator.cost.constants import ZERO3_LIVE_ELEMENTS
-from generator.technique import Published
+from generator.techniques.base import Published
 from generator.techniques.parallelism.zero1 import Zero1
 
 

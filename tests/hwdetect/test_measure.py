@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from hwdetect import command, from_json, measure, measure_torch, to_json, view
-from hwdetect.cpu_device import cpu_device
+from hwdetect.cpu_device import cite_sources, cpu_device
 from hwdetect.measure import copy_bytes, disk_read_bytes_per_s, host_copy_bytes_per_s, measured, with_torch
 from hwdetect.measure_collective import all_reduce, bus_bytes_per_s
 from hwdetect.types import Cache, Cpu, Disk, Hardware, Measurement, Memory, Software
@@ -191,3 +191,18 @@ def test_files_of_the_working_folder_stand_in_for_nothing(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     ended = command.run_process(command.of_ours("nvml_child"), 10)
     assert ended.code == 0 and ended.raw
+
+
+@pytest.mark.parametrize(
+    ("features", "cited"),
+    [
+        (("avx2", "avx512f", "avx512_bf16"), {"peak_flops.*"}),  # AMD and Intel alike
+        (("avx512f", "amx_bf16", "amx_int8"), {"peak_flops.*", "peak_flops.amx"}),
+        (("asimd", "bf16"), {"peak_flops.*", "peak_flops.arm"}),
+        (None, {"peak_flops.*"}),
+    ],
+)
+def test_a_cpus_rates_cite_a_makers_manual_only_where_it_is_about_this_cpu(features, cited):
+    sources = dict(cite_sources(Cpu(cores=4, isa_features=features)))
+    assert sources.keys() == cited | {"memory.bytes_per_s"}
+    assert "intel" not in sources["peak_flops.*"] and "arm.com" not in sources["peak_flops.*"]

@@ -65,16 +65,23 @@ def list_layer_kinds(c: Settings) -> list[str]:
 
 
 def alternate_kinds(
-    period: int | str, last: str = "full_attention", other: str = "sliding_attention", default: int = 0
+    period: int | str,
+    one: str = "full_attention",
+    other: str = "sliding_attention",
+    default: int = 0,
+    at: int = -1,
 ) -> LayerKinds:
-    """Every ``period``-th layer (a number, or the key that has it, else ``default``) is ``last``, unless the config lists them."""
+    """One layer of every ``period`` (a number, or the key that has it, else ``default``) is ``one``, unless the config lists them.
+
+    ``at`` is its place among those: the last, or 0 for the first.
+    """
 
     def kinds(c: Settings) -> list[str]:
         listed = c["layer_types"]
         if listed:
             return list(listed)
         n = period if isinstance(period, int) else c[period] or default
-        return [last if n and (i + 1) % n == 0 else other for i in range(c.layers)]
+        return [one if n and i % n == at % n else other for i in range(c.layers)]
 
     return kinds
 

@@ -204,6 +204,7 @@ FAMILIES: dict[str, Family] = {
         embedding_table("tok_embeddings", "vocab_size"),
         norm_arrays=count_modernbert_norm_arrays,
         final_norm=True,
-        kinds=alternate_kinds("global_attn_every_n_layers", default=3),
+        # the first layer attends to everything (configuration_modernbert.py: i % global_attn_every_n_layers)
+        kinds=alternate_kinds("global_attn_every_n_layers", default=3, at=0),
     ),
 }

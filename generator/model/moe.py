@@ -29,6 +29,11 @@ def compute_shared_width(c: Settings) -> int:
     return (c["n_shared_experts"] or c["moe_num_shared_experts"] or 0) * c.size("expert_ffn")
 
 
+def list_dots1_kinds(c: Settings) -> list[str]:
+    """Layers from ``max_window_layers`` on see a window; there is no ``use_sliding_window`` as Qwen has (configuration_dots1.py)."""
+    return list_qwen_kinds(c.replace(use_sliding_window=True))
+
+
 def mark_llama4_moe_layers(c: Settings) -> list[bool]:
     """Llama 4: the layers that the config lists, else every ``interleave_moe_layer_step``-th."""
     listed, step = c["moe_layers"], c["interleave_moe_layer_step"]
@@ -108,6 +113,7 @@ FAMILIES: dict[str, Family] = {
         gated_mlp(),
         moe=routed_experts(shared=compute_shared_width),
         moe_layers=mark_deepseek_moe_layers,
+        kinds=list_dots1_kinds,
     ),
     "ernie4_5_moe": decoder(
         attention(bias="use_bias"),

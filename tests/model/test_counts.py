@@ -16,11 +16,16 @@ from variants import configs  # noqa: E402
 
 from generator.meta_device import built, config_of, count, describe_on_meta  # noqa: E402
 from generator.model import NeedsMetaDevice, describe  # noqa: E402
+from generator.model.description import build_components, read_family  # noqa: E402
 from generator.model.families import GROUPS, find_family, load_families  # noqa: E402
+from generator.model.settings import load_defaults  # noqa: E402
 from generator.sources import load_config, read_model, spec_of  # noqa: E402
 
 SHARED = HERE.parents[1] / ".." / "shared" / "models"
 TYPES = [model_type for group in GROUPS for model_type in load_families(group)]
+ENTRIES = load_defaults()["types"]
+LISTING = [name for name in TYPES if "layer_types" in {**ENTRIES[name]["defaults"], **ENTRIES[name].get("aliases", {})}]
+"""types whose config class has a list of the layers' kinds"""
 PUBLISHED = sorted(path.parent.name for path in SHARED.glob("*/config.json"))
 transformers = pytest.importorskip("transformers")
 
@@ -119,8 +124,18 @@ def test_the_counts_that_their_makers_publish(name, billions):
 # ---- layers
 
 
+def list_kinds(config: dict) -> list[str]:
+    return build_components(*read_family(config))[1]
+
+
 def count_layer_kinds(model_type: str, **more) -> dict[str, int]:
     return dict(describe(configs(model_type)[0] | more, "x").layer_kinds)
+
+
+@pytest.mark.parametrize("model_type", LISTING)
+def test_kinds_of_layers_are_those_of_the_config_class(model_type):
+    for config in configs(model_type):
+        assert list_kinds(config) == config_of(config).layer_types
 
 
 def test_kinds_of_layers():

@@ -44,9 +44,9 @@ def attention(
 ) -> Block:
     """Queries, keys, values and output; two names instead of four: one fused projection for the first three.
 
-    ``qk_norm`` (where ``when``): "head" one norm of a head's size, "heads" one for every head, "full" over all heads of queries and
-    of keys. ``gate`` doubles the queries (an output gate). ``context``: width of what keys and values are made from (cross
-    attention); ``out``: that of what the output projection takes, where it is not all heads.
+    ``qk_norm`` (where ``when``): "head" one norm of a head's size, "heads" one for every head, "full" over all heads of
+    queries and of keys. ``gate`` doubles the queries (an output gate). ``context``: width of what keys and values are
+    made from (cross attention); ``out``: that of what the output projection takes, where it is not all heads.
     """
     projections = names.split()
 
@@ -97,12 +97,12 @@ def build_latent_attention(c: Settings, kind: str) -> list[Component]:
         queries = [linear("q_proj", h, query)]
     return [
         *queries,
-        # one projection for the latent of all heads and the one rotated key that they share (multi-query), hence its name
+        # one projection for the latent of all heads and the one rotated key that they share: multi-query
         linear("kv_a_proj_with_mqa", h, key_rank + rope, bias),
         vector("kv_a_layernorm", key_rank),
         linear("kv_b_proj", key_rank, heads * (nope + value)),
         linear("o_proj", heads * value, h, bias),
-        # the cache is written before kv_b_proj expands it (past_key_values.update(kv_nope, k_rot)): one latent, not heads
+        # the cache is written before kv_b_proj expands it (past_key_values.update(kv_nope, k_rot)): no heads
         Scores(1, heads, heads, nope + rope, value, key_rank + rope, find_window(c, kind)),
     ]
 
@@ -171,8 +171,8 @@ def routed_experts(
 ) -> Block:
     """Routed experts in fused parameters, and the experts that every token passes.
 
-    ``matrices``: 3 with a gate, 2 without. ``router`` is the kind of its matrix: router (a parameter) or linear (a module).
-    ``correction``: a learned bias per expert. DeepSeek's e_score_correction_bias is no parameter but a buffer
+    ``matrices``: 3 with a gate, 2 without. ``router`` is the kind of its matrix: router (a parameter) or linear (a
+    module). ``correction``: a learned bias per expert. DeepSeek's e_score_correction_bias is no parameter but a buffer
     (modeling_deepseek_v3.py: ``DeepseekV3TopkRouter``), so only ERNIE has one.
     """
 
@@ -180,8 +180,8 @@ def routed_experts(
         h, f, n = hidden(c), ffn(c), c.require("experts")
         share = min(c.size("experts_per_token") or 0, n) / n
         first = matrices - 1  # of them read the hidden state and are stored side by side
-        # Transformers 5 keeps all experts of a layer in two 3-d parameters (modeling_mixtral.py: MixtralExperts), so they are no
-        # Linear modules: quantizers and LoRA treat them apart
+        # Transformers 5 keeps all experts of a layer in two 3-d parameters (modeling_mixtral.py: MixtralExperts), so
+        # they are no Linear modules: quantizers and LoRA treat them apart
         components: list[Component] = [
             Weights("gate", c.hidden, n, n if router_bias else 0, 1, router),
             Weights(

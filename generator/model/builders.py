@@ -1,6 +1,7 @@
 """Stacks of blocks and the models made of them: what the tables of families are written with.
 
-A ``Builder`` makes components from a config; ``decoder`` joins embeddings, blocks, norms and an output layer to a ``Family``.
+A ``Builder`` makes components from a config; ``decoder`` joins embeddings, blocks, norms and an output layer to a
+``Family``.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def read_layers(c: Settings) -> int:
 class Family(NamedTuple):
     """A model type: ``body`` is what ``AutoModel`` builds, ``head`` what the model for its task adds.
 
-    ``kind`` as in ``ModelSpec.kind``; ``kinds`` names each layer's mixer, ``moe_layers`` tells which layers have experts.
-    ``text``: key of the nested config that holds the text model's sizes.
+    ``kind`` as in ``ModelSpec.kind``; ``kinds`` names each layer's mixer, ``moe_layers`` tells which layers have
+    experts. ``text``: key of the nested config that holds the text model's sizes.
     """
 
     kind: str
@@ -71,7 +72,8 @@ def alternate_kinds(
     default: int = 0,
     at: int = -1,
 ) -> LayerKinds:
-    """One layer of every ``period`` (a number, or the key that has it, else ``default``) is ``one``, unless the config lists them.
+    """One layer of every ``period`` (a number, or the key that has it, else ``default``) is ``one``, unless the config
+    lists them.
 
     ``at`` is its place among those: the last, or 0 for the first.
     """
@@ -131,7 +133,8 @@ def token_embeddings(
 ) -> Builder:
     """The vocabulary, and learned positions where ``positions`` is not ``None``: so many rows more than the config has.
 
-    OPT, BioGPT and BART keep two rows in front of the first position (modeling_opt.py: ``OPTLearnedPositionalEmbedding.offset``).
+    OPT, BioGPT and BART keep two rows in front of the first position (modeling_opt.py:
+    ``OPTLearnedPositionalEmbedding.offset``).
     """
 
     def build(c: Settings) -> list[Component]:
@@ -179,8 +182,8 @@ def decoder(
 ) -> Family:
     """One stack: embeddings, ``norms`` norms, a mixer and a feed-forward per layer, a last norm, an output layer.
 
-    ``mixer`` by the layer's kind where they differ; ``norm_arrays`` as ``arrays`` of ``norm``; all layers have experts where
-    ``moe`` is given without ``moe_layers``.
+    ``mixer`` by the layer's kind where they differ; ``norm_arrays`` as ``arrays`` of ``norm``; all layers have experts
+    where ``moe`` is given without ``moe_layers``.
     """
     routed = moe_layers or (lambda c: [moe is not None] * c.layers)
 

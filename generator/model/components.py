@@ -12,10 +12,10 @@ from typing import NamedTuple
 class Weights(NamedTuple):
     """The parameters of ``count`` equal modules. ``name`` is the end of the module's path, as LoRA targets name it.
 
-    ``kind``: linear (``nn.Linear`` or GPT-2's Conv1D in a block), outer (one outside the blocks), router (a matrix that is
-    multiplied but is no Linear module), expert (one slice of a fused 3-d parameter), embedding (looked up), conv, vector
-    (norms and other elementwise parameters), head (the output layer), tied (an output layer that is the input embedding:
-    no parameters but a bias).
+    ``kind``: linear (``nn.Linear`` or GPT-2's Conv1D in a block), outer (one outside the blocks), router (a matrix that
+    is multiplied but is no Linear module), expert (one slice of a fused 3-d parameter), embedding (looked up), conv,
+    vector (norms and other elementwise parameters), head (the output layer), tied (an output layer that is the input
+    embedding: no parameters but a bias).
     ``share`` is the part of a stack's tokens that pass it: experts per token over experts.
     ``role``: gate, down and shared (the down projection of experts that every token passes) tell a feed-forward's form.
     ``stack`` is "" for the text (or the only) stack, else encoder, vision, audio, projector.
@@ -101,8 +101,8 @@ def repeat_block(components: list[Component], times: int) -> list[Component]:
 def assign_stack(components: list[Component], stack: str) -> list[Component]:
     """The components as those of another stack.
 
-    Its attention caches nothing: an encoder runs once per sequence, and generation repeats the decoder alone. It keeps no
-    recurrent state either, so those are dropped.
+    Its attention caches nothing: an encoder runs once per sequence, and generation repeats the decoder alone. It keeps
+    no recurrent state either, so those are dropped.
     """
     assigned: list[Component] = []
     for component in components:

@@ -33,8 +33,8 @@ def build_falcon_attention(c: Settings, kind: str) -> list[Component]:
 
 
 def set_falcon_heads(c: Settings) -> Settings:
-    """``num_kv_heads`` counts in the new architecture (40B, 180B) alone; the old one has a single key head or all of them
-    (modeling_falcon.py: qkv_out_dim)."""
+    """``num_kv_heads`` counts in the new architecture (40B, 180B) alone; the old one has a single key head or all of
+    them (modeling_falcon.py: qkv_out_dim)."""
     if c["new_decoder_architecture"]:
         return c.replace(num_key_value_heads=c["num_kv_heads"] or c.heads)
     return c.replace(num_key_value_heads=1 if c["multi_query"] else c.heads)
@@ -77,7 +77,7 @@ def build_stablelm_norms(c: Settings) -> list[Component]:
 
 
 def count_opt_norm_arrays(c: Settings) -> int:
-    """OPT-175B's norms have no weights."""
+    """Without ``layer_norm_elementwise_affine`` norms have neither weight nor bias."""
     return 2 if c["layer_norm_elementwise_affine"] else 0
 
 
@@ -113,7 +113,8 @@ FAMILIES: dict[str, Family] = {
     "glm": decoder(attention(bias="attention_bias", out_bias=False), gated_mlp("gate_up_proj down_proj")),
     "glm4": decoder(attention(bias="attention_bias", out_bias=False), gated_mlp("gate_up_proj down_proj"), norms=4),
     "gemma": decoder(attention(bias="attention_bias"), gated_mlp()),
-    # Gemma 2 and 3, GLM 4: norms before and after both attention and feed-forward (post_attention_layernorm, post_feedforward…)
+    # Gemma 2 and 3, GLM 4: norms before and after both attention and feed-forward (post_attention_layernorm,
+    # post_feedforward…)
     "gemma2": decoder(attention(bias="attention_bias"), gated_mlp(), norms=4, kinds=alternate_kinds(2)),
     "gemma3_text": decoder(
         attention(bias="attention_bias", qk_norm="head"),
@@ -209,7 +210,8 @@ FAMILIES: dict[str, Family] = {
         attention("q_proj k_proj v_proj out_proj", bias=True), plain_mlp(), embed=token_embeddings(positions=2)
     ),
     "xglm": gpt(attention("q_proj k_proj v_proj out_proj", bias=True), plain_mlp()),
-    # BLOOM norms its embeddings, against divergence in float16 (modeling_bloom.py: word_embeddings_layernorm); ALiBi has no weights
+    # BLOOM norms its embeddings too (modeling_bloom.py: word_embeddings_layernorm); ALiBi
+    # has no weights
     "bloom": gpt(
         attention("query_key_value dense", bias=True),
         plain_mlp("dense_h_to_4h dense_4h_to_h", ffn=lambda c: 4 * c.hidden),

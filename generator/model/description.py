@@ -21,8 +21,8 @@ def describe(config: Mapping, name: str) -> ModelSpec:
     """Exact sizes of the model that Transformers builds from ``config``, a parsed config.json; ``name`` is the spec's.
 
     Raises ``NeedsMetaDevice`` for a type without a row or a config that holds what its row does not understand,
-    ``MissingSize`` (a KeyError) naming the size that is left out. A value of another type or length than Transformers takes
-    ends in the TypeError or ValueError of the arithmetic: ``generator.sources`` makes a message of these.
+    ``MissingSize`` (a KeyError) naming the size that is left out. A value of another type or length than Transformers
+    takes ends in the TypeError or ValueError of the arithmetic: ``generator.sources`` makes a message of these.
     """
     family, settings = read_family(config)
     components, kinds = build_components(family, settings)
@@ -88,7 +88,8 @@ def read_text_settings(family: Family, settings: Settings) -> Settings:
 
 def build_components(family: Family, settings: Settings) -> tuple[list[Component], list[str]]:
     """All that the model is made of, equal components together, and the kind of each text layer."""
-    # a multimodal config may leave its text model to the class (LLaVA's published ones do), other kinds name sizes otherwise
+    # a multimodal config may leave its text model to the class (LLaVA's published ones do), other kinds name sizes
+    # otherwise
     if family.text is None and family.kind in ("decoder", "encoder"):
         check_sizes_given(settings)
     components = family.body(settings) + family.head(settings)
@@ -113,7 +114,8 @@ def merge_equal(components: Iterable[Component]) -> list[Component]:
 
 
 def read_dtype(settings: Settings, text: Settings) -> str | None:
-    """The dtype of the stored weights; Transformers 4 wrote ``torch_dtype``, and some only into the text model's config."""
+    """The dtype of the stored weights; Transformers 4 wrote ``torch_dtype``, and some only into the text model's
+    config."""
     given = (source.values.get(key) for source in (settings, text) for key in ("dtype", "torch_dtype"))
     return next((dtype for dtype in given if dtype), None)
 
@@ -131,8 +133,8 @@ def find_widest_window(scores: list[Scores]) -> int | None:
 
 
 def summarize_layer_kinds(kinds: list[str], moe_layers: list[bool]) -> tuple[tuple[str, int], ...]:
-    """How many layers are of each kind, those with experts as "moe" beside; nothing where all layers are alike, attend to
-    everything and have the same kind of feed-forward."""
+    """How many layers are of each kind, those with experts as "moe" beside; nothing where all layers are alike, attend
+    to everything and have the same kind of feed-forward."""
     counts = Counter(kinds)
     if counts.keys() <= {"full_attention"} and len(set(moe_layers)) < 2:
         return ()

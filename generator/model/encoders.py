@@ -118,7 +118,8 @@ def build_roformer_embeddings(c: Settings) -> list[Component]:
 def build_deberta_attention(c: Settings, kind: str) -> list[Component]:
     """One projection with biases of queries and values alone; positions projected in its relative form.
 
-    c2p: content to position, p2c: position to content (modeling_deberta.py: DisentangledSelfAttention; pos_proj has no bias).
+    c2p: content to position, p2c: position to content (modeling_deberta.py: DisentangledSelfAttention; pos_proj has no
+    bias).
     """
     h = c.hidden
     components = [
@@ -196,8 +197,8 @@ FAMILIES: dict[str, Family] = {
         norm_arrays=1,
         final_norm=True,
     ),
-    # its first layer has no attn_norm, for the embeddings' norm goes before it (modeling_modernbert.py: nn.Identity): two norms
-    # per layer and a last one remain, and none is counted for the embeddings
+    # its first layer has no attn_norm, for the embeddings' norm goes before it (modeling_modernbert.py: nn.Identity):
+    # two norms per layer and a last one remain, and none is counted for the embeddings
     "modernbert": encoder(
         attention("Wqkv Wo", bias="attention_bias", causal=False),
         gated_mlp("Wi Wo", bias="mlp_bias"),

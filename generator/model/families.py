@@ -1,4 +1,5 @@
-"""The table of families: the row of a model type says what it is built of. Only the module that holds the row is loaded."""
+"""The table of families: the row of a model type says what it is built of. Only the module that holds the row is
+loaded."""
 
 from __future__ import annotations
 

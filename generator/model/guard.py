@@ -1,4 +1,5 @@
-"""What a config holds that the tables do not understand: then Transformers counts, for a wrong number is worse than a slow one."""
+"""What a config holds that the tables do not understand: then Transformers counts, for a wrong number is worse than a
+slow one."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ WITHOUT_EFFECT = re.compile(
 
 
 def check_understood(c: Settings, refuses: tuple[str, ...] = ()) -> None:
-    """Raises ``NeedsMetaDevice`` for a key with a size's name that the type's classes do not read, and for what ``refuses`` names."""
+    """Raises ``NeedsMetaDevice`` for a key with a size's name that the type's classes do not read, and for what
+    ``refuses`` names."""
     if c.type not in load_defaults()["types"]:
         raise NeedsMetaDevice(f"{c.type!r} is not in perfgen's tables")
-    # either rebuilds the model: cross attention is a block more per layer, a decoder of an encoder type has another class
+    # either rebuilds the model: cross attention adds a block per layer, an encoder as a decoder is another class
     for key in (*refuses, "add_cross_attention", *(() if c.defaults.get("is_decoder") else ("is_decoder",))):
         if c.values.get(key):
             raise NeedsMetaDevice(f"a config of type {c.type!r} that says {key} is not in perfgen's tables")
@@ -41,7 +43,8 @@ def check_understood(c: Settings, refuses: tuple[str, ...] = ()) -> None:
 
 
 def check_sizes_given(c: Settings) -> None:
-    """Raises ``MissingSize`` where the config of a language model leaves out how large it is, though its class has a default.
+    """Raises ``MissingSize`` where the config of a language model leaves out how large it is, though its class has a
+    default.
 
     ``LlamaConfig()`` is a 7B model: a config.json without sizes would silently be planned as one.
     """

@@ -1,4 +1,5 @@
-"""Hierarchical vision models, as ``AutoModel`` of Transformers 5.23 builds them: in stages, each of fewer and wider places.
+"""Hierarchical vision models, as ``AutoModel`` of Transformers 5.23 builds them: in stages, each of fewer and wider
+places.
 
 Swin attends within windows; ConvNeXT and ResNet convolve.
 """
@@ -50,7 +51,8 @@ def swin(mixer: Block, positions, merged_arrays: int, tokens: int = 0) -> Family
             block = mixer(s, "window_attention") + plain_mlp()(s, "window_attention") + norm("norm", s.hidden, 4)
             components += repeat_block(block + positions(c, s.heads), depth)
             if i + 1 < len(c["depths"]):
-                # four neighbours become one of twice the width (SwinPatchMerging); Swin 2 norms after it, so half as wide
+                # four neighbours become one of twice the width (SwinPatchMerging); Swin 2 norms after it, so half as
+                # wide
                 components.append(linear("downsample.reduction", 4 * s.hidden, 2 * s.hidden, kind="outer"))
                 components += norm("downsample.norm", merged_arrays * s.hidden, 2)
         return components
@@ -65,7 +67,8 @@ def build_bias_table(c: Settings, heads: int) -> list[Component]:
 
 
 def build_bias_network(c: Settings, heads: int) -> list[Component]:
-    """Biases computed from the difference, so that windows of another size fit (continuous_position_bias_mlp), and a scale."""
+    """Biases computed from the difference, so that windows of another size fit (continuous_position_bias_mlp), and a
+    scale."""
     wide = CONTINUOUS_BIAS_WIDTH
     return [
         linear("mlp.0", 2, wide, True, kind="outer"),

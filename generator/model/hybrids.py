@@ -71,7 +71,8 @@ def list_lfm2_kinds(c: Settings) -> list[str]:
 
 
 def compute_lfm2_width(c: Settings) -> int:
-    """Two thirds of the configured width, so that three matrices cost what two did, rounded up (modeling_lfm2.py: Lfm2MLP)."""
+    """Two thirds of the configured width, so that three matrices cost what two did, rounded up (modeling_lfm2.py:
+    Lfm2MLP)."""
     configured = c["block_ff_dim"] or c["intermediate_size"]
     if not c["block_auto_adjust_ff_dim"]:
         return configured
@@ -98,7 +99,8 @@ def list_recurrent_gemma_kinds(c: Settings) -> list[str]:
 
 
 def halve_ffn(c: Settings) -> int:
-    """RecurrentGemma's config has the width of gate and up together (modeling_recurrent_gemma.py: RecurrentGemmaMlp)."""
+    """RecurrentGemma's config has the width of gate and up together (modeling_recurrent_gemma.py:
+    RecurrentGemmaMlp)."""
     return c.ffn // 2
 
 

@@ -30,7 +30,8 @@ def compute_shared_width(c: Settings) -> int:
 
 
 def list_dots1_kinds(c: Settings) -> list[str]:
-    """Layers from ``max_window_layers`` on see a window; there is no ``use_sliding_window`` as Qwen has (configuration_dots1.py)."""
+    """Layers from ``max_window_layers`` on see a window; there is no ``use_sliding_window`` as Qwen has
+    (configuration_dots1.py)."""
     return list_qwen_kinds(c.replace(use_sliding_window=True))
 
 
@@ -60,7 +61,8 @@ FAMILIES: dict[str, Family] = {
     "qwen3_moe": decoder(
         QWEN3_ATTENTION, gated_mlp(), moe=routed_experts(), moe_layers=mark_qwen_moe_layers, kinds=list_qwen_kinds
     ),
-    # modeling_olmoe.py reads a head_dim that its config class does not have: Transformers has to show what it makes of one
+    # modeling_olmoe.py reads a head_dim that its config class does not have: Transformers has to show what it makes of
+    # one
     "olmoe": decoder(attention(bias="attention_bias", qk_norm="full"), None, moe=routed_experts())._replace(
         refuses=("head_dim",)
     ),
@@ -126,8 +128,9 @@ FAMILIES: dict[str, Family] = {
         moe_layers=mark_ernie_moe_layers,
         head=output_layer("use_bias"),
     ),
-    # intermediate_size is the experts' and the shared one's width, intermediate_size_mlp the dense layers'. Where the config says
-    # nothing of layer_types, layers with rotary positions see a chunk, every 4th without them everything (configuration_llama4.py)
+    # intermediate_size is the experts' and the shared one's width, intermediate_size_mlp the dense layers'. Where the
+    # config says nothing of layer_types, layers with rotary positions see a chunk, every 4th without them everything
+    # (configuration_llama4.py)
     "llama4_text": decoder(
         attention(bias="attention_bias"),
         gated_mlp(ffn=lambda c: c["intermediate_size_mlp"]),

@@ -1,4 +1,5 @@
-"""Multimodal models: a text model (``text_config``), an encoder of images or sound, and what projects from one to the other.
+"""Multimodal models: a text model (``text_config``), an encoder of images or sound, and what projects from one to the
+other.
 
 As Transformers 5.23 joins them. A type that stands only inside others belongs to ``NESTED``.
 """
@@ -109,7 +110,8 @@ def take_text_sizes(of: Family) -> Family:
 
 
 def nest_text_config(config: Mapping) -> Mapping:
-    """Qwen2-VL's published configs hold the text model's sizes beside the others (configuration_qwen2_vl.py: text_params)."""
+    """Qwen2-VL's published configs hold the text model's sizes beside the others (configuration_qwen2_vl.py:
+    text_params)."""
     if config.get("text_config") is not None:
         return config
     kept = (

@@ -1,4 +1,5 @@
-"""Blocks whose state has a fixed size: selective state spaces, linear attention, gated recurrences and short convolutions."""
+"""Blocks whose state has a fixed size: selective state spaces, linear attention, gated recurrences and short
+convolutions."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from generator.model.settings import Settings
 
 
 def mamba(prefix: str = "", *, norms: bool = False) -> Block:
-    """Mamba's first mixer (modeling_mamba.py: MambaMixer). Jamba's keys begin with ``mamba_`` and it normalizes dt, B and C.
+    """Mamba's first mixer (modeling_mamba.py: MambaMixer). Jamba's keys begin with ``mamba_`` and it normalizes dt, B
+    and C.
 
     The states are those of the cache: the last ``kernel`` inputs of each channel, and the state space (cache_utils.py).
     """
@@ -112,7 +114,8 @@ def build_delta_net(c: Settings, kind: str) -> list[Component]:
 
 
 def build_olmo_delta_net(c: Settings, kind: str) -> list[Component]:
-    """OLMo Hybrid's: the same rule with every projection apart; sizes by default as configuration_olmo_hybrid.py derives them."""
+    """OLMo Hybrid's: the same rule with every projection apart; sizes by default as configuration_olmo_hybrid.py
+    derives them."""
     h, keys = c.hidden, c["linear_num_key_heads"] or c.heads
     values = c["linear_num_value_heads"] or c.heads
     key_dim = c["linear_key_head_dim"] or int(0.75 * h / keys)
@@ -135,7 +138,8 @@ def build_olmo_delta_net(c: Settings, kind: str) -> list[Component]:
 
 
 def build_lightning_attention(c: Settings, kind: str) -> list[Component]:
-    """MiniMax's linear attention (modeling_minimax.py: MiniMaxLightningAttention): a key-by-value matrix per head is kept."""
+    """MiniMax's linear attention (modeling_minimax.py: MiniMaxLightningAttention): a key-by-value matrix per head is
+    kept."""
     h, wide = c.hidden, c.heads * c.head_dim
     return [
         linear("qkv_proj", h, 3 * wide),
@@ -160,7 +164,8 @@ def build_short_conv(c: Settings, kind: str) -> list[Component]:
 def build_gated_recurrence(c: Settings, kind: str) -> list[Component]:
     """RecurrentGemma's RG-LRU: gates are block-diagonal, one block a head."""
     h, wide, heads = c.hidden, c["lru_width"] or c.hidden, c.heads
-    # input gate and recurrent gate, each a stack of heads' blocks (RecurrentGemmaRglru): multiplied, but no Linear module
+    # input gate and recurrent gate, each a stack of heads' blocks (RecurrentGemmaRglru): multiplied, but no Linear
+    # module
     gate = Weights("recurrent_gate_weight", wide // heads, wide // heads, wide // heads, 2 * heads, "router")
     return [
         linear("linear_x", h, wide, True),
@@ -184,7 +189,8 @@ def build_time_mix(c: Settings, kind: str) -> list[Component]:
         linear("output", wide, h),
         vector("time_decay", wide, 2),  # and time_first
         vector("time_mix", h, 3),
-        # numerator, denominator and their largest exponent; the last inputs of this and of the feed-forward (RwkvModel.forward)
+        # numerator, denominator and their largest exponent; the last inputs of this and of the feed-forward
+        # (RwkvModel.forward)
         State("recurrent", 3 * wide + 2 * h),
     ]
 

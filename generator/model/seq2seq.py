@@ -1,4 +1,5 @@
-"""Encoder-decoder models of text and speech, as the classes for conditional generation of Transformers 5.23 build them."""
+"""Encoder-decoder models of text and speech, as the classes for conditional generation of Transformers 5.23 build
+them."""
 
 from __future__ import annotations
 
@@ -111,8 +112,9 @@ def build_speech_convs(c: Settings) -> list[Component]:
     return components
 
 
-# BART and mBART keep two rows in front of the first position (modeling_bart.py: offset). Marian's and Pegasus' positions are
-# computed, but parameters all the same (nn.Embedding); M2M-100's and Speech2Text's are buffers, which do not count
+# BART and mBART keep two rows in front of the first position (modeling_bart.py: offset). Marian's and Pegasus'
+# positions are computed, but parameters all the same (nn.Embedding); M2M-100's and Speech2Text's are buffers, which do
+# not count
 SAME, AFTER_TWO = position_table("max_position_embeddings"), position_table("max_position_embeddings", 2)
 FAMILIES: dict[str, Family] = {
     "bart": bart(1, (AFTER_TWO, AFTER_TWO)),

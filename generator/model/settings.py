@@ -1,7 +1,8 @@
 """The values of a config.json, and what Transformers takes for those it leaves out.
 
 ``defaults.json`` holds, for each model type, the defaults and the aliases of its config class in the Transformers that
-its ``source`` names; ``python tests/model/defaults.py`` writes it again, and a test compares it with the installed ones.
+its ``source`` names; ``python tests/model/defaults.py`` writes it again, and a test compares it with the installed
+ones.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Settings:
     """A config with the defaults of its type. ``settings[key]`` is ``None`` where neither has a value.
 
     A key that the type's classes do not read does not count. Without a type, every key counts. Sizes are in elements
-    (``hidden``, ``ffn``, ``head_dim``), tokens (``positions``) or plain counts; they raise ``MissingSize`` where neither
-    the config nor a default has one.
+    (``hidden``, ``ffn``, ``head_dim``), tokens (``positions``) or plain counts; they raise ``MissingSize`` where
+    neither the config nor a default has one.
     """
 
     __slots__ = ("_nested", "_spellings", "added", "aliases", "defaults", "entry", "type", "values")
@@ -74,7 +75,8 @@ class Settings:
         """Every alias of a key, then the class's own name.
 
         Aliases first: a config class sets its fields, then what is left over, and an alias is left over
-        (configuration_utils.py: ``__post_init__``; ``__setattr__`` follows ``attribute_map``), so it overwrites the field.
+        (configuration_utils.py: ``__post_init__``; ``__setattr__`` follows ``attribute_map``), so it overwrites the
+        field.
         """
         own = self.aliases.get(key, key)
         return (*self._spellings.get(own, ()), own)

@@ -39,7 +39,8 @@ def build_wave_features(c: Settings) -> list[Component]:
 
 
 def build_wavlm_positions(c: Settings) -> list[Component]:
-    """WavLM: one table of relative positions, in the first block, and a gate in each (modeling_wavlm.py: gru_rel_pos_linear)."""
+    """WavLM: one table of relative positions, in the first block, and a gate in each (modeling_wavlm.py:
+    gru_rel_pos_linear)."""
     gate = linear("gru_rel_pos_linear", c.head_dim, GATES, True, count=c.layers)
     return [vector("rel_attn_embed", c["num_buckets"] * c.heads), vector("gru_rel_pos_const", c.heads * c.layers), gate]
 
@@ -59,8 +60,8 @@ def wave_encoder(extra=build_nothing, mixer: Block | None = None) -> Family:
 
 
 def build_spectrum_patches(c: Settings) -> list[Component]:
-    """The spectrogram's patches overlap: as many as strides fit. A class and a distillation token beside them, and a position
-    for each of the two."""
+    """The spectrogram's patches overlap: as many as strides fit. A class and a distillation token beside them, and a
+    position for each of the two."""
     patch = c["patch_size"]
     rows = (c["num_mel_bins"] - patch) // c["frequency_stride"] + 1
     columns = (c["max_length"] - patch) // c["time_stride"] + 1

@@ -1,4 +1,5 @@
-"""Models of images, as ``AutoModel`` of Transformers 5.23 builds them; multimodal models have them for their image encoders."""
+"""Models of images, as ``AutoModel`` of Transformers 5.23 builds them; multimodal models have them for their image
+encoders."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def build_vit_pooler(c: Settings) -> list[Component]:
 
 
 def layer_scales(key: str, count: int = 2) -> Builder:
-    """A learned factor per channel after attention and after feed-forward; none where its starting value is not above 0."""
+    """A learned factor per channel after attention and after feed-forward; none where its starting value is not above
+    0."""
     return lambda c: [vector("layer_scale", c.hidden, count * c.layers)] if (c[key] or 0) > 0 else []
 
 
@@ -111,8 +113,8 @@ def build_dinov3_mlp(c: Settings, kind: str) -> list[Component]:
 
 
 def build_siglip_head(c: Settings) -> list[Component]:
-    """A learned query that attends to all patches (SiglipMultiheadAttentionPoolingHead: torch.nn.MultiheadAttention has one
-    matrix for queries, keys and values)."""
+    """A learned query that attends to all patches (SiglipMultiheadAttentionPoolingHead: torch.nn.MultiheadAttention has
+    one matrix for queries, keys and values)."""
     if c["vision_use_head"] is False:
         return []
     h = c.hidden

@@ -13,7 +13,8 @@ FUSED = image_attention("attn.qkv attn.proj", bias=True)
 
 
 def build_cube_conv(c: Settings, width: int, bias: bool) -> Component:
-    """Patches of a few pictures that follow each other: a picture alone is repeated (modeling_qwen2_vl.py: PatchEmbed)."""
+    """Patches of a few pictures that follow each other: a picture alone is repeated (modeling_qwen2_vl.py:
+    PatchEmbed)."""
     size = c["temporal_patch_size"] * c["patch_size"] ** 2 * c["in_channels"]
     return conv("patch_embed.proj", size, width, bias)
 
@@ -27,7 +28,8 @@ def build_merger(inputs: int, outputs: int) -> list[Component]:
 
 
 def read_qwen2_vl_settings(c: Settings) -> Settings:
-    """Qwen2-VL's image encoder: its ``hidden_size`` is the text model's, ``embed_dim`` its own (configuration_qwen2_vl.py)."""
+    """Qwen2-VL's image encoder: its ``hidden_size`` is the text model's, ``embed_dim`` its own
+    (configuration_qwen2_vl.py)."""
     width = c["embed_dim"]
     sizes = {"hidden_size": width, "num_attention_heads": c["num_heads"], "num_hidden_layers": c["depth"]}
     return Settings(sizes | {"intermediate_size": int(width * c["mlp_ratio"])}, "")
@@ -55,8 +57,8 @@ def build_qwen2_5_vl_encoder(c: Settings) -> list[Component]:
 
 
 def build_qwen3_vl_encoder(c: Settings) -> list[Component]:
-    """Blocks in the middle give what they see to the text model, each through a merger of its own, whose norm comes after
-    patches are joined (modeling_qwen3_vl.py: deepstack_merger_list, use_postshuffle_norm)."""
+    """Blocks in the middle give what they see to the text model, each through a merger of its own, whose norm comes
+    after patches are joined (modeling_qwen3_vl.py: deepstack_merger_list, use_postshuffle_norm)."""
     joined = c.hidden * c["spatial_merge_size"] ** 2
     components = [build_cube_conv(c, c.hidden, True), vector("pos_embed", c.hidden, c["num_position_embeddings"])]
     components += norm("merger.norm", c.hidden, 2) + build_merger(joined, c["out_hidden_size"])

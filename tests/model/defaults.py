@@ -50,7 +50,8 @@ def read_raw_defaults(cls) -> dict:
 
 
 def keep_sizes(values: dict, beside: set[str]) -> dict:
-    """What may be a size or a switch: no text but short words, no fraction but where one multiplies, no token number."""
+    """What may be a size or a switch: no text but short words, no fraction but where one multiplies, no token
+    number."""
     kept = {}
     for key, value in values.items():
         if key.endswith(NO_SIZE) or key in beside or (isinstance(value, float) and key not in FRACTIONS):
@@ -86,7 +87,8 @@ def find_derived_keys(config) -> set[str]:
 
 
 def build_entry(model_type: str, classes, base: set[str]) -> dict:
-    """Raw defaults, aliases, fields that may be null, what is read beside the fields, and the nested configs that the class makes by itself."""
+    """Raw defaults, aliases, fields that may be null, what is read beside the fields, and the nested configs that the
+    class makes by itself."""
     cls = classes[model_type]
     from transformers import PretrainedConfig
 

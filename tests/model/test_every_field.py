@@ -1,6 +1,8 @@
-"""Every field of every config class, changed one at a time: the tables follow it exactly, or leave the config to Transformers.
+"""Every field of every config class, changed one at a time: the tables follow it exactly, or leave the config to
+Transformers.
 
-So a field that changes what is built cannot be overlooked; nor can a key that the class does not have but its model reads.
+So a field that changes what is built cannot be overlooked; nor can a key that the class does not have but its model
+reads.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ DENSE = [
 
 
 def count_lora_params(model_type: str, targets: str | list[str], rank: int) -> int:
-    """Two matrices for each Linear layer of the tables that ``targets`` names; "all-linear": for every one but the output."""
+    """Two matrices for each Linear layer of the tables that ``targets`` names; "all-linear": for every one but the
+    output."""
     components, _ = build_components(*read_family(configs(model_type)[0]))
     linears = [w for w in components if isinstance(w, Weights) and w.kind in ("linear", "outer")]
     adapted = [w for w in linears if targets == "all-linear" or w.name.rsplit(".", 1)[-1] in targets]

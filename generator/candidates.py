@@ -217,6 +217,7 @@ def divided(layout: Layout) -> dict[str, Any]:
         "pp": layout.pp,
         "cp": layout.cp,
         "ep": layout.ep,
+        "sequence_form": layout.sequence_form,
     }
 
 

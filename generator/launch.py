@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from generator.case.strategies import STRATEGIES
 from generator.edits import Edits
 from generator.workload import Case, Layout
 
@@ -32,11 +33,11 @@ def accelerate(layout: Layout) -> tuple[str, ...]:
 
 def by_accelerate(layout: Layout) -> bool:
     """Whether Accelerate shards the model (FSDP2), told by accelerate.yaml."""
-    return layout.strategy.startswith(("fsdp", "hsdp")) and not layout.at_load
+    return STRATEGIES[layout.strategy].by_fsdp and not layout.at_load
 
 
 def by_deepspeed(layout: Layout) -> bool:
-    return layout.strategy.startswith("zero")
+    return STRATEGIES[layout.strategy].by_deepspeed
 
 
 def fsdp_edits(case: Case, *, reshard: bool) -> Edits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache
 
+from generator.case.strategies import STRATEGIES
 from generator.workload import Case, Layout
 
 FEW_NODES = 16
@@ -39,17 +40,19 @@ def sharded_in_node(case: Case, strategy: str) -> tuple[Layout, ...]:
     )
 
 
-def split(case: Case, strategy: str, *, tp: bool = False, pp: bool = False, cp: bool = False) -> Iterator[Layout]:
+def split(
+    case: Case, strategy: str, *, tp: bool = False, pp: bool = False, sequence_form: str | None = None
+) -> Iterator[Layout]:
     """Tensor and sequence parts inside a node, stages across all, and copies of the whole on what is left."""
     for nodes, each in groups(case):
         total = nodes * each
         for t in parts(each) if tp else (1,):
-            for s in parts(each // t) if cp else (1,):
+            for s in parts(each // t) if sequence_form else (1,):
                 for p in [n for n in STAGES if n <= min(total // (t * s), case.model.layers)] if pp else (1,):
                     copies, rest = divmod(total, t * p * s)
                     if rest or not divides_batch(case, copies):
                         continue
-                    sharded_states = strategy.startswith(("fsdp", "zero"))
+                    sharded_states = STRATEGIES[strategy].divides_states
                     yield Layout(
                         strategy=strategy if copies > 1 or s > 1 else "none",
                         nodes=nodes,
@@ -59,6 +62,7 @@ def split(case: Case, strategy: str, *, tp: bool = False, pp: bool = False, cp: 
                         tp=t,
                         pp=p,
                         cp=s,
+                        sequence_form=sequence_form if s > 1 else None,
                     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from generator.case.strategies import STRATEGIES
 from generator.cost.links import best_choice
-from generator.launch import by_accelerate, by_deepspeed
 from generator.plan import Plan
 from generator.workload import Case, Layout
 
@@ -33,20 +33,20 @@ def parallel(plan: Plan) -> dict | None:
 def expected(case: Case, layout: Layout, offloaded: bool) -> dict[str, Any]:
     device = "cpu" if case.on_cpu else "cuda"
     common: dict[str, Any] = {"world_size": layout.devices, "backend": BACKEND[device], "device": device}
-    if by_deepspeed(layout):
-        stage = int(layout.strategy.removeprefix("zero"))
-        return {"wrapper": "DeepSpeedEngine", "zero_stage": stage, "shards": layout.shard} | common
-    if by_accelerate(layout) or layout.at_load:
+    row = STRATEGIES[layout.strategy]
+    if row.by_deepspeed:
+        return {"wrapper": row.wrapper, "zero_stage": row.deepspeed_stage, "shards": layout.shard} | common
+    if row.by_fsdp:
         if offloaded:  # the shards rest in host memory, and their norm is summed there
             common |= {"backend": "cuda:nccl,cpu:gloo", "device": "cpu"}
         copies = layout.replicate > 1
         return {
-            "wrapper": "FSDPModule",
+            "wrapper": row.wrapper,
             "sharded": "all",
             "mesh": [f"({layout.replicate}, {layout.shard})" if copies else f"({layout.shard},)"],
             "placements": ["(Replicate(), Shard(dim=0))" if copies else "(Shard(dim=0),)"],
         } | common
-    return {"wrapper": "DistributedDataParallel"} | common
+    return {"wrapper": row.wrapper} | common
 
 
 def nested(settings: tuple[tuple[str, Any], ...]) -> dict:

@@ -1,3 +1,4 @@
+from generator.case.strategies import RING
 from generator.layouts import one_device, split
 from generator.technique import Published, Technique
 from generator.techniques.parallelism.fsdp2 import fsdp_clash
@@ -29,5 +30,5 @@ class Context(Technique):
         return fsdp_clash(other, case)
 
     def layouts(self, case):
-        found = split(case, "fsdp_full_shard", cp=True)
+        found = split(case, "fsdp_full_shard", sequence_form=RING)
         return tuple(x for x in found if x.cp > 1 and case.workload.seq_len % (2 * x.cp) == 0)

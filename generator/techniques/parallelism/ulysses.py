@@ -1,3 +1,4 @@
+from generator.case.strategies import ULYSSES
 from generator.layouts import one_device, split
 from generator.technique import Published, Technique
 from generator.techniques.parallelism.zero1 import deepspeed_clash
@@ -27,6 +28,6 @@ class Ulysses(Technique):
         return deepspeed_clash(other)
 
     def layouts(self, case):
-        found = split(case, "zero3", cp=True)
+        found = split(case, "zero3", sequence_form=ULYSSES)
         seq_len = case.workload.seq_len
         return tuple(x for x in found if x.cp > 1 and case.model.heads % x.cp == 0 and seq_len % x.cp == 0)

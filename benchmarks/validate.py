@@ -76,7 +76,7 @@ def llama_factory(case, shape) -> float:
 
 def deepspeed_zero3(case, shape) -> float | None:
     """DeepSpeed's ZeRO-3 estimator without offload: 4 bytes of the largest layer and 18 P / devices. For sharded training."""
-    if case.execution.train != "full" or not case.execution.strategy.startswith(("fsdp", "zero3")):
+    if case.execution.train != "full" or not case.execution.sharding.divides_weights:
         return None
     largest = max(x.inputs * x.outputs for x in shape.linears)
     return 4.0 * largest + 18.0 * shape.params / case.execution.dp
@@ -101,7 +101,7 @@ def peer_errors(rows: list[dict]) -> dict[str, list[float]]:
         except Uncostable:
             continue
         shape = shape_of(case.spec, case.task, 0)
-        sharded = case.execution.dp if case.execution.strategy.startswith("fsdp") else 1
+        sharded = case.execution.dp if case.execution.sharding.by_fsdp else 1
         for name, formula in PEERS.items():
             predicted = formula(case, shape)
             if predicted is None:

@@ -32,9 +32,9 @@ class BlockActivations:
 def dtypes(shape: Shape, run: Execution) -> tuple[float, float]:
     """Bytes of an element of the residual stream, and of what the products read and write."""
     stored, compute = BYTES[run.weights_dtype], BYTES[run.compute_dtype]
-    if run.lora_upcast and run.quant != "none" and not run.strategy.startswith("fsdp"):
+    if run.lora_upcast and run.quant != "none" and not run.sharding.by_fsdp:
         stored = 4.0
-    if run.strategy.startswith(("fsdp", "hsdp", "zero")) and run.autocast_dtype:
+    if run.sharding.casts_itself and run.autocast_dtype:
         stored = compute  # FSDP casts parameters and inputs of every block; DeepSpeed keeps 16-bit weights
     if float_layer_norm(shape, run) and (shape.encoder or run.quant in ("nf4", "int8")):
         stored = (

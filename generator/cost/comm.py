@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from generator.case.strategies import SEQUENCE_FORMS, SequenceForm
 from generator.cost import constants as c
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, Execution
-from generator.cost.memory import GATHERING, Static, quantized_bytes
+from generator.cost.memory import Static, quantized_bytes
 from generator.cost.shape import Shape
 
 
@@ -62,10 +63,17 @@ def sequence_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens
     if run.cp <= 1:
         return 0.0
     size = BYTES[run.compute_dtype]
-    ulysses = run.strategy == "zero3"
-    width = 2.0 * shape.query + 2.0 * shape.key if ulysses else 2.0 * shape.key * run.cp
-    messages = 4.0 if ulysses else run.cp - 1.0
+    heads = sequence_form_of(run).exchanges_heads
+    width = 2.0 * shape.query + 2.0 * shape.key if heads else 2.0 * shape.key * run.cp
+    messages = 4.0 if heads else run.cp - 1.0
     return (3.0 + again) * ring_seconds(tokens * width * size, Group(run, run.cp, run.tp), rates, messages)
+
+
+def sequence_form_of(run: Execution) -> SequenceForm:
+    """Raises ``ValueError`` where sequences are divided and nothing says how."""
+    if run.sequence_form is None:
+        raise ValueError(f"cp={run.cp} divides sequences: sequence_form must be one of {', '.join(SEQUENCE_FORMS)}")
+    return SEQUENCE_FORMS[run.sequence_form]
 
 
 def expert_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
@@ -81,12 +89,12 @@ def expert_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: 
 def communication_seconds(shape: Shape, run: Execution, rates: Rates, fixed: Static, compute_seconds: float) -> float:
     """What an optimizer step waits for: gathers and reductions beyond what overlaps with ``compute_seconds``."""
     pipeline = _pipeline_seconds(shape, run, rates)
-    if run.dp * run.cp <= 1 or run.strategy == "none":
+    if run.dp * run.cp <= 1 or not run.sharding.exchanges:
         return pipeline
     split = run.tp * run.pp
     compute = BYTES[run.compute_dtype]
     # DDP reduces gradients as they are, in the dtype of the weights; FSDP's and DeepSpeed's mixed precision in 16 bits
-    full = BYTES[run.weights_dtype] if run.strategy == "ddp" else compute
+    full = BYTES[run.weights_dtype] if run.sharding.reduces_stored_dtype else compute
     gradient = fixed.trained * (full if run.train == "full" else 4.0) / split
     weights = (shape.params * compute if run.quant == "none" else quantized_bytes(shape, run)) / split
     if run.ep > 1:  # experts stay where they are
@@ -97,8 +105,8 @@ def communication_seconds(shape: Shape, run: Execution, rates: Rates, fixed: Sta
     copies = Group(run, run.dp * run.cp // run.shards, run.tp * run.shards)
     share = c.OVERLAPPED_REALISED
     each = once = 0.0
-    if run.strategy in GATHERING:
-        gathers = 1.0 if run.strategy == "fsdp_shard_grad_op" else 2.0 + (1.0 if run.checkpoint_every else 0.0)
+    if run.sharding.divides_weights:
+        gathers = 2.0 + (1.0 if run.checkpoint_every else 0.0) if run.sharding.reshards else 1.0
         each = ring_seconds(weights, shard, rates, layers, share) * gathers
         each += ring_seconds(gradient, shard, rates, layers, share)
         part = gradient / run.shards
@@ -106,7 +114,7 @@ def communication_seconds(shape: Shape, run: Execution, rates: Rates, fixed: Sta
     else:
         ring = ring_seconds(gradient, shard, rates, gradient / c.BUCKET_BYTES, share)
         if (
-            run.strategy == "zero2" and run.accumulation > 1
+            run.sharding.reduces_every_micro_batch and run.accumulation > 1
         ):  # every micro-batch's gradients are reduced to their owners
             each, once = ring, ring
         else:
@@ -129,7 +137,7 @@ def _pipeline_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
 
 def _unit_seconds(shape: Shape, run: Execution, fixed: Static) -> float:
     """FSDP1 under PEFT's wrap policy: every adapter matrix is a unit with its own collectives."""
-    fsdp1 = run.strategy.startswith("fsdp") and run.fsdp_version == 1
+    fsdp1 = run.sharding.by_fsdp and run.fsdp_version == 1
     if not fsdp1 or run.train != "lora" or "foak" in run.fused_kernels:
         return 0.0
     collectives = 3.0 + (1.0 if run.checkpoint_every else 0.0)

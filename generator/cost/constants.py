@@ -38,12 +38,8 @@ GPTQ_SOURCE = "GPTQ group size 128: a float16 scale and a 4-bit zero a group"
 GGUF_Q4_BYTES = 4.85 / 8
 """llama.cpp Q4_K_M: 4.85 bits a weight over all tensors (its quantize README)"""
 INT8_EXTRA_BYTES = 4 / 4096
-ZERO_BUCKET_ELEMENTS = 5e7
-"""reduce and all-gather buckets of the emitted deepspeed.json; DeepSpeed's own default is 5e8"""
 ZERO_BUCKET_COPIES = 4.5
 """16-bit copies of each bucket that overlap_comm holds (Transformers docs, deepspeed)"""
-ZERO3_LIVE_ELEMENTS = 1e9
-"""stage3_max_live_parameters and stage3_max_reuse_distance: weights that stay gathered (DeepSpeed docs, config-json)"""
 FSDP_LIVE_BLOCKS = 2
 FSDP_LIVE_SOURCE = "FSDP keeps the block in use and prefetches one (torch docs, FullyShardedDataParallel)"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from generator.case.strategies import EACH_ITS_SHARD, ONE_OF_A_NODE
 from generator.cost import constants as c
 from generator.cost.estimate import GIB, Part
 from generator.cost.execution import BYTES, Execution
@@ -74,9 +75,9 @@ def _loading(shape: Shape, run: Execution, processes: int) -> list[Part]:
     if run.mode == "infer" or run.quant != "none":
         return [one]
     whole = shape.params * BYTES[run.weights_dtype] / GIB
-    if run.strategy == "zero3":
+    if run.sharding.loads == EACH_ITS_SHARD:
         return [Part(name=one.name, value=shard * processes, basis=one.basis, source=one.source)]
-    shares = run.strategy.startswith(("fsdp", "hsdp")) and not run.from_scratch
+    shares = run.sharding.loads == ONE_OF_A_NODE and not run.from_scratch
     copies = 1 if shares else processes / (run.tp * run.pp)
     source = "from_pretrained fills host memory first (transformers docs, models), in each process"
     return [one, Part(name="model before it moves", value=whole * copies, basis="derived", source=source)]

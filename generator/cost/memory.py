@@ -17,9 +17,6 @@ from generator.cost.shape import Linear, Shape, adapted, lora_params
 
 __all__ = ["OPTIMIZER_STATES", "Static", "quantized_bytes", "static", "training_moments"]
 
-DEEPSPEED = ("zero1", "zero2", "zero3")
-GATHERING = ("fsdp_full_shard", "fsdp_shard_grad_op", "hsdp", "zero3")
-"""strategies that divide the weights, and gather them to use them"""
 AUTOGRAD = "saved tensors of the Transformers implementation, traced (tests/cost)"
 
 
@@ -79,7 +76,7 @@ def quantized_bytes(shape: Shape, run: Execution) -> float:
     if run.quant == "gguf-4bit":
         return shape.params * c.GGUF_Q4_BYTES
     packed = packed_params(shape, run)
-    sharded = run.strategy.startswith("fsdp")  # PEFT's upcast is skipped there: shards must have one dtype
+    sharded = run.sharding.by_fsdp  # PEFT's upcast is skipped there: shards must have one dtype
     rest = 4.0 if run.lora_upcast and run.mode == "train" and not sharded else stored
     return packed * weight_bytes_per_param(run) + (shape.params - packed) * rest
 
@@ -87,8 +84,8 @@ def quantized_bytes(shape: Shape, run: Execution) -> float:
 def static(shape: Shape, run: Execution) -> Static:
     full = run.train == "full"
     stored, compute = BYTES[run.weights_dtype], BYTES[run.compute_dtype]
-    gathering = run.strategy in GATHERING
-    zero_mixed = run.strategy in DEEPSPEED and compute < 4  # 16-bit weights, and 32-bit masters beside the states
+    gathering = run.sharding.divides_weights
+    zero_mixed = run.sharding.float32_masters and compute < 4  # 16-bit weights, and 32-bit masters beside the states
     masters = compute if zero_mixed else 4.0 if gathering and run.autocast_dtype else stored
     trained = float(shape.params) if full else lora_params(shape, run.lora_targets, run.lora_rank)
     adapter = masters if full or zero_mixed else 4.0  # PEFT keeps adapters in float32
@@ -98,11 +95,11 @@ def static(shape: Shape, run: Execution) -> Static:
     summed = BYTES[run.sums_dtype] if zero_mixed and run.sums_dtype else adapter
     gradients = trained * summed if optimizer.stores_gradients else 0.0
     states = state_bytes(run.optimizer, trained, 4.0 if zero_mixed else adapter, shape.hidden)
-    states += 4.0 * trained if run.strategy in DEEPSPEED else 0.0  # of float32 weights too it keeps its own part
+    states += 4.0 * trained if run.sharding.float32_masters else 0.0  # of float32 weights too it keeps its own part
     fused = run.optimizer_fused or run.optimizer not in ("adamw", "adam", "lion", "sgd", "sgd-momentum")
-    temporary = 4.0 * trained if run.strategy in DEEPSPEED else 0.0 if fused else trained * adapter
+    temporary = 4.0 * trained if run.sharding.float32_masters else 0.0 if fused else trained * adapter
     offloaded = run.offload_optimizer != "none"
-    on_device = not (offloaded and (run.strategy in DEEPSPEED or run.offload_params != "none"))
+    on_device = not (offloaded and (run.sharding.float32_masters or run.offload_params != "none"))
     block_bytes = shape.block_params * compute if run.quant == "none" else quantized_bytes(shape, run) / shape.layers
     if run.ep > 1:
         block_bytes -= shape.expert_params * compute * (1 - 1 / run.ep)
@@ -119,7 +116,7 @@ def static(shape: Shape, run: Execution) -> Static:
         gradients=gradients / shards["gradients"] if on_device else 0.0,
         states=0.0 if offloaded else states / shards["states"],
         step_temporary=0.0 if offloaded else temporary / shards["states"],
-        gathered_block=block_bytes if gathers and run.strategy != "zero3" else 0.0,
+        gathered_block=block_bytes if gathers and not run.sharding.live_elements else 0.0,
         gathered_ends=_gathered_ends(shape, run, block_bytes, compute) if gathers else 0.0,
         reduce_buckets=_buckets(run, trained, adapter),
         cast_weights=(cast_params * shape.layers + shape.head_params) * casts if keeps_copies else 0.0,
@@ -137,32 +134,28 @@ def static(shape: Shape, run: Execution) -> Static:
 
 def _shards(run: Execution) -> dict[str, int]:
     """What divides weights, gradients and states on one device."""
-    n, split = run.shards, run.tp * run.pp
-    divided = {
-        "zero1": (1, 1, n),
-        "zero2": (1, n, n),
-        **dict.fromkeys(GATHERING, (n, n, n)),
-    }.get(run.strategy, (1, 1, 1))
-    return {name: split * by for name, by in zip(("weights", "gradients", "states"), divided, strict=True)}
+    row, split = run.sharding, run.tp * run.pp
+    divided = {"weights": row.divides_weights, "gradients": row.divides_gradients, "states": row.divides_states}
+    return {name: split * (run.shards if by else 1) for name, by in divided.items()}
 
 
 def _buckets(run: Execution, trained: float, size: float) -> float:
     """Buffers in which DeepSpeed's stages 1 and 2 reduce gradients and gather weights; DDP has a place for every gradient."""
-    if run.strategy == "ddp" and run.dp > 1:
+    if run.sharding.buckets_every_gradient and run.dp > 1:
         return trained * size / (run.tp * run.pp)
-    if run.strategy not in ("zero1", "zero2") or run.dp <= 1:
+    if not run.sharding.bucket_elements or run.dp <= 1:
         return 0.0
-    elements = min(c.ZERO_BUCKET_ELEMENTS, trained)
+    elements = min(run.sharding.bucket_elements, trained)
     return 2 * c.ZERO_BUCKET_COPIES * elements * BYTES[run.compute_dtype]
 
 
 def _gathered_ends(shape: Shape, run: Execution, block_bytes: float, compute: float) -> float:
     """The root unit (embedding and output layer) stays whole until the backward pass ends; all blocks if not resharded."""
     ends = (shape.embedding + shape.head) * compute
-    if run.strategy == "zero3":
-        live = max(c.ZERO3_LIVE_ELEMENTS * compute, ends + c.FSDP_LIVE_BLOCKS * block_bytes)
+    if run.sharding.live_elements:
+        live = max(run.sharding.live_elements * compute, ends + c.FSDP_LIVE_BLOCKS * block_bytes)
         return min(ends + shape.layers * block_bytes, live)
-    return ends + (block_bytes * shape.layers if run.strategy == "fsdp_shard_grad_op" else 0.0)
+    return ends + (block_bytes * shape.layers if not run.sharding.reshards else 0.0)
 
 
 def _largest_linear(shape: Shape) -> float:
@@ -239,18 +232,19 @@ def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, d
 
 def update_moment(run: Execution, fixed: Static) -> dict[str, float]:
     """Bytes by part while the optimizer updates: no batch is small enough to save them."""
+    others_gone = run.sharding.divides_states and not run.sharding.divides_gradients  # freed before the update
     return {
         "weights": fixed.weights,
         "optimizer states": fixed.states,
         "reduce buckets": fixed.reduce_buckets,
-        "gradients": fixed.gradients / (run.shards if run.strategy == "zero1" else 1),  # the others' parts are gone
+        "gradients": fixed.gradients / (run.shards if others_gone else 1),
         "optimizer temporary": fixed.step_temporary,
     }
 
 
 def retains_inputs(run: Execution) -> bool:
     """FSDP1's hooks on frozen blocks keep every checkpointed input and its gradient until the backward pass ends."""
-    fsdp1 = run.fsdp_version == 1 and run.strategy.startswith("fsdp") and run.dp > 1
+    fsdp1 = run.fsdp_version == 1 and run.sharding.by_fsdp and run.dp > 1
     return fsdp1 and run.train == "lora" and run.checkpoint_every > 0
 
 

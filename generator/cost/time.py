@@ -11,13 +11,14 @@ from generator.cost.activations import dtypes
 from generator.cost.comm import (
     communication_seconds,
     expert_parallel_seconds,
+    sequence_form_of,
     sequence_parallel_seconds,
     tensor_parallel_seconds,
 )
 from generator.cost.device import Rates
 from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
-from generator.cost.memory import DEEPSPEED, Static, checkpointed, packed_params
+from generator.cost.memory import Static, checkpointed, packed_params
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape
 from generator.model import Attended
@@ -106,7 +107,7 @@ def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> 
     reduced = blocks * tensor_parallel_seconds(shape, run, rates, tokens, again)
     around = blocks * sequence_parallel_seconds(shape, run, rates, tokens, again)
     sent = blocks * expert_parallel_seconds(shape, run, rates, tokens, again)
-    if run.strategy != "zero3":  # a ring passes keys and values on while it multiplies the ones it has
+    if run.cp > 1 and sequence_form_of(run).hides_behind_attention:  # a ring passes on while it multiplies
         around = max(0.0, around - attention)
     device = linears + head + adapters + attention + traffic + loss + unpacked + reduced + around + sent
     fetched = _fetch_seconds(shape, run, rates, again)
@@ -234,7 +235,9 @@ def _update_seconds(shape: Shape, fixed: Static, run: Execution, rates: Rates) -
     kind = OPTIMIZER_STATES[run.optimizer]
     passes = kind.step_passes + (0.0 if run.optimizer_fused else 8.0)
     one = fixed.gradients if fixed.gradients else fixed.trained * 4.0 / run.shards
-    if run.strategy in DEEPSPEED:  # 16-bit gradients become 32-bit ones, and the updated master weights 16-bit weights
+    if (
+        run.sharding.float32_masters
+    ):  # 16-bit gradients become 32-bit ones, and the updated master weights 16-bit weights
         one = fixed.trained * 4.0 / run.shards
         passes += 2.0 if BYTES[run.compute_dtype] < 4 else 0.0
     overhead = c.STEP_OVERHEAD_SECONDS if not rates.on_cpu else 0.0

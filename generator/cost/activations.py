@@ -69,9 +69,9 @@ def block_activations(shape: Shape, run: Execution) -> BlockActivations:
     elif run.fused_kernels == "foak" and run.quant != "none":
         output_input -= compute * shape.query if output_input else 0.0  # fused adapters share the attention output
     dropout = 0.0
-    if shape.traits.dropout:  # CUDA keeps a mask, the CPU the noise
-        dropout = float(shape.traits.dropout) * shape.hidden * (1.0 if run.threads is None else compute)
-    if shape.traits.shared_norm and full and residual == compute:
+    if shape.dropout:  # CUDA keeps a mask, the CPU the noise
+        dropout = float(shape.dropout) * shape.hidden * (1.0 if run.threads is None else compute)
+    if shape.shared_norm and full and residual == compute:
         attention_inputs = 0.0  # the feed-forward keeps the same tensor
     beside_mlp = sum(parts[:3]) + attention_inputs + output_input + dropout
     beside_mlp += _extra_norms(shape, run, residual, compute, full)
@@ -99,24 +99,24 @@ def block_activations(shape: Shape, run: Execution) -> BlockActivations:
 def _norm(shape: Shape, run: Execution, residual: float, full: bool, *, first: bool) -> float:
     """The first norm's input is the block's input, counted as ``kept``; the second's is kept by whoever saves it."""
     h = shape.hidden
-    own_input = 0.0 if first or shape.traits.parallel else residual * h
+    own_input = 0.0 if first or shape.parallel else residual * h
     if run.fused_kernels == "pretraining":
         return own_input
     if float_layer_norm(shape, run) and residual < 4:
-        return 0.0 if shape.traits.shared_norm and not first else 4.0 * h
+        return 0.0 if shape.shared_norm and not first else 4.0 * h
     if run.fused_kernels != "none" or not shape.rms_norm:
         return own_input
     upcast = own_input if residual == 4 else 4.0 * h  # x.to(float32) copies only what is not float32 yet
-    weighted = 4.0 if shape.traits.float32_norm_weight else residual
+    weighted = 4.0 if shape.float32_norm_weight else residual
     return upcast + (weighted * h if full else 0.0)  # a trained weight keeps the normalized input
 
 
 def _extra_norms(shape: Shape, run: Execution, residual: float, compute: float, full: bool) -> float:
     """Norms of queries and keys, and norms after attention and feed-forward: float32 input, and what the weight keeps."""
-    weighted = 4.0 if shape.traits.float32_norm_weight else compute
+    weighted = 4.0 if shape.float32_norm_weight else compute
     each = 4.0 + (weighted if full else 0.0)
-    post = shape.traits.post_norms * each * shape.hidden
-    return post + (each * (shape.query + shape.key) if shape.traits.qk_norm else 0.0)
+    post = shape.post_norms * each * shape.hidden
+    return post + (each * (shape.query + shape.key) if shape.qk_norm else 0.0)
 
 
 def _inputs(
@@ -125,14 +125,14 @@ def _inputs(
     """Copies of an input that the linears of ``roles`` keep for their weight gradients."""
     present = [x for x in shape.linears if x.role in roles and x.count == 1]
     if full:
-        fused = shape.traits.fused_qkv if roles == ATTENTION_INPUT else shape.traits.fused_gate
+        fused = shape.fused_qkv if roles == ATTENTION_INPUT else shape.fused_gate
         copies = len(present) if source != compute and not fused else 1  # autocast casts for each product anew
         return (copies if present else 0) * compute * width
     if run.train != "lora":
         return 0.0
-    if shape.traits.fused_qkv and roles == ATTENTION_INPUT:
+    if shape.fused_qkv and roles == ATTENTION_INPUT:
         roles = ("q",)
-    if shape.traits.fused_gate and roles == ("gate", "up"):
+    if shape.fused_gate and roles == ("gate", "up"):
         roles = ("up",)
     count = sum(1 for x in adapted(shape, run.lora_targets) if x.role in roles)
     adapter = compute if run.autocast_dtype else 4.0  # PEFT keeps adapters in float32
@@ -147,12 +147,12 @@ def kernel(shape: Shape, run: Execution) -> str:
     On CUDA flash needs 16 bits and Ampere, and the memory-efficient kernel no grouped keys (torch's sdp_utils.cpp;
     https://github.com/huggingface/transformers/issues/48633); on a CPU the fused kernel knows no dropout.
     """
-    if run.attention == "eager" or shape.traits.eager_only:
+    if run.attention == "eager" or shape.eager_only:
         return "eager"
     if run.attention == "flash":
         return "flash"
     if run.threads is not None:
-        return "math" if shape.traits.attention_dropout else "flash"
+        return "math" if shape.attention_dropout else "flash"
     if BYTES[run.compute_dtype] < 4 and run.flash_kernels:
         return "flash"
     return "math" if shape.kv_heads < shape.heads and not run.repeats_keys else "efficient"
@@ -160,7 +160,7 @@ def kernel(shape: Shape, run: Execution) -> str:
 
 def masked_share(shape: Shape, run: Execution) -> float:
     """Share of the blocks that get a mask as a tensor: a window that the sequence reaches, under sdpa (transformers masking_utils)."""
-    if run.attention != "sdpa" or shape.traits.eager_only:
+    if run.attention != "sdpa" or shape.eager_only:
         return 0.0
     return sum(x.layers for x in shape.attended if x.window and x.window <= run.seq_len) / shape.layers
 
@@ -173,9 +173,9 @@ def _attention(shape: Shape, compute: float, run: Execution) -> float:
     else:  # keys are repeated for a kernel that takes a mask
         keys += masked_share(shape, run) * (shape.query - shape.key)
     copies = 0.0
-    if shape.traits.partial_rotary:
+    if shape.partial_rotary:
         copies = shape.query if run.train == "full" and chosen == "flash" else 0.0  # its output is laid out anew
-    if shape.traits.fused_qkv and (shape.traits.partial_rotary or shape.traits.rotary):
+    if shape.fused_qkv and (shape.partial_rotary or shape.rotary):
         copies += shape.query + shape.key  # beside the projection that holds v
     size = 4.0 if chosen == "math" else compute  # computes in float32
     statistics = 0.0 if chosen in ("eager", "math") else 4.0 * shape.heads
@@ -191,7 +191,7 @@ def _scores(shape: Shape, compute: float, run: Execution) -> float:
         return unmasked * shape.heads * 4.0 * (3 if run.threads is not None else 1)
     if chosen != "eager":
         return 0.0
-    capped = compute if shape.traits.eager_only else 0.0
+    capped = compute if shape.eager_only else 0.0
     return shape.heads * (4.0 + capped + (compute if compute < 4 else 0.0))
 
 
@@ -217,8 +217,8 @@ def _mlp(shape: Shape, run: Execution, residual: float, compute: float, full: bo
         kept += width if full else 0.0
     else:
         kept = (2.0 if full else 1.0) * width
-        kept -= width if shape.traits.relu and full else 0.0
-        kept += 3.0 * width if shape.traits.composite_gelu else 0.0
+        kept -= width if shape.relu and full else 0.0
+        kept += 3.0 * width if shape.composite_gelu else 0.0
     kept += _inputs(shape, run, residual, compute, full, ("gate", "up"), shape.hidden)
     if not full:
         kept += _inputs(shape, run, compute, compute, full, ("down",), int(shape.ffn_active))

@@ -17,8 +17,7 @@ def step_flops(shape: Shape, tokens: float, seq_len: float, *, recomputed_share:
     backward pass needs (torch.utils.checkpoint stops there). Where nothing follows the last product, that is its input."""
     forward = forward_flops(shape, tokens, seq_len)
     again = forward - tokens * 2.0 * shape.head_outputs * shape.hidden
-    traits = shape.traits
-    if not (traits.post_norms or traits.ends_in_norm or traits.dropout or shape.experts):
+    if not (shape.post_norms or shape.ends_in_norm or shape.dropout or shape.experts):
         again -= tokens * shape.layers * sum(2.0 * x.params for x in shape.linears if x.role == "down")
     return 3.0 * forward + recomputed_share * again
 

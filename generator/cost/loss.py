@@ -36,7 +36,7 @@ def loss_bytes(
         )
     if run.loss_kernel != "plain":
         return final + _in_parts(shape, run, tokens, residual, compute)
-    capped = compute if shape.traits.capped_logits else 0.0  # tanh keeps its output
+    capped = compute if shape.capped_logits else 0.0  # tanh keeps its output
     copies = _logits(run, compute)
     if not backward and run.loss_copies == "padded":
         copies += (compute if compute < FLOAT else 0.0) - FLOAT  # the gradient is not there yet, the 16-bit logits are

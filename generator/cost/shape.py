@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from generator.cost.traits import Traits, traits_of
 from generator.model import Attended, ModelSpec
+from generator.model.block_traits import read_block_traits
 
 ATTENTION_INPUT = ("q", "k", "v")
 NAMES = {
@@ -49,8 +49,9 @@ class Shape:
     head_dim: int
     vocab: int
     gated: bool
-    traits: Traits
     rms_norm: bool
+    """its norms are RMSNorm, by separate operators; otherwise LayerNorm"""
+    rotary: bool
     encoder: bool
     moe_layers: int
     experts: int
@@ -72,12 +73,42 @@ class Shape:
     linear_params: float
     """parameters a block of ``Linear`` layers, what a quantizer packs; fused experts (Transformers 5) are not among them"""
     expert_params: float
-    """parameters a block of routed experts"""
+    """parameters of the routed experts of a block"""
+    # what the sizes do not tell (generator/model/block_traits.py)
+    qk_norm: bool = False
+    """queries and keys are normalized"""
+    post_norms: int = 0
+    """norms beyond two in a block"""
+    float32_norm_weight: bool = False
+    """norms multiply by their weight before they cast back"""
+    ends_in_norm: bool = False
+    """norms follow attention and feed-forward instead of going before them"""
+    shared_norm: bool = False
+    """attention and feed-forward read the output of one norm"""
+    parallel: bool = False
+    """attention and feed-forward are fed the same residual"""
+    fused_qkv: bool = False
+    """one projection makes queries, keys and values"""
+    fused_gate: bool = False
+    """one projection makes gate and up"""
+    partial_rotary: bool = False
+    """rotated and plain parts of the heads are joined by a copy"""
+    composite_gelu: bool = False
+    """GELU by separate operators, each of which keeps its input"""
+    relu: bool = False
+    """an activation that keeps its output alone"""
+    eager_only: bool = False
+    """attention scores are always materialized (they are soft-capped)"""
+    capped_logits: bool = False
+    dropout: int = 0
+    """dropouts of hidden states in a block, by the defaults of the configuration class"""
+    attention_dropout: bool = False
+    """the scores are dropped out too"""
 
 
 def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     """``task`` text-classification replaces the vocabulary's output layer by ``num_labels`` outputs."""
-    traits = traits_of(spec.model_type)
+    traits = read_block_traits(spec.model_type)
     query, key = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     encoder = spec.kind == "encoder"
     moe = dict(spec.layer_kinds).get("moe", spec.layers if spec.experts else 0) if spec.experts else 0
@@ -94,7 +125,8 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     share = moe / spec.layers if spec.layers else 0.0
     dense_active = spec.ffn * (1 - share)
     active = dense_active + share * (spec.experts_per_token * expert_ffn + spec.shared_expert_ffn)
-    return Shape(
+    rms_norm = traits.get("rms_norm", spec.gated and not encoder)
+    shape = Shape(
         layers=max(spec.layers, 1),
         hidden=spec.hidden,
         query=query,
@@ -104,8 +136,8 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         head_dim=spec.head_dim,
         vocab=spec.vocab,
         gated=spec.gated,
-        traits=traits,
-        rms_norm=spec.gated and not encoder if traits.rms_norm is None else traits.rms_norm,
+        rms_norm=rms_norm,
+        rotary=rms_norm or traits.get("partial_rotary", False),
         encoder=encoder,
         moe_layers=moe,
         experts=spec.experts,
@@ -124,6 +156,7 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         linear_params=linear / max(spec.layers, 1),
         expert_params=experts / max(spec.layers, 1),
     )
+    return replace(shape, **traits)
 
 
 def _linears(spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int) -> tuple[Linear, ...]:

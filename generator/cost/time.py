@@ -36,9 +36,8 @@ def forward_operators(shape: Shape, run: Execution) -> float:
     if run.fused_kernels == "pretraining":
         return 46.0
     norm = 6.0 if shape.rms_norm and run.fused_kernels == "none" else 1.0
-    rotates = shape.rms_norm or shape.traits.partial_rotary if shape.traits.rotary is None else shape.traits.rotary
-    rotary = (14.0 if run.fused_kernels == "none" else 2.0) if rotates else 0.0
-    extra = norm * (shape.traits.post_norms + 2 * shape.traits.qk_norm)
+    rotary = (14.0 if run.fused_kernels == "none" else 2.0) if shape.rotary else 0.0
+    extra = norm * (shape.post_norms + 2 * shape.qk_norm)
     scores = 6.0 if run.attention == "eager" else 0.0
     return 11.0 + len(shape.linears) + 2 * norm + rotary + extra + scores + (2.0 if shape.gated else 1.0)
 

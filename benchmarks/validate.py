@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from generator.cases import Uncostable, estimate_cases, read_row
-from generator.cost.shape import shape_of
+from generator.cost.shape import build_shape
 
 AIMS = {
     "mem_median": ("peak memory, median error", 0.03),
@@ -100,7 +100,7 @@ def peer_errors(rows: list[dict]) -> dict[str, list[float]]:
             case = read_row(row)
         except Uncostable:
             continue
-        shape = shape_of(case.spec, case.task, 0)
+        shape = build_shape(case.spec, case.task, 0)
         sharded = case.execution.dp if case.execution.sharding.by_fsdp else 1
         for name, formula in PEERS.items():
             predicted = formula(case, shape)

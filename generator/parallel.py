@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from generator.case.strategies import STRATEGIES
-from generator.cost.links import best_choice
+from generator.cost.links import choose_devices
 from generator.plan import Plan
 from generator.workload import Case, Layout
 
@@ -72,7 +72,7 @@ def visible_devices(plan: Plan) -> str | None:
     every = case.hardware.accelerators
     if any(a.profile is not None for a in every):  # a slice is chosen by its UUID, not by its number
         return None
-    chosen = best_choice(case.device, case.links, case.devices_per_node, layout.per_node)
+    chosen = choose_devices(case.device, case.links, case.devices_per_node, layout.per_node)
     used = [case.accelerators[place] for place in chosen]
     first = used == list(range(len(used)))
     if len(used) == len(every) or (first and len(used) > 1):

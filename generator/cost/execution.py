@@ -1,6 +1,6 @@
 """The exact script that will run, as far as its cost depends on it.
 
-Techniques say what they change as a partial ``Execution`` (their ``effects``); the cost model reads a whole
+Techniques name what they change as a partial ``Execution`` (their ``effects``); the cost model reads a complete
 one and knows no technique. A row of ``perfgen estimate --cases`` becomes one directly.
 """
 
@@ -19,7 +19,7 @@ class Execution:
 
     ``weights_dtype`` is how the trained (or served) parameters are stored, ``autocast_dtype`` the compute dtype under
     autocast (``None``: compute in the storage dtype). ``quant`` says how a frozen base is stored (none, nf4, int8,
-    gptq-4bit). ``optimizer`` is one of ``generator.cost.memory.OPTIMIZER_STATES``. ``checkpoint_every`` = 0 keeps all
+    gptq-4bit). ``optimizer`` is one of ``generator.cost.optimizers.OPTIMIZER_STATES``. ``checkpoint_every`` = 0 keeps all
     activations, n checkpoints every n-th block. ``loss_kernel``: plain, chunked (the emitted chunk_loss),
     tiled (TRL's SFTTrainer), fused.
     ``fused_kernels``: none, liger (RMSNorm, RoPE, SwiGLU), foak (fms-acceleration's fused LoRA set), pretraining (the fused

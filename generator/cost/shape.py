@@ -23,7 +23,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """``count`` equal matrices a block; ``share`` of the tokens passes each (less than 1 for routed experts)."""
+    """``count`` equal matrices per block; ``share`` of the tokens passes each (less than 1 for routed experts)."""
 
     role: str
     inputs: int
@@ -71,7 +71,7 @@ class Shape:
     head_outputs: int
     block_params: float
     linear_params: float
-    """parameters a block of ``Linear`` layers, what a quantizer packs; fused experts (Transformers 5) are not among them"""
+    """parameters per block of ``Linear`` layers, what a quantizer packs; fused experts (Transformers 5) are not among them"""
     expert_params: float
     """parameters of the routed experts of a block"""
     # what the sizes do not tell (generator/model/block_traits.py)
@@ -106,7 +106,7 @@ class Shape:
     """the scores are dropped out too"""
 
 
-def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
+def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     """``task`` text-classification replaces the vocabulary's output layer by ``num_labels`` outputs."""
     traits = read_block_traits(spec.model_type)
     query, key = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
@@ -146,7 +146,7 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         window=spec.sliding_window,
         attended=spec.attended,
         state_elements=spec.state_elements,
-        linears=_linears(spec, query, key, share, expert_ffn),
+        linears=list_linears(spec, query, key, share, expert_ffn),
         params=params,
         embedding=embedding,
         head=head,
@@ -159,24 +159,24 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     return replace(shape, **traits)
 
 
-def _linears(spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int) -> tuple[Linear, ...]:
+def list_linears(spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int) -> tuple[Linear, ...]:
     h = spec.hidden
-    found = [Linear("q", h, query), Linear("k", h, key), Linear("v", h, key), Linear("o", query, h)]
+    linears = [Linear("q", h, query), Linear("k", h, key), Linear("v", h, key), Linear("o", query, h)]
 
-    def mlp(width: int, count: int, share: float) -> list[Linear]:
+    def list_feed_forward(width: int, count: int, share: float) -> list[Linear]:
         gate = [Linear("gate", h, width, count, share)] if spec.gated else []
         return [*gate, Linear("up", h, width, count, share), Linear("down", width, h, count, share)]
 
     if moe_share < 1 and spec.ffn:
-        found += mlp(spec.ffn, 1, 1 - moe_share)
+        linears += list_feed_forward(spec.ffn, 1, 1 - moe_share)
     if moe_share and expert_ffn:
-        found += mlp(expert_ffn, spec.experts, moe_share * spec.experts_per_token / spec.experts)
+        linears += list_feed_forward(expert_ffn, spec.experts, moe_share * spec.experts_per_token / spec.experts)
         if spec.shared_expert_ffn:
-            found += mlp(spec.shared_expert_ffn, 1, moe_share)
-    return tuple(found)
+            linears += list_feed_forward(spec.shared_expert_ffn, 1, moe_share)
+    return tuple(linears)
 
 
-def adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
+def select_adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
     """The linears of a block that LoRA adapts, routed experts aside."""
     dense = tuple(x for x in shape.linears if x.count == 1)
     if targets == "all-linear":
@@ -188,9 +188,9 @@ def adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
     return tuple(x for x in dense if x.role in wanted)
 
 
-def lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int) -> float:
+def count_lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int) -> float:
     """Trained parameters of the adapters of the whole model; "all-linear" also adapts fused experts (PEFT >= 0.19)."""
-    chosen = adapted(shape, targets)
+    chosen = select_adapted(shape, targets)
     if targets == "all-linear":
         chosen += tuple(x for x in shape.linears if x.count > 1)
     return shape.layers * rank * sum((x.inputs + x.outputs) * x.count for x in chosen)

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("torch")
 
 from generator.cost.execution import Execution
-from generator.cost.memory import static
-from generator.cost.shape import shape_of
+from generator.cost.shape import build_shape
+from generator.cost.static_memory import compute_static_memory
 from tests.cost.models import spec
 
 WORLD = 4
@@ -61,7 +61,7 @@ def fixed(strategy: str, mixed: bool, accumulation: int, params: int):
         dp_shard=WORLD // 2 if strategy == "hsdp" else 0,
         accumulation=accumulation,
     )
-    return static(shape_of(sizes, "causal-lm", 0), run)
+    return compute_static_memory(build_shape(sizes, "causal-lm", 0), run)
 
 
 @pytest.mark.parametrize(("strategy", "mixed", "accumulation"), CASES)

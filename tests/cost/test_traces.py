@@ -15,7 +15,8 @@ pytest.importorskip("transformers")
 import torch
 
 from generator.cost.execution import Execution
-from generator.cost.memory import static, training_moments
+from generator.cost.memory import compute_training_moments
+from generator.cost.static_memory import compute_static_memory
 from tests.cost.architectures import ARCHITECTURES, stepped
 from tests.cost.traces import Script, Traced, trace_step
 
@@ -84,7 +85,7 @@ def execution(script: Script, **more) -> Execution:
 
 def moments(name: str, run: Execution) -> dict[str, dict[str, float]]:
     shape = ARCHITECTURES[name].shape()
-    return training_moments(shape, run, static(shape, run))
+    return compute_training_moments(shape, run, compute_static_memory(shape, run))
 
 
 def compare(name: str, script: Script, **more) -> Compared:
@@ -177,7 +178,7 @@ def test_the_optimizer_step(kind: str, dtype: torch.dtype):
     step = trace_step(architecture.config(2), script)
     shape = architecture.shape(2)
     run = execution(script, optimizer_fused=fused)
-    fixed = static(shape, run)
+    fixed = compute_static_memory(shape, run)
     assert fixed.states == pytest.approx(step.states, rel=0.001)
-    parts = training_moments(shape, run, fixed)["optimizer step"]
+    parts = compute_training_moments(shape, run, fixed)["optimizer step"]
     assert sum(parts.values()) - parts["weights"] == pytest.approx(step.update, rel=0.02)

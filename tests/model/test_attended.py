@@ -8,7 +8,7 @@ import pytest
 from making import H100, case, cost
 
 from generator.cost.execution import Execution
-from generator.cost.infer import cache_bytes
+from generator.cost.infer import compute_cache_bytes
 from generator.model import describe
 from generator.model.anatomy import anatomy
 from generator.model.counts import cached_elements, forward_flops
@@ -62,7 +62,7 @@ def model_of(config):
 @pytest.mark.parametrize("tokens", [100, 4096])
 def test_the_cache_is_what_generation_keeps(config, tokens):
     run = Execution(mode="infer", weights_dtype="bfloat16", seq_len=tokens)
-    assert cache_bytes(model_of(config).shape, run, tokens) == 2 * cached_elements(anatomy(config), tokens)
+    assert compute_cache_bytes(model_of(config).shape, run, tokens) == 2 * cached_elements(anatomy(config), tokens)
 
 
 @pytest.mark.parametrize("config", [GEMMA, DEEPSEEK, MAMBA], ids=lambda c: c["model_type"])

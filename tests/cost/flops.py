@@ -1,8 +1,8 @@
-"""Arithmetic of a pass, operations counted as two a multiply-add; what MFU is measured against."""
+"""Oracle: arithmetic of a pass, operations counted as two per multiply-add; held against PyTorch's own counter."""
 
 from __future__ import annotations
 
-from generator.cost.shape import Shape, lora_params
+from generator.cost.shape import Shape, count_lora_params
 
 
 def forward_flops(shape: Shape, tokens: float, seq_len: float) -> float:
@@ -35,5 +35,5 @@ def lora_step_flops(
     forward = forward_flops(shape, tokens, seq_len)
     head = tokens * 2.0 * shape.head_outputs * shape.hidden
     attention = tokens * shape.layers * 4.0 * seq_len * shape.query
-    adapters = tokens * 2.0 * lora_params(shape, targets, rank)
+    adapters = tokens * 2.0 * count_lora_params(shape, targets, rank)
     return 2.0 * forward + attention + 3.0 * adapters + recomputed_share * (forward - head + adapters)

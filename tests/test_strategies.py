@@ -43,28 +43,28 @@ def names_strategy(node: ast.expr, beside: str, prefixes: bool = False) -> bool:
 
 def comparisons(tree: ast.AST) -> list[ast.expr]:
     """Every place where a literal decides: compared, looked for, matched, or the key of a table."""
-    found: list[ast.expr] = []
+    places: list[ast.expr] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             text = " ".join(ast.unparse(side) for side in sides)
-            found += [side for side in sides if names_strategy(side, text)]
+            places += [side for side in sides if names_strategy(side, text)]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS:
-            found += [x for x in node.args[:1] if names_strategy(x, ast.unparse(node.func), prefixes=True)]
+            places += [x for x in node.args[:1] if names_strategy(x, ast.unparse(node.func), prefixes=True)]
         elif isinstance(node, ast.Subscript) and names_strategy(node.slice, ast.unparse(node.value)):
-            found.append(node.slice)
+            places.append(node.slice)
         elif isinstance(node, ast.Dict):
-            found += [key for key in node.keys if key is not None and names_strategy(key, "")]
+            places += [key for key in node.keys if key is not None and names_strategy(key, "")]
         elif isinstance(node, ast.MatchValue) and names_strategy(node.value, "strategy"):
-            found.append(node.value)
-    return found
+            places.append(node.value)
+    return places
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_name_of_a_strategy_is_compared_outside_of_the_table(path: Path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = [f"line {x.lineno}: {ast.unparse(x)}" for x in comparisons(tree)]
-    assert not found, "read a property of the row instead (generator/case/strategies.py)"
+    places = [f"line {x.lineno}: {ast.unparse(x)}" for x in comparisons(tree)]
+    assert not places, "read a property of the row instead (generator/case/strategies.py)"
 
 
 @pytest.mark.parametrize(

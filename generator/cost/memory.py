@@ -66,6 +66,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     moments = {
         "loss": {
             **steady,
+            # no block is in use between the passes
             "gathered weights": static.gathered_ends,
             "cast weights": static.cast_block * kept_whole,
             "gradients": carried,
@@ -77,6 +78,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
             **steady,
             "gathered weights": static.gathered_ends + c.FSDP_LIVE_BLOCKS * static.gathered_block,
             "cast weights": static.cast_block * max(kept_whole, 1.0),
+            # the output layer's comes first, before any block's
             "gradients": max(carried, static.head_gradient),
             "kept activations": kept,
             "block in backward": max(last, 0.0),
@@ -86,8 +88,10 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
         },
         "first block": {
             **steady,
+            # there is no block after it to prefetch
             "gathered weights": static.gathered_ends + static.gathered_block,
             "cast weights": static.cast_block,
+            # the embedding's comes last, when nothing of the blocks is left
             "gradients": max(carried, static.gradients - static.embedding_gradient),
             "block in backward": backward,
             "dequantized weights": static.dequantized,

@@ -69,7 +69,9 @@ def compute_static_memory(shape: Shape, run: Execution) -> StaticMemory:
     cast_block, cast_weights = compute_cast_copies(shape, run)
     gradients_here = not leaves_gradients_to_host(run)
     offloaded = run.offload_optimizer != "none"
+    # only what is divided can be offloaded: its blocks are gathered from the host as from other devices
     weights_here = run.offload_params == "none" or not run.sharding.divides_weights
+    # with frozen weights neither end of the model has a gradient
     per_gradient = each.gradient / shards.gradients if run.train == "full" and gradients_here else 0.0
     return StaticMemory(
         weights=compute_weights(shape, run, each, trained) / shards.weights if weights_here else 0.0,
@@ -104,6 +106,7 @@ def find_parameter_bytes(run: Execution) -> ParameterBytes:
     shard = 4.0 if run.sharding.divides_weights and run.autocast_dtype else stored
     base = compute if mixed else shard
     trained = base if run.train == "full" or mixed else 4.0  # PEFT keeps adapters in float32
+    # DeepSpeed sums in a dtype of its own; autograd in that of the weight
     summed = BYTES[run.sums_dtype] if mixed and run.sums_dtype else trained
     return ParameterBytes(base=base, trained=trained, gradient=summed, state_dtype=4.0 if mixed else trained)
 
@@ -117,7 +120,7 @@ def count_trained_params(shape: Shape, run: Execution) -> float:
 def compute_weights(shape: Shape, run: Execution, each: ParameterBytes, trained: float) -> float:
     if run.train == "full":
         return shape.params * each.base
-    return compute_stored_bytes(shape, run) + trained * each.trained
+    return compute_stored_bytes(shape, run) + trained * each.trained  # the frozen base, and adapters beside it
 
 
 def compute_gradients(run: Execution, each: ParameterBytes, trained: float) -> float:
@@ -135,6 +138,7 @@ def compute_step_temporary(run: Execution, each: ParameterBytes, trained: float)
     """What only lives while the optimizer updates."""
     if run.sharding.float32_masters:  # gradients of its part in float32, for the masters
         return 4.0 * trained
+    # foreach computes one operation for all parameters at once: its result is as large as they are
     foreach = OPTIMIZER_STATES[run.optimizer].foreach and not run.optimizer_fused
     return trained * each.trained if foreach else 0.0
 
@@ -146,6 +150,7 @@ def leaves_gradients_to_host(run: Execution) -> bool:
 
 
 def ties_head(shape: Shape) -> bool:
+    """Logits of the vocabulary's width without weights of their own."""
     return bool(shape.head_params) and not shape.head
 
 

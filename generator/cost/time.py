@@ -61,6 +61,7 @@ def compute_training_seconds(shape: Shape, run: Execution, rates: Rates, static:
     seconds = {
         **{name: n * value for name, value in computed.items()},
         "launch": n * stall,
+        # the last stage waits for the first micro-batch to come through pp - 1 others, and the first at the end
         "pipeline bubble": (run.pp - 1) * (device + stall),
         **{name: n * value for name, value in exchanged.items()},
         # they come while the block before computes

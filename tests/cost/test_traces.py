@@ -115,13 +115,13 @@ def compared() -> dict[tuple[str, str], Compared]:
 
 @pytest.mark.parametrize(("name", "script"), CASES)
 def test_a_training_step(name: str, script: str, compared):
-    found = compared[name, script] = compare(name, scripted(name, SCRIPTS[script]))
-    assert found.peak == pytest.approx(0, abs=0.10)
-    assert found.kept == pytest.approx(0, abs=0.06)
+    comparison = compared[name, script] = compare(name, scripted(name, SCRIPTS[script]))
+    assert comparison.peak == pytest.approx(0, abs=0.10)
+    assert comparison.kept == pytest.approx(0, abs=0.06)
 
 
 def test_the_errors_together(compared):
-    """Runs after the cases above, on what they found."""
+    """Runs after the cases above, on what they comparison."""
     if len(compared) < len(CASES):
         pytest.skip("needs every case of test_a_training_step, in this process")
     assert statistics.median(abs(x.peak) for x in compared.values()) < 0.01

@@ -135,7 +135,9 @@ def main() -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
         measured = json.loads(done.stdout.strip().splitlines()[-1])
         predicted = predict(name, run, device, cores, memory_bytes)
-        rows.append({"model": name, "sizes": read_sizes(name), "run": run, "measured": measured, "predicted": predicted})
+        rows.append(
+            {"model": name, "sizes": read_sizes(name), "run": run, "measured": measured, "predicted": predicted}
+        )
         memory = predicted["peak_bytes"] / measured["peak_bytes"] - 1
         time = predicted["step_seconds"] / measured["fastest_step_seconds"] - 1
         print(f"{name} {run}: memory {memory:+.1%}, time {time:+.1%}", flush=True)

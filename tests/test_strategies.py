@@ -18,6 +18,7 @@ from generator.case.strategies import (
     find_skeletons,
 )
 from generator.cost.execution import Execution
+from generator.cost.sharding import count_shards
 from generator.technique import axes
 from generator.workload import Layout
 
@@ -121,6 +122,19 @@ def test_layouts_name_rows_and_say_how_they_divide_sequences():
         assert (layout.sequence_form is None) == (layout.cp == 1), technique.id
         seen.add((technique.name, layout.sequence_form))
     assert ("context", "ring") in seen and ("ulysses", "ulysses") in seen
+
+
+def test_a_mesh_axis_that_nothing_hides_stays_inside_a_node():
+    inside = [size for size, axis in MESH_AXES.items() if axis.inside_node]
+    for technique, layout in every_layout():
+        assert all(getattr(layout, size) <= layout.per_node for size in inside), technique.id
+
+
+@pytest.mark.parametrize("axis", MESH_AXES.values(), ids=lambda axis: axis.size)
+def test_what_an_axis_divides_is_what_the_cost_model_divides(axis):
+    one, two = (count_shards(Execution(**{axis.size: n})) for n in (1, 2))
+    divided = {name for name in ("weights", "gradients", "states") if getattr(two, name) == 2 * getattr(one, name)}
+    assert divided == set(axis.divides) - {"experts"}  # experts are part of the weights: gathered blocks leave them out
 
 
 def test_what_is_emitted_is_what_the_trainer_runs_and_saves():

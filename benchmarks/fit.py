@@ -20,9 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from generator.cases import Row, Uncostable, estimate_row, read_row
 from generator.cost import constants
 from generator.cost.constants import Constant
+from generator.estimate.table import TableRow, Uncostable, estimate_row, read_row
 
 Name = str | tuple[str, str]
 """of a constant, or of a table of them and a key"""
@@ -109,7 +109,7 @@ SAMPLE = 7
 @dataclass(frozen=True, slots=True)
 class Run:
     table: str
-    row: Row
+    row: TableRow
     speed: float
 
 

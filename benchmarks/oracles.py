@@ -16,10 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from generator.case.devices import describe_cpu
 from generator.cost import CostModel
 from generator.cost.execution import Execution
 from generator.model import describe
-from generator.pipeline import cpu_of
 from hwdetect import detect
 
 RESULTS = Path(__file__).resolve().parent / "results" / "cpu_runs.json"
@@ -127,7 +127,7 @@ def main() -> None:
         print(json.dumps(train(name, run, threads)))
         return
     machine = detect(measure=True)  # on a busy machine this measures its load: run it alone
-    device, memory_bytes = cpu_of(machine)
+    device, memory_bytes = describe_cpu(machine)
     cores = min(n for n in (machine.cpu.budget, machine.cpu.cores) if n)
     rows = []
     for name, run in RUNS:

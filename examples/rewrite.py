@@ -14,59 +14,60 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from generator import pipeline, project, render  # noqa: E402
+from generator.case.request import Request  # noqa: E402
+from generator.emit.render import render  # noqa: E402
+from generator.pipeline import document_request  # noqa: E402
 
 TEMPLATE = "perfgen"
 """In place of the path of whoever rewrites the examples."""
 MARK = "# ---- written by `make golden` from here on\n"
 
 
-def cases() -> list[Path]:
+def list_cases() -> list[Path]:
     return sorted(path.parent for path in (ROOT / "examples").glob("*/case.toml"))
 
 
-def request(case: Path) -> pipeline.Request:
+def read_request(case: Path) -> Request:
     """The case.toml as a request; paths in it are relative to its folder."""
-    told = tomllib.loads((case / "case.toml").read_text(encoding="utf-8"))["request"]
+    fields = tomllib.loads((case / "case.toml").read_text(encoding="utf-8"))["request"]
     for key in ("config", "hardware", "data"):
-        if key in told and (case / told[key]).exists():
-            told[key] = str((case / told[key]).resolve())
-    if "pins" in told:
-        told["pins"] = tuple(tuple(pin.split("=", 1)) for pin in told["pins"])
-    if "allow" in told:
-        told["allow"] = tuple(told["allow"])
-    return pipeline.Request(**told, offline=True)
+        if key in fields and (case / fields[key]).exists():
+            fields[key] = str((case / fields[key]).resolve())
+    if "pins" in fields:
+        fields["pins"] = tuple(tuple(pin.split("=", 1)) for pin in fields["pins"])
+    if "allow" in fields:
+        fields["allow"] = tuple(fields["allow"])
+    return Request(**fields, offline=True)
 
 
-def write(case: Path, dest: Path) -> None:
-    document = project.document(pipeline.build(request(case)), name=case.name)
-    render.render(document, dest, template=TEMPLATE)
+def write_case(case: Path, dest: Path) -> None:
+    render(document_request(read_request(case), name=case.name), dest, template=TEMPLATE)
 
 
-def portable_plan() -> str:
+def dump_portable_plan() -> str:
     """The tail of copier.yml: one hidden question, whose default is the portable plan."""
-    sample = project.document(pipeline.build(request(ROOT / "examples" / "portable")), name="portable")
+    sample = document_request(read_request(ROOT / "examples" / "portable"), name="portable")
     return MARK + yaml.safe_dump(
         {"plan": {"type": "yaml", "when": False, "default": sample}}, sort_keys=False, width=1000
     )
 
 
-def copier_yml() -> str:
+def build_copier_yml() -> str:
     head = (ROOT / "copier.yml").read_text(encoding="utf-8").split(MARK)[0]
-    return head + portable_plan()
+    return head + dump_portable_plan()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", nargs="*", help="only these cases")
     only = set(parser.parse_args().case)
-    (ROOT / "copier.yml").write_text(copier_yml(), encoding="utf-8")
-    for case in cases():
+    (ROOT / "copier.yml").write_text(build_copier_yml(), encoding="utf-8")
+    for case in list_cases():
         if only and case.name not in only:
             continue
         with tempfile.TemporaryDirectory() as scratch:
             dest = Path(scratch) / case.name
-            write(case, dest)
+            write_case(case, dest)
             shutil.rmtree(case / "project", ignore_errors=True)
             shutil.move(dest, case / "project")
         print(f"wrote {case.name}")

@@ -9,7 +9,7 @@ ROOT = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent
 """Holds copier.yml and templates/."""
 
 
-def sample_file(name: str) -> Path:
+def find_sample_file(name: str) -> Path:
     """A file of the embedded sample (a small model's config.json, text.txt)."""
     (folder,) = (ROOT / "templates" / "project").glob("*sample*")
     return folder / name

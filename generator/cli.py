@@ -69,24 +69,25 @@ def plan(as_json, answers, goal, target_tokens_per_day, max_latency, **options):
     """What would be chosen, why, and what it would cost."""
     if as_json and answers:
         raise click.UsageError("--json and --answers both want standard output: give one of them")
-    from generator import pipeline, project
+    from generator import pipeline
 
     request, offered = request_of(options), {}
     if goal or target_tokens_per_day or max_latency:
-        from generator import goal as goals
+        from generator.decide.goal import Target
 
-        target = goals.Target(goal=goal or "cheapest", tokens_per_day=target_tokens_per_day, max_latency=max_latency)
-        offers = goals.find(request, target, say=lambda text: click.echo(text, err=True))
-        request, offered = goals.with_machine(request, offers[0]), {"goal": goals.as_json(offers, target)}
-    document = project.document(pipeline.build(request)) | offered
+        target = Target(goal=goal or "cheapest", tokens_per_day=target_tokens_per_day, max_latency=max_latency)
+        request, offered = pipeline.find_machine(request, target, say=lambda text: click.echo(text, err=True))
+    document = pipeline.document_request(request) | offered
     if as_json:
         echo_json(document)
     elif answers:
-        click.echo(project.answers(document), nl=False)
-    else:
-        from generator import view
+        from generator.emit.document import dump_answers
 
-        view.show_plan(document)
+        click.echo(dump_answers(document), nl=False)
+    else:
+        from generator.show import terminal
+
+        terminal.show_plan(document)
 
 
 @perfgen.command()
@@ -100,9 +101,9 @@ def plan(as_json, answers, goal, target_tokens_per_day, max_latency, **options):
 @json_option
 def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
     """Write the project for this machine to DEST, and run it for a few steps."""
-    from generator import init as steps
+    from generator.pipeline import write_project
 
-    steps.run(
+    write_project(
         request_of(options),
         dest,
         smoke=smoke,
@@ -119,9 +120,9 @@ def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
 def estimate(cases, out):
     """Cost explicit configurations, one a row, without deciding."""
-    from generator.cases import estimate_cases
+    from generator.estimate.table import estimate_table
 
-    estimate_cases(cases, out, progress=lambda text: click.echo(text, err=True))
+    estimate_table(cases, out, progress=lambda text: click.echo(text, err=True))
 
 
 @perfgen.command()
@@ -133,9 +134,10 @@ def estimate(cases, out):
 @case_options
 def why(key, folder, as_json, **options):
     """Why an emitted value is what it is: rule, inputs, runner-up and its cost."""
-    from generator import explain
+    from generator import pipeline
+    from generator.show import why
 
-    answer(explain.why(explain.load(folder, request_of(options)), key), as_json)
+    answer(why.explain_key(pipeline.load_document(folder, request_of(options)), key), as_json)
 
 
 @perfgen.command("why-not")
@@ -147,18 +149,19 @@ def why(key, folder, as_json, **options):
 @case_options
 def why_not(technique, folder, as_json, **options):
     """Why a technique was not taken."""
-    from generator import explain
+    from generator import pipeline
+    from generator.show import why
 
-    answer(explain.why_not(explain.load(folder, request_of(options)), technique), as_json)
+    answer(why.explain_rejection(pipeline.load_document(folder, request_of(options)), technique), as_json)
 
 
 def answer(found: dict, as_json: bool) -> None:
-    from generator import explain
+    from generator.show import why
 
     if as_json:
         echo_json(found)
     else:
-        click.echo(explain.as_text(found))
+        click.echo(why.format_answer(found))
 
 
 @perfgen.command()
@@ -178,18 +181,18 @@ def answer(found: dict, as_json: bool) -> None:
 @json_option
 def smoke(folder, steps, seconds, interpreter, as_json):
     """Run a generated project a few steps: predicted against measured."""
-    from generator import smoke as runner
+    from generator.run import smoke as runner
 
-    runner.run(folder, steps=steps, seconds=seconds, interpreter=interpreter, as_json=as_json)
+    runner.run_command(folder, steps=steps, seconds=seconds, interpreter=interpreter, as_json=as_json)
 
 
 @perfgen.command()
 @json_option
 def techniques(as_json):
     """Every technique, by axis, with what it does and its sources."""
-    from generator import listing
+    from generator.show import listings
 
-    listing.show_techniques(as_json)
+    listings.show_techniques(as_json)
 
 
 @perfgen.command()
@@ -197,9 +200,9 @@ def techniques(as_json):
 @click.argument("pattern", required=False)
 def devices(as_json, pattern):
     """Every known device, with its sources."""
-    from generator import listing
+    from generator.show import listings
 
-    listing.show_devices(as_json, pattern)
+    listings.show_devices(as_json, pattern)
 
 
 def echo_json(value: object) -> None:
@@ -231,7 +234,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
-        from generator.place import WRITE_FAILURES
+        from generator.emit.place import WRITE_FAILURES
 
         if error.errno not in WRITE_FAILURES:
             raise
@@ -246,16 +249,17 @@ def report(error: PerfgenError) -> None:
     click.echo(f"perfgen: {without_token(str(error))}", err=True)
     ladder = error.ladder if isinstance(error, NothingFits) else ()
     if ladder:
-        from generator import view
+        from generator.show import terminal
 
         click.echo("nearest plans that fit:", err=True)
-        for line in view.ladder_lines(ladder):
+        for line in terminal.format_ladder(ladder):
             click.echo(f"  {line}", err=True)
     if "--json" in sys.argv[1:]:
-        from generator.project import sizes
+        from generator.emit.figures import summarize_estimate
 
         rungs = [
-            {"option": r.option, "change": r.change, "choice": r.best.choice} | sizes(r.best.estimate) for r in ladder
+            {"option": r.option, "change": r.change, "choice": r.best.choice} | summarize_estimate(r.best.estimate)
+            for r in ladder
         ]
         told = {
             "message": without_token(error.message),

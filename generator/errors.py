@@ -11,7 +11,7 @@ SECRETS = (
 )
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """``text`` without what looks like a secret: an answer with one in it may end in a message, and that in a bug report."""
     for pattern, stars in SECRETS:
         text = pattern.sub(stars, text)
@@ -24,8 +24,8 @@ class PerfgenError(Exception):
     code = 1
 
     def __init__(self, message: str, hint: str | None = None):
-        super().__init__(masked(message))
-        self.message, self.hint = masked(message), hint and masked(hint)
+        super().__init__(mask_secrets(message))
+        self.message, self.hint = mask_secrets(message), hint and mask_secrets(hint)
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.hint}" if self.hint else self.message

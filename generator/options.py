@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import click
 
-from generator.workload import MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
+from generator.case.workload import MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
 
 PLAIN_INTEGER = re.compile(r"[0-9]{1,18}", re.ASCII)
 PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|\.[0-9]+", re.ASCII)
@@ -100,7 +100,7 @@ def case_options(command: Callable) -> Callable:
 
 def request_of(options: dict):
     """The options of a command as a ``Request``."""
-    from generator.pipeline import Request
+    from generator.case.request import Request
 
     values = dict(options)
     values["packing"] = not values.pop("no_packing")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from generator import stacks
+from generator.case import stacks
+from generator.case.case import Case
+from generator.case.workload import Workload
 from generator.cost import CostModel
 from generator.model import ModelSpec, describe
-from generator.workload import Case, Workload
 from hwdetect.types import Cpu, Device, Hardware, Memory
 
 GIB = 1 << 30
@@ -110,16 +111,16 @@ def case(
         device_memory_bytes=device.memory_bytes,
         model=model or llama(),
         workload=Workload(**told),
-        stack=stacks.load("train", "cpu" if on_cpu else "cu130"),
+        stack=stacks.load_stack("train", "cpu" if on_cpu else "cu130"),
         devices_per_node=devices,
         nodes=nodes,
     )
 
 
 def cost(of: Case) -> CostModel:
-    from generator.pipeline import cost_model
+    from generator.cost.of_case import build_cost_model
 
-    return cost_model(of)
+    return build_cost_model(of)
 
 
 def with_memory(of: Case, gib: float) -> Case:

@@ -24,10 +24,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from generator import cli, place, render
-from generator.datafiles import SCAN_BYTES, read_data
+from generator import cli
+from generator.emit import place, render
 from generator.errors import PerfgenError, SourceError
-from generator.sources import read_model, spec_of
+from generator.inputs.data_files import read_data
+from generator.inputs.data_readers import SCAN_BYTES
+from generator.inputs.model_files import read_model
+from generator.inputs.model_sizes import read_spec
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "examples" / "models"
@@ -164,10 +167,10 @@ def test_model_02_broken_json(tmp_path, content, words):
 def test_model_02_aliases_and_model_05_tied_embeddings(tmp_path):
     gpt2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 1000, "n_positions": 128}
     (tmp_path / "config.json").write_text(json.dumps(gpt2))
-    spec = spec_of(read_model(str(tmp_path / "config.json"), offline=True))
+    spec = read_spec(read_model(str(tmp_path / "config.json"), offline=True))
     assert (spec.hidden, spec.layers, spec.heads, spec.tied_embeddings) == (64, 2, 4, True)
     tied, untied = (
-        spec_of(read_model(str(model(tmp_path / name, tie_word_embeddings=tied)), offline=True))
+        read_spec(read_model(str(model(tmp_path / name, tie_word_embeddings=tied)), offline=True))
         for name, tied in (("tied", True), ("untied", False))
     )
     assert untied.params - tied.params == LLAMA["vocab_size"] * LLAMA["hidden_size"]
@@ -183,7 +186,7 @@ def test_model_06_a_trillion_parameters(tmp_path):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A hub cache that holds one model's config.json."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     repo = tmp_path / "hub" / "models--owner--name"
     snapshot = repo / "snapshots" / ("a" * 40)
     model(snapshot)
@@ -224,9 +227,9 @@ def test_model_08_offline_says_what_is_missing(cache, damage):
 def test_model_08_the_hub_that_does_not_answer_is_given_up(cache, monkeypatch):
     import huggingface_hub
 
-    from generator import sources
+    from generator.inputs import hub
 
-    monkeypatch.setattr(sources, "HUB_SECONDS", 0.2)
+    monkeypatch.setattr(hub, "HUB_SECONDS", 0.2)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: time.sleep(5))
     started = time.monotonic()
     refused(4, "did not answer", "--offline", by=perfgen("plan", "--hardware", "cpu:4", "--model", "a/b"))
@@ -415,7 +418,7 @@ def test_model_02_any_config_is_sized_or_refused(tmp_path, changes):
     }
     (tmp_path / "config.json").write_text(json.dumps(LLAMA | changes), encoding="utf-8")
     try:
-        spec = spec_of(read_model(str(tmp_path / "config.json"), offline=True))
+        spec = read_spec(read_model(str(tmp_path / "config.json"), offline=True))
     except SourceError as refusal:
         assert refusal.message
         return
@@ -713,8 +716,9 @@ def test_model_08_a_user_without_a_home(tmp_path, monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("HOME")
-    monkeypatch.delenv("HF_HOME", raising=False)
-    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HF_HUB_CACHE", "~/.cache/huggingface/hub"
+    )  # what the library makes of it
     monkeypatch.setattr(Path, "expanduser", none)
     refused(4, "not in the local cache", by=perfgen("plan", *HERE, "--model", "owner/name"))
     assert perfgen("plan", "--offline", "--json").code == 0
@@ -741,13 +745,13 @@ def test_dest_04_looking_writes_nothing(tmp_path, flag):
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["dest-05 ^C", "dest-05 TERM"]
 )
 def test_dest_05_interrupted_while_writing(tmp_path, monkeypatch, number, code):
-    real = render.check
+    real = render.check_file
 
     def interrupted(path):
         real(path)
         os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(render, "check", interrupted)
+    monkeypatch.setattr(render, "check_file", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     try:
         done = perfgen("init", tmp_path / "deep" / "new", *HERE, "--no-smoke")

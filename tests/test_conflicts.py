@@ -15,11 +15,11 @@ from rules import fit, gates, parallel, speed
 from rules.outside import NEVER, OUT_OF_SCOPE
 from rules.table import NVME, medium, mixture, on, pin, room, technique, tiny
 
-from generator.candidates import space
+from generator.case.case import Case
+from generator.decide.search import search_space
+from generator.decide.space import open_space
 from generator.errors import UsageError
-from generator.search import search
-from generator.technique import axes
-from generator.workload import Case
+from generator.techniques.base import list_axes
 
 CHECKLIST = Path(__file__).resolve().parents[1] / "../shared/TECHNIQUES.md"
 FULL = on(devices=4, nodes=2, disks=NVME)
@@ -224,14 +224,14 @@ def test_these_stand_together(pair):
 def test_members_of_one_axis_exclude_each_other(a, b, of):
     for pair in ((a, b), (b, a)):
         with pytest.raises(UsageError, match="contradict"):
-            space(pin(of, *pair), cost(of))
+            open_space(pin(of, *pair), cost(of))
 
 
 @pytest.mark.parametrize("of", [FULL, LORA, QLORA, SFT, SERVED, ONE, on(cpu_device())])
 def test_conflicts_are_between_the_axes_that_are_known_to_touch(of):
     """Every pair of techniques there is: symmetric, with a reason, and between axes of which it is expected."""
-    members = [t for axis in axes() for t in axis.for_mode(of.workload.mode)]
-    fresh = space(of, cost(of))
+    members = [t for axis in list_axes() for t in axis.for_mode(of.workload.mode)]
+    fresh = open_space(of, cost(of))
     for a, b in combinations(members, 2):
         why = fresh.clash(a, b)
         if a.axis != b.axis and why is not None:
@@ -290,9 +290,9 @@ cases = st.builds(
 def test_no_plan_holds_two_techniques_that_clash(of, seed):
     """Each axis narrowed to a few members drawn at random, so that clashing ones meet; every plan that the search keeps."""
     random = Random(seed)
-    whole = space(of, cost(of))
+    whole = open_space(of, cost(of))
     few = {name: tuple(random.sample(members, min(len(members), 2))) for name, members in whole.open.items()}
-    for found in search(whole.narrowed(few)):
+    for found in search_space(whole.narrowed(few)):
         assert len({t.axis for t in found.members}) == len(found.members) == len(whole.axes)
         for a, b in combinations(found.members, 2):
             assert a.clash(b, of) is None and b.clash(a, of) is None, (a.id, b.id)

@@ -51,7 +51,7 @@ def emitted_by_techniques() -> set[tuple[str, str]]:
     """Also of techniques that no example takes: asked directly, with every device and task."""
     from making import A100, H100, SMALL, T4, case, cpu_device, llama
 
-    from generator.technique import axes
+    from generator.techniques.base import list_axes
 
     cases = [
         case(device, llama(**SMALL), task=task, train=train, mode=mode, features=("avx2", "avx512_bf16"))
@@ -62,7 +62,7 @@ def emitted_by_techniques() -> set[tuple[str, str]]:
     ]
     return {
         (place, item.name)
-        for axis in axes()
+        for axis in list_axes()
         for technique in axis.members
         for of in cases
         if of.workload.mode in technique.modes
@@ -178,18 +178,18 @@ def test_trainer_arguments_exist():
 def test_optimizer_names_exist():
     from transformers.training_args import OptimizerNames
 
-    from generator.technique import axes
+    from generator.techniques.base import list_axes
 
     known = {o.value for o in OptimizerNames}
-    assert {t.optim for a in axes() if a.name == "optimizer" for t in a.members} <= known
+    assert {t.optim for a in list_axes() if a.name == "optimizer" for t in a.members} <= known
 
 
 def test_versions_are_the_installed_ones():
     """The contract is checked against what the stack pins, not against something newer."""
     from importlib.metadata import version
 
-    from generator import stacks
+    from generator.case import stacks
 
-    stack = stacks.load("train", "cpu")
+    stack = stacks.load_stack("train", "cpu")
     for name in ("transformers", "accelerate", "peft", "trl"):
         assert version(name) == stack.version(name)

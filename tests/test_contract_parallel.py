@@ -12,11 +12,12 @@ import pytest
 import yaml
 from making import H100, SMALL, case, gpu, llama
 
-from generator.edits import Edits, merge
-from generator.launch import link_environment
-from generator.parallel import nested
-from generator.technique import find
-from generator.workload import Case, Layout
+from generator.case.case import Case
+from generator.case.layout import Layout
+from generator.emit.parallel import nest_keys
+from generator.techniques.base import find_technique
+from generator.techniques.edits import Edits, merge_edits
+from generator.techniques.launch import restrict_links
 from hwdetect.types import Disk
 
 needs = pytest.mark.skipif(
@@ -52,9 +53,9 @@ def written(layout: str, offload: str = "none", precision: str = "bf16", checkpo
         "checkpointing": checkpointing,
         "trained": told.get("train", "full"),
     }
-    members = [find(axis, name) for axis, name in names.items()]
+    members = [find_technique(axis, name) for axis, name in names.items()]
     assert all(members)
-    return merge([(t.id, t.edits(of)) for t in members])
+    return merge_edits([(t.id, t.edits(of)) for t in members])
 
 
 def on_gpus(**told) -> Case:
@@ -76,7 +77,7 @@ def test_accelerate_reads_its_file(tmp_path, layout, offload, precision, checkpo
     from accelerate.commands.launch import launch_command_parser
 
     edits = written(layout, offload, precision, checkpointing)
-    settings, path = nested(edits.accelerate), tmp_path / "accelerate.yaml"
+    settings, path = nest_keys(edits.accelerate), tmp_path / "accelerate.yaml"
     path.write_text(yaml.safe_dump(settings))
     read = load_config_from_file(str(path))  # refuses a key that it does not know
     assert read.num_processes == LAYOUTS[layout].devices and read.num_machines == LAYOUTS[layout].nodes
@@ -132,7 +133,7 @@ def test_deepspeed_reads_its_file(tmp_path, monkeypatch, layout, offload, precis
     from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
     edits = written(layout, offload, precision)
-    settings = nested(edits.deepspeed)
+    settings = nest_keys(edits.deepspeed)
     known = {value for name, value in vars(constants).items() if name.isupper() and isinstance(value, str)}
     assert not set(settings) - known - {ZERO_OPTIMIZATION}
     assert "gradient_clippng" not in known
@@ -161,10 +162,10 @@ class Sized:
 
 
 def test_settings_that_differ_are_a_conflict():
-    from generator.edits import EditConflict
+    from generator.techniques.edits import EditConflict
 
     with pytest.raises(EditConflict, match="fsdp_version"):
-        merge([("a", Edits(accelerate=(("fsdp_config.fsdp_version", 2),))), ("b", written("fsdp2"))])
+        merge_edits([("a", Edits(accelerate=(("fsdp_config.fsdp_version", 2),))), ("b", written("fsdp2"))])
 
 
 def test_geforce_40_under_an_old_driver(monkeypatch):
@@ -174,11 +175,11 @@ def test_geforce_40_under_an_old_driver(monkeypatch):
 
     def driver(version: str) -> dict[str, str]:
         software = replace(old.hardware.software, driver=version)
-        return dict(link_environment(replace(old, hardware=replace(old.hardware, software=software))))
+        return dict(restrict_links(replace(old, hardware=replace(old.hardware, software=software))))
 
     assert driver("535.104.05") == {"NCCL_P2P_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
     assert driver("550.40.06") and not driver("550.40.07") and not driver("580.65.06")
-    assert not link_environment(found)
+    assert not restrict_links(found)
 
 
 @needs

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from generator import project, render
-from generator.pipeline import Request, build
+from generator.case.request import Request
+from generator.emit import render
+from generator.emit.document import build_document, dump_answers
+from generator.pipeline import plan_request
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.slow
@@ -57,8 +59,8 @@ def commit(repo: Path, tag: str) -> None:
 
 
 def answers(path: Path, **request) -> Path:
-    document = project.document(build(Request(hardware="cpu:4", **request)), name="mine")
-    path.write_text(project.answers(document), encoding="utf-8")
+    document = build_document(plan_request(Request(hardware="cpu:4", **request)), name="mine")
+    path.write_text(dump_answers(document), encoding="utf-8")
     return path
 
 

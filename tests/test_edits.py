@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generator.edits import Code, EditConflict, Edits, argument, literal, merge
+from generator.techniques.edits import Code, EditConflict, Edits, argument, merge_edits, write_literal
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -15,7 +15,7 @@ values = st.recursive(
 
 @given(values)
 def test_a_literal_reads_back_as_the_same_value(value):
-    assert ast.literal_eval(literal(value)) == value
+    assert ast.literal_eval(write_literal(value)) == value
 
 
 def test_code_is_emitted_as_it_stands():
@@ -24,12 +24,12 @@ def test_code_is_emitted_as_it_stands():
 
 def test_merged_imports_are_sorted_and_said_once():
     parts = [("b", Edits(imports=("import torch", "import b"))), ("a", Edits(imports=("import torch",)))]
-    assert merge(parts).imports == ("import b", "import torch")
+    assert merge_edits(parts).imports == ("import b", "import torch")
 
 
 def test_merge_does_not_depend_on_the_order_of_sets():
     a, b = ("a", Edits(requirements=("peft",))), ("b", Edits(requirements=("bitsandbytes",)))
-    assert merge([a, b]).requirements == merge([b, a]).requirements
+    assert merge_edits([a, b]).requirements == merge_edits([b, a]).requirements
 
 
 @pytest.mark.parametrize("place", ["training_arguments", "model_arguments"])
@@ -39,7 +39,7 @@ def test_two_techniques_that_set_one_argument_are_an_error(place):
         ("y=2", Edits(**{place: (argument("bf16", False),)})),
     ]
     with pytest.raises(EditConflict, match="x=1 and y=2 both set bf16"):
-        merge(parts)
+        merge_edits(parts)
 
 
 def test_two_techniques_that_set_one_variable_are_an_error():
@@ -48,4 +48,4 @@ def test_two_techniques_that_set_one_variable_are_an_error():
         ("y", Edits(environment=(("OMP_NUM_THREADS", "8"),))),
     ]
     with pytest.raises(EditConflict, match="OMP_NUM_THREADS"):
-        merge(parts)
+        merge_edits(parts)

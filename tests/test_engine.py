@@ -11,12 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_memory
 
-from generator.candidates import HEADROOM_SHARE, LAST, cost_of, space
+from generator.cost.of_case import build_cost_model
+from generator.decide.candidates import HEADROOM_SHARE, cost_members
+from generator.decide.ladder import build_ladder
+from generator.decide.plan import decide
+from generator.decide.search import KEPT, RISKS, search_space
+from generator.decide.serving import plan_case
+from generator.decide.space import LAST, open_space
 from generator.errors import NothingFits, UsageError
-from generator.ladder import ladder
-from generator.pipeline import cost_model, plan_case
-from generator.plan import decide
-from generator.search import KEPT, RISKS, search
 
 DEVICES = [H100, T4, gpu("8.9", 24, 165, 1.0e12, "RTX 4090"), cpu_device(16, 64), cpu_device(4, 16, bf16=True)]
 MODELS = [llama(), llama(**SMALL), llama(hidden=2048, layers=16, heads=16, kv_heads=4, ffn=5632, vocab=50304)]
@@ -61,7 +63,7 @@ NARROW = (
 def narrowed(of, seed):
     """The space of a case with all but a few axes narrowed to few members: small enough for thousands of draws."""
     random = Random(seed)
-    room = space(of, cost(of))
+    room = open_space(of, cost(of))
     few = {name: sample(random, room.open[name], random.choice((0, 1, 1, 2))) for name in NARROW if name in room.open}
     few["parallelism"] = sample(random, room.open["parallelism"], 3)
     return room.narrowed(few)
@@ -74,7 +76,7 @@ def sample(random, members, most):
 
 
 def first(room):
-    return next(iter(search(room, kept=1)), None)
+    return next(iter(search_space(room, kept=1)), None)
 
 
 SEEDS = st.integers(0, 2**32)
@@ -114,11 +116,11 @@ def test_same_input_same_plan(of, gib, seed):
 @settings(max_examples=2000, deadline=None)
 @given(cases, st.sampled_from(["seq_len", "micro_batch"]), st.randoms(use_true_random=False))
 def test_longer_or_larger_never_needs_less(of, what, random):
-    room = space(of, cost(of))
+    room = open_space(of, cost(of))
     members = some_members(room, random)
     if members is None:
         return
-    run = random.choice(cost_of(room, members)).execution
+    run = random.choice(cost_members(room, members)).execution
     grown = replace(run, **{what: getattr(run, what) * 2})
     assert room.cost.estimate(grown).peak_memory_gib >= room.cost.estimate(run).peak_memory_gib - 1e-9
 
@@ -140,7 +142,7 @@ def test_every_refusal_names_the_shortfall_and_its_ladder_fits(of):
         decide(small, cost(small))
     except NothingFits as refused:
         assert "GiB" in refused.message
-        for rung in ladder(small, cost_model):
+        for rung in build_ladder(small, build_cost_model):
             assert rung.best.fits
 
 
@@ -148,7 +150,7 @@ def everything(room, risk, resort):
     """Plain enumeration: every set of techniques of at most this risk without a clash, every layout, every batch split."""
     for members in product(*(room.members(axis, risk, resort) for axis in room.axes)):
         if not any(room.clash(a, b) for a, b in combinations(members, 2)):
-            yield from cost_of(room, members)
+            yield from cost_members(room, members)
 
 
 def brute_force(room):
@@ -172,7 +174,7 @@ def test_the_pruned_search_equals_plain_enumeration(of, gib, seed):
     """A thousand small cases: random devices, memory, models, workloads, and all but a few axes narrowed to few members."""
     room = narrowed(with_memory(of, gib), seed)
     expected = brute_force(room)[:KEPT]
-    assert [c.key for c in search(room)] == [c.key for c in expected]
+    assert [c.key for c in search_space(room)] == [c.key for c in expected]
 
 
 def test_nothing_that_touches_convergence_while_something_else_fits():

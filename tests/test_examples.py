@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 spec = importlib.util.spec_from_file_location("rewrite", ROOT / "examples" / "rewrite.py")
 rewrite = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(rewrite)
-CASES = rewrite.cases()
+CASES = rewrite.list_cases()
 BIN = Path(sys.executable).parent
 
 
@@ -34,7 +34,7 @@ def test_there_are_the_promised_cases():
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_same_bytes(case, tmp_path):
-    rewrite.write(case, tmp_path / case.name)
+    rewrite.write_case(case, tmp_path / case.name)
     new, old = tree(tmp_path / case.name), tree(case / "project")
     assert list(new) == list(old)
     for name in new:
@@ -42,7 +42,7 @@ def test_same_bytes(case, tmp_path):
 
 
 def test_copier_yml_holds_the_current_portable_plan():
-    assert (ROOT / "copier.yml").read_text(encoding="utf-8") == rewrite.copier_yml()
+    assert (ROOT / "copier.yml").read_text(encoding="utf-8") == rewrite.build_copier_yml()
 
 
 def lint(case: Path, *command: str) -> None:

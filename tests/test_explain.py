@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from test_contract import keywords
 
-from generator import explain
 from generator.errors import UsageError
-from generator.technique import axes
+from generator.show import why
+from generator.techniques.base import list_axes
 
 EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*/project"))
 CALLS = ("set_defaults", "from_pretrained", "from_config", "generate")
@@ -27,10 +27,10 @@ def test_why_answers_for_every_emitted_keyword(project):
     for path in ("train.py", "infer.py"):
         found = keywords(ast.parse((project / path).read_text(encoding="utf-8")))
         for name in set().union(*(found.get(call, set()) for call in CALLS)):
-            said = explain.why(plan, name)
-            assert said["why"] and explain.as_text(said), name
+            said = why.explain_key(plan, name)
+            assert said["why"] and why.format_answer(said), name
     for name, _ in plan["edits"]["environment"]:
-        assert explain.why(plan, name)["why"]
+        assert why.explain_key(plan, name)["why"]
 
 
 @pytest.mark.parametrize("project", EXAMPLES, ids=lambda p: p.parent.name)
@@ -38,22 +38,22 @@ def test_why_not_agrees_with_the_plan(project):
     plan = document(project)
     for decision in plan["decisions"]:
         for rejected in decision["rejected"]:
-            assert explain.why_not(plan, f"{decision['axis']}={rejected['name']}")["why"] == rejected["why"]
-        assert explain.why_not(plan, f"{decision['axis']}={decision['chosen']}")["taken"]
-    for axis in axes():
+            assert why.explain_rejection(plan, f"{decision['axis']}={rejected['name']}")["why"] == rejected["why"]
+        assert why.explain_rejection(plan, f"{decision['axis']}={decision['chosen']}")["taken"]
+    for axis in list_axes():
         for technique in axis.members:
-            assert explain.why_not(plan, technique.id)["why"]
+            assert why.explain_rejection(plan, technique.id)["why"]
 
 
 def test_the_batch_split_is_explained_by_the_other_splits():
     plan = document(EXAMPLES[0])
-    said = explain.why(plan, "per_device_train_batch_size")
+    said = why.explain_key(plan, "per_device_train_batch_size")
     assert said["value"] == plan["batch"]["micro_batch"] and said["rejected"]
 
 
 def test_what_is_unknown_gets_a_suggestion():
     plan = document(EXAMPLES[0])
     with pytest.raises(UsageError, match="did you mean optim"):
-        explain.why(plan, "optimm")
+        why.explain_key(plan, "optimm")
     with pytest.raises(UsageError, match="lion-8bit"):
-        explain.why_not(plan, "lion")
+        why.explain_rejection(plan, "lion")

@@ -7,10 +7,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from generator import goal
+from generator.case.request import Request
 from generator.cli import perfgen
+from generator.decide import goal
 from generator.errors import NothingFits, UsageError
-from generator.pipeline import Request
 
 CONFIG = {
     "model_type": "llama",

@@ -15,10 +15,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from generator import pipeline, project, render
-from generator.datafiles import DataSource
+from generator import pipeline
+from generator.case.request import Request
+from generator.emit import render
+from generator.emit.document import build_document
 from generator.errors import PerfgenError
-from generator.pipeline import Request
+from generator.inputs.data_files import DataSource
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "inputs" / "injection_strings.json"
 OURS = [
@@ -41,7 +43,7 @@ def hostile() -> list[str]:
 
 @pytest.fixture(scope="module")
 def planned():
-    return pipeline.build(Request(hardware="cpu:4", seq_len=64, global_batch=2))
+    return pipeline.plan_request(Request(hardware="cpu:4", seq_len=64, global_batch=2))
 
 
 def poisoned(planned, text: str, task_format: str = "jsonl"):
@@ -69,7 +71,7 @@ class Text(HTMLParser):
 
 
 def check(planned, text: str, folder: Path) -> None:
-    document = project.document(poisoned(planned, text), name="safe")
+    document = build_document(poisoned(planned, text), name="safe")
     try:
         render.render(document, folder)
     except UnicodeEncodeError:
@@ -107,7 +109,7 @@ def test_code_holds_no_value_from_outside(planned, tmp_path):
     trees = []
     for index, text in enumerate(["first", "'''second\"\"\""]):
         (tmp_path / str(index)).mkdir()
-        render.render(project.document(poisoned(planned, text), name="safe"), tmp_path / str(index))
+        render.render(build_document(poisoned(planned, text), name="safe"), tmp_path / str(index))
         trees.append(
             {p.relative_to(tmp_path / str(index)): p.read_bytes() for p in (tmp_path / str(index)).rglob("*.py")}
         )
@@ -120,7 +122,7 @@ def test_hostile_answers_are_taken_or_refused_with_a_reason(option, text, tmp_pa
     monkeypatch.chdir(tmp_path)
     request = Request(**{"hardware": "cpu:4", "offline": True, "seq_len": 64} | {option: text})
     try:
-        pipeline.build(request)
+        pipeline.plan_request(request)
     except PerfgenError as refused:
         assert refused.code in (2, 4) and refused.message
     assert not (tmp_path / "CANARY").exists()

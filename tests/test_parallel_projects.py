@@ -20,9 +20,13 @@ from pathlib import Path
 
 import pytest
 
-from generator import pipeline, project, render, smoke
-from generator.edits import merge
-from generator.workload import Layout
+from generator import pipeline
+from generator.case.layout import Layout
+from generator.case.request import Request
+from generator.emit import render
+from generator.emit.document import build_document
+from generator.run import smoke
+from generator.techniques.edits import merge_edits
 
 pytestmark = pytest.mark.slow
 SHIM = Path(__file__).parent / "parallel_shim"
@@ -83,7 +87,7 @@ def make(
     **pins: str,
 ) -> Path:
     """A rendered project. ``layout``: the plan's techniques, over these devices whatever the plan would have taken."""
-    request = pipeline.Request(
+    request = Request(
         model=str(inputs / "model"),
         data=str(inputs / ("data.jsonl" if task == "text-classification" else "data.txt")),
         hardware=hardware,
@@ -96,11 +100,11 @@ def make(
         offline=True,
         pins=tuple((PLAIN | {name.replace("_", "-"): value for name, value in pins.items()}).items()),
     )
-    planned = pipeline.build(request)
+    planned = pipeline.plan_request(request)
     if layout:
         planned = replace(planned, plan=over(planned.plan, layout))
     folder.mkdir(parents=True)
-    render.render(project.document(planned, name=folder.name), folder)
+    render.render(build_document(planned, name=folder.name), folder)
     return folder
 
 
@@ -111,7 +115,7 @@ def over(plan, layout: Layout):
     return replace(
         plan,
         best=replace(plan.best, layout=layout, execution=run),
-        edits=merge([(t.id, t.edits(case)) for t in plan.best.members]),
+        edits=merge_edits([(t.id, t.edits(case)) for t in plan.best.members]),
     )
 
 
@@ -343,7 +347,7 @@ def test_smoke_run_starts_the_launcher(inputs, tmp_path, monkeypatch):
     folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
     (folder / "infer.py").write_text("print('8 tokens in 1.00 s: 8.0 tokens/s')\nprint('the answer')\n")
-    result = smoke.run_quietly(folder, say=lambda text="", **_: None, steps=3, seconds=120, python=sys.executable)
+    result = smoke.run_project(folder, say=lambda text="", **_: None, steps=3, seconds=120, python=sys.executable)
     assert result["losses"] and result["answer"] == "the answer"
     assert "torch.distributed.run" in result["commands"][0]
 

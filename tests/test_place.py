@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from generator import place
+from generator.emit import place
 from generator.errors import DestinationError
 
 
@@ -21,8 +21,8 @@ def project(path, text="old"):
 
 def test_absent_and_empty_folders_are_taken(tmp_path):
     (tmp_path / "empty").mkdir()
-    assert place.destination(tmp_path / "new", overwrite=False) == (tmp_path / "new").resolve()
-    assert place.destination(tmp_path / "empty", overwrite=False)
+    assert place.resolve_destination(tmp_path / "new", overwrite=False) == (tmp_path / "new").resolve()
+    assert place.resolve_destination(tmp_path / "empty", overwrite=False)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_absent_and_empty_folders_are_taken(tmp_path):
 def test_names_that_are_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DestinationError):
-        place.destination((tmp_path / name) if name not in (".", "/") else type(tmp_path)(name), overwrite=True)
+        place.resolve_destination((tmp_path / name) if name not in (".", "/") else type(tmp_path)(name), overwrite=True)
 
 
 def test_a_file_a_full_folder_and_a_project_are_refused(tmp_path):
@@ -60,21 +60,21 @@ def test_a_file_a_full_folder_and_a_project_are_refused(tmp_path):
     project(tmp_path / "mine")
     for name, words in (("file", "is a file"), ("full", "not empty"), ("mine", "already holds")):
         with pytest.raises(DestinationError, match=words):
-            place.destination(tmp_path / name, overwrite=False)
+            place.resolve_destination(tmp_path / name, overwrite=False)
     with pytest.raises(DestinationError, match="not empty"):
-        place.destination(tmp_path / "full", overwrite=True)
-    assert place.destination(tmp_path / "mine", overwrite=True)
+        place.resolve_destination(tmp_path / "full", overwrite=True)
+    assert place.resolve_destination(tmp_path / "mine", overwrite=True)
 
 
 def test_a_link_is_resolved(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    assert place.destination(tmp_path / "link", overwrite=False) == (tmp_path / "real").resolve()
+    assert place.resolve_destination(tmp_path / "link", overwrite=False) == (tmp_path / "real").resolve()
 
 
 def test_landing_on_a_project_keeps_the_old_one_beside_it(tmp_path):
     target = project(tmp_path / "mine")
-    with place.staging(target) as stage:
+    with place.make_staging(target) as stage:
         (stage / "train.py").write_text("new")
         backup = place.land(stage, target)
     assert (target / "train.py").read_text() == "new"
@@ -83,7 +83,7 @@ def test_landing_on_a_project_keeps_the_old_one_beside_it(tmp_path):
 
 
 def test_a_failure_leaves_nothing(tmp_path):
-    with pytest.raises(RuntimeError), place.staging(tmp_path / "new") as stage:
+    with pytest.raises(RuntimeError), place.make_staging(tmp_path / "new") as stage:
         (stage / "half").write_text("x")
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
@@ -91,7 +91,7 @@ def test_a_failure_leaves_nothing(tmp_path):
 
 def test_a_read_only_parent_is_said(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DestinationError), place.staging(tmp_path / "file" / "new"):
+    with pytest.raises(DestinationError), place.make_staging(tmp_path / "file" / "new"):
         pass
 
 
@@ -136,7 +136,7 @@ def test_kill_at_every_line_leaves_the_old_tree_or_the_new_one(tmp_path):
         if done.returncode == 0:
             break
         assert done.returncode == -signal.SIGKILL
-        with place.staging(target):
+        with place.make_staging(target):
             pass  # the next run sweeps what the killed one left
         assert not [p for p in target.parent.iterdir() if p.name.startswith(".mine.perfgen-")]
     assert outcomes == {"old", "new"}

@@ -13,8 +13,8 @@ from rules import fit, gates, parallel, speed
 from rules.outside import NEVER, OUT_OF_SCOPE
 from rules.table import medium, on, pin, plan, refused, room, written
 
+from generator.case.case import Case
 from generator.errors import PerfgenError
-from generator.workload import Case
 
 RULES = (*gates.RULES, *fit.RULES, *parallel.RULES, *speed.RULES)
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from generator import smoke
 from generator.errors import SmokeError, SourceError
+from generator.run import smoke
 
 PLAN = {
     "project": {"mode": "train", "task": "causal-lm", "device": "cpu", "machine": "test"},
@@ -44,7 +44,7 @@ def project(tmp_path: Path, train: str, infer: str = "print('the answer')") -> P
 
 
 def run(folder: Path, seconds: int = 20) -> dict:
-    return smoke.run_quietly(folder, say=lambda text="", **_: None, seconds=seconds, python=sys.executable)
+    return smoke.run_project(folder, say=lambda text="", **_: None, seconds=seconds, python=sys.executable)
 
 
 def test_predicted_against_measured(tmp_path):

@@ -10,10 +10,15 @@ import sys
 
 import pytest
 
-from generator import pipeline, project, render
-from generator.datafiles import CHARACTERS_A_TOKEN, read_data, unusable
+from generator import pipeline
+from generator.case.request import Request
+from generator.emit import render
+from generator.emit.document import build_document
 from generator.errors import SourceError
-from generator.sources import cached_config, is_hub_id, read_model, read_tokenizer, spec_of
+from generator.inputs.data_files import CHARACTERS_A_TOKEN, explain_unusable, read_data
+from generator.inputs.hub import find_cached_config, is_hub_id
+from generator.inputs.model_files import read_model, read_tokenizer
+from generator.inputs.model_sizes import read_spec
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -106,22 +111,19 @@ def test_chat_templates(folder, told, found):
     assert read_model(str(folder), offline=True).has_chat_template
 
 
-def test_the_hub_cache_is_found_by_either_variable(tmp_path, monkeypatch, folder):
+def test_a_cached_model_is_read_without_the_hub(tmp_path, monkeypatch, folder):
     commit = "0123456789abcdef" * 2 + "01234567"
     repo = tmp_path / "home" / "hub" / "models--owner--name"
     (repo / "refs").mkdir(parents=True)
-    (repo / "refs" / "main").write_text(commit + "\n")
+    (repo / "refs" / "main").write_text(commit)
     (repo / "snapshots" / commit).mkdir(parents=True)
     (folder / "config.json").rename(repo / "snapshots" / commit / "config.json")
-    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    assert cached_config("owner/name") is not None
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "elsewhere"))
-    assert cached_config("owner/name") is None
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "elsewhere"))
+    assert find_cached_config("owner/name") is None
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
     source = read_model("owner/name", offline=True)
     assert (source.kind, source.path, source.revision) == ("hub", "owner/name", commit)
-    assert source.has_weights and spec_of(source).layers == 2
+    assert source.has_weights and read_spec(source).layers == 2
 
 
 def test_a_cached_checkpoint_of_pickles_is_refused(tmp_path, monkeypatch, folder):
@@ -131,7 +133,7 @@ def test_a_cached_checkpoint_of_pickles_is_refused(tmp_path, monkeypatch, folder
     (repo / "snapshots").mkdir()
     (folder / "pytorch_model.bin").write_bytes(b"x")
     folder.rename(repo / "snapshots" / ("a" * 40))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(SourceError, match="pickled"):
         read_model("name", offline=True)
 
@@ -160,7 +162,7 @@ def test_a_tokenizer_folder_becomes_a_full_path(folder, monkeypatch):
 
 def test_old_bitsandbytes_checkpoints_are_known_as_quantized(folder):
     (folder / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": {"load_in_8bit": True}}))
-    assert spec_of(read_model(str(folder), offline=True)).quantization == "bitsandbytes"
+    assert read_spec(read_model(str(folder), offline=True)).quantization == "bitsandbytes"
 
 
 # ---- data
@@ -283,8 +285,8 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
     rows = [good] * 40 + ([good | {"label": "y"}] if label else [])
     asked = {"task": task, "seq_len": 16, "global_batch": 1} | ({"from_scratch": True} if task == "causal-lm" else {})
     data = write(tmp_path / "d.jsonl", [*rows, *[good | {text: good[text] * 50}] * 20])
-    planned = pipeline.build(pipeline.Request(model=str(folder), data=data, hardware="cpu:4", offline=True, **asked))
-    render.render(project.document(planned, name="p"), tmp_path / "p")
+    planned = pipeline.plan_request(Request(model=str(folder), data=data, hardware="cpu:4", offline=True, **asked))
+    render.render(build_document(planned, name="p"), tmp_path / "p")
     spec = importlib.util.spec_from_file_location("emitted_data", tmp_path / "p" / "data.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -295,5 +297,5 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
             said = None
         except ValueError as error:
             said = str(error)
-        assert (unusable(row, form, text, label) is None) == (said is None), (row, said)
+        assert (explain_unusable(row, form, text, label) is None) == (said is None), (row, said)
     assert "emitted_data" not in sys.modules

@@ -1,6 +1,6 @@
 import pytest
 
-from generator import stacks
+from generator.case import stacks
 from generator.errors import UsageError
 
 
@@ -17,7 +17,7 @@ from generator.errors import UsageError
     ],
 )
 def test_the_newest_build_that_board_and_driver_can_run(capability, driver, build):
-    assert stacks.cuda_build("train", capability, driver, "the board") == build
+    assert stacks.choose_cuda_build("train", capability, driver, "the board") == build
 
 
 @pytest.mark.parametrize(
@@ -30,18 +30,18 @@ def test_the_newest_build_that_board_and_driver_can_run(capability, driver, buil
 )
 def test_a_driver_or_board_that_nothing_runs_on_is_said(capability, driver, words):
     with pytest.raises(UsageError, match="torch") as refused:
-        stacks.cuda_build("train", capability, driver, "the board")
+        stacks.choose_cuda_build("train", capability, driver, "the board")
     assert words in str(refused.value)
 
 
 def test_floors_without_known_loading_faults():
-    stack = stacks.load("train", "cpu")
+    stack = stacks.load_stack("train", "cpu")
     assert tuple(map(int, stack.version("torch").split("."))) >= (2, 10)
     assert tuple(map(int, stack.version("transformers").split("."))) >= (5, 3)
 
 
 def test_why_missing_names_the_reason():
-    stack = stacks.load("train", "cpu")
+    stack = stacks.load_stack("train", "cpu")
     assert stack.why_missing("peft") is None
     assert "0.17.2" in stack.why_missing("kernels")
     assert "not part of the tested stack" in stack.why_missing("apex")

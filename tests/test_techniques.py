@@ -7,10 +7,10 @@ import pytest
 from making import H100, case, llama
 
 from generator.cost.execution import Execution
-from generator.technique import Measured, Published, axes, find
+from generator.techniques.base import Measured, Published, find_technique, list_axes
 from hwdetect.types import Disk
 
-ALL = [t for axis in axes() for t in axis.members]
+ALL = [t for axis in list_axes() for t in axis.members]
 FIELDS = set(Execution.__dataclass_fields__)
 
 
@@ -34,7 +34,7 @@ def test_declaration(technique):
             assert (Path(__file__).parent.parent / "benchmarks" / "results" / item.file).is_file()
 
 
-@pytest.mark.parametrize("axis", axes(), ids=lambda a: a.name)
+@pytest.mark.parametrize("axis", list_axes(), ids=lambda a: a.name)
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_an_axis_has_one_plain_member_for_each_mode(axis, mode):
     members = axis.for_mode(mode)
@@ -50,12 +50,12 @@ def test_a_technique_that_may_be_preferred_has_evidence():
 
 
 def test_find():
-    assert find("precision", "bf16").name == "bf16"
-    assert find("precision", "no-such") is None
+    assert find_technique("precision", "bf16").name == "bf16"
+    assert find_technique("precision", "no-such") is None
 
 
 @pytest.mark.parametrize(("free_gib", "says"), [(10, "GiB free"), (4000, None), (None, None)])
 def test_a_disk_must_hold_the_states(free_gib, says):
     disk = Disk(role="work", path="/scratch", kind="nvme", free_bytes=free_gib and free_gib << 30)
-    found = find("offload", "optimizer-nvme").obstacle(case(H100, llama(), disks=(disk,)))
+    found = find_technique("offload", "optimizer-nvme").obstacle(case(H100, llama(), disks=(disk,)))
     assert says in found if says else found is None

@@ -1,1 +1,1 @@
-"""What is to be done, with what, on which devices: everything that a decision may depend on."""
+"""What is to be planned: the request, the workload and its defaults, the devices, the versions. Frozen values."""

@@ -137,9 +137,9 @@ def test_an_optimizer_without_a_row_says_what_to_add_and_where():
 def test_every_technique_of_an_optimizer_has_a_row():
     from making import H100, case, llama
 
-    from generator.technique import axes
+    from generator.techniques.base import list_axes
 
     of = case(H100, llama())
-    (axis,) = [a for a in axes() if a.name == "optimizer"]
+    (axis,) = [a for a in list_axes() if a.name == "optimizer"]
     used = {t.effects(of).get("optimizer", "adamw") for t in axis.members}
     assert used <= OPTIMIZER_STATES.keys()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from making import H100, case, llama
 
-from generator.candidates import HEADROOM_SHARE, batches
 from generator.case.strategies import STRATEGIES
 from generator.cost.activations import compute_block_activations
 from generator.cost.execution import Execution
@@ -20,7 +19,8 @@ from generator.cost.optimizers import OPTIMIZER_STATES, compute_state_bytes
 from generator.cost.shape import build_shape
 from generator.cost.static_memory import compute_static_memory
 from generator.cost.weights import compute_stored_bytes
-from generator.technique import find
+from generator.decide.candidates import HEADROOM_SHARE, split_batch
+from generator.techniques.base import find_technique
 from tests.cost import deepspeed_estimators as oracles
 from tests.cost.models import A100, LLAMA2_7B, MISTRAL_7B, TINY, model, spec
 
@@ -238,7 +238,7 @@ def test_m24_auto_buckets_of_zero3_are_what_transformers_fills_in():
 
     from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
-    emitted = find("parallelism", "zero3").settings()
+    emitted = find_technique("parallelism", "zero3").settings()
     zero = {name.removeprefix("zero_optimization."): value for name, value in emitted.items()}
     config = HfTrainerDeepSpeedConfig({"zero_optimization": {"stage": 3, **zero}})
     config.mismatches = []
@@ -261,7 +261,8 @@ def test_m25_pinned_host_memory():
 def test_m26_nothing_is_consolidated_afterwards():
     """zero_to_fp32.py would hold the float32 checkpoint twice on the host: the emitted job gathers 16-bit weights as it saves."""
     assert (
-        find("parallelism", "zero3").settings()["zero_optimization.stage3_gather_16bit_weights_on_model_save"] is True
+        find_technique("parallelism", "zero3").settings()["zero_optimization.stage3_gather_16bit_weights_on_model_save"]
+        is True
     )
 
 
@@ -279,10 +280,10 @@ def test_m28_bert_training_by_the_calculator_is_a_lower_bound():
 
 
 def test_m29_global_batch():
-    splits = batches(case(H100, llama(), devices=32, global_batch=1024), 32)
+    splits = split_batch(case(H100, llama(), devices=32, global_batch=1024), 32)
     assert (8, 4) in splits
     assert {micro * accumulation * 32 for micro, accumulation in splits} == {1024}
-    assert (8, 4) in batches(case(H100, llama(), global_batch=32), 1)
+    assert (8, 4) in split_batch(case(H100, llama(), global_batch=32), 1)
 
 
 def test_m30_a_backward_pass_is_two_forward_passes():

@@ -14,10 +14,12 @@ sys.path.insert(0, str(HERE))  # small.py and variants.py lie beside this file
 
 from variants import configs  # noqa: E402
 
-from generator.meta_device import built, config_of, count, describe_on_meta  # noqa: E402
+from generator.inputs.config_checks import load_config  # noqa: E402
+from generator.inputs.meta_device import build_model, count, describe_on_meta, make_config  # noqa: E402
+from generator.inputs.model_files import read_model  # noqa: E402
+from generator.inputs.model_sizes import read_spec  # noqa: E402
 from generator.model import NeedsMetaDevice, describe  # noqa: E402
 from generator.model.families import GROUPS, row_of, rows  # noqa: E402
-from generator.sources import load_config, read_model, spec_of  # noqa: E402
 
 SHARED = HERE.parents[1] / ".." / "shared" / "models"
 TYPES = [model_type for group in GROUPS for model_type in rows(group)]
@@ -27,7 +29,7 @@ transformers = pytest.importorskip("transformers")
 
 def counted(told: dict) -> tuple[int, str]:
     """Parameters and kind of the model that Transformers makes."""
-    model, kind = built(config_of(told))
+    model, kind = build_model(make_config(told))
     return sum(p.numel() for p in model.parameters()), kind
 
 
@@ -53,7 +55,7 @@ def test_parameters_are_those_of_the_meta_device(model_type):
 def test_a_saved_config_says_the_same(model_type, tmp_path):
     """What ``save_pretrained`` writes holds every key, also the derived ones."""
     told = configs(model_type)[0]
-    config_of(told).save_pretrained(tmp_path)
+    make_config(told).save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
     assert describe(saved, "x").params == describe(told, "x").params
 
@@ -185,7 +187,7 @@ def test_an_unknown_architecture_is_counted_by_transformers_once(tmp_path, monke
     told = {"model_type": "diffllama", "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2}
     told |= {"num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 97, "head_dim": 8}
     (tmp_path / "config.json").write_text(json.dumps(told))
-    spec = spec_of(read_model(str(tmp_path / "config.json"), offline=True))
+    spec = read_spec(read_model(str(tmp_path / "config.json"), offline=True))
     assert spec.basis == "meta-device" and spec.params == counted(told)[0]
     assert "not in perfgen's tables: counted by Transformers" in spec.notes[0]
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was counted already"))

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # small.py and variant
 
 from variants import configs
 
-from generator.meta_device import built, config_of
+from generator.inputs.meta_device import build_model, make_config
 from generator.model import NeedsMetaDevice, describe
 from generator.model.families import GROUPS, rows
 from generator.model.guard import SIZE_LIKE
@@ -76,7 +76,7 @@ def difference(told: dict) -> str | None:
     if params is None:
         return None
     try:
-        model, _ = built(config_of(told))
+        model, _ = build_model(make_config(told))
     except Exception:
         return None
     truth = sum(p.numel() for p in model.parameters())

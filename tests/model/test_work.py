@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # small.py and variant
 
 from variants import configs
 
-from generator.meta_device import built, config_of
+from generator.inputs.meta_device import build_model, make_config
 from generator.model.anatomy import anatomy
 from generator.model.counts import cached_elements, forward_flops, lora_params
 
@@ -34,7 +34,7 @@ DENSE = [
 
 def adapted(model_type: str, targets) -> int:
     peft = pytest.importorskip("peft")
-    model, _ = built(config_of(configs(model_type)[0]))
+    model, _ = build_model(make_config(configs(model_type)[0]))
     lora = peft.LoraConfig(r=3, target_modules=targets, task_type="CAUSAL_LM")
     with torch.device("meta"):
         made = peft.get_peft_model(model, lora)
@@ -71,7 +71,7 @@ def real(model_type: str):
     from transformers import AutoModelForCausalLM
 
     told = configs(model_type)[0]
-    config = config_of(told | {"max_position_embeddings": 64, "n_positions": 64} if "n_positions" in told else told)
+    config = make_config(told | {"max_position_embeddings": 64, "n_positions": 64} if "n_positions" in told else told)
     return told, AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from making import H100, gpu, llama
 
-from generator.pipeline import Planned, Request
-from generator.project import project
-from generator.sources import ModelSource
+from generator.case.request import Request
+from generator.decide.plan import Planned
+from generator.emit.project import describe_project
+from generator.inputs.model_source import ModelSource
 from rules.table import (
     BIG_GPU,
     NVME,
@@ -70,7 +71,7 @@ def multiples_of_eight(of: Case) -> bool:
     source = ModelSource(
         kind="folder", path="m", config="{}", has_weights=True, has_tokenizer=True, has_chat_template=False, name="m"
     )
-    told = project(Planned(plan=plan(of), request=Request(model="m"), source=source, data=None), None)
+    told = describe_project(Planned(plan=plan(of), request=Request(model="m"), source=source, data=None), None)
     return told["pad_to_multiple_of"] == 8
 
 

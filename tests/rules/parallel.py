@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from making import H100, gpu, llama
 
-from generator.parallel import visible_devices
-from generator.pipeline import case_of
-from generator.workload import Workload
+from generator.case.workload import Workload
+from generator.decide.device_group import choose_case
+from generator.emit.parallel import select_visible_devices
 from hwdetect.spec import parse_spec
 from hwdetect.types import Hardware
 from rules.table import (
@@ -54,7 +54,7 @@ MIXTURE = joined(on(H100, mixture(8), devices=8, nodes=2, global_batch=64, **LAR
 
 
 def machine(hardware: Hardware, *pins: str) -> Case:
-    return pin(case_of(hardware, tiny(), Workload(seq_len=512, global_batch=12)), *pins)
+    return pin(choose_case(hardware, tiny(), Workload(seq_len=512, global_batch=12)), *pins)
 
 
 def mixed() -> Hardware:
@@ -66,7 +66,7 @@ def mixed() -> Hardware:
 
 def told_to_use(places: str | None):
     """CUDA_VISIBLE_DEVICES of the command line; ``None`` where all are used."""
-    return lambda of: visible_devices(plan(of)) == places
+    return lambda of: select_visible_devices(plan(of)) == places
 
 
 def fits(*forms: str):

@@ -8,13 +8,14 @@ from functools import cache
 
 from making import GIB, H100, case, cost, cpu_device, gpu, llama
 
-from generator.candidates import Space, space
+from generator.case.case import Case
+from generator.case.layout import Layout
+from generator.decide.plan import Plan, decide
+from generator.decide.search import search_space
+from generator.decide.space import Space, open_space
 from generator.errors import PerfgenError, UsageError
 from generator.model import ModelSpec, describe
-from generator.plan import Plan, decide
-from generator.search import search
-from generator.technique import find
-from generator.workload import Case, Layout
+from generator.techniques.base import find_technique
 from hwdetect.types import Device, Disk, Link
 
 Look = Callable[[Case], bool]
@@ -126,7 +127,7 @@ def plan(of: Case) -> Plan:
 
 @cache
 def room(of: Case) -> Space:
-    return space(of, cost(of))
+    return open_space(of, cost(of))
 
 
 def chosen(axis: str, *names: str) -> Look:
@@ -141,7 +142,7 @@ def refused(technique_id: str, *words: str) -> Look:
         if why is None:
             return False
         try:
-            space(pin(of, technique_id), cost(of))
+            open_space(pin(of, technique_id), cost(of))
         except UsageError as error:
             assert why in str(error)
         else:  # what is only on request
@@ -174,7 +175,7 @@ def clash(a: str, b: str, *words: str) -> Look:
 
 
 def technique(technique_id: str):
-    found = find(*technique_id.split("=", 1))
+    found = find_technique(*technique_id.split("=", 1))
     assert found, f"there is no {technique_id}"
     return found
 
@@ -210,7 +211,7 @@ def seconds(of: Case, form: str) -> float:
     """A step of the best plan under one form of parallelism, emitted or only planned; infinite where nothing fits without a
     risk to convergence."""
     members = [t for t in room(of).open["parallelism"] if t.name == form]
-    found = search(room(of).narrowed({"parallelism": tuple(members)}), kept=1) if members else []
+    found = search_space(room(of).narrowed({"parallelism": tuple(members)}), kept=1) if members else []
     return found[0].estimate.step_seconds if found and found[0].risk == 0 else float("inf")
 
 

@@ -1,5 +1,5 @@
-from generator.technique import Published, Technique
 from generator.techniques.attention.eager import attention_edits
+from generator.techniques.base import Published, Technique
 from generator.techniques.precision.bf16 import lacks_bf16
 from generator.techniques.precision.fp16 import lacks_fp16
 

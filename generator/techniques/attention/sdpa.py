@@ -1,5 +1,5 @@
-from generator.technique import Published, Technique
 from generator.techniques.attention.eager import attention_edits
+from generator.techniques.base import Published, Technique
 
 FLASH = (8, 0)
 """Before Ampere half-precision attention with grouped keys falls back to the kernel that makes all scores

@@ -1,6 +1,6 @@
-from generator.edits import Edits, argument
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
 from generator.techniques.cache.dynamic import no_generation
+from generator.techniques.edits import Edits, argument
 
 
 class Static(Technique):

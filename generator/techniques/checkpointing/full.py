@@ -1,8 +1,8 @@
 from typing import ClassVar
 
-from generator.edits import Edits, argument
-from generator.launch import by_accelerate
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits, argument
+from generator.techniques.launch import is_by_accelerate
 
 
 class Full(Technique):
@@ -31,7 +31,7 @@ class Full(Technique):
         return {"checkpoint_every": self.every}
 
     def edits(self, case):
-        if by_accelerate(case.layout) and case.workload.train == "full":
+        if is_by_accelerate(case.layout) and case.workload.train == "full":
             return by_fsdp(case)
         kwargs = {"use_reentrant": False}
         if self.every > 1:

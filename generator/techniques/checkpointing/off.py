@@ -1,5 +1,5 @@
-from generator.edits import Edits, argument
-from generator.technique import Technique
+from generator.techniques.base import Technique
+from generator.techniques.edits import Edits, argument
 
 
 class Off(Technique):

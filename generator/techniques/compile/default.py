@@ -1,5 +1,5 @@
-from generator.edits import Edits, argument
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits, argument
 
 COLD_SECONDS = {"cpu": 110.0, "gpu": 60.0}
 """First step of a compiled model. CPU: 8 s with a warm cache, up to 110 s cold, 17M Llama on two cores (measured 2026-11).

@@ -1,4 +1,4 @@
-from generator.technique import Technique
+from generator.techniques.base import Technique
 
 
 class Off(Technique):

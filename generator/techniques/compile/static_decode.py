@@ -1,4 +1,4 @@
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
 
 
 class StaticDecode(Technique):

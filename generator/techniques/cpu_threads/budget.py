@@ -1,5 +1,5 @@
-from generator.edits import Edits
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits
 
 
 class Budget(Technique):

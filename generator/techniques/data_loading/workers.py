@@ -1,5 +1,5 @@
-from generator.edits import Edits, argument
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits, argument
 
 START = 4
 """Where the guide starts; more only helps while the device waits for data."""

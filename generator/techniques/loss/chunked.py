@@ -1,5 +1,5 @@
-from generator.edits import Edits
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits
 
 VERIFIED = frozenset(
     {"arcee", "bloom", "ernie4_5", "exaone4", "gemma", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neox"}

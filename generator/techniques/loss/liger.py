@@ -1,5 +1,5 @@
-from generator.edits import Edits, argument
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits, argument
 
 SUPPORTED = frozenset(
     {"gemma", "gemma2", "gemma3", "gemma3_text", "glm4", "granite", "llama", "mistral", "mixtral", "olmo2", "phi3"}

@@ -1,8 +1,8 @@
 from typing import ClassVar
 
-from generator.edits import Edits
-from generator.launch import by_accelerate
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits
+from generator.techniques.launch import is_by_accelerate
 
 
 class OptimizerCpu(Technique):
@@ -40,7 +40,7 @@ class OptimizerCpu(Technique):
         return {"offload_optimizer": self.optimizer, "offload_params": self.params}
 
     def edits(self, case):
-        if by_accelerate(case.layout):
+        if is_by_accelerate(case.layout):
             return Edits(accelerate=(("fsdp_config.fsdp_offload_params", True),))
         settings: dict[str, object] = {
             # PyTorch's fused AdamW is vectorized on CPUs too; DeepSpeed's own has to be compiled, with nvcc

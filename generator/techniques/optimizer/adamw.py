@@ -1,7 +1,7 @@
 from typing import ClassVar
 
-from generator.edits import Edits, argument
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits, argument
 
 
 class AdamW(Technique):

@@ -1,4 +1,4 @@
-from generator.technique import Published
+from generator.techniques.base import Published
 from generator.techniques.optimizer.adamw import AdamW
 
 

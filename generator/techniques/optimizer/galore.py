@@ -1,6 +1,6 @@
 from typing import ClassVar
 
-from generator.technique import Published
+from generator.techniques.base import Published
 from generator.techniques.optimizer.adamw import AdamW
 
 

@@ -1,5 +1,5 @@
-from generator.edits import Edits, argument
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits, argument
 from generator.techniques.packing.padded import lengths, one_stream
 
 

@@ -1,6 +1,6 @@
 from generator.case.strategies import RING
-from generator.layouts import one_device, split
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.layouts import explain_one_device, list_split
 from generator.techniques.parallelism.fsdp2 import fsdp_clash
 
 
@@ -20,7 +20,7 @@ class Context(Technique):
     def obstacle(self, case):
         if case.model.kind != "decoder":
             return "ring attention needs a causal mask"
-        return one_device(case) or (None if self.layouts(case) else "nothing divides evenly")
+        return explain_one_device(case) or (None if self.layouts(case) else "nothing divides evenly")
 
     def clash(self, other, case):
         if other.axis == "attention" and other.name != "sdpa":
@@ -30,5 +30,5 @@ class Context(Technique):
         return fsdp_clash(other, case)
 
     def layouts(self, case):
-        found = split(case, "fsdp_full_shard", sequence_form=RING)
+        found = list_split(case, "fsdp_full_shard", sequence_form=RING)
         return tuple(x for x in found if x.cp > 1 and case.workload.seq_len % (2 * x.cp) == 0)

@@ -1,7 +1,7 @@
-from generator.edits import Edits, argument
-from generator.launch import link_environment, torchrun
-from generator.layouts import data_parallel, one_device, uneven
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits, argument
+from generator.techniques.launch import launch_with_torchrun, restrict_links
+from generator.techniques.layouts import explain_one_device, explain_uneven, list_data_parallel
 
 
 class Ddp(Technique):
@@ -21,16 +21,16 @@ class Ddp(Technique):
     )
 
     def obstacle(self, case):
-        return one_device(case) or uneven(case, self.layouts(case))
+        return explain_one_device(case) or explain_uneven(case, self.layouts(case))
 
     def layouts(self, case):
-        return data_parallel(case, "ddp")
+        return list_data_parallel(case, "ddp")
 
     def edits(self, case):
         none_unused = case.model.kind == "decoder"  # its every weight has a gradient in every step
         why = "every weight has a gradient: saves a search of the graph"
         return Edits(
-            launcher=torchrun(case.layout),
+            launcher=launch_with_torchrun(case.layout),
             training_arguments=(argument("ddp_find_unused_parameters", False, why),) if none_unused else (),
-            environment=link_environment(case),
+            environment=restrict_links(case),
         )

@@ -1,7 +1,7 @@
-from generator.edits import Edits, argument
-from generator.layouts import one_device
-from generator.technique import Published, Technique
-from generator.workload import Layout
+from generator.case.layout import Layout
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits, argument
+from generator.techniques.layouts import explain_one_device
 
 
 class DeviceMap(Technique):
@@ -21,7 +21,7 @@ class DeviceMap(Technique):
     )
 
     def obstacle(self, case):
-        return one_device(case)
+        return explain_one_device(case)
 
     def clash(self, other, case):
         if other.id == "compile=static-decode":

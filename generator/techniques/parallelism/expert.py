@@ -1,8 +1,8 @@
 from dataclasses import replace
 from math import gcd
 
-from generator.layouts import one_device, sharded
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.layouts import explain_one_device, list_sharded
 from generator.techniques.parallelism.fsdp2 import fsdp_clash
 
 
@@ -25,7 +25,7 @@ class Expert(Technique):
     def obstacle(self, case):
         if not case.model.experts:
             return "the model has no experts"
-        return one_device(case) or (
+        return explain_one_device(case) or (
             None if self.layouts(case) else f"{case.model.experts} experts cannot be divided evenly"
         )
 
@@ -34,5 +34,5 @@ class Expert(Technique):
 
     def layouts(self, case):
         # the size must divide the experts, and the devices over which everything else is sharded (DistributedConfig)
-        found = sharded(case, "fsdp_full_shard")
+        found = list_sharded(case, "fsdp_full_shard")
         return tuple(replace(x, ep=n) for x in found if (n := gcd(x.devices, case.model.experts)) > 1)

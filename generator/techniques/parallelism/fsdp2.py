@@ -1,6 +1,6 @@
-from generator.launch import fsdp_edits
-from generator.layouts import one_device, sharded, uneven
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.launch import make_fsdp_edits
+from generator.techniques.layouts import explain_one_device, explain_uneven, list_sharded
 
 
 class Fsdp2(Technique):
@@ -23,16 +23,16 @@ class Fsdp2(Technique):
     )
 
     def obstacle(self, case):
-        return one_device(case) or needs_cuda(case) or uneven(case, self.layouts(case))
+        return explain_one_device(case) or needs_cuda(case) or explain_uneven(case, self.layouts(case))
 
     def clash(self, other, case):
         return fsdp_clash(other, case)
 
     def layouts(self, case):
-        return sharded(case, self.strategy)
+        return list_sharded(case, self.strategy)
 
     def edits(self, case):
-        return fsdp_edits(case, reshard=self.reshard)
+        return make_fsdp_edits(case, reshard=self.reshard)
 
 
 def needs_cuda(case) -> str | None:

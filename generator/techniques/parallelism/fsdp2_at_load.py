@@ -1,9 +1,9 @@
 from dataclasses import replace
 
-from generator.edits import Code, Edits, argument
-from generator.launch import link_environment, torchrun
-from generator.layouts import sharded
-from generator.technique import Published
+from generator.techniques.base import Published
+from generator.techniques.edits import Code, Edits, argument
+from generator.techniques.launch import launch_with_torchrun, restrict_links
+from generator.techniques.layouts import list_sharded
 from generator.techniques.parallelism.fsdp2 import Fsdp2
 
 
@@ -37,12 +37,12 @@ class Fsdp2AtLoad(Fsdp2):
         return super().clash(other, case)
 
     def layouts(self, case):
-        return tuple(replace(x, at_load=True) for x in sharded(case, self.strategy))
+        return tuple(replace(x, at_load=True) for x in list_sharded(case, self.strategy))
 
     def edits(self, case):
         return Edits(
             imports=("from transformers.distributed import DistributedConfig",),
-            launcher=torchrun(case.layout),
+            launcher=launch_with_torchrun(case.layout),
             model_arguments=(
                 argument(
                     "distributed_config",
@@ -51,5 +51,5 @@ class Fsdp2AtLoad(Fsdp2):
                 ),
             ),
             training_arguments=(argument("save_only_model", True, "the optimizer of such a model cannot be saved"),),
-            environment=link_environment(case),
+            environment=restrict_links(case),
         )

@@ -1,5 +1,5 @@
-from generator.layouts import one_device, sharded_in_node
-from generator.technique import Published
+from generator.techniques.base import Published
+from generator.techniques.layouts import explain_one_device, list_sharded_in_node
 from generator.techniques.parallelism.fsdp2 import Fsdp2, needs_cuda
 
 
@@ -20,10 +20,10 @@ class Hsdp(Fsdp2):
 
     def obstacle(self, case):
         if case.nodes == 1:
-            return one_device(case) or "there is one node: nothing to copy it to"
+            return explain_one_device(case) or "there is one node: nothing to copy it to"
         return needs_cuda(case) or (
             None if self.layouts(case) else "the global batch cannot be divided over whole nodes"
         )
 
     def layouts(self, case):
-        return sharded_in_node(case, "hsdp")
+        return list_sharded_in_node(case, "hsdp")

@@ -1,5 +1,5 @@
-from generator.layouts import one_device, split
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.layouts import explain_one_device, list_split
 
 
 class Pipeline(Technique):
@@ -17,7 +17,9 @@ class Pipeline(Technique):
     )
 
     def obstacle(self, case):
-        return one_device(case) or (None if self.layouts(case) else "the layers or the global batch cannot be divided")
+        return explain_one_device(case) or (
+            None if self.layouts(case) else "the layers or the global batch cannot be divided"
+        )
 
     def layouts(self, case):
-        return tuple(x for x in split(case, "zero1", pp=True) if x.pp > 1)
+        return tuple(x for x in list_split(case, "zero1", pp=True) if x.pp > 1)

@@ -1,5 +1,5 @@
-from generator.technique import Technique
-from generator.workload import Layout
+from generator.case.layout import Layout
+from generator.techniques.base import Technique
 
 
 class Single(Technique):

@@ -1,5 +1,5 @@
-from generator.layouts import one_device, split
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.layouts import explain_one_device, list_split
 from generator.techniques.parallelism.fsdp2 import fsdp_clash
 
 
@@ -18,7 +18,7 @@ class Tensor(Technique):
     evidence = (Published("https://arxiv.org/abs/1909.08053", "76 % scaling efficiency over 8 GPUs with NVLink"),)
 
     def obstacle(self, case):
-        if why := one_device(case):
+        if why := explain_one_device(case):
             return why
         if case.workload.train == "qlora":
             return "packed 4-bit weights cannot be divided"
@@ -28,7 +28,7 @@ class Tensor(Technique):
         return fsdp_clash(other, case) if case.workload.mode == "train" else None
 
     def layouts(self, case):
-        found = tuple(x for x in split(case, "fsdp_full_shard", tp=True) if x.tp > 1 and divides_heads(case, x.tp))
+        found = tuple(x for x in list_split(case, "fsdp_full_shard", tp=True) if x.tp > 1 and divides_heads(case, x.tp))
         return found if case.workload.mode == "train" else tuple(x for x in found if x.dp == 1 and x.nodes == 1)
 
 

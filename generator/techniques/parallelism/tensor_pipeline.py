@@ -1,5 +1,5 @@
-from generator.layouts import one_device, split
-from generator.technique import Published
+from generator.techniques.base import Published
+from generator.techniques.layouts import explain_one_device, list_split
 from generator.techniques.parallelism.tensor import Tensor, divides_heads
 
 
@@ -15,7 +15,7 @@ class TensorPipeline(Tensor):
 
     def obstacle(self, case):
         few = "it needs eight devices or more" if case.devices < 8 else None
-        return one_device(case) or few or (None if self.layouts(case) else "nothing divides evenly")
+        return explain_one_device(case) or few or (None if self.layouts(case) else "nothing divides evenly")
 
     def clash(self, other, case):
         if other.axis == "optimizer" and other.name not in ("adamw", "adamw-fused"):
@@ -25,5 +25,5 @@ class TensorPipeline(Tensor):
         return None
 
     def layouts(self, case):
-        found = split(case, "zero1", tp=True, pp=True)
+        found = list_split(case, "zero1", tp=True, pp=True)
         return tuple(x for x in found if x.tp > 1 and x.pp > 1 and divides_heads(case, x.tp))

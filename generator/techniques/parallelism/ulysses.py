@@ -1,6 +1,6 @@
 from generator.case.strategies import ULYSSES
-from generator.layouts import one_device, split
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.layouts import explain_one_device, list_split
 from generator.techniques.parallelism.zero1 import deepspeed_clash
 
 
@@ -20,7 +20,9 @@ class Ulysses(Technique):
     def obstacle(self, case):
         if case.model.kind != "decoder":
             return "it is written for causal language models"
-        return one_device(case) or (None if self.layouts(case) else "the heads or the batch cannot be divided evenly")
+        return explain_one_device(case) or (
+            None if self.layouts(case) else "the heads or the batch cannot be divided evenly"
+        )
 
     def clash(self, other, case):
         if other.id == "attention=eager":
@@ -28,6 +30,6 @@ class Ulysses(Technique):
         return deepspeed_clash(other)
 
     def layouts(self, case):
-        found = split(case, "zero3", sequence_form=ULYSSES)
+        found = list_split(case, "zero3", sequence_form=ULYSSES)
         seq_len = case.workload.seq_len
         return tuple(x for x in found if x.cp > 1 and case.model.heads % x.cp == 0 and seq_len % x.cp == 0)

@@ -1,8 +1,8 @@
 from generator.case.strategies import STRATEGIES
-from generator.edits import Code, Edits, argument
-from generator.launch import link_environment, torchrun
-from generator.layouts import one_device, sharded, uneven
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Code, Edits, argument
+from generator.techniques.launch import launch_with_torchrun, restrict_links
+from generator.techniques.layouts import explain_one_device, explain_uneven, list_sharded
 
 
 class Zero1(Technique):
@@ -23,22 +23,24 @@ class Zero1(Technique):
     least = 2
 
     def obstacle(self, case):
-        single = None if self.least == 1 and not case.on_cpu and not case.portable else one_device(case)
-        return single or case.stack.why_missing("deepspeed") or uneven(case, self.layouts(case))
+        single = None if self.least == 1 and not case.on_cpu and not case.portable else explain_one_device(case)
+        return single or case.stack.why_missing("deepspeed") or explain_uneven(case, self.layouts(case))
 
     def clash(self, other, case):
         return deepspeed_clash(other)
 
     def layouts(self, case):
-        return sharded(case, self.name) or sharded(case, self.name, least=self.least)  # one device: only to offload
+        return list_sharded(case, self.name) or list_sharded(
+            case, self.name, least=self.least
+        )  # one device: only to offload
 
     def edits(self, case):
         settings = Code('str(HERE / "deepspeed.json")')
         return Edits(
-            launcher=torchrun(case.layout),
+            launcher=launch_with_torchrun(case.layout),
             training_arguments=(argument("deepspeed", settings, f"ZeRO stage {self.stage}"),),
             deepspeed=tuple((FILLED_BY_TRAINER | {"zero_optimization.stage": self.stage} | self.settings()).items()),
-            environment=link_environment(case),
+            environment=restrict_links(case),
             requirements=("deepspeed",),
         )
 

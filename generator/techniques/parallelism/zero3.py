@@ -1,5 +1,5 @@
 from generator.case.strategies import STRATEGIES
-from generator.technique import Published
+from generator.techniques.base import Published
 from generator.techniques.parallelism.zero1 import Zero1
 
 

@@ -1,8 +1,8 @@
 from dataclasses import replace
 
-from generator.edits import Code, Edits, argument
-from generator.launch import by_deepspeed
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Code, Edits, argument
+from generator.techniques.launch import is_by_deepspeed
 from generator.techniques.precision.fp32 import told, weights_edits
 from generator.techniques.precision.tf32 import lacks_tf32
 
@@ -38,7 +38,7 @@ class Bf16(Technique):
 
 def sums_in_fp32(case) -> bool:
     """DeepSpeed would sum bf16 gradients in bf16: another result than one device gives."""
-    return case.workload.mode == "train" and by_deepspeed(case.layout)
+    return case.workload.mode == "train" and is_by_deepspeed(case.layout)
 
 
 def lacks_bf16(case) -> str | None:
@@ -69,7 +69,7 @@ def autocast_effects(case, dtype: str) -> dict[str, object]:
 
 def autocast_edits(case, dtype: str, flag: str) -> Edits:
     full = case.workload.train == "full"
-    kept = full and not by_deepspeed(case.layout)
+    kept = full and not is_by_deepspeed(case.layout)
     arguments = [argument(flag, True, f"compute in {flag}" + (", keep weights in fp32" if kept else ""))]
     if lacks_tf32(case) is None:
         arguments.append(argument("tf32", True, "what stays in fp32 uses TF32 products"))
@@ -79,7 +79,7 @@ def autocast_edits(case, dtype: str, flag: str) -> Edits:
         return weights_edits(
             dtype, "frozen weights in 16 bits", training_arguments=tuple(arguments), accelerate=told(case, flag)
         )
-    if by_deepspeed(case.layout):
+    if is_by_deepspeed(case.layout):
         return weights_edits(dtype, "DeepSpeed keeps an fp32 master copy", training_arguments=tuple(arguments))
     stored = (argument("dtype", Code("torch.float32"), f"trained weights stay in fp32, {flag} is for the arithmetic"),)
     served = (argument("dtype", Code(f"torch.{dtype}")),)

@@ -1,5 +1,5 @@
-from generator.edits import argument
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import argument
 from generator.techniques.precision.bf16 import lacks_bf16
 from generator.techniques.precision.fp32 import no_autocast, told, weights_edits
 

@@ -1,6 +1,6 @@
-from generator.edits import Argument, Code, Edits, argument
-from generator.launch import by_accelerate
-from generator.technique import Technique
+from generator.techniques.base import Technique
+from generator.techniques.edits import Argument, Code, Edits, argument
+from generator.techniques.launch import is_by_accelerate
 
 
 class Fp32(Technique):
@@ -29,7 +29,7 @@ def no_autocast(case) -> tuple[Argument, ...]:
 
 def told(case, precision: str) -> tuple[tuple[str, object], ...]:
     """The line of accelerate.yaml, where there is one: it must say the same as TrainingArguments, which would else follow it."""
-    return (("mixed_precision", precision),) if by_accelerate(case.layout) else ()
+    return (("mixed_precision", precision),) if is_by_accelerate(case.layout) else ()
 
 
 def weights_edits(dtype: str, why: str = "", **more) -> Edits:

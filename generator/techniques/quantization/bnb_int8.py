@@ -1,4 +1,4 @@
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
 from generator.techniques.quantization.bnb_nf4 import quantized_edits, quantizer_obstacle
 
 

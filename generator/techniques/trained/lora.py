@@ -1,5 +1,5 @@
-from generator.edits import Code, Edits, argument
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Code, Edits, argument
 
 
 class Lora(Technique):

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from generator.edits import Argument, Code, argument
-from generator.technique import Published, Technique
+from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Argument, Code, argument
 from generator.techniques.precision.bf16 import lacks_bf16
 from generator.techniques.precision.fp16 import lacks_fp16
 from generator.techniques.trained.lora import adapter_edits

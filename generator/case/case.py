@@ -1,0 +1,69 @@
+"""Everything a decision may depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from generator.case.layout import ONE_DEVICE, Layout
+from generator.case.stacks import Stack
+from generator.case.vendors import CPU, VENDORS, Vendor
+from generator.case.workload import Workload
+from generator.model import ModelSpec
+from hwdetect.types import Device, Hardware, Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Everything a decision may depend on. ``device`` is the accelerator used, or the CPU seen as a device.
+
+    ``devices_per_node`` counts the usable accelerators that are like ``device`` in one of ``nodes`` equal nodes,
+    ``accelerators`` are their indices; ``links`` join them (by place among them, from 0), ``network_bytes_per_s`` is one node's rate to the others.
+    ``layout`` is filled once it is chosen: ``Technique.edits`` may read it, nothing else.
+    """
+
+    hardware: Hardware
+    device: Device
+    device_memory_bytes: int
+    model: ModelSpec
+    workload: Workload
+    stack: Stack
+    devices_per_node: int = 1
+    nodes: int = 1
+    accelerators: tuple[int, ...] = ()
+    links: tuple[Link, ...] = ()
+    network_bytes_per_s: float | None = None
+    layout: Layout = ONE_DEVICE
+
+    @property
+    def devices(self) -> int:
+        """All that could be used."""
+        return self.devices_per_node * self.nodes
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device.kind == "cpu"
+
+    @property
+    def vendor(self) -> Vendor:
+        return CPU if self.on_cpu else VENDORS[self.device.vendor]
+
+    @property
+    def on_cuda(self) -> bool:
+        return self.vendor.torch_device == "cuda"
+
+    @property
+    def portable(self) -> bool:
+        """The machine is not known: only what works everywhere may be chosen."""
+        return self.device.id == "portable"
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """CUDA compute capability; (0, 0) where the device has none."""
+        if not self.device.compute_capability:
+            return (0, 0)
+        major, minor = self.device.compute_capability.split(".")
+        return int(major), int(minor)
+
+    @property
+    def cpu_features(self) -> frozenset[str]:
+        return frozenset(self.hardware.cpu.isa_features or ())

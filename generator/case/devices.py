@@ -1,0 +1,168 @@
+"""Which devices of a machine one job can use, and what they are to the cost model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from generator.case import stacks
+from generator.case.case import Case
+from generator.case.vendors import CPU, VENDORS
+from generator.case.workload import Workload
+from generator.errors import UsageError
+from generator.inputs.hardware import PORTABLE
+from generator.model import ModelSpec
+from hwdetect import catalog
+from hwdetect.spec import parse_spec
+from hwdetect.types import Accelerator, Device, Hardware, Link
+
+PORTABLE_ESTIMATE = "cpu:4"
+
+
+def make_case(hardware: Hardware, used: tuple[Accelerator, ...], spec: ModelSpec, workload: Workload) -> Case:
+    """The work on ``used`` accelerators (none: the CPU), which build of torch they run, and what joins them."""
+    device, memory_bytes = describe_accelerators(hardware, used) if used else describe_cpu(hardware)
+    vendor = VENDORS[device.vendor] if used else CPU
+    build = vendor.choose_build("train", device.compute_capability, hardware.software.driver, device.name)
+    return Case(
+        hardware=hardware,
+        device=device,
+        device_memory_bytes=memory_bytes,
+        model=spec,
+        workload=workload,
+        stack=stacks.load_stack("train", build),
+        devices_per_node=len(used) or 1,
+        nodes=hardware.nodes.count if used else 1,
+        accelerators=tuple(a.index for a in used),
+        links=select_links(hardware, used),
+        network_bytes_per_s=find_network_rate(hardware),
+    )
+
+
+def group_equal_accelerators(hardware: Hardware) -> list[tuple[Accelerator, ...]]:
+    """Accelerators that one job can use together: boards of one kind, whole (NCCL joins no MIG instances). ``[()]``: the CPU.
+
+    Raises ``UsageError`` where there are boards and perfgen cannot plan for any.
+    """
+    boards = {b.index: b for b in hardware.boards}
+    groups: dict[tuple, list[Accelerator]] = {}
+    for accelerator in hardware.accelerators:
+        board = boards[accelerator.board]
+        slice_of = (accelerator.index,) if accelerator.profile is not None else ()
+        if board.vendor in VENDORS:
+            groups.setdefault((board.device or board.name, *slice_of), []).append(accelerator)
+    if groups:
+        return [tuple(group) for group in groups.values()]
+    names = ", ".join(sorted({b.name or b.vendor for b in hardware.boards}))
+    if hardware.accelerators:
+        raise UsageError(
+            f"{names}: perfgen plans for CPUs and NVIDIA GPUs so far",
+            "use --hardware cpu to plan for the CPU of this machine",
+        )
+    if hardware.boards:
+        raise UsageError(
+            f"no job can be given {names}: {explain_unusable_boards(hardware)}",
+            "use --hardware cpu to plan for the CPU",
+        )
+    return [()]
+
+
+def select_links(hardware: Hardware, used: tuple[Accelerator, ...]) -> tuple[Link, ...]:
+    """The links of the node, its ends numbered by place among ``used``."""
+    place = {accelerator.board: number for number, accelerator in enumerate(used)}
+    inside = [x for x in hardware.links if x.a in place and x.b in place and x.a != x.b]
+    return tuple(replace(x, a=place[x.a], b=place[x.b]) for x in inside)
+
+
+FABRICS = ("infiniband", "roce", "efa")
+
+
+def find_network_rate(hardware: Hardware) -> float | None:
+    """Bytes per second that a node's ports give together: those of its fabric, or else its fastest Ethernet port."""
+    ports = [p for p in hardware.network if p.rate_bytes_per_s and p.state not in ("down", "DOWN")]
+    fabric = [p.rate_bytes_per_s for p in ports if p.kind in FABRICS and p.rate_bytes_per_s]
+    if fabric:
+        return sum(fabric)
+    return max((p.rate_bytes_per_s for p in ports if p.rate_bytes_per_s), default=None)
+
+
+def make_portable_case(spec: ModelSpec, workload: Workload) -> Case:
+    """No machine: the techniques that work everywhere, with the numbers of a small one."""
+    small = parse_spec(PORTABLE_ESTIMATE)
+    device, memory_bytes = describe_cpu(small)
+    return Case(
+        hardware=small,
+        device=replace(device, id=PORTABLE, name="a 4-core CPU (assumed)"),
+        device_memory_bytes=memory_bytes,
+        model=spec,
+        workload=workload,
+        stack=stacks.load_stack("train", "cpu"),
+    )
+
+
+def describe_accelerators(hardware: Hardware, used: tuple[Accelerator, ...]) -> tuple[Device, int]:
+    """What equal accelerators are, and the memory in bytes of the smallest of them."""
+    board = next(b for b in hardware.boards if b.index == used[0].board)
+    device = catalog.load(board.device) if board.device else assume_device(board)
+    known = [a.memory_bytes for a in used if a.memory_bytes]
+    memory_bytes = min(known, default=board.memory_bytes or device.memory_bytes)
+    if memory_bytes is None:
+        raise UsageError(
+            f"the memory of {board.name} could not be read", "give the device by name: --hardware 1x<device>"
+        )
+    share = used[0].compute_share
+    if share is not None and share < 1.0:
+        device = slice_device(device, share, memory_bytes)
+    return device, memory_bytes
+
+
+def describe_cpu(hardware: Hardware) -> tuple[Device, int]:
+    memory = hardware.memory
+    known = [b for b in (memory.total_bytes, memory.limit_bytes) if b is not None]
+    if not known:
+        raise UsageError("the memory of this machine could not be read", "give it: --hardware cpu:CORES,MEMORYgb")
+    return catalog.cpu_device(hardware.cpu, hardware.measured, min(known)), min(known)
+
+
+def explain_unusable_boards(hardware: Hardware) -> str:
+    return "; ".join(f"{note.field}: {note.why}" for note in hardware.notes) or "no usable instance or partition"
+
+
+def assume_device(board) -> Device:
+    """A board that the catalogue does not have: rates of the nearest relative by compute capability, marked assumed."""
+    relatives = [d for d in catalog.all_devices() if d.vendor == board.vendor and d.compute_capability]
+    wanted = tuple(int(x) for x in (board.compute_capability or "0.0").split("."))
+    memory = board.memory_bytes or 0
+
+    def distance(device: Device) -> tuple:
+        capability = tuple(int(x) for x in (device.compute_capability or "0.0").split("."))
+        return (
+            capability > wanted,
+            abs(capability[0] - wanted[0]),
+            abs(capability[1] - wanted[1]),
+            abs((device.memory_bytes or 0) - memory),
+        )
+
+    nearest = min(relatives, key=distance)
+    return replace(
+        nearest,
+        id="unknown",
+        name=board.name or "unknown GPU",
+        compute_capability=board.compute_capability,
+        memory_bytes=board.memory_bytes,
+        basis="assumed",
+        sources=(("*", f"assumed to run like {nearest.name}"),),
+    )
+
+
+def slice_device(device: Device, share: float, memory_bytes: int) -> Device:
+    """A MIG instance: its share of the compute units, and of the bandwidth by its memory."""
+    memory_share = memory_bytes / device.memory_bytes if device.memory_bytes else share
+    return replace(
+        device,
+        name=f"{device.name} ({share:.0%} slice)",
+        memory_bytes=memory_bytes,
+        memory_bytes_per_s=device.memory_bytes_per_s * memory_share if device.memory_bytes_per_s else None,
+        peak_flops=tuple((k, v * share) for k, v in device.peak_flops),
+        vector_flops=tuple((k, v * share) for k, v in device.vector_flops),
+        basis="derived",
+    )

@@ -1,0 +1,52 @@
+"""What the user asked for, as text and numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from generator.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the user asked for, as text and numbers; ``None`` = not said. ``model=None`` is the embedded sample."""
+
+    model: str | None = None
+    config: str | None = None
+    tokenizer: str | None = None
+    data: str | None = None
+    text_column: str | None = None
+    label_column: str | None = None
+    skip_bad: bool = False
+    hardware: str | None = None
+    measure: bool = False
+    mode: str = "train"
+    task: str = "causal-lm"
+    train: str = "full"
+    seq_len: int | None = None
+    global_batch: int | None = None
+    learning_rate: float | None = None
+    epochs: float | None = None
+    max_steps: int | None = None
+    lora_rank: int = 16
+    labels: int | None = None
+    new_tokens: int = 128
+    concurrency: int = 1
+    packing: bool = True
+    from_scratch: bool = False
+    allow: tuple[str, ...] = ()
+    pins: tuple[tuple[str, str], ...] = ()
+    offline: bool = False
+
+
+def check_text(request: Request) -> None:
+    """Refuse what no file and no command line can hold, whatever it was meant for. Raises ``UsageError``."""
+    for field in fields(request):
+        value = getattr(request, field.name)
+        texts = [value] if isinstance(value, str) else value if isinstance(value, tuple) else []
+        for text in [t for pair in texts for t in (pair if isinstance(pair, tuple) else [pair])]:
+            option = f"--{field.name.removesuffix('s').replace('_', '-')}"
+            if not text.strip():
+                raise UsageError(f"{option} is empty", "give a value, or leave the option out")
+            if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+                raise UsageError(f"{option} {text!r} holds bytes that are no text", "give it in UTF-8, without NUL")

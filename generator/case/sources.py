@@ -1,0 +1,80 @@
+"""The model and the data that a request names, and whether they serve it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from generator.bundle import find_sample_file
+from generator.case.defaults import fill_workload
+from generator.case.request import Request
+from generator.case.workload import Workload, check_workload
+from generator.errors import SourceError, UsageError
+from generator.inputs.data_files import CHARACTERS_A_TOKEN, DataSource, read_data
+from generator.inputs.model_files import read_model, read_tokenizer
+from generator.inputs.model_sizes import read_spec
+from generator.inputs.model_source import ModelSource
+from generator.model import ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What is to be done, whatever the machine: the request with its files read. ``data`` None: none was given."""
+
+    request: Request
+    source: ModelSource
+    data: DataSource | None
+    spec: ModelSpec
+    workload: Workload
+
+
+def read_work(request: Request) -> Work:
+    """Read the model and the data, and fill in the defaults. Raises ``UsageError``, ``SourceError``."""
+    request, source, data = read_sources(request)
+    spec = read_spec(source)
+    workload = fill_workload(request, spec, source, data)
+    check_workload(workload, spec)
+    check_sources(request, workload, source, data)
+    return Work(request=request, source=source, data=data, spec=spec, workload=workload)
+
+
+def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | None]:
+    """The request with its tokenizer's full path, the model and the data."""
+    if request.model is None:
+        model = replace(
+            read_model(str(find_sample_file("config.json")), offline=True, mode=request.mode), name="sample"
+        )
+        data = request.data or str(find_sample_file("text.txt"))
+    else:
+        model = read_model(request.model, offline=request.offline, config=request.config, mode=request.mode)
+        data = request.data
+    columns = {"text_column": request.text_column, "label_column": request.label_column}
+    data_source = read_data(data, task=request.task, skip_bad=request.skip_bad, **columns) if data else None
+    if request.config and model.kind != "hub":
+        raise UsageError(f"--config {request.config} stands for a hub id's own, and --model names none", "drop one")
+    tokenizer = request.tokenizer or model.tokenizer
+    return replace(request, tokenizer=read_tokenizer(tokenizer) if tokenizer else None), model, data_source
+
+
+def check_sources(request: Request, workload: Workload, source: ModelSource, data: DataSource | None) -> None:
+    """Refuse what the files cannot give. Raises ``SourceError``."""
+    tokenizer = source.has_tokenizer or request.tokenizer
+    if request.label_column and workload.task != "text-classification":
+        raise UsageError(
+            f"--label-column {request.label_column!r} is not used by --task {workload.task}",
+            "drop it, or use --task text-classification",
+        )
+    if not tokenizer and (source.has_weights or workload.task != "causal-lm"):
+        raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
+    if data is None or workload.mode == "infer":
+        return
+    if workload.task == "causal-lm":
+        # the file's tokens are an estimate: refuse only what cannot be enough even at one character a token
+        most = None if data.tokens is None else int(data.tokens * CHARACTERS_A_TOKEN) // workload.seq_len
+        unit = f"sequences of {workload.seq_len} tokens"
+    else:
+        most, unit = data.rows, "examples"
+    if most is not None and most < workload.global_batch:
+        raise SourceError(
+            f"{data.path} holds {most} {unit}, fewer than one global batch of {workload.global_batch}: no step could be made",
+            f"add data, or give --global-batch {max(most, 1)} or less",
+        )

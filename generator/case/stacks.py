@@ -1,0 +1,92 @@
+"""Versions that were tested together, by role, and which build of torch a machine can run (``stacks.toml``)."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from generator.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """One build of torch: where its wheels are, and what driver and compute capability it needs."""
+
+    name: str
+    index: str
+    image: str
+    min_driver: str | None = None
+    min_capability: str | None = None
+    max_capability: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """``packages`` pairs a distribution with its tested version; ``missing`` one that cannot be had with the reason."""
+
+    role: str
+    python: str
+    packages: tuple[tuple[str, str], ...]
+    build: Build
+    missing: tuple[tuple[str, str], ...] = ()
+    tested: str = ""
+
+    def version(self, distribution: str) -> str | None:
+        return dict(self.packages).get(distribution)
+
+    def why_missing(self, distribution: str) -> str | None:
+        """Why ``distribution`` cannot be installed in this stack, or ``None`` where it can."""
+        if self.version(distribution):
+            return None
+        return dict(self.missing).get(distribution, f"{distribution} is not part of the tested stack {self.role}")
+
+
+@cache
+def _read_tables() -> dict:
+    return tomllib.loads(resources.files("generator.case").joinpath("stacks.toml").read_text(encoding="utf-8"))
+
+
+def load_stack(role: str, build: str) -> Stack:
+    """The stack for ``role`` with one of its builds; KeyError for an unknown one."""
+    entry = _read_tables()[role]
+    return Stack(
+        role=role,
+        python=entry["python"],
+        packages=tuple(sorted(entry["packages"].items())),
+        build=Build(name=build, **entry["builds"][build]),
+        missing=tuple(sorted(entry.get("missing", {}).items())),
+        tested=entry["tested"],
+    )
+
+
+def choose_cuda_build(role: str, capability: str | None, driver: str | None, device: str) -> str:
+    """The newest CUDA build that the board and its driver can run; what is not known does not exclude one.
+
+    Raises ``UsageError`` naming the driver that would do.
+    """
+    builds = [Build(name=n, **b) for n, b in _read_tables()[role]["builds"].items() if b.get("min_driver")]
+    fitting = [b for b in builds if capability is None or _is_between(capability, b.min_capability, b.max_capability)]
+    if not fitting:
+        raise UsageError(
+            f"no build of torch {_read_tables()[role]['packages']['torch']} runs on compute capability {capability} ({device})"
+        )
+    for build in fitting:
+        if driver is None or _parse_version(driver) >= _parse_version(build.min_driver or "0"):
+            return build.name
+    oldest = min(fitting, key=lambda b: _parse_version(b.min_driver or "0"))
+    raise UsageError(
+        f"driver {driver} is too old for every CUDA build of torch that {device} can run",
+        f"install driver {oldest.min_driver} or newer ({oldest.name})",
+    )
+
+
+def _is_between(value: str, low: str | None, high: str | None) -> bool:
+    return (low is None or _parse_version(low) <= _parse_version(value)) and (
+        high is None or _parse_version(value) <= _parse_version(high)
+    )
+
+
+def _parse_version(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

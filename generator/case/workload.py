@@ -1,0 +1,91 @@
+"""What is to be done with the model: the user's side of a plan. None of it is ever changed to gain speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from generator.errors import UsageError
+from generator.model import ModelSpec
+
+TASKS = ("causal-lm", "sft", "text-classification")
+TRAINED = ("full", "lora", "qlora")
+MODES = ("train", "infer")
+MAX_SEQ_LEN = 100_000_000
+MAX_GLOBAL_BATCH = 10_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """``global_batch`` is sequences per optimizer step, ``seq_len`` tokens per sequence.
+
+    ``learning_rate``, ``epochs``, ``max_steps``, ``warmup``, ``seed`` belong to the user and are written to config.yaml as
+    they are. ``steps`` is how many optimizer steps the run will make, ``None`` where the data's size is not known.
+    ``allow`` names techniques that may touch convergence although something else fits; ``pins`` pairs axis and technique.
+    """
+
+    mode: str = "train"
+    task: str = "causal-lm"
+    train: str = "full"
+    seq_len: int = 1024
+    global_batch: int = 32
+    learning_rate: float = 2e-5
+    epochs: float = 1.0
+    max_steps: int | None = None
+    warmup: float = 0.03
+    weight_decay: float = 0.0
+    seed: int = 42
+    lora_rank: int = 16
+    lora_alpha: int = 32
+    labels: int = 2
+    new_tokens: int = 128
+    concurrency: int = 1
+    from_scratch: bool = False
+    packing: bool = True
+    """whether several texts may share one sequence; the user's choice, since it changes what a sequence is"""
+    steps: int | None = None
+    fill_mean: float | None = None
+    fill_long: float | None = None
+    """mean and 90th percentile of the texts' lengths, cut at seq_len, as shares of it; None: the data was not looked at"""
+    allow: tuple[str, ...] = ()
+    pins: tuple[tuple[str, str], ...] = ()
+
+
+def check_workload(workload: Workload, model: ModelSpec) -> None:
+    """Refuse what contradicts itself, before anything is planned. Raises ``UsageError``."""
+    for name, value, allowed in (
+        ("--task", workload.task, TASKS),
+        ("--train", workload.train, TRAINED),
+        ("--mode", workload.mode, MODES),
+    ):
+        if value not in allowed:
+            raise UsageError(f"{name} {value} is not one of {', '.join(allowed)}")
+    if workload.from_scratch and workload.mode == "train" and workload.train != "full":
+        raise UsageError(
+            f"--train {workload.train} adapts trained weights, and {model.name} has none (only a config)",
+            "give a model folder that holds weights, or use --train full",
+        )
+    if model.quantization and workload.mode == "train" and workload.train == "full":
+        raise UsageError(
+            f"--train full cannot train {model.name}: its weights are already quantized ({model.quantization})",
+            "use --train lora, or the unquantized checkpoint",
+        )
+    if model.quantization and workload.train == "qlora":
+        raise UsageError(
+            f"--train qlora would quantize {model.name} a second time (it is already {model.quantization})",
+            "use --train lora, or the unquantized checkpoint",
+        )
+    if model.kind == "encoder" and workload.task != "text-classification":
+        raise UsageError(
+            f"--task {workload.task} needs a decoder, and {model.name} ({model.model_type}) is an encoder",
+            "use --task text-classification",
+        )
+    if model.kind not in ("decoder", "encoder") and workload.task != "text-classification":
+        raise UsageError(
+            f"--task {workload.task} needs a decoder-only model, and {model.name} ({model.model_type}) is {model.kind}",
+            "perfgen does not emit training for this kind of model yet",
+        )
+    if model.max_positions and workload.seq_len > model.max_positions:
+        raise UsageError(
+            f"--seq-len {workload.seq_len} is longer than the {model.max_positions} positions of {model.name}",
+            f"use --seq-len {model.max_positions} or less",
+        )

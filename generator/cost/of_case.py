@@ -1,0 +1,31 @@
+"""The cost model of a case."""
+
+from __future__ import annotations
+
+from generator.case.case import Case
+from generator.cost import CostModel
+
+
+def build_cost_model(case: Case) -> CostModel:
+    memory = case.hardware.memory
+    host = [b for b in (memory.total_bytes, memory.limit_bytes) if b is not None]
+    return CostModel(
+        case.device,
+        case.model,
+        device_memory_bytes=case.device_memory_bytes,
+        host_memory_bytes=min(host, default=None),
+        cpu_budget=count_usable_cores(case),
+        links=case.links,
+        devices_per_node=case.devices_per_node,
+        network_bytes_per_s=case.network_bytes_per_s,
+        measured=case.hardware.measured,
+        accelerators=case.accelerators,
+        num_labels=case.workload.labels if case.workload.task == "text-classification" else 0,
+        task=case.workload.task,
+    )
+
+
+def count_usable_cores(case: Case) -> int | None:
+    """Physical cores that this process may use: two threads of one core share its arithmetic units."""
+    known = [n for n in (case.hardware.cpu.budget, case.hardware.cpu.cores) if n]
+    return min(known, default=None)

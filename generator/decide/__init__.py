@@ -1,0 +1,1 @@
+"""The choice: the space of techniques, the search, the reasons, what to do when nothing fits."""

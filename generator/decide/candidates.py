@@ -1,0 +1,142 @@
+"""What one choice costs: techniques, a layout of the devices, a batch split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from generator.case.case import Case
+from generator.case.layout import Layout
+from generator.cost.estimate import Estimate
+from generator.cost.execution import Execution
+from generator.decide.space import ONE_DEVICE, Space, rate_risk
+from generator.techniques.base import Technique
+
+HEADROOM_SHARE = 0.03
+"""Share of the limit that a plan must leave free: the aimed median error of the memory model (issue "decision engine")."""
+PLAINNESS = 0.01
+"""A technique that gains less than 1 % is not worth its line of code (ours); keeps the ranking a total order."""
+LARGER_IS_FASTER = (
+    "twice the micro-batch, same global batch: tokens/s 1.14, 1.03, 1.01, 1.01 times (from 2, 4, 8, 16; medians of 200 pairs of "
+    "published runs, fms-acceleration, A100-80GB)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One configuration and its cost. ``members`` holds one technique an axis, in the order of the axes."""
+
+    members: tuple[Technique, ...]
+    layout: Layout
+    execution: Execution
+    estimate: Estimate
+    risk: int
+    seconds: float
+    """what it is ranked by: a step, its share of the one-time costs, and 1 % a technique that is not the plain one"""
+
+    @property
+    def choice(self) -> dict[str, str]:
+        return {t.axis: t.name for t in self.members}
+
+    @property
+    def fits(self) -> bool:
+        return fits(self.estimate)
+
+    @property
+    def standing(self) -> tuple[bool, int, int]:
+        """Whether it is only planned, its risk to convergence, and its farthest resort: speed never outweighs them."""
+        return any(not t.emitted for t in self.members), self.risk, max(t.resort for t in self.members)
+
+    @property
+    def key(self) -> tuple:
+        """Its class, then time, fewer passes, fewer devices, less memory; names, so that equals have one order."""
+        return (
+            *self.standing,
+            self.seconds,
+            -self.execution.micro_batch,
+            self.layout.devices,
+            self.estimate.peak_memory_gib,
+            tuple(t.id for t in self.members),
+        )
+
+
+def fits(estimate: Estimate) -> bool:
+    """Within the limit, with headroom."""
+    return estimate.fits and estimate.peak_memory_gib <= estimate.limit_gib * (1 - HEADROOM_SHARE)
+
+
+def build_execution(space: Space, members: tuple[Technique, ...], layout: Layout = ONE_DEVICE) -> Execution:
+    """The script that these techniques add up to. Two that set one field is a bug and raises ``ValueError``."""
+    fields: dict[str, Any] = {}
+    for technique in members:
+        for name, value in space.effects(technique, layout).items():
+            if fields.get(name, value) != value:
+                raise ValueError(
+                    f"{technique.id} sets {name}={value!r}, which another technique set to {fields[name]!r}"
+                )
+            fields[name] = value
+    return Execution(**describe_script(space.case), **describe_layout(layout), **fields)
+
+
+def describe_script(case: Case) -> dict[str, Any]:
+    """What the workload says of the script."""
+    workload = case.workload
+    served = {"new_tokens": workload.new_tokens} if workload.mode == "infer" else {}
+    told = {"mode": workload.mode, "seq_len": workload.seq_len, "from_scratch": workload.from_scratch}
+    return told | served
+
+
+def describe_layout(layout: Layout) -> dict[str, Any]:
+    """What a layout says of it."""
+    return {
+        "strategy": layout.strategy,
+        "nodes": layout.nodes,
+        "dp": layout.dp,
+        "dp_shard": layout.shard if layout.replicate > 1 and layout.shard > 1 else 0,
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "cp": layout.cp,
+        "ep": layout.ep,
+        "sequence_form": layout.sequence_form,
+    }
+
+
+def split_batch(case: Case, dp: int = 1) -> tuple[tuple[int, int], ...]:
+    """(micro-batch, accumulation) that with ``dp`` copies give the global batch, smallest first. Inference serves its
+    concurrency."""
+    if case.workload.mode == "infer":
+        return ((case.workload.concurrency, 1),)
+    total = case.workload.global_batch // dp
+    small = [d for d in range(1, int(total**0.5) + 1) if total % d == 0]
+    divisors = sorted({*small, *(total // d for d in small)})
+    return tuple((d, total // d) for d in divisors)
+
+
+def cost_members(space: Space, members: tuple[Technique, ...], layout: Layout | None = None) -> list[Candidate]:
+    """Every layout and batch split of one combination, each layout up to the first split that does not fit (memory only
+    grows from there)."""
+    if layout is None:
+        return [c for one in space.layouts_of(members) for c in cost_members(space, members, one)]
+    case = space.case
+    base = build_execution(space, members, layout)
+    total_risk = sum(rate_risk(t, case) for t in members)
+    found: list[Candidate] = []
+    for micro, accumulation in split_batch(case, layout.dp):
+        if accumulation > 1 and not all(t.accumulates for t in members):
+            continue
+        run = base.but(micro_batch=micro, accumulation=accumulation)
+        estimate = space.cost.estimate(run)
+        seconds = rank_seconds(case, members, estimate.step_seconds)
+        if found and fits(estimate) and layout.pp == 1:
+            seconds = min(seconds, found[-1].seconds)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
+        found.append(Candidate(members, layout, run, estimate, total_risk, seconds))
+        if not fits(estimate):
+            break
+    return found
+
+
+def rank_seconds(case: Case, members: tuple[Technique, ...], step_seconds: float) -> float:
+    """A step with 1 % for everything that techniques other than the plain ones add, and its share of what is paid once."""
+    plain = 1 + PLAINNESS * sum(t.adds for t in members if not t.baseline)
+    steps = case.workload.steps or case.workload.max_steps
+    return step_seconds * plain + (sum(t.once_seconds(case) for t in members) / steps if steps else 0.0)

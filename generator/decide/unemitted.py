@@ -1,0 +1,48 @@
+"""What a plan may leave open and a project may not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from generator.cost.of_case import build_cost_model
+from generator.decide.ladder import build_ladder
+from generator.decide.plan import Plan, Planned
+from generator.decide.reasons import NOT_EMITTED
+from generator.decide.search import search_space
+from generator.decide.space import open_space
+from generator.errors import NotEmitted, SourceError, UsageError
+
+
+def refuse_unemitted(plan: Plan) -> None:
+    """Raises ``NotEmitted`` for a plan that no project can be made of, with the best one that can."""
+    if not plan.unemitted:
+        return
+    names = {t.axis: t.id for t in plan.unemitted}
+    what = f"{', '.join(names.values())}: {NOT_EMITTED}"
+    workload = plan.case.workload
+    pins = tuple(pin for pin in workload.pins if pin[0] not in names)
+    free = replace(plan.case, workload=replace(workload, pins=pins))
+    found = search_space(open_space(free, build_cost_model(free)), kept=1)
+    if not found or not all(t.emitted for t in found[0].members):
+        raise NotEmitted(what, "nothing that can be emitted fits", ladder=build_ladder(plan.case))
+    best = found[0]
+    offer = " ".join(f"--pin {axis}={best.choice[axis]}" for axis in names)
+    slower = best.estimate.step_seconds / plan.best.estimate.step_seconds
+    raise NotEmitted(
+        what,
+        f"the best plan that can be emitted is {offer}: {best.estimate.step_seconds:.3g} s a step "
+        f"({slower:.2f} times the time), {best.estimate.peak_memory_gib:.1f} GiB",
+    )
+
+
+def check_emittable(planned: Planned) -> None:
+    """Raises ``UsageError``, ``SourceError``, ``NotEmitted`` for a plan that no project can be made of."""
+    refuse_unemitted(planned.plan)
+    training = planned.work.request.mode == "train"
+    if training and planned.work.data is None:
+        raise UsageError("a training project needs data", "--data FILE, folder or hub id")
+    if not training and not planned.work.source.has_weights:
+        raise SourceError(
+            f"{planned.work.source.name} holds sizes only: there is nothing to serve",
+            "give a folder with weights, or a hub id",
+        )

@@ -1,0 +1,176 @@
+"""Putting a finished tree in place: the old folder or the new one, never a mix."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from generator.errors import DestinationError
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
+RESERVED = {"con", "prn", "aux", "nul", *(f"com{i}" for i in range(10)), *(f"lpt{i}" for i in range(10))}
+WRITE_FAILURES = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENAMETOOLONG,
+    errno.EIO,
+    errno.EBUSY,  # the folder is a mount point
+    errno.EXDEV,
+    errno.ENOTEMPTY,  # somebody else wrote there meanwhile
+}
+MARK = ".copier-answers.yml"
+"""Every generated project holds it."""
+
+
+def resolve_destination(dest: Path, overwrite: bool) -> Path:
+    """``dest`` resolved, after every rule: a plain name, and absent, empty, or (with ``overwrite``) a generated project.
+
+    Raises ``DestinationError``.
+    """
+    try:
+        target = dest.resolve()
+        str(target).encode()  # bytes that are no text: ValueError
+        here = not target.name or target == Path.cwd()
+    except (ValueError, RuntimeError, OSError) as error:
+        raise DestinationError(f"{str(dest)!r} is no usable path: {error}", "give a plain folder name") from error
+    if here:
+        raise DestinationError(f"{dest} is the current or the root folder", "give the name of a new folder")
+    if not NAME.fullmatch(target.name) or target.name.endswith(".") or target.stem.lower() in RESERVED:
+        raise DestinationError(
+            f"{target.name!r} cannot be a project's name",
+            "use up to 100 letters, digits, dots, dashes and underscores, beginning with a letter or digit",
+        )
+    try:
+        ancestor = next(parent for parent in target.parents if parent.exists())
+        if not ancestor.is_dir() or not os.access(ancestor, os.W_OK | os.X_OK):
+            raise DestinationError(f"{ancestor} is no folder that you may write to", "choose another folder")
+        check_occupied(target, overwrite)
+    except OSError as error:
+        raise DestinationError(f"{target}: {error.strerror}", "choose another folder") from error
+    return target
+
+
+def check_occupied(target: Path, overwrite: bool) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise DestinationError(f"{target} is a file", "choose another folder")
+    if not any(target.iterdir()):
+        return
+    if not (target / MARK).is_file():
+        raise DestinationError(f"{target} is not empty and no perfgen project", "choose an empty or new folder")
+    if not overwrite:
+        raise DestinationError(
+            f"{target} already holds a project",
+            "--diff shows what would change, --overwrite replaces it and keeps the old folder beside it",
+        )
+
+
+@contextmanager
+def make_staging(target: Path) -> Generator[Path]:
+    """An empty folder beside ``target``; gone afterwards, whatever happens, and with it the parents that were made for it.
+
+    Also removes what a killed run left.
+    """
+    made = [parent for parent in target.parents if not parent.exists()]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        sweep(target)
+        stage = target.parent / f".{target.name}.perfgen-{os.getpid()}"
+        stage.mkdir()
+    except OSError as error:
+        remove_empty(made)
+        raise DestinationError(
+            f"cannot write beside {target}: {error.strerror}", "choose a folder you may write to"
+        ) from error
+    try:
+        yield stage
+    except OSError as error:
+        if error.errno in WRITE_FAILURES:
+            why = f"{target}: {error.strerror}; nothing was written there"
+            raise DestinationError(why, "free some room, or choose another folder") from error
+        raise
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+        remove_empty(made)
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Those that hold something stay: the project landed in them."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+@contextmanager
+def make_scratch() -> Generator[Path]:
+    """An empty folder for a project that is only looked at."""
+    with tempfile.TemporaryDirectory(prefix="perfgen-") as folder:
+        yield Path(folder)
+
+
+def sweep(target: Path) -> None:
+    """Remove staging folders whose process is gone."""
+    for left in target.parent.glob(f".{target.name}.perfgen-*"):
+        pid = left.name.rsplit("-", 1)[1]
+        if pid.isdigit() and not is_alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def land(stage: Path, target: Path) -> Path | None:
+    """Move the finished tree to ``target`` in one step; the backup of what was there, if anything was."""
+    flush(stage)
+    if not target.exists() or not any(target.iterdir()):
+        stage.rename(target)  # onto nothing or an empty folder: atomic
+        return None
+    backup = next(p for i in range(1, 10_000) if not (p := target.with_name(f"{target.name}.old-{i}")).exists())
+    if exchange(stage, target):
+        stage.rename(backup)
+    else:
+        target.rename(backup)
+        stage.rename(target)
+    return backup
+
+
+def flush(tree: Path) -> None:
+    """Everything on disk before the rename makes it visible."""
+    for path in [tree, *tree.rglob("*")]:
+        if os.name == "nt" and path.is_dir():
+            continue
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def exchange(a: Path, b: Path) -> bool:
+    """Swap two folders atomically (Linux renameat2); False where that cannot be had."""
+    if sys.platform != "linux":
+        return False
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE: linux/fs.h
+    libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "renameat2"):
+        return False
+    return libc.renameat2(here, os.fsencode(a), here, os.fsencode(b), swap) == 0

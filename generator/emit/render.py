@@ -1,0 +1,88 @@
+"""Plan document in, finished tree out: the only module that knows Copier."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from generator import bundle
+
+
+class RenderError(Exception):
+    """A template wrote a file that its own language cannot read: a bug of ours, caught before anything is moved."""
+
+
+def render(document: dict, dest: Path, template: str | None = None) -> list[Path]:
+    """Write the project for a plan document into the empty folder ``dest``; the files, relative and sorted.
+
+    ``template`` is where `copier update` will look for a newer template: this checkout, or the one that is given. Every file is
+    parsed. Raises ``RenderError`` for one that does not.
+    """
+    from copier import Settings, run_copy
+
+    with tempfile.TemporaryDirectory(prefix="perfgen-template-") as scratch:
+        # a copy outside any git checkout: Copier would clone the checkout and take its newest tag
+        root = Path(scratch)
+        shutil.copytree(bundle.ROOT / "templates", root / "templates")
+        shutil.copyfile(bundle.ROOT / "copier.yml", root / "copier.yml")
+        run_copy(
+            str(root),
+            dest,
+            data={
+                "plan": document,
+                "source": {"_src_path": template or str(bundle.ROOT), "_commit": f"v{document['perfgen']}"},
+            },
+            defaults=True,
+            overwrite=True,
+            quiet=True,
+            settings=Settings(),  # not the user's own: the same bytes everywhere, and no home is needed
+        )
+    written = sorted(p.relative_to(dest) for p in dest.rglob("*") if p.is_file())
+    for path in written:
+        check_file(dest / path)
+    return written
+
+
+def check_file(path: Path) -> None:
+    """Parse ``path`` by its kind. Raises ``RenderError`` naming it."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        for problem in find_problems(path, text):
+            raise RenderError(f"{path.name}: {problem}")
+    except (SyntaxError, ValueError) as error:
+        raise RenderError(f"{path.name} cannot be read back: {error}") from error
+
+
+def find_problems(path: Path, text: str) -> Iterator[str]:
+    if path.suffix == ".py":
+        tree = ast.parse(text)
+        yield from find_unused_imports(tree)
+    elif path.suffix == ".json":
+        json.loads(text)
+    elif path.suffix == ".toml":
+        tomllib.loads(text)
+    elif path.suffix in (".yml", ".yaml"):
+        import yaml
+
+        try:
+            yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            yield str(error)
+    if path.name == "Makefile" and any(line.startswith("    ") for line in text.splitlines()):
+        yield "a recipe is indented with spaces"
+
+
+def find_unused_imports(tree: ast.Module) -> Iterator[str]:
+    """Names imported at the top and never used: a technique that was dropped but left its import."""
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for node in tree.body:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for alias in node.names:
+                name = (alias.asname or alias.name).split(".")[0]
+                if name not in used:
+                    yield f"import of {name} is never used"

@@ -1,0 +1,1 @@
+"""`perfgen estimate`: explicit configurations, one a row of a table, costed without deciding."""

@@ -1,0 +1,397 @@
+"""One row of a table of runs as values: the device, the model and the script, from the columns and the source's own words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from generator.case.strategies import RING, STRATEGIES
+from generator.cost.estimate import GIB
+from generator.cost.execution import BYTES, Execution
+from generator.cost.optimizers import OPTIMIZER_STATES
+from generator.model import ModelSpec
+from hwdetect.types import Device
+
+USABLE_SHARE = 0.99
+"""what the driver leaves of a board's nominal memory (A100-80GB: 81251 of 81920 MiB)"""
+UNSTATED_DROPOUT = 0.05
+"""LoRA dropout of rows that do not state it: published recipes use 0.05 or 0.1, and either keeps a mask"""
+HEAD_DIM_GUESS = 128
+
+
+class Uncostable(Exception):
+    """The row cannot be costed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """A case: the machine, the model and the script of one row."""
+
+    device: Device
+    memory_bytes: int
+    spec: ModelSpec
+    execution: Execution
+    task: str
+
+
+def read_row(row: dict[str, str]) -> TableRow:
+    """Raises ``Uncostable``."""
+    get = {
+        key: (value or "").strip() for key, value in row.items() if key is not None and not isinstance(value, list)
+    }.get
+    device, memory = _read_device(get)
+    spec = _read_spec(get)
+    return TableRow(
+        device=device,
+        memory_bytes=memory,
+        spec=spec,
+        execution=_read_execution(get, spec),
+        task="causal-lm",
+    )
+
+
+def _read_count(get, name: str, default: int | None = None, least: float = 0.5) -> int:
+    """A positive whole number of the row. Raises ``Uncostable``."""
+    text = get(name, "")
+    if not text:
+        if default is None:
+            raise Uncostable(f"{name} is not stated")
+        return default
+    try:
+        number = float(text)
+    except ValueError:
+        raise Uncostable(f"{name} is not a number: {text!r}") from None
+    if not least <= number < 1e15:
+        raise Uncostable(f"{name} is out of range: {text!r}")
+    return round(number)
+
+
+def _read_params(get) -> float:
+    """The stated parameter count, 0 where there is none."""
+    text = get("params_b", "")
+    try:
+        number = float(text or 0)
+    except ValueError:
+        raise Uncostable(f"params_b is not a number: {text!r}") from None
+    if not 0 <= number < 1e6:
+        raise Uncostable(f"params_b is out of range: {text!r}")
+    return number * 1e9
+
+
+def _read_device(get) -> tuple[Device, int]:
+    from hwdetect import catalog
+
+    name = get("device", "")
+    if not name:
+        raise Uncostable("the device is not stated")
+    try:
+        device = catalog.load(name)
+    except (KeyError, FileNotFoundError):
+        raise Uncostable(f"the device {name!r} is not in the catalogue") from None
+    nominal = get("device_memory_gb", "")
+    memory = _read_count(get, "device_memory_gb") * GIB if nominal else float(device.memory_bytes or 0)
+    if not memory:
+        raise Uncostable(f"the memory of {name} is not stated")
+    return device, int(memory * USABLE_SHARE)
+
+
+def _read_spec(get) -> ModelSpec:
+    """The architecture columns of the row; nothing is looked up by the model's name."""
+    layers, hidden = _read_count(get, "n_layers"), _read_count(get, "hidden")
+    heads = _read_count(get, "n_heads", max(1, hidden // HEAD_DIM_GUESS))
+    kv_heads = _read_count(get, "n_kv_heads", heads)
+    vocab, ffn = _read_count(get, "vocab", 32000), _read_count(get, "ffn_hidden", 4 * hidden)
+    experts, active = _read_count(get, "n_experts", 0) if get("n_experts", "") else 0, 0
+    if experts:
+        active = _read_count(get, "experts_per_token")
+    head_dim = max(1, hidden // heads)
+    attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
+    stated = _read_params(get)
+    gated, tied = _describe_blocks(stated, layers, attention, hidden, ffn, vocab, experts)
+    mlp = (3 if gated else 2) * hidden * ffn
+    linear = layers * (attention + mlp * max(experts, 1))
+    ends = vocab * hidden * (1 if tied else 2)
+    params = int(stated) or linear + ends + 2 * layers * hidden
+    return ModelSpec(
+        name=get("model", ""),
+        model_type=get("model", "").rsplit("/", 1)[-1].lower(),
+        architecture=None,
+        kind="decoder",
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        ffn=ffn,
+        vocab=vocab,
+        gated=gated,
+        tied_embeddings=tied,
+        experts=experts,
+        experts_per_token=active,
+        expert_ffn=ffn if experts else 0,
+        params=params,
+        active_params=params - layers * mlp * (experts - active) if experts else params,
+        embedding_params=vocab * hidden,
+        linear_params=min(linear, params),
+        basis="derived",
+    )
+
+
+def _describe_blocks(
+    stated: float, layers: int, attention: int, hidden: int, ffn: int, vocab: int, experts: int
+) -> tuple[bool, bool]:
+    """Whether the block is gated and the embeddings tied: the pair whose count is nearest the stated one."""
+    if not stated:
+        return ffn < 4 * hidden, False
+
+    def count(gated: bool, tied: bool) -> float:
+        mlp = (3 if gated else 2) * hidden * ffn * max(experts, 1)
+        return layers * (attention + mlp) + vocab * hidden * (1 if tied else 2)
+
+    pairs = [(gated, tied) for gated in (True, False) for tied in (False, True)]
+    return min(pairs, key=lambda pair: abs(count(*pair) - stated))
+
+
+def _read_date(get) -> str:
+    """Year and month of the software, ``""`` where the row does not say."""
+    for column in ("software_date", "notes"):
+        match = re.search(r"\b(20\d\d-\d\d)\b", get(column, ""))
+        if match:
+            return match[1]
+    return ""
+
+
+def _read_dtype(get, name: str) -> str | None:
+    text = get(name, "")
+    if text in ("", "none"):
+        return None
+    known = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "tf32": "float32", "fp8": "float8"}
+    dtype = known.get(text, text)
+    if dtype not in BYTES:
+        raise Uncostable(f"{name} {text!r} is not known")
+    return dtype
+
+
+LEARNED_POSITIONS = {"santacoder": 2048, "gpt2": 1024, "opt-": 2048, "bert": 512}
+"""table sizes of models with learned positions (their config.json): a longer sequence cannot have been run"""
+ENGINES = (
+    "vllm",
+    "tensorrt",
+    "llama.cpp",
+    "exllama",
+    "gpt-fast",
+    "ctranslate2",
+    "deepspeed-mii",
+    "optimum-nvidia",
+    "autoawq",
+)
+"""serving engines: decoding runs as recorded graphs with a pre-allocated cache"""
+UNSTATED_PROMPT, UNSTATED_NEW_TOKENS = 64, 128
+
+
+def _read_precision(get, mode: str) -> tuple[str, str | None, bool]:
+    """Storage dtype, autocast dtype and TF32, from the two columns or else from the source's own words."""
+    stored, autocast = _read_dtype(get, "weights_dtype"), _read_dtype(get, "autocast_dtype")
+    if stored or autocast:
+        return stored or autocast or "bfloat16", autocast, False
+    text = get("precision_text", "").lower()
+    half = "float16" if "fp16" in text or text.startswith("amp") else "bfloat16"
+    if text.startswith("fp8") and mode == "train":
+        return "bfloat16", "float8", False
+    if text.startswith(("fp32", "tf32")):
+        return "float32", None, text.startswith("tf32")
+    mixed = re.search(r"amp|mixed|master", text) or (half == "float16" and mode == "train")
+    return ("float32", half, False) if mixed and mode == "train" else (half, None, False)
+
+
+def _derive_accumulation(get, common: dict) -> int:
+    """Stated, or what the global batch leaves to each device's micro-batches."""
+    if get("grad_accum", "") or not get("global_batch", ""):
+        return _read_count(get, "grad_accum", 1)
+    return max(1, round(_read_count(get, "global_batch") / (common["micro_batch"] * common["dp"])))
+
+
+ATTENTION = {"flash_attention_2": "flash", "flash_attention": "flash", "sdpa": "sdpa", "eager": "eager"}
+QUANT = {
+    "": "none",
+    "none": "none",
+    "bnb-nf4": "nf4",
+    "nf4": "nf4",
+    "gptq-4bit": "gptq-4bit",
+    "int8": "int8",
+    "gguf-q4-k-m": "gguf-4bit",
+    "gguf-q4_k_m": "gguf-4bit",
+    "cuda_pytorch_llama": "none",
+    "fbgemm_fp8": "float8",
+    "fp8": "float8",
+}
+
+
+def _read_execution(get, spec: ModelSpec) -> Execution:
+    mode = get("phase", "")
+    if mode not in ("train", "infer"):
+        raise Uncostable(f"phase is {mode!r}, not train or infer")
+    quant = _read_quant(get)
+    date = _read_date(get)
+    stored, autocast, tf32 = _read_precision(get, mode)
+    common: dict[str, Any] = {
+        "mode": mode,
+        "micro_batch": _read_count(get, "micro_batch", _read_count(get, "global_batch", 1)),
+        "weights_dtype": stored,
+        "tf32": tf32,
+        "quant": quant,
+        "attention": _read_attention(get),
+        "fused_kernels": _read_fused_kernels(get),
+        "repeats_keys": bool(re.match(r"mi[sx]tral", spec.model_type)) and date < "2025-01",
+        "compile": "default" if get("compile", "") == "true" else None,
+        "expert_loop": bool(spec.experts) and date < "2025-12",
+        "padding_free": get("padding_free", "") == "true",
+        **_read_parallel(get, mode),
+        **_read_offload(get),
+    }
+    if mode == "infer":
+        if not get("micro_batch", "") and not get("global_batch", ""):
+            raise Uncostable("the batch is not stated")
+        if common["micro_batch"] > 1 and not get("in_len", "") and not get("out_len", ""):
+            raise Uncostable("neither the prompt's nor the answer's length is stated")
+        engine = get("framework", "").lower().startswith(ENGINES)
+        if engine:
+            common["compile"] = "reduce-overhead"
+        return Execution(
+            **common,
+            seq_len=max(1, _read_count(get, "in_len", UNSTATED_PROMPT, least=0)),
+            new_tokens=max(1, _read_count(get, "out_len", UNSTATED_NEW_TOKENS, least=0)),
+            keeps_all_logits=bool(date) and date < "2024-09",
+            cache="static" if engine or common["compile"] else "tuple" if date and date < "2023-12" else "dynamic",
+        )
+    return Execution(
+        **common,
+        autocast_dtype=autocast,
+        accumulation=_read_count(get, "grad_accum", 1),
+        **_read_training(get, spec, date),
+    )
+
+
+def _read_quant(get) -> str:
+    """The storage of the base weights; a GPTQ or AWQ checkpoint is one whatever the column says."""
+    text = get("quant", "").lower()
+    first = re.split(r"[ {]", text)[0]
+    if first in ("", "none", "cuda_pytorch_llama") and re.search(r"gptq|awq", get("model", "").lower()):
+        return "gptq-4bit"
+    if "int4_weight_only" in text or first in ("awq", "int4", "int4wo-g32"):
+        return "gptq-4bit"
+    if first not in QUANT:
+        raise Uncostable(f"quant {get('quant', '')!r} has no formula")
+    return QUANT[first]
+
+
+def _read_attention(get) -> str:
+    text = get("attention", "")
+    return next((name for key, name in ATTENTION.items() if text.startswith(key)), "sdpa")
+
+
+PRETRAINING = ("llm-foundry", "megatron", "nemo", "nanotron", "torchtitan", "internlm", "vectorlm")
+"""frameworks whose blocks bring fused norms and an in-place loss"""
+
+
+def _read_fused_kernels(get) -> str:
+    text = get("fused_kernels", "")
+    if "foak" in text:
+        return "foak"
+    if "liger" in text:
+        return "liger"
+    return "pretraining" if get("framework", "").lower().startswith(PRETRAINING) else "none"
+
+
+def _read_offload(get) -> dict[str, str]:
+    """What is kept on the host or on disk, from words such as ``optimizer,param`` or ``param+optimizer(cpu)``."""
+    text = get("offload", "").lower()
+    if text in ("", "none"):
+        return {}
+    where = "nvme" if "nvme" in text else "cpu"
+    both = "full" in text
+    offloads = {
+        "offload_optimizer": where if both or "optim" in text else "none",
+        "offload_params": where if both or "param" in text else "none",
+    }
+    if set(offloads.values()) == {"none"}:
+        raise Uncostable(f"offload {text!r} has no formula")
+    return offloads
+
+
+def _read_parallel(get, mode: str) -> dict[str, Any]:
+    strategy = get("strategy", "") or "none"
+    sizes = {name: _read_count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
+    row = STRATEGIES.get(strategy)
+    if (row and row.layers_in_turn and mode == "infer") or "device_map" in get("parallelism_text", ""):
+        return {
+            **sizes,
+            "pp": _read_count(get, "gpus_per_node", 1),
+            "strategy": "none",
+        }  # stages that run one after the other
+    if strategy == "tensor_pipeline_data":
+        devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
+        split = sizes["tp"] * sizes["pp"] * sizes["cp"]
+        strategy = "ddp" if sizes["dp"] > 1 or (split == 1 and devices > 1) else "none"
+    elif row and not row.exchanges and sizes["dp"] > 1:
+        strategy = "ddp"
+    row = STRATEGIES.get(strategy)
+    if sizes["dp"] == 1 and (row is None or row.exchanges):
+        devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
+        sizes["dp"] = max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"]))
+    if row is None or row.layers_in_turn:
+        raise Uncostable(f"strategy {strategy!r} has no formula yet")
+    form = (row.sequence_form or RING) if sizes["cp"] > 1 else None  # no table says which: what its library brings
+    return {
+        "strategy": strategy,
+        "sequence_form": form,
+        **sizes,
+        "nodes": _read_count(get, "nodes", 1),
+        "fsdp_version": 1,
+    }
+
+
+def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
+    trained = get("train", "") or "full"
+    if trained not in ("full", "lora"):
+        raise Uncostable(f"train {trained!r} has no formula")
+    optimizer = (get("optimizer", "") or "adamw").replace("_", "-").replace("decoupled-", "")
+    if optimizer.startswith("none"):
+        optimizer = "none"
+    if re.fullmatch(r"galore\d+", optimizer):
+        optimizer = "galore"
+    if optimizer not in OPTIMIZER_STATES:
+        raise Uncostable(f"optimizer {get('optimizer', '')!r} has no formula")
+    checkpointing = get("activation_checkpointing", "") or "none"
+    if checkpointing not in ("full", "none"):
+        raise Uncostable(f"activation checkpointing {checkpointing!r} has no formula")
+    targets = get("lora_targets", "")
+    seq_len = _read_count(get, "seq_len")
+    limit = next((n for key, n in LEARNED_POSITIONS.items() if key in spec.model_type), seq_len)
+    return {
+        "seq_len": min(seq_len, limit),
+        "train": trained,
+        "lora_rank": _read_count(get, "lora_rank", 8) if trained == "lora" else 0,
+        "lora_targets": tuple(targets.split()) if targets else _read_lora_targets(get),
+        "lora_dropout": UNSTATED_DROPOUT,
+        "lora_upcast": get("variant", "").startswith("baseline-peft") or "PEFT" in get("framework", ""),
+        "optimizer": optimizer,
+        "optimizer_fused": not date or date >= "2025-09",
+        "checkpoint_every": 1 if checkpointing == "full" else 0,
+        "loss_kernel": "fused" if "liger" in get("fused_kernels", "") else "plain",
+        "loss_copies": _date_loss_copies(date) if spec.gated or not date else "native",
+    }
+
+
+def _read_lora_targets(get) -> str | tuple[str, ...]:
+    """Projections named in the source's own words, such as ``lora(r=8,q+v)``; all linears where nothing is said."""
+    match = re.search(r"\br=\d+,\s*([qkvo](?:\+[qkvo])*)\)", get("peft_text", ""))
+    return tuple(f"{name}_proj" for name in match[1].split("+")) if match else "all-linear"
+
+
+def _date_loss_copies(date: str) -> str:
+    """How Transformers of that date handled the logits (its releases 4.46 and 4.49 changed it)."""
+    if not date or date >= "2025-03":
+        return "padded"
+    return "shifted-kept" if date >= "2025-01" else "shifted"

@@ -1,0 +1,83 @@
+"""``perfgen estimate``: cost explicit configurations, one a row of a table, without deciding anything.
+
+A row becomes a device, a ``ModelSpec`` and an ``Execution``; the columns are those of published measurement tables
+(model sizes, device, precision, strategy, batch, checkpointing, kernels, adapters, quantizer). A row that cannot be
+costed says why in ``error``.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+
+from generator.cost import CostModel
+from generator.cost.estimate import GIB, Estimate
+from generator.errors import DestinationError, SourceError
+from generator.estimate.rows import TableRow, Uncostable, read_row
+
+REPORT_EVERY = 500
+ADDED = ("predicted_peak_mem_gb", "predicted_tokens_per_s_per_gpu", "predicted_fits", "basis", "error")
+
+
+def estimate_table(in_path: Path | str, out_path: Path | str, progress: Callable[[str], None] | None = None) -> int:
+    """Read ``in_path``, write it with ``ADDED`` columns to ``out_path``; returns how many rows were costed.
+
+    Raises ``SourceError`` where the table itself cannot be read, ``DestinationError`` where the answer cannot be written;
+    a bad row never stops the run.
+    """
+    try:
+        with Path(in_path).open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows, columns = list(reader), list(reader.fieldnames or ())
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise SourceError(f"--cases {in_path}: {error}", "give a CSV file with a header line") from error
+    if not {"phase", "model"} <= set(columns):
+        raise SourceError(
+            f"--cases {in_path}: no columns phase and model", "see `perfgen estimate --help` for the columns"
+        )
+    models: dict[tuple, CostModel] = {}
+    costed = 0
+    try:
+        file = Path(out_path).open("w", newline="", encoding="utf-8")  # noqa: SIM115
+    except OSError as error:
+        raise DestinationError(
+            f"--out {out_path}: {error.strerror}", "give a file in a folder you may write"
+        ) from error
+    with file:
+        writer = csv.DictWriter(file, [*columns, *ADDED], restval="", extrasaction="ignore")
+        writer.writeheader()
+        for index, row in enumerate(rows):
+            added = cost_row(row, models)
+            costed += not added["error"]
+            writer.writerow({**row, **added})
+            if progress and ((index + 1) % REPORT_EVERY == 0 or index + 1 == len(rows)):
+                progress(f"{index + 1} of {len(rows)} rows, {costed} costed")
+    return costed
+
+
+def cost_row(row: dict[str, str], models: dict[tuple, CostModel]) -> dict[str, str]:
+    """The added columns of one row. ``models`` caches cost models between rows."""
+    try:
+        estimate = estimate_row(read_row(row), models)
+    except Uncostable as why:
+        return {**dict.fromkeys(ADDED, ""), "error": str(why)}
+    return {
+        "predicted_peak_mem_gb": f"{estimate.allocator_peak_gib * GIB / 1e9:.4f}",
+        "predicted_tokens_per_s_per_gpu": f"{estimate.tokens_per_second / estimate.devices:.3f}",
+        "predicted_fits": "true" if estimate.fits else "false",
+        "basis": estimate.basis,
+        "error": "",
+    }
+
+
+def estimate_row(row: TableRow, models: dict[tuple, CostModel]) -> Estimate:
+    key = (row.device.id, row.memory_bytes, row.spec, row.task)
+    if key not in models:
+        models[key] = CostModel(
+            row.device,
+            row.spec,
+            device_memory_bytes=row.memory_bytes,
+            task=row.task,
+        )
+    return models[key].estimate(row.execution)

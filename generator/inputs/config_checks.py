@@ -1,0 +1,122 @@
+"""A config.json whose sizes can be meant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from generator.errors import SourceError
+from generator.inputs.json_files import read_json
+from generator.model import ModelSpec
+
+SHAPES = {
+    "model_type": str,
+    "architectures": (list, type(None)),
+    "text_config": dict,
+    "quantization_config": (dict, type(None)),
+    "dtype": (str, type(None)),
+    "torch_dtype": (str, type(None)),
+}
+"""What JSON holds under the keys that are read as something else than a size."""
+COUNTS = {
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), (1, 10_000)),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "vocab_size"), (1, 10**9)),
+    **dict.fromkeys(
+        (
+            "num_key_value_heads",
+            "head_dim",
+            "intermediate_size",
+            "n_inner",
+            "moe_intermediate_size",
+            "num_local_experts",
+            "num_experts",
+            "n_routed_experts",
+            "num_experts_per_tok",
+            "type_vocab_size",
+            "sliding_window",
+        ),
+        (0, 10**9),
+    ),
+    **dict.fromkeys(("max_position_embeddings", "n_positions"), (0, 10**12)),
+}
+"""The least and the most of the sizes that are read; 10^12 positions, for some configs say 1e9 or more for "no limit"."""
+
+
+def load_config(path: Path) -> dict:
+    """A Transformers config.json whose sizes are numbers. Raises ``SourceError``."""
+    hint = "give a Transformers config.json"
+    config = read_json(path, hint)
+    if not isinstance(config, dict):
+        raise SourceError(f"{path} holds no object but {type(config).__name__}", hint)
+    if config.get("auto_map"):
+        raise SourceError(
+            f"{path}: the model needs its own Python code (auto_map), which perfgen never runs",
+            "use a model that Transformers itself knows",
+        )
+    if "model_type" not in config:
+        raise SourceError(f"{path} names no model_type", hint)
+    for wrong in find_oddities(config):
+        raise SourceError(f"cannot size {path}: {wrong}", "a config.json with the usual size fields is needed")
+    return normalize_config(config)
+
+
+def find_oddities(config: dict) -> Iterator[str]:
+    """What in a config cannot be meant: text where a number belongs, a negative size, a null object."""
+    for key, value in config.items():
+        if key in SHAPES and not isinstance(value, SHAPES[key]):
+            yield f"{key} is {shorten(value)}"
+        elif key == "architectures" and not all(isinstance(name, str) for name in value or ()):
+            yield f"{key} holds {shorten(value)}, names are expected"
+        elif key == "quantization_config" and value and not isinstance(read_quant_method(value), str):
+            yield f"{key} names no quant_method"
+        elif key in COUNTS:
+            least, most = COUNTS[key]
+            for number in value if isinstance(value, list) else [value]:  # a list: one for each layer
+                if number is not None and not is_count(number, least, most):
+                    yield f"{key} is {shorten(number)}, a whole number from {least} to {most} is expected"
+        elif isinstance(value, dict):
+            yield from find_oddities(value)
+
+
+def read_quant_method(settings: dict) -> object:
+    """Checkpoints of the first bitsandbytes releases say only ``load_in_4bit`` or ``load_in_8bit``."""
+    old = settings.get("load_in_4bit") or settings.get("load_in_8bit")
+    return settings.get("quant_method") or ("bitsandbytes" if old else None)
+
+
+def is_count(value: object, least: int, most: int) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and least <= value <= most and value == int(value)
+
+
+def shorten(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def normalize_config(config: dict) -> dict:
+    """The config with 1e9 read as the whole number that it is, and the quantization named."""
+    normalized = {}
+    for key, value in config.items():
+        if key == "quantization_config" and value:
+            normalized[key] = value | {"quant_method": read_quant_method(value)}
+        elif isinstance(value, dict):
+            normalized[key] = normalize_config(value)
+        else:
+            normalized[key] = int(value) if key in COUNTS and isinstance(value, float) else value
+    return normalized
+
+
+def find_implausible(spec: ModelSpec) -> Iterator[str]:
+    """What no model can be, whichever keys of the config it came from."""
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        if field.type in ("int", "int | None") and value is not None and not is_count(value, 0, 1 << 62):
+            yield f"{field.name} would be {shorten(value)}"
+    for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "params"):
+        if getattr(spec, name) == 0:
+            yield f"{name} would be 0"
+    if spec.basis == "config" and spec.heads % spec.kv_heads:
+        yield f"{spec.heads} attention heads cannot share {spec.kv_heads} key-value heads"

@@ -1,0 +1,190 @@
+"""Sizes of an architecture that the tables do not know: Transformers builds it on the meta device, in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from generator.errors import SourceError
+from generator.model import ModelSpec
+
+SECONDS = 300
+VERSION = 3
+"""of what is counted: an older cache is not read"""
+UNREAD = ("transformers_version", "quantization_config", "auto_map", "model_type")
+SIZES = {
+    "layers": ("num_hidden_layers", "num_layers", "n_layers", "encoder_layers"),
+    "hidden": ("hidden_size", "d_model"),
+    "heads": ("num_attention_heads", "encoder_attention_heads", "n_heads"),
+    "kv_heads": ("num_key_value_heads",),
+    "head_dim": ("head_dim",),
+    "ffn": ("intermediate_size", "encoder_ffn_dim", "d_ff", "ffn_dim"),
+    "vocab": ("vocab_size",),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "experts_per_token": ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k_experts"),
+    "expert_ffn": ("moe_intermediate_size",),
+    "max_positions": ("max_position_embeddings",),
+}
+
+
+def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
+    """The spec as counted (cached by the config's content). Raises ``SourceError`` when Transformers cannot build it either."""
+    text = json.dumps(config, sort_keys=True)
+    path = find_cache_folder() / f"{hashlib.sha256(f'{VERSION} {text}'.encode()).hexdigest()[:32]}.json"
+    counts = read_cached(path) or count_in_child(text, name, path)
+    missing = [key for key in ("layers", "hidden", "heads", "params") if not counts[key]]
+    missing += ["num_experts_per_tok"] if counts["experts"] and not counts["experts_per_token"] else []
+    if missing:
+        raise SourceError(
+            f"cannot size {name} ({config.get('model_type')}): its config says nothing of {', '.join(missing)}",
+            "perfgen plans for transformers with these sizes",
+        )
+    return ModelSpec(
+        name=name,
+        model_type=config["model_type"],
+        dtype=config.get("dtype") or config.get("torch_dtype"),
+        quantization=(config.get("quantization_config") or {}).get("quant_method"),
+        basis="meta-device",
+        notes=(
+            f"{why}: counted by Transformers on the meta device; activations are those of a plain transformer (assumed)",
+        ),
+        **counts,
+    )
+
+
+def find_cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "perfgen"  # noqa: PTH111  see sources
+
+
+def read_cached(path: Path) -> dict | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def count_in_child(text: str, name: str, path: Path) -> dict:
+    """Counted in another process, which imports Transformers and may fail or hang. Raises ``SourceError``."""
+    quiet = os.environ | {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    here = str(Path(__file__).resolve().parents[1])
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.append({here!r}); from generator.inputs.meta_device import main; main()",
+    ]
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=SECONDS, env=quiet, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SourceError(f"cannot size {name}: Transformers did not build it in {SECONDS} s") from error
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no reason given"
+        raise SourceError(
+            f"cannot size {name}: perfgen's tables do not know {json.loads(text).get('model_type')!r}, and Transformers said: {reason}",
+            "`pip install perfgen[train]` if Transformers is missing; otherwise the model is newer than this stack",
+        )
+    counts = json.loads(done.stdout.strip().splitlines()[-1])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(counts), encoding="utf-8")
+    except OSError:
+        pass  # a read-only home: counted again next time
+    return counts
+
+
+def main() -> None:
+    """The other process: a config on standard input, its counts on the last line of standard output."""
+    print(json.dumps(count(json.load(sys.stdin))))
+
+
+def make_config(config_values: dict):
+    """The config as Transformers reads it."""
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(
+        config_values["model_type"], **{k: v for k, v in config_values.items() if k not in UNREAD}
+    )
+
+
+def build_model(config) -> tuple:
+    """The model of ``ModelSpec.params`` on the meta device, and its kind: see there which class that is."""
+    import torch
+    from transformers import AutoModel
+    from transformers.models.auto import modeling_auto as auto
+
+    two = config.is_encoder_decoder
+    masked = type(config) in auto.MODEL_FOR_MASKED_LM_MAPPING and not config.to_dict().get("is_decoder")
+    classes = (
+        ("encoder-decoder", auto.AutoModelForSpeechSeq2Seq, two),
+        ("encoder-decoder", auto.AutoModelForSeq2SeqLM, two),
+        ("decoder", auto.AutoModelForCausalLM, not two and not masked),
+        ("multimodal", auto.AutoModelForImageTextToText, True),
+        ("multimodal", auto.AutoModelForSeq2SeqLM, True),
+        ("encoder", AutoModel, True),
+    )
+    with torch.device("meta"):
+        for kind, cls, fits in classes:
+            if fits and type(config) in cls._model_mapping:
+                model = cls.from_config(config)
+                return model, kind if kind != "encoder" else make_sense(model)
+    raise ValueError(f"no model of Transformers is made from {type(config).__name__}")
+
+
+def make_sense(model) -> str:
+    """What a model without a head takes: text, images, sound, or several of them."""
+    if "text_config" in model.config.sub_configs:
+        return "multimodal"
+    inputs = {"pixel_values": "vision", "input_values": "audio", "input_features": "audio"}
+    return inputs.get(model.main_input_name, "encoder")
+
+
+def count(config_values: dict) -> dict:
+    """The sizes of a config and the counts of its model, as ``ModelSpec`` names them."""
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    config = make_config(config_values)
+    text = config.get_text_config(decoder=config.is_encoder_decoder or None)
+    model, kind = build_model(config)
+    sizes = {size: next((n for key in keys if (n := describe_count(text, key))), 0) for size, keys in SIZES.items()}
+    outside = {id(m) for m in (model.get_input_embeddings(), model.get_output_embeddings()) if m is not None}
+    linears = [m for m in model.modules() if isinstance(m, (nn.Linear, Conv1D)) and id(m) not in outside]
+    params = sum(p.numel() for p in model.parameters())
+    experts, active = sizes["experts"], sizes["experts_per_token"]
+    routed = [p for n, p in model.named_parameters() if ".experts." in n and p.shape[0] == experts]
+    fused = [p for p in routed if p.dim() == 3]
+    idle = sum(p.numel() for p in routed) * (experts - active) // experts if experts and active else 0
+    hidden, heads = sizes["hidden"], sizes["heads"]
+    return sizes | {
+        "architecture": type(model).__name__,
+        "kind": kind,
+        "params": params,
+        "active_params": params - idle,
+        "linear_params": sum(m.weight.numel() for m in linears) + sum(p.numel() for p in fused),
+        "embedding_params": sum(p.numel() for m in model.modules() if id(m) in outside for p in m.parameters()),
+        "kv_heads": sizes["kv_heads"] or heads,
+        "head_dim": sizes["head_dim"] or (hidden // heads if heads else 0),
+        "experts_per_token": active if experts else 0,
+        "expert_ffn": (sizes["expert_ffn"] or sizes["ffn"]) if experts else 0,
+        "max_positions": sizes["max_positions"] or None,
+        "gated": any(name.endswith(("gate_proj", "gate_up_proj", "w3")) for name, _ in model.named_modules())
+        or bool(fused),
+        "tied_embeddings": find_tied(model),
+    }
+
+
+def describe_count(config, key: str) -> int | None:
+    """A whole number of the config, ``None`` where it says nothing or one for each layer."""
+    value = config.to_dict().get(config.attribute_map.get(key, key))
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def find_tied(model) -> bool:
+    """Whether the output layer is the input embedding (or there is none)."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    return head is not None and embedding is not None and head.weight is embedding.weight

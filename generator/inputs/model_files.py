@@ -1,0 +1,39 @@
+"""--model and --tokenizer: a folder, a config.json, or a hub id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from generator.errors import SourceError
+from generator.inputs.hub import HUB_ID_RULE, is_hub_id, read_hub
+from generator.inputs.model_folder import TOKENIZER_FILES, check_tokenizer_config, read_config_file, read_folder
+from generator.inputs.model_source import ModelSource
+
+
+def read_model(source: str, *, offline: bool, config: str | None = None, mode: str = "train") -> ModelSource:
+    """A folder, a config.json, or a hub id. ``config`` is a file to use for a hub id. Raises ``SourceError``."""
+    path = Path(source)
+    try:
+        is_dir, is_file = path.is_dir(), path.is_file()
+    except (OSError, ValueError) as error:
+        raise SourceError(f"--model {source!r}: {error}", "give a folder, a config.json or a hub id") from error
+    if is_dir:
+        return read_folder(path.resolve(), source, mode)
+    if is_file:
+        return read_config_file(path.resolve(), mode)
+    if not is_hub_id(source):
+        raise SourceError(f"--model {source!r} is neither a folder, nor a config.json, nor a hub id", HUB_ID_RULE)
+    return read_hub(source, offline, config)
+
+
+def read_tokenizer(source: str) -> str:
+    """``--tokenizer``: a folder (its full path is returned) or a hub id. Raises ``SourceError``."""
+    path = Path(source)
+    if path.is_dir():
+        if not any((path / name).is_file() for name in TOKENIZER_FILES):
+            raise SourceError(f"--tokenizer {source} holds none of {', '.join(TOKENIZER_FILES)}", "check the folder")
+        check_tokenizer_config(path)
+        return str(path.resolve())
+    if not is_hub_id(source):
+        raise SourceError(f"--tokenizer {source!r} is neither a folder nor a hub id", HUB_ID_RULE)
+    return source

@@ -1,0 +1,114 @@
+"""A model folder, or a config.json alone: weights, tokenizer, chat template."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from generator.errors import SourceError
+from generator.inputs.config_checks import load_config
+from generator.inputs.json_files import read_json
+from generator.inputs.model_source import ModelSource
+from generator.inputs.safetensors_headers import check_weights
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
+OTHER_WEIGHTS = re.compile(r".*\.(gguf|bin|pt|pth|ckpt|h5|msgpack|onnx)")
+WITHOUT_WEIGHTS = {
+    "train": "training starts from random weights",
+    "infer": "the plan is for its size, a project needs weights to serve",
+}
+"""what a model that is sizes alone means, by mode"""
+NO_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|rng_state.*|scaler)\.(bin|pt|pth)")
+
+
+def read_config_file(path: Path, mode: str) -> ModelSource:
+    """Only sizes: training from scratch. What lies beside it is not taken for its weights."""
+    has_tokenizer = any((path.parent / name).is_file() for name in TOKENIZER_FILES)
+    return ModelSource(
+        kind="config",
+        name=path.parent.name if path.stem == "config" else path.stem,
+        path=str(path),
+        config=json.dumps(load_config(path)),
+        has_weights=False,
+        has_tokenizer=has_tokenizer,
+        has_chat_template=has_tokenizer and has_chat_template(path.parent),
+        tokenizer=str(path.parent) if has_tokenizer else None,
+        notes=(f"{path.name} holds sizes only: {WITHOUT_WEIGHTS[mode]}",),
+    )
+
+
+def read_folder(folder: Path, shown_path: str, mode: str) -> ModelSource:
+    try:
+        names = {p.name for p in folder.iterdir()}
+    except OSError as error:
+        raise SourceError(f"{shown_path}: {error.strerror}", "give a folder that you may read") from error
+    if "config.json" not in names:
+        raise SourceError(*explain_missing_config(shown_path, names))
+    config = load_config(folder / "config.json")
+    check_tokenizer_config(folder)
+    weight_bytes = check_weights(folder, names)
+    if weight_bytes is None:
+        refuse_other_weights(shown_path, names)
+    notes = () if weight_bytes is not None else (f"{shown_path} holds no weights: {WITHOUT_WEIGHTS[mode]}",)
+    return ModelSource(
+        kind="folder",
+        name=folder.name,
+        path=str(folder),
+        config=json.dumps(config),
+        has_weights=weight_bytes is not None,
+        has_tokenizer=any(name in names for name in TOKENIZER_FILES),
+        has_chat_template=has_chat_template(folder),
+        weight_bytes=weight_bytes,
+        notes=notes,
+    )
+
+
+def explain_missing_config(shown_path: str, names: set[str]) -> tuple[str, str]:
+    """What a folder without a config.json is, and what to give in its place."""
+    if "adapter_config.json" in names:
+        return f"{shown_path} holds an adapter only", "give the base model; merge the adapter into it first"
+    if any(name.endswith(".gguf") for name in names):
+        return f"{shown_path} holds GGUF files only", "give the safetensors checkpoint that they were made from"
+    if "model_index.json" in names:
+        return f"{shown_path} holds a diffusion pipeline", "perfgen plans for language models and classifiers"
+    return f"{shown_path} holds no config.json", "give a Transformers model folder"
+
+
+def refuse_other_weights(shown_path: str, names: set[str]) -> None:
+    """Without safetensors, random weights are meant only where there are no trained ones. Raises ``SourceError``."""
+    if "adapter_config.json" in names:
+        raise SourceError(*explain_missing_config(shown_path, names))
+    others = sorted(n for n in names if OTHER_WEIGHTS.fullmatch(n) and not NO_WEIGHTS.fullmatch(n))
+    if any(name.endswith((".bin", ".pt", ".pth", ".ckpt")) for name in others):
+        raise SourceError(
+            f"{shown_path} holds pickled weights only ({others[0]}), which can run code when they are loaded",
+            "convert them to safetensors first: AutoModel.from_pretrained(...).save_pretrained(NEW_FOLDER)",
+        )
+    if others:
+        raise SourceError(
+            f"{shown_path} holds no safetensors, only {', '.join(others[:3])}",
+            "give the safetensors checkpoint; to train from random weights, give its config.json alone",
+        )
+
+
+def check_tokenizer_config(folder: Path) -> None:
+    """Refuse a tokenizer that needs code of its own. Raises ``SourceError``."""
+    path = folder / "tokenizer_config.json"
+    settings = read_json(path, "download it again") if path.exists() else {}
+    if not isinstance(settings, dict):
+        raise SourceError(f"{path} holds no object but {type(settings).__name__}", "download it again")
+    if settings.get("auto_map"):
+        raise SourceError(
+            f"{path}: the tokenizer needs its own Python code (auto_map), which perfgen never runs",
+            "use a model that Transformers itself knows",
+        )
+
+
+def has_chat_template(folder: Path) -> bool:
+    if (folder / "chat_template.jinja").is_file():
+        return True
+    try:
+        return bool(json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template"))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False

@@ -1,0 +1,24 @@
+"""A model as its files show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSource:
+    """A model as found: ``kind`` folder, config or hub; ``path`` what the project's config.yaml will say."""
+
+    kind: str
+    path: str
+    config: str
+    """the parsed config.json, as JSON text"""
+    has_weights: bool
+    has_tokenizer: bool
+    has_chat_template: bool
+    name: str = ""
+    revision: str | None = None
+    weight_bytes: int | None = None
+    tokenizer: str | None = None
+    """its folder, where ``path`` is not that"""
+    notes: tuple[str, ...] = ()

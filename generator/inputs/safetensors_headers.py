@@ -1,0 +1,67 @@
+"""Checkpoints by their headers: every shard there, none cut short."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from generator.errors import SourceError
+from generator.inputs.json_files import read_json
+
+
+def check_weights(folder: Path, names: set[str]) -> int | None:
+    """Bytes of all shards, every header looked at; ``None`` without safetensors. Raises ``SourceError``."""
+    if "model.safetensors.index.json" in names:
+        shards = list_indexed_shards(folder / "model.safetensors.index.json")
+    else:
+        shards = sorted(name for name in names if name.endswith(".safetensors") and not name.startswith("adapter"))
+    if not shards:
+        return None
+    return sum(check_shard(folder / name) for name in shards)
+
+
+def list_indexed_shards(index: Path) -> list[str]:
+    content = read_json(index, "download the checkpoint again")
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise SourceError(f"{index} has no weight_map", "download the checkpoint again")
+    shards = sorted(set(map(str, weight_map.values())))
+    for name in shards:
+        if Path(name).name != name:
+            raise SourceError(f"{index} names a shard outside its folder: {name!r}", "do not use this checkpoint")
+        if not (index.parent / name).is_file():
+            raise SourceError(f"{index} names {name}, which is missing", "download the missing file")
+    return shards
+
+
+def check_shard(path: Path) -> int:
+    """Size in bytes; the header must be whole and agree with the file's length. Raises ``SourceError``."""
+    from huggingface_hub import parse_local_safetensors_file_metadata
+    from huggingface_hub.errors import SafetensorsParsingError
+
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            start = file.read(8)
+        length = int.from_bytes(start, "little") if len(start) == 8 else -1
+        if not 0 < length <= size - 8:
+            raise SourceError(f"{path} is no whole safetensors file ({size} bytes)", "download it again")
+        tensors = parse_local_safetensors_file_metadata(path).tensors
+        ends = [int(tensor.data_offsets[1]) for tensor in tensors.values()]
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}", "download it again") from error
+    # the last five: what the library raises for a header that is JSON and yet none of safetensors
+    except (
+        SafetensorsParsingError,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise SourceError(f"{path} has a broken header: {error}", "download it again") from error
+    if not ends:
+        raise SourceError(f"{path} has a broken header: it names no tensor", "download it again")
+    if 8 + length + max(ends) != size:  # a download that broke off: the library reads the header only
+        raise SourceError(f"{path} has {size} bytes, its header tells of {8 + length + max(ends)}", "download it again")
+    return size

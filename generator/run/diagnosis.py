@@ -1,0 +1,42 @@
+"""What went wrong in a run, in words, and what to do."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from generator.run.stage import Stage
+
+CAUSES = (
+    (r"CUDA out of memory|OutOfMemoryError|DefaultCPUAllocator: can't allocate|MemoryError", "out of memory"),
+    (r"No space left on device|Disk quota exceeded", "the disk is full"),
+    (
+        r"failed to map segment from shared object",
+        "a folder for compiled code is mounted noexec (TMPDIR names another)",
+    ),
+    (r"ModuleNotFoundError|ImportError", "a package is missing"),
+    (r"no usable text|no trainable token|fewer than one global batch|is smaller than one", "no data"),
+    (
+        r"LocalEntryNotFoundError|OfflineModeIsEnabled|We couldn't connect|ConnectionError|ProxyError|SSLError",
+        "no network",
+    ),
+    (r"non-finite|NaN|nan loss", "the loss is not finite"),
+    (r"This plan was made for", "another machine than planned"),
+)
+
+
+def diagnose(done: Stage, seconds: int) -> tuple[str, str]:
+    """What went wrong, in words, and what to do; the end of the output is part of it."""
+    tail = "\n".join(line[:300] for line in done.output.strip().splitlines()[-12:])
+    shown = f"the last it said:\n{tail}" if tail else "it said nothing"
+    if done.returncode is None:
+        return (
+            f"{done.name}: hung: not done after {seconds} s, killed with all its processes",
+            f"{shown}\n  --timeout gives it longer",
+        )
+    if done.returncode in (-signal.SIGKILL, 137):
+        return f"{done.name}: killed from outside (SIGKILL): out of memory on the host is the usual cause", shown
+    cause = next(
+        (words for pattern, words in CAUSES if re.search(pattern, done.output)), f"crashed (exit {done.returncode})"
+    )
+    return f"{done.name}: {cause}", shown

@@ -1,0 +1,100 @@
+"""How train.py is started in several processes, one a device, and what is said of it in accelerate.yaml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from generator.case.case import Case
+from generator.case.layout import Layout
+from generator.case.strategies import STRATEGIES
+from generator.techniques.edits import Edits
+
+GRACE_SECONDS = 600
+"""How long a launcher waits for the last save after SIGTERM. torchrun's own 30 s end in a kill in the middle of it."""
+PORT = 29500
+"""torchrun's and Accelerate's default."""
+
+
+def launch_with_torchrun(layout: Layout) -> tuple[str, ...]:
+    """One node by itself; several meet at ``$MASTER_ADDR``, where the first of them runs."""
+    each = ("--nproc-per-node", str(layout.per_node), "--shutdown-timeout", str(GRACE_SECONDS))
+    if layout.nodes == 1:
+        return ("torchrun", "--standalone", *each)
+    meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"$MASTER_ADDR:{PORT}")
+    return ("torchrun", "--nnodes", str(layout.nodes), *each, *meeting)
+
+
+def launch_with_accelerate(layout: Layout) -> tuple[str, ...]:
+    """The rest is in accelerate.yaml."""
+    words = ("accelerate", "launch", "--config_file", "accelerate.yaml")
+    if layout.nodes == 1:
+        return words
+    return (*words, "--main_process_ip", "$MASTER_ADDR")
+
+
+def is_by_accelerate(layout: Layout) -> bool:
+    """Whether Accelerate shards the model (FSDP2), told by accelerate.yaml."""
+    return STRATEGIES[layout.strategy].by_fsdp and not layout.at_load
+
+
+def is_by_deepspeed(layout: Layout) -> bool:
+    return STRATEGIES[layout.strategy].by_deepspeed
+
+
+def make_fsdp_edits(case: Case, *, reshard: bool) -> Edits:
+    """accelerate.yaml for FSDP2, HSDP where there are copies, and the command that reads it."""
+    layout = case.layout
+    sharding: dict[str, Any] = {
+        "fsdp_config.fsdp_version": 2,
+        "fsdp_config.fsdp_reshard_after_forward": reshard,
+        "fsdp_config.fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_config.fsdp_state_dict_type": "SHARDED_STATE_DICT",
+        "fsdp_config.fsdp_cpu_ram_efficient_loading": True,
+        "fsdp_config.fsdp_sync_module_states": True,
+    }
+    if layout.replicate > 1:
+        sharding |= {
+            "parallelism_config.parallelism_config_dp_replicate_size": layout.replicate,
+            "parallelism_config.parallelism_config_dp_shard_size": layout.shard,
+        }
+    return Edits(
+        launcher=launch_with_accelerate(layout),
+        accelerate=tuple((describe_processes(layout) | sharding).items()),
+        # Accelerate's launcher has no flag for the first
+        environment=(("PET_SHUTDOWN_TIMEOUT", str(GRACE_SECONDS)), *restrict_links(case)),
+    )
+
+
+def describe_processes(layout: Layout) -> dict[str, Any]:
+    meeting = {
+        "machine_rank": 0,  # of all: c10d gives out the ranks
+        "main_process_port": PORT,
+        "rdzv_backend": "c10d",
+        "same_network": False,  # else Accelerate gives c10d no endpoint
+    }
+    return {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "FSDP",
+        "num_machines": layout.nodes,
+        "num_processes": layout.devices,
+        **(meeting if layout.nodes > 1 else {}),
+        "use_cpu": False,
+    }
+
+
+def restrict_links(case: Case) -> tuple[tuple[str, str], ...]:
+    """NCCL must leave out what the links of GeForce 40 boards cannot do under older drivers; Accelerate stops without it
+    (accelerate.utils.environment.check_cuda_p2p_ib_support)."""
+    driver = case.hardware.software.driver
+    if "RTX 40" not in case.device.name or driver is None or case.layout.devices < 2:
+        return ()
+    if parse_version(driver) >= P2P_DRIVER:
+        return ()
+    return (("NCCL_P2P_DISABLE", "1"), ("NCCL_IB_DISABLE", "1"))
+
+
+P2P_DRIVER = (550, 40, 7)
+
+
+def parse_version(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())

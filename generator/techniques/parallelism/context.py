@@ -2,6 +2,7 @@ from typing import ClassVar
 
 from generator.case.case import Case
 from generator.case.layout import Layout
+from generator.case.strategies import RING
 from generator.techniques.base import Published, Technique
 from generator.techniques.layouts import explain_one_device, list_split
 from generator.techniques.traits import Trait
@@ -31,5 +32,5 @@ class Context(Technique):
         return explain_one_device(case) or (None if self.layouts(case) else "nothing divides evenly")
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
-        divided = list_split(case, "fsdp_full_shard", cp=True)
+        divided = list_split(case, "fsdp_full_shard", sequence_form=RING)
         return tuple(x for x in divided if x.cp > 1 and case.workload.seq_len % (2 * x.cp) == 0)

@@ -2,6 +2,7 @@ from typing import ClassVar
 
 from generator.case.case import Case
 from generator.case.layout import Layout
+from generator.case.strategies import ULYSSES
 from generator.techniques.base import Published, Technique
 from generator.techniques.layouts import explain_one_device, list_split
 from generator.techniques.traits import Trait
@@ -33,6 +34,6 @@ class Ulysses(Technique):
         )
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
-        divided = list_split(case, "zero3", cp=True)
+        divided = list_split(case, "zero3", sequence_form=ULYSSES)
         seq_len = case.workload.seq_len
         return tuple(x for x in divided if x.cp > 1 and case.model.heads % x.cp == 0 and seq_len % x.cp == 0)

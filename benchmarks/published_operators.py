@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from generator.cost import constants as c  # noqa: E402
-from generator.cost.device import Rates, rates_of  # noqa: E402
-from generator.cost.time import product_seconds  # noqa: E402
+from generator.cost.device import Rates, compute_rates  # noqa: E402
+from generator.cost.time import compute_product_seconds  # noqa: E402
 from hwdetect import catalog  # noqa: E402
 from hwdetect.types import Device  # noqa: E402
 
@@ -65,7 +65,7 @@ def product_rows(rows: list[dict], device: Device, rates: Rates) -> Iterator[dic
         for row in chosen:
             m, n, k, seconds = row["m"], row["n"], row["k"], row["latency"] / 1e3
             shares.append(2 * m * n * k / seconds / peak)
-            ratios.append(product_seconds(m, n, k, rates.products["bf16"], rates.bytes_per_s, 2.0) / seconds)
+            ratios.append(compute_product_seconds(m, n, k, rates.products["bf16"], rates.bytes_per_s, 2.0) / seconds)
             arithmetic, moved = (
                 2 * m * n * k / rates.products["bf16"],
                 2.0 * (m * k + k * n + m * n) / rates.bytes_per_s,
@@ -134,7 +134,7 @@ def is_plain(row: dict) -> bool:
 def rows_of(folder: Path, system: str) -> Iterator[dict]:
     gemm = read_table(folder, system, "gemm", "gemm")
     device = device_of(gemm)
-    rates = rates_of(device, None, (), None)
+    rates = compute_rates(device, None, (), None)
     prefill = read_table(folder, system, "attention", "context_attention")
     decode = read_table(folder, system, "attention", "generation_attention")
     for row in (

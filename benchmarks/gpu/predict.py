@@ -6,7 +6,7 @@ from generator.cost import CostModel, device, time
 from generator.cost import constants as c
 from generator.cost.execution import BYTES, Execution
 from generator.cost.optimizers import OPTIMIZER_STATES
-from generator.cost.shape import shape_of
+from generator.cost.shape import build_shape
 from generator.model import describe
 from hwdetect import catalog
 from hwdetect.spec import parse_spec
@@ -21,7 +21,7 @@ class Predictor:
     def __init__(self, machine: dict):
         self.machine = machine
         self.device = catalogued(machine)
-        self.rates = device.rates_of(self.device, machine["cores"], (), None)
+        self.rates = device.compute_rates(self.device, machine["cores"], (), None)
 
     def predict(self, row: dict, config: dict | None) -> dict:
         """Named numbers; empty for what the model has no term for."""
@@ -68,7 +68,7 @@ class Predictor:
         tf32 = run["dtype"] == "tf32"
         dtype = "float32" if tf32 else run["dtype"]
         rate = self.rates.product(dtype, tf32)
-        seconds = time.product_seconds(run["m"], run["n"], run["k"], rate, self.rates.bytes_per_s, BYTES[dtype])
+        seconds = time.compute_product_seconds(run["m"], run["n"], run["k"], rate, self.rates.bytes_per_s, BYTES[dtype])
         return {"seconds": seconds, "flops_per_s": rate}
 
     def _bandwidth(self, row: dict, _) -> dict:
@@ -104,8 +104,8 @@ class Predictor:
             "num_key_value_heads": 2,
             "vocab_size": 64,
         }
-        operators = time.forward_operators(
-            shape_of(describe(config, "launch"), "causal-lm", 0), Execution(weights_dtype="bfloat16")
+        operators = time.count_forward_operators(
+            build_shape(describe(config, "launch"), "causal-lm", 0), Execution(weights_dtype="bfloat16")
         )
         share = 1.0 if row["run"]["direction"] == "forward" else 1.0 + c.BACKWARD_LAUNCH_SHARE
         return {"seconds": row["run"]["layers"] * operators * share * self.rates.launch_seconds}
@@ -114,7 +114,7 @@ class Predictor:
         run = row["run"]
         if run["kernel"] == "clip":
             return {}
-        passes = OPTIMIZER_STATES["adamw"].step_passes + (0.0 if run["kernel"] == "fused" else 8.0)
+        passes = OPTIMIZER_STATES["adamw"].step_passes + (0.0 if run["kernel"] == "fused" else c.UNFUSED_UPDATE_PASSES)
         size = 4.0 * run["tensors"] * run["elements"]
         return {"seconds": passes * size / self.rates.elementwise_bytes_per_s}
 
@@ -122,7 +122,7 @@ class Predictor:
         return {"bytes_per_s": self.rates.host_link_bytes_per_s}
 
     def _context(self, row: dict, _) -> dict:
-        return {"with_kernels_bytes": c.CONTEXT_GIB.get(self.device.vendor, c.CONTEXT_DEFAULT_GIB) * GIB}
+        return {"with_kernels_bytes": c.CONTEXT_GIB.get(self.device.vendor, c.CONTEXT_GIB["default"]) * GIB}
 
     def _project(self, row: dict, _) -> dict:
         """plan.json's own estimate, which travelled with the row."""

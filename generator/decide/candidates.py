@@ -97,6 +97,7 @@ def describe_layout(layout: Layout) -> dict[str, Any]:
         "pp": layout.pp,
         "cp": layout.cp,
         "ep": layout.ep,
+        "sequence_form": layout.sequence_form,
     }
 
 

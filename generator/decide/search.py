@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from generator.case.layout import Layout
-from generator.cost.bounds import FASTEST, LEAST_STATES, NEUTRAL, fastest
+from generator.cost.bounds import FASTEST, LEAST_STATES, NEUTRAL, choose_fastest
 from generator.cost.execution import Execution
 from generator.decide.candidates import (
     HEADROOM_SHARE,
@@ -173,7 +173,7 @@ class Level:
             effects = [self.space.effects(t, layout) for t in self.open[axis.name]]
             for name in {name for e in effects for name in e}:
                 options.setdefault(name, []).extend(e.get(name, DEFAULTS[name]) for e in effects)
-        return {name: fastest(name, values) for name, values in options.items()}
+        return {name: choose_fastest(name, values) for name, values in options.items()}
 
     def execution(self, members: Members, layout: Layout, relaxed: dict[str, Any]) -> Execution:
         told = {name: value for t in members for name, value in self.space.effects(t, layout).items()}

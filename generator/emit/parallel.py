@@ -6,9 +6,9 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import Layout
-from generator.cost.links import best_choice
+from generator.case.strategies import STRATEGIES
+from generator.cost.links import choose_devices
 from generator.decide.plan import Plan
-from generator.techniques.launch import is_by_accelerate, is_by_deepspeed
 
 BACKEND = {"cuda": "nccl", "cpu": "gloo"}
 
@@ -34,20 +34,20 @@ def describe_processes(plan: Plan) -> dict | None:
 def expect_wrapping(case: Case, layout: Layout, offloaded: bool) -> dict[str, Any]:
     device = "cpu" if case.on_cpu else "cuda"
     common: dict[str, Any] = {"world_size": layout.devices, "backend": BACKEND[device], "device": device}
-    if is_by_deepspeed(layout):
-        stage = int(layout.strategy.removeprefix("zero"))
-        return {"wrapper": "DeepSpeedEngine", "zero_stage": stage, "shards": layout.shard} | common
-    if is_by_accelerate(layout) or layout.at_load:
+    row = STRATEGIES[layout.strategy]
+    if row.by_deepspeed:
+        return {"wrapper": row.wrapper, "zero_stage": row.deepspeed_stage, "shards": layout.shard} | common
+    if row.by_fsdp:
         if offloaded:  # the shards rest in host memory, and their norm is summed there
             common |= {"backend": "cuda:nccl,cpu:gloo", "device": "cpu"}
         copies = layout.replicate > 1
         return {
-            "wrapper": "FSDPModule",
+            "wrapper": row.wrapper,
             "sharded": "all",
             "mesh": [f"({layout.replicate}, {layout.shard})" if copies else f"({layout.shard},)"],
             "placements": ["(Replicate(), Shard(dim=0))" if copies else "(Shard(dim=0),)"],
         } | common
-    return {"wrapper": "DistributedDataParallel"} | common
+    return {"wrapper": row.wrapper} | common
 
 
 def nest_keys(settings: tuple[tuple[str, Any], ...]) -> dict:
@@ -73,7 +73,7 @@ def select_visible_devices(plan: Plan) -> str | None:
     every = case.hardware.accelerators
     if any(a.profile is not None for a in every):  # a slice is chosen by its UUID, not by its number
         return None
-    chosen = best_choice(case.device, case.links, case.devices_per_node, layout.per_node)
+    chosen = choose_devices(case.device, case.links, case.devices_per_node, layout.per_node)
     used = [case.accelerators[place] for place in chosen]
     first = used == list(range(len(used)))
     if len(used) == len(every) or (first and len(used) > 1):

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from generator.case.strategies import RING, STRATEGIES
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.optimizers import OPTIMIZER_STATES
@@ -225,7 +226,6 @@ QUANT = {
     "fbgemm_fp8": "float8",
     "fp8": "float8",
 }
-STRATEGY = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp_full_shard", "fsdp_shard_grad_op", "hsdp")
 
 
 def _read_execution(get, spec: ModelSpec) -> Execution:
@@ -323,7 +323,8 @@ def _read_offload(get) -> dict[str, str]:
 def _read_parallel(get, mode: str) -> dict[str, Any]:
     strategy = get("strategy", "") or "none"
     sizes = {name: _read_count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
-    if (strategy == "device_map_auto" and mode == "infer") or "device_map" in get("parallelism_text", ""):
+    row = STRATEGIES.get(strategy)
+    if (row and row.layers_in_turn and mode == "infer") or "device_map" in get("parallelism_text", ""):
         return {
             **sizes,
             "pp": _read_count(get, "gpus_per_node", 1),
@@ -333,14 +334,22 @@ def _read_parallel(get, mode: str) -> dict[str, Any]:
         devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
         split = sizes["tp"] * sizes["pp"] * sizes["cp"]
         strategy = "ddp" if sizes["dp"] > 1 or (split == 1 and devices > 1) else "none"
-    elif strategy == "none" and sizes["dp"] > 1:
+    elif row and not row.exchanges and sizes["dp"] > 1:
         strategy = "ddp"
-    if sizes["dp"] == 1 and strategy != "none":
+    row = STRATEGIES.get(strategy)
+    if sizes["dp"] == 1 and (row is None or row.exchanges):
         devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
         sizes["dp"] = max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"]))
-    if strategy not in STRATEGY:
+    if row is None or row.layers_in_turn:
         raise Uncostable(f"strategy {strategy!r} has no formula yet")
-    return {"strategy": strategy, **sizes, "nodes": _read_count(get, "nodes", 1), "fsdp_version": 1}
+    form = (row.sequence_form or RING) if sizes["cp"] > 1 else None  # no table says which: what its library brings
+    return {
+        "strategy": strategy,
+        "sequence_form": form,
+        **sizes,
+        "nodes": _read_count(get, "nodes", 1),
+        "fsdp_version": 1,
+    }
 
 
 def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:

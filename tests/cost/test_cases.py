@@ -129,10 +129,10 @@ def test_an_answer_that_cannot_be_written_is_the_users_error(tmp_path):
 
 
 def test_progress_is_told(tmp_path):
-    told = []
+    lines = []
     bad = {**ROW, "device": ""}
-    estimate_table(write(tmp_path / "in.csv", [ROW, bad]), tmp_path / "out.csv", told.append)
-    assert told == ["2 of 2 rows, 1 costed"]
+    estimate_table(write(tmp_path / "in.csv", [ROW, bad]), tmp_path / "out.csv", lines.append)
+    assert lines == ["2 of 2 rows, 1 costed"]
 
 
 def test_a_checkpoint_that_is_called_gptq_is_quantized():

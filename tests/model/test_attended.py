@@ -8,7 +8,7 @@ import pytest
 from making import H100, case, cost
 
 from generator.cost.execution import Execution
-from generator.cost.infer import cache_bytes
+from generator.cost.infer import compute_cache_bytes
 from generator.model import describe
 
 GEMMA = {
@@ -68,7 +68,7 @@ def build_cost_model(config):
 @pytest.mark.parametrize("tokens", [100, 4096])
 def test_the_cache_is_what_generation_keeps(config, tokens):
     run = Execution(mode="infer", weights_dtype="bfloat16", seq_len=tokens)
-    assert cache_bytes(build_cost_model(config).shape, run, tokens) == 2 * KEPT[config["model_type"]](tokens)
+    assert compute_cache_bytes(build_cost_model(config).shape, run, tokens) == 2 * KEPT[config["model_type"]](tokens)
 
 
 def test_a_window_in_half_of_the_blocks_saves_about_half_of_the_scores_of_long_sequences():

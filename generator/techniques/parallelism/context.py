@@ -1,3 +1,4 @@
+from generator.case.strategies import RING
 from generator.techniques.base import Published, Technique
 from generator.techniques.layouts import explain_one_device, list_split
 from generator.techniques.parallelism.fsdp2 import fsdp_clash
@@ -29,5 +30,5 @@ class Context(Technique):
         return fsdp_clash(other, case)
 
     def layouts(self, case):
-        found = list_split(case, "fsdp_full_shard", cp=True)
+        found = list_split(case, "fsdp_full_shard", sequence_form=RING)
         return tuple(x for x in found if x.cp > 1 and case.workload.seq_len % (2 * x.cp) == 0)

@@ -1,3 +1,4 @@
+from generator.case.strategies import ULYSSES
 from generator.techniques.base import Published, Technique
 from generator.techniques.layouts import explain_one_device, list_split
 from generator.techniques.parallelism.zero1 import deepspeed_clash
@@ -29,6 +30,6 @@ class Ulysses(Technique):
         return deepspeed_clash(other)
 
     def layouts(self, case):
-        found = list_split(case, "zero3", cp=True)
+        found = list_split(case, "zero3", sequence_form=ULYSSES)
         seq_len = case.workload.seq_len
         return tuple(x for x in found if x.cp > 1 and case.model.heads % x.cp == 0 and seq_len % x.cp == 0)

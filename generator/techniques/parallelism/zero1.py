@@ -1,4 +1,4 @@
-from generator.cost.constants import ZERO_BUCKET_ELEMENTS
+from generator.case.strategies import STRATEGIES
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Code, Edits, argument
 from generator.techniques.launch import launch_with_torchrun, restrict_links
@@ -46,11 +46,12 @@ class Zero1(Technique):
 
     def settings(self) -> dict[str, object]:
         """Of this stage, under ``zero_optimization``."""
+        elements = int(STRATEGIES[self.name].bucket_elements)
         return {
             "zero_optimization.overlap_comm": True,
             "zero_optimization.contiguous_gradients": True,
-            "zero_optimization.reduce_bucket_size": int(ZERO_BUCKET_ELEMENTS),
-            "zero_optimization.allgather_bucket_size": int(ZERO_BUCKET_ELEMENTS),
+            "zero_optimization.reduce_bucket_size": elements,
+            "zero_optimization.allgather_bucket_size": elements,
         }
 
 

@@ -1,4 +1,4 @@
-from generator.cost.constants import ZERO3_LIVE_ELEMENTS
+from generator.case.strategies import STRATEGIES
 from generator.techniques.base import Published
 from generator.techniques.parallelism.zero1 import Zero1
 
@@ -21,13 +21,14 @@ class Zero3(Zero1):
     )
 
     def settings(self):
+        elements = int(STRATEGIES[self.name].live_elements)
         return {
             "zero_optimization.overlap_comm": True,
             "zero_optimization.contiguous_gradients": True,
             "zero_optimization.reduce_bucket_size": "auto",
             "zero_optimization.stage3_prefetch_bucket_size": "auto",
             "zero_optimization.stage3_param_persistence_threshold": "auto",
-            "zero_optimization.stage3_max_live_parameters": int(ZERO3_LIVE_ELEMENTS),
-            "zero_optimization.stage3_max_reuse_distance": int(ZERO3_LIVE_ELEMENTS),
+            "zero_optimization.stage3_max_live_parameters": elements,
+            "zero_optimization.stage3_max_reuse_distance": elements,
             "zero_optimization.stage3_gather_16bit_weights_on_model_save": True,
         }

@@ -1,8 +1,8 @@
-"""Arithmetic of a pass, operations counted as two a multiply-add; what MFU is measured against."""
+"""Oracle: arithmetic of a pass, operations counted as two per multiply-add; held against PyTorch's own counter."""
 
 from __future__ import annotations
 
-from generator.cost.shape import Shape, lora_params
+from generator.cost.shape import Shape, count_lora_params
 
 
 def forward_flops(shape: Shape, tokens: float, seq_len: float) -> float:
@@ -17,8 +17,7 @@ def step_flops(shape: Shape, tokens: float, seq_len: float, *, recomputed_share:
     backward pass needs (torch.utils.checkpoint stops there). Where nothing follows the last product, that is its input."""
     forward = forward_flops(shape, tokens, seq_len)
     again = forward - tokens * 2.0 * shape.head_outputs * shape.hidden
-    traits = shape.traits
-    if not (traits.post_norms or traits.ends_in_norm or traits.dropout or shape.experts):
+    if not (shape.post_norms or shape.ends_in_norm or shape.dropout or shape.experts):
         again -= tokens * shape.layers * sum(2.0 * x.params for x in shape.linears if x.role == "down")
     return 3.0 * forward + recomputed_share * again
 
@@ -36,5 +35,5 @@ def lora_step_flops(
     forward = forward_flops(shape, tokens, seq_len)
     head = tokens * 2.0 * shape.head_outputs * shape.hidden
     attention = tokens * shape.layers * 4.0 * seq_len * shape.query
-    adapters = tokens * 2.0 * lora_params(shape, targets, rank)
+    adapters = tokens * 2.0 * count_lora_params(shape, targets, rank)
     return 2.0 * forward + attention + 3.0 * adapters + recomputed_share * (forward - head + adapters)

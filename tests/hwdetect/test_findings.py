@@ -16,8 +16,8 @@ from hwdetect.types import (
     Link,
     Memory,
     NetworkPort,
-    Path,
     Pcie,
+    PciPath,
     Software,
 )
 
@@ -36,7 +36,7 @@ HEALTHY = Hardware(
     accelerators=(FREE, replace(FREE, index=1, board=1)),
     links=(Link(a=0, b=1, kind="nvlink", count=18, p2p=True),),
     network=(NetworkPort(name="mlx5_0/1", kind="infiniband", state="active"),),
-    paths=(Path(board=0, port="mlx5_0/1", kind="pix"), Path(board=1, port="mlx5_0/1", kind="node")),
+    paths=(PciPath(board=0, port="mlx5_0/1", kind="pix"), PciPath(board=1, port="mlx5_0/1", kind="node")),
     disks=(Disk(role="work", path="/data", kind="nvme"),),
     software=Software(driver="590.48.01", torch="2.13.0", torch_build="cu130"),
 )
@@ -74,8 +74,8 @@ CASES = {
     ),
     "nvlink-inactive": (board(nvlinks_active=0), board(nvlinks_active=None), "boards 0"),
     "gpu-nic-sockets": (
-        replace(HEALTHY, paths=(Path(board=0, port="mlx5_0/1", kind="sys"),)),
-        replace(HEALTHY, paths=(*HEALTHY.paths, Path(board=0, port="mlx5_0/1", kind="sys"))),
+        replace(HEALTHY, paths=(PciPath(board=0, port="mlx5_0/1", kind="sys"),)),
+        replace(HEALTHY, paths=(*HEALTHY.paths, PciPath(board=0, port="mlx5_0/1", kind="sys"))),
         "SYS",
     ),
     "port-down": (
@@ -132,18 +132,18 @@ CASES = {
 
 
 def named(hardware: Hardware, name: str):
-    return [finding for finding in findings.of(hardware) if finding.id == name]
+    return [finding for finding in findings.find_problems(hardware) if finding.id == name]
 
 
 def test_a_healthy_machine_has_no_finding():
-    assert findings.of(HEALTHY) == ()
-    assert findings.of(Hardware()) == (), "what is not known is no fault"
+    assert findings.find_problems(HEALTHY) == ()
+    assert findings.find_problems(Hardware()) == (), "what is not known is no fault"
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_machine_that_has_it(name):
     found = named(CASES[name][0], name)
-    assert found, findings.of(CASES[name][0])
+    assert found, findings.find_problems(CASES[name][0])
     assert CASES[name][2] in found[0].evidence and found[0].evidence and found[0].action and found[0].what
 
 
@@ -174,7 +174,7 @@ def test_mig_without_instances_is_an_error():
 
 def test_the_worst_come_first():
     many = replace(board(state="lost", ecc_errors=1, power_limit_watts=300), disks=CASES["network-disk"][0].disks)
-    order = [finding.severity for finding in findings.of(many)]
+    order = [finding.severity for finding in findings.find_problems(many)]
     assert order == sorted(order, key=["error", "warning", "info"].index) and len(set(order)) == 3
 
 

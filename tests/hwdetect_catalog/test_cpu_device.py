@@ -2,7 +2,7 @@
 
 import pytest
 
-from hwdetect.catalog import cpu_device
+from hwdetect.catalog import describe_cpu
 from hwdetect.spec import parse_spec
 from hwdetect.types import Cache, Cpu, Measurement
 
@@ -11,7 +11,7 @@ GIB = 2**30
 
 def device(text: str, measured=()):
     hardware = parse_spec(text)
-    return cpu_device(hardware.cpu, measured, hardware.memory.total_bytes)
+    return describe_cpu(hardware.cpu, measured, hardware.memory.total_bytes)
 
 
 def test_it_is_a_cpu_and_says_that_it_is_assumed():
@@ -46,18 +46,18 @@ def test_int8_needs_its_instructions():
 
 def test_zen4_runs_avx512_on_half_width_units():
     cpu = Cpu(cores=8, budget=8, isa_features=("avx2", "avx512f"), microarchitecture="zen4")
-    assert cpu_device(cpu, (), GIB).flops("fp32") == device("cpu:8+avx2").flops("fp32")
+    assert describe_cpu(cpu, (), GIB).flops("fp32") == device("cpu:8+avx2").flops("fp32")
 
 
 def test_threads_and_quota():
     smt = Cpu(cores=8, cpus_online=16, cpus_allowed=16, budget=16, isa_features=("avx2",))
     quota = Cpu(cores=8, cpus_online=16, cpus_allowed=16, budget=2, isa_features=("avx2",))
-    assert cpu_device(smt, (), GIB).compute_units == 8
-    assert cpu_device(quota, (), GIB).compute_units == 2
+    assert describe_cpu(smt, (), GIB).compute_units == 8
+    assert describe_cpu(quota, (), GIB).compute_units == 2
 
 
 def test_an_unread_cpu_is_the_slowest_one():
-    found = cpu_device(Cpu(), (), None)
+    found = describe_cpu(Cpu(), (), None)
     assert found.compute_units == 1 and found.basis == "assumed"
     assert found.flops("fp32") < device("cpu:1+arm").flops("fp32")
 
@@ -81,10 +81,10 @@ def test_last_level_cache():
         Cache(level=2, kind="unified", size_bytes=2**20, count=4),
         Cache(level=3, kind="unified", size_bytes=32 * 2**20, count=2),
     )
-    assert cpu_device(Cpu(cores=4, caches=caches), (), GIB).l2_bytes == 64 * 2**20
+    assert describe_cpu(Cpu(cores=4, caches=caches), (), GIB).l2_bytes == 64 * 2**20
 
 
 @pytest.mark.parametrize("features", [("sme",), ("bf16",), ("i8mm", "sve")])
 def test_any_set_of_features_gives_positive_rates(features):
-    found = cpu_device(Cpu(cores=4, isa_features=features), (), GIB)
+    found = describe_cpu(Cpu(cores=4, isa_features=features), (), GIB)
     assert all(rate > 0 for _, rate in found.peak_flops)

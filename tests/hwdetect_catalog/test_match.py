@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hwdetect import catalog
-from hwdetect.matching import best_text_match
+from hwdetect.catalog.matching import find_best_match
 
 SHARED = Path(__file__).resolve().parents[2] / "../shared"
 MIB = 2**20
@@ -55,7 +55,7 @@ def test_a_shared_pci_id_is_told_apart_by_memory_then_by_name():
     assert catalog.match("nvidia", None, "10de:25b6", "8.6", 15356 * MIB) is None
 
 
-@pytest.mark.parametrize("device", catalog.all_devices(), ids=lambda d: d.id)
+@pytest.mark.parametrize("device", catalog.list_devices(), ids=lambda d: d.id)
 def test_every_device_matches_itself(device):
     pci_ids = device.pci_ids or (None,)
     for pci_id in pci_ids:
@@ -64,10 +64,10 @@ def test_every_device_matches_itself(device):
     assert catalog.match_text(device.name) == device.id
 
 
-@pytest.mark.parametrize("device", catalog.all_devices(), ids=lambda d: d.id)
+@pytest.mark.parametrize("device", catalog.list_devices(), ids=lambda d: d.id)
 def test_the_quick_search_finds_what_a_search_of_all_finds(device):
     for name in (device.id, device.name, *device.aliases):
-        assert catalog.match_text(name) == best_text_match(name, catalog.all_devices())
+        assert catalog.match_text(name) == find_best_match(name, catalog.list_devices())
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_the_boards_of_the_fake_nvml_match_by_pci_id_and_name():
     ],
 )
 def test_names_of_virtual_gpus(name, physical):
-    from hwdetect.matching import physical_name
+    from hwdetect.catalog.matching import find_physical_name
 
-    assert physical_name(name) == physical
+    assert find_physical_name(name) == physical
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ def _parse_sources(data: dict) -> tuple[tuple[str, str], ...]:
     """Pairs of dotted field name and URL, those of the rates first: a table's ``source``, or one of its ``sources``."""
     pairs = []
     for table, fields in sorted(data.items(), key=lambda item: item[0] != "peak_flops"):
-        if isinstance(fields, dict):
+        if isinstance(fields, dict) and table != "arithmetic":  # behind the rates, and no field of a Device
             given = fields.get("sources", {})
             for key in fields:
                 if key not in ("source", "sources"):

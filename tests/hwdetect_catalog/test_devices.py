@@ -71,7 +71,7 @@ def test_no_number_without_a_source(device):
 def test_file_is_written_as_documented(device_id):
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", device_id)
     text = catalog.read_texts()[device_id]
-    allowed = {"pci", "compute", "memory", "peak_flops", "vector_flops", "link", "pcie", "host", "power"}
+    allowed = {"pci", "compute", "memory", "peak_flops", "vector_flops", "link", "pcie", "host", "power", "arithmetic"}
     tables = {name.split(".")[0] for name in re.findall(r"^\[([a-z_.]+)\]", text, re.M)}
     assert tables <= allowed
     rates = re.findall(r"^\[(?:peak|vector)_flops\]\n((?:\w+ = .*\n)+)", text, re.M)

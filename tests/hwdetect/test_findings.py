@@ -142,9 +142,9 @@ def test_a_healthy_machine_has_no_finding():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_machine_that_has_it(name):
-    found = named(CASES[name][0], name)
-    assert found, findings.find_problems(CASES[name][0])
-    assert CASES[name][2] in found[0].evidence and found[0].evidence and found[0].action and found[0].what
+    problems = named(CASES[name][0], name)
+    assert problems, findings.find_problems(CASES[name][0])
+    assert CASES[name][2] in problems[0].evidence and problems[0].evidence and problems[0].action and problems[0].what
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -156,8 +156,10 @@ def test_every_id_that_the_rules_can_tell_is_tested():
     import re
     from pathlib import Path as File
 
-    told = set(re.findall(r'_finding\(\s*"([a-z0-9-]+)"', File(findings.__file__).read_text(encoding="utf-8")))
-    assert told == set(CASES)
+    rule_ids = set(
+        re.findall(r'_build_finding\(\s*"([a-z0-9-]+)"', File(findings.__file__).read_text(encoding="utf-8"))
+    )
+    assert rule_ids == set(CASES)
 
 
 def test_a_link_that_is_slow_under_load_is_told_though_it_is_idle_now():

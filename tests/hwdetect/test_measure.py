@@ -56,21 +56,24 @@ def test_more_is_copied_than_caches_hold_and_less_than_memory_spares(caches, ava
 def test_without_torch_the_cpu_part_is_there_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "measure_host_copy", lambda threads, size: 2e10)
     monkeypatch.setattr(measure, "measure_disk_read", lambda folder: 1e9)
-    said: list[str] = []
+    messages: list[str] = []
     disk = Disk(role="work", path=str(tmp_path), writable=True, free_bytes=100 * GIB)
-    found = take_measurements(Hardware(cpu=Cpu(budget=2), disks=(disk,)), said.append)
-    assert [(m.what, m.basis) for m in found] == [("host_memory_bandwidth", "measured"), ("disk_read", "measured")]
-    assert any("memory" in text for text in said) and any("torch is not installed" in text for text in said)
+    measurements = take_measurements(Hardware(cpu=Cpu(budget=2), disks=(disk,)), messages.append)
+    assert [(m.what, m.basis) for m in measurements] == [
+        ("host_memory_bandwidth", "measured"),
+        ("disk_read", "measured"),
+    ]
+    assert any("memory" in text for text in messages) and any("torch is not installed" in text for text in messages)
     read_only = replace(disk, writable=False)
-    assert len(take_measurements(Hardware(disks=(read_only,)), said.append)) == 1
+    assert len(take_measurements(Hardware(disks=(read_only,)), messages.append)) == 1
 
 
 def test_the_child_measures_and_is_read():
     pytest.importorskip("torch")
-    said: list[str] = []
-    found = measure_with_torch(2, said.append)
-    assert {(m.what, m.where, m.dtype) for m in found} >= {("matmul", "cpu", "fp32")}
-    assert all(m.value > 1e8 for m in found)
+    messages: list[str] = []
+    measurements = measure_with_torch(2, messages.append)
+    assert {(m.what, m.where, m.dtype) for m in measurements} >= {("matmul", "cpu", "fp32")}
+    assert all(m.value > 1e8 for m in measurements)
 
 
 def test_a_child_that_hangs_costs_its_time_and_keeps_what_it_told(tmp_path, monkeypatch):
@@ -79,8 +82,8 @@ def test_a_child_that_hangs_costs_its_time_and_keeps_what_it_told(tmp_path, monk
     program.write_text(f"#!/bin/sh\necho 'a library says hello'\necho '{line}'\nsleep 60\n")
     program.chmod(0o755)
     monkeypatch.setattr(command.sys, "executable", str(program))
-    found = measure_with_torch(1, lambda text: None, seconds=0.5)
-    assert [(m.what, m.value) for m in found] == [("matmul", 1e11)]
+    measurements = measure_with_torch(1, lambda text: None, seconds=0.5)
+    assert [(m.what, m.value) for m in measurements] == [("matmul", 1e11)]
 
 
 def test_measurements_come_back_from_json_and_are_shown():
@@ -134,8 +137,8 @@ class FakeTorch:
 
 
 def lines(capsys) -> dict[tuple[str, str], float]:
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    return {(s["what"], s["where"]): s["value"] for s in said if "what" in s}
+    messages = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return {(s["what"], s["where"]): s["value"] for s in messages if "what" in s}
 
 
 def test_every_pair_of_devices_is_timed(monkeypatch, capsys):
@@ -143,10 +146,10 @@ def test_every_pair_of_devices_is_timed(monkeypatch, capsys):
     torch = FakeTorch(lambda a, b: 2e11 if (a, b) in near else 2e10)
     with torch.clock(monkeypatch):
         measure_torch.measure_peer_copies(torch, "cuda", 4, size=1 << 20)
-    found = lines(capsys)
-    assert len(found) == 6
-    assert found["peer_copy", "accelerators 0-1"] == pytest.approx(2e11)
-    assert found["peer_copy", "accelerators 1-2"] == pytest.approx(2e10)
+    measurements = lines(capsys)
+    assert len(measurements) == 6
+    assert measurements["peer_copy", "accelerators 0-1"] == pytest.approx(2e11)
+    assert measurements["peer_copy", "accelerators 1-2"] == pytest.approx(2e10)
     assert set(torch.waited) == {0, 1, 2, 3}
 
 
@@ -156,8 +159,8 @@ def test_copies_to_and_from_a_device(monkeypatch, capsys):
     torch = FakeTorch(lambda a, b: rates[a, b])
     with torch.clock(monkeypatch):
         measure_torch.measure_copies(torch, "cuda:0", "accelerator 0", lambda: None, size=1 << 20)
-    found = {what: value for (what, _), value in lines(capsys).items()}
-    assert found == pytest.approx(
+    measurements = {what: value for (what, _), value in lines(capsys).items()}
+    assert measurements == pytest.approx(
         {"device_memory_bandwidth": 2e12, "host_to_device_pinned": 5e10, "device_to_host_pinned": 4e10,
          "host_to_device_pageable": 1e10, "device_to_host_pageable": 5e9}
     )  # fmt: skip
@@ -166,9 +169,9 @@ def test_copies_to_and_from_a_device(monkeypatch, capsys):
 def test_all_reduce_over_two_processes(capfd):
     pytest.importorskip("torch")
     start_ranks(2, "gloo", "cpu", 4 << 20)
-    (said,) = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
-    assert (said["what"], said["where"], said["unit"]) == ("all_reduce_bus", "accelerators 0-1", "bytes/s")
-    assert 1e7 < said["value"] < 1e12
+    (messages,) = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    assert (messages["what"], messages["where"], messages["unit"]) == ("all_reduce_bus", "accelerators 0-1", "bytes/s")
+    assert 1e7 < messages["value"] < 1e12
 
 
 def test_all_reduce_that_cannot_start_says_so(capfd):

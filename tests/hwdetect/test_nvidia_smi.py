@@ -34,10 +34,10 @@ def test_spaces_in_place_of_tabs():
 
 @pytest.mark.parametrize("glued", [("PXB\tNODE", "PXBNODE"), ("NODE\tNODE", "NODENODE"), ("NV18\tNV18", "NV18NV18")])
 def test_a_row_with_a_lost_tab_is_refused_and_its_pairs_come_from_the_other_side(glued):
-    whole = table()
-    topo, refused = parse_topo(whole.replace(*glued, 1))
+    complete = table()
+    topo, refused = parse_topo(complete.replace(*glued, 1))
     assert refused == 1 and len(topo.links) == 28
-    assert all(path in parse_topo(whole)[0].paths for path in topo.paths)
+    assert all(path in parse_topo(complete)[0].paths for path in topo.paths)
 
 
 def test_cells_glued_to_the_cpu_list_in_every_row_refuse_the_table():

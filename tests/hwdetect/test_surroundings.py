@@ -204,6 +204,6 @@ def test_disks(row, files, kind, tmp_path, monkeypatch):
         def get_space(self, path):
             return Space(total_bytes=100, free_bytes=40, writable=True)
 
-    found = read_disks(Staged(1.0), Notes())
-    assert {disk.role for disk in found} == {"work", "cache", "tmp"} and {disk.kind for disk in found} == {kind}
-    assert {(disk.total_bytes, disk.free_bytes) for disk in found} == {(100, 40)}
+    disks = read_disks(Staged(1.0), Notes())
+    assert {disk.role for disk in disks} == {"work", "cache", "tmp"} and {disk.kind for disk in disks} == {kind}
+    assert {(disk.total_bytes, disk.free_bytes) for disk in disks} == {(100, 40)}

@@ -15,10 +15,10 @@ def device(text: str, measured=()):
 
 
 def test_it_is_a_cpu_and_says_that_it_is_assumed():
-    found = device("cpu:16")
-    assert (found.id, found.kind, found.basis, found.compute_units) == ("cpu", "cpu", "assumed", 16)
-    assert found.memory_bytes == 64 * GIB and found.unified_memory
-    assert found.sources
+    estimate = device("cpu:16")
+    assert (estimate.id, estimate.kind, estimate.basis, estimate.compute_units) == ("cpu", "cpu", "assumed", 16)
+    assert estimate.memory_bytes == 64 * GIB and estimate.unified_memory
+    assert estimate.sources
 
 
 def test_wider_vectors_are_faster():
@@ -57,9 +57,9 @@ def test_threads_and_quota():
 
 
 def test_an_unread_cpu_is_the_slowest_one():
-    found = describe_cpu(Cpu(), (), None)
-    assert found.compute_units == 1 and found.basis == "assumed"
-    assert found.flops("fp32") < device("cpu:1+arm").flops("fp32")
+    estimate = describe_cpu(Cpu(), (), None)
+    assert estimate.compute_units == 1 and estimate.basis == "assumed"
+    assert estimate.flops("fp32") < device("cpu:1+arm").flops("fp32")
 
 
 def test_measurements_win():
@@ -68,10 +68,10 @@ def test_measurements_win():
         Measurement(what="matmul", where="cuda:0", value=9e14, unit="flop/s", dtype="bf16"),
         Measurement(what="host_memory_bandwidth", where="cpu", value=17e9, unit="byte/s"),
     )
-    found = device("cpu:2", measured)
-    assert found.flops("fp32") == 111e9 and found.memory_bytes_per_s == 17e9
-    assert found.basis == "measured"
-    assert found.flops("bf16") < 0.4 * 111e9
+    estimate = device("cpu:2", measured)
+    assert estimate.flops("fp32") == 111e9 and estimate.memory_bytes_per_s == 17e9
+    assert estimate.basis == "measured"
+    assert estimate.flops("bf16") < 0.4 * 111e9
     assert device("cpu:2", measured[:1]).basis == "assumed"
 
 
@@ -86,5 +86,5 @@ def test_last_level_cache():
 
 @pytest.mark.parametrize("features", [("sme",), ("bf16",), ("i8mm", "sve")])
 def test_any_set_of_features_gives_positive_rates(features):
-    found = describe_cpu(Cpu(cores=4, isa_features=features), (), GIB)
-    assert all(rate > 0 for _, rate in found.peak_flops)
+    estimate = describe_cpu(Cpu(cores=4, isa_features=features), (), GIB)
+    assert all(rate > 0 for _, rate in estimate.peak_flops)

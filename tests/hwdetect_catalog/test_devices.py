@@ -135,10 +135,10 @@ def test_pci_ids_are_unique_for_a_memory_size_or_told_apart_by_name():
         for device in sharing:
             rivals = [d for d in sharing if d is not device and fits_memory(d.memory_bytes, device.memory_bytes)]
             if rivals:
-                found = catalog.match(
+                matched = catalog.match(
                     device.vendor, device.name, pci_id, device.compute_capability, device.memory_bytes
                 )
-                assert found == device.id, f"{pci_id} of {device.id} and {[d.id for d in rivals]}"
+                assert matched == device.id, f"{pci_id} of {device.id} and {[d.id for d in rivals]}"
 
 
 def test_boards_that_not_everyone_can_get_say_so():

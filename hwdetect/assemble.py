@@ -138,6 +138,7 @@ def _join_parts(
     accelerators = devices.accelerators if devices.accelerators is not None else list_board_accelerators(boards)
     value, accelerators = visible.apply_visibility(machine, accelerators, boards, notes)
     the_cpu = fill_unknown(the_cpu, devices.cpu)
+    # /sys lists every port of this machine; a topology file only those that it was made for.
     the_network = ports.value or devices.network
     return Hardware(
         cpu=replace(the_cpu, budget=the_cpu.budget or the_cpu.cpus_allowed or the_cpu.cpus_online),
@@ -149,6 +150,7 @@ def _join_parts(
         paths=devices.paths or _measure_paths(machine, boards, the_network),
         disks=disk.value,
         software=replace(fill_unknown(the_software, devices.software), visible_devices=value),
+        # The scheduler knows better than a description.
         nodes=devices.nodes if devices.nodes and node.value == Nodes() else node.value,
     )
 
@@ -157,6 +159,7 @@ def _stack_sources(sources: list[PartialHardware]) -> PartialHardware:
     """All sources as one: boards numbered through, and everything that names a board moved along."""
     total = NOTHING
     for one in sources:
+        # Every source numbers its boards from 0.
         base = len(total.boards)
         same = {b.index: base + place for place, b in enumerate(one.boards)}
         boards = tuple(replace(b, index=same[b.index]) for b in one.boards)

@@ -30,6 +30,7 @@ Item = TypeVar("Item", Link, NetworkPort, Disk, PciPath, Accelerator, Measuremen
 def _fill_boards(boards: tuple[Board, ...], described: tuple[Board, ...]) -> Iterable[Board]:
     """Each board with what machine.json knows of the same one: the one at its place on the bus, or of its number."""
     for board in boards or described:
+        # The place on the bus identifies a board; its number can shift when one drops out.
         same = next((b for b in described if b.pci_address and b.pci_address == board.pci_address), None)
         same = same or next((b for b in described if b.index == board.index and b.vendor == board.vendor), None)
         if same is None or (same.pci_address and board.pci_address and same.pci_address != board.pci_address):

@@ -52,6 +52,7 @@ def describe_device_machine(
         cpus = ASSUMED_CPUS_PER_DEVICE * count
     if device.unified_memory:
         notes.append(Note(field="memory", who="spec", why="host and device share one memory"))
+        # One memory: what the device has is what the host has.
         memory_bytes = memory_bytes or (device.memory_bytes or 0) * count
     elif memory_bytes is None:
         notes.append(_note_assumption("memory.total_bytes", "twice the memory of the devices"))

@@ -21,4 +21,5 @@ def get_least_driver(build: str | None) -> str | None:
 def is_older(driver: str, needed: str) -> bool:
     """Whether a driver version is below another. Windows versions (two parts) compare by their first number alone."""
     have, want = (tuple(int(n) for n in re.findall(r"\d+", text)) for text in (driver, needed))
+    # Windows: 581.15 and Linux 580.65.06 are of one branch, their second numbers are not comparable.
     return have[:1] < want[:1] if len(have) < 3 else have < want

@@ -89,6 +89,7 @@ def parse_spec(text: str) -> Hardware:
         if len(counts) > 1:
             raise SpecError(f"{text!r}: a CPU machine takes one number before it, that of the nodes")
         return _build_cpu_machine(options, counts[0] if counts else 1)
+    # One number is the devices, two are nodes and devices.
     nodes, count = [1, 1, *counts][-2:]
     return _build_device_machine(_load_device(name, text), nodes, count, options)
 
@@ -141,6 +142,7 @@ def _build_cpu_machine(options: Options, nodes: int) -> Hardware:
     if unknown:
         raise SpecError(f"+{unknown[0]} is no CPU feature that a spec can ask for: {', '.join(CPU_FEATURES)}")
     kinds = [CPU_FEATURES[f] for f in options.features]
+    # "+bf16+arm" asks for two processors in one.
     architectures = sorted({architecture for architecture, _ in kinds}) or ["x86_64"]
     if len(architectures) > 1:
         raise SpecError(f"+{' +'.join(options.features)}: these are of different CPUs ({', '.join(architectures)})")

@@ -44,12 +44,14 @@ def _build_link(device: Device, count: int, a: int, b: int, bridged: bool) -> Li
 
 
 def _build_cube_mesh_link(device: Device, count: int, a: int, b: int) -> Link:
+    # The mesh is wired on a board of eight; its pairs are known by number.
     if count > 8:  # more than eight of these were only ever built around NVSwitch (DGX-2)
         return Link(a=a, b=b, kind="nvswitch", bandwidth_bytes_per_s=device.link_bytes_per_s, p2p=True)
     links = CUBE_MESH.get((a, b), 0)
     total = device.link_count or LINKS_OF_A_P100
     if not links or not device.link_bytes_per_s:
         return _build_pcie_link(device, a, b)
+    # V100 doubles some of the P100's links, with two more per board.
     links = min(links, 1) if total == LINKS_OF_A_P100 else links
     return Link(
         a=a, b=b, kind="nvlink", count=links, bandwidth_bytes_per_s=device.link_bytes_per_s / total * links, p2p=True
@@ -57,6 +59,7 @@ def _build_cube_mesh_link(device: Device, count: int, a: int, b: int) -> Link:
 
 
 def _build_pcie_link(device: Device, a: int, b: int) -> Link:
+    # Boards that NVIDIA sells bridges for have no peer access without them, unless the file says otherwise.
     p2p = False if device.link_bridge and device.p2p is None else device.p2p
     return Link(
         a=a,

@@ -24,6 +24,7 @@ def write_missing_notes(hardware: Hardware) -> tuple[Note, ...]:
     return tuple(
         Note(field=field, who="hwdetect", why="no source here says it")
         for field in wanted
+        # A note for "boards.0" speaks for all of its fields.
         if field not in spoken and not any(field.startswith(f"{known}.") for known in spoken)
     )
 

@@ -103,6 +103,7 @@ def match(
     """
     wanted = normalize_pci_id(vendor, pci_id)
     listed = [_parse_device(i) for i, text in read_texts().items() if f'"{wanted}"' in text] if wanted else []
+    # An id can be shared (A2 and A16): what contradicts the readings goes, names decide among the rest.
     left = [device for device in listed if not contradicts_readings(device, compute_capability, memory_bytes)]
     if left:
         return _choose_by_name(left, name)

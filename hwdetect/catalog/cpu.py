@@ -72,6 +72,7 @@ def count_usable_cores(cpu: Cpu) -> int:
 def get_fp32_per_cycle(features: frozenset[str], architecture: str | None) -> int:
     """fp32 operations per cycle and core; ``architecture`` is archspec's label, where known."""
     if "avx512f" in features:
+        # Zen 4 sends a 512-bit instruction twice through its 256-bit units.
         return 32 if architecture == "zen4" else 64
     if "avx2" in features:
         return 32
@@ -79,6 +80,7 @@ def get_fp32_per_cycle(features: frozenset[str], architecture: str | None) -> in
         return 16
     if "sve" in features or (architecture or "").startswith(("m1", "m2", "m3", "m4", "neoverse_v")):
         return 32
+    # 8: one 128-bit multiply-add per cycle; 16: two.
     return 16 if features & {"neon", "asimd"} else 8
 
 
@@ -88,14 +90,16 @@ def compute_peak_flops(cpu: Cpu, cores: int) -> dict[str, float]:
     cycles = cores * hertz
     fp32 = get_fp32_per_cycle(features, cpu.microarchitecture) * cycles
     rates = {
-        "fp64": fp32 / 2,
+        "fp64": fp32 / 2,  # half as many lanes in the same register
         "fp32": fp32,
         "fp16": fp32 * _get_fp16_ratio(features),
+        # A tile product has no fp32 counterpart that it could be a multiple of.
         "bf16": 1024 * cycles if "amx_bf16" in features else fp32 * _get_bf16_ratio(features),
     }
     if "amx_int8" in features:
-        rates["int8"] = 2048 * cycles
+        rates["int8"] = 2048 * cycles  # half the bytes of bf16: twice the operations in a tile
     elif features & {"avx512_vnni", "avx_vnni", "i8mm"}:
+        # I8MM multiplies 2×8 by 8×2 in a register, VNNI adds four products to each lane.
         rates["int8"] = fp32 * (8 if "i8mm" in features else 4)
     return rates
 

@@ -58,6 +58,7 @@ def contradicts_readings(device: Device, compute_capability: str | None, memory_
 
 def is_confirmed(device: Device, vendor: str, compute_capability: str | None, memory_bytes: int | None) -> bool:
     """Whether a device found by its name is borne out by a reading: same vendor, and one agreeing number at least."""
+    # The driver still reports the company that Intel bought.
     maker = "intel" if vendor == "habana" else vendor
     if device.vendor != maker or contradicts_readings(device, compute_capability, memory_bytes):
         return False
@@ -68,8 +69,11 @@ def split_words(text: str) -> tuple[str, ...]:
     """Lower-case words of a product name: ``80 GB`` is one word, ``SXM5`` is ``sxm``, ``RTX4090`` is two."""
     text = text.lower().replace("(r)", " ").replace("(tm)", " ")
     text = re.sub(r"(\d+)\s*(?:gb|gib)(?![a-z0-9])", r"\1gb", text)
+    # "RTX4090" and "RTX-4090" as "rtx 4090": the number is the word that tells products apart.
     text = re.sub(r"\b(rtx|gtx|titan|mi|arc|rx)[\s_-]*(?=[a-z]?\d)", r"\1 ", text)
+    # "3080ti" as "3080 ti": the suffix is a product of its own, and refutes a plain 3080.
     text = re.sub(r"\b(\d{3,4})(ti|super|xtx|xt|d)\b", r"\1 \2", text)
+    # AMD writes MI300X in one word: the blank put in above (or by a seller) goes.
     parts = re.findall(r"[a-z0-9.]+", text.replace("mi ", "mi"))
     return tuple(re.sub(r"^sxm\d$", "sxm", word).strip(".") for word in parts)
 
@@ -130,6 +134,7 @@ def find_best_match(text: str, devices: Iterable[Device], *, exact: bool = False
         return None
     top = max(_count_telling_words(name) for name in matches.values())
     best = [device for device, name in matches.items() if _count_telling_words(name) == top]
+    # What no name explains and still tells products apart ("laptop" after an RTX 4090) refutes the match.
     left_over = set(present) - frozenset().union(*(matches[d] for d in best)) - {d.architecture for d in best}
     if exact:
         left_over = {w for w in left_over - MAKERS if not _MEMORY.match(w)}

@@ -39,6 +39,7 @@ def parse_cpu_mask(text: str | None) -> frozenset[int] | None:
     words = "".join(text.split()).removeprefix("0x").split(",")
     if not all(re.fullmatch(r"[0-9a-fA-F]{1,16}", word) for word in words):
         return None
+    # Words after the first are 32 bits wide even where their leading zeros are not printed.
     bits = int("".join(word.zfill(8) for word in words), 16)
     if bits.bit_length() > MAX_CPU:
         return None

@@ -10,6 +10,7 @@ MAX_FILE_BYTES = 32 << 20  # the largest honest recording file (rocm-smi of eigh
 
 def decode_text(raw: bytes) -> str:
     """Text of a reading: undecodable bytes replaced, NUL bytes (real ones are in /sys) dropped."""
+    # Device-tree texts end in NUL; a NUL inside would cut later comparisons short without a trace.
     return raw.decode("utf-8", "replace").replace("\0", "")
 
 

@@ -23,6 +23,7 @@ def list_versions(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
             match = _METADATA.fullmatch(file)
             key = match.group(1).replace("-", "_").replace(".", "_").lower() if match else ""
             if match and key in wanted:
+                # The first entry of sys.path that has a package is the one that an import takes.
                 versions.setdefault(wanted[key], match.group(2))
     return tuple((name, versions[name]) for name in names if name in versions)
 
@@ -41,9 +42,11 @@ def read_torch_build() -> str | None:
 def parse_torch_build(version_text: str) -> str | None:
     """The build from the lines ``cuda: Optional[str] = '13.0'``, ``hip``, ``xpu``."""
     assignments = dict(re.findall(r"^(\w+)(?:\s*:[^=]*)?\s*=\s*['\"]([^'\"]+)['\"]", version_text, re.MULTILINE))
+    # A build has one of these as a string and the others as None, which the pattern does not match.
     if "cuda" in assignments:
         return "cu" + assignments["cuda"].replace(".", "")
     if "hip" in assignments:
+        # HIP counts builds in its third number; ROCm releases are named by the first two.
         return "rocm" + ".".join(assignments["hip"].split(".")[:2])
     if "xpu" in assignments:
         return "xpu"

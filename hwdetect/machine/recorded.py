@@ -71,6 +71,7 @@ class Recorded(Folder):
     def get_affinity(self) -> frozenset[int] | None:
         status = dict(line.partition(":")[::2] for line in (self.read("proc/self/status") or "").splitlines())
         listed = parse_cpu_list(status.get("Cpus_allowed_list"))
+        # Kernels before 2.6.26 print the mask alone.
         return listed if listed is not None else parse_cpu_mask(status.get("Cpus_allowed"))
 
     def count_resources(self) -> tuple[int | None, int | None]:

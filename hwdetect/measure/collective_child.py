@@ -20,6 +20,7 @@ def compute_bus_bytes_per_s(world: int, size: int, seconds: float) -> float:
 
     https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
+    # A ring sends every byte twice (reduce, then gather), but for the part that a rank already holds.
     return 2 * (world - 1) / world * size / seconds
 
 
@@ -69,7 +70,7 @@ def run_rank(rank: int, world: int, store: str, backend: str, kind: str, size: i
     dist.init_process_group(
         backend, init_method=f"file://{store}", rank=rank, world_size=world, timeout=timedelta(seconds=SECONDS / 2)
     )
-    block = torch.zeros(size // 4, device=device)
+    block = torch.zeros(size // 4, device=device)  # fp32: four bytes each
 
     def wait() -> None:
         if kind != "cpu":

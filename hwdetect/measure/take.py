@@ -53,6 +53,7 @@ def choose_copy_bytes(hardware: Hardware) -> int:
     shared = [(c.size_bytes or 0) * (c.count or 1) for c in hardware.cpu.caches or () if c.level >= 3]
     memory = hardware.memory
     spare = min((n for n in (memory.available_bytes, memory.limit_bytes) if n), default=8 * COPY_BYTES)
+    # STREAM: four times the last-level caches; capped, as the copies must not drive others into swap.
     return min(max(COPY_BYTES, 4 * sum(shared)), max(COPY_BYTES // 4, int(spare * MEMORY_SHARE)))
 
 
@@ -82,14 +83,14 @@ def measure_host_copy(threads: int, size: int = COPY_BYTES, seconds: float = COP
     stop.set()
     for worker in workers:
         worker.join()
-    return 2 * share * sum(rounds) / (time.perf_counter() - started)
+    return 2 * share * sum(rounds) / (time.perf_counter() - started)  # read once and written once
 
 
 def measure_disk_read(folder: Path, size: int = FILE_BYTES) -> float | None:
     """Sequential read rate of a file made for it, out of the page cache; ``None`` where that cannot be done."""
     if not hasattr(os, "posix_fadvise"):  # macOS, Windows: the cache cannot be emptied, the number would be memory's
         return None
-    block = os.urandom(BLOCK_BYTES)
+    block = os.urandom(BLOCK_BYTES)  # a file system that compresses would read zeros from nowhere
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".hwdetect-") as file:
             for _ in range(size // BLOCK_BYTES):

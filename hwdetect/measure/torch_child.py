@@ -45,6 +45,7 @@ def measure_matmul(torch, device: str, where: str, dtype: str, size: int, wait: 
     except (RuntimeError, TypeError) as error:
         print_message(progress=f"{where}: no {dtype} matmul ({str(error).splitlines()[0][:80]})")
         return
+    # A product and a sum for each of size³ pairs.
     print_message(what="matmul", where=where, value=2 * size**3 / seconds, unit="flop/s", dtype=SHORT[dtype])
 
 
@@ -80,6 +81,7 @@ def measure_copies(torch, device: str, where: str, wait: Callable[[], object], s
     source = torch.empty(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seconds = time_best_run(lambda: target.copy_(source), wait, 0.2)
+    # A copy reads and writes each byte.
     print_message(what="device_memory_bandwidth", where=where, value=2 * size / seconds, unit="bytes/s")
     for name, pinned in (("pinned", True), ("pageable", False)):
         host = torch.zeros(size, dtype=torch.uint8)  # zeros: its pages exist before the clock runs

@@ -30,6 +30,7 @@ def read_apple(machine: Machine, notes: Notes) -> PartialHardware:
     if machine.get_system() != "Darwin":
         return NOTHING
     output = machine.run(("sysctl", "-a"), SECONDS)
+    # macOS prints "key: value", recordings of older systems "key = value"; colons win where a value holds "=".
     values = {**parse_pairs(output.text, "="), **parse_pairs(output.text, ":")}
     if not values:
         notes.add("cpu", "sysctl", output.problem or "no answer")
@@ -55,6 +56,7 @@ def _build_cpu(values: dict[str, str], brand: str | None, silicon: bool) -> Cpu:
     online = _get_first(values, "hw.activecpu", "hw.logicalcpu", "hw.ncpu", "machdep.cpu.thread_count")
     architecture = "aarch64" if silicon else "x86_64"
     flags = " ".join(values.get(f"machdep.cpu.{key}", "") for key in ("features", "leaf7_features", "extfeatures"))
+    # macOS writes AVX1.0, Linux avx: ``isa`` knows both in lower case.
     x86 = flags.lower().split()
     words = [w for key, names in WORDS.items() if values.get(key) == "1" for w in names] if silicon else x86
     if silicon and values.get("hw.optional.arm64") == "1":
@@ -129,6 +131,7 @@ def _read_gpu(
     displays = get_mapping(parse_json(machine.run(("system_profiler", "-json", "SPDisplaysDataType"), SECONDS).text))
     listed = displays.get("SPDisplaysDataType")
     first = get_mapping(listed[0]) if isinstance(listed, list) and listed else {}
+    # 0 leaves the choice to the system, and no key tells what it chose.
     limit = _get_first(values, "iogpu.wired_limit_mb")
     board = Board(
         index=0,

@@ -140,6 +140,7 @@ def _list_chain(machine: Machine, mount: Mount, group: str) -> list[str]:
     inside = group[len(root) :] if _is_below(mount.root, group) else ""
     names = [name for name in inside.split("/") if name]
     if ".." in names:
+        # ".." leads above what is mounted here: in a container the host's path means nothing.
         names = []  # a group outside of what this namespace shows: the mount itself is the nearest visible one
     while names and not machine.exists(posixpath.join(point, *names)):
         names.pop()
@@ -155,6 +156,7 @@ def _read_quota(machine: Machine, folder: str) -> float | None:
     """Quota in CPUs: ``cpu.max`` of v2, or the two files of v1."""
     both = (machine.read(f"{folder}/cpu.max") or "").split()
     if both:
+        # "max 100000" is no quota: "max" is no number. Without a period the kernel's default holds.
         quota, period = parse_integer(both[0]), parse_integer(both[1]) if len(both) > 1 else 100_000
     else:
         quota = parse_integer(machine.read(f"{folder}/cpu.cfs_quota_us"))
@@ -168,6 +170,7 @@ def _read_memory_limits(machine: Machine, folder: str) -> list[int]:
     for line in (machine.read(f"{folder}/memory.stat") or "").splitlines():
         if line.startswith("hierarchical_memory_limit "):
             texts.append(line.split()[1])
+    # v1's "no limit" is the largest multiple of the page size below 2^63.
     return [n for text in texts if (n := parse_integer(text)) is not None and 0 < n < NO_LIMIT_BYTES]
 
 

@@ -89,6 +89,7 @@ def _read_mount_table(machine: Machine) -> list[tuple[str, str, str, str]]:
         before, separator, after = line.partition(" - ")
         left, right = before.split(" "), after.split(" ")
         if separator and len(left) >= 5 and len(right) >= 2:
+            # The kernel writes blanks in paths in octal.
             rows.append((left[4].replace("\\040", " "), right[0], right[1], left[2]))
     return rows
 
@@ -99,6 +100,7 @@ def _find_kind(machine: Machine, table: list[tuple[str, str, str, str]], path: s
     under = [row for row in table if real == row[0] or real.startswith(row[0].rstrip("/") + "/")]
     if not under:
         return None
+    # The longest mount point holds the path; of two at one point the later one covers the earlier.
     _, filesystem, device, number = max(enumerate(under), key=lambda item: (len(item[1][0]), item[0]))[1]
     if filesystem in MEMORY:
         return "memory"
@@ -123,8 +125,10 @@ def _find_block_kind(machine: Machine, device: str, number: str) -> str | None:
     name = posixpath.basename(lowest)
     if re.match(r"nvme\d", name):
         return "nvme"
+    # virtio and Xen disks: what lies beneath is the host's secret, and "rotational" is often a default.
     if re.match(r"(vd|xvd)[a-z]", name):
         return "virtual"
+    # A partition has no queue of its own, its parent folder is the disk.
     disk = lowest if machine.exists(f"{lowest}/queue") else posixpath.dirname(lowest)
     if re.match(r"nvme\d", posixpath.basename(disk)):
         return "nvme"

@@ -37,6 +37,7 @@ def _read_card(machine: Machine, index: int, device: pci.PciDevice) -> Board | N
     for name in machine.list_folder(f"{pci.DEVICES}/{device.address}/drm"):
         folder = f"{pci.DEVICES}/{device.address}/drm/{name}"
         memory = memory or parse_integer(machine.read(f"{folder}/lmem_total_bytes"))
+        # i915 shows one gt folder per tile.
         tiles = max(tiles, sum(1 for gt in machine.list_folder(f"{folder}/gt") if re.fullmatch(r"gt\d", gt)))
     vram = [
         parse_integer(machine.read(f"{pci.DEVICES}/{device.address}/{tile}/physical_vram_size_bytes"))
@@ -44,7 +45,7 @@ def _read_card(machine: Machine, index: int, device: pci.PciDevice) -> Board | N
         if re.fullmatch(r"tile\d", tile)
     ]
     memory = memory or sum(size for size in vram if size) or None
-    if memory is None and device.address == "0000:00:02.0":
+    if memory is None and device.address == "0000:00:02.0":  # integrated graphics
         return None  # where every Intel processor with graphics has it
     return Board(
         index=index,
@@ -114,7 +115,7 @@ def _list_accelerators(machine: Machine, boards: tuple[Board, ...]) -> tuple[Acc
                     memory_bytes=board.memory_bytes // tiles if board.memory_bytes else None,
                     profile=f"tile {tile}" if tiles > 1 else None,
                     uuid=board.uuid,
-                    compute_share=1.0 / tiles,
+                    compute_share=1.0 / tiles,  # tiles are equal parts of a card
                 )
             )
     return number_accelerators(tuple(accelerators))

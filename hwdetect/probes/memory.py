@@ -22,6 +22,7 @@ def read_memory(machine: Machine, limits: Limits, notes: Notes) -> Memory:
     host_nodes = [size for node, size in sizes.items() if size and node not in gpu_nodes]
     info = parse_pairs(machine.read("proc/meminfo"))
     total = _parse_kibibytes(info.get("MemTotal"))
+    # MemTotal counts every node, those of GPUs too.
     total_bytes = total - gpu_bytes if total is not None else (sum(host_nodes) or None)
     if total_bytes is None and machine.live:
         total_bytes = machine.count_resources()[1]

@@ -52,6 +52,7 @@ def _read_numa_node(machine: Machine, folder: str) -> int | None:
 def _read_rdma_port(machine: Machine, device: str, port: str) -> NetworkPort:
     folder = f"{RDMA}/{device}/ports/{port}"
     layer = (machine.read(f"{folder}/link_layer") or "").strip().lower()
+    # "200 Gb/sec (4X HDR)": all lanes together.
     rate = re.match(r"(\d{1,5}(?:\.\d)?)\s*Gb/sec", (machine.read(f"{folder}/rate") or "").strip())
     state = re.match(r"\d+:\s*(\S+)", (machine.read(f"{folder}/state") or "").strip())
     return NetworkPort(
@@ -65,6 +66,7 @@ def _read_rdma_port(machine: Machine, device: str, port: str) -> NetworkPort:
 
 
 def _classify_port(device: str, layer: str) -> str:
+    # EFA's link layer is "Unspecified": its driver's names tell it.
     if device.startswith(("rdmap", "efa")):
         return "efa"
     return "roce" if layer == "ethernet" else "infiniband"
@@ -78,6 +80,7 @@ def _list_ethernet_ports(machine: Machine, taken: set[str]) -> tuple[NetworkPort
         if parse_integer(machine.read(f"{folder}/type")) != ETHERNET or not machine.list_folder(f"{folder}/device"):
             continue
         address = _find_address(machine, folder)
+        # The Ethernet side of a RoCE port is the same cable.
         if address in taken or _find_physical_function(machine, folder):
             continue
         megabits = parse_integer(machine.read(f"{folder}/speed"))  # -1 where the link is down or virtual

@@ -53,7 +53,7 @@ def _read_slurm_memory(machine: Machine) -> int | None:
     ):
         size = _read_first(machine, each)
         if size and count:
-            return size * count << 20
+            return size * count << 20  # MiB
     return None
 
 

@@ -75,6 +75,7 @@ def _read_tpu(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes)
     here = len(boards) or (_multiply_bounds(bounds) if bounds else None)
     if not boards:
         devices = [n for n in machine.list_folder("dev") if re.fullmatch(r"accel\d+", n)]
+        # Hosts of up to v4 and v5p carry four chips, of v5e and v6e eight.
         here = len(devices) or here or min(total, 4 if cores_per_chip == 2 else 8)
         notes.add(
             "boards", "environment", f"no TPU device here; {kind} means {total} chips, {here} counted on this host"
@@ -83,7 +84,7 @@ def _read_tpu(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes)
         boards = tuple(
             Board(index=i, vendor="google", name=name, device=CATALOGUE[name], state=state) for i in range(here)
         )
-    workers = max(1, -(-total // here)) if here else 1
+    workers = max(1, -(-total // here)) if here else 1  # hosts of the slice, rounded up
     return PartialHardware(
         boards=boards,
         accelerators=list_board_accelerators(boards),

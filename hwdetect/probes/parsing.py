@@ -14,7 +14,7 @@ def parse_integer(text: str | None) -> int | None:
     if text is None:
         return None
     text = text.strip()
-    if re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII):
+    if re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII):  # 19 digits hold 63 bits: a longer one is a broken file
         return int(text)
     return int(text, 16) if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}", text) else None
 

@@ -62,6 +62,7 @@ def parse_width(text: str | None) -> int | None:
 
 
 def read_pcie(machine: Machine, address: str) -> Pcie:
+    # "current" falls on an idle link to save power, "max" is what board and slot agreed on.
     folder = f"{DEVICES}/{address}"
     return Pcie(
         generation=parse_generation(machine.read(f"{folder}/current_link_speed")),

@@ -70,6 +70,7 @@ def _find_container(machine: Machine) -> str | None:
     if machine.get_variable("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     groups = machine.read("proc/1/cgroup") or ""
+    # Outermost first: Kubernetes runs its pods through one of the others.
     for name in ("kubepods", "docker", "libpod", "lxc"):
         if name in groups:
             return {"kubepods": "kubernetes", "libpod": "podman"}.get(name, name)
@@ -118,6 +119,7 @@ def _find_virtualization(machine: Machine) -> str | None:
             return name
     if (machine.read("sys/hypervisor/type") or "").strip():
         return (machine.read("sys/hypervisor/type") or "").strip()
+    # The first processor's block is enough, and a large server's file is a megabyte.
     head = (machine.read("proc/cpuinfo") or "")[:8192]
     flags = re.search(r"^flags\s*:(.*)$", head, re.MULTILINE)
     if flags is None:

@@ -75,6 +75,7 @@ def write_recording(dest: Path, *, private: bool, progress: Callable[[str], None
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise FileExistsError(f"{dest} exists and is not an empty folder: a recording starts in a new one")
     dest.mkdir(parents=True, exist_ok=True)  # where that cannot be, nothing needs to be read
+    # A little less than ``detect`` allows itself: writing the files comes on top.
     machine = Tee(SECONDS)
     hardware = read_machine(machine, SECONDS)
     if progress is not None:

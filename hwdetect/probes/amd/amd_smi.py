@@ -50,6 +50,7 @@ def read_amd_smi(machine: Machine, notes: Notes) -> PartialHardware:
 
 
 def _list_entries(document: object) -> list[dict[str, object]]:
+    # Newer versions wrap the list that older ones print.
     listed = get_mapping(document).get("gpu_data", document)
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
@@ -104,6 +105,7 @@ def _read_metrics(machine: Machine, notes: Notes) -> dict[int, dict[str, object]
 def _add_metrics(board: Board, now: dict[str, object]) -> Board:
     link, heat, errors = (get_mapping(now.get(key)) for key in ("pcie", "temperature", "ecc"))
     width = parse_integer(_get_plain_text(link.get("width")))
+    # Some boards report no edge sensor; the junction is what throttling goes by.
     hottest = (parse_number(_get_plain_text(heat.get(place))) for place in ("hotspot", "edge"))
     return replace(
         board,

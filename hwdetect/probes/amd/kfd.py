@@ -38,6 +38,7 @@ def read_kfd(machine: Machine, notes: Notes) -> PartialHardware:
     """Boards, their partitions as accelerators, and XGMI links between boards."""
     numbers = sorted(int(n) for n in machine.list_folder(NODES) if n.isdecimal() and len(n) < 6)[:MAX_NODES]
     nodes = {n: _parse_properties(machine.read(f"{NODES}/{n}/properties")) for n in numbers}
+    # CPUs are nodes of the topology as well: they have no SIMDs.
     gpus = {n: p for n, p in nodes.items() if p.get("simd_count", 0) > 0 and p.get("vendor_id", 0x1002) == 0x1002}
     if not gpus:
         return NOTHING
@@ -92,6 +93,7 @@ def _get_board_key(number: int, properties: Mapping[str, int]) -> object:
     if unique:
         return ("unique", unique)
     place = properties.get("location_id")
+    # The low three bits are the PCI function.
     return ("place", properties.get("domain", 0), place >> 3) if place else ("node", number)
 
 
@@ -122,6 +124,7 @@ def _build_board(index: int, members: list[int], properties: Mapping[str, int], 
 
 
 def _format_address(domain: int, place: int) -> str:
+    # Bus in bits 8-15, device in 3-7, function in 0-2 (PCI's own packing).
     return f"{domain:04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
 
 

@@ -23,6 +23,7 @@ def read_amd(machine: Machine, notes: Notes) -> PartialHardware:
     kernel = _merge_cards(kfd, cards)
     tools = NOTHING
     silent = not kernel.boards and not pci.is_readable(machine)
+    # The tools cost a second: on a live machine only where the kernel leaves names or sizes open.
     if not machine.live or silent or not all(b.name and b.memory_bytes for b in kernel.boards):
         tools = read_amd_smi(machine, notes)
         tools = tools if tools.boards else read_rocm_smi(machine, notes)
@@ -37,7 +38,7 @@ def list_drm_cards(machine: Machine) -> tuple[Board, ...]:
     cards = []
     for name in machine.list_folder("sys/class/drm"):
         folder = f"sys/class/drm/{name}/device"
-        if not (name.startswith("card") and name[4:].isdecimal()):
+        if not (name.startswith("card") and name[4:].isdecimal()):  # not its connectors, card0-DP-1
             continue
         if (machine.read(f"{folder}/vendor") or "").strip() != VENDOR:
             continue

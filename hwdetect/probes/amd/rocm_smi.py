@@ -31,6 +31,7 @@ def read_rocm_smi(machine: Machine, notes: Notes) -> PartialHardware:
         return NOTHING
     system = _lower_keys(get_mapping(document.get("system")))
     boards = tuple(_build_board(index, card) for index, card in sorted(cards.items()))
+    # Links stand under "system", not under the cards that they join.
     links = _parse_links(system)
     named = {end for link in links for end in (link.a, link.b)}
     if missing := sorted(named - set(cards)):

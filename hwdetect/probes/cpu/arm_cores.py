@@ -23,6 +23,7 @@ def _load_names() -> dict[tuple[int, int], str]:
 def count_core_kinds(info: CpuInfo) -> tuple[CoreKind, ...] | None:
     """The core types of the listed CPUs with their counts (1 for the old format, which lists none)."""
     counts: dict[str, int | None] = {}
+    # Old kernels print the implementer once, outside of the processors.
     for block in info.blocks or ({},):
         name = find_core_name({**info.common, **block})
         if name is not None:
@@ -39,4 +40,5 @@ def find_core_name(fields: dict[str, str]) -> str | None:
     except (KeyError, ValueError):
         return None
     named = _load_names().get((implementer, part))
+    # Implementers are 8 bits and parts 12 (Arm, MIDR_EL1): the widths that Arm's own tables print.
     return named or f"{implementer:#04x}/{part:#05x}"

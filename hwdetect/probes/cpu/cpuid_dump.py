@@ -89,6 +89,7 @@ def parse_csv(text: str) -> dict[tuple[int, int], Registers]:
 
 def decode_vendor(leaves: Leaves) -> str:
     _, ebx, ecx, edx = leaves.get((0, 0), ZERO)
+    # The name is spread over EBX, EDX and ECX, in that order.
     return struct.pack("<III", ebx, edx, ecx).decode("ascii", "replace").strip("\0")
 
 
@@ -102,7 +103,7 @@ def _build_cpu(dumps: list[Leaves], *, counted: bool) -> Cpu:
     first = dumps[0]
     words = [_list_words(dump) for dump in dumps]
     threads = [_locate_thread(dump) for dump in dumps]
-    architecture = "x86_64" if first.get((0x80000001, 0), ZERO)[3] >> 29 & 1 else "i686"
+    architecture = "x86_64" if first.get((0x80000001, 0), ZERO)[3] >> 29 & 1 else "i686"  # EDX bit 29: long mode
     return Cpu(
         model_name=decode_brand(first),
         vendor=decode_vendor(first),
@@ -150,12 +151,15 @@ def _locate_by_levels(leaves: Leaves) -> tuple[int, int] | None:
         levels = []
         for sub in range(16):
             eax, ebx, ecx, edx = leaves.get((leaf, sub), ZERO)
+            # Level type 0 or no logical CPUs at the level ends the list.
             if not ecx >> 8 & 0xFF or not ebx & 0xFFFF:
                 break
+            # Level type, bits to shift towards the next level, x2APIC id.
             levels.append((ecx >> 8 & 0xFF, eax & 0x1F, edx))
         if levels:
             apic = levels[0][2]
             smt = next((shift for kind, shift, _ in levels if kind == SMT), 0)
+            # What is left after the bits of a level is the number of the thing around it.
             return apic >> levels[-1][1], apic >> smt
     return None
 
@@ -164,13 +168,14 @@ def _locate_by_amd_leaves(leaves: Leaves) -> tuple[int, int] | None:
     if decode_vendor(leaves) not in ("AuthenticAMD", "HygonGenuine") or not {(0x80000008, 0), (1, 0)} <= leaves.keys():
         return None
     sizes = leaves[0x80000008, 0][2]
+    # ApicIdSize where it is given; else the bits that number cores - 1 in the package.
     shift = sizes >> 12 & 0xF or (sizes & 0xFF).bit_length()
     apic, threads = leaves[1, 0][1] >> 24, 1
     if leaves.get((0x80000001, 0), ZERO)[2] >> 22 & 1 and (0x8000001E, 0) in leaves:  # TopologyExtensions
         apic, extended = leaves[0x8000001E, 0][0], leaves[0x8000001E, 0][1]
-        threads = (extended >> 8 & 0xFF) + 1
+        threads = (extended >> 8 & 0xFF) + 1  # ThreadsPerComputeUnit, less one
     family = leaves[1, 0][0]
-    if (family >> 8 & 0xF) + (family >> 20 & 0xFF) == 0x15:
+    if (family >> 8 & 0xF) + (family >> 20 & 0xFF) == 0x15:  # base and extended family
         threads = 1  # the two integer units of a Bulldozer module are cores to hwloc and to AMD's own count
     return apic >> shift, apic >> (threads - 1).bit_length()
 
@@ -179,8 +184,8 @@ def _locate_by_legacy_leaves(leaves: Leaves) -> tuple[int, int] | None:
     _, ebx, _, edx = leaves.get((1, 0), ZERO)  # a torn dump may lack it
     if not edx >> HYPERTHREADING & 1:
         return None
-    logical = max(1, ebx >> 16 & 0xFF)
-    cores = (leaves.get((4, 0), ZERO)[0] >> 26) + 1
+    logical = max(1, ebx >> 16 & 0xFF)  # logical CPUs in the package
+    cores = (leaves.get((4, 0), ZERO)[0] >> 26) + 1  # EAX 31-26: cores in the package, less one
     threads = max(1, logical // cores)
     apic = ebx >> 24
     return apic >> (logical - 1).bit_length(), apic >> (threads - 1).bit_length()

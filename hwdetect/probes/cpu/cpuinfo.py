@@ -79,12 +79,15 @@ def _is_trimmed(info: CpuInfo) -> bool:
 def guess_architecture(info: CpuInfo) -> str | None:
     """The name ``platform.machine()`` would give, from what only that architecture's cpuinfo says."""
     first = info.first
+    # Only x86 calls them "flags"; a cut copy may have lost them and kept the vendor.
     if "flags" in first or first.get("vendor_id") in ("GenuineIntel", "AuthenticAMD"):
+        # "lm" is long mode, 64 bits.
         return "x86_64" if "lm" in first.get("flags", "lm").split() else "i686"
     if first.get("vendor_id", "").startswith("IBM/S390"):
         return "s390x"
     if first.get("arch") == "IA-64":
         return "ia64"
+    # With a capital P only old 32-bit Arm kernels name their processor.
     if "CPU implementer" in first or "Processor" in first:
         return _guess_arm(info)
     if first.get("isa", "").startswith("rv"):
@@ -93,6 +96,7 @@ def guess_architecture(info: CpuInfo) -> str | None:
         return "loongarch64"
     if first.get("type", "").startswith("sun4"):
         return "sparc64" if first["type"] in ("sun4u", "sun4v") else "sparc"
+    # POWER counts its timebase; embedded PowerPC prints a processor version register instead.
     if ("cpu" in first and "timebase" in first | info.common) or "pvr" in first.get("revision", ""):
         return _guess_power(first)
     return None
@@ -105,6 +109,7 @@ def _guess_arm(info: CpuInfo) -> str:
         return "aarch64"
     if "half" in features and "aarch64" in first.get("Processor", "").lower():
         return "armv8l"  # the 32-bit view of a 64-bit chip
+    # "5TEJ": letters for Thumb, DSP and Java. One that prints none is taken for Armv7.
     generation = first.get("CPU architecture", "7").rstrip("TEJ")
     named = re.search(r"\(v(\d)l\)", first.get("Processor", "") + first.get("model name", ""))
     generation = named.group(1) if named else generation

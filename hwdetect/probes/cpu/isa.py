@@ -79,4 +79,5 @@ def list_features(info: CpuInfo, architecture: str | None) -> tuple[str, ...] | 
     listed = [set(block[key].split()) for block in info.blocks if key in block]
     if not listed and key in info.common:
         listed = [set(info.common[key].split())]
+    # Cores of one chip can differ: a process may be moved to any of them.
     return select_known_words(set.intersection(*listed), architecture) if listed else None

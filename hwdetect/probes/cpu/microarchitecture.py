@@ -36,9 +36,11 @@ def find_label(
     ]
     if not fits:
         return architecture
+    # The deepest generic level (x86_64_v3, …) rules out named targets that lack a part of it.
     best_generic = max((t for t in fits if t.vendor == "generic"), key=_get_depth, default=root)
     if cpu_part and any(t.cpu_part == cpu_part for t in fits):
         fits = [t for t in fits if t.cpu_part == cpu_part]
+    # archspec orders targets by ancestry: these have the generic one among theirs.
     specific = [t for t in fits if t > best_generic]
     return (max(specific, key=_get_depth) if specific else best_generic).name
 
@@ -107,6 +109,7 @@ def find_apple_label(brand: str) -> str:
 
     match = re.search(r"apple\s+m(\d{1,2})", brand.lower())
     if match is None:
+        # Virtual machines on Apple silicon name no chip: the least of them is sure.
         return "m1" if brand.lower() == "apple processor" else "aarch64"
     for number in range(int(match.group(1)), 0, -1):
         if f"m{number}" in TARGETS:

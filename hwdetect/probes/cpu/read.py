@@ -33,6 +33,7 @@ def read_cpu(machine: Machine, limits: Limits, notes: Notes) -> Cpu:
     )
     if info is not None:
         from_cpuinfo = cpuinfo.build_cpu(info, architecture)
+        # From cpuinfo alone: /sys has no feature words.
         features = isa.list_features(info, architecture)
         kinds = count_core_kinds(info) if isa.is_arm(architecture) else None
         if kinds is None and isa.is_arm(architecture):
@@ -71,6 +72,7 @@ def _add_budget(machine: Machine, cpu: Cpu, online: frozenset[int] | None, limit
     known = [cpus for cpus in (affinity, limits.cpus) if cpus is not None]
     allowed: int | None = None
     if known:
+        # A cpuset may name CPUs that are switched off.
         together = frozenset.intersection(*known, *([online] if online else []))
         allowed = len(together) or None
     elif limits.root_cpuset:
@@ -79,6 +81,7 @@ def _add_budget(machine: Machine, cpu: Cpu, online: frozenset[int] | None, limit
         notes.add("cpu.cpus_allowed", "procfs", "no affinity and no cpuset can be read: budget counts all online CPUs")
     budget = allowed if allowed is not None else cpu.cpus_online
     if limits.quota_cpus is not None:
+        # Half a CPU still runs one thread; 3.5 keep four busy most of the time.
         ceiling = max(1, math.ceil(limits.quota_cpus))
         budget = ceiling if budget is None else min(budget, ceiling)
     return replace(cpu, cpus_allowed=allowed, quota=limits.quota_cpus, budget=budget)

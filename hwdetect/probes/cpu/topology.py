@@ -130,6 +130,7 @@ def _read_caches(machine: Machine, online: frozenset[int]) -> tuple[Cache, ...] 
             if level is None or not kind:
                 continue
             shared = parse_cpu_list(machine.read(f"{folder}/shared_cpu_list"))
+            # A cache that tells no sharer is the CPU's own.
             shared = shared or parse_cpu_mask(machine.read(f"{folder}/shared_cpu_map")) or frozenset({cpu})
             covered[(slot, "")] |= shared
             sizes_by_kind.setdefault((level, kind.lower()), []).append(
@@ -161,6 +162,7 @@ def _read_core_kinds(machine: Machine, online: frozenset[int]) -> tuple[CoreKind
     capacities = [parse_integer(machine.read(f"{CPUS}/cpu{cpu}/cpu_capacity")) for cpu in sorted(online)]
     if capacities and capacities[0] is None:
         return None
+    # The kernel scales capacity so that the fastest core has 1024.
     by_size = sorted({c for c in capacities if c is not None}, reverse=True)
     if len(by_size) < 2:
         return None
@@ -168,5 +170,6 @@ def _read_core_kinds(machine: Machine, online: frozenset[int]) -> tuple[CoreKind
 
 
 def _read_max_hz(machine: Machine, online: frozenset[int]) -> int | None:
+    # cpufreq counts in kHz.
     khz = parse_integer(machine.read(f"{CPUS}/cpu{min(online)}/cpufreq/cpuinfo_max_freq"))
     return khz * 1000 if khz and khz > 0 else None

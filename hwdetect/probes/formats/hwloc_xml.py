@@ -48,11 +48,13 @@ def _list_infos(element: ElementTree.Element) -> dict[str, str]:
 
 
 def _build_cpu(kinds: dict[str, list[ElementTree.Element]]) -> Cpu:
+    # hwloc before 1.11 calls a package Socket.
     packages = kinds.get("Package", []) + kinds.get("Socket", [])
     infos = [_list_infos(element) for element in (*packages, *kinds.get("Machine", []))]
     model = next((info["CPUModel"] for info in infos if info.get("CPUModel")), None)
     arch = next((info["Architecture"] for info in infos if info.get("Architecture")), None)
     threads = len(kinds.get("PU", [])) or None
+    # A node without CPUs (memory of a GPU) has an empty set, 0x0.
     nodes = [n for n in kinds.get("NUMANode", []) if re.search(r"[1-9a-f]", (n.get("cpuset") or "1").replace("0x", ""))]
     return Cpu(
         model_name=clean_line(model),
@@ -133,6 +135,7 @@ def _list_links(root: ElementTree.Element, numbers: dict[str, int]) -> tuple[Lin
             {"N": "nvlink", "X": "xgmi"}[matrix.get("name", "N")[0]] if "Xe" not in matrix.get("name", "") else "xelink"
         )
         names = " ".join(part.text or "" for part in matrix.findall("indexes")).split()
+        # One text of numbers, cut into several elements.
         values = [parse_integer(v) or 0 for v in " ".join(p.text or "" for p in matrix.findall("u64values")).split()]
         if len(values) != len(names) ** 2:
             continue

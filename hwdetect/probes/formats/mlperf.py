@@ -60,6 +60,7 @@ def read_mlperf(machine: Machine, notes: Notes) -> PartialHardware:
 
 
 def _read_count(document: Mapping[str, object], key: str) -> int | None:
+    # "1,024" is a thousand.
     number = parse_integer((get_text(document.get(key)) or "").replace(",", ""))
     return number if number and 0 < number < 1 << 20 else None
 

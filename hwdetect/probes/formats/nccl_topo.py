@@ -116,6 +116,7 @@ def _build_board(index: int, place: Place) -> Board:
     element, gpu = place.element, place.element.find("gpu")
     vendor_id, device_id = element.get("vendor"), element.get("device")
     amd = (gpu is not None and gpu.get("gcn") is not None) or vendor_id == "0x1002"
+    # NCCL's "sm" is the compute capability (90), RCCL's the number of compute units.
     units = parse_integer(gpu.get("sm")) if gpu is not None else None
     number = parse_integer(gpu.get("dev")) if gpu is not None else None
     return Board(
@@ -175,6 +176,7 @@ def _list_links(gpus: list[Place], boards: tuple[Board, ...], notes: Notes) -> t
                 to_themselves += 1
                 continue
             key = (min(board.index, other), max(board.index, other), link.tag)
+            # Both ends list a link; a file made on a partly broken machine may have one of them only.
             counts[key] = max(counts.get(key, 0), parse_integer(link.get("count")) or 0)
     if to_themselves:
         notes.add("links", FILE, f"{to_themselves} GPUs list links to themselves: not counted")
@@ -192,4 +194,5 @@ def _classify_distance(gpu: Place, port: Place) -> str | None:
         common += 1
     if common == 1:
         return "phb"
+    # Below one switch at most its downstream bridge differs.
     return "pix" if max(len(gpu.above), len(port.above)) - common <= 1 else "pxb"

@@ -93,7 +93,7 @@ def _get_positive(value: object) -> int | None:
 
 
 def _convert_to_watts(value: object) -> float | None:
-    return value / 1000 if isinstance(value, int) and value > 0 else None
+    return value / 1000 if isinstance(value, int) and value > 0 else None  # milliwatts
 
 
 def _read_board(machine: Machine, nvml: Nvml, index: int, handle: object) -> Board:
@@ -108,8 +108,9 @@ def _read_board(machine: Machine, nvml: Nvml, index: int, handle: object) -> Boa
     capability = get("compute_capability", "nvmlDeviceGetCudaComputeCapability")
     mig, ecc = get("mig_enabled", "nvmlDeviceGetMigMode"), get("ecc_enabled", "nvmlDeviceGetEccMode")
     persistence = get("persistence", "nvmlDeviceGetPersistenceMode")
+    # NVML_MEMORY_ERROR_TYPE_UNCORRECTED since the last reset (NVML_VOLATILE_ECC).
     errors = get("ecc_errors", "nvmlDeviceGetTotalEccErrors", 1, 0) if _get_first(ecc) == 1 else None
-    temperature = get("temperature_c", "nvmlDeviceGetTemperature", 0)
+    temperature = get("temperature_c", "nvmlDeviceGetTemperature", 0)  # NVML_TEMPERATURE_GPU
     c2c = get("c2c", "nvmlDeviceGetC2cModeInfoV")
     return Board(
         index=index,
@@ -146,6 +147,7 @@ def _read_board(machine: Machine, nvml: Nvml, index: int, handle: object) -> Boa
 
 
 def _choose_throttle_call(nvml: Nvml) -> str:
+    # Renamed with driver 535; bindings have one of the names or both.
     newer = "nvmlDeviceGetCurrentClocksEventReasons"
     return newer if hasattr(nvml.module, newer) else "nvmlDeviceGetCurrentClocksThrottleReasons"
 
@@ -171,7 +173,7 @@ def _format_pci_id(info: object) -> str | None:
     combined = getattr(info, "pciDeviceId", None)
     if not isinstance(combined, int) or combined <= 0:
         return None
-    return f"{combined & 0xFFFF:04x}:{combined >> 16:04x}"
+    return f"{combined & 0xFFFF:04x}:{combined >> 16:04x}"  # device in the upper half, vendor in the lower
 
 
 def _list_accelerators(nvml: Nvml, board: Board, handle: object, notes: Notes) -> list[Accelerator]:
@@ -235,6 +237,7 @@ def _name_profile(name: str | None, attributes: object) -> str | None:
     match = re.search(r"MIG (\S+)$", name or "")
     if match:
         return match.group(1)
+    # A compute instance may hold a part of its GPU instance: "1c.3g.40gb".
     slices, own = (getattr(attributes, f"{kind}InstanceSliceCount", None) for kind in ("gpu", "compute"))
     megabytes = getattr(attributes, "memorySizeMB", None)
     if not (isinstance(slices, int) and isinstance(megabytes, int) and slices):

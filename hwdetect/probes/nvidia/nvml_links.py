@@ -56,7 +56,7 @@ def _list_active(nvml: Nvml, handle: object, board: int | None = None) -> list[i
 def _read_rate(nvml: Nvml, handle: object) -> float | None:
     values = nvml.ask("nvmlDeviceGetFieldValues", handle, [SPEED_FIELD])
     try:
-        if values[0].nvmlReturn == 0 and values[0].value.uiVal > 0:
+        if values[0].nvmlReturn == 0 and values[0].value.uiVal > 0:  # each field value carries a code of its own
             return values[0].value.uiVal * 1e6
     except (TypeError, AttributeError, IndexError):
         pass  # refused, or a binding that answers otherwise: by version then
@@ -123,4 +123,5 @@ def _count_joint_links(one: dict[int | str, int] | None, other: dict[int | str, 
     """Links between two boards: direct ones, else what both have to the switches."""
     if not one or not other:
         return 0
+    # Through a switch a pair has no more than the narrower of the two.
     return one.get(b, 0) or min(one.get("switch", 0), other.get("switch", 0))

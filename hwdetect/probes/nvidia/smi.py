@@ -55,6 +55,7 @@ def read_nvidia_smi(machine: Machine, notes: Notes) -> PartialHardware:
     complete = read_nvlink(machine, add_places(complete, topo), notes)
     attached = parse_integer(root.at("attached_gpus"))
     if attached is not None and attached > len(complete):
+        # Boards that fell off the bus are counted by the driver and left out of the log.
         notes.add("boards", WHO, f"the log says {attached} attached GPUs and describes {len(complete)}")
     return PartialHardware(
         boards=add_lost_boards(complete, lost),
@@ -113,6 +114,7 @@ class Gpu:
 
     def state(self) -> str:
         """ok, or what the tool says in place of readings."""
+        # A lost board's log has a sentence in place of every reading.
         texts = [child.text.lower() for child in self.node.children if child.text]
         return next((state for beginning, state in BAD_STATES for text in texts if text.startswith(beginning)), "ok")
 
@@ -198,6 +200,7 @@ def _count_ecc_errors(gpu: Node) -> int | None:
     volatile = gpu.node("ecc_errors/volatile")
     if volatile is None:
         return None
+    # Newer drivers split DRAM and SRAM, newer ones still SRAM by cause: all of them are uncorrectable.
     counts = [parse_integer(get_reading(c.text)) for c in volatile.children if "uncorrectable" in c.name]
     counted = [count for count in counts if count is not None]
     return sum(counted) if counted else None
@@ -270,6 +273,7 @@ def _add_query_rows(machine: Machine, boards: list[Board], notes: Notes) -> list
     done = []
     for place, board in enumerate(boards):
         row = next((r for r in rows if parse_address(r.get("pci.bus_id")) == board.pci_address), None)
+        # Without an address in the table both list the boards in one order.
         if row is None and len(rows) == len(boards):
             row = rows[place]
         if row is not None:

@@ -119,7 +119,7 @@ def read_query_rows(machine: Machine, notes: Notes) -> list[dict[str, str]]:
         lines = list(csv.reader(io.StringIO(text), skipinitialspace=True))
     except csv.Error:
         return []
-    titles = [re.sub(r"\s*\[.*\]$", "", title.strip()) for title in lines[0]]
+    titles = [re.sub(r"\s*\[.*\]$", "", title.strip()) for title in lines[0]]  # "memory.total [MiB]"
     if not ({"name", "uuid", "index"} & set(titles)):
         return []
     return [
@@ -164,7 +164,7 @@ def parse_capability(text: str | None) -> str | None:
 def list_lost_boards(text: str) -> list[tuple[str, str]]:
     """(PCI address, reason) of boards that the tool could not open: it says so before its table."""
     lost = []
-    for line in text.splitlines()[:64]:
+    for line in text.splitlines()[:64]:  # the complaints stand before everything else
         match = re.search(
             r"device handle for GPU\s?(?:\d+:\s*)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d):?\s*(.*)", line
         )

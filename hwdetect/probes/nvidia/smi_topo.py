@@ -85,6 +85,7 @@ def parse_topo(text: str) -> tuple[Topo, int]:
 
 def _split_columns(header: str) -> list[str]:
     for title in SECOND_HEADERS:
+        # Titles of the columns behind the matrix hold blanks.
         header = header.replace(title, "\t")
     return header.split()
 
@@ -95,6 +96,7 @@ def _split_row(line: str, count: int) -> tuple[list[str], list[str]] | None:
     cells, rest = parts[:count], parts[count:]
     if len(cells) < count or not all(CELL.fullmatch(cell) for cell in cells):
         return None
+    # One good cell too many: a tab was lost further left, and every cell may stand under a wrong column.
     return (cells, rest) if not rest or not CELL.fullmatch(rest[0]) else None
 
 
@@ -140,6 +142,7 @@ def read_nvlink(machine: Machine, boards: tuple[Board, ...], notes: Notes) -> tu
             rates.setdefault(current, []).append(float(row.group(1)) * 1e9)
         elif line.strip() and current >= 0 and "link" in line.lower() and "<inactive>" not in line:
             messages[current] = line.strip()
+        # A board whose links are all down has links, and none is up.
         elif "<inactive>" in line:
             rates.setdefault(current, [])
     done = []

@@ -86,6 +86,7 @@ def parse_indented(text: str) -> Node:
         if match is None:
             continue
         indent, title, value = len(match.group(1)), match.group(2), (match.group(3) or "").strip()
+        # The first line that is not deeper ends the blocks before it.
         while stack[-1][0] >= indent:
             stack.pop()
         name, key = _normalize_name(title), ""

@@ -48,6 +48,7 @@ def parse_version(text: str | None) -> str | None:
 def parse_pci_id(text: str | None) -> str | None:
     """``10de:2330`` from NVML's ``233010DE`` (a vendor's own tool prints other things in that place: refused)."""
     digits = (text or "").lower().removeprefix("0x")
+    # Device first, vendor last: one 32-bit register.
     return f"10de:{digits[:4]}" if re.fullmatch(r"[0-9a-f]{4}10de", digits) else None
 
 

@@ -16,7 +16,7 @@ from generator.decide.space import open_space
 from generator.errors import NothingFits, UsageError
 from generator.model import ModelSpec
 from hwdetect import catalog
-from hwdetect.instances import Instance, all_instances
+from hwdetect.instances import Instance, list_instances
 from hwdetect.spec import parse_spec
 
 GOALS = ("cheapest", "smallest")
@@ -129,7 +129,7 @@ def none_found(model: str, target: Target, fastest: Offer | None) -> NothingFits
 
 def in_order(goal: str) -> Iterator[tuple[Instance, int]]:
     """Every instance type with accelerators, alone and in numbers: by price, or by devices, their memory and price."""
-    every = [(i, n) for i in all_instances() if i.device for n in NODES if n == 1 or i.devices > 1]
+    every = [(i, n) for i in list_instances() if i.device for n in NODES if n == 1 or i.devices > 1]
 
     def price(pair: tuple[Instance, int]) -> float:
         return pair[0].price.usd_per_hour * pair[1] if pair[0].price else float("inf")

@@ -91,7 +91,7 @@ def with_workload(case: Case, **changed) -> Case:
 def larger_devices(case: Case) -> list[Device]:
     """Current NVIDIA boards with more memory, smallest first, one a size."""
     found: dict[int, Device] = {}
-    for device in catalog.all_devices():
+    for device in catalog.list_devices():
         enough = device.memory_bytes and device.memory_bytes > case.device_memory_bytes
         modern = device.compute_capability and tuple(map(int, device.compute_capability.split("."))) >= (8, 0)
         sold = device.vendor in VENDORS and device.market is None and not device.unified_memory

@@ -14,6 +14,7 @@ from generator import pipeline
 from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
 from generator.errors import SourceError
 from generator.inputs.data_files import CHARACTERS_A_TOKEN, explain_unusable, read_data
 from generator.inputs.hub import find_cached_config, is_hub_id
@@ -289,7 +290,7 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
     asked = {"task": task, "seq_len": 16, "global_batch": 1} | ({"from_scratch": True} if task == "causal-lm" else {})
     data = write(tmp_path / "d.jsonl", [*rows, *[good | {text: good[text] * 50}] * 20])
     planned = pipeline.plan_request(Request(model=str(folder), data=data, hardware="cpu:4", offline=True, **asked))
-    render.render(build_document(planned, name="p"), tmp_path / "p")
+    render.render(to_json(build_document(planned, name="p")), tmp_path / "p")
     spec = importlib.util.spec_from_file_location("emitted_data", tmp_path / "p" / "data.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

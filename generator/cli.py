@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from generator.errors import PerfgenError, UsageError
-from generator.options import AS_JSON, Positive, case_options, json_option, make_request
+from generator.options import AS_JSON, Positive, add_case_options, json_option, make_request
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -59,7 +59,7 @@ def detect(as_json, root, capture, private, measure, schema):
 
 
 @perfgen.command()
-@case_options
+@add_case_options
 @json_option
 @click.option("--answers", is_flag=True, help="Answers for `copier copy --data-file`, as YAML.")
 @click.option("--goal", type=click.Choice(("cheapest", "smallest")), help="Look for a rented machine instead.")
@@ -102,7 +102,7 @@ def plan(as_json, answers, goal, target_tokens_per_day, max_latency, schema, **o
 
 @perfgen.command()
 @click.argument("dest", type=Path)
-@case_options
+@add_case_options
 @click.option("--smoke/--no-smoke", default=True, help="Run the project for a few steps when it is written.")
 @click.option("--dry-run", is_flag=True, help="List what would be written, write nothing.")
 @click.option("--diff", is_flag=True, help="Show how DEST differs from what would be written, write nothing.")
@@ -141,7 +141,7 @@ def estimate(cases, out):
     "--project", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A generated project."
 )
 @json_option
-@case_options
+@add_case_options
 def why(key, folder, as_json, **options):
     """Why an emitted value is what it is: rule, inputs, runner-up and its cost."""
     from generator import pipeline
@@ -157,7 +157,7 @@ def why(key, folder, as_json, **options):
     "--project", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A generated project."
 )
 @json_option
-@case_options
+@add_case_options
 def why_not(technique, folder, as_json, **options):
     """Why a technique was not taken."""
     from generator import pipeline
@@ -241,7 +241,7 @@ def main() -> None:
         click.echo("interrupted", err=True)
         sys.exit(130)
     except PerfgenError as error:
-        report(error, as_json=outcome.get(AS_JSON, False))
+        report_error(error, as_json=outcome.get(AS_JSON, False))
         sys.exit(error.code)
     except BrokenPipeError:
         sys.stderr.close()
@@ -255,11 +255,11 @@ def main() -> None:
         sys.exit(5)
 
 
-def report(error: PerfgenError, as_json: bool) -> None:
+def report_error(error: PerfgenError, as_json: bool) -> None:
     """The message on standard error; with ``as_json`` also as JSON on standard output."""
     from generator.errors import NothingFits
 
-    click.echo(f"perfgen: {without_token(str(error))}", err=True)
+    click.echo(f"perfgen: {hide_token(str(error))}", err=True)
     ladder = error.ladder if isinstance(error, NothingFits) else ()
     if ladder:
         from generator.show import terminal
@@ -275,15 +275,15 @@ def report(error: PerfgenError, as_json: bool) -> None:
             for r in ladder
         ]
         content = {
-            "message": without_token(error.message),
-            "hint": error.hint and without_token(error.hint),
+            "message": hide_token(error.message),
+            "hint": error.hint and hide_token(error.hint),
             "exit_code": error.code,
             "ladder": rungs,
         }
         echo_json({"schema": 1, "error": content})
 
 
-def without_token(text: str) -> str:
+def hide_token(text: str) -> str:
     """A message never shows the hub token of the environment, whatever it looks like."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if os.environ.get(name):

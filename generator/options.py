@@ -114,7 +114,7 @@ CASE_OPTIONS: tuple[Callable, ...] = (
 )
 
 
-def case_options(command: Callable) -> Callable:
+def add_case_options(command: Callable) -> Callable:
     for option in reversed(CASE_OPTIONS):
         command = option(command)
     return command

@@ -8,12 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from generator.emit.plan_document import ABSENT, SCHEMA, HardwareRecord, PlanDocument
-
-SCHEMA_FILE = Path(__file__).parent.parent / "plan.schema.json"
 
 
 def to_json(value: Any) -> Any:
@@ -84,11 +81,6 @@ def make_schema() -> dict[str, object]:
 def dump_schema() -> str:
     """``generator/plan.schema.json`` as it must stand."""
     return json.dumps(make_schema(), indent=1, ensure_ascii=False) + "\n"
-
-
-def read_schema() -> str:
-    """``generator/plan.schema.json`` as it is published."""
-    return SCHEMA_FILE.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def read_document(folder: Path) -> PlanDocument:
     try:
         return from_json(plan)
     except ValueError as error:
-        raise refuse(folder, error) from error
+        raise describe_refusal(folder, error) from error
 
 
 def read_plan(folder: Path, *keys: str) -> dict:
@@ -33,7 +33,7 @@ def read_plan(folder: Path, *keys: str) -> dict:
     try:
         check_parts(plan, keys)
     except ValueError as error:
-        raise refuse(folder, error) from error
+        raise describe_refusal(folder, error) from error
     return plan
 
 
@@ -46,5 +46,5 @@ def read_object(path: Path) -> dict:
     return plan
 
 
-def refuse(folder: Path, error: ValueError) -> SourceError:
+def describe_refusal(folder: Path, error: ValueError) -> SourceError:
     return SourceError(f"{folder / FILE}: {error}; it is no plan, or of another version of perfgen", HINT)

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from generator.cost.shape import shape_of
-from generator.estimate.table import Uncostable, estimate_cases, read_row
+from generator.estimate.table import Uncostable, estimate_table, read_row
 
 AIMS = {
     "mem_median": ("peak memory, median error", 0.03),
@@ -47,7 +47,7 @@ def predict(table: Path) -> tuple[list[dict], list[dict]]:
     """The measured rows and the predicted ones."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.csv"
-        estimate_cases(table, out)
+        estimate_table(table, out)
         with table.open(newline="", encoding="utf-8") as a, out.open(newline="", encoding="utf-8") as b:
             return list(csv.DictReader(a)), list(csv.DictReader(b))
 

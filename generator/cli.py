@@ -130,9 +130,9 @@ def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
 def estimate(cases, out):
     """Cost explicit configurations, one a row, without deciding."""
-    from generator.estimate.table import estimate_cases
+    from generator.estimate.table import estimate_table
 
-    estimate_cases(cases, out, progress=lambda text: click.echo(text, err=True))
+    estimate_table(cases, out, progress=lambda text: click.echo(text, err=True))
 
 
 @perfgen.command()

@@ -112,19 +112,16 @@ def test_chat_templates(folder, told, found):
     assert read_model(str(folder), offline=True).has_chat_template
 
 
-def test_the_hub_cache_is_found_by_either_variable(tmp_path, monkeypatch, folder):
+def test_a_cached_model_is_read_without_the_hub(tmp_path, monkeypatch, folder):
     commit = "0123456789abcdef" * 2 + "01234567"
     repo = tmp_path / "home" / "hub" / "models--owner--name"
     (repo / "refs").mkdir(parents=True)
-    (repo / "refs" / "main").write_text(commit + "\n")
+    (repo / "refs" / "main").write_text(commit)
     (repo / "snapshots" / commit).mkdir(parents=True)
     (folder / "config.json").rename(repo / "snapshots" / commit / "config.json")
-    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    assert find_cached_config("owner/name") is not None
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "elsewhere"))
     assert find_cached_config("owner/name") is None
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
     source = read_model("owner/name", offline=True)
     assert (source.kind, source.path, source.revision) == ("hub", "owner/name", commit)
     assert source.has_weights and read_spec(source).layers == 2
@@ -137,7 +134,7 @@ def test_a_cached_checkpoint_of_pickles_is_refused(tmp_path, monkeypatch, folder
     (repo / "snapshots").mkdir()
     (folder / "pytorch_model.bin").write_bytes(b"x")
     folder.rename(repo / "snapshots" / ("a" * 40))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(SourceError, match="pickled"):
         read_model("name", offline=True)
 

@@ -34,7 +34,7 @@ def test_every_word_of_the_glossary_is_used():
     words = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")][1:]
     assert len(words) > 20 and words == sorted(words)
     code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "generator").rglob("*.py"))
-    prose = code + (ROOT / "README.md").read_text(encoding="utf-8")
+    prose = code + "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "ARCHITECTURE.md"))
     for word in words:
         assert re.search(re.sub("[ -]", "[ _-]", word), prose, re.IGNORECASE), word
 

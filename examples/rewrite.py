@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from generator.case.request import Request  # noqa: E402
+from generator.emit.plan_json import to_json  # noqa: E402
 from generator.emit.render import render  # noqa: E402
 from generator.pipeline import document_request  # noqa: E402
 
@@ -41,12 +42,12 @@ def read_request(case: Path) -> Request:
 
 
 def write_case(case: Path, dest: Path) -> None:
-    render(document_request(read_request(case), name=case.name), dest, template=TEMPLATE)
+    render(to_json(document_request(read_request(case), name=case.name)), dest, template=TEMPLATE)
 
 
 def dump_portable_plan() -> str:
     """The tail of copier.yml: one hidden question, whose default is the portable plan."""
-    sample = document_request(read_request(ROOT / "examples" / "portable"), name="portable")
+    sample = to_json(document_request(read_request(ROOT / "examples" / "portable"), name="portable"))
     return MARK + yaml.safe_dump(
         {"plan": {"type": "yaml", "when": False, "default": sample}}, sort_keys=False, width=1000
     )

@@ -21,6 +21,7 @@ from generator import pipeline
 from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="each run is a forked child")]
 ROOT = Path(__file__).resolve().parent.parent
@@ -117,7 +118,7 @@ class Runs:
         self.folder = folder
         asked = {"seq_len": 16, "global_batch": 4, "max_steps": 8, "pins": (("compile", "off"),)} | request
         told = {"model": str(folder / "m" / "config.json"), "data": str(folder / name), "hardware": "cpu:1"} | asked
-        document = build_document(pipeline.plan_request(Request(offline=True, **told)), name="p")
+        document = to_json(build_document(pipeline.plan_request(Request(offline=True, **told)), name="p"))
         document["config"]["machine"]["memory_gib"] = document["config"]["machine"]["needs_gib"]
         render.render(document, folder / "p")
         quiet = {"HF_DATASETS_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

@@ -246,16 +246,15 @@ def test_ladder_of_a_model_that_cannot_fit_reaches_a_larger_device():
     assert "--hardware" in options and "--train" in options
 
 
-def test_a_refusal_in_json_has_its_ladder(capsys, monkeypatch):
+def test_a_refusal_in_json_has_its_ladder(capsys):
     import json
 
-    from generator.cli import report
+    from generator.cli import report_error
 
     of = case(T4, llama(), train="full", task="causal-lm", host_gib=32)
-    monkeypatch.setattr("sys.argv", ["perfgen", "plan", "--json"])
     with pytest.raises(NothingFits) as refused:
         plan_case(of)
-    report(refused.value)
+    report_error(refused.value, as_json=True)
     told = json.loads(capsys.readouterr().out)["error"]
     assert told["exit_code"] == 3 and "short" in told["message"]
     assert {"option", "peak_memory_gib", "step_seconds"} <= set(told["ladder"][0])

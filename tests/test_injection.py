@@ -19,6 +19,7 @@ from generator import pipeline
 from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
 from generator.errors import PerfgenError
 from generator.inputs.data_files import DataSource
 
@@ -71,7 +72,7 @@ class Text(HTMLParser):
 
 
 def check(planned, text: str, folder: Path) -> None:
-    document = build_document(poisoned(planned, text), name="safe")
+    document = to_json(build_document(poisoned(planned, text), name="safe"))
     try:
         render.render(document, folder)
     except UnicodeEncodeError:
@@ -109,7 +110,7 @@ def test_code_holds_no_value_from_outside(planned, tmp_path):
     trees = []
     for index, text in enumerate(["first", "'''second\"\"\""]):
         (tmp_path / str(index)).mkdir()
-        render.render(build_document(poisoned(planned, text), name="safe"), tmp_path / str(index))
+        render.render(to_json(build_document(poisoned(planned, text), name="safe")), tmp_path / str(index))
         trees.append(
             {p.relative_to(tmp_path / str(index)): p.read_bytes() for p in (tmp_path / str(index)).rglob("*.py")}
         )

@@ -25,6 +25,7 @@ from generator.case.layout import Layout
 from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
 from generator.run import smoke
 from generator.techniques.edits import merge_edits
 
@@ -104,7 +105,7 @@ def make(
     if layout:
         planned = replace(planned, plan=over(planned.plan, layout))
     folder.mkdir(parents=True)
-    render.render(build_document(planned, name=folder.name), folder)
+    render.render(to_json(build_document(planned, name=folder.name)), folder)
     return folder
 
 

@@ -16,18 +16,9 @@ import pytest
 from generator.errors import SmokeError, SourceError
 from generator.run import smoke
 
-PLAN = {
-    "project": {"mode": "train", "task": "causal-lm", "device": "cpu", "machine": "test"},
-    "config": {"output_dir": "runs"},
-    "edits": {"environment": []},
-    "estimate": {"step_seconds": 2.0, "tokens_per_second": 100.0, "peak_memory_gib": 1.0, "allocator_peak_gib": 0.5},
-    "choice": {"precision": "fp32"},
-    "case": {"model": {"name": "test"}, "workload": {}},
-    "versions": {},
-    "requirements": [],
-    "parallel": None,
-    "visible_devices": None,
-}
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "cpu-2-cores-sample" / "project" / "plan.json"
+PLAN = json.loads(EXAMPLE.read_text(encoding="utf-8")) | {"requirements": []}
+PLAN["estimate"] |= {"step_seconds": 2.0, "tokens_per_second": 100.0, "peak_memory_gib": 1.0}
 GOOD_TRAIN = """
 import json, sys, pathlib
 out = pathlib.Path(sys.argv[sys.argv.index("--output_dir") + 1]); out.mkdir(parents=True)
@@ -112,9 +103,7 @@ def test_children_die_with_a_killed_perfgen(tmp_path):
         tmp_path,
         f"import os, time, pathlib; pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid())); time.sleep(300)",
     )
-    code = (
-        f"from pathlib import Path; from generator import smoke; smoke.run_quietly(Path({str(tmp_path)!r}), say=print)"
-    )
+    code = f"from pathlib import Path; from generator.run import smoke; smoke.run_project(Path({str(tmp_path)!r}), say=print)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)
     deadline = time.monotonic() + 20
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():

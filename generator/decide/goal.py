@@ -184,32 +184,6 @@ def offer_of(instance: Instance, nodes: int, case: Case) -> Offer | None:
     )
 
 
-def offers_as_json(offers: tuple[Offer, ...], target: Target) -> dict:
-    """What `plan --json` adds under the key ``goal``."""
-    return {
-        "goal": target.goal,
-        "target_tokens_per_day": target.tokens_per_day,
-        "max_latency_seconds": target.max_latency,
-        "offers": [
-            {
-                "hardware": o.hardware,
-                "cloud": o.cloud,
-                "choice": o.best.choice,
-                "devices": o.best.layout.devices,
-                "copies": o.copies,
-                "tokens_per_day": o.tokens_per_day,
-                "latency_seconds": o.latency_seconds,
-                "peak_memory_gib": o.best.estimate.peak_memory_gib,
-                "usd_per_hour": o.usd_per_hour,
-                "usd_per_million_tokens": o.usd_per_million_tokens,
-                "price_source": o.price_source,
-                "price_read": o.price_read,
-            }
-            for o in offers
-        ],
-    }
-
-
 def use_machine(request: Request, offer: Offer) -> Request:
     """The request on the machine that was found."""
     return replace(request, hardware=offer.hardware)

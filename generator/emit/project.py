@@ -7,12 +7,15 @@ from importlib import metadata
 
 from generator.case.case import Case
 from generator.decide.plan import Planned
+from generator.emit.plan_document import ProjectPart
 
 TITLES = {
     "causal-lm": "causal language modelling",
     "sft": "supervised fine-tuning",
     "text-classification": "text classification",
 }
+PAD_TO_MULTIPLE = 8
+"""Tensor cores work on multiples of 8 in 16 bits (NVIDIA's deep learning performance guide)."""
 TRAINED = {"full": "full training", "lora": "LoRA", "qlora": "QLoRA"}
 
 
@@ -28,32 +31,32 @@ def make_slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "project"
 
 
-def describe_project(planned: Planned, name: str | None) -> dict:
+def describe_project(planned: Planned, name: str | None) -> ProjectPart:
     case, request = planned.plan.case, planned.work.request
     workload = case.workload
     what = TRAINED[workload.train] if not workload.from_scratch else "training from scratch"
     doing = f"{what}, {TITLES[workload.task]}" if workload.mode == "train" else f"inference, {TITLES[workload.task]}"
     device = "portable" if case.portable else "cpu" if case.on_cpu else "cuda"
-    return {
-        "name": make_slug(name or case.model.name.rsplit("/", 1)[-1]),
-        "mode": workload.mode,
-        "task": workload.task,
-        "train": workload.train,
-        "trainer": "SFTTrainer" if workload.task == "sft" else "Trainer",
-        "from_scratch": workload.from_scratch,
-        "train_tokenizer": not planned.work.source.has_tokenizer and request.tokenizer is None,
-        "sample": request.model is None,
-        "hub": planned.work.source.kind == "hub",
-        "new_tokens": workload.new_tokens,
-        "tokenizer_source": write_tokenizer_source(planned),
-        "data_format": planned.work.data.format if planned.work.data else "txt",
-        "sft_format": planned.work.data.sft_format if planned.work.data else None,
-        "chat_template": planned.work.source.has_chat_template,
-        "pad_to_multiple_of": 8 if device == "cuda" else None,
-        "device": device,
-        "machine": describe_machine(case),
-        "summary": f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",
-    }
+    return ProjectPart(
+        name=make_slug(name or case.model.name.rsplit("/", 1)[-1]),
+        mode=workload.mode,
+        task=workload.task,
+        train=workload.train,
+        trainer="SFTTrainer" if workload.task == "sft" else "Trainer",
+        from_scratch=workload.from_scratch,
+        train_tokenizer=not planned.work.source.has_tokenizer and request.tokenizer is None,
+        sample=request.model is None,
+        hub=planned.work.source.kind == "hub",
+        new_tokens=workload.new_tokens,
+        tokenizer_source=write_tokenizer_source(planned),
+        data_format=planned.work.data.format if planned.work.data else "txt",
+        sft_format=planned.work.data.sft_format if planned.work.data else None,
+        chat_template=planned.work.source.has_chat_template,
+        pad_to_multiple_of=PAD_TO_MULTIPLE if device == "cuda" else None,
+        device=device,
+        machine=describe_machine(case),
+        summary=f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",
+    )
 
 
 def write_tokenizer_source(planned: Planned) -> str:

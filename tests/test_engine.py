@@ -126,10 +126,10 @@ def test_longer_or_larger_never_needs_less(of, what, random):
 
 
 def some_members(room, random):
-    """One member an axis, drawn at random; None where that draw clashes everywhere."""
+    """One member an axis, drawn at random; None where that draw conflicts everywhere."""
     for _ in range(20):
         members = tuple(random.choice(room.open[axis.name]) for axis in room.axes if room.open[axis.name])
-        if len(members) == len(room.axes) and not any(room.clash(a, b) for a, b in combinations(members, 2)):
+        if len(members) == len(room.axes) and not any(room.conflict(a, b) for a, b in combinations(members, 2)):
             return members
     return None
 
@@ -147,9 +147,9 @@ def test_every_refusal_names_the_shortfall_and_its_ladder_fits(of):
 
 
 def everything(room, risk, resort):
-    """Plain enumeration: every set of techniques of at most this risk without a clash, every layout, every batch split."""
+    """Plain enumeration: every set of techniques of at most this risk without a conflict, every layout, every batch split."""
     for members in product(*(room.members(axis, risk, resort) for axis in room.axes)):
-        if not any(room.clash(a, b) for a, b in combinations(members, 2)):
+        if not any(room.conflict(a, b) for a, b in combinations(members, 2)):
             yield from cost_members(room, members)
 
 

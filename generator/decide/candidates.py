@@ -45,7 +45,7 @@ class Candidate:
     @property
     def standing(self) -> tuple[bool, int, int]:
         """Whether it is only planned, its risk to convergence, and its farthest resort: speed never outweighs them."""
-        return any(not t.emitted for t in self.members), self.risk, max(t.resort for t in self.members)
+        return any(not t.emitted for t in self.members), self.risk, max(t.last_resort for t in self.members)
 
     @property
     def key(self) -> tuple:

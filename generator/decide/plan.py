@@ -31,6 +31,8 @@ class Plan:
     """the same techniques with every micro-batch, up to the first that does not fit"""
     layouts: tuple[Candidate, ...]
     """the same techniques with the devices divided otherwise, the best split of each that fits"""
+    written: tuple[tuple[Technique, Edits], ...]
+    """by member: what it writes"""
     edits: Edits
     serving: Plan | None = None
     """for a training plan: how infer.py uses the result on the same machine"""
@@ -48,6 +50,7 @@ def decide(case: Case, cost: CostModel) -> Plan:
     if not ranked:
         raise explain_shortfall(room)
     best = ranked[0]
+    written = tuple((t, t.edits(replace(case, layout=best.layout))) for t in best.members)
     return Plan(
         case=case,
         best=best,
@@ -55,7 +58,8 @@ def decide(case: Case, cost: CostModel) -> Plan:
         runners_up=tuple(keep_distinct(ranked[1:], best)[:RUNNERS_UP]),
         splits=tuple(cost_members(room, best.members, best.layout)),
         layouts=cost_other_layouts(room, best),
-        edits=merge_edits([(t.id, t.edits(replace(case, layout=best.layout))) for t in best.members]),
+        written=written,
+        edits=merge_edits([(technique.id, edits) for technique, edits in written]),
     )
 
 

@@ -64,7 +64,7 @@ def swapped_or_elsewhere(room: Space, ranked: list[Candidate], chosen: Technique
         return Rejected(name=other.name, why=room.obstacles[other.id])
     best = ranked[0]
     swapped = tuple(other if t is chosen else t for t in best.members)
-    against = next((why for t in swapped if t is not other and (why := room.clash(other, t))), None)
+    against = next((why for t in swapped if t is not other and (why := room.conflict(other, t))), None)
     if against:
         return elsewhere(room, ranked, other, against)
     splits = cost_members(room, swapped)
@@ -76,7 +76,7 @@ def swapped_or_elsewhere(room: Space, ranked: list[Candidate], chosen: Technique
 
 
 def elsewhere(room: Space, ranked: list[Candidate], other: Technique, against: str) -> Rejected:
-    """``other`` clashes with the rest of the plan: the best plan that does without what it clashes with."""
+    """``other`` conflicts with the rest of the plan: the best plan that does without what it conflicts with."""
     best = ranked[0]
     rival = next((c for c in ranked if other in c.members), None) or best_with(room, best, other)
     if rival is None:
@@ -90,10 +90,10 @@ MAKES_ROOM = ("parallelism", "offload", "checkpointing")
 
 
 def best_with(room: Space, best: Candidate, other: Technique) -> Candidate | None:
-    """The best fitting plan that has ``other``, where only what clashes with it and what makes room is decided anew."""
+    """The best fitting plan that has ``other``, where only what conflicts with it and what makes room is decided anew."""
     kept = {}
     for chosen in best.members:
-        free = chosen.axis in MAKES_ROOM or room.clash(other, chosen)
+        free = chosen.axis in MAKES_ROOM or room.conflict(other, chosen)
         plain = tuple(t for t in room.open[chosen.axis] if rate_risk(t, room.case) == 0 and t.emitted)
         kept[chosen.axis] = plain if free else (chosen,)
     return next(iter(search_space(room.narrowed(kept | {other.axis: (other,)}), kept=1)), None)
@@ -128,7 +128,7 @@ def compare(room: Space, best: Candidate, rival: Candidate, other: Technique) ->
     if theirs < ours and once > 0:
         steps = room.case.workload.steps or room.case.workload.max_steps
         return f"{speed} a step, but costs {once:.0f} s once, which {steps} steps do not earn back"
-    if theirs < ours and other.resort > best.standing[2]:
+    if theirs < ours and other.last_resort > best.standing[2]:
         return f"{speed}, {signed(memory)} GiB: taken only where nothing fits without it"
     if theirs < ours and other.emitted:
         return f"{speed}: not worth another setting"

@@ -85,7 +85,7 @@ def list_levels(space: Space) -> list[tuple[int, int]]:
     """What is accepted, step by step: risk to convergence, and at each risk one resort after the other."""
     members = [t for members in space.open.values() for t in members]
     risks = [risk for risk in RISKS if not risk or any(rate_risk(t, space.case) == risk for t in members)]
-    resorts = sorted({0, *(t.resort for t in members)})
+    resorts = sorted({0, *(t.last_resort for t in members)})
     return [(risk, resort) for risk in risks for resort in resorts]
 
 
@@ -141,7 +141,7 @@ class Level:
         return best.ranked()
 
     def combine(self, axes: list[Axis], chosen: Members) -> Iterator[Members]:
-        """Every set of one member an axis without a clash."""
+        """Every set of one member an axis without a conflict."""
         if not axes:
             yield chosen
             return
@@ -150,7 +150,7 @@ class Level:
                 yield from self.combine(axes[1:], (*chosen, technique))
 
     def stands(self, technique: Technique, chosen: Members) -> bool:
-        return not any(self.space.clash(technique, other) for other in chosen)
+        return not any(self.space.conflict(technique, other) for other in chosen)
 
     def nodes(self, members: Members) -> Iterator[Node]:
         risk = sum(rate_risk(t, self.case) for t in members)

@@ -12,7 +12,7 @@ from generator.case.case import Case
 from generator.case.layout import ONE_DEVICE, Layout
 from generator.cost import CostModel
 from generator.errors import UsageError
-from generator.techniques.base import Axis, Technique, list_axes
+from generator.techniques.base import Axis, Technique, explain_conflict, list_axes
 
 LAST = 2
 """the farthest resort"""
@@ -29,21 +29,21 @@ class Space:
     obstacles: Mapping[str, str]
     layouts: Mapping[str, tuple[Layout, ...]]
     """by the id of the technique that divides the devices"""
-    _clashes: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    _conflicts: dict[tuple[str, str], str | None] = field(default_factory=dict)
     _effects: dict[tuple[str, Layout], Mapping[str, Any]] = field(default_factory=dict)
 
     def members(self, axis: Axis, risk: int, resort: int = LAST) -> tuple[Technique, ...]:
         """The members of ``axis`` that may be tried when ``risk`` and ``resort`` are the most that is accepted. Where nothing
         else is open (a pin), resorts are always."""
         found = tuple(t for t in self.open[axis.name] if rate_risk(t, self.case) <= risk)
-        return tuple(t for t in found if t.resort <= resort) or found
+        return tuple(t for t in found if t.last_resort <= resort) or found
 
-    def clash(self, a: Technique, b: Technique) -> str | None:
-        """Why ``a`` and ``b`` cannot stand together; asked of both, so that either file may know it."""
+    def conflict(self, a: Technique, b: Technique) -> str | None:
+        """Why ``a`` and ``b`` cannot stand together."""
         key = (a.id, b.id)
-        if key not in self._clashes:
-            self._clashes[key] = self._clashes[b.id, a.id] = a.clash(b, self.case) or b.clash(a, self.case)
-        return self._clashes[key]
+        if key not in self._conflicts:
+            self._conflicts[key] = self._conflicts[b.id, a.id] = explain_conflict(a, b, self.case)
+        return self._conflicts[key]
 
     def effects(self, technique: Technique, layout: Layout) -> Mapping[str, Any]:
         key = (technique.id, layout)
@@ -89,7 +89,7 @@ def open_space(case: Case, cost: CostModel) -> Space:
 def _check_pins(room: Space, pinned: list[Technique]) -> None:
     """Raises ``UsageError`` for two pins that cannot stand together."""
     for a, b in combinations(pinned, 2):
-        if why := room.clash(a, b):
+        if why := room.conflict(a, b):
             raise UsageError(f"--pin {a.id} and --pin {b.id} cannot stand together: {why}", "drop one of them")
 
 

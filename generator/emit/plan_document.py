@@ -128,6 +128,7 @@ class DivisionRecord:
     cp: int
     ep: int
     at_load: bool
+    sequence_form: str | None
     devices: int
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 
-from generator.case.case import Case
 from generator.decide.plan import Plan
 from generator.emit.plan_document import EditRecord
 from generator.techniques.base import Technique
@@ -18,14 +17,12 @@ STATEMENTS = ("setup", "after_model", "infer_setup", "infer_after_model")
 
 def trace_edits(plan: Plan) -> tuple[EditRecord, ...]:
     """Every emitted keyword, setting and variable, and the axis whose technique set it."""
-    case = replace(plan.case, layout=plan.best.layout)
-    return tuple(record for technique in plan.best.members for record in list_keyed_edits(technique, case))
+    infer = plan.case.workload.mode == "infer"
+    return tuple(record for technique, edits in plan.written for record in list_keyed_edits(technique, edits, infer))
 
 
-def list_keyed_edits(technique: Technique, case: Case) -> Iterator[EditRecord]:
+def list_keyed_edits(technique: Technique, edits: Edits, infer: bool) -> Iterator[EditRecord]:
     """Of a training plan those of train.py, of a plan for inference those of infer.py; what both share, of both."""
-    edits = technique.edits(case)
-    infer = case.workload.mode == "infer"
     for place in (f.name for f in fields(Edits)):
         written = getattr(edits, place)
         here = place.startswith("infer_") == infer

@@ -26,11 +26,11 @@ EMULATED_SHARE_OF_FP32 = 0.32
 # where this was written (two cores of a current EPYC, perfgen detect --measure).
 ASSUMED_BYTES_PER_S_PER_CORE = 15e9
 ASSUMED_BYTES_PER_S_PER_PACKAGE = 150e9
-SOURCES = (
-    ("peak_flops.*", "https://www.intel.com/content/www/us/en/developer/articles/technical/intel-sdm.html"),
-    ("peak_flops.arm", "https://developer.arm.com/documentation/109897/latest/"),
-    ("memory.bytes_per_s", "https://www.cs.virginia.edu/stream/"),
-)
+PER_CYCLE_SOURCE = "https://en.wikichip.org/wiki/flops"
+"""FLOPs per cycle and core by microarchitecture, of Intel, AMD and Arm"""
+AMX_SOURCE = "https://www.intel.com/content/www/us/en/developer/articles/technical/intel-sdm.html"
+ARM_SOURCE = "https://developer.arm.com/documentation/109897/latest/"
+BANDWIDTH_SOURCE = "https://www.cs.virginia.edu/stream/"
 
 
 def describe_cpu(cpu: Cpu, measured: tuple[Measurement, ...], memory_bytes: int | None) -> Device:
@@ -58,9 +58,20 @@ def describe_cpu(cpu: Cpu, measured: tuple[Measurement, ...], memory_bytes: int 
         compute_units=cores,
         peak_flops=tuple(rates.items()),
         vector_flops=(("fp32", rates["fp32"]),),
-        sources=SOURCES,
+        sources=cite_sources(cpu),
         basis="measured" if taken and bandwidth else "assumed",
     )
+
+
+def cite_sources(cpu: Cpu) -> tuple[tuple[str, str], ...]:
+    """Where the rates of this CPU come from: a maker's manual only for a CPU that has what the manual is about."""
+    features = set(cpu.isa_features or ())
+    sources = [("peak_flops.*", PER_CYCLE_SOURCE)]
+    if features & {"amx_bf16", "amx_int8"}:
+        sources.append(("peak_flops.amx", AMX_SOURCE))
+    if features & {"neon", "asimd", "sve"}:
+        sources.append(("peak_flops.arm", ARM_SOURCE))
+    return (*sources, ("memory.bytes_per_s", BANDWIDTH_SOURCE))
 
 
 def count_usable_cores(cpu: Cpu) -> int:

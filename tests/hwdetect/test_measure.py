@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from hwdetect import from_json, to_json, view
-from hwdetect.catalog.cpu import describe_cpu
+from hwdetect.catalog.cpu import cite_sources, describe_cpu
 from hwdetect.machine import process as command
 from hwdetect.measure import take as measure
 from hwdetect.measure import torch_child as measure_torch
@@ -206,3 +206,18 @@ def test_files_of_the_working_folder_stand_in_for_nothing(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     ended = command.run_process(command.build_own_command(nvidia.NVML_CHILD), 10)
     assert ended.code == 0 and ended.raw
+
+
+@pytest.mark.parametrize(
+    ("features", "cited"),
+    [
+        (("avx2", "avx512f", "avx512_bf16"), {"peak_flops.*"}),  # AMD and Intel alike
+        (("avx512f", "amx_bf16", "amx_int8"), {"peak_flops.*", "peak_flops.amx"}),
+        (("asimd", "bf16"), {"peak_flops.*", "peak_flops.arm"}),
+        (None, {"peak_flops.*"}),
+    ],
+)
+def test_a_cpus_rates_cite_a_makers_manual_only_where_it_is_about_this_cpu(features, cited):
+    sources = dict(cite_sources(Cpu(cores=4, isa_features=features)))
+    assert sources.keys() == cited | {"memory.bytes_per_s"}
+    assert "intel" not in sources["peak_flops.*"] and "arm.com" not in sources["peak_flops.*"]

@@ -74,4 +74,5 @@ def describe_fingerprint(plan: Plan) -> dict:
     }
     if case.on_cpu:
         return {"device": "cpu", "cpus": case.hardware.cpu.budget} | have
-    return {"device": "cuda", "name": case.device.name, "compute_capability": case.device.compute_capability} | have
+    gpu = {"name": case.device.name, "compute_capability": case.device.compute_capability}
+    return {"device": "cuda", "gpus": plan.best.layout.per_node} | gpu | have

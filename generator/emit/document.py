@@ -10,6 +10,7 @@ from generator.decide.plan import Plan, Planned
 from generator.decide.reasons import Decision
 from generator.emit.config_yaml import build_config
 from generator.emit.figures import describe_estimate, round_floats, summarize_candidate, summarize_estimate
+from generator.emit.modules import choose_modules
 from generator.emit.parallel import describe_processes, select_visible_devices
 from generator.emit.project import describe_project, read_version
 from generator.emit.provenance import trace_edits
@@ -27,7 +28,7 @@ def build_document(planned: Planned, name: str | None = None) -> dict:
 
 def collect_content(planned: Planned, name: str | None) -> dict:
     plan, case = planned.plan, planned.plan.case
-    workload = case.workload
+    workload, parallel = case.workload, describe_processes(plan)
     return {
         "schema": SCHEMA,
         "perfgen": read_version(),
@@ -51,7 +52,8 @@ def collect_content(planned: Planned, name: str | None) -> dict:
         "decisions": [describe_decision(d) for d in plan.decisions],
         "runners_up": [{"choice": c.choice, "estimate": summarize_candidate(c)} for c in plan.runners_up],
         "edits": merge_edits(plan, plan.serving),
-        "parallel": describe_processes(plan),
+        "parallel": parallel,
+        "modules": choose_modules(planned, parallel),
         "visible_devices": select_visible_devices(plan),
         "provenance": trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else []),
         "yours": collect_user_values(planned),

@@ -23,12 +23,20 @@ def describe_processes(plan: Plan) -> dict | None:
         "nodes": layout.nodes,
         "per_node": layout.per_node,
         "world_size": layout.devices,
+        "cpus_per_task": case.hardware.cpu.budget,
         "launcher": list(plan.edits.launcher),
         "at_load": layout.at_load,
+        "parameter_count_attribute": name_parameter_count(plan),
         "expected": expect_wrapping(case, layout, ("fsdp_config.fsdp_offload_params", True) in plan.edits.accelerate),
         "deepspeed": nest_keys(plan.edits.deepspeed),
         "accelerate": nest_keys(plan.edits.accelerate),
     }
+
+
+def name_parameter_count(plan: Plan) -> str | None:
+    """The attribute that holds the number of elements of a weight that is divided as it is loaded; ``None``: ``numel()`` does."""
+    at_loading = plan.best.layout.strategy == "zero3" and plan.case.workload.train == "full"
+    return "ds_numel" if at_loading else None
 
 
 def expect_wrapping(case: Case, layout: Layout, offloaded: bool) -> dict[str, Any]:

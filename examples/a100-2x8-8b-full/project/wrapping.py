@@ -1,4 +1,12 @@
-def look_at(trainer: Trainer) -> dict:
+"""How FSDP2 divides the model."""
+
+import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+from transformers import Trainer
+
+
+def describe_wrapping(trainer: Trainer) -> dict:
     """How the model is wrapped, how its weights are divided, on what device, and among how many processes."""
     model, weights = trainer.model, list(trainer.model.parameters())
     sharded = [p for p in weights if isinstance(p, DTensor)]

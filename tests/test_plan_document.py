@@ -42,7 +42,7 @@ def test_every_example_fits_the_schema_and_the_type(project):
 
 def test_the_portable_plan_of_the_template_fits_the_schema():
     jsonschema = pytest.importorskip("jsonschema")
-    questions = yaml.safe_load((ROOT / "copier.yml").read_text(encoding="utf-8"))
+    questions = yaml.safe_load((ROOT / "portable.yml").read_text(encoding="utf-8"))
     jsonschema.validate(questions["plan"]["default"], make_schema())
 
 

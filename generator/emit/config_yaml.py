@@ -70,7 +70,8 @@ def describe_fingerprint(plan: Plan) -> MachineConfig:
     """What the guard at the top of the scripts compares the machine with."""
     case = plan.case
     return MachineConfig(
-        device="cpu" if case.on_cpu else "cuda",
+        device=case.vendor.torch_device,
+        gpus=ABSENT if case.on_cpu else plan.best.layout.per_node,
         cpus=case.hardware.cpu.budget if case.on_cpu else ABSENT,
         name=ABSENT if case.on_cpu else case.device.name,
         compute_capability=ABSENT if case.on_cpu else case.device.compute_capability,

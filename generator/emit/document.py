@@ -17,6 +17,7 @@ from generator.emit.figures import (
     summarize_candidate,
 )
 from generator.emit.fixed import write_fixed
+from generator.emit.modules import choose_modules
 from generator.emit.parallel import describe_processes, select_visible_devices
 from generator.emit.plan_document import (
     SCHEMA,
@@ -62,6 +63,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         edits=edits,
         fixed=write_fixed(project, edits, parallel),
         parallel=parallel,
+        modules=choose_modules(project, edits, parallel),
         visible_devices=select_visible_devices(plan),
         provenance=trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
         yours=yours,

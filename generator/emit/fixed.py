@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from generator.case.vendors import TENSOR_CORE_MULTIPLE
 from generator.emit.plan_document import ParallelRecord, ProjectPart
-from generator.emit.project import PAD_TO_MULTIPLE
 from generator.techniques.edits import Argument, Edits, write_literal
 
 
@@ -42,7 +42,7 @@ ROWS = (
         "pad_to_multiple_of",
         ("train", "sft", "tensor-cores"),
         "tensor cores work on multiples of 8 in 16 bits",
-        value=PAD_TO_MULTIPLE,
+        value=TENSOR_CORE_MULTIPLE,
     ),
     Row(
         "training_arguments",

@@ -11,8 +11,6 @@ from generator.cost.links import choose_devices
 from generator.decide.plan import Plan
 from generator.emit.plan_document import ExpectedRecord, ParallelRecord
 
-BACKEND = {"cuda": "nccl", "cpu": "gloo"}
-
 
 def describe_processes(plan: Plan) -> ParallelRecord | None:
     """``None`` where train.py is one process. ``expected`` is what parallel.py compares the prepared model with."""
@@ -24,17 +22,25 @@ def describe_processes(plan: Plan) -> ParallelRecord | None:
         nodes=layout.nodes,
         per_node=layout.per_node,
         world_size=layout.devices,
+        cpus_per_task=case.hardware.cpu.budget,
         launcher=plan.edits.launcher,
         at_load=layout.at_load,
+        parameter_count_attribute=name_parameter_count(plan),
         expected=expect_wrapping(case, layout, ("fsdp_config.fsdp_offload_params", True) in plan.edits.accelerate),
         deepspeed=nest_keys(plan.edits.deepspeed),
         accelerate=nest_keys(plan.edits.accelerate),
     )
 
 
+def name_parameter_count(plan: Plan) -> str | None:
+    """The attribute that holds the elements of a weight that DeepSpeed divides as it is loaded; ``None``: ``numel()`` does."""
+    row = STRATEGIES[plan.best.layout.strategy]
+    return "ds_numel" if row.by_deepspeed and row.divides_weights and plan.case.workload.train == "full" else None
+
+
 def expect_wrapping(case: Case, layout: Layout, offloaded: bool) -> ExpectedRecord:
-    device = "cpu" if case.on_cpu else "cuda"
-    common: dict[str, Any] = {"world_size": layout.devices, "backend": BACKEND[device], "device": device}
+    vendor = case.vendor
+    common: dict[str, Any] = {"world_size": layout.devices, "backend": vendor.backend, "device": vendor.torch_device}
     row = STRATEGIES[layout.strategy]
     if row.by_deepspeed:
         return ExpectedRecord(wrapper=row.wrapper, zero_stage=row.deepspeed_stage, shards=layout.shard, **common)

@@ -34,6 +34,15 @@ ABSENT: Any = Absent.ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenizerRecord:
+    """What AutoTokenizer reads: the model's folder or id, or the ``tokenizer`` of config.yaml; at the pinned ``revision``?"""
+
+    source: str
+    """model or config"""
+    revision: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProjectPart:
     """The project as a whole: what kind of scripts are written, and for what."""
 
@@ -41,13 +50,15 @@ class ProjectPart:
     mode: str
     task: str
     train: str
+    adapter: bool
+    title: str
     trainer: str
     from_scratch: bool
     train_tokenizer: bool
     sample: bool
     hub: bool
     new_tokens: int
-    tokenizer_source: str
+    tokenizer: TokenizerRecord
     data_format: str
     sft_format: str | None
     chat_template: bool
@@ -261,8 +272,11 @@ class ParallelRecord:
     nodes: int
     per_node: int
     world_size: int
+    cpus_per_task: int | None
     launcher: tuple[str, ...]
     at_load: bool
+    parameter_count_attribute: str | None
+    """of a weight that is divided as it is loaded; ``None``: ``numel()`` counts its elements"""
     expected: ExpectedRecord
     deepspeed: Mapping[str, Any]
     accelerate: Mapping[str, Any]
@@ -326,6 +340,7 @@ class MachineConfig:
 
     device: str
     cpus: int | None = ABSENT
+    gpus: int = ABSENT
     name: str = ABSENT
     compute_capability: str | None = ABSENT
     memory_gib: float
@@ -408,6 +423,8 @@ class PlanDocument:
     """what train.py passes to TrainingArguments whatever the techniques: rows of ``generator/emit/fixed.py``"""
     parallel: ParallelRecord | None
     """``None`` where train.py is one process"""
+    modules: Mapping[str, str]
+    """plain Python files of the project, by the leaf of templates/fragments that each is copied from"""
     visible_devices: str | None
     """what CUDA_VISIBLE_DEVICES must be, ``None`` where all devices, or the first of them, are used"""
     provenance: tuple[EditRecord, ...]

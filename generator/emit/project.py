@@ -7,16 +7,20 @@ from importlib import metadata
 
 from generator.case.case import Case
 from generator.decide.plan import Planned
-from generator.emit.plan_document import ProjectPart
+from generator.emit.plan_document import ProjectPart, TokenizerRecord
 
 TITLES = {
     "causal-lm": "causal language modelling",
     "sft": "supervised fine-tuning",
     "text-classification": "text classification",
 }
-PAD_TO_MULTIPLE = 8
-"""Tensor cores work on multiples of 8 in 16 bits (NVIDIA's deep learning performance guide)."""
 TRAINED = {"full": "full training", "lora": "LoRA", "qlora": "QLoRA"}
+TRAINING = {"full": "Train", "lora": "Train LoRA adapters of", "qlora": "Train LoRA adapters on the 4-bit weights of"}
+LEARNER = {
+    "causal-lm": "a language model on plain text",
+    "sft": "a language model on examples",
+    "text-classification": "a text classifier",
+}
 
 
 def read_version() -> str:
@@ -36,34 +40,32 @@ def describe_project(planned: Planned, name: str | None) -> ProjectPart:
     workload = case.workload
     what = TRAINED[workload.train] if not workload.from_scratch else "training from scratch"
     doing = f"{what}, {TITLES[workload.task]}" if workload.mode == "train" else f"inference, {TITLES[workload.task]}"
-    device = "portable" if case.portable else "cpu" if case.on_cpu else "cuda"
+    hub = planned.work.source.kind == "hub"
+    device = "portable" if case.portable else case.vendor.torch_device
     return ProjectPart(
         name=make_slug(name or case.model.name.rsplit("/", 1)[-1]),
         mode=workload.mode,
         task=workload.task,
         train=workload.train,
+        adapter=workload.train != "full",
+        title=f"{TRAINING[workload.train]} {LEARNER[workload.task]}",
         trainer="SFTTrainer" if workload.task == "sft" else "Trainer",
         from_scratch=workload.from_scratch,
         train_tokenizer=not planned.work.source.has_tokenizer and request.tokenizer is None,
         sample=request.model is None,
-        hub=planned.work.source.kind == "hub",
+        hub=hub,
         new_tokens=workload.new_tokens,
-        tokenizer_source=write_tokenizer_source(planned),
+        tokenizer=TokenizerRecord(
+            source="model" if request.tokenizer is None else "config", revision=hub and request.tokenizer is None
+        ),
         data_format=planned.work.data.format if planned.work.data else "txt",
         sft_format=planned.work.data.sft_format if planned.work.data else None,
         chat_template=planned.work.source.has_chat_template,
-        pad_to_multiple_of=PAD_TO_MULTIPLE if device == "cuda" else None,
+        pad_to_multiple_of=case.vendor.pad_to_multiple_of,
         device=device,
         machine=describe_machine(case),
         summary=f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",
     )
-
-
-def write_tokenizer_source(planned: Planned) -> str:
-    """The arguments of AutoTokenizer.from_pretrained, as code."""
-    if planned.work.request.tokenizer is not None:
-        return 'CONFIG["tokenizer"]'
-    return 'MODEL, revision=CONFIG["revision"]' if planned.work.source.kind == "hub" else "MODEL"
 
 
 def describe_machine(case: Case) -> str:

@@ -39,7 +39,9 @@ class Bf16(Technique):
 
     def edits(self, case: Case) -> Edits:
         edits = make_autocast_edits(case, "bfloat16", "bf16")
-        return replace(edits, deepspeed=(("data_types.grad_accum_dtype", "fp32"),)) if is_summed_in_fp32(case) else edits
+        return (
+            replace(edits, deepspeed=(("data_types.grad_accum_dtype", "fp32"),)) if is_summed_in_fp32(case) else edits
+        )
 
 
 def is_summed_in_fp32(case: Case) -> bool:

@@ -110,6 +110,12 @@ ROWS = (
         "tensor cores work on multiples of 8 in 16 bits",
     ),
     Row(
+        "num_parameters",
+        "only_trainable",
+        ("train",),
+        "a checkpoint belongs to a run that trains as many parameters; with adapters that is not the whole model",
+    ),
+    Row(
         "main_process_first",
         "local",
         ("train", "several"),
@@ -158,6 +164,7 @@ CONFIG_REASONS = {
     "cannot do what is planned",
     "machine.device": "what the plan was made for: cpu or cuda",
     "machine.cpus": "the CPUs that the plan was made for",
+    "machine.gpus": "the GPUs of a node that the plan uses",
     "machine.name": "the device that the plan was made for",
     "machine.compute_capability": "what the plan's kernels and dtypes need at least",
     "machine.memory_gib": "memory of the device that the plan was made for",

@@ -38,7 +38,11 @@ def list_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
 
 def list_keywords(path: Path) -> set[str]:
     """Every keyword that is passed to a library."""
-    calls = (call for name, call in list_calls(path) if name not in PROGRAM)
+    own = {other.stem for other in path.parent.glob("*.py")}
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in own)
+    project = {alias.name for node in imports for alias in node.names}  # a function of the project beside it
+    calls = (call for name, call in list_calls(path) if name not in PROGRAM | project)
     return {keyword.arg for call in calls for keyword in call.keywords if keyword.arg}
 
 

@@ -47,7 +47,8 @@ from hwdetect.types import Device, Hardware
 def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
     """The plan document: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
     plan, work = planned.plan, planned.work
-    project, config, parallel = describe_project(planned, name), build_config(planned), describe_processes(plan)
+    project, parallel = describe_project(planned, name), describe_processes(plan)
+    config = build_config(planned, parallel)
     edits, yours = merge_edits(plan, plan.serving), list_user_values(plan.case.workload)
     return PlanDocument(
         schema=SCHEMA,

@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from generator.decide.plan import Plan, Planned
-from generator.emit.plan_document import ABSENT, ConfigRecord, LoraConfig, MachineConfig, TrainingConfig
+from generator.emit.plan_document import (
+    ABSENT,
+    ConfigRecord,
+    LoraConfig,
+    MachineConfig,
+    ParallelRecord,
+    ProcessesConfig,
+    TrainingConfig,
+)
 
 
-def build_config(planned: Planned) -> ConfigRecord:
+def build_config(planned: Planned, parallel: ParallelRecord | None) -> ConfigRecord:
     """config.yaml: every value that comes from outside, and of those the ones that this project reads."""
     plan, source, request = planned.plan, planned.work.source, planned.work.request
     workload = plan.case.workload
@@ -22,6 +30,7 @@ def build_config(planned: Planned) -> ConfigRecord:
         training=build_training_config(plan) if training else ABSENT,
         lora=build_lora_config(plan) if training and workload.train != "full" else ABSENT,
         machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
+        processes=build_processes_config(parallel) if parallel else ABSENT,
         **(list_data_values(planned) if training else {}),
     )
 
@@ -60,6 +69,10 @@ def build_training_config(plan: Plan) -> TrainingConfig:
 def build_lora_config(plan: Plan) -> LoraConfig:
     workload = plan.case.workload
     return LoraConfig(r=workload.lora_rank, lora_alpha=workload.lora_alpha, lora_dropout=LORA_DROPOUT)
+
+
+def build_processes_config(parallel: ParallelRecord) -> ProcessesConfig:
+    return ProcessesConfig(launcher=" ".join(parallel.launcher), expected=parallel.expected)
 
 
 LORA_DROPOUT = 0.05

@@ -102,6 +102,18 @@ ROWS = (
         ("train", "text-classification"),
         "pads each micro-batch to its longest text, not all to seq_len",
     ),
+    Row(
+        "train",
+        "resume_from_checkpoint",
+        ("train", "resumes"),
+        "the newest complete checkpoint of this run, if there is one: an interrupted run goes on from it",
+    ),
+    Row(
+        "num_parameters",
+        "only_trainable",
+        ("train", "counts-parameters"),
+        "run.json says how many are trained: of an adapter few",
+    ),
     Row("Trainer", "callbacks", ("train", "callbacks"), "what the chosen techniques do between steps"),
     Row(
         "DataCollatorWithPadding",
@@ -158,10 +170,23 @@ CONFIG_REASONS = {
     "cannot do what is planned",
     "machine.device": "what the plan was made for: cpu or cuda",
     "machine.cpus": "the CPUs that the plan was made for",
+    "machine.gpus": "the GPUs of a node that the plan uses",
     "machine.name": "the device that the plan was made for",
     "machine.compute_capability": "what the plan's kernels and dtypes need at least",
     "machine.memory_gib": "memory of the device that the plan was made for",
     "machine.needs_gib": "the predicted peak: with less memory free, a run would end without any",
+    "processes": "how train.py is started, and what its processes must find before the first step: they stop where they do not",
+    "processes.launcher": "what starts train.py in several processes: `why parallelism`",
+    "processes.expected": "what the prepared model must be: libraries fall back without a word",
+    "processes.expected.wrapper": "the class that wraps the model under the chosen parallelism",
+    "processes.expected.zero_stage": "what DeepSpeed divides: 1 the optimizer's states, 2 gradients too, 3 weights too",
+    "processes.expected.shards": "how many parts ZeRO divides them into",
+    "processes.expected.sharded": "which parameters FSDP has divided",
+    "processes.expected.mesh": "how the devices are arranged: copies, and shards of each",
+    "processes.expected.placements": "along which dimension parameters are divided, or that they are copied",
+    "processes.expected.world_size": "the number of processes, one a device",
+    "processes.expected.backend": "what carries tensors between processes: NCCL between GPUs, gloo between CPUs",
+    "processes.expected.device": "where the parameters rest between steps",
 }
 """By key; ``training.seed`` is one in a section. A key of config.yaml without a reason is a bug (``KeyError``)."""
 
@@ -186,6 +211,8 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
     others = {
         "several": parallel is not None and parallel.world_size > 1,
         "tensor-cores": project.pad_to_multiple_of is not None,
+        "resumes": parallel is None or not parallel.at_load,
+        "counts-parameters": parallel is None or parallel.parameter_count_attribute is None,
         "callbacks": bool(edits.callbacks),
         "generates": project.task != "text-classification",
         "chat": project.task == "sft" and project.sft_format == "messages",

@@ -348,6 +348,14 @@ class MachineConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProcessesConfig:
+    """``processes`` in config.yaml: how several are started, and what they must find before the first step."""
+
+    launcher: str
+    expected: ExpectedRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigRecord:
     """The content of config.yaml: every value that comes from outside, and of those the ones that this project reads."""
 
@@ -364,6 +372,7 @@ class ConfigRecord:
     training: TrainingConfig = ABSENT
     lora: LoraConfig = ABSENT
     machine: MachineConfig = ABSENT
+    processes: ProcessesConfig = ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

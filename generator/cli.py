@@ -62,11 +62,12 @@ def detect(as_json, root, capture, private, measure, schema):
 @add_case_options
 @json_option
 @click.option("--answers", is_flag=True, help="Answers for `copier copy --data-file`, as YAML.")
+@click.option("--all", "every", is_flag=True, help="Also the decisions of which there is no choice here.")
 @click.option("--goal", type=click.Choice(("cheapest", "smallest")), help="Look for a rented machine instead.")
 @click.option("--target-tokens-per-day", type=Positive(), help="What that machine must reach.  [goal: cheapest]")
 @click.option("--max-latency", type=Positive(), help="Seconds that an answer may take on it (infer).  [goal: cheapest]")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of --json, and nothing else.")
-def plan(as_json, answers, goal, target_tokens_per_day, max_latency, schema, **options):
+def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, schema, **options):
     """What would be chosen, why, and what it would cost."""
     if schema:
         from importlib.resources import files
@@ -97,7 +98,7 @@ def plan(as_json, answers, goal, target_tokens_per_day, max_latency, schema, **o
     else:
         from generator.show import terminal
 
-        terminal.show_plan(document)
+        terminal.show_plan(document, every=every)
 
 
 @perfgen.command()

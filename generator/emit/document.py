@@ -6,13 +6,15 @@ from dataclasses import asdict, fields, replace
 
 from generator.case.case import Case
 from generator.case.layout import Layout
+from generator.decide.candidates import Candidate
+from generator.decide.device_count import DeviceCount
+from generator.decide.notes import Note
 from generator.decide.plan import Plan, Planned
-from generator.decide.reasons import Decision, Rejected
+from generator.decide.reasons import Decision, Rejected, list_changes
 from generator.emit.config_yaml import build_config
 from generator.emit.figures import (
     describe_estimate,
     list_candidate_costs,
-    list_costs,
     round_floats,
     summarize_candidate,
 )
@@ -24,10 +26,10 @@ from generator.emit.plan_document import (
     BatchRecord,
     CaseRecord,
     DecisionRecord,
+    DeviceCountRecord,
     DeviceRecord,
     HardwareRecord,
     LayoutRecord,
-    OtherLayoutRecord,
     PlanDocument,
     RejectedCostRecord,
     RejectedRecord,
@@ -60,7 +62,8 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         batch=describe_batch(plan),
         estimate=describe_estimate(plan.best.estimate),
         decisions=tuple(describe_decision(d) for d in plan.decisions),
-        runners_up=tuple(RunnerUpRecord(choice=c.choice, estimate=summarize_candidate(c)) for c in plan.runners_up),
+        runners_up=tuple(describe_runner_up(plan, c) for c in plan.runners_up),
+        devices=tuple(describe_device_count(plan, count) for count in plan.counts),
         edits=edits,
         fixed=write_fixed(project, edits, parallel),
         parallel=parallel,
@@ -76,7 +79,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         docker=describe_image(plan),
         files={"pyproject.toml": dump_pyproject(planned, name)},
         untested=list_untested(plan),
-        notes=(*planned.notes, *work.source.notes, *(work.data.notes if work.data else ())),
+        notes=list_notes(planned),
     )
 
 
@@ -96,12 +99,49 @@ def describe_device(device: Device) -> DeviceRecord:
 
 
 def describe_layout(plan: Plan) -> LayoutRecord:
-    """How the devices are divided, and what the same techniques would cost on fewer, more, or otherwise divided ones."""
-    others = tuple(
-        OtherLayoutRecord(**asdict(c.layout), devices=c.layout.devices, **list_candidate_costs(c)) for c in plan.layouts
-    )
+    """How the devices are divided."""
     best: Layout = plan.best.layout
-    return LayoutRecord(**asdict(best), devices=best.devices, of_devices=plan.case.devices, others=others)
+    return LayoutRecord(**asdict(best), devices=best.devices, of_devices=plan.case.devices)
+
+
+def describe_device_count(plan: Plan, count: DeviceCount) -> DeviceCountRecord:
+    """The best plan on so many devices, in numbers and as what differs from the chosen one."""
+    figures = dict.fromkeys(DEVICE_COUNT_FIGURES)
+    changes: tuple[str, ...] = ()
+    if count.best is not None:
+        workload, seconds = plan.case.workload, count.best.estimate.step_seconds
+        steps = (workload.steps or workload.max_steps) if workload.mode == "train" else None
+        hours = None if plan.case.on_cpu else seconds * count.count / 3600
+        per_run = {
+            "gpu_hours": hours * steps if hours and steps else None,
+            "gpu_hours_per_1000_steps": hours * 1000 if hours else None,
+        }
+        figures = list_candidate_costs(count.best) | round_floats(per_run)
+        changes = list_changes(plan.best, count.best, of_devices=False)
+    return DeviceCountRecord(
+        count=count.count,
+        chosen=count.best is plan.best,
+        fits=count.best is not None,
+        changes=changes,
+        why_not=None if count.best else count.why_not,
+        **figures,
+    )
+
+
+COST_FIGURES = ("peak_memory_gib", "step_seconds", "tokens_per_second", "micro_batch", "accumulation")
+DEVICE_COUNT_FIGURES = (*COST_FIGURES, "gpu_hours", "gpu_hours_per_1000_steps")
+
+
+def describe_runner_up(plan: Plan, candidate: Candidate) -> RunnerUpRecord:
+    changes = list_changes(plan.best, candidate)
+    return RunnerUpRecord(choice=candidate.choice, changes=changes, estimate=summarize_candidate(candidate))
+
+
+def list_notes(planned: Planned) -> tuple[Note, ...]:
+    """What a reader must know, each with what it is about."""
+    of_model, of_data = planned.work.source.notes, planned.work.data.notes if planned.work.data else ()
+    inputs = [Note(kind="model", text=text) for text in of_model] + [Note(kind="data", text=text) for text in of_data]
+    return (*planned.notes, *inputs)
 
 
 def describe_batch(plan: Plan) -> BatchRecord:
@@ -134,6 +174,7 @@ def describe_decision(decision: Decision) -> DecisionRecord:
     return DecisionRecord(
         axis=decision.axis,
         chosen=decision.chosen,
+        open=decision.is_open,
         why=decision.why,
         quality_note=decision.quality_note,
         evidence=decision.evidence,
@@ -143,8 +184,10 @@ def describe_decision(decision: Decision) -> DecisionRecord:
 
 
 def describe_rejected(rejected: Rejected) -> RejectedRecord:
-    cost = None if rejected.cost is None else RejectedCostRecord(fits=rejected.fits, **list_costs(rejected.cost))
-    return RejectedRecord(name=rejected.name, why=rejected.why, cost=cost)
+    rival, cost = rejected.rival, None
+    if rival is not None:
+        cost = RejectedCostRecord(fits=rejected.fits, devices=rival.layout.devices, **list_candidate_costs(rival))
+    return RejectedRecord(name=rejected.name, why=rejected.why, cost=cost, changes=rejected.changes)
 
 
 INFER_PLACES = tuple(f.name for f in fields(Edits) if f.name.startswith("infer_"))

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from generator.case.workload import Workload
+from generator.decide.notes import Note
 from generator.model import ModelSpec
 from generator.techniques.base import Measured, Published
 from generator.techniques.edits import Argument, Edits
@@ -144,22 +145,10 @@ class DivisionRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OtherLayoutRecord(DivisionRecord):
-    """The chosen techniques with the devices divided otherwise."""
-
-    peak_memory_gib: float
-    step_seconds: float
-    tokens_per_second: float
-    micro_batch: int
-    accumulation: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayoutRecord(DivisionRecord):
     """The chosen division."""
 
     of_devices: int
-    others: tuple[OtherLayoutRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -199,22 +188,21 @@ class EstimateRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RejectedCostRecord:
-    """The cost of an alternative; ``fits``: it would have run."""
+class RejectedCostRecord(CandidateCostRecord):
+    """The cost of the best plan with an alternative, or of the nearest where none fits; ``fits``: it would have run."""
 
     fits: bool
-    peak_memory_gib: float
-    step_seconds: float
-    tokens_per_second: float
+    devices: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RejectedRecord:
-    """An alternative that was not taken; ``cost`` where it could be costed."""
+    """An alternative that was not taken; ``cost`` where it could be costed, ``changes`` what else differs in that plan."""
 
     name: str
     why: str
     cost: RejectedCostRecord | None
+    changes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -223,6 +211,8 @@ class DecisionRecord:
 
     axis: str
     chosen: str
+    open: bool
+    """whether there was a choice on this machine"""
     why: str
     quality_note: str
     evidence: tuple[Published | Measured, ...]
@@ -232,10 +222,32 @@ class DecisionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RunnerUpRecord:
-    """Another plan that fits. ``choice``: technique by axis."""
+    """A plan with less memory. ``choice``: technique by axis; ``changes``: what differs from the chosen plan, in words."""
 
     choice: Mapping[str, str]
+    changes: tuple[str, ...]
     estimate: CandidateCostRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DeviceCountRecord:
+    """The best plan on so many devices, whatever else changes; its figures are null where none fits.
+
+    ``gpu_hours`` is the whole run's, null where its steps are not known, and so is every hour on a CPU.
+    """
+
+    count: int
+    chosen: bool
+    fits: bool
+    step_seconds: float | None
+    tokens_per_second: float | None
+    gpu_hours: float | None
+    gpu_hours_per_1000_steps: float | None
+    peak_memory_gib: float | None
+    micro_batch: int | None
+    accumulation: int | None
+    changes: tuple[str, ...]
+    why_not: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -427,6 +439,8 @@ class PlanDocument:
     estimate: EstimateRecord
     decisions: tuple[DecisionRecord, ...]
     runners_up: tuple[RunnerUpRecord, ...]
+    devices: tuple[DeviceCountRecord, ...]
+    """what 1, 2, 4, … devices would give"""
     edits: Edits
     fixed: tuple[Argument, ...]
     """what train.py passes to TrainingArguments whatever the techniques: rows of ``generator/emit/fixed.py``"""
@@ -447,5 +461,5 @@ class PlanDocument:
     docker: ImageRecord
     files: Mapping[str, str]
     untested: tuple[str, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     goal: GoalRecord = ABSENT

@@ -5,44 +5,53 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from generator.emit.plan_document import EstimateRecord, GoalRecord, LayoutRecord, PlanDocument, RunnerUpRecord
+from generator.emit.plan_document import (
+    DeviceCountRecord,
+    EstimateRecord,
+    GoalRecord,
+    LayoutRecord,
+    PlanDocument,
+    RunnerUpRecord,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 
-def show_plan(document: PlanDocument) -> None:
-    """Print the plan."""
+def show_plan(document: PlanDocument, *, every: bool = False) -> None:
+    """Print the plan; with ``every``, decisions without a choice too."""
     from rich.console import Console
 
-    print_plan(document, Console(highlight=False, soft_wrap=False))
+    print_plan(document, Console(highlight=False, soft_wrap=False), every=every)
 
 
-def print_plan(document: PlanDocument, console: Console) -> None:
+def print_plan(document: PlanDocument, console: Console, *, every: bool = False) -> None:
     from rich.markup import escape
 
     console.print(f"[bold]{escape(document.project.summary)}[/bold]")
     for note in document.notes:
-        console.print(f"  [dim]note: {escape(note)}[/dim]")
-    console.print(build_decisions_table(document))
+        console.print(f"  [dim]note: {escape(note.text)}[/dim]")
+    console.print(build_decisions_table(document, every))
     console.print()
     console.print(draw_bar(document.estimate))
     for name, gib in sorted(document.estimate.memory_gib.items(), key=lambda item: -item[1]):
         if gib >= 0.005 * document.estimate.peak_memory_gib:
             console.print(f"    {name:<28} {gib:8.2f} GiB")
     console.print(format_speed(document))
+    if len(document.devices) > 1:
+        console.print(build_devices_table(document.devices))
     if document.runners_up:
         console.print("runners-up:")
         for row in document.runners_up:
-            console.print(f"  {escape(format_runner_up(document, row))}")
+            console.print(f"  {escape(format_runner_up(row))}")
     for line in document.untested:
         console.print(f"  [dim]untested: {escape(line)}[/dim]")
     if document.goal:
         console.print(build_offers_table(document.goal))
 
 
-def build_decisions_table(document: PlanDocument) -> Table:
+def build_decisions_table(document: PlanDocument, every: bool) -> Table:
     """A row a decision, then the devices and the batch."""
     from rich.markup import escape
     from rich.table import Table
@@ -50,7 +59,7 @@ def build_decisions_table(document: PlanDocument) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("decision", "choice", "why"):
         table.add_column(column, overflow="fold")
-    for row in document.decisions:
+    for row in (d for d in document.decisions if d.open or every):
         why = row.why + (f"  [{row.quality_note}]" if row.quality_note else "")
         table.add_row(row.axis, f"[bold]{escape(row.chosen)}[/bold]", escape(why))
     batch, layout = document.batch, document.layout
@@ -127,12 +136,35 @@ def format_speed(document: PlanDocument) -> str:
     )
 
 
-def format_runner_up(document: PlanDocument, row: RunnerUpRecord) -> str:
+def format_runner_up(row: RunnerUpRecord) -> str:
     """What differs from the choice, and what it costs."""
-    differs = [f"{axis}={name}" for axis, name in row.choice.items() if document.choice.get(axis) != name]
     estimate = row.estimate
-    changed = ", ".join(differs) or "other batch split"
-    return f"{changed}: {estimate.step_seconds:.3g} s, {estimate.peak_memory_gib:.1f} GiB"
+    return f"{', '.join(row.changes)}: {estimate.step_seconds:.3g} s, {estimate.peak_memory_gib:.1f} GiB"
+
+
+def build_devices_table(counts: tuple[DeviceCountRecord, ...]) -> Table:
+    """What 1, 2, 4, … devices would give."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    of_run = any(row.gpu_hours is not None for row in counts)
+    for column in ("devices", "s per step", "tokens/s", "GPU-hours" + ("" if of_run else " per 1,000 steps"), "memory"):
+        table.add_column(column, justify="right")
+    table.add_column("", overflow="fold")
+    for row in counts:
+        if not row.fits:
+            table.add_row(str(row.count), "-", "-", "-", "-", row.why_not)
+            continue
+        hours = row.gpu_hours if of_run else row.gpu_hours_per_1000_steps
+        table.add_row(
+            f"[bold]{row.count}[/bold]" if row.chosen else str(row.count),
+            f"{row.step_seconds:.3g}",
+            f"{row.tokens_per_second:,.0f}",
+            "-" if hours is None else f"{hours:,.3g}",
+            f"{row.peak_memory_gib:.1f} GiB",
+            "this plan" if row.chosen else ", ".join(row.changes),
+        )
+    return table
 
 
 def format_ladder(ladder: tuple) -> Iterator[str]:

@@ -12,8 +12,8 @@ from generator.emit.plan_document import (
     ABSENT,
     CandidateCostRecord,
     DecisionRecord,
+    DeviceCountRecord,
     EditRecord,
-    OtherLayoutRecord,
     PlanDocument,
     RejectedCostRecord,
     RejectedRecord,
@@ -30,7 +30,7 @@ class Alternative:
 
     name: str
     why: str
-    cost: RejectedCostRecord | CandidateCostRecord | OtherLayoutRecord | None
+    cost: RejectedCostRecord | CandidateCostRecord | DeviceCountRecord | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ def format_copies(document: PlanDocument) -> str:
     return f" on each of {count}" if count > 1 else ""
 
 
-def format_cost(cost: CandidateCostRecord | OtherLayoutRecord) -> str:
+def format_cost(cost: CandidateCostRecord) -> str:
     return f"{cost.step_seconds:.3g} s a step, {cost.peak_memory_gib:.1f} GiB"
 
 
@@ -190,11 +190,10 @@ DEVICES = {
 
 
 def explain_devices(document: PlanDocument, key: str) -> Answer | None:
-    """Why so many devices, divided so, and what the same techniques would have cost on others."""
+    """Why so many devices, and what the best plan on other numbers of them would cost."""
     layout, estimate = document.layout, document.estimate
     if key not in DEVICES or layout.of_devices == 1:
         return None
-    several_nodes = layout.nodes > 1
     return Answer(
         key=key,
         value=getattr(layout, DEVICES[key]),
@@ -204,20 +203,32 @@ def explain_devices(document: PlanDocument, key: str) -> Answer | None:
         basis=estimate.basis,
         rejected=tuple(
             Alternative(
-                name=f"{other.devices} on {other.nodes} nodes"
-                if several_nodes or other.nodes > 1
-                else f"{other.devices} devices",
-                why=format_cost(other),
-                cost=other,
+                name=f"{other.count} device{'s' if other.count > 1 else ''}",
+                why=format_device_count(other),
+                cost=other if other.fits else None,
             )
-            for other in layout.others
+            for other in document.devices
+            if not other.chosen
         ),
         inputs=list_inputs(document),
     )
 
 
 def find_device_notes(document: PlanDocument) -> list[str]:
-    return [note for note in document.notes if note.startswith("uses ")]
+    return [note.text for note in document.notes if note.kind == "devices"]
+
+
+def format_device_count(row: DeviceCountRecord) -> str:
+    """What the best plan on so many devices costs, and what else changes."""
+    if not row.fits:
+        return row.why_not or ""
+    hours = ""
+    if row.gpu_hours is not None:
+        hours = f", {row.gpu_hours:,.3g} GPU-hours"
+    elif row.gpu_hours_per_1000_steps is not None:
+        hours = f", {row.gpu_hours_per_1000_steps:,.3g} GPU-hours per 1,000 steps"
+    changes = f" (with {', '.join(row.changes)})" if row.changes else ""
+    return f"{row.step_seconds:.3g} s a step, {row.peak_memory_gib:.1f} GiB{hours}{changes}"
 
 
 def explain_fixed(document: PlanDocument, key: str) -> Answer | None:

@@ -40,7 +40,7 @@ def print_plan(document: PlanDocument, console: Console, *, every: bool = False)
             console.print(f"    {name:<28} {gib:8.2f} GiB")
     console.print(format_speed(document))
     if len(document.devices) > 1:
-        console.print(build_devices_table(document.devices))
+        console.print(build_devices_table(document))
     if document.runners_up:
         console.print("runners-up:")
         for row in document.runners_up:
@@ -142,25 +142,27 @@ def format_runner_up(row: RunnerUpRecord) -> str:
     return f"{', '.join(row.changes)}: {estimate.step_seconds:.3g} s, {estimate.peak_memory_gib:.1f} GiB"
 
 
-def build_devices_table(counts: tuple[DeviceCountRecord, ...]) -> Table:
+def build_devices_table(document: PlanDocument) -> Table:
     """What 1, 2, 4, … devices would give."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    of_run = any(row.gpu_hours is not None for row in counts)
-    for column in ("devices", "s per step", "tokens/s", "GPU-hours" + ("" if of_run else " per 1,000 steps"), "memory"):
+    of_run = any(row.gpu_hours is not None for row in document.devices)
+    unit = "step" if document.project.mode == "train" else "answer"
+    hours = "GPU-hours" if of_run else f"GPU-hours per 1,000 {unit}s"
+    for column in ("devices", f"s per {unit}", "tokens/s", hours, "memory"):
         table.add_column(column, justify="right")
     table.add_column("", overflow="fold")
-    for row in counts:
+    for row in document.devices:
         if not row.fits:
             table.add_row(str(row.count), "-", "-", "-", "-", row.why_not)
             continue
-        hours = row.gpu_hours if of_run else row.gpu_hours_per_1000_steps
+        spent = row.gpu_hours if of_run else row.gpu_hours_per_1000_steps
         table.add_row(
             f"[bold]{row.count}[/bold]" if row.chosen else str(row.count),
             f"{row.step_seconds:.3g}",
             f"{row.tokens_per_second:,.0f}",
-            "-" if hours is None else f"{hours:,.3g}",
+            "-" if spent is None else f"{spent:,.3g}",
             f"{row.peak_memory_gib:.1f} GiB",
             "this plan" if row.chosen else ", ".join(row.changes),
         )

@@ -133,7 +133,7 @@ def catalogued(machine: dict) -> Device:
     """The catalogue's device of that name. Raises ``LookupError`` for one it does not have."""
     if machine["device"] == "cpu":
         assumed = parse_spec(f"cpu:{machine['cores']}")
-        return catalog.cpu_device(assumed.cpu, (), machine["memory_bytes"])
+        return catalog.describe_cpu(assumed.cpu, (), machine["memory_bytes"])
     known = catalog.match_text(machine["name"])
     if known is None:
         raise LookupError(f"no device {machine['name']!r} in the catalogue")

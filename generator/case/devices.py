@@ -120,7 +120,7 @@ def describe_cpu(hardware: Hardware) -> tuple[Device, int]:
     known = [b for b in (memory.total_bytes, memory.limit_bytes) if b is not None]
     if not known:
         raise UsageError("the memory of this machine could not be read", "give it: --hardware cpu:CORES,MEMORYgb")
-    return catalog.cpu_device(hardware.cpu, hardware.measured, min(known)), min(known)
+    return catalog.describe_cpu(hardware.cpu, hardware.measured, min(known)), min(known)
 
 
 def explain_unusable_boards(hardware: Hardware) -> str:
@@ -129,7 +129,7 @@ def explain_unusable_boards(hardware: Hardware) -> str:
 
 def assume_device(board) -> Device:
     """A board that the catalogue does not have: rates of the nearest relative by compute capability, marked assumed."""
-    relatives = [d for d in catalog.all_devices() if d.vendor == board.vendor and d.compute_capability]
+    relatives = [d for d in catalog.list_devices() if d.vendor == board.vendor and d.compute_capability]
     wanted = tuple(int(x) for x in (board.compute_capability or "0.0").split("."))
     memory = board.memory_bytes or 0
 

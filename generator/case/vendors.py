@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from generator.case.stacks import choose_cuda_build
 
+TENSOR_CORE_MULTIPLE = 8
+"""values in 16 bits (NVIDIA's deep learning performance guide, "Matrix Multiplication Background")"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendor:
@@ -38,8 +41,7 @@ VENDORS = {
         backend="nccl",
         visible_devices="CUDA_VISIBLE_DEVICES",
         choose_build=choose_cuda_build,
-        # tensor cores work on multiples of 8 in 16 bits (NVIDIA, "Matrix Multiplication Background", section 3)
-        pad_to_multiple_of=8,
+        pad_to_multiple_of=TENSOR_CORE_MULTIPLE,
     ),
 }
 """the vendors whose accelerators can be planned for, by the name that hwdetect gives them"""

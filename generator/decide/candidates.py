@@ -9,11 +9,9 @@ from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution
-from generator.decide.space import ONE_DEVICE, Space, rate_risk
+from generator.decide.space import HEADROOM_SHARE, ONE_DEVICE, Space, rate_risk
 from generator.techniques.base import Technique
 
-HEADROOM_SHARE = 0.03
-"""Share of the limit that a plan must leave free: the aimed median error of the memory model (issue "decision engine")."""
 PLAINNESS = 0.01
 """A technique that gains less than 1 % is not worth its line of code (ours); keeps the ranking a total order."""
 LARGER_IS_FASTER = (
@@ -24,7 +22,7 @@ LARGER_IS_FASTER = (
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One configuration and its cost. ``members`` holds one technique an axis, in the order of the axes."""
+    """One configuration and its cost. ``members`` holds one technique per axis, in the order of the axes."""
 
     members: tuple[Technique, ...]
     layout: Layout
@@ -32,7 +30,7 @@ class Candidate:
     estimate: Estimate
     risk: int
     seconds: float
-    """what it is ranked by: a step, its share of the one-time costs, and 1 % a technique that is not the plain one"""
+    """what it is ranked by: a step, its share of the one-time costs, and 1 % per technique that is not the plain one"""
 
     @property
     def choice(self) -> dict[str, str]:
@@ -82,8 +80,8 @@ def describe_script(case: Case) -> dict[str, Any]:
     """What the workload says of the script."""
     workload = case.workload
     served = {"new_tokens": workload.new_tokens} if workload.mode == "infer" else {}
-    told = {"mode": workload.mode, "seq_len": workload.seq_len, "from_scratch": workload.from_scratch}
-    return told | served
+    asked = {"mode": workload.mode, "seq_len": workload.seq_len, "from_scratch": workload.from_scratch}
+    return asked | served
 
 
 def describe_layout(layout: Layout) -> dict[str, Any]:
@@ -117,22 +115,29 @@ def cost_members(space: Space, members: tuple[Technique, ...], layout: Layout | 
     grows from there)."""
     if layout is None:
         return [c for one in space.layouts_of(members) for c in cost_members(space, members, one)]
+    known = space.memo.costed
+    if (members, layout) not in known:
+        known[members, layout] = _cost_splits(space, members, layout)
+    return known[members, layout]
+
+
+def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -> list[Candidate]:
     case = space.case
     base = build_execution(space, members, layout)
     total_risk = sum(rate_risk(t, case) for t in members)
-    found: list[Candidate] = []
+    costed: list[Candidate] = []
     for micro, accumulation in split_batch(case, layout.dp):
         if accumulation > 1 and not all(t.accumulates for t in members):
             continue
         run = base.but(micro_batch=micro, accumulation=accumulation)
         estimate = space.cost.estimate(run)
         seconds = rank_seconds(case, members, estimate.step_seconds)
-        if found and fits(estimate) and layout.pp == 1:
-            seconds = min(seconds, found[-1].seconds)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
-        found.append(Candidate(members, layout, run, estimate, total_risk, seconds))
+        if costed and fits(estimate) and layout.pp == 1:
+            seconds = min(seconds, costed[-1].seconds)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
+        costed.append(Candidate(members, layout, run, estimate, total_risk, seconds))
         if not fits(estimate):
             break
-    return found
+    return costed
 
 
 def rank_seconds(case: Case, members: tuple[Technique, ...], step_seconds: float) -> float:

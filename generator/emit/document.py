@@ -2,191 +2,230 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict, fields, replace
 
+from generator.case.case import Case
+from generator.case.layout import Layout
+from generator.decide.candidates import Candidate
+from generator.decide.device_count import DeviceCount
+from generator.decide.notes import Note
 from generator.decide.plan import Plan, Planned
-from generator.decide.reasons import Decision
+from generator.decide.reasons import Decision, Rejected, list_changes
 from generator.emit.config_yaml import build_config
-from generator.emit.figures import describe_estimate, round_floats, summarize_candidate, summarize_estimate
+from generator.emit.figures import (
+    describe_estimate,
+    list_candidate_costs,
+    round_floats,
+    summarize_candidate,
+)
+from generator.emit.fixed import write_fixed
+from generator.emit.modules import choose_modules
 from generator.emit.parallel import describe_processes, select_visible_devices
+from generator.emit.plan_document import (
+    SCHEMA,
+    BatchRecord,
+    CaseRecord,
+    DecisionRecord,
+    DeviceCountRecord,
+    DeviceRecord,
+    HardwareRecord,
+    LayoutRecord,
+    PlanDocument,
+    RejectedCostRecord,
+    RejectedRecord,
+    RunnerUpRecord,
+    ServingRecord,
+    SplitRecord,
+)
+from generator.emit.plan_json import to_json
 from generator.emit.project import describe_project, read_version
 from generator.emit.provenance import trace_edits
 from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements, reads_nvme
-from generator.techniques.edits import Argument, Edits
-from hwdetect.types import Hardware
-
-SCHEMA = 1
-
-
-def build_document(planned: Planned, name: str | None = None) -> dict:
-    """The content of plan.json: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
-    return json.loads(json.dumps(collect_content(planned, name)))  # what a reader of plan.json gets: lists, no tuples
+from generator.emit.user_values import list_defaults, list_user_values
+from generator.techniques.edits import Edits
+from hwdetect.types import Device, Hardware
 
 
-def collect_content(planned: Planned, name: str | None) -> dict:
-    plan, case = planned.plan, planned.plan.case
-    workload = case.workload
-    return {
-        "schema": SCHEMA,
-        "perfgen": read_version(),
-        "project": describe_project(planned, name),
-        "case": {
-            "device": round_floats(asdict(case.device) | {"sources": dict(case.device.sources)}),
-            "device_memory_bytes": case.device_memory_bytes,
-            "model": asdict(case.model),
-            "workload": asdict(workload),
-            "hardware": keep_stable(case.hardware),
-        },
-        "choice": plan.best.choice,
-        "layout": describe_layout(plan),
-        "batch": {
-            "micro_batch": plan.best.execution.micro_batch,
-            "accumulation": plan.best.execution.accumulation,
-            "global_batch": plan.best.execution.micro_batch * plan.best.execution.accumulation * plan.best.execution.dp,
-            "splits": [summarize_candidate(c) | {"fits": c.fits} for c in plan.splits],
-        },
-        "estimate": describe_estimate(plan.best.estimate),
-        "decisions": [describe_decision(d) for d in plan.decisions],
-        "runners_up": [{"choice": c.choice, "estimate": summarize_candidate(c)} for c in plan.runners_up],
-        "edits": merge_edits(plan, plan.serving),
-        "parallel": describe_processes(plan),
-        "visible_devices": select_visible_devices(plan),
-        "provenance": trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else []),
-        "yours": collect_user_values(planned),
-        "serving": describe_serving(plan.serving) if plan.serving else None,
-        "config": build_config(planned),
-        "requirements": pin_requirements(plan),
-        "versions": dict(case.stack.packages),
-        "docker": describe_image(plan),
-        "files": {"pyproject.toml": dump_pyproject(planned, name)},
-        "untested": list_untested(plan),
-        "notes": list(planned.notes)
-        + list(planned.work.source.notes)
-        + (list(planned.work.data.notes) if planned.work.data else []),
-    }
+def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
+    """The plan document: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
+    plan, work = planned.plan, planned.work
+    project, parallel = describe_project(planned, name), describe_processes(plan)
+    config = build_config(planned, parallel)
+    edits, yours = merge_edits(plan, plan.serving), list_user_values(plan.case.workload)
+    return PlanDocument(
+        schema=SCHEMA,
+        perfgen=read_version(),
+        project=project,
+        case=describe_case(plan.case),
+        choice=plan.best.choice,
+        layout=describe_layout(plan),
+        batch=describe_batch(plan),
+        estimate=describe_estimate(plan.best.estimate),
+        decisions=tuple(describe_decision(d) for d in plan.decisions),
+        runners_up=tuple(describe_runner_up(plan, c) for c in plan.runners_up),
+        devices=tuple(describe_device_count(plan, count) for count in plan.counts),
+        edits=edits,
+        fixed=write_fixed(project, edits, parallel),
+        parallel=parallel,
+        modules=choose_modules(project, edits, parallel),
+        visible_devices=select_visible_devices(plan),
+        provenance=trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
+        yours=yours,
+        defaults=list_defaults(yours, work.request),
+        serving=describe_serving(plan.serving) if plan.serving else None,
+        config=config,
+        requirements=pin_requirements(plan),
+        versions=dict(plan.case.stack.packages),
+        docker=describe_image(plan),
+        files={"pyproject.toml": dump_pyproject(planned, name)},
+        untested=list_untested(plan),
+        notes=list_notes(planned),
+    )
 
 
-def describe_layout(plan: Plan) -> dict:
-    """How the devices are divided, and what the same techniques would cost on fewer, more, or otherwise divided ones."""
-    best = plan.best.layout
-    others = [asdict(c.layout) | {"devices": c.layout.devices} | summarize_candidate(c) for c in plan.layouts]
-    return asdict(best) | {"devices": best.devices, "of_devices": plan.case.devices, "others": others}
+def describe_case(case: Case) -> CaseRecord:
+    return CaseRecord(
+        device=describe_device(case.device),
+        device_memory_bytes=case.device_memory_bytes,
+        model=case.model,
+        workload=case.workload,
+        hardware=keep_stable(case.hardware),
+    )
 
 
-VOLATILE = {
-    "available_bytes",
-    "swap_used_bytes",
-    "free_memory_bytes",
-    "free_bytes",
-    "temperature_c",
-    "throttle_reasons",
-}
-PRIVATE = {"uuid", "pci_address", "path", "visible_devices"}
+def describe_device(device: Device) -> DeviceRecord:
+    kept = {f.name: getattr(device, f.name) for f in fields(device)}
+    return DeviceRecord(**round_floats(kept | {"sources": dict(device.sources)}))
 
 
-def keep_stable(hardware: Hardware) -> dict:
+def describe_layout(plan: Plan) -> LayoutRecord:
+    """How the devices are divided."""
+    best: Layout = plan.best.layout
+    return LayoutRecord(**asdict(best), devices=best.devices, of_devices=plan.case.devices)
+
+
+def describe_device_count(plan: Plan, count: DeviceCount) -> DeviceCountRecord:
+    """The best plan on so many devices, in numbers and as what differs from the chosen one."""
+    figures = dict.fromkeys(DEVICE_COUNT_FIGURES)
+    changes: tuple[str, ...] = ()
+    if count.best is not None:
+        workload, seconds = plan.case.workload, count.best.estimate.step_seconds
+        steps = (workload.steps or workload.max_steps) if workload.mode == "train" else None
+        hours = None if plan.case.on_cpu else seconds * count.count / 3600
+        per_run = {
+            "gpu_hours": hours * steps if hours and steps else None,
+            "gpu_hours_per_1000_steps": hours * 1000 if hours else None,
+        }
+        figures = list_candidate_costs(count.best) | round_floats(per_run)
+        changes = list_changes(plan.best, count.best, of_devices=False)
+    return DeviceCountRecord(
+        count=count.count,
+        chosen=count.best is plan.best,
+        fits=count.best is not None,
+        changes=changes,
+        why_not=None if count.best else count.why_not,
+        **figures,
+    )
+
+
+COST_FIGURES = ("peak_memory_gib", "step_seconds", "tokens_per_second", "micro_batch", "accumulation")
+DEVICE_COUNT_FIGURES = (*COST_FIGURES, "gpu_hours", "gpu_hours_per_1000_steps")
+
+
+def describe_runner_up(plan: Plan, candidate: Candidate) -> RunnerUpRecord:
+    changes = list_changes(plan.best, candidate)
+    return RunnerUpRecord(choice=candidate.choice, changes=changes, estimate=summarize_candidate(candidate))
+
+
+def list_notes(planned: Planned) -> tuple[Note, ...]:
+    """What a reader must know, each with what it is about."""
+    of_model, of_data = planned.work.source.notes, planned.work.data.notes if planned.work.data else ()
+    inputs = [Note(kind="model", text=text) for text in of_model] + [Note(kind="data", text=text) for text in of_data]
+    return (*planned.notes, *inputs)
+
+
+def describe_batch(plan: Plan) -> BatchRecord:
+    run = plan.best.execution
+    return BatchRecord(
+        micro_batch=run.micro_batch,
+        accumulation=run.accumulation,
+        global_batch=run.micro_batch * run.accumulation * run.dp,
+        splits=tuple(SplitRecord(**list_candidate_costs(c), fits=c.fits) for c in plan.splits),
+    )
+
+
+def keep_stable(hardware: Hardware) -> HardwareRecord:
     """What was read of the machine, less what changes from minute to minute and what names it."""
-    kept = drop_private(asdict(hardware))
-    return {
-        key: kept[key] for key in ("cpu", "memory", "boards", "accelerators", "links", "nodes", "software", "measured")
-    }
+    return HardwareRecord(
+        cpu=hardware.cpu,
+        memory=replace(hardware.memory, available_bytes=None, swap_used_bytes=None),
+        boards=tuple(
+            replace(b, uuid=None, pci_address=None, temperature_c=None, throttle_reasons=None) for b in hardware.boards
+        ),
+        accelerators=tuple(replace(a, uuid=None, free_memory_bytes=None) for a in hardware.accelerators),
+        links=hardware.links,
+        nodes=hardware.nodes,
+        software=replace(hardware.software, visible_devices=None),
+        measured=hardware.measured,
+    )
 
 
-def drop_private(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: drop_private(v) for k, v in value.items() if k not in VOLATILE | PRIVATE and v is not None}
-    if isinstance(value, (list, tuple)):
-        return [drop_private(v) for v in value]
-    return value
+def describe_decision(decision: Decision) -> DecisionRecord:
+    return DecisionRecord(
+        axis=decision.axis,
+        chosen=decision.chosen,
+        open=decision.is_open,
+        why=decision.why,
+        quality_note=decision.quality_note,
+        evidence=decision.evidence,
+        basis=decision.basis,
+        rejected=tuple(describe_rejected(r) for r in decision.rejected),
+    )
 
 
-def describe_decision(found: Decision) -> dict:
-    return {
-        "axis": found.axis,
-        "chosen": found.chosen,
-        "why": found.why,
-        "quality_note": found.quality_note,
-        "evidence": [asdict(e) for e in found.evidence],
-        "basis": found.basis,
-        "rejected": [
-            {
-                "name": r.name,
-                "why": r.why,
-                "cost": None if r.cost is None else {"fits": r.fits} | summarize_estimate(r.cost),
-            }
-            for r in found.rejected
-        ],
-    }
+def describe_rejected(rejected: Rejected) -> RejectedRecord:
+    rival, cost = rejected.rival, None
+    if rival is not None:
+        cost = RejectedCostRecord(fits=rejected.fits, devices=rival.layout.devices, **list_candidate_costs(rival))
+    return RejectedRecord(name=rejected.name, why=rejected.why, cost=cost, changes=rejected.changes)
 
 
 INFER_PLACES = tuple(f.name for f in fields(Edits) if f.name.startswith("infer_"))
 
 
-def merge_edits(plan: Plan, serving_plan: Plan | None) -> dict:
+def merge_edits(plan: Plan, serving_plan: Plan | None) -> Edits:
     """The merged edits; a training plan takes its infer places from the serving plan."""
-    merged = {f.name: [make_plain(item) for item in getattr(plan.edits, f.name)] for f in fields(Edits)}
-    if serving_plan is not None:
-        for place in INFER_PLACES:
-            merged[place] = [make_plain(item) for item in getattr(serving_plan.edits, place)]
-    return merged
+    if serving_plan is None:
+        return plan.edits
+    return replace(plan.edits, **{place: getattr(serving_plan.edits, place) for place in INFER_PLACES})
 
 
-def make_plain(item: object) -> object:
-    return asdict(item) if isinstance(item, Argument) else list(item) if isinstance(item, tuple) else item
-
-
-def collect_user_values(planned: Planned) -> dict:
-    """The user's values: never changed to gain speed."""
-    workload = planned.plan.case.workload
-    names = (
-        "mode",
-        "task",
-        "train",
-        "seq_len",
-        "global_batch",
-        "learning_rate",
-        "epochs",
-        "max_steps",
-        "warmup",
-        "seed",
-        "weight_decay",
+def describe_serving(plan: Plan) -> ServingRecord:
+    return ServingRecord(
+        choice=plan.best.choice,
+        estimate=describe_estimate(plan.best.estimate),
+        decisions=tuple(describe_decision(d) for d in plan.decisions),
     )
-    found = {name: getattr(workload, name) for name in names}
-    if workload.train != "full":
-        found |= {"lora_rank": workload.lora_rank, "lora_alpha": workload.lora_alpha}
-    return found
 
 
-def describe_serving(plan: Plan) -> dict:
-    return {
-        "choice": plan.best.choice,
-        "estimate": describe_estimate(plan.best.estimate),
-        "decisions": [describe_decision(d) for d in plan.decisions],
-    }
-
-
-def list_untested(plan: Plan) -> list[str]:
+def list_untested(plan: Plan) -> tuple[str, ...]:
     """What nobody has run: the reader must know."""
     case = plan.case
-    found = (
-        []
-        if case.on_cpu
-        else [f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first"]
-    )
+    lines = []
+    if not case.on_cpu:
+        lines.append(f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first")
     if plan.edits.launcher:
-        found.append("several processes were run on CPUs over gloo, to the losses of one process, never over NCCL")
+        lines.append("several processes were run on CPUs over gloo, to the losses of one process, never over NCCL")
     if reads_nvme(plan):
-        found.append("DeepSpeed compiles its NVMe reader on first use: nvcc of the CUDA toolkit must be there")
+        lines.append("DeepSpeed compiles its NVMe reader on first use: nvcc of the CUDA toolkit must be there")
     if plan.best.choice["precision"] == "fp16" and case.model.dtype in ("bfloat16", "torch.bfloat16"):
-        found.append(f"{case.model.name} was trained in bf16: in fp16, values above 65504 overflow, so watch for NaN")
-    found += [f"{t.id}: no measurement of ours" for t in plan.best.members if t.quality and not t.evidence]
-    return found
+        lines.append(f"{case.model.name} was trained in bf16: in fp16, values above 65504 overflow, so watch for NaN")
+    lines += [f"{t.id}: no measurement of ours" for t in plan.best.members if t.quality and not t.evidence]
+    return tuple(lines)
 
 
-def dump_answers(plan_document: dict) -> str:
+def dump_answers(document: PlanDocument) -> str:
     """Answers for `copier copy --data-file`."""
     import yaml
 
-    return yaml.safe_dump({"plan": plan_document}, sort_keys=False, width=1000)
+    return yaml.safe_dump({"plan": to_json(document)}, sort_keys=False, width=1000)

@@ -24,6 +24,35 @@ MODEL = {
     "tie_word_embeddings": True,
 }
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 400
+TRAINED = """
+import sys
+from pathlib import Path
+from types import SimpleNamespace as Values
+
+from run_report import RunReport
+
+args = Values(output_dir=sys.argv[sys.argv.index("--output_dir") + 1], world_size=1)
+Path(args.output_dir).mkdir(parents=True)
+state = Values(global_step=0, num_input_tokens_seen=0, is_world_process_zero=True, log_history=[])
+report = RunReport()
+report.on_train_begin(args, state, None)
+for step, loss in ((1, 2.0), (2, 1.0)):
+    state.global_step, state.num_input_tokens_seen = step, 64 * step
+    state.log_history.append({"step": step, "loss": loss})
+    report.on_log(args, state, None)
+report.write(args, state, {"peak_memory_gib": 1.1})
+"""
+"""A train.py of two steps in no time: run.json by the project's own leaf."""
+ANSWERED = """
+import sys
+from pathlib import Path
+
+from infer_report import write_report
+
+path = Path(sys.argv[sys.argv.index("--report") + 1])
+write_report(path, prompt="a", answer="<script>x</script>\\nand a second line", prompt_tokens=1, new_tokens=4, seconds=[3.0, 1.0, 2.0])
+"""
+"""An infer.py of three calls: infer.json by the project's own leaf."""
 
 
 def render_small_project(folder: Path, data: str = TEXT, name: str = "d.txt", **request) -> Path:

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from projects import ANSWERED, TRAINED
 
 from generator import cli
 from generator.emit import place, render
@@ -1019,9 +1020,8 @@ def test_smoke_failures_are_exit_6_and_named(tmp_path, train, words):
 
 def test_smoke_06_a_result_that_cannot_be_kept(tmp_path, monkeypatch):
     assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
-    report = '{"step_seconds": 1, "tokens_per_second": 1, "peak_memory_gib": 1}'
-    (tmp_path / "new" / "train.py").write_text(RESULT.format(report))
-    (tmp_path / "new" / "infer.py").write_text("print('an answer')")
+    (tmp_path / "new" / "train.py").write_text(TRAINED)
+    (tmp_path / "new" / "infer.py").write_text(ANSWERED)
     (tmp_path / "new" / "smoke.json").mkdir()
     done = perfgen("smoke", tmp_path / "new", "--python", sys.executable)
     assert done.code == 6 and "smoke.json" in done.err

@@ -65,7 +65,7 @@ def test_every_member_of_a_plan_is_asked_for_its_edits_once(monkeypatch):
         if "edits" in vars(kind):
             monkeypatch.setattr(kind, "edits", count_calls(kind.edits, asked))
     planned = plan_request(Request(hardware="8xh100-sxm-80gb", model=str(MODEL)))
-    traced = {entry["name"] for entry in build_document(planned)["provenance"]}
+    traced = {entry.name for entry in build_document(planned).provenance}
     assert {"optim", "dtype", "attn_implementation"} <= traced
     assert len(asked) == len(set(asked)) and {mode for _, mode in asked} == {"train", "infer"}
 

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_memory
 
-from generator.cost.of_case import build_cost_model
 from generator.decide.candidates import HEADROOM_SHARE, cost_members
 from generator.decide.ladder import build_ladder
 from generator.decide.plan import decide
@@ -142,7 +141,7 @@ def test_every_refusal_names_the_shortfall_and_its_ladder_fits(of):
         decide(small, cost(small))
     except NothingFits as refused:
         assert "GiB" in refused.message
-        for rung in build_ladder(small, build_cost_model):
+        for rung in build_ladder(small):
             assert rung.best.fits
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -28,18 +29,21 @@ def read_example(project: Path) -> PlanDocument:
     return from_json(json.loads((project / "plan.json").read_text(encoding="utf-8")))
 
 
+def list_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Every call, by the last of its dotted names."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            yield node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", ""), node
+
+
 def list_keywords(path: Path) -> set[str]:
-    """Every keyword that a script passes to a library: calls of the project's own functions aside."""
+    """Every keyword that is passed to a library."""
+    own = {other.stem for other in path.parent.glob("*.py")}
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    own = {alias.name for node in imports if path.with_name(f"{node.module}.py").exists() for alias in node.names}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_call(node) not in own | PROGRAM]
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in own)
+    project = {alias.name for node in imports for alias in node.names}  # a function of the project beside it
+    calls = (call for name, call in list_calls(path) if name not in PROGRAM | project)
     return {keyword.arg for call in calls for keyword in call.keywords if keyword.arg}
-
-
-def name_call(call: ast.Call) -> str:
-    """The last of its dotted names."""
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 @pytest.mark.parametrize("project", EXAMPLES, ids=lambda p: p.parent.name)

@@ -57,9 +57,10 @@ def poisoned(planned, text: str, task_format: str = "jsonl"):
         hardware=replace(plan.case.hardware, cpu=replace(plan.case.hardware.cpu, model_name=text)),
     )
     data = DataSource(path=text, format=task_format, text_column=text, label_column=text)
-    source = replace(planned.source, path=text, name=text, notes=(text,))
-    request = replace(planned.request, model=text, tokenizer=text)
-    return replace(planned, plan=replace(plan, case=case), data=data, source=source, request=request, notes=(text,))
+    source = replace(planned.work.source, path=text, name=text, notes=(text,))
+    request = replace(planned.work.request, model=text, tokenizer=text)
+    work = replace(planned.work, data=data, source=source, request=request)
+    return replace(planned, plan=replace(plan, case=case), work=work, notes=(text,))
 
 
 class Text(HTMLParser):

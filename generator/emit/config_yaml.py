@@ -30,9 +30,13 @@ def build_config(planned: Planned, parallel: ParallelRecord | None) -> ConfigRec
         training=build_training_config(plan) if training else ABSENT,
         lora=build_lora_config(plan) if training and workload.train != "full" else ABSENT,
         machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
-        processes=build_processes_config(parallel) if parallel else ABSENT,
+        processes=describe_launch(parallel) if parallel else ABSENT,
         **(list_data_values(planned) if training else {}),
     )
+
+
+def describe_launch(parallel: ParallelRecord) -> ProcessesConfig:
+    return ProcessesConfig(launcher=" ".join(parallel.launcher), expected=parallel.expected)
 
 
 def list_data_values(planned: Planned) -> dict[str, Any]:
@@ -69,10 +73,6 @@ def build_training_config(plan: Plan) -> TrainingConfig:
 def build_lora_config(plan: Plan) -> LoraConfig:
     workload = plan.case.workload
     return LoraConfig(r=workload.lora_rank, lora_alpha=workload.lora_alpha, lora_dropout=LORA_DROPOUT)
-
-
-def build_processes_config(parallel: ParallelRecord) -> ProcessesConfig:
-    return ProcessesConfig(launcher=" ".join(parallel.launcher), expected=parallel.expected)
 
 
 LORA_DROPOUT = 0.05

@@ -48,6 +48,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
     """The plan document: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
     plan, work = planned.plan, planned.work
     project, parallel = describe_project(planned, name), describe_processes(plan)
+    config = build_config(planned, parallel)
     edits, yours = merge_edits(plan, plan.serving), list_user_values(plan.case.workload)
     return PlanDocument(
         schema=SCHEMA,
@@ -69,7 +70,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         yours=yours,
         defaults=list_defaults(yours, work.request),
         serving=describe_serving(plan.serving) if plan.serving else None,
-        config=build_config(planned, parallel),
+        config=config,
         requirements=pin_requirements(plan),
         versions=dict(plan.case.stack.packages),
         docker=describe_image(plan),

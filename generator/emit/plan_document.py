@@ -349,7 +349,7 @@ class MachineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProcessesConfig:
-    """``processes`` in config.yaml: how several are started, and what they must find before the first step."""
+    """``processes`` in config.yaml: how train.py is launched, and what it must find before the first step."""
 
     launcher: str
     expected: ExpectedRecord

@@ -98,5 +98,5 @@ class Recorded(Folder):
     def get_torch_build(self) -> str | None:
         return None
 
-    def find_nvml(self):
+    def find_nvml(self) -> str:
         return "not in the recording"

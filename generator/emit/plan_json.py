@@ -1,4 +1,4 @@
-"""The JSON form of the plan document: out as plain values, in through pydantic, and the published schema.
+"""The JSON form of the plan document: out as plain values, in field by field, and the published schema.
 
 ``python -m generator.emit.plan_json > generator/plan.schema.json`` writes the schema anew.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, get_type_hints
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from generator.emit.plan_document import ABSENT, SCHEMA, HardwareRecord, PlanDocument
 
@@ -35,31 +37,83 @@ def drop_unread(value: Any) -> Any:
 
 def from_json(mapping: Mapping[str, Any]) -> PlanDocument:
     """The document of a parsed plan.json. Raises ``ValueError`` with the path of the bad field and what was expected."""
-    return validate(PlanDocument, mapping, "")
+    return read_value(PlanDocument, mapping, "")
 
 
 def check_parts(mapping: Mapping[str, Any], names: Iterable[str]) -> None:
     """Hold the named keys against their types. Raises ``ValueError`` with the path of the bad field."""
-    types = get_type_hints(PlanDocument)
     for name in names:
-        validate(types[name], mapping[name], name)
+        read_value(get_fields(PlanDocument)[name], mapping[name], name)
 
 
-def validate(kind: Any, value: object, where: str) -> Any:
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(kind).validate_json(json.dumps(value), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        path = ".".join(str(part) for part in (where, *first["loc"]) if part != "")
-        given = "" if first["type"] == "missing" else f" (it is {shorten(first['input'])})"
-        raise ValueError(f"{path}: {first['msg'].lower()}{given}") from None
+PLAIN = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
 
 
-def shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def read_value(kind: Any, value: Any, path: str) -> Any:
+    """``value``, as `json.loads` gives it, as a ``kind``: a record, a tuple, a mapping, one of several, or plain.
+
+    pydantic would do; importing it and building its validators takes longer than `perfgen why` itself.
+    """
+    origin, options = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if is_dataclass(kind):
+        return read_record(kind, value, path)
+    if origin in (Union, UnionType):
+        return read_option(options, value, path)
+    if origin is tuple:
+        expect(isinstance(value, list), "a list", value, path)
+        return read_items(options[:1] * len(value) if options[1:] == (...,) else options, value, path)
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        return kind(*read_items(tuple(get_type_hints(kind).values()), value, path))
+    if origin in (dict, Mapping):
+        expect(isinstance(value, dict), "an object", value, path)
+        return {key: read_value(options[1], item, f"{path}.{key}") for key, item in value.items()}
+    if origin is Literal:
+        expect(value in options, f"one of {', '.join(map(str, options))}", value, path)
+        return value
+    expect(type(value) is kind or (kind is float and type(value) is int), PLAIN[kind], value, path)
+    return value
+
+
+def read_items(kinds: tuple[Any, ...], value: Any, path: str) -> tuple:
+    expect(isinstance(value, list) and len(value) == len(kinds), f"a list of {len(kinds)}", value, path)
+    return tuple(read_value(k, v, f"{path}.{i}") for i, (k, v) in enumerate(zip(kinds, value, strict=True)))
+
+
+def read_record(kind: Any, value: Any, path: str) -> Any:
+    """Keys that the type does not know are not looked at: a later version may write more."""
+    expect(isinstance(value, dict), "an object", value, path)
+    kinds = get_fields(kind)
+    missing = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING and f.name not in value]
+    if missing:
+        raise ValueError(f"{path + '.' if path else ''}{missing[0]} is missing")
+    prefix = f"{path}." if path else ""
+    return kind(**{name: read_value(kinds[name], value[name], prefix + name) for name in kinds if name in value})
+
+
+def read_option(options: tuple[Any, ...], value: Any, path: str) -> Any:
+    """The first of several types that ``value`` is of; the complaint is that of the last."""
+    *others, last = sorted(options, key=lambda option: option is not NoneType)
+    for option in others:
+        try:
+            return read_value(option, value, path)
+        except ValueError:
+            continue
+    return read_value(last, value, path)
+
+
+def expect(holds: bool, words: str, value: object, path: str) -> None:
+    if not holds:
+        text = repr(value)
+        raise ValueError(f"{path} is not {words} (it is {text if len(text) <= 60 else text[:57] + '...'})")
+
+
+@cache
+def get_fields(kind: Any) -> dict[str, Any]:
+    """The types of a record's fields."""
+    hints = get_type_hints(kind)
+    return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def make_schema() -> dict[str, object]:

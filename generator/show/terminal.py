@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from generator.emit.plan_document import (
-    DeviceCountRecord,
     EstimateRecord,
     GoalRecord,
     LayoutRecord,

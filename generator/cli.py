@@ -62,10 +62,11 @@ def detect(as_json, root, capture, private, measure, schema):
 @case_options
 @json_option
 @click.option("--answers", is_flag=True, help="Answers for `copier copy --data-file`, as YAML.")
+@click.option("--all", "every", is_flag=True, help="Also the decisions of which there is no choice here.")
 @click.option("--goal", type=click.Choice(("cheapest", "smallest")), help="Look for a rented machine instead.")
 @click.option("--target-tokens-per-day", type=Positive(), help="What that machine must reach.  [goal: cheapest]")
 @click.option("--max-latency", type=Positive(), help="Seconds that an answer may take on it (infer).  [goal: cheapest]")
-def plan(as_json, answers, goal, target_tokens_per_day, max_latency, **options):
+def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, **options):
     """What would be chosen, why, and what it would cost."""
     if as_json and answers:
         raise click.UsageError("--json and --answers both want standard output: give one of them")
@@ -87,7 +88,7 @@ def plan(as_json, answers, goal, target_tokens_per_day, max_latency, **options):
     else:
         from generator.show import terminal
 
-        terminal.show_plan(document)
+        terminal.show_plan(document, every=every)
 
 
 @perfgen.command()

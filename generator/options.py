@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import click
 
-from generator.case.workload import MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
+from generator.case.workload import GOALS, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
 
 PLAIN_INTEGER = re.compile(r"[0-9]{1,18}", re.ASCII)
 PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|\.[0-9]+", re.ASCII)
@@ -86,6 +86,11 @@ CASE_OPTIONS: tuple[Callable, ...] = (
         "--new-tokens", type=Count(MAX_SEQ_LEN), default=128, show_default=True, help="Answer length (infer)."
     ),
     click.option("--concurrency", type=Count(10**6), default=1, show_default=True, help="Prompts at a time (infer)."),
+    click.option(
+        "--optimize-for",
+        type=click.Choice(sorted({goal for goals in GOALS.values() for goal in goals})),
+        help="time: as many devices as make it faster (train).  [default: efficiency, as many as earn their place]",
+    ),
     click.option("--pin", "pins", type=Pin(), multiple=True, help="Fix a decision: AXIS=NAME. Repeatable."),
     click.option("--allow", multiple=True, help="Allow a technique that may touch convergence: AXIS=NAME. Repeatable."),
     click.option("--offline", is_flag=True, envvar="HF_HUB_OFFLINE", help="Never ask the model hub."),

@@ -15,7 +15,7 @@ from generator.case.devices import make_portable_case
 from generator.case.request import Request, check_text
 from generator.case.sources import read_work
 from generator.decide.device_group import choose_case
-from generator.decide.goal import Target, check_target, find_offers, offers_as_json, use_machine
+from generator.decide.goal import Target, check_target, describe_offers, find_offers, use_machine, use_whole_machine
 from generator.decide.notes import collect_notes
 from generator.decide.plan import Planned
 from generator.decide.serving import plan_case
@@ -36,7 +36,7 @@ def plan_request(request: Request) -> Planned:
     spec, workload = work.spec, work.workload
     case = make_portable_case(spec, workload) if hardware is None else choose_case(hardware, spec, workload)
     plan = plan_case(case)
-    return Planned(work=work, plan=plan, notes=collect_notes(work, plan))
+    return Planned(work=work, plan=plan, notes=collect_notes(work, plan.case, plan.notes))
 
 
 def document_request(request: Request, name: str | None = None) -> dict:
@@ -48,9 +48,10 @@ def find_machine(request: Request, target: Target, say: Callable[[str], None]) -
     """The request on the rented machine that meets ``target`` best, and what `plan --json` adds. Raises ``NothingFits``."""
     check_target(target, request)
     check_text(request)
+    request = use_whole_machine(request)
     work = read_work(request)
     offers = find_offers(work.spec, work.workload, target, say)
-    return use_machine(request, offers[0]), {"goal": offers_as_json(offers, target)}
+    return use_machine(request, offers[0]), {"goal": describe_offers(offers, target)}
 
 
 def load_document(folder: Path | None, request: Request) -> dict:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_memory
 
-from generator.cost.of_case import build_cost_model
+from generator.case.workload import check_workload
+from generator.decide import frontier
 from generator.decide.candidates import HEADROOM_SHARE, cost_members
-from generator.decide.ladder import build_ladder
+from generator.decide.device_count import MARGINAL_EFFICIENCY, search_each_count, speed_up, weigh_devices
 from generator.decide.plan import decide
-from generator.decide.search import KEPT, RISKS, search_space
+from generator.decide.reasons import explain_decisions
+from generator.decide.search import RISKS, find_best, find_nearest
 from generator.decide.serving import plan_case
 from generator.decide.space import LAST, open_space
 from generator.errors import NothingFits, UsageError
@@ -60,23 +62,19 @@ NARROW = (
 )
 
 
-def narrowed(of, seed):
+def draw_part(of, seed):
     """The space of a case with all but a few axes narrowed to few members: small enough for thousands of draws."""
     random = Random(seed)
-    room = open_space(of, cost(of))
-    few = {name: sample(random, room.open[name], random.choice((0, 1, 1, 2))) for name in NARROW if name in room.open}
-    few["parallelism"] = sample(random, room.open["parallelism"], 3)
-    return room.narrowed(few)
+    space = open_space(of, cost(of))
+    few = {name: sample(random, space.open[name], random.choice((0, 1, 1, 2))) for name in NARROW if name in space.open}
+    few["parallelism"] = sample(random, space.open["parallelism"], 3)
+    return space.narrowed(few)
 
 
 def sample(random, members, most):
     """Some of the members, the plain one always among them where it is open."""
     drawn = set(random.sample(members, min(most, len(members))))
     return tuple(t for t in members if t.baseline or t in drawn) or members[:1]
-
-
-def first(room):
-    return next(iter(search_space(room, kept=1)), None)
 
 
 SEEDS = st.integers(0, 2**32)
@@ -86,20 +84,20 @@ SEEDS = st.integers(0, 2**32)
 @given(cases, st.floats(2, 100), SEEDS)
 def test_a_plan_that_is_said_to_fit_is_within_its_limit_with_headroom(of, gib, seed):
     of = with_memory(of, gib)
-    found = first(narrowed(of, seed))
-    if found:
-        assert found.estimate.peak_memory_gib <= found.estimate.limit_gib * (1 - HEADROOM_SHARE)
-        run = found.execution
+    best = find_best(draw_part(of, seed))
+    if best:
+        assert best.estimate.peak_memory_gib <= best.estimate.limit_gib * (1 - HEADROOM_SHARE)
+        run = best.execution
         assert run.micro_batch * run.accumulation * run.dp == of.workload.global_batch
-        assert run.devices == found.layout.devices <= of.devices
+        assert run.devices == best.layout.devices <= of.devices
         assert run.seq_len == of.workload.seq_len
 
 
 @settings(max_examples=1000, deadline=None)
 @given(cases, st.floats(2, 60), st.sampled_from([1.1, 1.5, 3.0]), SEEDS)
 def test_more_memory_never_makes_a_plan_worse(of, gib, factor, seed):
-    less = first(narrowed(with_memory(of, gib), seed))
-    more = first(narrowed(with_memory(of, gib * factor), seed))
+    less = find_best(draw_part(with_memory(of, gib), seed))
+    more = find_best(draw_part(with_memory(of, gib * factor), seed))
     if less:
         assert more is not None
         assert (more.standing, more.seconds) <= (less.standing, less.seconds * (1 + 1e-9))
@@ -109,27 +107,27 @@ def test_more_memory_never_makes_a_plan_worse(of, gib, factor, seed):
 @given(cases, st.floats(2, 100), SEEDS)
 def test_same_input_same_plan(of, gib, seed):
     of = with_memory(of, gib)
-    a, b = first(narrowed(of, seed)), first(narrowed(replace(of), seed))
+    a, b = find_best(draw_part(of, seed)), find_best(draw_part(replace(of), seed))
     assert (a and a.key) == (b and b.key)
 
 
 @settings(max_examples=2000, deadline=None)
 @given(cases, st.sampled_from(["seq_len", "micro_batch"]), st.randoms(use_true_random=False))
 def test_longer_or_larger_never_needs_less(of, what, random):
-    room = open_space(of, cost(of))
-    members = some_members(room, random)
+    space = open_space(of, cost(of))
+    members = some_members(space, random)
     if members is None:
         return
-    run = random.choice(cost_members(room, members)).execution
+    run = random.choice(cost_members(space, members)).execution
     grown = replace(run, **{what: getattr(run, what) * 2})
-    assert room.cost.estimate(grown).peak_memory_gib >= room.cost.estimate(run).peak_memory_gib - 1e-9
+    assert space.cost.estimate(grown).peak_memory_gib >= space.cost.estimate(run).peak_memory_gib - 1e-9
 
 
-def some_members(room, random):
+def some_members(space, random):
     """One member an axis, drawn at random; None where that draw clashes everywhere."""
     for _ in range(20):
-        members = tuple(random.choice(room.open[axis.name]) for axis in room.axes if room.open[axis.name])
-        if len(members) == len(room.axes) and not any(room.clash(a, b) for a, b in combinations(members, 2)):
+        members = tuple(random.choice(space.open[axis.name]) for axis in space.axes if space.open[axis.name])
+        if len(members) == len(space.axes) and not any(space.clash(a, b) for a, b in combinations(members, 2)):
             return members
     return None
 
@@ -142,39 +140,138 @@ def test_every_refusal_names_the_shortfall_and_its_ladder_fits(of):
         decide(small, cost(small))
     except NothingFits as refused:
         assert "GiB" in refused.message
-        for rung in build_ladder(small, build_cost_model):
-            assert rung.best.fits
+        assert all(rung.best.fits for rung in refused.ladder)
 
 
-def everything(room, risk, resort):
+def everything(space, risk, resort):
     """Plain enumeration: every set of techniques of at most this risk without a clash, every layout, every batch split."""
-    for members in product(*(room.members(axis, risk, resort) for axis in room.axes)):
-        if not any(room.clash(a, b) for a, b in combinations(members, 2)):
-            yield from cost_members(room, members)
+    for members in product(*(space.members(axis, risk, resort) for axis in space.axes)):
+        if not any(space.clash(a, b) for a, b in combinations(members, 2)):
+            yield from cost_members(space, members)
 
 
-def brute_force(room):
-    """The best of each set of techniques, best first; what can be emitted before what is only planned."""
+def enumerate_best(space):
+    """The best of what fits; what can be emitted before what is only planned."""
     for emitted in (True, False):
         for risk, resort in product(RISKS, range(LAST + 1)):
-            found = {}
-            for c in everything(room, risk, resort):
-                if not c.fits or (emitted and not all(t.emitted for t in c.members)):
-                    continue
-                if c.members not in found or c.key < found[c.members].key:
-                    found[c.members] = c
-            if found:
-                return sorted(found.values(), key=lambda c: c.key)
-    return []
+            fitting = [c for c in everything(space, risk, resort) if fits_part(space, c)]
+            fitting = [c for c in fitting if not emitted or all(t.emitted for t in c.members)]
+            if fitting:
+                return min(fitting, key=lambda c: c.key)
+    return None
+
+
+def fits_part(space, candidate):
+    return candidate.fits and candidate.estimate.peak_memory_gib <= space.usable_gib
 
 
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases, st.floats(2, 100), SEEDS, st.sampled_from([1, 2, 8, 16]), st.floats(1, 100))
+def test_the_pruned_search_equals_plain_enumeration(of, gib, seed, most, limit):
+    """A thousand small cases: random devices, memory, models, workloads, all but a few axes narrowed to few members, and parts
+    with fewer devices and less memory whose branches were bounded for the whole."""
+    space = draw_part(with_memory(of, gib), seed)
+    for part in (space, space.limited(most=most), space.limited(gib=limit)):
+        expected, best = enumerate_best(part), find_best(part)
+        assert (best and best.key) == (expected and expected.key)
+
+
+@settings(max_examples=300, phases=(Phase.generate,), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases, st.floats(2, 100), SEEDS)
-def test_the_pruned_search_equals_plain_enumeration(of, gib, seed):
-    """A thousand small cases: random devices, memory, models, workloads, and all but a few axes narrowed to few members."""
-    room = narrowed(with_memory(of, gib), seed)
-    expected = brute_force(room)[:KEPT]
-    assert [c.key for c in search_space(room)] == [c.key for c in expected]
+def test_every_counterfactual_is_the_best_plan_with_the_alternative(of, gib, seed):
+    """What is said of an alternative is what plain enumeration finds with it fixed and everything else free."""
+    space = draw_part(with_memory(of, gib), seed)
+    weighed = weigh_devices(space)
+    if weighed is None:
+        return
+    best, _ = weighed
+    axis = Random(seed).choice([a for a in space.axes if len(space.open[a.name]) > 1] or space.axes)
+    decision = next(d for d in explain_decisions(space, best) if d.axis == axis.name)
+    told = {r.name: r for r in decision.rejected}
+    for other in space.open[axis.name]:
+        if other in best.members:
+            continue
+        part = space.narrowed({axis.name: (other,)})
+        expected = enumerate_best(part.limited(most=best.layout.devices)) or enumerate_best(part)
+        assert told[other.name].fits == (expected is not None)
+        if expected:
+            assert told[other.name].rival.key == expected.key
+        else:
+            nearest = find_nearest(part)
+            assert (told[other.name].rival and told[other.name].rival.key) == (nearest and nearest.key)
+
+
+@settings(max_examples=300, phases=(Phase.generate,), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases, st.floats(0.5, 30), SEEDS)
+def test_a_shortfall_is_that_of_the_nearest(of, gib, seed):
+    """Nothing of the space, on as many devices as its form can use, comes nearer to fitting than what is named."""
+    space = draw_part(with_memory(of, gib), seed)
+    nearest = find_nearest(space)
+    most = {}
+    for c in everything(space, max(RISKS), LAST):
+        form = tuple(t for t in c.members if t.id in space.layouts)
+        most[form] = max(most.get(form, 0), c.layout.devices)
+    forms = [(tuple(t for t in c.members if t.id in space.layouts), c) for c in everything(space, max(RISKS), LAST)]
+    every = [c.estimate.fullness for form, c in forms if c.layout.devices == most[form]]
+    assert (nearest is None) == (not every)
+    if nearest and not nearest.fits:
+        assert nearest.estimate.fullness <= min(every) * 1.01
+
+
+@settings(max_examples=200, phases=(Phase.generate,), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases, st.floats(4, 100), SEEDS)
+def test_more_devices_earn_their_place(of, gib, seed):
+    """Against every smaller number that fits as well, the added devices do their share; nothing is left that would earn more."""
+    space = draw_part(with_memory(of, gib), seed)
+    weighed = weigh_devices(space)
+    if weighed is None:
+        return
+    best, shown = weighed
+    each = [c for c in search_each_count(space, space.list_counts()).values() if c]
+    assert best.standing == min(c.standing for c in each), "devices come before risks and resorts"
+    for c in each:
+        needed = 1 + MARGINAL_EFFICIENCY * (best.layout.devices / c.layout.devices - 1)
+        if c.standing == best.standing and best.layout.devices / 2 <= c.layout.devices < best.layout.devices:
+            assert speed_up(c, best) >= needed or not earns_at_all(each, c)
+    assert best.layout.devices in [c.count for c in shown]
+    for c in shown:
+        part = space.limited(least=c.count, most=c.count)
+        assert (c.best and c.best.key) == ((again := find_best(part)) and again.key)
+        assert c.best or c.why_not
+
+
+def earns_at_all(each, candidate):
+    """Whether the number of devices earns its own place against all smaller ones."""
+    smaller = [c for c in each if c.standing == candidate.standing and c.layout.devices < candidate.layout.devices]
+    return all(
+        speed_up(c, candidate) >= 1 + MARGINAL_EFFICIENCY * (candidate.layout.devices / c.layout.devices - 1)
+        for c in smaller
+    )
+
+
+@settings(max_examples=200, phases=(Phase.generate,), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases, st.floats(4, 100), SEEDS)
+def test_runners_up_differ_in_what_a_person_would_care_about(of, gib, seed):
+    """The frontier of time against memory: each needs clearly less memory than the one before, and nothing as lean is faster."""
+    space = draw_part(with_memory(of, gib), seed)
+    weighed = weigh_devices(space)
+    if weighed is None:
+        return
+    best = weighed[0]
+    ranked = [best, *frontier.find_frontier(space, best)]
+    assert len(ranked) <= 1 + frontier.RUNNERS_UP
+    for a, b in combinations(ranked, 2):
+        times, memory = ([getattr(c.estimate, n) for c in (a, b)] for n in ("step_seconds", "peak_memory_gib"))
+        assert max(times) / min(times) > 1.01 or max(memory) / min(memory) > 1.01
+    for a, b in pairwise(ranked):
+        assert (
+            b.estimate.peak_memory_gib <= a.estimate.peak_memory_gib * frontier.MEMORY_STEP
+            and b.standing <= best.standing
+        )
+        part = frontier.keep_standing(space, best).limited(
+            most=best.layout.devices, gib=b.estimate.peak_memory_gib * (1 + 1e-9)
+        )
+        assert find_best(part).seconds == b.seconds
 
 
 def test_nothing_that_touches_convergence_while_something_else_fits():
@@ -189,12 +286,63 @@ def test_what_touches_convergence_is_taken_when_nothing_else_fits_and_said():
     assert any(d.quality_note for d in plan.decisions)
 
 
+def explain(of):
+    return {d.axis: d for d in decide(of, cost(of)).decisions}
+
+
 def test_reasons_are_counterfactuals():
-    of = case(train="lora", task="causal-lm")
-    decisions = {d.axis: d for d in decide(of, cost(of)).decisions}
-    assert "without it (fp32)" in decisions["precision"].why
-    assert "eager" in decisions["attention"].why
+    decisions = explain(case(train="lora", task="causal-lm"))
+    assert decisions["attention"].why.startswith("without it (eager)")
+    assert "without it (tf32)" in decisions["precision"].why
     assert all(r.why for d in decisions.values() for r in d.rejected)
+
+
+def test_why_offload_names_what_is_short_without_it():
+    """On one GPU the states of an 8B model do not fit: that is why DeepSpeed offloads them, not a conflict of two techniques."""
+    decisions = explain(case(H100, llama(), train="full"))
+    assert decisions["offload"].chosen == "optimizer-cpu"
+    for axis in ("offload", "parallelism"):
+        assert "GiB short" in decisions[axis].why, decisions[axis].why
+
+
+def test_a_counterfactual_says_what_else_changed():
+    """Half of the layers recomputed: more of a batch fits."""
+    of = case(H100, llama(), train="full")
+    plan = decide(of, cost(of))
+    rejected = {r.name: r for d in plan.decisions if d.axis == "checkpointing" for r in d.rejected}
+    ours = plan.best.execution.micro_batch
+    for r in rejected.values():
+        theirs = r.rival.execution.micro_batch
+        assert (f"micro-batch {theirs} instead of {ours}" in r.why) == (theirs != ours)
+    assert any("micro-batch" in r.why for r in rejected.values())
+
+
+def test_a_decision_without_a_choice_is_marked():
+    decisions = explain(case(T4, llama(**SMALL)))
+    assert not decisions["trained"].is_open and not decisions["parallelism"].is_open
+    assert decisions["checkpointing"].is_open and decisions["attention"].is_open
+
+
+BIG = {"devices": 8, "nodes": 16, "global_batch": 512}
+
+
+def test_devices_that_bring_little_are_left_out():
+    """Sixteen nodes joined by a slow network: one is used, what more would bring is said, and the user may have it."""
+    of = replace(case(H100, llama(), train="full", host_gib=2048, **BIG), network_bytes_per_s=12.5e9)
+    plan = decide(of, cost(of))
+    fast = replace(of, workload=replace(of.workload, optimize_for="time"))
+    fastest = decide(fast, cost(fast))
+    assert plan.best.layout.devices < fastest.best.layout.devices
+    assert fastest.best.estimate.step_seconds < plan.best.estimate.step_seconds
+    shown = {c.count: c.best for c in plan.counts}
+    assert {1, 2, 4, 8, 16, 32, 64, 128} <= set(shown)
+    assert shown[plan.best.layout.devices] is plan.best
+
+
+def test_time_at_any_price_is_for_training():
+    of = case(mode="infer", optimize_for="time")
+    with pytest.raises(UsageError, match="--optimize-for time is not for --mode infer"):
+        check_workload(of.workload, of.model)
 
 
 def test_every_member_is_chosen_or_rejected_with_a_reason():
@@ -229,8 +377,16 @@ def test_an_impossible_pin_is_an_error_that_says_why(pin, words):
 def test_the_global_batch_is_the_users():
     for batch in (1, 7, 30, 31):
         of = case(T4, llama(**SMALL), global_batch=batch)
-        found = decide(of, cost(of)).best.execution
-        assert found.micro_batch * found.accumulation == batch
+        run = decide(of, cost(of)).best.execution
+        assert run.micro_batch * run.accumulation == batch
+
+
+def test_pins_for_training_hold_for_serving_only_where_they_can():
+    """precision=bf16-pure is a technique of training: infer.py chooses its own, and a note says so."""
+    plan = plan_case(case(H100, llama(), pins=(("precision", "bf16-pure"), ("attention", "eager"))))
+    assert plan.best.choice["precision"] == "bf16-pure" and plan.serving.best.choice["precision"] == "bf16"
+    assert plan.serving.best.choice["attention"] == "eager"
+    assert [n.kind for n in plan.notes] == ["pins"] and "precision=bf16-pure" in plan.notes[0].text
 
 
 def test_a_training_plan_says_how_it_is_served():
@@ -256,6 +412,6 @@ def test_a_refusal_in_json_has_its_ladder(capsys, monkeypatch):
     with pytest.raises(NothingFits) as refused:
         plan_case(of)
     report(refused.value)
-    told = json.loads(capsys.readouterr().out)["error"]
-    assert told["exit_code"] == 3 and "short" in told["message"]
-    assert {"option", "peak_memory_gib", "step_seconds"} <= set(told["ladder"][0])
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["exit_code"] == 3 and "short" in error["message"]
+    assert {"option", "peak_memory_gib", "step_seconds"} <= set(error["ladder"][0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from generator.case.request import Request
-from generator.case.workload import Workload
+from generator.case.workload import DEFAULT_GOAL, Workload
 from generator.inputs.data_files import DataSource
 from generator.inputs.model_source import ModelSource
 from generator.model import ModelSpec
@@ -41,6 +41,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         packing=request.packing,
         fill_mean=fill[0],
         fill_long=fill[1],
+        optimize_for=request.optimize_for or DEFAULT_GOAL,
         allow=request.allow,
         pins=request.pins,
     )

@@ -34,6 +34,7 @@ class Request:
     concurrency: int = 1
     packing: bool = True
     from_scratch: bool = False
+    optimize_for: str | None = None
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
     offline: bool = False

@@ -10,6 +10,9 @@ from generator.model import ModelSpec
 TASKS = ("causal-lm", "sft", "text-classification")
 TRAINED = ("full", "lora", "qlora")
 MODES = ("train", "infer")
+GOALS = {"train": ("efficiency", "time"), "infer": ("efficiency",)}
+"""What a plan may be optimized for, by mode: as many devices as earn their place, or time at any price."""
+DEFAULT_GOAL = "efficiency"
 MAX_SEQ_LEN = 100_000_000
 MAX_GLOBAL_BATCH = 10_000_000
 
@@ -46,6 +49,7 @@ class Workload:
     fill_mean: float | None = None
     fill_long: float | None = None
     """mean and 90th percentile of the texts' lengths, cut at seq_len, as shares of it; None: the data was not looked at"""
+    optimize_for: str = DEFAULT_GOAL
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
 
@@ -59,6 +63,11 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
     ):
         if value not in allowed:
             raise UsageError(f"{name} {value} is not one of {', '.join(allowed)}")
+    if workload.optimize_for not in GOALS[workload.mode]:
+        raise UsageError(
+            f"--optimize-for {workload.optimize_for} is not for --mode {workload.mode}",
+            f"there it is one of {', '.join(GOALS[workload.mode])}",
+        )
     if workload.from_scratch and workload.mode == "train" and workload.train != "full":
         raise UsageError(
             f"--train {workload.train} adapts trained weights, and {model.name} has none (only a config)",

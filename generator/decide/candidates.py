@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,9 @@ from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution
-from generator.decide.space import ONE_DEVICE, Space, rate_risk
+from generator.decide.space import HEADROOM_SHARE, ONE_DEVICE, Space, rate_risk
 from generator.techniques.base import Technique
 
-HEADROOM_SHARE = 0.03
-"""Share of the limit that a plan must leave free: the aimed median error of the memory model (issue "decision engine")."""
 PLAINNESS = 0.01
 """A technique that gains less than 1 % is not worth its line of code (ours); keeps the ranking a total order."""
 LARGER_IS_FASTER = (
@@ -24,7 +23,7 @@ LARGER_IS_FASTER = (
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One configuration and its cost. ``members`` holds one technique an axis, in the order of the axes."""
+    """One configuration and its cost. ``members`` holds one technique per axis, in the order of the axes."""
 
     members: tuple[Technique, ...]
     layout: Layout
@@ -32,7 +31,7 @@ class Candidate:
     estimate: Estimate
     risk: int
     seconds: float
-    """what it is ranked by: a step, its share of the one-time costs, and 1 % a technique that is not the plain one"""
+    """what it is ranked by: a step, its share of the one-time costs, and 1 % per technique that is not the plain one"""
 
     @property
     def choice(self) -> dict[str, str]:
@@ -82,8 +81,8 @@ def describe_script(case: Case) -> dict[str, Any]:
     """What the workload says of the script."""
     workload = case.workload
     served = {"new_tokens": workload.new_tokens} if workload.mode == "infer" else {}
-    told = {"mode": workload.mode, "seq_len": workload.seq_len, "from_scratch": workload.from_scratch}
-    return told | served
+    asked = {"mode": workload.mode, "seq_len": workload.seq_len, "from_scratch": workload.from_scratch}
+    return asked | served
 
 
 def describe_layout(layout: Layout) -> dict[str, Any]:
@@ -112,26 +111,37 @@ def split_batch(case: Case, dp: int = 1) -> tuple[tuple[int, int], ...]:
 
 
 def cost_members(space: Space, members: tuple[Technique, ...], layout: Layout | None = None) -> list[Candidate]:
-    """Every layout and batch split of one combination, each layout up to the first split that does not fit (memory only
-    grows from there)."""
+    """Every layout and batch split of one combination, each layout up to the first split that does not fit (memory grows from
+    there), and the whole batch at once where that fits (it sums no gradients between passes)."""
     if layout is None:
         return [c for one in space.layouts_of(members) for c in cost_members(space, members, one)]
-    case = space.case
+    known = space.memo.costed
+    if (members, layout) not in known:
+        known[members, layout] = _cost_splits(space, members, layout)
+    return known[members, layout]
+
+
+def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -> list[Candidate]:
     base = build_execution(space, members, layout)
-    total_risk = sum(rate_risk(t, case) for t in members)
-    found: list[Candidate] = []
-    for micro, accumulation in split_batch(case, layout.dp):
+    total_risk = sum(rate_risk(t, space.case) for t in members)
+    costed: list[Candidate] = []
+    least = math.inf
+    *several, whole = split_batch(space.case, layout.dp)
+    for micro, accumulation in (*several, whole):
+        is_last = accumulation == whole[1]
         if accumulation > 1 and not all(t.accumulates for t in members):
+            continue
+        if costed and not costed[-1].fits and not is_last:
             continue
         run = base.but(micro_batch=micro, accumulation=accumulation)
         estimate = space.cost.estimate(run)
-        seconds = rank_seconds(case, members, estimate.step_seconds)
-        if found and fits(estimate) and layout.pp == 1:
-            seconds = min(seconds, found[-1].seconds)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
-        found.append(Candidate(members, layout, run, estimate, total_risk, seconds))
-        if not fits(estimate):
-            break
-    return found
+        if costed and not costed[-1].fits and not fits(estimate):
+            continue
+        seconds = rank_seconds(space.case, members, estimate.step_seconds)
+        if fits(estimate) and layout.pp == 1:
+            seconds = least = min(seconds, least)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
+        costed.append(Candidate(members, layout, run, estimate, total_risk, seconds))
+    return costed
 
 
 def rank_seconds(case: Case, members: tuple[Technique, ...], step_seconds: float) -> float:

@@ -6,7 +6,7 @@ from generator.case.case import Case
 from generator.case.devices import group_equal_accelerators, make_case
 from generator.case.workload import Workload
 from generator.cost.of_case import build_cost_model
-from generator.decide.search import search_space
+from generator.decide.search import find_best
 from generator.decide.space import open_space
 from generator.model import ModelSpec
 from hwdetect.types import Hardware
@@ -22,5 +22,5 @@ def choose_case(hardware: Hardware, spec: ModelSpec, workload: Workload) -> Case
 
 def best_rank(case: Case) -> tuple:
     """How well a case does: whether it fits at all, then the best plan's rank."""
-    found = search_space(open_space(case, build_cost_model(case)), kept=1)
-    return (not found, found[0].key if found else ())
+    best = find_best(open_space(case, build_cost_model(case)))
+    return (best is None, best.key if best else ())

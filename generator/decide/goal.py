@@ -10,8 +10,8 @@ from generator.case.request import Request
 from generator.case.workload import Workload
 from generator.cost.of_case import build_cost_model
 from generator.decide.candidates import Candidate
+from generator.decide.device_count import choose_candidate
 from generator.decide.device_group import choose_case
-from generator.decide.search import search_space
 from generator.decide.space import open_space
 from generator.errors import NothingFits, UsageError
 from generator.model import ModelSpec
@@ -19,7 +19,6 @@ from hwdetect import catalog
 from hwdetect.instances import Instance, all_instances
 from hwdetect.spec import parse_spec
 
-GOALS = ("cheapest", "smallest")
 NODES = (1, 2, 4, 8, 16, 32)
 SHOWN = 5
 DAY = 86400.0
@@ -27,23 +26,34 @@ DAY = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is wanted: the least tokens a day, the most seconds for an answer (inference); ``None``: no such wish."""
+    """What is wanted: the least tokens per day, the most seconds for an answer (inference); ``None``: no such wish."""
 
     goal: str = "cheapest"
     tokens_per_day: float | None = None
     max_latency: float | None = None
 
-    def met_by(self, offer: Offer) -> bool:
+    def is_met_by(self, offer: Offer) -> bool:
         fast = self.tokens_per_day is None or offer.tokens_per_day >= self.tokens_per_day
         return fast and (self.max_latency is None or offer.latency_seconds <= self.max_latency)
 
-    def said(self) -> str:
+    def describe(self) -> str:
         words = []
         if self.tokens_per_day is not None:
             words.append(f"{self.tokens_per_day:,.0f} tokens a day")
         if self.max_latency is not None:
             words.append(f"an answer within {self.max_latency:g} s")
         return " and ".join(words) or "that it fits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Some nodes of an instance type, and the work on them. ``bound``: no plan makes more tokens per day on it."""
+
+    instance: Instance
+    nodes: int
+    name: str
+    case: Case
+    bound: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,49 +95,42 @@ def check_target(target: Target, request: Request) -> None:
 
 def find_offers(spec: ModelSpec, workload: Workload, target: Target, say: Callable[[str], None]) -> tuple[Offer, ...]:
     """Machines that meet ``target``, the best by its goal first, at most ``SHOWN``. Raises ``NothingFits`` if none does."""
-    found: list[Offer] = []
-    fastest: Offer | None = None
-    skipped: list[tuple[float, str, Instance, int, Case]] = []
-    for instance, nodes in in_order(target.goal):
-        case = case_on(instance, nodes, spec, workload)
-        if case is None:
+    offers: list[Offer] = []
+    costed: list[Offer] = []
+    slow: list[Machine] = []
+    for machine in list_machines(target.goal, spec, workload):
+        if target.tokens_per_day is not None and machine.bound < target.tokens_per_day:
+            slow.append(machine)
             continue
-        most = most_tokens_per_day(case)
-        if target.tokens_per_day is not None and most < target.tokens_per_day:
-            skipped.append((most, name_of(instance, nodes), instance, nodes, case))
-            continue
-        say(f"costing {name_of(instance, nodes)}")
-        offer = offer_of(instance, nodes, case)
+        say(f"costing {machine.name}")
+        offer = make_offer(machine)
         if offer is None:
             continue
-        if fastest is None or offer.tokens_per_day > fastest.tokens_per_day:
-            fastest = offer
-        if target.met_by(offer):
-            found.append(offer)
-            if len(found) == SHOWN:
+        costed.append(offer)
+        if target.is_met_by(offer):
+            offers.append(offer)
+            if len(offers) == SHOWN:
                 break
-    if not found:
-        for _, _, instance, nodes, case in sorted(skipped, reverse=True, key=lambda s: s[:2])[:SHOWN]:
-            offer = offer_of(instance, nodes, case)
-            if offer and (fastest is None or offer.tokens_per_day > fastest.tokens_per_day):
-                fastest = offer
-        raise none_found(spec.name, target, fastest)
-    return tuple(found)
+    if not offers:
+        slow.sort(key=lambda m: (m.bound, m.name), reverse=True)
+        costed += [offer for machine in slow[:SHOWN] if (offer := make_offer(machine))]
+        raise explain_no_offer(spec.name, target, max(costed, key=lambda o: o.tokens_per_day, default=None))
+    return tuple(offers)
 
 
-def none_found(model: str, target: Target, fastest: Offer | None) -> NothingFits:
+def explain_no_offer(model: str, target: Target, fastest: Offer | None) -> NothingFits:
     if fastest is None:
         return NothingFits(
             f"{model} fits no machine of the instance catalogue", "`perfgen plan --hardware` tries others"
         )
     return NothingFits(
-        f"no machine of the instance catalogue reaches {target.said()} with {model}: the fastest, {fastest.hardware}, makes "
+        f"no machine of the instance catalogue reaches {target.describe()} with {model}: the fastest, {fastest.hardware}, makes "
         f"{fastest.tokens_per_day:,.0f} tokens a day, {fastest.latency_seconds:.3g} s a {'step' if target.max_latency is None else 'batch'}",
         "lower the target, or change the work",
     )
 
 
-def in_order(goal: str) -> Iterator[tuple[Instance, int]]:
+def order_instances(goal: str) -> Iterator[tuple[Instance, int]]:
     """Every instance type with accelerators, alone and in numbers: by price, or by devices, their memory and price."""
     every = [(i, n) for i in all_instances() if i.device for n in NODES if n == 1 or i.devices > 1]
 
@@ -144,19 +147,18 @@ def in_order(goal: str) -> Iterator[tuple[Instance, int]]:
     return iter(sorted(every, key=size))
 
 
-def name_of(instance: Instance, nodes: int) -> str:
-    return instance.name if nodes == 1 else f"{nodes}x{instance.name}"
+def list_machines(goal: str, spec: ModelSpec, workload: Workload) -> Iterator[Machine]:
+    """The machines in the order of the goal, without those whose kind of accelerator perfgen does not plan for."""
+    for instance, nodes in order_instances(goal):
+        name = instance.name if nodes == 1 else f"{nodes}x{instance.name}"
+        try:
+            case = choose_case(parse_spec(name), spec, workload)
+        except UsageError:
+            continue
+        yield Machine(instance=instance, nodes=nodes, name=name, case=case, bound=bound_tokens_per_day(case))
 
 
-def case_on(instance: Instance, nodes: int, spec: ModelSpec, workload: Workload) -> Case | None:
-    """The work on that machine; ``None`` where perfgen does not plan for its kind of accelerator."""
-    try:
-        return choose_case(parse_spec(name_of(instance, nodes)), spec, workload)
-    except UsageError:
-        return None
-
-
-def most_tokens_per_day(case: Case) -> float:
+def bound_tokens_per_day(case: Case) -> float:
     """At the data sheet's highest rate, with nothing but the matrix products: no plan is faster."""
     full, training = case.workload.train == "full", case.workload.mode == "train"
     passes = (3 if full else 2) if training else 1
@@ -164,27 +166,27 @@ def most_tokens_per_day(case: Case) -> float:
     return max(rate for _, rate in case.device.peak_flops) * case.devices / operations * DAY
 
 
-def offer_of(instance: Instance, nodes: int, case: Case) -> Offer | None:
+def make_offer(machine: Machine) -> Offer | None:
+    """The best plan on a machine; ``None`` where none fits that can be emitted."""
+    case, price = machine.case, machine.instance.price
     try:
-        found = search_space(open_space(case, build_cost_model(case)), kept=1)
+        best = choose_candidate(open_space(case, build_cost_model(case)))
     except UsageError:  # a pin that this device cannot do
         return None
-    if not found or not all(t.emitted for t in found[0].members):
+    if best is None or not all(t.emitted for t in best.members):
         return None
-    copies = case.devices // found[0].layout.devices if case.workload.mode == "infer" else 1
-    price = instance.price
     return Offer(
-        hardware=name_of(instance, nodes),
-        cloud=instance.cloud,
-        best=found[0],
-        copies=copies,
-        usd_per_hour=price.usd_per_hour * nodes if price else None,
+        hardware=machine.name,
+        cloud=machine.instance.cloud,
+        best=best,
+        copies=case.devices // best.layout.devices if case.workload.mode == "infer" else 1,
+        usd_per_hour=price.usd_per_hour * machine.nodes if price else None,
         price_source=price.source if price else None,
         price_read=price.read if price else None,
     )
 
 
-def offers_as_json(offers: tuple[Offer, ...], target: Target) -> dict:
+def describe_offers(offers: tuple[Offer, ...], target: Target) -> dict:
     """What `plan --json` adds under the key ``goal``."""
     return {
         "goal": target.goal,
@@ -210,6 +212,11 @@ def offers_as_json(offers: tuple[Offer, ...], target: Target) -> dict:
     }
 
 
+def use_whole_machine(request: Request) -> Request:
+    """A rented machine is paid whole: all of its devices that make the work faster are used, unless the user said otherwise."""
+    return replace(request, optimize_for="time") if request.mode == "train" and not request.optimize_for else request
+
+
 def use_machine(request: Request, offer: Offer) -> Request:
-    """The request on the machine that was found."""
+    """The request on the offered machine."""
     return replace(request, hardware=offer.hardware)

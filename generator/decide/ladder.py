@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from generator.case import stacks
@@ -10,7 +10,7 @@ from generator.case.case import Case
 from generator.case.workload import TRAINED, check_workload
 from generator.cost.of_case import build_cost_model
 from generator.decide.candidates import Candidate
-from generator.decide.search import search_space
+from generator.decide.device_count import choose_candidate
 from generator.decide.space import open_space
 from generator.errors import UsageError
 from hwdetect import catalog
@@ -32,50 +32,52 @@ class Rung:
 def build_ladder(case: Case) -> tuple[Rung, ...]:
     """The user's own choices, changed one at a time; each rung fits. Empty when none helps."""
 
-    def rung(change: Change) -> Rung | None:
-        what, option, changed = change
-        try:
-            check_workload(changed.workload, changed.model)
-            ranked = search_space(open_space(changed, build_cost_model(changed)), kept=1)
-        except UsageError:
-            return None
-        emitted = ranked and all(t.emitted for t in ranked[0].members)
-        return Rung(change=what, option=option, best=ranked[0]) if emitted else None
-
-    rungs = [rung(change) for change in smaller_training(case)]
-    rungs += [first_that_fits(list(kind(case)), rung) for kind in (shorter, larger)]
-    return tuple(found for found in rungs if found)
+    rungs = [make_rung(change) for change in list_smaller_trainings(case)]
+    rungs += [find_mildest(list(changes)) for changes in (list_shorter(case), list_larger(case))]
+    return tuple(rung for rung in rungs if rung)
 
 
-def first_that_fits(changes: list[Change], rung: Callable[[Change], Rung | None]) -> Rung | None:
+def make_rung(change: Change) -> Rung | None:
+    """The plan of a changed case; ``None`` where it does not fit, or no project can be made of it."""
+    what, option, changed = change
+    try:
+        check_workload(changed.workload, changed.model)
+        best = choose_candidate(open_space(changed, build_cost_model(changed)))
+    except UsageError:
+        return None
+    emitted = best is not None and all(t.emitted for t in best.members)
+    return Rung(change=what, option=option, best=best) if best and emitted else None
+
+
+def find_mildest(changes: list[Change]) -> Rung | None:
     """The mildest change that fits, by bisection: each change saves more (or offers more) than the one before."""
     low, high, best = 0, len(changes), None
     while low < high:
         middle = (low + high) // 2
-        found = rung(changes[middle])
-        if found:
-            best, high = found, middle
+        rung = make_rung(changes[middle])
+        if rung:
+            best, high = rung, middle
         else:
             low = middle + 1
     return best
 
 
-def smaller_training(case: Case) -> Iterator[Change]:
+def list_smaller_trainings(case: Case) -> Iterator[Change]:
     workload = case.workload
     if workload.mode == "train" and not workload.from_scratch:
         for train in TRAINED[TRAINED.index(workload.train) + 1 :]:
-            yield f"train {train.upper()} adapters", f"--train {train}", with_workload(case, train=train)
+            yield f"train {train.upper()} adapters", f"--train {train}", change_workload(case, train=train)
 
 
-def shorter(case: Case) -> Iterator[Change]:
+def list_shorter(case: Case) -> Iterator[Change]:
     length = case.workload.seq_len // 2
     while length >= 128:
-        yield f"sequences of {length} tokens", f"--seq-len {length}", with_workload(case, seq_len=length)
+        yield f"sequences of {length} tokens", f"--seq-len {length}", change_workload(case, seq_len=length)
         length //= 2
 
 
-def larger(case: Case) -> Iterator[Change]:
-    for device in larger_devices(case):
+def list_larger(case: Case) -> Iterator[Change]:
+    for device in list_larger_devices(case):
         stack = stacks.load_stack(
             "train", stacks.choose_cuda_build("train", device.compute_capability, None, device.name)
         )
@@ -83,20 +85,20 @@ def larger(case: Case) -> Iterator[Change]:
         yield f"one {device.name}", f"--hardware 1x{device.id}", bigger
 
 
-def with_workload(case: Case, **changed) -> Case:
+def change_workload(case: Case, **changed) -> Case:
     return replace(case, workload=replace(case.workload, **changed))
 
 
-def larger_devices(case: Case) -> list[Device]:
-    """Current NVIDIA boards with more memory, smallest first, one a size."""
-    found: dict[int, Device] = {}
+def list_larger_devices(case: Case) -> list[Device]:
+    """Current NVIDIA boards with more memory, smallest first, one per size."""
+    by_size: dict[int, Device] = {}
     for device in catalog.all_devices():
         enough = device.memory_bytes and device.memory_bytes > case.device_memory_bytes
         modern = device.compute_capability and tuple(map(int, device.compute_capability.split("."))) >= (8, 0)
         sold = device.vendor == "nvidia" and device.market is None and not device.unified_memory
         if sold and enough and modern:
             size = round(device.memory_bytes / 2**30)
-            best = found.get(size)
+            best = by_size.get(size)
             if best is None or (device.flops("bf16") or 0, device.id) > (best.flops("bf16") or 0, best.id):
-                found[size] = device
-    return [found[size] for size in sorted(found)]
+                by_size[size] = device
+    return [by_size[size] for size in sorted(by_size)]

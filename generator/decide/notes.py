@@ -2,74 +2,100 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from generator.case.case import Case
 from generator.case.defaults import DEFAULT_SEQ_LEN
 from generator.case.request import Request
 from generator.case.sources import Work
 from generator.case.workload import Workload
-from generator.decide.plan import Plan
+from generator.decide.candidates import Candidate
+from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
 from generator.model import ModelSpec
 
 BUSY = 0.95
 """Less free memory than this share is worth a word: an idle board keeps 1 to 4 % for itself (recordings of nvidia-smi)."""
 
 
-def note_clamped_length(request: Request, workload: Workload, spec: ModelSpec) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """A sentence for the reader of a plan. ``kind`` is what it is about: devices, length, busy, hardware, rates, model, data,
+    pins."""
+
+    kind: str
+    text: str
+
+
+def note_clamped_length(request: Request, workload: Workload, spec: ModelSpec) -> tuple[Note, ...]:
     usual = DEFAULT_SEQ_LEN.get(request.task, 2048)
     if request.seq_len or workload.seq_len == usual:
         return ()
-    return (f"seq_len is {workload.seq_len}, all the positions that {spec.name} has; the usual is {usual}",)
+    text = f"seq_len is {workload.seq_len}, all the positions that {spec.name} has; the usual is {usual}"
+    return (Note(kind="length", text=text),)
 
 
-def note_busy_device(case: Case) -> tuple[str, ...]:
+def note_busy_device(case: Case) -> tuple[Note, ...]:
     """The plan is for the whole device; what other processes hold now is said."""
     if not case.hardware.accelerators or case.on_cpu:
         return ()
     first = next(a for a in case.hardware.accelerators if a.index == case.accelerators[0])
     if first.free_memory_bytes is None or not first.memory_bytes or first.free_memory_bytes > BUSY * first.memory_bytes:
         return ()
-    free, whole = first.free_memory_bytes / 2**30, first.memory_bytes / 2**30
-    return (
-        f"only {free:.1f} of {whole:.1f} GiB of {case.device.name} are free now: the plan is for all of it, free it before a run",
-    )
+    free, total = first.free_memory_bytes / 2**30, first.memory_bytes / 2**30
+    text = f"only {free:.1f} of {total:.1f} GiB of {case.device.name} are free now: the plan is for all of it, free it before a run"
+    return (Note(kind="busy", text=text),)
 
 
-def explain_unused_devices(plan: Plan) -> tuple[str, ...]:
+def explain_unused_devices(case: Case, best: Candidate, counts: tuple[DeviceCount, ...]) -> tuple[Note, ...]:
     """How many of the accelerators are used, and why not all."""
-    case, layout = plan.case, plan.best.layout
-    have = len(case.hardware.accelerators) * case.nodes
-    if case.on_cpu or have <= layout.devices:
+    used, have = best.layout.devices, len(case.hardware.accelerators) * case.nodes
+    if case.on_cpu or have <= used:
         return ()
-    first = f"uses {layout.devices} of your {have} accelerators"
     if any(a.profile and a.index in case.accelerators for a in case.hardware.accelerators):
-        return (f"{first}: one job cannot join MIG instances",)
-    if layout.devices == case.devices:
-        return (f"{first}: the others are of another kind",)
-    return (f"{first}: {why_not_more_devices(plan)}",)
+        why = "one job cannot join MIG instances"
+    elif used == case.devices:
+        why = "the others are of another kind"
+    else:
+        why = why_not_more_devices(case, best, counts)
+    return (Note(kind="devices", text=f"uses {used} of your {have} accelerators: {why}"),)
 
 
-def why_not_more_devices(plan: Plan) -> str:
-    """Why more devices are not worth it."""
-    case = plan.case
+def why_not_more_devices(case: Case, best: Candidate, counts: tuple[DeviceCount, ...]) -> str:
+    """What more of them would bring, and the rule that they must meet."""
+    more = [c for c in counts if c.count > best.layout.devices]
+    faster = next((c.best for c in more if c.best and speed_up(best, c.best) > 1.005), None)
+    if faster is None:
+        return explain_no_gain(case, more)
+    devices, gain = faster.layout.devices, speed_up(best, faster) - 1
+    if faster.standing > best.standing:
+        return f"{devices} would be {gain:.0%} faster only with what is taken where nothing else fits"
+    rule = f"added devices must do at least {MARGINAL_EFFICIENCY:.0%} of their share"
+    return f"{devices} would be only {gain:.0%} faster ({rule}; --optimize-for time takes them)"
+
+
+def explain_no_gain(case: Case, more: list[DeviceCount]) -> str:
     batch = case.workload.global_batch
-    if case.workload.mode == "train" and batch % case.devices:
-        return f"a global batch of {batch} cannot be divided evenly over more of them as fast"
     if case.workload.mode == "infer":
         return "more would not answer faster"
+    if more and not any(c.best for c in more) and batch % more[0].count:
+        return f"a global batch of {batch} cannot be divided evenly over more of them"
     return f"with more, the exchange between them costs more than they compute ({case.devices} were costed)"
 
 
-def note_case(case: Case) -> tuple[str, ...]:
+def note_case(case: Case) -> tuple[Note, ...]:
     """What a reader of the plan must know about its inputs."""
-    notes = [f"{n.field}: {n.why}" for n in case.hardware.notes if n.who == "spec"]
+    assumed = [n for n in case.hardware.notes if n.who == "spec"]
+    # "*" stands for the whole machine
+    texts = [f"this machine is {n.why}" if n.field == "*" else f"{n.field}: {n.why}" for n in assumed]
+    notes = [Note(kind="hardware", text=text) for text in texts]
     notes.extend(note_busy_device(case))
     if case.device.basis == "assumed" and case.device.sources:
-        notes.append(f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}")
-    notes.extend(case.model.notes)
+        text = f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}"
+        notes.append(Note(kind="rates", text=text))
+    notes.extend(Note(kind="model", text=text) for text in case.model.notes)
     return tuple(notes)
 
 
-def collect_notes(work: Work, plan: Plan) -> tuple[str, ...]:
+def collect_notes(work: Work, case: Case, of_plan: tuple[Note, ...]) -> tuple[Note, ...]:
     """What is said beside the plan: of the machine, the devices used, and a length that was cut."""
-    clamped = note_clamped_length(work.request, work.workload, work.spec)
-    return (*note_case(plan.case), *explain_unused_devices(plan), *clamped)
+    return (*note_case(case), *of_plan, *note_clamped_length(work.request, work.workload, work.spec))

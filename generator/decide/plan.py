@@ -8,20 +8,19 @@ from generator.case.case import Case
 from generator.case.sources import Work
 from generator.cost import CostModel
 from generator.decide.candidates import Candidate, cost_members
-from generator.decide.reasons import Decision, explain_axis
-from generator.decide.search import search_space
-from generator.decide.shortfall import explain_shortfall
+from generator.decide.device_count import DeviceCount, weigh_devices
+from generator.decide.frontier import find_frontier
+from generator.decide.notes import Note, explain_unused_devices
+from generator.decide.reasons import Decision, explain_decisions
+from generator.decide.refusal import refuse_space
 from generator.decide.space import Space, open_space
 from generator.techniques.base import Technique
 from generator.techniques.edits import Edits, merge_edits
 
-RUNNERS_UP = 5
-SHOWN_LAYOUTS = 12
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """``runners_up`` differ from the choice in at least one technique or in the batch split."""
+    """``runners_up`` are the fastest plans with less and less memory."""
 
     case: Case
     best: Candidate
@@ -29,9 +28,10 @@ class Plan:
     runners_up: tuple[Candidate, ...]
     splits: tuple[Candidate, ...]
     """the same techniques with every micro-batch, up to the first that does not fit"""
-    layouts: tuple[Candidate, ...]
-    """the same techniques with the devices divided otherwise, the best split of each that fits"""
+    counts: tuple[DeviceCount, ...]
+    """the best plan on 1, 2, 4, … devices"""
     edits: Edits
+    notes: tuple[Note, ...] = ()
     serving: Plan | None = None
     """for a training plan: how infer.py uses the result on the same machine"""
 
@@ -42,45 +42,30 @@ class Plan:
 
 
 def decide(case: Case, cost: CostModel) -> Plan:
-    """Choose, and explain. Raises ``NothingFits`` with the shortfall when no configuration fits."""
-    room = open_space(case, cost)
-    ranked = search_space(room)
-    if not ranked:
-        raise explain_shortfall(room)
-    best = ranked[0]
+    """Choose, and explain. Raises ``NothingFits`` with the shortfall and the nearest plans that fit."""
+    space = open_space(case, cost)
+    plan = plan_space(space)
+    if plan is None:
+        raise refuse_space(space)
+    return plan
+
+
+def plan_space(space: Space) -> Plan | None:
+    """The plan of a space, explained; ``None`` if nothing fits."""
+    weighed = weigh_devices(space)
+    if weighed is None:
+        return None
+    case, (best, counts) = space.case, weighed
     return Plan(
         case=case,
         best=best,
-        decisions=tuple(explain_axis(room, axis, ranked) for axis in room.axes),
-        runners_up=tuple(keep_distinct(ranked[1:], best)[:RUNNERS_UP]),
-        splits=tuple(cost_members(room, best.members, best.layout)),
-        layouts=cost_other_layouts(room, best),
+        decisions=explain_decisions(space, best),
+        runners_up=find_frontier(space, best),
+        splits=tuple(cost_members(space, best.members, best.layout)),
+        counts=counts,
         edits=merge_edits([(t.id, t.edits(replace(case, layout=best.layout))) for t in best.members]),
+        notes=explain_unused_devices(case, best, counts),
     )
-
-
-def cost_other_layouts(room: Space, best: Candidate) -> tuple[Candidate, ...]:
-    found = []
-    for layout in room.layouts_of(best.members):
-        fitting = [c for c in cost_members(room, best.members, layout) if c.fits]
-        if layout != best.layout and fitting:
-            found.append(min(fitting, key=lambda c: c.key))
-    return tuple(sorted(found, key=lambda c: c.key)[:SHOWN_LAYOUTS])
-
-
-def keep_distinct(ranked: list[Candidate], best: Candidate) -> list[Candidate]:
-    """One candidate for each set of techniques: the best batch split of each."""
-    seen, out = {tuple(best.choice.items())}, []
-    for candidate in ranked:
-        key = tuple(candidate.choice.items())
-        if key not in seen:
-            seen.add(key)
-            out.append(candidate)
-    return out
-
-
-def add_serving(plan: Plan, serving: Plan | None) -> Plan:
-    return replace(plan, serving=serving)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,4 +74,4 @@ class Planned:
 
     work: Work
     plan: Plan
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()

@@ -1,24 +1,35 @@
-"""Why each technique: what the same cost model says of the plan without it."""
+"""Why each technique: what the same cost model says of the best plan without it, whatever else must change."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import itemgetter
 
 from generator.cost.estimate import Estimate
-from generator.decide.candidates import HEADROOM_SHARE, Candidate, cost_members
-from generator.decide.search import search_space
+from generator.decide.candidates import LARGER_IS_FASTER, Candidate, cost_members
+from generator.decide.device_count import MARGINAL_EFFICIENCY, wants_time
+from generator.decide.search import find_best, find_nearest
+from generator.decide.shortfall import describe_shortfall
 from generator.decide.space import Space, rate_risk
 from generator.techniques.base import Axis, Technique
+
+NOT_EMITTED = "planned, not yet emitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """An alternative that was not taken; ``cost`` where it could be costed, ``fits`` whether it would have run."""
+    """An alternative that was not taken. ``rival`` is the best plan with it (``fits``), or the one that comes nearest to fitting;
+    ``None`` where it cannot be used at all. ``changes`` says what else differs between the rival and the choice."""
 
     name: str
     why: str
-    cost: Estimate | None = None
+    rival: Candidate | None = None
     fits: bool = False
+    changes: tuple[str, ...] = ()
+
+    @property
+    def cost(self) -> Estimate | None:
+        return self.rival.estimate if self.rival else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +44,26 @@ class Decision:
     basis: str
     rejected: tuple[Rejected, ...]
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there was a choice: another technique that this machine and this work do not rule out."""
+        return any(r.rival is not None for r in self.rejected)
 
-def explain_axis(room: Space, axis: Axis, ranked: list[Candidate]) -> Decision:
-    best = ranked[0]
+
+def explain_decisions(space: Space, best: Candidate) -> tuple[Decision, ...]:
+    """Every axis of the plan ``best``."""
+    seeds = [best]  # a plan found for one alternative is a start for the next
+    return tuple(explain_axis(space, axis, best, seeds) for axis in space.axes)
+
+
+def explain_axis(space: Space, axis: Axis, best: Candidate, seeds: list[Candidate]) -> Decision:
     chosen = next(t for t in best.members if t.axis == axis.name)
-    others = [t for t in axis.for_mode(room.case.workload.mode) if t is not chosen]
-    rejected = tuple(cost_counterfactual(room, ranked, chosen, other) for other in others)
+    others = [t for t in axis.for_mode(space.case.workload.mode) if t is not chosen]
+    rejected = tuple(explain_alternative(space, best, other, seeds) for other in others)
     return Decision(
         axis=axis.name,
         chosen=chosen.name,
-        why=explain_choice(room, axis, best, chosen, rejected),
+        why=explain_choice(space, axis, chosen, rejected),
         quality_note=chosen.quality_note if chosen.quality else "",
         evidence=chosen.evidence,
         basis=best.estimate.basis,
@@ -50,92 +71,120 @@ def explain_axis(room: Space, axis: Axis, ranked: list[Candidate]) -> Decision:
     )
 
 
-def cost_counterfactual(room: Space, ranked: list[Candidate], chosen: Technique, other: Technique) -> Rejected:
-    """What the same cost model says of the plan with ``other`` in the place of ``chosen``, all else kept where it can be."""
-    told = swapped_or_elsewhere(room, ranked, chosen, other)
-    return told if other.emitted or not told.fits else replace(told, why=f"{told.why}; {NOT_EMITTED}")
+def explain_alternative(space: Space, best: Candidate, other: Technique, seeds: list[Candidate]) -> Rejected:
+    """What the best plan with ``other`` in it would cost, or by how much even the nearest is too large."""
+    if other.id in space.obstacles:
+        return Rejected(name=other.name, why=space.obstacles[other.id])
+    part = space.narrowed({other.axis: (other,)})
+    against = next((why for t in best.members if t.axis != other.axis and (why := space.clash(other, t))), "")
+    rival = find_rival(part, best, [*seeds, *swap_member(part, best, other)])
+    if rival is not None:
+        seeds.append(rival)
+        changes = list_changes(best, rival, other.axis)
+        why = explain_rival(space, best, rival) + note_changes(changes, against)
+        if short := explain_risk_taken(part, best, rival, other):
+            why = f"{short}; with {name_risks(space, best, rival)}: {why}"
+        return Rejected(name=other.name, why=why, rival=rival, fits=True, changes=changes)
+    nearest = find_nearest(part)
+    if nearest is None:
+        return Rejected(name=other.name, why=against or "it goes with nothing else that can be used here")
+    changes = list_changes(best, nearest, other.axis)
+    why = describe_shortfall(part, nearest) + note_changes(changes, against)
+    return Rejected(name=other.name, why=why, rival=nearest, changes=changes)
 
 
-NOT_EMITTED = "planned, not yet emitted"
+def find_rival(part: Space, best: Candidate, seeds: list[Candidate]) -> Candidate | None:
+    """The best candidate of ``part`` on as many devices as ``best`` or less, so that it is compared at no greater price. On any
+    number where none fits on so many, or where the user wants time at any price."""
+    used = best.layout.devices
+    rival = None if wants_time(part) else find_best(part.limited(most=used), seeds)
+    more = part if wants_time(part) else part.limited(least=used + 1)
+    return rival or (find_best(more, seeds) if more.list_counts() else None)
 
 
-def swapped_or_elsewhere(room: Space, ranked: list[Candidate], chosen: Technique, other: Technique) -> Rejected:
-    if other.id in room.obstacles:
-        return Rejected(name=other.name, why=room.obstacles[other.id])
-    best = ranked[0]
-    swapped = tuple(other if t is chosen else t for t in best.members)
-    against = next((why for t in swapped if t is not other and (why := room.clash(other, t))), None)
-    if against:
-        return elsewhere(room, ranked, other, against)
-    splits = cost_members(room, swapped)
-    fitting = [c for c in splits if c.fits]
-    if not fitting:
-        nearest = min(splits, key=lambda c: (c.estimate.fullness, c.key))
-        return Rejected(name=other.name, why=too_big(nearest), cost=nearest.estimate)
-    return costed(room, best, min(fitting, key=lambda c: c.key), other, "")
+def swap_member(part: Space, best: Candidate, other: Technique) -> list[Candidate]:
+    """``best`` with ``other`` on its axis, if it can stand beside the rest: a start for a search."""
+    swapped = tuple(other if t.axis == other.axis else t for t in best.members)
+    if other.id in part.layouts or any(part.clash(other, t) for t in swapped if t is not other):
+        return []
+    return cost_members(part, swapped, best.layout)
 
 
-def elsewhere(room: Space, ranked: list[Candidate], other: Technique, against: str) -> Rejected:
-    """``other`` clashes with the rest of the plan: the best plan that does without what it clashes with."""
-    best = ranked[0]
-    rival = next((c for c in ranked if other in c.members), None) or best_with(room, best, other)
-    if rival is None:
-        return Rejected(name=other.name, why=against)
-    changed = ", ".join(f"{a}={n}" for a, n in rival.choice.items() if n != best.choice[a] and a != other.axis)
-    return costed(room, best, rival, other, f" (with {changed}: {against})")
+def list_changes(best: Candidate, rival: Candidate, axis: str = "", *, of_devices: bool = True) -> tuple[str, ...]:
+    """What differs between two plans on other axes than ``axis``: techniques, devices (but for ``of_devices``), micro-batch."""
+    changed = [t.id for t in rival.members if t.axis != axis and t not in best.members]
+    ours, theirs = best.layout, rival.layout
+    if of_devices and ours.devices != theirs.devices:
+        changed.append(f"{theirs.devices} device{'s' if theirs.devices > 1 else ''} instead of {ours.devices}")
+    elif ours != theirs and (ours.devices, ours.strategy) == (theirs.devices, theirs.strategy):
+        changed.append("the devices divided otherwise")
+    small, large = rival.execution.micro_batch, best.execution.micro_batch
+    return (*changed, f"micro-batch {small} instead of {large}") if small != large else tuple(changed)
 
 
-MAKES_ROOM = ("parallelism", "offload", "checkpointing")
-"""axes that may change too when something else must: what they give up is memory or time only"""
+def note_changes(changes: tuple[str, ...], against: str = "") -> str:
+    """The changes in brackets, with what made them necessary."""
+    said = ", ".join(changes)
+    return f" (with {said}{': ' + against if against else ''})" if said else ""
 
 
-def best_with(room: Space, best: Candidate, other: Technique) -> Candidate | None:
-    """The best fitting plan that has ``other``, where only what clashes with it and what makes room is decided anew."""
-    kept = {}
-    for chosen in best.members:
-        free = chosen.axis in MAKES_ROOM or room.clash(other, chosen)
-        plain = tuple(t for t in room.open[chosen.axis] if rate_risk(t, room.case) == 0 and t.emitted)
-        kept[chosen.axis] = plain if free else (chosen,)
-    return next(iter(search_space(room.narrowed(kept | {other.axis: (other,)}), kept=1)), None)
+def explain_risk_taken(part: Space, best: Candidate, rival: Candidate, other: Technique) -> str | None:
+    """Where a rival fits only with more risk to convergence than the plan takes: by how much it is too large without."""
+    accepted = max(rate_risk(t, part.case) for t in (*best.members, other))
+    if max(rate_risk(t, part.case) for t in rival.members) <= accepted:
+        return None
+    nearest = find_nearest(part.emitted, accepted)
+    return describe_shortfall(part, nearest) if nearest and not nearest.fits else None
 
 
-def costed(room: Space, best: Candidate, rival: Candidate, other: Technique, proviso: str) -> Rejected:
-    return Rejected(
-        name=other.name,
-        why=compare(room, best, rival, other) + proviso,
-        cost=rival.estimate,
-        fits=True,
-    )
+def list_risks(space: Space, best: Candidate, rival: Candidate) -> list[Technique]:
+    """What the rival risks and the plan does not."""
+    return [t for t in rival.members if rate_risk(t, space.case) and t not in best.members]
 
 
-def too_big(candidate: Candidate) -> str:
-    estimate = candidate.estimate
-    usable = estimate.limit_gib * (1 - HEADROOM_SHARE)
-    if estimate.peak_memory_gib > usable:
-        return f"{estimate.peak_memory_gib:.1f} GiB needed, {usable:.1f} usable"
-    host = sum(part.value for part in estimate.host_memory)
-    return f"{host:.1f} GiB of host memory needed, {estimate.host_limit_gib:.1f} usable"
+def name_risks(space: Space, best: Candidate, rival: Candidate) -> str:
+    return " and ".join(t.id for t in list_risks(space, best, rival))
 
 
-def compare(room: Space, best: Candidate, rival: Candidate, other: Technique) -> str:
-    risk = rate_risk(other, room.case)
-    ours, theirs = best.estimate.step_seconds, rival.estimate.step_seconds
-    memory = rival.estimate.peak_memory_gib - best.estimate.peak_memory_gib
-    speed = relative(theirs, ours)
-    if risk > 0:
-        return f"{speed}, {signed(memory)} GiB, but {other.quality_note}: only when allowed (--allow {other.id})"
-    once = sum(t.once_seconds(room.case) for t in rival.members) - sum(t.once_seconds(room.case) for t in best.members)
-    if theirs < ours and once > 0:
-        steps = room.case.workload.steps or room.case.workload.max_steps
-        return f"{speed} a step, but costs {once:.0f} s once, which {steps} steps do not earn back"
-    if theirs < ours and other.resort > best.standing[2]:
-        return f"{speed}, {signed(memory)} GiB: taken only where nothing fits without it"
-    if theirs < ours and other.emitted:
-        return f"{speed}: not worth another setting"
-    return f"{speed}, {signed(memory)} GiB"
+def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:
+    """What the rival costs, and where it is faster, why it is not the plan."""
+    theirs, ours = rival.estimate.step_seconds, best.estimate.step_seconds
+    speed = compare_seconds(theirs, ours)
+    memory = f"{speed}, {format_signed(rival.estimate.peak_memory_gib - best.estimate.peak_memory_gib)} GiB"
+    risks = "".join(format_risk(t) for t in list_risks(space, best, rival))
+    planned = "" if all(t.emitted for t in rival.members) else f"; {NOT_EMITTED}"
+    if risks or planned or theirs >= ours:
+        return memory + risks + planned
+    if rival.layout.devices > best.layout.devices:
+        return f"{memory}, but the added devices would do less than {MARGINAL_EFFICIENCY:.0%} of their share"
+    if rival.standing > best.standing:
+        return f"{memory}: taken only where nothing fits without it"
+    return speed + explain_slower_choice(space, best, rival)
 
 
-def relative(theirs: float, ours: float) -> str:
+def format_risk(technique: Technique) -> str:
+    return f", but {technique.quality_note}: only when allowed (--allow {technique.id})"
+
+
+def explain_slower_choice(space: Space, best: Candidate, rival: Candidate) -> str:
+    """Why a plan that takes less time per step is ranked lower."""
+    case = space.case
+    once = sum(t.once_seconds(case) for t in rival.members) - sum(t.once_seconds(case) for t in best.members)
+    if once > 0:
+        steps = case.workload.steps or case.workload.max_steps
+        return f" per step, but costs {once:.0f} s once, which {steps} steps do not earn back"
+    if count_settings(rival) > count_settings(best):
+        return ": not worth another setting"
+    return f", but in smaller passes, and published runs say otherwise: {LARGER_IS_FASTER}"
+
+
+def count_settings(candidate: Candidate) -> int:
+    """What its techniques add to the project beside the plain ones."""
+    return sum(t.adds for t in candidate.members if not t.baseline)
+
+
+def compare_seconds(theirs: float, ours: float) -> str:
+    """How ``theirs`` compares with ``ours``, in words."""
     if ours <= 0:
         return "not timed"
     ratio = theirs / ours
@@ -146,24 +195,27 @@ def relative(theirs: float, ours: float) -> str:
     return f"{abs(ratio - 1):.0%} {'slower' if ratio > 1 else 'faster'}"
 
 
-def signed(gib: float) -> str:
+def format_signed(gib: float) -> str:
     return f"{gib:+.1f}" if abs(gib) >= 0.05 else "±0.0"
 
 
-def explain_choice(room: Space, axis: Axis, best: Candidate, chosen: Technique, rejected: tuple[Rejected, ...]) -> str:
-    """Why ``chosen``: what the plan would be without it."""
-    if (chosen.axis, chosen.name) in room.case.workload.pins:
+def explain_choice(space: Space, axis: Axis, chosen: Technique, rejected: tuple[Rejected, ...]) -> str:
+    """Why ``chosen``: the best plan without it, or by how much nothing fits without it."""
+    workload = space.case.workload
+    if (chosen.axis, chosen.name) in workload.pins:
         return "you pinned it"
     if chosen.axis == "trained":
-        return f"you asked for --train {room.case.workload.train}"
-    open_rivals = [r for r in rejected if r.cost is not None]
-    if not open_rivals:
-        if not rejected:
-            return "there is no other"
-        return f"no other can be used ({rejected[0].name}: {rejected[0].why})"
-    baseline = axis.baseline(room.case.workload.mode)
-    without = next((r for r in open_rivals if r.name == baseline.name), None)
-    if without and chosen is not baseline:
-        return f"without it ({without.name}): {without.why}"
-    fastest = min(open_rivals, key=lambda r: (not r.fits, r.cost.step_seconds if r.cost else 0.0))
-    return f"next best, {fastest.name}: {fastest.why}"
+        return f"you asked for --train {workload.train}"
+    fitting = [(r.rival.key, r) for r in rejected if r.rival and r.fits]
+    short = [(r.rival.estimate.fullness, r) for r in rejected if r.rival and not r.fits]
+    if fitting:
+        _, best = min(fitting, key=itemgetter(0))
+        why = f"without it ({best.name}): {best.why}"
+        plain = next((r for _, r in short if r.name == axis.baseline(workload.mode).name), None)
+        return f"{why}; {plain.name} does not fit: {plain.why}" if plain else why
+    if short:
+        _, nearest = min(short, key=itemgetter(0))
+        return f"without it nothing fits; the nearest, {nearest.name}: {nearest.why}"
+    if not rejected:
+        return "there is no other"
+    return f"no other can be used ({rejected[0].name}: {rejected[0].why})"

@@ -5,33 +5,64 @@ from __future__ import annotations
 from dataclasses import replace
 
 from generator.case.case import Case
-from generator.case.workload import Workload
+from generator.case.workload import DEFAULT_GOAL, Workload
 from generator.cost.of_case import build_cost_model
-from generator.decide.ladder import build_ladder
-from generator.decide.plan import Plan, add_serving, decide
-from generator.errors import NothingFits
+from generator.decide.notes import Note
+from generator.decide.plan import Plan, decide, plan_space
+from generator.decide.space import Space, open_space
+from generator.techniques.base import Technique, find_technique
+
+AXES_OF_BOTH = ("precision", "attention", "cpu-threads")
+"""Where a pin for training says how the user wants the model to be computed, whatever is done with it."""
+Pins = tuple[tuple[str, str], ...]
 
 
 def plan_case(case: Case) -> Plan:
-    """Decide for the asked mode; a training plan also decides how infer.py serves the result."""
-    try:
-        plan = decide(case, build_cost_model(case))
-    except NothingFits as error:
-        error.ladder = build_ladder(case)
-        raise
+    """Decide for the asked mode; a training plan also decides how infer.py serves the result. Raises ``NothingFits``."""
+    plan = decide(case, build_cost_model(case))
     if case.workload.mode == "infer":
         return plan
-    serve = replace(case, workload=derive_serving_workload(case.workload))
-    try:
-        return add_serving(plan, decide(serve, build_cost_model(serve)))
-    except NothingFits:
-        return plan
+    free = replace(case, workload=derive_serving_workload(case.workload))
+    pins, notes = keep_serving_pins(free, case.workload)
+    serving = replace(free, workload=replace(free.workload, pins=pins))
+    served = plan_space(open_space(serving, build_cost_model(serving)))
+    return replace(plan, serving=served, notes=(*plan.notes, *notes))
 
 
 def derive_serving_workload(workload: Workload) -> Workload:
-    """infer.py answers one prompt at a time; a QLoRA adapter is served on the 4-bit base that it was trained on."""
-    axes_of_both = ("precision", "attention", "cpu-threads")
-    pins = tuple(p for p in workload.pins if p[0] in axes_of_both)
-    if workload.train == "qlora":
-        pins = (*pins, ("quantization", "bnb-nf4"))
-    return replace(workload, mode="infer", concurrency=1, pins=pins, allow=(), steps=None, max_steps=None)
+    """infer.py answers one prompt at a time, as the machine does it best: without the pins of the training plan."""
+    return replace(
+        workload,
+        mode="infer",
+        concurrency=1,
+        pins=(),
+        allow=(),
+        steps=None,
+        max_steps=None,
+        optimize_for=DEFAULT_GOAL,
+    )
+
+
+def keep_serving_pins(serving: Case, training: Workload) -> tuple[Pins, tuple[Note, ...]]:
+    """The pins of a training plan that hold for serving too, and a note on each that does not."""
+    space = open_space(serving, build_cost_model(serving))
+    kept: list[Technique] = []
+    notes: list[Note] = []
+    if training.train == "qlora":  # an adapter is served on the 4-bit base that it was trained on
+        kept += [t for t in space.open["quantization"] if t.name == "bnb-nf4"]
+    for axis, name in dict.fromkeys(pin for pin in training.pins if pin[0] in AXES_OF_BOTH):
+        pinned = find_technique(axis, name)
+        why = explain_unserved(space, pinned, kept) if pinned else None
+        if why:
+            notes.append(Note(kind="pins", text=f"--pin {axis}={name} holds for training, not for infer.py: {why}"))
+        elif pinned:
+            kept.append(pinned)
+    return tuple((t.axis, t.name) for t in kept), tuple(notes)
+
+
+def explain_unserved(space: Space, pinned: Technique, kept: list[Technique]) -> str | None:
+    """Why a technique cannot serve beside those that are kept, or ``None``."""
+    if "infer" not in pinned.modes:
+        return "it is a technique of training"
+    conflicts = (why for other in kept if (why := space.clash(pinned, other)))
+    return space.obstacles.get(pinned.id) or next(conflicts, None)

@@ -1,32 +1,27 @@
-"""Nothing fits: by how much."""
+"""By how much a configuration is too large."""
 
 from __future__ import annotations
 
-from generator.decide.candidates import HEADROOM_SHARE
-from generator.decide.search import find_smallest
+from generator.decide.candidates import Candidate
 from generator.decide.space import Space
-from generator.errors import NothingFits
 
 
-def explain_shortfall(room: Space) -> NothingFits:
-    """Nothing fits: by how much, with everything that saves memory switched on."""
-    least = find_smallest(room)
-    if least is None:
-        obstacles = "; ".join(f"{name}: {why}" for name, why in sorted(room.obstacles.items()))
-        return NothingFits("no combination of techniques is possible here", obstacles)
-    case, estimate = room.case, least.estimate
-    usable = estimate.limit_gib * (1 - HEADROOM_SHARE)
-    missing = estimate.peak_memory_gib - usable
-    saved = ", ".join(t.name for t in least.members if not t.baseline)
-    what = f"{case.model.name} ({case.workload.train if case.workload.mode == 'train' else 'inference'}, {case.workload.seq_len} tokens)"
-    where = f"{least.layout.devices} x {case.device.name}" if least.layout.devices > 1 else case.device.name
+def is_host_short(nearest: Candidate) -> bool:
+    """Whether host memory, not the device's, is what it lacks most."""
+    estimate = nearest.estimate
     host, limit = sum(part.value for part in estimate.host_memory), estimate.host_limit_gib or 0.0
-    if host > limit > 0 and host / limit >= estimate.fullness:
-        return NothingFits(
-            f"{what} does not fit the memory of the host: the nearest plan ({saved}) needs {host:.1f} GiB of it beside "
-            f"{where}, {limit:.1f} GiB are usable, {host - limit:.1f} GiB short"
-        )
-    return NothingFits(
-        f"{what} does not fit {where}: the smallest plan ({saved}) needs {estimate.peak_memory_gib:.1f} GiB, "
-        f"{usable:.1f} GiB are usable, {missing:.1f} GiB short"
-    )
+    return host > limit > 0 and host / limit >= estimate.fullness
+
+
+def count_scarcest_gib(space: Space, nearest: Candidate) -> tuple[float, float]:
+    """Needed and usable GiB, of the host where that is scarcer, else of a device."""
+    if is_host_short(nearest):
+        return sum(part.value for part in nearest.estimate.host_memory), nearest.estimate.host_limit_gib or 0.0
+    return nearest.estimate.peak_memory_gib, space.usable_gib
+
+
+def describe_shortfall(space: Space, nearest: Candidate) -> str:
+    """By how much a candidate that does not fit is too large."""
+    needed, usable = count_scarcest_gib(space, nearest)
+    of_host = " of host memory" if is_host_short(nearest) else ""
+    return f"{needed:.1f} GiB{of_host} needed, {usable:.1f} usable: {needed - usable:.1f} GiB short"

@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import combinations
 from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import ONE_DEVICE, Layout
 from generator.cost import CostModel
+from generator.cost.execution import Execution
 from generator.errors import UsageError
 from generator.techniques.base import Axis, Technique, list_axes
 
 LAST = 2
 """the farthest resort"""
+HEADROOM_SHARE = 0.03
+"""Share of the limit that a plan must leave free: the aimed median error of the memory model (issue "decision engine")."""
+
+
+@dataclass(slots=True)
+class Memo:
+    """What is asked again and again of one case, whatever part of its space is looked at."""
+
+    conflicts: dict[tuple[str, str], str | None] = field(default_factory=dict)
+    foes: dict[Technique, frozenset[Technique]] = field(default_factory=dict)
+    effects: dict[Layout, Callable[[Technique], Mapping[str, Any]]] = field(default_factory=dict)
+    runs: dict[Layout, Execution] = field(default_factory=dict)
+    peaks: dict[tuple, float] = field(default_factory=dict)
+    seconds: dict[tuple, float] = field(default_factory=dict)
+    hosts: dict[tuple, float] = field(default_factory=dict)
+    costed: dict[tuple, list] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What may be chosen in a case: per axis the members without obstacle, and for the others why not."""
+    """What may be chosen in a case: per axis the members without obstacle, and for the others why not.
+
+    A part of a space (``narrowed``, ``limited``) keeps the ``root`` that it is a part of: bounds computed there hold in it.
+    """
 
     case: Case
     cost: CostModel
@@ -29,35 +51,94 @@ class Space:
     obstacles: Mapping[str, str]
     layouts: Mapping[str, tuple[Layout, ...]]
     """by the id of the technique that divides the devices"""
-    _clashes: dict[tuple[str, str], str | None] = field(default_factory=dict)
-    _effects: dict[tuple[str, Layout], Mapping[str, Any]] = field(default_factory=dict)
+    least_devices: int = 1
+    most_devices: float = math.inf
+    most_gib: float = math.inf
+    """a narrower limit than the device's own"""
+    memo: Memo = field(default_factory=Memo, repr=False)
+    branches: list = field(default_factory=list, repr=False)
+    """of a root: what ``search`` found to start from"""
+    _root: Space | None = field(default=None, repr=False)
+
+    @property
+    def root(self) -> Space:
+        return self._root or self
+
+    @property
+    def usable_gib(self) -> float:
+        """What a plan may need of each device."""
+        return min(self.most_gib, self.cost.limit_gib * (1 - HEADROOM_SHARE))
 
     def members(self, axis: Axis, risk: int, resort: int = LAST) -> tuple[Technique, ...]:
         """The members of ``axis`` that may be tried when ``risk`` and ``resort`` are the most that is accepted. Where nothing
         else is open (a pin), resorts are always."""
-        found = tuple(t for t in self.open[axis.name] if rate_risk(t, self.case) <= risk)
-        return tuple(t for t in found if t.resort <= resort) or found
+        safe = tuple(t for t in self.open[axis.name] if rate_risk(t, self.case) <= risk)
+        return tuple(t for t in safe if t.resort <= resort) or safe
 
     def clash(self, a: Technique, b: Technique) -> str | None:
         """Why ``a`` and ``b`` cannot stand together; asked of both, so that either file may know it."""
+        known = self.memo.conflicts
         key = (a.id, b.id)
-        if key not in self._clashes:
-            self._clashes[key] = self._clashes[b.id, a.id] = a.clash(b, self.case) or b.clash(a, self.case)
-        return self._clashes[key]
+        if key not in known:
+            known[key] = known[b.id, a.id] = a.clash(b, self.case) or b.clash(a, self.case)
+        return known[key]
+
+    def list_foes(self, technique: Technique) -> frozenset[Technique]:
+        """All techniques of the space's axes that ``technique`` cannot stand together with."""
+        known = self.memo.foes
+        if technique not in known:
+            others = (t for axis in self.axes for t in axis.members if axis.name != technique.axis)
+            known[technique] = frozenset(t for t in others if self.clash(technique, t))
+        return known[technique]
+
+    def effects_on(self, layout: Layout) -> Callable[[Technique], Mapping[str, Any]]:
+        """The fields of ``Execution`` that a technique sets on devices divided so."""
+        known = self.memo.effects.get(layout)
+        if known is None:
+            case = replace(self.case, layout=layout)
+            known = self.memo.effects[layout] = cache(lambda technique: technique.effects(case))
+        return known
 
     def effects(self, technique: Technique, layout: Layout) -> Mapping[str, Any]:
-        key = (technique.id, layout)
-        if key not in self._effects:
-            self._effects[key] = technique.effects(replace(self.case, layout=layout))
-        return self._effects[key]
+        return self.effects_on(layout)(technique)
 
     def layouts_of(self, members: tuple[Technique, ...]) -> tuple[Layout, ...]:
         """The ways to divide the devices that ``members`` leave open."""
-        said = [self.layouts[t.id] for t in members if t.id in self.layouts]
-        return said[0] if said else (ONE_DEVICE,)
+        every = next((self.layouts[t.id] for t in members if t.id in self.layouts), (ONE_DEVICE,))
+        return tuple(x for x in every if self.least_devices <= x.devices <= self.most_devices)
+
+    def list_counts(self) -> tuple[int, ...]:
+        """Every number of devices that some member of the space can use."""
+        every = [x for members in self.open.values() for t in members for x in self.layouts.get(t.id, ())]
+        counts = {x.devices for x in every or [ONE_DEVICE]}
+        return tuple(sorted(n for n in counts if self.least_devices <= n <= self.most_devices))
 
     def narrowed(self, open_members: Mapping[str, tuple[Technique, ...]]) -> Space:
-        return replace(self, open={**self.open, **open_members})
+        """The part with only these members on their axes. What was not open before (another than a pinned one) opens a new root."""
+        root = self.root
+        inside = all(t in root.open[axis] for axis, members in open_members.items() for t in members)
+        if not inside:
+            layouts = {t.id: t.layouts(self.case) for members in open_members.values() for t in members}
+            more = {name: ways for name, ways in layouts.items() if ways is not None}
+            joined = {**self.open, **open_members}
+            return replace(self, open=joined, layouts={**self.layouts, **more}, branches=[], _root=None)
+        return replace(self, open={**self.open, **open_members}, _root=root)
+
+    @property
+    def emitted(self) -> Space:
+        """The part of which a project can be made, but for axes where there is nothing else."""
+        kept = {axis: tuple(t for t in members if t.emitted) or members for axis, members in self.open.items()}
+        return self if kept == dict(self.open) else self.narrowed(kept)
+
+    def limited(self, *, least: int = 1, most: float = math.inf, gib: float = math.inf) -> Space:
+        """The part that uses from ``least`` to ``most`` devices, and at most ``gib`` of each."""
+        return replace(
+            self,
+            least_devices=max(self.least_devices, least),
+            most_devices=min(self.most_devices, most),
+            most_gib=min(self.most_gib, gib),
+            _root=self.root,
+        )
 
 
 def open_space(case: Case, cost: CostModel) -> Space:
@@ -79,17 +160,17 @@ def open_space(case: Case, cost: CostModel) -> Space:
         if axis.name in pins:
             members = [_resolve_pin(axis, pins[axis.name], obstacles, mode)]
         open_members[axis.name] = tuple(members)
-    said = {t.id: t.layouts(case) for members in open_members.values() for t in members}
-    layouts = {name: found for name, found in said.items() if found is not None}
-    room = Space(case, cost, used, open_members, obstacles, layouts)
-    _check_pins(room, [open_members[axis][0] for axis in pins])
-    return room
+    offered = {t.id: t.layouts(case) for members in open_members.values() for t in members}
+    layouts = {name: ways for name, ways in offered.items() if ways is not None}
+    space = Space(case, cost, used, open_members, obstacles, layouts)
+    _check_pins(space, [open_members[axis][0] for axis in pins])
+    return space
 
 
-def _check_pins(room: Space, pinned: list[Technique]) -> None:
+def _check_pins(space: Space, pinned: list[Technique]) -> None:
     """Raises ``UsageError`` for two pins that cannot stand together."""
     for a, b in combinations(pinned, 2):
-        if why := room.clash(a, b):
+        if why := space.clash(a, b):
             raise UsageError(f"--pin {a.id} and --pin {b.id} cannot stand together: {why}", "drop one of them")
 
 
@@ -134,5 +215,7 @@ def _resolve_pin(axis: Axis, name: str, obstacles: Mapping[str, str], mode: str)
 
 def rate_risk(technique: Technique, case: Case) -> int:
     """What it may do to convergence; nothing where the user asked for it."""
+    if not technique.quality:
+        return 0
     asked = {*case.workload.allow, *(f"{a}={n}" for a, n in case.workload.pins)}
     return 0 if technique.name in asked or technique.id in asked else technique.quality

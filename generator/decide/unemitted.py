@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from generator.cost.of_case import build_cost_model
+from generator.decide.device_count import choose_candidate
 from generator.decide.ladder import build_ladder
 from generator.decide.plan import Plan, Planned
 from generator.decide.reasons import NOT_EMITTED
-from generator.decide.search import search_space
 from generator.decide.space import open_space
 from generator.errors import NotEmitted, SourceError, UsageError
 
@@ -22,10 +22,9 @@ def refuse_unemitted(plan: Plan) -> None:
     workload = plan.case.workload
     pins = tuple(pin for pin in workload.pins if pin[0] not in names)
     free = replace(plan.case, workload=replace(workload, pins=pins))
-    found = search_space(open_space(free, build_cost_model(free)), kept=1)
-    if not found or not all(t.emitted for t in found[0].members):
+    best = choose_candidate(open_space(free, build_cost_model(free)))
+    if best is None or not all(t.emitted for t in best.members):
         raise NotEmitted(what, "nothing that can be emitted fits", ladder=build_ladder(plan.case))
-    best = found[0]
     offer = " ".join(f"--pin {axis}={best.choice[axis]}" for axis in names)
     slower = best.estimate.step_seconds / plan.best.estimate.step_seconds
     raise NotEmitted(

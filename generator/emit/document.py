@@ -6,10 +6,13 @@ import json
 from dataclasses import asdict, fields
 from typing import Any
 
+from generator.decide.candidates import Candidate
+from generator.decide.device_count import DeviceCount
+from generator.decide.notes import Note
 from generator.decide.plan import Plan, Planned
-from generator.decide.reasons import Decision
+from generator.decide.reasons import Decision, Rejected, list_changes
 from generator.emit.config_yaml import build_config
-from generator.emit.figures import describe_estimate, round_floats, summarize_candidate, summarize_estimate
+from generator.emit.figures import describe_estimate, round_floats, summarize_candidate
 from generator.emit.parallel import describe_processes, select_visible_devices
 from generator.emit.project import describe_project, read_version
 from generator.emit.provenance import trace_edits
@@ -49,7 +52,8 @@ def collect_content(planned: Planned, name: str | None) -> dict:
         },
         "estimate": describe_estimate(plan.best.estimate),
         "decisions": [describe_decision(d) for d in plan.decisions],
-        "runners_up": [{"choice": c.choice, "estimate": summarize_candidate(c)} for c in plan.runners_up],
+        "runners_up": [describe_runner_up(plan, c) for c in plan.runners_up],
+        "devices": describe_devices(plan),
         "edits": merge_edits(plan, plan.serving),
         "parallel": describe_processes(plan),
         "visible_devices": select_visible_devices(plan),
@@ -62,17 +66,49 @@ def collect_content(planned: Planned, name: str | None) -> dict:
         "docker": describe_image(plan),
         "files": {"pyproject.toml": dump_pyproject(planned, name)},
         "untested": list_untested(plan),
-        "notes": list(planned.notes)
-        + list(planned.work.source.notes)
-        + (list(planned.work.data.notes) if planned.work.data else []),
+        "notes": list_notes(planned),
     }
 
 
+def list_notes(planned: Planned) -> list[dict]:
+    """What a reader must know, each with what it is about."""
+    work = planned.work
+    of_inputs = [Note(kind="model", text=text) for text in work.source.notes]
+    of_inputs += [Note(kind="data", text=text) for text in (work.data.notes if work.data else ())]
+    return [asdict(note) for note in (*planned.notes, *of_inputs)]
+
+
 def describe_layout(plan: Plan) -> dict:
-    """How the devices are divided, and what the same techniques would cost on fewer, more, or otherwise divided ones."""
+    """How the devices are divided."""
     best = plan.best.layout
-    others = [asdict(c.layout) | {"devices": c.layout.devices} | summarize_candidate(c) for c in plan.layouts]
-    return asdict(best) | {"devices": best.devices, "of_devices": plan.case.devices, "others": others}
+    return asdict(best) | {"devices": best.devices, "of_devices": plan.case.devices}
+
+
+def describe_devices(plan: Plan) -> list[dict]:
+    """What the best plan on each number of devices gives. ``gpu_hours`` is the whole run's, null where its steps are not known."""
+    return [describe_count(plan, count) for count in plan.counts]
+
+
+def describe_count(plan: Plan, count: DeviceCount) -> dict:
+    best = count.best
+    described: dict[str, Any] = {"count": count.count, "chosen": best is plan.best, "fits": best is not None}
+    if best is None:
+        keys = ("step_seconds", "tokens_per_second", "gpu_hours", "gpu_hours_per_1000_steps", "peak_memory_gib")
+        return described | dict.fromkeys(keys) | {"changes": [], "why_not": count.why_not}
+    workload = plan.case.workload
+    steps = (workload.steps or workload.max_steps) if workload.mode == "train" else None
+    hours = None if plan.case.on_cpu else best.estimate.step_seconds * count.count / 3600
+    figures = {
+        "gpu_hours": hours * steps if hours and steps else None,
+        "gpu_hours_per_1000_steps": hours and hours * 1000,
+    }
+    changes = list(list_changes(plan.best, best, of_devices=False))
+    return described | summarize_candidate(best) | round_floats(figures) | {"changes": changes, "why_not": None}
+
+
+def describe_runner_up(plan: Plan, candidate: Candidate) -> dict:
+    changes = list(list_changes(plan.best, candidate))
+    return {"choice": candidate.choice, "changes": changes, "estimate": summarize_candidate(candidate)}
 
 
 VOLATILE = {
@@ -102,23 +138,24 @@ def drop_private(value: Any) -> Any:
     return value
 
 
-def describe_decision(found: Decision) -> dict:
+def describe_decision(decision: Decision) -> dict:
     return {
-        "axis": found.axis,
-        "chosen": found.chosen,
-        "why": found.why,
-        "quality_note": found.quality_note,
-        "evidence": [asdict(e) for e in found.evidence],
-        "basis": found.basis,
-        "rejected": [
-            {
-                "name": r.name,
-                "why": r.why,
-                "cost": None if r.cost is None else {"fits": r.fits} | summarize_estimate(r.cost),
-            }
-            for r in found.rejected
-        ],
+        "axis": decision.axis,
+        "chosen": decision.chosen,
+        "open": decision.is_open,
+        "why": decision.why,
+        "quality_note": decision.quality_note,
+        "evidence": [asdict(e) for e in decision.evidence],
+        "basis": decision.basis,
+        "rejected": [describe_rejected(r) for r in decision.rejected],
     }
+
+
+def describe_rejected(rejected: Rejected) -> dict:
+    """``cost`` is that of the best plan with it, or of the nearest where none fits; null where it cannot be used at all."""
+    rival = rejected.rival
+    cost = rival and {"fits": rejected.fits} | summarize_candidate(rival) | {"devices": rival.layout.devices}
+    return {"name": rejected.name, "why": rejected.why, "cost": cost, "changes": list(rejected.changes)}
 
 
 INFER_PLACES = tuple(f.name for f in fields(Edits) if f.name.startswith("infer_"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 
-def show_plan(document: dict) -> None:
-    """Print the plan document (the content of plan.json)."""
+def show_plan(document: dict, *, every: bool = False) -> None:
+    """Print the plan document (the content of plan.json); with ``every``, decisions without a choice too."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -15,11 +15,11 @@ def show_plan(document: dict) -> None:
     project, estimate = document["project"], document["estimate"]
     console.print(f"[bold]{escape(project['summary'])}[/bold]")
     for note in document["notes"]:
-        console.print(f"  [dim]note: {escape(note)}[/dim]")
+        console.print(f"  [dim]note: {escape(note['text'])}[/dim]")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("decision", "choice", "why"):
         table.add_column(column, overflow="fold")
-    for row in document["decisions"]:
+    for row in (d for d in document["decisions"] if d["open"] or every):
         why = row["why"] + (f"  [{row['quality_note']}]" if row["quality_note"] else "")
         table.add_row(row["axis"], f"[bold]{escape(row['chosen'])}[/bold]", escape(why))
     batch, layout = document["batch"], document["layout"]
@@ -42,14 +42,42 @@ def show_plan(document: dict) -> None:
         if gib >= 0.005 * estimate["peak_memory_gib"]:
             console.print(f"    {name:<28} {gib:8.2f} GiB")
     console.print(format_speed(document))
+    if len(document["devices"]) > 1:
+        console.print(build_devices_table(document["devices"]))
     if document["runners_up"]:
         console.print("runners-up:")
         for row in document["runners_up"]:
-            console.print(f"  {escape(format_runner_up(document, row))}")
+            console.print(f"  {escape(format_runner_up(row))}")
     for line in document["untested"]:
         console.print(f"  [dim]untested: {escape(line)}[/dim]")
     if "goal" in document:
         console.print(build_offers_table(document["goal"]))
+
+
+def build_devices_table(counts: list[dict]):
+    """What 1, 2, 4, … devices would give."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    total = any(row["gpu_hours"] is not None for row in counts)
+    for column in ("devices", "s per step", "tokens/s", "GPU-hours" + ("" if total else " per 1,000 steps"), "memory"):
+        table.add_column(column, justify="right")
+    table.add_column("", overflow="fold")
+    for row in counts:
+        mark = "[bold]{}[/bold]" if row["chosen"] else "{}"
+        if not row["fits"]:
+            table.add_row(str(row["count"]), "-", "-", "-", "-", row["why_not"])
+            continue
+        hours = row["gpu_hours"] if total else row["gpu_hours_per_1000_steps"]
+        table.add_row(
+            mark.format(row["count"]),
+            f"{row['step_seconds']:.3g}",
+            f"{row['tokens_per_second']:,.0f}",
+            "-" if hours is None else f"{hours:,.3g}",
+            f"{row['peak_memory_gib']:.1f} GiB",
+            "this plan" if row["chosen"] else ", ".join(row["changes"]),
+        )
+    return table
 
 
 def build_offers_table(goal: dict):
@@ -111,12 +139,10 @@ def format_speed(document: dict) -> str:
     )
 
 
-def format_runner_up(document: dict, row: dict) -> str:
+def format_runner_up(row: dict) -> str:
     """What differs from the choice, and what it costs."""
-    differs = [f"{axis}={name}" for axis, name in row["choice"].items() if document["choice"].get(axis) != name]
     estimate = row["estimate"]
-    changed = ", ".join(differs) or "other batch split"
-    return f"{changed}: {estimate['step_seconds']:.3g} s, {estimate['peak_memory_gib']:.1f} GiB"
+    return f"{', '.join(row['changes'])}: {estimate['step_seconds']:.3g} s, {estimate['peak_memory_gib']:.1f} GiB"
 
 
 def format_ladder(ladder: tuple) -> Iterator[str]:

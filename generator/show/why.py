@@ -94,28 +94,41 @@ DEVICES = ("devices", "nproc-per-node", "num_processes", "num_machines", "nnodes
 
 
 def describe_devices(document: dict, key: str) -> dict:
-    """Why so many devices, divided so, and what the same techniques would have cost on others."""
+    """Why so many devices, and what the best plan on other numbers of them would cost."""
     layout, estimate = document["layout"], document["estimate"]
     decision = next(d for d in document["decisions"] if d["axis"] == "parallelism")
-    note = [note for note in document["notes"] if note.startswith("uses ")]
+    reasons = [note["text"] for note in document["notes"] if note["kind"] == "devices"]
     return {
         "key": key,
         "value": layout["devices"],
         "technique": f"parallelism={decision['chosen']}",
-        "why": "; ".join(note) or f"all {layout['devices']} are used: {estimate['step_seconds']:.3g} s a step",
+        "why": "; ".join(reasons) or f"all {layout['devices']} are used: {estimate['step_seconds']:.3g} s a step",
         "basis": estimate["basis"],
         "rejected": [
             {
-                "name": f"{other['devices']} on {other['nodes']} nodes"
-                if layout["nodes"] > 1 or other["nodes"] > 1
-                else f"{other['devices']} devices",
-                "why": f"{other['step_seconds']:.3g} s a step, {other['peak_memory_gib']:.1f} GiB",
-                "cost": other,
+                "name": f"{other['count']} device{'s' if other['count'] > 1 else ''}",
+                "why": describe_count(other),
+                "cost": other if other["fits"] else None,
             }
-            for other in layout["others"]
+            for other in document["devices"]
+            if not other["chosen"]
         ],
         "inputs": {"device": document["case"]["device"]["name"], "model": document["case"]["model"]["name"]},
     }
+
+
+def describe_count(row: dict) -> str:
+    """What the best plan on so many devices costs, and what else changes."""
+    if not row["fits"]:
+        return row["why_not"]
+    if row["gpu_hours"] is not None:
+        hours = f", {row['gpu_hours']:,.3g} GPU-hours"
+    elif row["gpu_hours_per_1000_steps"] is not None:
+        hours = f", {row['gpu_hours_per_1000_steps']:,.3g} GPU-hours per 1,000 steps"
+    else:
+        hours = ""
+    changes = f" (with {', '.join(row['changes'])})" if row["changes"] else ""
+    return f"{row['step_seconds']:.3g} s a step, {row['peak_memory_gib']:.1f} GiB{hours}{changes}"
 
 
 def describe_decision(document: dict, key: str, decision: dict, edit: dict | None) -> dict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from making import H100, gpu, llama
 
 from generator.case.request import Request
+from generator.case.sources import Work
 from generator.decide.plan import Planned
 from generator.emit.project import describe_project
 from generator.inputs.model_source import ModelSource
@@ -71,8 +72,8 @@ def multiples_of_eight(of: Case) -> bool:
     source = ModelSource(
         kind="folder", path="m", config="{}", has_weights=True, has_tokenizer=True, has_chat_template=False, name="m"
     )
-    told = describe_project(Planned(plan=plan(of), request=Request(model="m"), source=source, data=None), None)
-    return told["pad_to_multiple_of"] == 8
+    work = Work(request=Request(model="m"), source=source, data=None, spec=of.model, workload=of.workload)
+    return describe_project(Planned(plan=plan(of), work=work), None)["pad_to_multiple_of"] == 8
 
 
 def planned_only(*names: str):

@@ -1,0 +1,102 @@
+"""How many devices a plan uses: more of them must earn their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from generator.decide.candidates import Candidate
+from generator.decide.search import find_best, find_nearest
+from generator.decide.shortfall import describe_shortfall
+from generator.decide.space import Space
+
+MARGINAL_EFFICIENCY = 0.5
+"""Added devices must do at least this share of the work per device of those already there: going from n to m devices, the
+speed-up must reach 1 + 0.5 (m/n - 1), which is 1.5 for twice as many. Below that, more than half of what an added device costs is
+spent on waiting for the others (ours: device-hours are paid for whether they compute or wait). `--optimize-for time` lifts it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceCount:
+    """The best plan on so many devices, whatever else must change; where none fits, why."""
+
+    count: int
+    best: Candidate | None = None
+    why_not: str = ""
+
+
+def weigh_devices(space: Space) -> tuple[Candidate, tuple[DeviceCount, ...]] | None:
+    """The best candidate on as many devices as earn their place, and what 1, 2, 4, … devices give; ``None`` if nothing fits."""
+    if wants_time(space):
+        best = find_best(space)
+        each = search_each_count(space, list_shown_counts(space, best)) if best else {}
+    else:
+        each = search_each_count(space, space.list_counts())
+        best = choose_count([c for c in each.values() if c])
+    if best is None:
+        return None
+    return best, tuple(describe_count(space, n, each.get(n)) for n in list_shown_counts(space, best))
+
+
+def choose_candidate(space: Space) -> Candidate | None:
+    """The best candidate on as many devices as earn their place; ``None`` if nothing fits."""
+    if wants_time(space):
+        return find_best(space)
+    return choose_count([c for c in search_each_count(space, space.list_counts()).values() if c])
+
+
+def wants_time(space: Space) -> bool:
+    """Whether the user asked for time at any price."""
+    return space.case.workload.optimize_for == "time"
+
+
+def search_each_count(space: Space, counts: Iterable[int]) -> dict[int, Candidate | None]:
+    """The best candidate on each of these numbers of devices."""
+    found: dict[int, Candidate | None] = {}
+    for count in counts:
+        seeds = [c for c in found.values() if c]
+        found[count] = find_best(space.limited(least=count, most=count), seeds)
+    return found
+
+
+def choose_count(fitting: Sequence[Candidate]) -> Candidate | None:
+    """Of the best candidates on each number of devices, the one with the most that earn their place.
+
+    Devices come before resorts and risks: only what is planned, risked or resorted to as little as anywhere is compared.
+    """
+    if not fitting:
+        return None
+    least = min(c.standing for c in fitting)
+    earned: list[Candidate] = []
+    for candidate in sorted((c for c in fitting if c.standing == least), key=lambda c: c.layout.devices):
+        # against all within the last doubling, so that many small steps do not pass where one large step would not
+        rivals = [c for c in earned if 2 * c.layout.devices >= candidate.layout.devices] or earned[-1:]
+        if all(earns_place(fewer, candidate) for fewer in rivals):
+            earned.append(candidate)
+    return earned[-1]
+
+
+def earns_place(fewer: Candidate, more: Candidate) -> bool:
+    """Whether the devices that ``more`` has and ``fewer`` has not are worth it."""
+    return speed_up(fewer, more) >= 1 + MARGINAL_EFFICIENCY * (more.layout.devices / fewer.layout.devices - 1)
+
+
+def speed_up(fewer: Candidate, more: Candidate) -> float:
+    return fewer.estimate.step_seconds / more.estimate.step_seconds
+
+
+def list_shown_counts(space: Space, chosen: Candidate) -> list[int]:
+    """1, 2, 4, … up to all devices of the case; all of them; and what was chosen."""
+    every = space.case.devices
+    powers = {1 << k for k in range(every.bit_length())}
+    return sorted({*(n for n in powers if n <= every), every, chosen.layout.devices})
+
+
+def describe_count(space: Space, count: int, best: Candidate | None) -> DeviceCount:
+    if best:
+        return DeviceCount(count=count, best=best)
+    part = space.limited(least=count, most=count)
+    nearest = find_nearest(part)
+    if nearest is None:
+        return DeviceCount(count=count, why_not=f"nothing divides the work over {count}")
+    return DeviceCount(count=count, why_not=describe_shortfall(part, nearest))

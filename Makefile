@@ -37,6 +37,7 @@ check: setup
 
 golden: setup
 	$(BIN)/python examples/rewrite.py
+	$(BIN)/python docs/picture.py
 
 validate: setup
 	$(BIN)/python benchmarks/validate.py $(MEASURED)

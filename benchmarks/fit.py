@@ -4,7 +4,7 @@ usage: python benchmarks/fit.py MEASURED_DIR [--rounds N] [--leave-out model|dev
 
 Coordinate descent on the logarithm of each constant; the loss is the mean over tables of the mean absolute log error of
 the speed (capped, so that a wrongly stated row does not steer). Nothing is written: put the printed values into
-generator/cost/constants.py. No constant belongs to a model, a device or a row.
+generator/cost/constants.py; one that is stopped by a bound is marked. No constant belongs to a model, a device or a row.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from generator.cost import constants
-from generator.estimate.table import Row, Uncostable, estimate_row, read_row
+from generator.cost.constants import Constant
+from generator.estimate.table import TableRow, Uncostable, estimate_row, read_row
 
+Name = str | tuple[str, str]
+"""of a constant, or of a table of them and a key"""
 TABLES = (
     "train_fms_acceleration",
     "train_llmfoundry_mpt",
@@ -106,7 +109,7 @@ SAMPLE = 7
 @dataclass(frozen=True, slots=True)
 class Run:
     table: str
-    row: Row
+    row: TableRow
     speed: float
 
 
@@ -126,78 +129,88 @@ def read_runs(folder: Path) -> list[Run]:
     return runs
 
 
-def errors(runs: list[Run]) -> list[float]:
+def compute_errors(runs: list[Run]) -> list[float]:
     """Log of predicted over measured speed of each run."""
     models: dict[tuple, object] = {}
-    found = []
+    errors = []
     for run in runs:
         estimate = estimate_row(run.row, models)
-        found.append(math.log(estimate.tokens_per_second / estimate.devices / run.speed))
-    return found
+        errors.append(math.log(estimate.tokens_per_second / estimate.devices / run.speed))
+    return errors
 
 
-def loss(runs: list[Run]) -> float:
+def compute_loss(runs: list[Run]) -> float:
     by_table: dict[str, list[float]] = defaultdict(list)
-    for run, error in zip(runs, errors(runs), strict=True):
+    for run, error in zip(runs, compute_errors(runs), strict=True):
         by_table[run.table].append(min(abs(error), CAP))
     weights = {table: OTHERS_WEIGHT if table.startswith("more/") else 1.0 for table in by_table}
     total = sum(weights[table] * statistics.fmean(values) for table, values in by_table.items())
     return total / sum(weights.values())
 
 
-def get(name) -> float:
+def read_constant(name: Name) -> Constant:
     return getattr(constants, name) if isinstance(name, str) else getattr(constants, name[0])[name[1]]
 
 
-def put(name, value: float) -> None:
+def set_constant(name: Name, value: float) -> None:
+    """Its unit and source stay."""
+    old = read_constant(name)
+    new = Constant(value, old.unit, old.basis, old.source)
     if isinstance(name, str):
-        setattr(constants, name, value)
+        setattr(constants, name, new)
     else:
-        getattr(constants, name[0])[name[1]] = value
+        getattr(constants, name[0])[name[1]] = new
 
 
-def fit(runs: list[Run], rounds: int, say=lambda text: None) -> float:
+def find_bound(name: Name, value: float) -> str | None:
+    """Which bound stops it, "lower" or "upper"."""
+    if value >= UPPER.get(name, math.inf):
+        return "upper"
+    return "lower" if value <= LOWER.get(name, 0.0) else None
+
+
+def fit(runs: list[Run], rounds: int, report=lambda text: None) -> float:
     """Move one constant at a time up or down while the loss falls; steps shrink each round."""
-    best, step = loss(runs), FIRST_STEP
+    best, step = compute_loss(runs), FIRST_STEP
     for turn in range(rounds):
         if turn and turn % RESTART == 0:
             step = FIRST_STEP  # leave a poor valley that one constant alone could not
         for name in FITTED:
-            start = get(name)
+            start = read_constant(name)
             for factor in (1 + step, 1 / (1 + step)):
                 value = max(min(start * factor, UPPER.get(name, math.inf)), LOWER.get(name, 0.0))
-                put(name, value)
-                now = loss(runs)
+                set_constant(name, value)
+                now = compute_loss(runs)
                 if now < best - 1e-6:
                     best = now
                     break
-                put(name, start)
+                set_constant(name, start)
         step *= 0.72
-        say(f"round {turn + 1}: loss {best:.4f}")
+        report(f"round {turn + 1}: loss {best:.4f}")
     return best
 
 
-def restart() -> None:
+def reset_constants() -> None:
     for name, value in PRIOR.items():
-        put(name, value)
+        set_constant(name, value)
 
 
-def left_out(runs: list[Run], key, rounds: int, least: int) -> list[tuple[str, float, float]]:
+def score_left_out(runs: list[Run], key, rounds: int, least: int) -> list[tuple[str, float, float]]:
     """For each value of ``key``: median absolute error of its runs, fitted with and without them."""
-    start = {name: get(name) for name in FITTED}
-    found = []
+    start = {name: read_constant(name) for name in FITTED}
+    scores = []
     for value in sorted({key(run) for run in runs}):
         inside = [run for run in runs if key(run) == value]
         if len(inside) < least:
             continue
-        fitted = statistics.median(abs(math.expm1(e)) for e in errors(inside))
-        restart()
+        fitted = statistics.median(abs(math.expm1(e)) for e in compute_errors(inside))
+        reset_constants()
         fit([run for run in runs if key(run) != value], rounds)
-        outside = statistics.median(abs(math.expm1(e)) for e in errors(inside))
-        found.append((value, fitted, outside))
+        outside = statistics.median(abs(math.expm1(e)) for e in compute_errors(inside))
+        scores.append((value, fitted, outside))
         for name, old in start.items():
-            put(name, old)
-    return found
+            set_constant(name, old)
+    return scores
 
 
 def main() -> None:
@@ -208,20 +221,22 @@ def main() -> None:
     parser.add_argument("--leave-out", choices=("model", "device"))
     args = parser.parse_args()
     runs = read_runs(args.folder)
-    print(f"{len(runs)} runs, loss {loss(runs):.4f}")
+    print(f"{len(runs)} runs, loss {compute_loss(runs):.4f}")
     if args.leave_out:
         by_model = args.leave_out == "model"
-        rows = left_out(
+        rows = score_left_out(
             runs, (lambda r: r.row.spec.name) if by_model else (lambda r: r.row.device.id), args.rounds, args.least
         )
         print(f"{args.leave_out:45} fitted  left out   (median absolute speed error)")
         for value, fitted, outside in rows:
             print(f"{value:45} {fitted:6.1%}  {outside:7.1%}")
         return
-    restart()
+    reset_constants()
     fit(runs, args.rounds, print)
     for name in FITTED:
-        print(f"{name if isinstance(name, str) else '.'.join(name):34} {get(name):.4g}")
+        bound = find_bound(name, read_constant(name))
+        note = f"  at its {bound} bound: the runs would go further" if bound else ""
+        print(f"{name if isinstance(name, str) else '.'.join(name):34} {read_constant(name):.4g}{note}")
 
 
 if __name__ == "__main__":

@@ -41,20 +41,20 @@ RUNS = (
 OPTIM = {"adamw": "adamw_torch_fused", "adafactor": "adafactor", "sgd": "sgd"}
 
 
-def config_of(name: str) -> dict:
+def make_config(name: str) -> dict:
     import transformers
 
     return transformers.LlamaConfig.from_dict({"vocab_size": VOCABULARY, **MODELS[name]}).to_dict()
 
 
-def sizes_of(name: str) -> dict:
+def read_sizes(name: str) -> dict:
     """Numbers that the cost model needs, by the names of a ModelSpec."""
-    spec = describe(config_of(name), name)
+    spec = describe(make_config(name), name)
     names = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "params")
     return {field: getattr(spec, field) for field in names}
 
 
-def execution(threads: int, **more) -> Execution:
+def make_execution(threads: int, **more) -> Execution:
     return Execution(threads=threads, optimizer_fused=more.get("optimizer", "adamw") == "adamw", **more)
 
 
@@ -70,7 +70,7 @@ def train(name: str, run: dict, threads: int) -> dict:
     torch.manual_seed(0)
     imported = psutil.Process().memory_info().rss
     model = transformers.AutoModelForCausalLM.from_config(
-        transformers.LlamaConfig.from_dict(config_of(name)), dtype=torch.float32, attn_implementation="sdpa"
+        transformers.LlamaConfig.from_dict(make_config(name)), dtype=torch.float32, attn_implementation="sdpa"
     )
     accumulation = run.get("accumulation", 1)
     rows = run["micro_batch"] * accumulation * (STEPS + WARMUP)
@@ -115,9 +115,9 @@ def train(name: str, run: dict, threads: int) -> dict:
 
 
 def predict(name: str, run: dict, device, cores: int, memory_bytes: int) -> dict:
-    spec = describe(config_of(name), name)
+    spec = describe(make_config(name), name)
     cost = CostModel(device, spec, device_memory_bytes=memory_bytes, host_memory_bytes=memory_bytes, cpu_budget=cores)
-    estimate = cost.estimate(execution(cores, **run))
+    estimate = cost.estimate(make_execution(cores, **run))
     return {"peak_bytes": estimate.peak_memory_gib * 2**30, "step_seconds": estimate.step_seconds}
 
 
@@ -135,7 +135,9 @@ def main() -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
         measured = json.loads(done.stdout.strip().splitlines()[-1])
         predicted = predict(name, run, device, cores, memory_bytes)
-        rows.append({"model": name, "sizes": sizes_of(name), "run": run, "measured": measured, "predicted": predicted})
+        rows.append(
+            {"model": name, "sizes": read_sizes(name), "run": run, "measured": measured, "predicted": predicted}
+        )
         memory = predicted["peak_bytes"] / measured["peak_bytes"] - 1
         time = predicted["step_seconds"] / measured["fastest_step_seconds"] - 1
         print(f"{name} {run}: memory {memory:+.1%}, time {time:+.1%}", flush=True)

@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from generator.cost.shape import shape_of
-from generator.estimate.table import Uncostable, estimate_cases, read_row
+from generator.cost.shape import build_shape
+from generator.estimate.table import Uncostable, estimate_table, read_row
 
 AIMS = {
     "mem_median": ("peak memory, median error", 0.03),
@@ -47,22 +47,22 @@ def predict(table: Path) -> tuple[list[dict], list[dict]]:
     """The measured rows and the predicted ones."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.csv"
-        estimate_cases(table, out)
+        estimate_table(table, out)
         with table.open(newline="", encoding="utf-8") as a, out.open(newline="", encoding="utf-8") as b:
             return list(csv.DictReader(a)), list(csv.DictReader(b))
 
 
-def eight_bytes(case, shape) -> float | None:
+def estimate_8_bytes(case, shape) -> float | None:
     """accelerate estimate-memory: training with Adam is four times the 16-bit weights. For full training."""
     return 8.0 * shape.params if case.execution.mode == "train" and case.execution.train == "full" else None
 
 
-def eighteen_bytes(case, shape) -> float | None:
+def estimate_18_bytes(case, shape) -> float | None:
     """Transformers "model memory anatomy": 6 weights + 4 gradients + 8 Adam states. For full training."""
     return 18.0 * shape.params if case.execution.mode == "train" and case.execution.train == "full" else None
 
 
-def llama_factory(case, shape) -> float:
+def estimate_like_llama_factory(case, shape) -> float:
     """LLaMA-Factory's hardware table: GB for x billion parameters, by method."""
     run = case.execution
     if run.quant in ("nf4", "gptq-4bit"):
@@ -74,25 +74,25 @@ def llama_factory(case, shape) -> float:
     return (18.0 if run.autocast_dtype else 8.0) * shape.params
 
 
-def deepspeed_zero3(case, shape) -> float | None:
+def estimate_like_deepspeed(case, shape) -> float | None:
     """DeepSpeed's ZeRO-3 estimator without offload: 4 bytes of the largest layer and 18 P / devices. For sharded training."""
-    if case.execution.train != "full" or not case.execution.strategy.startswith(("fsdp", "zero3")):
+    if case.execution.train != "full" or not case.execution.sharding.divides_weights:
         return None
     largest = max(x.inputs * x.outputs for x in shape.linears)
     return 4.0 * largest + 18.0 * shape.params / case.execution.dp
 
 
 PEERS = {
-    "accelerate estimate-memory (8 bytes a parameter)": eight_bytes,
-    "18 bytes a parameter": eighteen_bytes,
-    "LLaMA-Factory table": llama_factory,
-    "DeepSpeed ZeRO-3 estimator": deepspeed_zero3,
+    "accelerate estimate-memory (8 bytes a parameter)": estimate_8_bytes,
+    "18 bytes a parameter": estimate_18_bytes,
+    "LLaMA-Factory table": estimate_like_llama_factory,
+    "DeepSpeed ZeRO-3 estimator": estimate_like_deepspeed,
 }
 
 
-def peer_errors(rows: list[dict]) -> dict[str, list[float]]:
+def compute_peer_errors(rows: list[dict]) -> dict[str, list[float]]:
     """Absolute relative error of each peer's formula; sharded rows divide by the devices, as their users do."""
-    found: dict[str, list[float]] = {name: [] for name in PEERS}
+    errors: dict[str, list[float]] = {name: [] for name in PEERS}
     for row in rows:
         if row["oom"] != "false" or not row["peak_mem_gb"] or "torch_max_allocated" not in row["mem_metric"]:
             continue
@@ -100,18 +100,18 @@ def peer_errors(rows: list[dict]) -> dict[str, list[float]]:
             case = read_row(row)
         except Uncostable:
             continue
-        shape = shape_of(case.spec, case.task, 0)
-        sharded = case.execution.dp if case.execution.strategy.startswith("fsdp") else 1
+        shape = build_shape(case.spec, case.task, 0)
+        sharded = case.execution.dp if case.execution.sharding.by_fsdp else 1
         for name, formula in PEERS.items():
             predicted = formula(case, shape)
             if predicted is None:
                 continue
-            divide = 1 if formula is deepspeed_zero3 else sharded
-            found[name].append(abs(predicted / divide / 1e9 / float(row["peak_mem_gb"]) - 1))
-    return found
+            divide = 1 if formula is estimate_like_deepspeed else sharded
+            errors[name].append(abs(predicted / divide / 1e9 / float(row["peak_mem_gb"]) - 1))
+    return errors
 
 
-def percentile(values: list[float], share: float) -> float:
+def compute_percentile(values: list[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -130,10 +130,10 @@ def validate(folder: Path, everything: bool) -> dict:
         all_truth += truth
         all_predicted += predicted
     report["total"] = score(all_truth, all_predicted)
-    for name, errors in peer_errors(all_truth).items():
+    for name, errors in compute_peer_errors(all_truth).items():
         report["peers"][name] = {
             "median": statistics.median(errors),
-            "p95": percentile(errors, 0.95),
+            "p95": compute_percentile(errors, 0.95),
             "rows": len(errors),
         }
     return report

@@ -1,4 +1,4 @@
-"""Write examples/ and the portable plan of copier.yml anew: `make golden`. A test compares instead of writing."""
+"""Write examples/ and the portable plan, portable.yml, anew: `make golden`. A test compares instead of writing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from generator.case.request import Request  # noqa: E402
+from generator.emit.plan_json import to_json  # noqa: E402
 from generator.emit.render import render  # noqa: E402
 from generator.pipeline import document_request  # noqa: E402
 
 TEMPLATE = "perfgen"
 """In place of the path of whoever rewrites the examples."""
-MARK = "# ---- written by `make golden` from here on\n"
+MARK = "# Written by `make golden`; included by copier.yml.\n"
 
 
 def list_cases() -> list[Path]:
@@ -41,27 +42,21 @@ def read_request(case: Path) -> Request:
 
 
 def write_case(case: Path, dest: Path) -> None:
-    render(document_request(read_request(case), name=case.name), dest, template=TEMPLATE)
+    render(to_json(document_request(read_request(case), name=case.name)), dest, template=TEMPLATE)
 
 
 def dump_portable_plan() -> str:
-    """The tail of copier.yml: one hidden question, whose default is the portable plan."""
-    sample = document_request(read_request(ROOT / "examples" / "portable"), name="portable")
-    return MARK + yaml.safe_dump(
-        {"plan": {"type": "yaml", "when": False, "default": sample}}, sort_keys=False, width=1000
-    )
-
-
-def build_copier_yml() -> str:
-    head = (ROOT / "copier.yml").read_text(encoding="utf-8").split(MARK)[0]
-    return head + dump_portable_plan()
+    """portable.yml: the hidden question of copier.yml, whose default is the portable plan."""
+    sample = to_json(document_request(read_request(ROOT / "examples" / "portable"), name="portable"))
+    question = {"plan": {"type": "yaml", "ask": False, "default": sample}}
+    return MARK + yaml.safe_dump(question, sort_keys=False, width=1000, allow_unicode=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("case", nargs="*", help="only these cases")
     only = set(parser.parse_args().case)
-    (ROOT / "copier.yml").write_text(build_copier_yml(), encoding="utf-8")
+    (ROOT / "portable.yml").write_text(dump_portable_plan(), encoding="utf-8")
     for case in list_cases():
         if only and case.name not in only:
             continue

@@ -6,15 +6,15 @@ import io
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from generator.errors import PerfgenError, UsageError
-from generator.options import Positive, case_options, request_of
+from generator.options import AS_JSON, Positive, add_case_options, json_option, make_request
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON on standard output, and nothing else there.")
 
 
 @click.group(context_settings=CONTEXT)
@@ -44,43 +44,53 @@ def detect(as_json, root, capture, private, measure, schema):
         if root:
             raise click.UsageError("--capture records this machine and --root reads another: give one of them")
         try:
-            found = hwdetect.capture(capture, private=private, measure=measure, progress=progress)
+            machine = hwdetect.capture(capture, private=private, measure=measure, progress=progress)
         except OSError as error:
             raise UsageError(f"--capture {capture}: {error.strerror or error}", "name a new folder") from None
         click.echo(f"recorded in {capture}", err=True)
     else:
-        found = hwdetect.detect(root, measure=measure, progress=progress)
+        machine = hwdetect.detect(root, measure=measure, progress=progress)
     if as_json:
-        echo_json(hwdetect.to_json(found))
+        echo_json(hwdetect.to_json(machine))
     else:
         from hwdetect import view
 
-        click.echo(view.render(found, color=sys.stdout.isatty()))
+        click.echo(view.render(machine, color=sys.stdout.isatty()))
 
 
 @perfgen.command()
-@case_options
+@add_case_options
 @json_option
 @click.option("--answers", is_flag=True, help="Answers for `copier copy --data-file`, as YAML.")
 @click.option("--all", "every", is_flag=True, help="Also the decisions of which there is no choice here.")
 @click.option("--goal", type=click.Choice(("cheapest", "smallest")), help="Look for a rented machine instead.")
 @click.option("--target-tokens-per-day", type=Positive(), help="What that machine must reach.  [goal: cheapest]")
 @click.option("--max-latency", type=Positive(), help="Seconds that an answer may take on it (infer).  [goal: cheapest]")
-def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, **options):
+@click.option("--schema", is_flag=True, help="Print the JSON schema of --json, and nothing else.")
+def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, schema, **options):
     """What would be chosen, why, and what it would cost."""
+    if schema:
+        from importlib.resources import files
+
+        click.echo((files("generator") / "plan.schema.json").read_text(encoding="utf-8"), nl=False)
+        return
     if as_json and answers:
         raise click.UsageError("--json and --answers both want standard output: give one of them")
     from generator import pipeline
 
-    request, offered = request_of(options), {}
+    request, offers = make_request(options), None
     if goal or target_tokens_per_day or max_latency:
         from generator.decide.goal import Target
 
         target = Target(goal=goal or "cheapest", tokens_per_day=target_tokens_per_day, max_latency=max_latency)
-        request, offered = pipeline.find_machine(request, target, say=lambda text: click.echo(text, err=True))
-    document = pipeline.document_request(request) | offered
+        request, offers = pipeline.find_machine(request, target, say=lambda text: click.echo(text, err=True))
+    document = pipeline.document_request(request)
+    if offers:
+        document = replace(document, goal=offers)
     if as_json:
-        echo_json(document)
+        from generator.emit.plan_json import to_json
+
+        echo_json(to_json(document))
     elif answers:
         from generator.emit.document import dump_answers
 
@@ -93,7 +103,7 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, **op
 
 @perfgen.command()
 @click.argument("dest", type=Path)
-@case_options
+@add_case_options
 @click.option("--smoke/--no-smoke", default=True, help="Run the project for a few steps when it is written.")
 @click.option("--dry-run", is_flag=True, help="List what would be written, write nothing.")
 @click.option("--diff", is_flag=True, help="Show how DEST differs from what would be written, write nothing.")
@@ -105,7 +115,7 @@ def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
     from generator.pipeline import write_project
 
     write_project(
-        request_of(options),
+        make_request(options),
         dest,
         smoke=smoke,
         dry_run=dry_run,
@@ -121,9 +131,9 @@ def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
 @click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
 def estimate(cases, out):
     """Cost explicit configurations, one a row, without deciding."""
-    from generator.estimate.table import estimate_cases
+    from generator.estimate.table import estimate_table
 
-    estimate_cases(cases, out, progress=lambda text: click.echo(text, err=True))
+    estimate_table(cases, out, progress=lambda text: click.echo(text, err=True))
 
 
 @perfgen.command()
@@ -132,13 +142,14 @@ def estimate(cases, out):
     "--project", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A generated project."
 )
 @json_option
-@case_options
+@add_case_options
 def why(key, folder, as_json, **options):
     """Why an emitted value is what it is: rule, inputs, runner-up and its cost."""
     from generator import pipeline
     from generator.show import why
 
-    answer(why.explain_key(pipeline.load_document(folder, request_of(options)), key), as_json)
+    answer = why.explain_key(pipeline.load_document(folder, make_request(options)), key)
+    echo_answer(answer, why.format_answer(answer), as_json)
 
 
 @perfgen.command("why-not")
@@ -147,22 +158,23 @@ def why(key, folder, as_json, **options):
     "--project", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A generated project."
 )
 @json_option
-@case_options
+@add_case_options
 def why_not(technique, folder, as_json, **options):
     """Why a technique was not taken."""
     from generator import pipeline
     from generator.show import why
 
-    answer(why.explain_rejection(pipeline.load_document(folder, request_of(options)), technique), as_json)
+    verdict = why.explain_rejection(pipeline.load_document(folder, make_request(options)), technique)
+    echo_answer(verdict, why.format_verdict(verdict), as_json)
 
 
-def answer(found: dict, as_json: bool) -> None:
-    from generator.show import why
+def echo_answer(answer: object, text: str, as_json: bool) -> None:
+    from generator.emit.plan_json import to_json
 
     if as_json:
-        echo_json(found)
+        echo_json(to_json(answer))
     else:
-        click.echo(why.format_answer(found))
+        click.echo(text)
 
 
 @perfgen.command()
@@ -218,8 +230,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # None where the shell closed it
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # the same bytes in every locale
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves no half-written folder behind
+    outcome: dict[str, bool] = {}
     try:
-        perfgen(standalone_mode=False)
+        perfgen(standalone_mode=False, obj=outcome)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
@@ -229,7 +242,7 @@ def main() -> None:
         click.echo("interrupted", err=True)
         sys.exit(130)
     except PerfgenError as error:
-        report(error)
+        report_error(error, as_json=outcome.get(AS_JSON, False))
         sys.exit(error.code)
     except BrokenPipeError:
         sys.stderr.close()
@@ -243,11 +256,11 @@ def main() -> None:
         sys.exit(5)
 
 
-def report(error: PerfgenError) -> None:
-    """The message on standard error; with --json also as JSON on standard output."""
+def report_error(error: PerfgenError, as_json: bool) -> None:
+    """The message on standard error; with ``as_json`` also as JSON on standard output."""
     from generator.errors import NothingFits
 
-    click.echo(f"perfgen: {without_token(str(error))}", err=True)
+    click.echo(f"perfgen: {hide_token(str(error))}", err=True)
     ladder = error.ladder if isinstance(error, NothingFits) else ()
     if ladder:
         from generator.show import terminal
@@ -255,23 +268,23 @@ def report(error: PerfgenError) -> None:
         click.echo("nearest plans that fit:", err=True)
         for line in terminal.format_ladder(ladder):
             click.echo(f"  {line}", err=True)
-    if "--json" in sys.argv[1:]:
-        from generator.emit.figures import summarize_estimate
+    if as_json:
+        from generator.emit.figures import list_costs
 
         rungs = [
-            {"option": r.option, "change": r.change, "choice": r.best.choice} | summarize_estimate(r.best.estimate)
+            {"option": r.option, "change": r.change, "choice": r.best.choice} | list_costs(r.best.estimate)
             for r in ladder
         ]
-        told = {
-            "message": without_token(error.message),
-            "hint": error.hint and without_token(error.hint),
+        content = {
+            "message": hide_token(error.message),
+            "hint": error.hint and hide_token(error.hint),
             "exit_code": error.code,
             "ladder": rungs,
         }
-        echo_json({"schema": 1, "error": told})
+        echo_json({"schema": 1, "error": content})
 
 
-def without_token(text: str) -> str:
+def hide_token(text: str) -> str:
     """A message never shows the hub token of the environment, whatever it looks like."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if os.environ.get(name):

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from generator.case.workload import GOALS, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
+
+if TYPE_CHECKING:
+    from generator.case.request import Request
 
 PLAIN_INTEGER = re.compile(r"[0-9]{1,18}", re.ASCII)
 PLAIN_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|\.[0-9]+", re.ASCII)
@@ -57,6 +61,24 @@ class Pin(click.ParamType):
         return axis, name
 
 
+AS_JSON = "json"
+"""Key of the root context's object: whether the command was asked for JSON."""
+
+
+def remember_json(context: click.Context, _: click.Parameter, value: bool) -> bool:
+    """Kept where ``main`` finds it when the command has ended in an error."""
+    context.ensure_object(dict)[AS_JSON] = value
+    return value
+
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    is_eager=True,  # before values that may be refused
+    callback=remember_json,
+    help="JSON on standard output, and nothing else there.",
+)
 STEPS = Count(10**12)
 CASE_OPTIONS: tuple[Callable, ...] = (
     click.option("--model", help="Folder, config.json, or hub id. Without it: the embedded sample model."),
@@ -97,13 +119,13 @@ CASE_OPTIONS: tuple[Callable, ...] = (
 )
 
 
-def case_options(command: Callable) -> Callable:
+def add_case_options(command: Callable) -> Callable:
     for option in reversed(CASE_OPTIONS):
         command = option(command)
     return command
 
 
-def request_of(options: dict):
+def make_request(options: dict[str, Any]) -> Request:
     """The options of a command as a ``Request``."""
     from generator.case.request import Request
 

@@ -15,7 +15,7 @@ from generator.case.devices import make_portable_case
 from generator.case.request import Request, check_text
 from generator.case.sources import read_work
 from generator.decide.device_group import choose_case
-from generator.decide.goal import Target, check_target, describe_offers, find_offers, use_machine, use_whole_machine
+from generator.decide.goal import Target, check_target, find_offers, use_machine, use_whole_machine
 from generator.decide.notes import collect_notes
 from generator.decide.plan import Planned
 from generator.decide.serving import plan_case
@@ -23,9 +23,12 @@ from generator.decide.unemitted import check_emittable
 from generator.emit import place
 from generator.emit.document import build_document
 from generator.emit.drift import show_diff
+from generator.emit.offers import describe_goal
+from generator.emit.plan_document import GoalRecord, PlanDocument
+from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.inputs.hardware import read_hardware
-from generator.run.plan_file import read_plan
+from generator.run.plan_file import read_document
 
 
 def plan_request(request: Request) -> Planned:
@@ -39,27 +42,27 @@ def plan_request(request: Request) -> Planned:
     return Planned(work=work, plan=plan, notes=collect_notes(work, plan.case, plan.notes))
 
 
-def document_request(request: Request, name: str | None = None) -> dict:
-    """The plan document of a request: what plan.json holds. ``name`` is the project's, if it has one."""
+def document_request(request: Request, name: str | None = None) -> PlanDocument:
+    """The plan document of a request. ``name`` is the project's, if it has one."""
     return build_document(plan_request(request), name)
 
 
-def find_machine(request: Request, target: Target, say: Callable[[str], None]) -> tuple[Request, dict]:
-    """The request on the rented machine that meets ``target`` best, and what `plan --json` adds. Raises ``NothingFits``."""
+def find_machine(request: Request, target: Target, say: Callable[[str], None]) -> tuple[Request, GoalRecord]:
+    """The request on the rented machine that meets ``target`` best, and all that meet it. Raises ``NothingFits``."""
     check_target(target, request)
     check_text(request)
     request = use_whole_machine(request)
     work = read_work(request)
     offers = find_offers(work.spec, work.workload, target, say)
-    return use_machine(request, offers[0]), {"goal": describe_offers(offers, target)}
+    return use_machine(request, offers[0]), describe_goal(offers, target)
 
 
-def load_document(folder: Path | None, request: Request) -> dict:
+def load_document(folder: Path | None, request: Request) -> PlanDocument:
     """The plan document of a generated project, else of the request."""
     if folder is None and request.model is None and Path("plan.json").is_file():
         folder = Path()
     if folder is not None:
-        return read_plan(folder, "case", "project", "decisions", "provenance", "yours")
+        return read_document(folder)
     return document_request(request)
 
 
@@ -78,8 +81,9 @@ def write_project(
         from generator.show.terminal import show_plan
 
         show_plan(document)
+    plan = to_json(document)
     with place.make_scratch() if diff or dry_run else place.make_staging(target) as stage:
-        files = render(document, stage)
+        files = render(plan, stage)
         if diff:
             show_diff(stage, target, files, say)
             return
@@ -90,11 +94,11 @@ def write_project(
             return
         if overwrite and not yes and target.exists() and any(target.iterdir()):
             click.confirm(f"replace {target} (the old folder is kept beside it)?", abort=True, err=True)
-        backup = place.land(stage, target)
+        backup = place.land_tree(stage, target)
     say(f"\nwrote {len(files)} files to {target}")
     if backup:
         say(f"the old folder is {backup}")
-    result = {"schema": 1, "dest": str(target), "files": [str(p) for p in files], "plan": document, "smoke": None}
+    result = {"schema": 1, "dest": str(target), "files": [str(p) for p in files], "plan": plan, "smoke": None}
     if smoke:
         result["smoke"] = smoke_run(request, target, say)
     if as_json:

@@ -46,20 +46,20 @@ def capture(
     Serial numbers, host names, addresses and user names are left out and ids of boards replaced by others, unless
     ``private``. Raises ``OSError`` where the folder cannot be written, ``FileExistsError`` where it is not empty.
     """
-    from hwdetect.recorder import record
+    from hwdetect.recording.write import write_recording
 
-    return record(dest, private=private, progress=(progress or (lambda text: None)) if measure else None)
+    return write_recording(dest, private=private, progress=(progress or (lambda text: None)) if measure else None)
 
 
 def to_json(hardware: Hardware) -> dict[str, object]:
     """The mapping that ``perfgen detect --json`` prints (``schema.json`` describes it)."""
-    from hwdetect.jsonio import as_mapping
+    from hwdetect.jsonio import convert_to_mapping
 
-    return as_mapping(hardware)
+    return convert_to_mapping(hardware)
 
 
 def from_json(mapping: Mapping[str, object]) -> Hardware:
     """``Hardware`` from outside text, validated. Raises ``ValueError`` that names the bad field."""
-    from hwdetect.jsonio import as_hardware
+    from hwdetect.jsonio import parse_hardware
 
-    return as_hardware(mapping)
+    return parse_hardware(mapping)

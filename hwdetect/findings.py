@@ -1,6 +1,6 @@
 """What is wrong or wasteful about a machine, with the reading that shows it and what to do. Pure: values in, values out.
 
-Each rule looks at one thing and yields its findings; ``RULES`` is the order in which they are told.
+Each rule looks at one thing and yields its findings; ``RULES`` is the order in which they are listed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Literal
 
-from hwdetect.driver_floor import least_driver, older
+from hwdetect.driver_floor import get_least_driver, is_older
 from hwdetect.types import Board, Finding, Hardware
 
 GIB = 1 << 30
@@ -23,60 +23,60 @@ THERMAL = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"
 POWER_BRAKE = frozenset({"hw_power_brake_slowdown"})
 
 
-def of(hardware: Hardware) -> tuple[Finding, ...]:
+def find_problems(hardware: Hardware) -> tuple[Finding, ...]:
     """Everything that the rules find, worst first, in the order of the rules."""
-    found = list(chain.from_iterable(rule(hardware) for rule in RULES))
+    problems = list(chain.from_iterable(rule(hardware) for rule in RULES))
     order = {"error": 0, "warning": 1, "info": 2}
-    return tuple(sorted(found, key=lambda finding: order[finding.severity]))
+    return tuple(sorted(problems, key=lambda finding: order[finding.severity]))
 
 
-def _finding(
+def _build_finding(
     name: str, severity: Literal["info", "warning", "error"], what: str, evidence: str, action: str
 ) -> Finding:
     return Finding(id=name, severity=severity, what=what, evidence=evidence, action=action)
 
 
-def _who(board: Board) -> str:
+def _name_board(board: Board) -> str:
     return f"GPU {board.index}" + (f" ({board.name})" if board.name else "")
 
 
-def unusable_boards(hw: Hardware) -> Iterator[Finding]:
+def check_board_states(hw: Hardware) -> Iterator[Finding]:
     for board in hw.boards:
         if board.state not in (None, "ok"):
             place = f" at {board.pci_address}" if board.pci_address else ""
-            yield _finding(
+            yield _build_finding(
                 "board-state",
                 "error",
-                f"{_who(board)} cannot be used: {board.state}",
+                f"{_name_board(board)} cannot be used: {board.state}",
                 f"boards[{board.index}].state = {board.state}{place}",
                 "reset the board or reboot; if it comes back, look for Xid messages in the kernel log and call the vendor",
             )
         elif board.compute_mode == "Prohibited":
-            yield _finding(
+            yield _build_finding(
                 "compute-mode",
                 "error",
-                f"{_who(board)} admits no process",
+                f"{_name_board(board)} admits no process",
                 "compute mode is Prohibited",
                 f"nvidia-smi -i {board.index} -c DEFAULT",
             )
         elif board.compute_mode and board.compute_mode.startswith("Exclusive"):
-            yield _finding(
+            yield _build_finding(
                 "compute-mode",
                 "warning",
-                f"{_who(board)} admits one process at a time",
+                f"{_name_board(board)} admits one process at a time",
                 f"compute mode is {board.compute_mode}",
                 "start one process for each GPU, and none beside it",
             )
 
 
-def narrow_links(hw: Hardware) -> Iterator[Finding]:
+def check_pcie_links(hw: Hardware) -> Iterator[Finding]:
     for board in hw.boards:
         pcie = board.pcie
         if pcie.width and pcie.width_max and pcie.width < pcie.width_max:
-            yield _finding(
+            yield _build_finding(
                 "pcie-width",
                 "warning",
-                f"{_who(board)} runs at x{pcie.width} of x{pcie.width_max}",
+                f"{_name_board(board)} runs at x{pcie.width} of x{pcie.width_max}",
                 f"pcie.width {pcie.width}, pcie.width_max {pcie.width_max}",
                 "move the card to a full slot, or remove what shares its lanes; offloading and data loading run over this link",
             )
@@ -85,63 +85,63 @@ def narrow_links(hw: Hardware) -> Iterator[Finding]:
         if busy is None and board.throttle_reasons is not None and "gpu_idle" not in board.throttle_reasons:
             busy = pcie.generation
         if busy and pcie.generation_max and busy < pcie.generation_max:
-            yield _finding(
+            yield _build_finding(
                 "pcie-generation",
                 "warning",
-                f"{_who(board)} runs PCIe generation {busy} of {pcie.generation_max} under load",
+                f"{_name_board(board)} runs PCIe generation {busy} of {pcie.generation_max} under load",
                 f"pcie.generation {busy}, pcie.generation_max {pcie.generation_max}",
                 "check the slot, the riser and the link speed in the firmware's settings",
             )
 
 
-def power_and_heat(hw: Hardware) -> Iterator[Finding]:
+def check_power_and_heat(hw: Hardware) -> Iterator[Finding]:
     for board in hw.boards:
         limit, default = board.power_limit_watts, board.power_default_watts
         if limit and default and limit < default * POWER_TOLERANCE:
-            yield _finding(
+            yield _build_finding(
                 "power-limit",
                 "warning",
-                f"{_who(board)} is held to {limit:.0f} W of {default:.0f} W",
+                f"{_name_board(board)} is held to {limit:.0f} W of {default:.0f} W",
                 f"power_limit_watts {limit:.0f}, power_default_watts {default:.0f}",
                 f"nvidia-smi -i {board.index} -pl {default:.0f}, if cooling and supply allow",
             )
         reasons = frozenset(board.throttle_reasons or ())
         if hot := sorted(reasons & THERMAL):
             temperature = f", {board.temperature_c:.0f} °C" if board.temperature_c is not None else ""
-            yield _finding(
+            yield _build_finding(
                 "thermal-throttling",
                 "warning",
-                f"{_who(board)} slows down because it is hot",
+                f"{_name_board(board)} slows down because it is hot",
                 f"throttle reasons: {', '.join(hot)}{temperature}",
                 "check fans, air flow and the room; a throttled board makes all others wait",
             )
         if reasons & POWER_BRAKE:
-            yield _finding(
+            yield _build_finding(
                 "power-brake",
                 "warning",
-                f"{_who(board)} is slowed down from outside (power brake)",
+                f"{_name_board(board)} is slowed down from outside (power brake)",
                 "throttle reasons: hw_power_brake_slowdown",
                 "the server's power supply asks for it: check its units",
             )
 
 
-def memory_errors(hw: Hardware) -> Iterator[Finding]:
+def check_memory_errors(hw: Hardware) -> Iterator[Finding]:
     for board in hw.boards:
         if board.ecc_errors:
-            yield _finding(
+            yield _build_finding(
                 "ecc-errors",
                 "error",
-                f"{_who(board)} has uncorrectable memory errors",
+                f"{_name_board(board)} has uncorrectable memory errors",
                 f"{board.ecc_errors} since the last reset",
                 "reset the board, and replace it if they come back: results may be wrong",
             )
 
 
-def memory_in_use(hw: Hardware) -> Iterator[Finding]:
+def check_memory_in_use(hw: Hardware) -> Iterator[Finding]:
     for accelerator in hw.accelerators:
         total, free = accelerator.memory_bytes, accelerator.free_memory_bytes
         if total and free is not None and total - free > BUSY_SHARE * total:
-            yield _finding(
+            yield _build_finding(
                 "memory-in-use",
                 "warning",
                 f"accelerator {accelerator.index}: others use {(total - free) / GIB:.1f} of {total / GIB:.1f} GiB",
@@ -150,15 +150,15 @@ def memory_in_use(hw: Hardware) -> Iterator[Finding]:
             )
 
 
-def partitions(hw: Hardware) -> Iterator[Finding]:
+def check_partitions(hw: Hardware) -> Iterator[Finding]:
     for board in hw.boards:
         if board.mig_enabled:
             own = [a for a in hw.accelerators if a.board == board.index]
             slices = f"{len(own)} instances" if own else "no instance, so no job can use it"
-            yield _finding(
+            yield _build_finding(
                 "mig",
                 "info" if own else "error",
-                f"{_who(board)} is in MIG mode with {slices}",
+                f"{_name_board(board)} is in MIG mode with {slices}",
                 "; ".join(f"{a.profile or 'unnamed'}" for a in own) or "mig_enabled, no accelerator",
                 "a training process uses one instance; NVLink and peer access do not exist between instances"
                 if own
@@ -166,24 +166,24 @@ def partitions(hw: Hardware) -> Iterator[Finding]:
             )
 
 
-def virtual_boards(hw: Hardware) -> Iterator[Finding]:
+def check_virtual_boards(hw: Hardware) -> Iterator[Finding]:
     for board in hw.boards:
         if board.virtualization == "VGPU":
-            yield _finding(
+            yield _build_finding(
                 "virtual-gpu",
                 "info",
-                f"{_who(board)} is a virtual GPU",
+                f"{_name_board(board)} is a virtual GPU",
                 f"virtualization {board.virtualization}, device {board.device or 'not known'}",
                 "other guests may take turns on its compute units: time it (perfgen detect --measure) before relying on rates",
             )
 
 
-def mixed_boards(hw: Hardware) -> Iterator[Finding]:
+def check_mixed_boards(hw: Hardware) -> Iterator[Finding]:
     used = {a.board for a in hw.accelerators}
     boards = [b for b in hw.boards if b.index in used]
     kinds = {(b.device or b.name, b.memory_bytes) for b in boards}
     if len(kinds) > 1:
-        yield _finding(
+        yield _build_finding(
             "mixed-gpus",
             "warning",
             "the accelerators are not equal",
@@ -195,10 +195,10 @@ def mixed_boards(hw: Hardware) -> Iterator[Finding]:
         )
 
 
-def peer_access(hw: Hardware) -> Iterator[Finding]:
+def check_peer_access(hw: Hardware) -> Iterator[Finding]:
     off = [link for link in hw.links if link.p2p is False]
     if off:
-        yield _finding(
+        yield _build_finding(
             "p2p-off",
             "warning",
             f"{len(off)} of {len(hw.links)} pairs of GPUs have no peer access",
@@ -208,7 +208,7 @@ def peer_access(hw: Hardware) -> Iterator[Finding]:
         )
     dark = [b for b in hw.boards if b.nvlinks_active == 0 and len(hw.boards) > 1]
     if dark:
-        yield _finding(
+        yield _build_finding(
             "nvlink-inactive",
             "info",
             "NVLink is there and no link is up",
@@ -217,7 +217,7 @@ def peer_access(hw: Hardware) -> Iterator[Finding]:
         )
 
 
-def far_ports(hw: Hardware) -> Iterator[Finding]:
+def check_network_ports(hw: Hardware) -> Iterator[Finding]:
     """Boards none of whose ports is on their own socket, where some port carries data."""
     active = {p.name for p in hw.network if p.kind in ("infiniband", "roce", "efa") and p.state in (None, "active")}
     best: dict[int, set[str]] = {}
@@ -226,7 +226,7 @@ def far_ports(hw: Hardware) -> Iterator[Finding]:
             best.setdefault(path.board, set()).add(path.kind)
     far = sorted(board for board, kinds in best.items() if kinds == {"sys"})
     if far:
-        yield _finding(
+        yield _build_finding(
             "gpu-nic-sockets",
             "warning",
             "GPUs and network ports are on different sockets",
@@ -234,7 +234,7 @@ def far_ports(hw: Hardware) -> Iterator[Finding]:
             "traffic between nodes crosses the sockets: move a card, or use the GPUs that are near the port",
         )
     if any(p.kind == "efa" for p in hw.network):
-        yield _finding(
+        yield _build_finding(
             "efa",
             "info",
             "EFA ports are here: NCCL uses them only through its plugin",
@@ -243,7 +243,7 @@ def far_ports(hw: Hardware) -> Iterator[Finding]:
         )
     silent = [p.name for p in hw.network if p.kind in ("infiniband", "roce") and p.state not in (None, "active")]
     if silent:
-        yield _finding(
+        yield _build_finding(
             "port-down",
             "info",
             f"{len(silent)} RDMA ports carry no data",
@@ -252,10 +252,10 @@ def far_ports(hw: Hardware) -> Iterator[Finding]:
         )
 
 
-def old_driver(hw: Hardware) -> Iterator[Finding]:
-    needed = least_driver(hw.software.torch_build)
-    if needed and hw.software.driver and older(hw.software.driver, needed):
-        yield _finding(
+def check_driver(hw: Hardware) -> Iterator[Finding]:
+    needed = get_least_driver(hw.software.torch_build)
+    if needed and hw.software.driver and is_older(hw.software.driver, needed):
+        yield _build_finding(
             "driver-too-old",
             "error",
             f"the driver is too old for the installed torch ({hw.software.torch_build})",
@@ -264,7 +264,7 @@ def old_driver(hw: Hardware) -> Iterator[Finding]:
         )
     has_boards = any(b.vendor == "nvidia" and b.state in (None, "ok") for b in hw.boards)
     if has_boards and hw.software.torch_build == "cpu":
-        yield _finding(
+        yield _build_finding(
             "torch-cpu-build",
             "error",
             "torch is installed in its CPU build beside an NVIDIA board",
@@ -273,10 +273,10 @@ def old_driver(hw: Hardware) -> Iterator[Finding]:
         )
 
 
-def processors(hw: Hardware) -> Iterator[Finding]:
+def check_processors(hw: Hardware) -> Iterator[Finding]:
     cpu = hw.cpu
     if cpu.quota is not None and cpu.cpus_online and cpu.quota < (cpu.cpus_allowed or cpu.cpus_online):
-        yield _finding(
+        yield _build_finding(
             "cpu-quota",
             "warning",
             f"the CPU quota allows {cpu.quota:g} of {cpu.cpus_allowed or cpu.cpus_online} CPUs",
@@ -284,7 +284,7 @@ def processors(hw: Hardware) -> Iterator[Finding]:
             f"start no more than {math.ceil(cpu.quota)} threads (OMP_NUM_THREADS): OpenMP does not look at the quota",
         )
     elif cpu.cpus_allowed and cpu.cpus_online and cpu.cpus_allowed < cpu.cpus_online:
-        yield _finding(
+        yield _build_finding(
             "cpu-affinity",
             "info",
             f"this process may use {cpu.cpus_allowed} of {cpu.cpus_online} CPUs",
@@ -293,10 +293,10 @@ def processors(hw: Hardware) -> Iterator[Finding]:
         )
 
 
-def host_memory(hw: Hardware) -> Iterator[Finding]:
+def check_host_memory(hw: Hardware) -> Iterator[Finding]:
     memory = hw.memory
     if memory.shm_bytes is not None and memory.shm_bytes < SHM_NEEDED_BYTES:
-        yield _finding(
+        yield _build_finding(
             "shm-small",
             "warning",
             f"/dev/shm has {memory.shm_bytes / (1 << 20):.0f} MiB",
@@ -304,7 +304,7 @@ def host_memory(hw: Hardware) -> Iterator[Finding]:
             "start the container with --shm-size=8g (or --ipc=host): loader workers and NCCL need it",
         )
     if memory.swap_used_bytes and memory.total_bytes and memory.swap_used_bytes > 0.01 * memory.total_bytes:
-        yield _finding(
+        yield _build_finding(
             "swap-in-use",
             "warning",
             f"{memory.swap_used_bytes / GIB:.1f} GiB of memory are swapped out",
@@ -312,7 +312,7 @@ def host_memory(hw: Hardware) -> Iterator[Finding]:
             "end other programs: swapping makes steps many times slower",
         )
     if memory.limit_bytes and memory.total_bytes and memory.limit_bytes < memory.total_bytes:
-        yield _finding(
+        yield _build_finding(
             "memory-limit",
             "info",
             f"a limit of {memory.limit_bytes / GIB:.1f} GiB holds here, of {memory.total_bytes / GIB:.1f} GiB in the machine",
@@ -321,10 +321,10 @@ def host_memory(hw: Hardware) -> Iterator[Finding]:
         )
 
 
-def disks(hw: Hardware) -> Iterator[Finding]:
+def check_disks(hw: Hardware) -> Iterator[Finding]:
     kinds = {disk.kind for disk in hw.disks}
     if hw.disks and hw.accelerators and not kinds & {"nvme", None}:
-        yield _finding(
+        yield _build_finding(
             "no-nvme",
             "info",
             "no working folder is on NVMe",
@@ -333,7 +333,7 @@ def disks(hw: Hardware) -> Iterator[Finding]:
         )
     for disk in hw.disks:
         if disk.kind == "network" and disk.role == "work":
-            yield _finding(
+            yield _build_finding(
                 "network-disk",
                 "info",
                 "the working folder is on a network file system",
@@ -343,18 +343,18 @@ def disks(hw: Hardware) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Hardware], Iterator[Finding]], ...] = (
-    unusable_boards,
-    old_driver,
-    memory_errors,
-    partitions,
-    virtual_boards,
-    narrow_links,
-    power_and_heat,
-    peer_access,
-    mixed_boards,
-    memory_in_use,
-    far_ports,
-    processors,
-    host_memory,
-    disks,
+    check_board_states,
+    check_driver,
+    check_memory_errors,
+    check_partitions,
+    check_virtual_boards,
+    check_pcie_links,
+    check_power_and_heat,
+    check_peer_access,
+    check_mixed_boards,
+    check_memory_in_use,
+    check_network_ports,
+    check_processors,
+    check_host_memory,
+    check_disks,
 )

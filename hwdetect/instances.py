@@ -43,30 +43,32 @@ class Instance:
 
 
 @cache
-def all_instances() -> tuple[Instance, ...]:
+def list_instances() -> tuple[Instance, ...]:
     """Every instance type, in the order of the file."""
     from importlib.resources import files  # only those who plan for a cloud pay for it
 
     data = tomllib.loads((files("hwdetect") / "instances.toml").read_text(encoding="utf-8"))
-    return tuple(_instance(family, name, row) for family in data["family"] for name, row in family["types"].items())
+    return tuple(
+        _parse_instance(family, name, row) for family in data["family"] for name, row in family["types"].items()
+    )
 
 
 @cache
-def instance_names() -> tuple[str, ...]:
-    return tuple(instance.name for instance in all_instances())
+def list_instance_names() -> tuple[str, ...]:
+    return tuple(instance.name for instance in list_instances())
 
 
 def find_instance(text: str) -> Instance | None:
     """The instance type of that name, with or without ``cloud:`` before it; ``None`` if there is none."""
     wanted = text.lower()
-    for instance in all_instances():
+    for instance in list_instances():
         name = instance.name.lower()
         if wanted in (name, f"{instance.cloud}:{name}"):
             return instance
     return None
 
 
-def _instance(family: dict, name: str, row: dict) -> Instance:
+def _parse_instance(family: dict, name: str, row: dict) -> Instance:
     devices = row.get("devices", 0)
     network = row.get("network_gbit_per_s")
     return Instance(
@@ -85,11 +87,11 @@ def _instance(family: dict, name: str, row: dict) -> Instance:
         nvme_bytes=round(row["nvme_gb"] * 1e9) if row.get("nvme_gb") else None,
         bridged=family.get("bridged", False),
         source=row.get("source", family["source"]),
-        price=_price(family, row),
+        price=_parse_price(family, row),
     )
 
 
-def _price(family: dict, row: dict) -> Price | None:
+def _parse_price(family: dict, row: dict) -> Price | None:
     if "usd_per_hour" not in row:
         return None
     return Price(usd_per_hour=row["usd_per_hour"], source=family["price_source"], read=family["price_read"].isoformat())

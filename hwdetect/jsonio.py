@@ -8,22 +8,22 @@ from dataclasses import fields, is_dataclass
 from hwdetect.types import SCHEMA, Hardware
 
 
-def as_mapping(hardware: Hardware) -> dict[str, object]:
+def convert_to_mapping(hardware: Hardware) -> dict[str, object]:
     """Every field under its own name; tuples as lists. Same Hardware, same bytes."""
-    plain = _plain(hardware)
+    plain = _convert_to_plain(hardware)
     assert isinstance(plain, dict)
     return plain
 
 
-def _plain(value: object) -> object:
+def _convert_to_plain(value: object) -> object:
     if is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: _convert_to_plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
+        return [_convert_to_plain(item) for item in value]
     return value
 
 
-def as_hardware(mapping: Mapping[str, object]) -> Hardware:
+def parse_hardware(mapping: Mapping[str, object]) -> Hardware:
     """The Hardware of a mapping. Raises ``ValueError`` with the path of the bad field and what was expected."""
     if not isinstance(mapping, Mapping):
         raise ValueError(f"hardware: an object is expected, not {type(mapping).__name__}")
@@ -36,28 +36,28 @@ def as_hardware(mapping: Mapping[str, object]) -> Hardware:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "hardware"
-        raise ValueError(f"{where}: {first['msg']} (it is {_short(first['input'])})") from None
+        raise ValueError(f"{where}: {first['msg']} (it is {_shorten(first['input'])})") from None
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def schema() -> dict[str, object]:
+def build_schema() -> dict[str, object]:
     """The JSON schema of ``perfgen detect --json``, from the types (``hwdetect/schema.json`` is this, written out)."""
     from pydantic import TypeAdapter
 
-    made = TypeAdapter(Hardware).json_schema(mode="serialization")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": "perfgen detect --json"}
+    generated = TypeAdapter(Hardware).json_schema(mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **generated, "title": "perfgen detect --json"}
 
 
-def schema_text() -> str:
+def format_schema() -> str:
     """``hwdetect/schema.json`` as it must stand: ``python -m hwdetect.jsonio > hwdetect/schema.json``."""
     import json
 
-    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(build_schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    print(schema_text(), end="")
+    print(format_schema(), end="")

@@ -17,8 +17,8 @@
     cpu:16,64gb                  with so much memory
     p5.48xlarge, aws:p5.48xlarge, 4xp5.48xlarge
 
-What the text does not say is assumed, and ``Hardware.notes`` says so: 16 CPUs a device and host memory of twice the
-devices' memory; for a CPU spec 8 cores and 4 GiB a core; between nodes the usual fabric of that class of device.
+What the text does not say is assumed, and ``Hardware.notes`` says so: 16 CPUs per device and host memory of twice the
+devices' memory; for a CPU spec 8 cores and 4 GiB per core; between nodes the usual fabric of that class of device.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ import re
 from dataclasses import dataclass
 
 from hwdetect import catalog
-from hwdetect.imagined import ARM, ARM_SVE, GIB, X86, cpu_machine, device_machine, instance_machine
-from hwdetect.instances import find_instance, instance_names
+from hwdetect.described import ARM, ARM_SVE, GIB, X86, describe_cpu_machine, describe_device_machine, describe_instance
+from hwdetect.instances import find_instance, list_instance_names
 from hwdetect.types import Device, Hardware
 
 LONGEST = 200  # characters: a spec is a few words
-MOST_DEVICES_A_NODE = 128  # an NVL72 rack is the largest that exists as one machine
+MOST_DEVICES_PER_NODE = 128  # an NVL72 rack is the largest that exists as one machine
 MOST_NODES = 100_000
 MOST_CPUS = 65_536
 
@@ -75,7 +75,7 @@ def parse_spec(text: str) -> Hardware:
         raise SpecError(f"{wanted[:40]!r}… is too long for a machine ({len(wanted)} characters)")
     if not wanted:
         raise SpecError("empty; give a device (8xh100-sxm-80gb), cpu:16, or a cloud instance (p5.48xlarge)")
-    counts, rest = _leading_counts(wanted)
+    counts, rest = _parse_counts(wanted)
     name = re.split(r"[:+,]", rest, maxsplit=1)[0]
     # Reading the instances takes milliseconds that a plain device id need not pay.
     instance = None if name == "cpu" or catalog.resolve(name) else find_instance(rest)
@@ -83,43 +83,44 @@ def parse_spec(text: str) -> Hardware:
         if len(counts) > 1:
             raise SpecError(f"{text!r}: an instance takes one number before it, that of the nodes")
         device = catalog.load(instance.device) if instance.device else None
-        return instance_machine(instance, device, counts[0] if counts else 1)
-    options = _options(rest[len(name) :], text)
+        return describe_instance(instance, device, counts[0] if counts else 1)
+    options = _parse_options(rest[len(name) :], text)
     if name == "cpu":
         if len(counts) > 1:
             raise SpecError(f"{text!r}: a CPU machine takes one number before it, that of the nodes")
-        return _cpu_spec(options, counts[0] if counts else 1)
+        return _build_cpu_machine(options, counts[0] if counts else 1)
+    # One number is the devices, two are nodes and devices.
     nodes, count = [1, 1, *counts][-2:]
-    return _device_spec(_device(name, text), nodes, count, options)
+    return _build_device_machine(_load_device(name, text), nodes, count, options)
 
 
-def _leading_counts(wanted: str) -> tuple[list[int], str]:
+def _parse_counts(wanted: str) -> tuple[list[int], str]:
     counts: list[int] = []
     position = 0
-    while len(counts) < 2 and (found := _TIMES.match(wanted, position)):
-        counts.append(int(found.group(1)))
-        position = found.end()
+    while len(counts) < 2 and (match := _TIMES.match(wanted, position)):
+        counts.append(int(match.group(1)))
+        position = match.end()
     for value in counts:
         if not 1 <= value <= MOST_NODES:
             raise SpecError(f"{wanted!r}: {value} is not a number of devices or nodes (1 to {MOST_NODES})")
     return counts, wanted[position:]
 
 
-def _options(tail: str, text: str) -> Options:
-    found = _OPTIONS.fullmatch(tail)
-    if not found:
+def _parse_options(tail: str, text: str) -> Options:
+    match = _OPTIONS.fullmatch(tail)
+    if not match:
         raise SpecError(f"{text!r}: {tail!r} was not understood; options are :CPUS, +FEATURE and ,MEMORYgb")
-    memory = found["memory"]
+    memory = match["memory"]
     if memory and float(memory) == 0:
         raise SpecError(f"{text!r}: a machine without memory")
     return Options(
-        cpus=_positive(found["cpus"], text),
-        features=tuple(found["features"].split("+")[1:]),
+        cpus=_check_cpus(match["cpus"], text),
+        features=tuple(match["features"].split("+")[1:]),
         memory_bytes=round(float(memory) * GIB) if memory else None,
     )
 
 
-def _positive(digits: str | None, text: str) -> int | None:
+def _check_cpus(digits: str | None, text: str) -> int | None:
     if digits is None:
         return None
     if not 1 <= int(digits) <= MOST_CPUS:
@@ -127,30 +128,33 @@ def _positive(digits: str | None, text: str) -> int | None:
     return int(digits)
 
 
-def _device(name: str, text: str) -> Device:
+def _load_device(name: str, text: str) -> Device:
     try:
         return catalog.load(name)
     except catalog.UnknownDevice as error:
-        close = (*error.close, *difflib.get_close_matches(name, instance_names(), n=3, cutoff=0.7))
+        close = (*error.close, *difflib.get_close_matches(name, list_instance_names(), n=3, cutoff=0.7))
         hint = f"; close to it: {', '.join(close)}" if close else ""
         raise SpecError(f"{text!r}: {name!r} is no device, no instance and not cpu{hint}") from error
 
 
-def _cpu_spec(options: Options, nodes: int) -> Hardware:
+def _build_cpu_machine(options: Options, nodes: int) -> Hardware:
     unknown = [f for f in options.features if f not in CPU_FEATURES]
     if unknown:
         raise SpecError(f"+{unknown[0]} is no CPU feature that a spec can ask for: {', '.join(CPU_FEATURES)}")
     kinds = [CPU_FEATURES[f] for f in options.features]
+    # "+bf16+arm" asks for two processors in one.
     architectures = sorted({architecture for architecture, _ in kinds}) or ["x86_64"]
     if len(architectures) > 1:
         raise SpecError(f"+{' +'.join(options.features)}: these are of different CPUs ({', '.join(architectures)})")
     features = tuple(sorted({f for _, each in kinds for f in each})) if kinds else None
-    return cpu_machine(architectures[0], features, cores=options.cpus, memory_bytes=options.memory_bytes, nodes=nodes)
+    return describe_cpu_machine(
+        architectures[0], features, cores=options.cpus, memory_bytes=options.memory_bytes, nodes=nodes
+    )
 
 
-def _device_spec(device: Device, nodes: int, count: int, options: Options) -> Hardware:
-    if count > MOST_DEVICES_A_NODE:
-        raise SpecError(f"{count} devices in one node (at most {MOST_DEVICES_A_NODE}): write NODESxCOUNTx{device.id}")
+def _build_device_machine(device: Device, nodes: int, count: int, options: Options) -> Hardware:
+    if count > MOST_DEVICES_PER_NODE:
+        raise SpecError(f"{count} devices in one node (at most {MOST_DEVICES_PER_NODE}): write NODESxCOUNTx{device.id}")
     if device.unified_memory and device.link_kind is None and count > 1:
         raise SpecError(f"a machine has one {device.name}; {count} machines of it are {count}x1x{device.id}")
     unknown = [f for f in options.features if f != "nvlink"]
@@ -159,6 +163,6 @@ def _device_spec(device: Device, nodes: int, count: int, options: Options) -> Ha
     bridged = "nvlink" in options.features
     if bridged and not device.link_bridge:
         raise SpecError(f"{device.name} has no optional NVLink bridge: drop +nvlink")
-    return device_machine(
+    return describe_device_machine(
         device, count, nodes=nodes, cpus=options.cpus, memory_bytes=options.memory_bytes, bridged=bridged
     )

@@ -21,21 +21,21 @@ CUBE_MESH = {
 LINKS_OF_A_P100 = 4
 
 
-def peer_links(device: Device, count: int, *, bridged: bool = False) -> tuple[Link, ...]:
+def list_peer_links(device: Device, count: int, *, bridged: bool = False) -> tuple[Link, ...]:
     """Every pair of devices and what joins it; ``bridged``: the optional bridges join 0-1, 2-3, …"""
-    return tuple(_link(device, count, a, b, bridged) for a, b in combinations(range(count), 2))
+    return tuple(_build_link(device, count, a, b, bridged) for a, b in combinations(range(count), 2))
 
 
-def _link(device: Device, count: int, a: int, b: int, bridged: bool) -> Link:
+def _build_link(device: Device, count: int, a: int, b: int, bridged: bool) -> Link:
     rate = device.link_bytes_per_s
     if device.link_bridge:
         if bridged and a % 2 == 0 and b == a + 1:
             return Link(a=a, b=b, kind="nvlink", bandwidth_bytes_per_s=rate, p2p=True)
-        return _pcie_link(device, a, b)
+        return _build_pcie_link(device, a, b)
     if device.link_kind is None:
-        return _pcie_link(device, a, b)
+        return _build_pcie_link(device, a, b)
     if device.link_kind == "nvlink":
-        return _cube_mesh_link(device, count, a, b)
+        return _build_cube_mesh_link(device, count, a, b)
     if device.link_kind == "nvswitch" or not device.link_count:
         return Link(a=a, b=b, kind=device.link_kind, count=device.link_count, bandwidth_bytes_per_s=rate, p2p=True)
     links = 1
@@ -43,36 +43,43 @@ def _link(device: Device, count: int, a: int, b: int, bridged: bool) -> Link:
     return Link(a=a, b=b, kind=device.link_kind, count=links, bandwidth_bytes_per_s=per_link, p2p=True)
 
 
-def _cube_mesh_link(device: Device, count: int, a: int, b: int) -> Link:
+def _build_cube_mesh_link(device: Device, count: int, a: int, b: int) -> Link:
+    # The mesh is wired on a board of eight; its pairs are known by number.
     if count > 8:  # more than eight of these were only ever built around NVSwitch (DGX-2)
         return Link(a=a, b=b, kind="nvswitch", bandwidth_bytes_per_s=device.link_bytes_per_s, p2p=True)
     links = CUBE_MESH.get((a, b), 0)
     total = device.link_count or LINKS_OF_A_P100
     if not links or not device.link_bytes_per_s:
-        return _pcie_link(device, a, b)
+        return _build_pcie_link(device, a, b)
+    # V100 doubles some of the P100's links, with two more per board.
     links = min(links, 1) if total == LINKS_OF_A_P100 else links
     return Link(
         a=a, b=b, kind="nvlink", count=links, bandwidth_bytes_per_s=device.link_bytes_per_s / total * links, p2p=True
     )
 
 
-def _pcie_link(device: Device, a: int, b: int) -> Link:
+def _build_pcie_link(device: Device, a: int, b: int) -> Link:
+    # Boards that NVIDIA sells bridges for have no peer access without them, unless the file says otherwise.
     p2p = False if device.link_bridge and device.p2p is None else device.p2p
     return Link(
-        a=a, b=b, kind="sys", bandwidth_bytes_per_s=pcie_bytes_per_s(device.pcie_generation, device.pcie_width), p2p=p2p
+        a=a,
+        b=b,
+        kind="sys",
+        bandwidth_bytes_per_s=get_pcie_bytes_per_s(device.pcie_generation, device.pcie_width),
+        p2p=p2p,
     )
 
 
-def pcie_bytes_per_s(generation: int | None, width: int | None) -> float | None:
+def get_pcie_bytes_per_s(generation: int | None, width: int | None) -> float | None:
     """One direction of a PCIe link."""
     lane = PCIE_LANE_BYTES_PER_S.get(generation or 0)
     return lane * width if lane and width else None
 
 
-def typical_fabric(device: Device | None, count: int) -> tuple[NetworkPort, ...]:
-    """What such nodes usually have between them: one NIC a device for switch-connected boards, else 100 Gbit/s.
+def assume_fabric(device: Device | None, count: int) -> tuple[NetworkPort, ...]:
+    """What such nodes usually have between them: one NIC per device for switch-connected boards, else 100 Gbit/s.
 
-    A port of 200 Gbit/s a device for A100, 400 for H100 and later (NVIDIA DGX A100, H100, B200 data sheets:
+    A port of 200 Gbit/s per device for A100, 400 for H100 and later (NVIDIA DGX A100, H100, B200 data sheets:
     https://www.nvidia.com/en-us/data-center/dgx-platform/), 800 from B300 on; AMD OAM boxes 400
     (https://www.amd.com/en/products/accelerators/instinct/mi300/platform.html).
     """

@@ -169,7 +169,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
+class PciPath:
     """How a board reaches a network port over PCIe. ``kind``: pix, pxb, phb, node, sys."""
 
     board: int
@@ -284,7 +284,7 @@ class Hardware:
     accelerators: tuple[Accelerator, ...] = ()
     links: tuple[Link, ...] = ()
     network: tuple[NetworkPort, ...] = ()
-    paths: tuple[Path, ...] = ()
+    paths: tuple[PciPath, ...] = ()
     disks: tuple[Disk, ...] = ()
     software: Software = Software()
     nodes: Nodes = field(default_factory=Nodes)

@@ -15,31 +15,32 @@ PCIE = ("generation", "generation_max", "width", "width_max")
 SOC = frozenset({"apple", "google", "aws", "huawei"})  # their chips have no PCIe link that the tools show
 
 
-def notes_of(hardware: Hardware) -> tuple[Note, ...]:
+def write_missing_notes(hardware: Hardware) -> tuple[Note, ...]:
     """The missing notes, one for each null field of the cpu, the memory and the boards."""
     spoken = {note.field for note in hardware.notes}
-    wanted = [*_nulls("cpu", hardware.cpu, CPU), *_nulls("memory", hardware.memory, MEMORY)]
+    wanted = [*_list_nulls("cpu", hardware.cpu, CPU), *_list_nulls("memory", hardware.memory, MEMORY)]
     for board in hardware.boards:
-        wanted += _of_board(board, hardware.accelerators)
+        wanted += _list_board_nulls(board, hardware.accelerators)
     return tuple(
         Note(field=field, who="hwdetect", why="no source here says it")
         for field in wanted
+        # A note for "boards.0" speaks for all of its fields.
         if field not in spoken and not any(field.startswith(f"{known}.") for known in spoken)
     )
 
 
-def _nulls(name: str, part: object, fields: Sequence[str]) -> Iterator[str]:
+def _list_nulls(name: str, part: object, fields: Sequence[str]) -> Iterator[str]:
     return (f"{name}.{field}" for field in fields if getattr(part, field) is None)
 
 
-def _of_board(board: Board, accelerators: Sequence[Accelerator]) -> Iterator[str]:
+def _list_board_nulls(board: Board, accelerators: Sequence[Accelerator]) -> Iterator[str]:
     where = f"boards.{board.index}"
-    yield from _nulls(where, board, BOARD if board.vendor not in SOC else BOARD[:1])
+    yield from _list_nulls(where, board, BOARD if board.vendor not in SOC else BOARD[:1])
     if board.memory_bytes is None and not board.unified_memory:
         yield f"{where}.memory_bytes"
     if board.vendor == "nvidia":
-        yield from _nulls(where, board, NVIDIA)
+        yield from _list_nulls(where, board, NVIDIA)
     if board.vendor not in SOC:
-        yield from _nulls(f"{where}.pcie", board.pcie, PCIE)
+        yield from _list_nulls(f"{where}.pcie", board.pcie, PCIE)
     if any(a.board == board.index and a.free_memory_bytes is None and a.memory_bytes for a in accelerators):
         yield f"{where}.free_memory_bytes"

@@ -14,11 +14,11 @@ MAX_MATRIX = 16  # boards; wider matrices do not fit a terminal
 def render(hardware: Hardware, color: bool = False) -> str:
     """The whole view as text, without a newline at the end."""
     sections = [
-        _tree(hardware, color),
-        _matrix(hardware),
-        _measured(hardware),
-        _findings(hardware, color),
-        _notes(hardware, color),
+        _render_tree(hardware, color),
+        _render_matrix(hardware),
+        _render_measured(hardware),
+        _render_findings(hardware, color),
+        _render_notes(hardware, color),
     ]
     return "\n\n".join(section for section in sections if section)
 
@@ -27,13 +27,20 @@ def _paint(text: str, style: str, color: bool) -> str:
     return f"\x1b[{COLORS[style]}m{text}\x1b[0m" if color else text
 
 
-def _gib(size: int | None) -> str:
+def _format_gib(size: int | None) -> str:
     return "unknown" if size is None else f"{size / GIB:.1f} GiB"
 
 
-def _tree(hw: Hardware, color: bool) -> str:
+def _render_tree(hw: Hardware, color: bool) -> str:
     nodes = f"{hw.nodes.count} nodes ({hw.nodes.source}), each" if hw.nodes.count > 1 else "Machine"
-    branches = [*_cpu(hw), *_memory(hw), *_boards(hw), *_network(hw), *_disks(hw), *_software(hw)]
+    branches = [
+        *_list_cpu(hw),
+        *_list_memory(hw),
+        *_list_boards(hw),
+        *_list_network(hw),
+        *_list_disks(hw),
+        *_list_software(hw),
+    ]
     lines = [_paint(nodes, "bold", color)]
     for place, (text, children) in enumerate(branches):
         last = place == len(branches) - 1
@@ -46,7 +53,7 @@ def _tree(hw: Hardware, color: bool) -> str:
 Branch = tuple[str, list[str]]
 
 
-def _cpu(hw: Hardware) -> list[Branch]:
+def _list_cpu(hw: Hardware) -> list[Branch]:
     cpu = hw.cpu
     name = cpu.model_name or cpu.vendor or "unknown processor"
     kind = ", ".join(part for part in (cpu.architecture, cpu.microarchitecture) if part)
@@ -80,34 +87,36 @@ def _cpu(hw: Hardware) -> list[Branch]:
     return [(f"CPU  {name}" + (f" ({kind})" if kind else ""), children)]
 
 
-def _memory(hw: Hardware) -> list[Branch]:
+def _list_memory(hw: Hardware) -> list[Branch]:
     memory = hw.memory
     children = []
     if memory.available_bytes is not None:
-        children.append(f"available: {_gib(memory.available_bytes)}")
+        children.append(f"available: {_format_gib(memory.available_bytes)}")
     if memory.limit_bytes is not None:
-        children.append(f"limit of the control group: {_gib(memory.limit_bytes)}")
+        children.append(f"limit of the control group: {_format_gib(memory.limit_bytes)}")
     if memory.shm_bytes is not None:
-        children.append(f"/dev/shm: {_gib(memory.shm_bytes)}")
+        children.append(f"/dev/shm: {_format_gib(memory.shm_bytes)}")
     if memory.swap_total_bytes:
-        children.append(f"swap: {_gib(memory.swap_used_bytes)} of {_gib(memory.swap_total_bytes)} in use")
+        children.append(f"swap: {_format_gib(memory.swap_used_bytes)} of {_format_gib(memory.swap_total_bytes)} in use")
     if memory.numa_nodes and memory.numa_nodes > 1:
         children.append(f"{memory.numa_nodes} NUMA nodes with memory")
-    return [(f"Memory  {_gib(memory.total_bytes)}", children)]
+    return [(f"Memory  {_format_gib(memory.total_bytes)}", children)]
 
 
-def _boards(hw: Hardware) -> list[Branch]:
+def _list_boards(hw: Hardware) -> list[Branch]:
     if not hw.boards:
         return [("Accelerators  none", [])]
     alike = Counter((b.name or b.device or "unknown", b.memory_bytes) for b in hw.boards)
-    title = ", ".join(f"{n}× {name} ({_gib(size)})" for (name, size), n in alike.items())
+    title = ", ".join(f"{n}× {name} ({_format_gib(size)})" for (name, size), n in alike.items())
     children = [
-        line for board in hw.boards for line in _board(board, [a for a in hw.accelerators if a.board == board.index])
+        line
+        for board in hw.boards
+        for line in _describe_board(board, [a for a in hw.accelerators if a.board == board.index])
     ]
     return [(f"Accelerators  {title}", children)]
 
 
-def _board(board: Board, own: list[Accelerator]) -> list[str]:
+def _describe_board(board: Board, own: list[Accelerator]) -> list[str]:
     pcie = board.pcie
     link = f"PCIe {pcie.generation or '?'}/{pcie.generation_max or '?'} x{pcie.width or '?'}/{pcie.width_max or '?'}"
     facts = [
@@ -124,13 +133,15 @@ def _board(board: Board, own: list[Accelerator]) -> list[str]:
     lines = [f"{board.index}: {board.name or board.vendor}: " + ", ".join(fact for fact in facts if fact)]
     for a in own:
         if a.profile:
-            lines.append(f"   {a.index}: {a.profile}, {_gib(a.memory_bytes)}, {_gib(a.free_memory_bytes)} free")
+            lines.append(
+                f"   {a.index}: {a.profile}, {_format_gib(a.memory_bytes)}, {_format_gib(a.free_memory_bytes)} free"
+            )
         elif a.free_memory_bytes is not None:
-            lines[0] += f", {_gib(a.free_memory_bytes)} free"
+            lines[0] += f", {_format_gib(a.free_memory_bytes)} free"
     return lines
 
 
-def _network(hw: Hardware) -> list[Branch]:
+def _list_network(hw: Hardware) -> list[Branch]:
     if not hw.network:
         return []
     lines = [
@@ -142,12 +153,12 @@ def _network(hw: Hardware) -> list[Branch]:
     return [(f"Network  {len(hw.network)} ports", lines)]
 
 
-def _disks(hw: Hardware) -> list[Branch]:
-    lines = [f"{d.role}: {d.path} ({d.kind or 'kind unknown'}), {_gib(d.free_bytes)} free" for d in hw.disks]
+def _list_disks(hw: Hardware) -> list[Branch]:
+    lines = [f"{d.role}: {d.path} ({d.kind or 'kind unknown'}), {_format_gib(d.free_bytes)} free" for d in hw.disks]
     return [("Disks", lines)] if lines else []
 
 
-def _software(hw: Hardware) -> list[Branch]:
+def _list_software(hw: Hardware) -> list[Branch]:
     soft = hw.software
     lines = [
         f"{label}: {value}"
@@ -166,7 +177,7 @@ def _software(hw: Hardware) -> list[Branch]:
     return [("Software", lines)] if lines else []
 
 
-def _matrix(hw: Hardware) -> str:
+def _render_matrix(hw: Hardware) -> str:
     """Links between boards as ``nvidia-smi topo`` shows them: NV18, XGMI, PIX, SYS."""
     numbers = sorted({end for link in hw.links for end in (link.a, link.b)})
     if not numbers or len(numbers) > MAX_MATRIX:
@@ -187,7 +198,7 @@ def _matrix(hw: Hardware) -> str:
     return "\n".join(rows)
 
 
-def _measured(hw: Hardware) -> str:
+def _render_measured(hw: Hardware) -> str:
     if not hw.measured:
         return ""
     scale = {"flop/s": (1e12, "TFLOP/s"), "bytes/s": (1e9, "GB/s")}
@@ -199,7 +210,7 @@ def _measured(hw: Hardware) -> str:
     return "\n".join(lines)
 
 
-def _findings(hw: Hardware, color: bool) -> str:
+def _render_findings(hw: Hardware, color: bool) -> str:
     if not hw.findings:
         return "Findings: none"
     lines = ["Findings"]
@@ -210,11 +221,11 @@ def _findings(hw: Hardware, color: bool) -> str:
     return "\n".join(lines)
 
 
-def _notes(hw: Hardware, color: bool) -> str:
+def _render_notes(hw: Hardware, color: bool) -> str:
     if not hw.notes:
         return ""
     # Eight boards that cannot say one thing are one line.
-    grouped = Counter((_field(note.field), note.who, note.why) for note in hw.notes)
+    grouped = Counter((_mask_numbers(note.field), note.who, note.why) for note in hw.notes)
     lines = [f"Not read ({len(hw.notes)})"]
     for (field, who, why), count in grouped.items():
         times = f" ({count}×)" if count > 1 else ""
@@ -222,5 +233,5 @@ def _notes(hw: Hardware, color: bool) -> str:
     return "\n".join(lines)
 
 
-def _field(name: str) -> str:
+def _mask_numbers(name: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in name.split("."))

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from projects import ANSWERED, TRAINED
 
 from generator import cli
 from generator.emit import place, render
@@ -186,7 +187,7 @@ def test_model_06_a_trillion_parameters(tmp_path):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A hub cache that holds one model's config.json."""
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     repo = tmp_path / "hub" / "models--owner--name"
     snapshot = repo / "snapshots" / ("a" * 40)
     model(snapshot)
@@ -716,8 +717,9 @@ def test_model_08_a_user_without_a_home(tmp_path, monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.delenv("HOME")
-    monkeypatch.delenv("HF_HOME", raising=False)
-    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setattr(
+        "huggingface_hub.constants.HF_HUB_CACHE", "~/.cache/huggingface/hub"
+    )  # what the library makes of it
     monkeypatch.setattr(Path, "expanduser", none)
     refused(4, "not in the local cache", by=perfgen("plan", *HERE, "--model", "owner/name"))
     assert perfgen("plan", "--offline", "--json").code == 0
@@ -1018,9 +1020,8 @@ def test_smoke_failures_are_exit_6_and_named(tmp_path, train, words):
 
 def test_smoke_06_a_result_that_cannot_be_kept(tmp_path, monkeypatch):
     assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
-    report = '{"step_seconds": 1, "tokens_per_second": 1, "peak_memory_gib": 1}'
-    (tmp_path / "new" / "train.py").write_text(RESULT.format(report))
-    (tmp_path / "new" / "infer.py").write_text("print('an answer')")
+    (tmp_path / "new" / "train.py").write_text(TRAINED)
+    (tmp_path / "new" / "infer.py").write_text(ANSWERED)
     (tmp_path / "new" / "smoke.json").mkdir()
     done = perfgen("smoke", tmp_path / "new", "--python", sys.executable)
     assert done.code == 6 and "smoke.json" in done.err

@@ -16,30 +16,13 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from generator import pipeline
-from generator.case.request import Request
-from generator.emit import render
-from generator.emit.document import build_document
+from projects import TEXT, render_small_project
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="each run is a forked child")]
-ROOT = Path(__file__).resolve().parent.parent
-MODEL = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "vocab_size": 300,
-    "max_position_embeddings": 64,
-    "tie_word_embeddings": True,
-}
 DRIVER = r"""
 import json, os, signal, sys, traceback
 sys.path.insert(0, os.getcwd())
-import train, callbacks, torch  # noqa
+import train, checkpoints, stopping, torch  # noqa
 
 def kill_at_event(number):
     seen = 0
@@ -52,47 +35,47 @@ def kill_at_event(number):
                 seen += 1
     sys.addaudithook(hook)
 
-def signal_at_step(told):
-    step, number = told
-    real = callbacks.SaveOnSignal.on_step_end
+def signal_at_step(event):
+    step, number = event
+    real = stopping.SaveOnSignal.on_step_end
     def on_step_end(self, args, state, control, **more):
         if state.global_step == step:
             os.kill(os.getpid(), number)
         return real(self, args, state, control, **more)
-    callbacks.SaveOnSignal.on_step_end = on_step_end
+    stopping.SaveOnSignal.on_step_end = on_step_end
 
 def poison_at_step(step):
-    real = callbacks.SaveOnSignal.on_step_end
+    real = stopping.SaveOnSignal.on_step_end
     def on_step_end(self, args, state, control, **more):
         if state.global_step == step:
             for parameter in more["model"].parameters():
                 parameter.data.fill_(float("nan"))
         return real(self, args, state, control, **more)
-    callbacks.SaveOnSignal.on_step_end = on_step_end
+    stopping.SaveOnSignal.on_step_end = on_step_end
 
 def full_disk_from_step(step):
     import shutil
     from collections import namedtuple
-    real = callbacks.SealCheckpoints.on_step_end
+    real = checkpoints.SealCheckpoints.on_step_end
     def on_step_end(self, args, state, control, **more):
         if state.global_step >= step:
-            callbacks.shutil.disk_usage = lambda path: namedtuple("usage", "total used free")(1, 1, 0)
+            checkpoints.shutil.disk_usage = lambda path: namedtuple("usage", "total used free")(1, 1, 0)
         return real(self, args, state, control, **more)
-    callbacks.SealCheckpoints.on_step_end = on_step_end
+    checkpoints.SealCheckpoints.on_step_end = on_step_end
 
 for line in sys.stdin:
-    told = json.loads(line)
+    order = json.loads(line)
     child = os.fork()
     if child:
         status = os.waitpid(child, 0)[1]
         print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), flush=True)
         continue
-    log = os.open(told["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1); os.dup2(log, 2)
-    sys.argv = ["train.py", *told["arguments"]]
+    sys.argv = ["train.py", *order["arguments"]]
     code = 0
     try:
-        for name, value in told["how"].items():
+        for name, value in order["how"].items():
             globals()[name](value)
         train.main()
     except SystemExit as done:
@@ -110,16 +93,9 @@ for line in sys.stdin:
 class Runs:
     """A generated project, and runs of its train.py in folders of their own."""
 
-    def __init__(self, folder: Path, data: str, name: str = "d.txt", **request):
-        (folder / "m").mkdir(parents=True)
-        (folder / "m" / "config.json").write_text(json.dumps(MODEL))
-        (folder / name).write_text(data)
+    def __init__(self, folder: Path, data: str = TEXT, name: str = "d.txt", **request):
+        render_small_project(folder, data, name, **request)
         self.folder = folder
-        asked = {"seq_len": 16, "global_batch": 4, "max_steps": 8, "pins": (("compile", "off"),)} | request
-        told = {"model": str(folder / "m" / "config.json"), "data": str(folder / name), "hardware": "cpu:1"} | asked
-        document = build_document(pipeline.plan_request(Request(offline=True, **told)), name="p")
-        document["config"]["machine"]["memory_gib"] = document["config"]["machine"]["needs_gib"]
-        render.render(document, folder / "p")
         quiet = {"HF_DATASETS_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         self.process = subprocess.Popen(
             [sys.executable, "-c", DRIVER],
@@ -135,9 +111,9 @@ class Runs:
         """Exit code and output of one run in the folder ``name``."""
         log = self.folder / "log"
         given = ["--output_dir", str(self.folder / name), "--save_steps", str(save_steps), *map(str, arguments)]
-        told = {"log": str(log), "arguments": given, "how": how}
+        order = {"log": str(log), "arguments": given, "how": how}
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps(told) + "\n")
+        self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())["code"], log.read_text(errors="replace")
 
@@ -152,20 +128,20 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    made = Runs(tmp_path_factory.mktemp("runs"), "the quick brown fox jumps over the lazy dog\n" * 400)
-    code, said = made.run("whole")
-    assert code == 0, said
-    yield made
-    made.close()
+    started = Runs(tmp_path_factory.mktemp("runs"))
+    code, output = started.run("uninterrupted")
+    assert code == 0, output
+    yield started
+    started.close()
 
 
 def copied(runs: Runs, name: str) -> Path:
     """A run that was stopped after step 6, with checkpoints 4 and 6."""
     if not (runs.folder / "half").exists():
-        code, said = runs.run("half", signal_at_step=[6, signal.SIGKILL])
-        assert code == -signal.SIGKILL, said
-        code, said = runs.run("half", signal_at_step=[7, signal.SIGKILL])
-        assert code == -signal.SIGKILL, said
+        code, output = runs.run("half", signal_at_step=[6, signal.SIGKILL])
+        assert code == -signal.SIGKILL, output
+        code, output = runs.run("half", signal_at_step=[7, signal.SIGKILL])
+        assert code == -signal.SIGKILL, output
     shutil.copytree(runs.folder / "half", runs.folder / name)
     return runs.folder / name
 
@@ -173,11 +149,11 @@ def copied(runs: Runs, name: str) -> Path:
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 5, 8, 12, 16, 20, 24], ids=lambda n: f"train-01 event {n}")
 def test_train_01_killed_at_any_file_it_resumes_to_the_same_weights(runs, number):
     name = f"killed-{number}"
-    code, said = runs.run(name, kill_at_event=number)
-    assert code == -signal.SIGKILL, said
-    code, said = runs.run(name)
-    assert code == 0, said
-    assert runs.weights(name) == runs.weights("whole")
+    code, output = runs.run(name, kill_at_event=number)
+    assert code == -signal.SIGKILL, output
+    code, output = runs.run(name)
+    assert code == 0, output
+    assert runs.weights(name) == runs.weights("uninterrupted")
 
 
 @pytest.mark.parametrize(
@@ -198,14 +174,14 @@ def test_train_03_damaged_checkpoints_are_left_out(runs, damage):
         (newest / "complete.json").write_bytes(b"" if damage == "an empty seal" else bytes(512))
     else:
         (folder / "checkpoint-999").mkdir()
-    code, said = runs.run(folder.name)
-    assert code == 0 and "is not complete: removed" in said, said
-    assert runs.weights(folder.name) == runs.weights("whole")
+    code, output = runs.run(folder.name)
+    assert code == 0 and "is not complete: removed" in output, output
+    assert runs.weights(folder.name) == runs.weights("uninterrupted")
 
 
 def test_train_04_a_full_disk_keeps_what_is_there(runs):
-    code, said = runs.run("full", full_disk_from_step=4)
-    assert code == 0 and "not saved" in said, said
+    code, output = runs.run("full", full_disk_from_step=4)
+    assert code == 0 and "not saved" in output, output
     assert [p.name for p in (runs.folder / "full").glob("checkpoint-*")] == ["checkpoint-2"]
 
 
@@ -221,18 +197,18 @@ def test_train_04_a_full_disk_keeps_what_is_there(runs):
 def test_train_06_another_run_s_checkpoint_is_refused(runs, change, words):
     folder = copied(runs, f"other{change[0]}")
     before = sorted(folder.rglob("*"))
-    code, said = runs.run(folder.name, *change)
-    assert code == 1 and words in said and "belongs to another run" in said and "Traceback" not in said, said
+    code, output = runs.run(folder.name, *change)
+    assert code == 1 and words in output and "belongs to another run" in output and "Traceback" not in output, output
     assert sorted(folder.rglob("*")) == before
 
 
 def test_train_07_a_loss_that_is_no_number_ends_the_run(runs):
-    code, said = runs.run("nan", poison_at_step=5)
-    assert code == 1 and "non-finite" in said and "Traceback" not in said, said
+    code, output = runs.run("nan", poison_at_step=5)
+    assert code == 1 and "non-finite" in output and "Traceback" not in output, output
     assert not (runs.folder / "nan" / "model.safetensors").exists()
     assert max(p.name for p in (runs.folder / "nan").glob("checkpoint-*")) == "checkpoint-4"
-    code, said = runs.run("nan")
-    assert code == 0 and runs.weights("nan") == runs.weights("whole"), said
+    code, output = runs.run("nan")
+    assert code == 0 and runs.weights("nan") == runs.weights("uninterrupted"), output
 
 
 class Evil:
@@ -259,16 +235,16 @@ def test_train_09_a_checkpoint_that_holds_code_does_not_run_it(runs, file):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["train-10 TERM", "^C"])
 def test_train_10_a_signal_saves_and_ends(runs, number, code):
     name = f"signal-{code}"
-    found, said = runs.run(name, save_steps=500, signal_at_step=[3, int(number)])
-    assert found == code and "run again to go on" in said, said
+    ended, output = runs.run(name, save_steps=500, signal_at_step=[3, int(number)])
+    assert ended == code and "run again to go on" in output, output
     assert (runs.folder / name / "checkpoint-3" / "complete.json").is_file()
-    found, said = runs.run(name, save_steps=500)
-    assert found == 0 and runs.weights(name) == runs.weights("whole"), said
+    ended, output = runs.run(name, save_steps=500)
+    assert ended == 0 and runs.weights(name) == runs.weights("uninterrupted"), output
 
 
 def test_data_05_fewer_sequences_than_a_batch_is_refused_by_the_run_too(runs):
-    code, said = runs.run("large", "--per_device_train_batch_size", 4096)
-    assert code == 1 and "fewer than one global batch" in said and "Traceback" not in said, said
+    code, output = runs.run("large", "--per_device_train_batch_size", 4096)
+    assert code == 1 and "fewer than one global batch" in output and "Traceback" not in output, output
 
 
 @pytest.mark.parametrize(
@@ -281,8 +257,8 @@ def test_data_05_fewer_sequences_than_a_batch_is_refused_by_the_run_too(runs):
     ids=["data-03 all empty", "data-02 broken", "data-02 latin-1"],
 )
 def test_data_that_changed_after_planning_is_refused_by_the_run(tmp_path, rows, words):
-    made = Runs(tmp_path, '{"text": "the quick brown fox jumps over the lazy dog"}\n' * 400, "d.jsonl")
+    changed = Runs(tmp_path, '{"text": "the quick brown fox jumps over the lazy dog"}\n' * 400, "d.jsonl")
     (tmp_path / "d.jsonl").write_text(rows, encoding="latin-1")
-    code, said = made.run("bad")
-    made.close()
-    assert code == 1 and words in said and "Traceback" not in said, said
+    code, output = changed.run("bad")
+    changed.close()
+    assert code == 1 and words in output and "Traceback" not in output, output

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from itertools import combinations
 from pathlib import Path
 from random import Random
+from string import Formatter
+from typing import ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,11 +22,16 @@ from generator.case.case import Case
 from generator.decide.search import find_best
 from generator.decide.space import open_space
 from generator.errors import UsageError
-from generator.techniques.base import list_axes
+from generator.techniques.base import Technique, explain_conflict, find_technique, list_axes, list_providers
+from generator.techniques.compile.default import Default
+from generator.techniques.optimizers import Optimizer
+from generator.techniques.traits import EXCLUDED_BY_TRAIT, NEEDED_BY_TRAIT, Trait
 
-CHECKLIST = Path(__file__).resolve().parents[1] / "../shared/TECHNIQUES.md"
+ROOT = Path(__file__).resolve().parents[1]
+CHECKLIST = ROOT / "../shared/TECHNIQUES.md"
+ALL = [t for axis in list_axes() for t in axis.members]
 FULL = on(devices=4, nodes=2, disks=NVME)
-LORA, QLORA, SFT = (on(devices=4, **told) for told in ({"train": "lora"}, {"train": "qlora"}, {"task": "sft"}))
+LORA, QLORA, SFT = (on(devices=4, **work) for work in ({"train": "lora"}, {"train": "qlora"}, {"task": "sft"}))
 SERVED = on(devices=4, mode="infer")
 ONE = on()
 
@@ -60,7 +68,7 @@ def ids(axis: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{axis}={name}" for name in names)
 
 
-CLASHES: list[Pair] = [
+CONFLICTS: list[Pair] = [
     # precision and attention
     *grid(FULL, "attention=flash-attention", ids("precision", "fp32", "tf32"), "16 bits"),
     *grid(FULL, "parallelism=context", ids("attention", "eager", "flash-attention"), "SDPA"),
@@ -76,6 +84,7 @@ CLASHES: list[Pair] = [
     *grid(SERVED, "compile=static-decode", ids("cache", "dynamic", "none"), "fixed shapes"),
     (SERVED, "compile=static-decode", "parallelism=device-map", "graph"),
     (SERVED, "cache=static", "compile=off", "without compilation"),
+    (QLORA, "compile=default", "trained=qlora", "must not be compiled"),
     # sharding
     *grid(QLORA, "trained=qlora", ids("parallelism", *SHARDED_ADAPTERS), "packed 4-bit"),
     *grid(QLORA, "trained=qlora", ids("parallelism", *ZERO, "ulysses"), "4-bit"),
@@ -160,6 +169,7 @@ JOINED_AXES = {
         ("compile", "packing"),
         ("compile", "parallelism"),
         ("compile", "quantization"),
+        ("compile", "trained"),
         ("offload", "optimizer"),
         ("offload", "parallelism"),
         ("optimizer", "parallelism"),
@@ -204,11 +214,11 @@ def named(pair) -> str:
     return f"{pair[1]}-{pair[2]}-{pair[0].workload.train if pair[0].workload.mode == 'train' else 'infer'}"
 
 
-@pytest.mark.parametrize("pair", CLASHES, ids=named)
-def test_these_clash_and_say_why(pair):
+@pytest.mark.parametrize("pair", CONFLICTS, ids=named)
+def test_these_conflict_and_say_why(pair):
     of, a, b, words = pair
     one, two = technique(a), technique(b)
-    there, back = room(of).clash(one, two), room(of).clash(two, one)
+    there, back = room(of).conflict(one, two), room(of).conflict(two, one)
     assert there and words in there
     assert there == back
 
@@ -216,8 +226,8 @@ def test_these_clash_and_say_why(pair):
 @pytest.mark.parametrize("pair", STANDING, ids=named)
 def test_these_stand_together(pair):
     of, a, b = pair
-    assert room(of).clash(technique(a), technique(b)) is None
-    assert room(of).clash(technique(b), technique(a)) is None
+    assert room(of).conflict(technique(a), technique(b)) is None
+    assert room(of).conflict(technique(b), technique(a)) is None
 
 
 @pytest.mark.parametrize(("a", "b", "of"), EXCLUSIVE, ids=lambda x: x if isinstance(x, str) else "")
@@ -233,15 +243,15 @@ def test_conflicts_are_between_the_axes_that_are_known_to_touch(of):
     members = [t for axis in list_axes() for t in axis.for_mode(of.workload.mode)]
     fresh = open_space(of, cost(of))
     for a, b in combinations(members, 2):
-        why = fresh.clash(a, b)
+        why = fresh.conflict(a, b)
         if a.axis != b.axis and why is not None:
             assert len(why.split()) >= 4, (a.id, b.id, why)
             assert frozenset((a.axis, b.axis)) in JOINED_AXES, f"{a.id} and {b.id}: {why}"
 
 
 def test_every_joined_pair_of_axes_has_a_case():
-    told = {frozenset((a.split("=")[0], b.split("=")[0])) for _, a, b, _ in CLASHES}
-    assert told == JOINED_AXES
+    shown = {frozenset((a.split("=")[0], b.split("=")[0])) for _, a, b, _ in CONFLICTS}
+    assert shown == JOINED_AXES
 
 
 def test_the_matrix_of_the_checklist_is_covered():
@@ -287,13 +297,198 @@ cases = st.builds(
 
 @settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases, st.integers(0, 2**32))
-def test_no_plan_holds_two_techniques_that_clash(of, seed):
-    """Each axis narrowed to a few members drawn at random, so that clashing ones meet; the plan that the search takes."""
+def test_no_plan_holds_two_techniques_that_conflict(of, seed):
+    """Each axis narrowed to a few members drawn at random, so that conflicting ones meet; the plan that the search takes."""
     random = Random(seed)
-    whole = open_space(of, cost(of))
-    few = {name: tuple(random.sample(members, min(len(members), 2))) for name, members in whole.open.items()}
-    found = find_best(whole.narrowed(few))
-    if found:
-        assert len({t.axis for t in found.members}) == len(found.members) == len(whole.axes)
-        for a, b in combinations(found.members, 2):
-            assert a.clash(b, of) is None and b.clash(a, of) is None, (a.id, b.id)
+    space = open_space(of, cost(of))
+    few = {name: tuple(random.sample(members, min(len(members), 2))) for name, members in space.open.items()}
+    best = find_best(space.narrowed(few))
+    if best:
+        assert len({t.axis for t in best.members}) == len(best.members) == len(space.axes)
+        for a, b in combinations(best.members, 2):
+            assert explain_conflict(a, b, of) is None, (a.id, b.id)
+
+
+# ---- conflicts are declared: what is written, and what follows for whoever comes next
+
+CASES = (FULL, LORA, QLORA, SFT, SERVED, ONE)
+TECHNIQUES = ROOT / "generator" / "techniques"
+
+
+def list_reasons() -> list[str]:
+    tables = [EXCLUDED_BY_TRAIT.values(), NEEDED_BY_TRAIT.values()]
+    tables.append([reasons for t in ALL for reasons in (t.excludes, t.needs)])
+    return [why for table in tables for reasons in table for why in reasons.values()]
+
+
+def list_refused(one: Technique, of: Case) -> dict[str, str]:
+    """By id what ``one`` cannot stand beside, and why."""
+    others = [t for axis in list_axes() for t in axis.for_mode(of.workload.mode) if t.axis != one.axis]
+    return {t.id: why for t in others if (why := explain_conflict(one, t, of))}
+
+
+@pytest.mark.parametrize("trait", Trait, ids=lambda trait: trait.name)
+def test_every_trait_is_brought_and_matters(trait):
+    refused = {t for reasons in EXCLUDED_BY_TRAIT.values() for t in reasons} | {x for t in ALL for x in t.excludes}
+    needed = {t for reasons in NEEDED_BY_TRAIT.values() for t in reasons} | {x for t in ALL for x in t.needs}
+    assert list_providers()[trait], "no technique provides it"
+    assert trait in refused | needed | EXCLUDED_BY_TRAIT.keys() | NEEDED_BY_TRAIT.keys(), "nothing follows from it"
+    if trait in needed:
+        assert len({t.axis for t in list_providers()[trait]}) == 1, "whoever needs it must know which axis to ask"
+    assert len(trait.value.split()) > 3
+
+
+def test_what_a_technique_brings_in_a_case_is_declared():
+    for of in CASES:
+        assert all(t.traits(of) <= t.provides for t in ALL)
+
+
+def test_every_technique_that_a_text_names_exists():
+    texts = list_reasons() + [text for t in ALL for text in (t.__doc__, t.quality_note, t.request_only)]
+    axes = {axis.name for axis in list_axes()}
+    named = {pair for text in texts for pair in re.findall(r"([a-z][a-z-]+)=([a-z0-9-]+)", text) if pair[0] in axes}
+    assert ("precision", "bf16") in named
+    assert not [pair for pair in named if find_technique(*pair) is None]
+
+
+def test_reasons_have_places_for_the_others_name_only():
+    for why in list_reasons():
+        assert {field for _, field, _, _ in Formatter().parse(why) if field} <= {"other", "able"}, why
+
+
+def test_a_typo_is_an_error_at_import():
+    with pytest.raises(TypeError, match="compiled-graph"):
+        type(
+            "Misspelt", (Technique,), {"axis": "compile", "name": "misspelt", "provides": frozenset({"compiled-graph"})}
+        )
+    with pytest.raises(TypeError, match="zero3"):
+        type("Misspelt", (Technique,), {"axis": "compile", "name": "misspelt", "excludes": {"zero3": "no"}})
+    with pytest.raises(ModuleNotFoundError, match="compiling"):
+        type("Misspelt", (Technique,), {"axis": "compiling", "name": "misspelt"})
+    with pytest.raises(AttributeError):
+        _ = Trait.COMPILD_GRAPH
+
+
+class Subclass(Default):
+    """A compiled form that is written as a subclass."""
+
+    name = "max-autotune"
+
+
+class Sibling(Technique):
+    """A compiled form that stands beside the others on its axis, and says nothing of conflicts."""
+
+    axis = "compile"
+    name = "max-autotune"
+
+
+@pytest.mark.parametrize("kind", [Subclass, Sibling])
+@pytest.mark.parametrize("of", CASES[:4], ids=["full", "lora", "qlora", "sft"])
+def test_a_new_form_of_compilation_refuses_what_the_present_one_refuses(kind, of):
+    refused = list_refused(kind(), of)
+    assert refused == list_refused(technique("compile=default"), of)
+    assert {
+        "parallelism=zero3",
+        "parallelism=ulysses",
+        "loss=liger",
+        "packing=padded",
+        "trained=qlora",
+    } <= refused.keys()
+    assert ("loss=chunked" in refused) == (of.workload.task == "causal-lm")
+
+
+class Fsdp3(Technique):
+    """A form of sharding that is no subclass of the present ones."""
+
+    axis = "parallelism"
+    name = "fsdp3"
+    provides = frozenset({Trait.DTENSOR, Trait.FSDP_RECOMPUTATION})
+
+
+@pytest.mark.parametrize("of", CASES[:4], ids=["full", "lora", "qlora", "sft"])
+def test_a_new_form_of_sharding_refuses_what_the_present_ones_refuse(of):
+    assert list_refused(Fsdp3(), of) == list_refused(technique("parallelism=fsdp2-no-reshard"), of)
+
+
+class Shampoo(Optimizer):
+    """An optimizer that nobody has tried on sharded tensors."""
+
+    name = "shampoo"
+    optim = "shampoo"
+
+
+@pytest.mark.parametrize("form", [*FSDP, *ZERO, "tensor", "context", "ulysses"])
+def test_a_new_optimizer_stays_off_what_was_not_tried_with_it(form):
+    assert explain_conflict(Shampoo(), technique(f"parallelism={form}"), FULL)
+    assert explain_conflict(Shampoo(), technique("parallelism=ddp"), FULL) is None
+
+
+def test_a_subclass_adds_to_its_parents_traits():
+    class Both(Fsdp3):
+        provides = frozenset({Trait.LOSS_SCALING})
+        excludes: ClassVar = {Trait.SDPA: "no"}
+
+    assert Both.provides == Fsdp3.provides | {Trait.LOSS_SCALING}
+    assert Both.excludes == {Trait.SDPA: "no"} and not Fsdp3.excludes
+
+
+def test_no_technique_compares_anothers_name():
+    """Names, ids and axes of techniques are declared data: no file compares one with a text that it holds."""
+    paths = sorted(TECHNIQUES.rglob("*.py"))
+    assert len(paths) > 80
+    compared = [
+        f"{path.relative_to(ROOT)}:{node.lineno}" for path in paths for node in list_name_comparisons(path.read_text())
+    ]
+    assert not compared
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'other.name == "zero3"',
+        'other.id in ("parallelism=zero2", "parallelism=zero3")',
+        'other.name not in NAMES and other.axis != "optimizer"',
+        'other.name.startswith("bnb")',
+        '"zero" in other.name',
+    ],
+)
+def test_a_comparison_with_anothers_name_is_seen(line):
+    assert list_name_comparisons(f'NAMES = ("adamw",)\n{line}')
+
+
+def list_name_comparisons(source: str) -> list[ast.expr]:
+    tree = ast.parse(source)
+    texts = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign) and holds_text(node.value, set())
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    compared = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(map(is_name_of_technique, sides)) and any(holds_text(side, texts) for side in sides):
+                compared.append(node)
+        elif isinstance(node, ast.Call) and is_text_method(node.func):
+            compared.append(node)
+    return compared
+
+
+def is_text_method(node: ast.expr) -> bool:
+    """``other.name.startswith``."""
+    methods = ("startswith", "endswith", "split", "removeprefix", "removesuffix")
+    return isinstance(node, ast.Attribute) and node.attr in methods and is_name_of_technique(node.value)
+
+
+def is_name_of_technique(node: ast.expr) -> bool:
+    """``other.name``, but not ``case.device.name``."""
+    return isinstance(node, ast.Attribute) and node.attr in ("name", "id", "axis") and isinstance(node.value, ast.Name)
+
+
+def holds_text(node: ast.expr, texts: set[str]) -> bool:
+    return any(
+        (isinstance(n, ast.Constant) and isinstance(n.value, str)) or (isinstance(n, ast.Name) and n.id in texts)
+        for n in ast.walk(node)
+    )

@@ -1,5 +1,6 @@
 """Documents drift: the maps in prose are compared with the tree."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -19,11 +20,40 @@ def test_every_path_in_architecture_exists():
             assert path.exists(), name
 
 
-def test_every_module_of_the_generator_is_in_architecture():
+def test_every_module_and_room_of_the_generator_is_in_architecture():
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    helpers = {"__init__", "bundle", "errors", "explain", "init", "listing", "view", "stacks", "cases"}
-    for path in (ROOT / "generator").glob("*.py"):
-        assert path.stem in helpers or f"{path.stem}.py" in text, path.name
+    modules = [path for path in (ROOT / "generator").glob("*.py") if path.stem != "__init__"]
+    rooms = [path.parent for path in (ROOT / "generator").glob("*/__init__.py")]
+    assert len(modules) > 4 and len(rooms) > 8
+    for name in [path.name for path in modules] + [f"generator/{room.name}/" for room in rooms]:
+        assert name in text, name
+
+
+def test_every_word_of_the_glossary_is_used():
+    text = (ROOT / "GLOSSARY.md").read_text(encoding="utf-8")
+    words = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(words) > 20 and words == sorted(words)
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "generator").rglob("*.py"))
+    prose = code + "".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "ARCHITECTURE.md"))
+    for word in words:
+        assert re.search(re.sub("[ -]", "[ _-]", word), prose, re.IGNORECASE), word
+
+
+def test_the_readme_begins_with_a_picture_two_commands_and_the_scores():
+    screen = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0]
+    order = [screen.index(part) for part in ("](docs/plan.svg)", "\nmake demo ", "\nmake test ", "\n| peak memory, ")]
+    assert order == sorted(order)
+    for path in re.findall(r"\]\(([^)#:]+)\)", screen):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_picture_is_what_the_command_prints():
+    spec = importlib.util.spec_from_file_location("picture", ROOT / "docs" / "picture.py")
+    picture = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(picture)
+    assert picture.PICTURE.read_text(encoding="utf-8") == picture.draw_terminal(), (
+        "python docs/picture.py draws it anew"
+    )
 
 
 def test_exit_codes_in_the_readme_are_those_of_the_code():

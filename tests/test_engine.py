@@ -127,7 +127,7 @@ def some_members(space, random):
     """One member an axis, drawn at random; None where that draw clashes everywhere."""
     for _ in range(20):
         members = tuple(random.choice(space.open[axis.name]) for axis in space.axes if space.open[axis.name])
-        if len(members) == len(space.axes) and not any(space.clash(a, b) for a, b in combinations(members, 2)):
+        if len(members) == len(space.axes) and not any(space.conflict(a, b) for a, b in combinations(members, 2)):
             return members
     return None
 
@@ -146,7 +146,7 @@ def test_every_refusal_names_the_shortfall_and_its_ladder_fits(of):
 def everything(space, risk, resort):
     """Plain enumeration: every set of techniques of at most this risk without a clash, every layout, every batch split."""
     for members in product(*(space.members(axis, risk, resort) for axis in space.axes)):
-        if not any(space.clash(a, b) for a, b in combinations(members, 2)):
+        if not any(space.conflict(a, b) for a, b in combinations(members, 2)):
             yield from cost_members(space, members)
 
 

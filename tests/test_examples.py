@@ -41,8 +41,8 @@ def test_same_bytes(case, tmp_path):
         assert new[name] == old[name], f"{name} differs: read the change, then `make golden`"
 
 
-def test_copier_yml_holds_the_current_portable_plan():
-    assert (ROOT / "copier.yml").read_text(encoding="utf-8") == rewrite.build_copier_yml()
+def test_portable_yml_is_the_current_portable_plan():
+    assert (ROOT / "portable.yml").read_text(encoding="utf-8") == rewrite.dump_portable_plan()
 
 
 def lint(case: Path, *command: str) -> None:

@@ -4,55 +4,137 @@ from __future__ import annotations
 
 import ast
 import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
-from test_contract import keywords
+import yaml
 
+from generator.emit.fixed import CONFIG_REASONS, list_fixed, list_keys
+from generator.emit.plan_document import PlanDocument
+from generator.emit.plan_json import from_json
 from generator.errors import UsageError
 from generator.show import why
 from generator.techniques.base import list_axes
 
 EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*/project"))
-CALLS = ("set_defaults", "from_pretrained", "from_config", "generate")
+PROGRAM = {"add_argument", "ArgumentParser", "parse_args_into_dataclasses", "read_text", "write_text", "dict", "sorted"}
+"""Calls of the standard library and of argument parsers: the script's own, no knob of a library's."""
 
 
-def document(project: Path) -> dict:
-    return json.loads((project / "plan.json").read_text(encoding="utf-8"))
+@cache
+def read_example(project: Path) -> PlanDocument:
+    return from_json(json.loads((project / "plan.json").read_text(encoding="utf-8")))
+
+
+def list_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    """Every call, by the last of its dotted names."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            yield node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", ""), node
+
+
+def list_keywords(path: Path) -> set[str]:
+    """Every keyword that is passed to a library."""
+    own = {other.stem for other in path.parent.glob("*.py")}
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in own)
+    project = {alias.name for node in imports for alias in node.names}  # a function of the project beside it
+    calls = (call for name, call in list_calls(path) if name not in PROGRAM | project)
+    return {keyword.arg for call in calls for keyword in call.keywords if keyword.arg}
 
 
 @pytest.mark.parametrize("project", EXAMPLES, ids=lambda p: p.parent.name)
 def test_why_answers_for_every_emitted_keyword(project):
-    plan = document(project)
-    for path in ("train.py", "infer.py"):
-        found = keywords(ast.parse((project / path).read_text(encoding="utf-8")))
-        for name in set().union(*(found.get(call, set()) for call in CALLS)):
-            said = why.explain_key(plan, name)
-            assert said["why"] and why.format_answer(said), name
-    for name, _ in plan["edits"]["environment"]:
-        assert why.explain_key(plan, name)["why"]
+    plan = read_example(project)
+    keywords = {
+        name for path in project.glob("*.py") for name in list_keywords(path) if path.stem in ("train", "infer")
+    }
+    assert {"dtype", "use_safetensors"} <= keywords
+    for name in keywords:
+        answer = why.explain_key(plan, name)
+        assert answer.why and why.format_answer(answer), name
+
+
+@pytest.mark.parametrize("project", EXAMPLES, ids=lambda p: p.parent.name)
+def test_why_answers_for_every_key_of_the_configuration_files(project):
+    plan = read_example(project)
+    keys = list_keys(yaml.safe_load((project / "config.yaml").read_text(encoding="utf-8")))
+    assert len(keys) > 5
+    for path, value in keys:
+        answer = why.explain_key(plan, path)
+        assert answer.value == value or answer.technique, path  # `lora` is a decision too
+        assert why.explain_key(plan, path.rsplit(".", 1)[-1]).why
+    for name in ("accelerate.yaml", "deepspeed.json"):
+        settings = yaml.safe_load((project / name).read_text(encoding="utf-8")) if (project / name).exists() else {}
+        for path, value in list_keys(settings):
+            assert isinstance(value, dict) or why.explain_key(plan, path).technique, path
+
+
+@pytest.mark.parametrize("project", EXAMPLES, ids=lambda p: p.parent.name)
+def test_why_answers_for_variables_requirements_and_decisions(project):
+    plan = read_example(project)
+    for name, _ in plan.edits.environment:
+        assert why.explain_key(plan, name).why
+    for requirement in plan.requirements:
+        assert why.explain_key(plan, requirement.split("==")[0]).why
+    for decision in plan.decisions:
+        assert why.explain_key(plan, decision.axis).technique == f"{decision.axis}={decision.chosen}"
+        assert why.explain_key(plan, f"{decision.axis}={decision.chosen}").why == decision.why
+    for decision in plan.serving.decisions if plan.serving else ():
+        assert why.explain_key(plan, decision.axis).why
+
+
+@pytest.mark.parametrize("project", EXAMPLES, ids=lambda p: p.parent.name)
+def test_what_is_explained_as_fixed_is_in_the_project(project):
+    plan = read_example(project)
+    code = "".join(path.read_text(encoding="utf-8") for path in project.glob("*.py"))
+    for row in list_fixed(plan.project, plan.edits, plan.parallel):
+        assert f"{row.name}=" in code or f'"{row.name}"' in code, row.name
+
+
+def test_no_reason_is_for_a_key_that_no_project_has():
+    keys = {
+        name for project in EXAMPLES for name, _ in list_keys(yaml.safe_load((project / "config.yaml").read_text()))
+    }
+    assert keys <= set(CONFIG_REASONS) and set(CONFIG_REASONS) - keys <= {"tokenizer"}
 
 
 @pytest.mark.parametrize("project", EXAMPLES, ids=lambda p: p.parent.name)
 def test_why_not_agrees_with_the_plan(project):
-    plan = document(project)
-    for decision in plan["decisions"]:
-        for rejected in decision["rejected"]:
-            assert why.explain_rejection(plan, f"{decision['axis']}={rejected['name']}")["why"] == rejected["why"]
-        assert why.explain_rejection(plan, f"{decision['axis']}={decision['chosen']}")["taken"]
+    plan = read_example(project)
+    for decision in plan.decisions:
+        for rejected in decision.rejected:
+            assert why.explain_rejection(plan, f"{decision.axis}={rejected.name}").why == rejected.why
+        assert why.explain_rejection(plan, f"{decision.axis}={decision.chosen}").taken
     for axis in list_axes():
         for technique in axis.members:
-            assert why.explain_rejection(plan, technique.id)["why"]
+            assert why.explain_rejection(plan, technique.id).why
 
 
 def test_the_batch_split_is_explained_by_the_other_splits():
-    plan = document(EXAMPLES[0])
-    said = why.explain_key(plan, "per_device_train_batch_size")
-    assert said["value"] == plan["batch"]["micro_batch"] and said["rejected"]
+    plan = read_example(EXAMPLES[0])
+    answer = why.explain_key(plan, "per_device_train_batch_size")
+    assert answer.value == plan.batch.micro_batch and answer.rejected
+
+
+def test_devices_are_explained_by_the_other_layouts():
+    plan = next(p for p in map(read_example, EXAMPLES) if p.layout.nodes > 1)
+    assert why.explain_key(plan, "nnodes").value == plan.layout.nodes
+    assert why.explain_key(plan, "devices").value == plan.layout.devices
+    assert len(why.explain_key(plan, "devices").rejected) == len(plan.layout.others)
+
+
+def test_a_default_is_called_one():
+    plan = replace(read_example(EXAMPLES[0]), defaults=("seed",))
+    assert "default" in why.explain_key(plan, "seed").why
+    assert why.explain_key(plan, "learning_rate").why == why.NEVER_CHANGED
 
 
 def test_what_is_unknown_gets_a_suggestion():
-    plan = document(EXAMPLES[0])
+    plan = read_example(EXAMPLES[0])
     with pytest.raises(UsageError, match="did you mean optim"):
         why.explain_key(plan, "optimm")
     with pytest.raises(UsageError, match="lion-8bit"):

@@ -19,6 +19,7 @@ from generator import pipeline
 from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
 from generator.errors import PerfgenError
 from generator.inputs.data_files import DataSource
 
@@ -56,9 +57,10 @@ def poisoned(planned, text: str, task_format: str = "jsonl"):
         hardware=replace(plan.case.hardware, cpu=replace(plan.case.hardware.cpu, model_name=text)),
     )
     data = DataSource(path=text, format=task_format, text_column=text, label_column=text)
-    source = replace(planned.source, path=text, name=text, notes=(text,))
-    request = replace(planned.request, model=text, tokenizer=text)
-    return replace(planned, plan=replace(plan, case=case), data=data, source=source, request=request, notes=(text,))
+    source = replace(planned.work.source, path=text, name=text, notes=(text,))
+    request = replace(planned.work.request, model=text, tokenizer=text)
+    work = replace(planned.work, data=data, source=source, request=request)
+    return replace(planned, plan=replace(plan, case=case), work=work, notes=(text,))
 
 
 class Text(HTMLParser):
@@ -71,7 +73,7 @@ class Text(HTMLParser):
 
 
 def check(planned, text: str, folder: Path) -> None:
-    document = build_document(poisoned(planned, text), name="safe")
+    document = to_json(build_document(poisoned(planned, text), name="safe"))
     try:
         render.render(document, folder)
     except UnicodeEncodeError:
@@ -109,7 +111,7 @@ def test_code_holds_no_value_from_outside(planned, tmp_path):
     trees = []
     for index, text in enumerate(["first", "'''second\"\"\""]):
         (tmp_path / str(index)).mkdir()
-        render.render(build_document(poisoned(planned, text), name="safe"), tmp_path / str(index))
+        render.render(to_json(build_document(poisoned(planned, text), name="safe")), tmp_path / str(index))
         trees.append(
             {p.relative_to(tmp_path / str(index)): p.read_bytes() for p in (tmp_path / str(index)).rglob("*.py")}
         )

@@ -1,10 +1,13 @@
 """Flags: plain ASCII numbers only, unknown flags suggested, exit code 2 and one line."""
 
+import json
+import sys
+
 import click
 import pytest
 from click.testing import CliRunner
 
-from generator.cli import perfgen
+from generator.cli import main, perfgen
 from generator.options import Count, Positive
 
 
@@ -46,3 +49,41 @@ def test_wrong_use_is_exit_2_and_names_the_flag(arguments, words):
 def test_a_typo_gets_a_suggestion():
     done = CliRunner().invoke(perfgen, ["plan", "--gobal-batch", "4"])
     assert "--global-batch" in done.output
+
+
+def run_main(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
+    """The program itself: exit code, output, errors."""
+    monkeypatch.setattr(sys, "argv", ["perfgen", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["plan", "--json", "--offline", "--model", "nothing"], 4),
+        (["plan", "--hardware", "1xnothing", "--json"], 2),
+        (["why", "nothing", "--json", "--hardware", "cpu:4"], 2),
+        (["why-not", "nothing", "--json", "--hardware", "cpu:4"], 2),
+        (["smoke", ".", "--json"], 4),
+        (["init", "/", "--json"], 5),
+    ],
+)
+def test_an_error_of_a_command_that_was_asked_for_json_is_json(monkeypatch, capsys, tmp_path, arguments, code):
+    monkeypatch.chdir(tmp_path)
+    ended, out, err = run_main(monkeypatch, capsys, *arguments)
+    assert ended == code and json.loads(out)["error"]["exit_code"] == code and err.startswith("perfgen: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["why", "--hardware", "cpu:4", "--", "--json"],
+        ["plan", "--offline", "--model", "--json"],
+        ["estimate", "--cases", __file__, "--out", "/no/such/folder/--json"],
+    ],
+)
+def test_a_value_that_reads_like_the_flag_asks_for_no_json(monkeypatch, capsys, arguments):
+    code, out, err = run_main(monkeypatch, capsys, *arguments)
+    assert code and not out and err

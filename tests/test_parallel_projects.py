@@ -1,6 +1,6 @@
 """Generated projects of several processes, run for real over gloo on this CPU: each makes the losses of one process.
 
-What a project would find on GPUs is put in the place of what the plan says (``on_cpu``), and ``parallel_shim`` lets the libraries
+What a project has here is put in the place of what the plan says of GPUs (``on_cpu``), and ``parallel_shim`` lets the libraries
 divide a model that is on CPUs. The wrapper, the shards and the number of processes are looked at in every process.
 """
 
@@ -19,12 +19,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 from generator import pipeline
 from generator.case.layout import Layout
 from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
 from generator.run import smoke
 from generator.techniques.edits import merge_edits
 
@@ -104,7 +106,7 @@ def make(
     if layout:
         planned = replace(planned, plan=over(planned.plan, layout))
     folder.mkdir(parents=True)
-    render.render(build_document(planned, name=folder.name), folder)
+    render.render(to_json(build_document(planned, name=folder.name)), folder)
     return folder
 
 
@@ -122,22 +124,24 @@ def over(plan, layout: Layout):
 def on_cpu(folder: Path) -> Path:
     """The machine that the test has, in the place of the planned one."""
     (folder / "machine.py").write_text(MACHINE)
-    parallel, settings = folder / "parallel.py", folder / "deepspeed.json"
-    if parallel.exists():
-        parallel.write_text(parallel.read_text().replace('"nccl"', '"gloo"').replace('"cuda"', '"cpu"'))
+    config, settings = folder / "config.yaml", folder / "deepspeed.json"
+    values = yaml.safe_load(config.read_text())
+    if "processes" in values:
+        values["processes"]["expected"] |= {"backend": "gloo", "device": "cpu"}
+    if "lora" in values:
+        values["lora"]["lora_dropout"] = 0.0
+    config.write_text(yaml.safe_dump(values))
     if settings.exists():
-        told = json.loads(settings.read_text())
-        zero = told["zero_optimization"]
+        deepspeed = json.loads(settings.read_text())
+        zero = deepspeed["zero_optimization"]
         for block in (zero.get("offload_optimizer", {}), zero.get("offload_param", {})):
             block["pin_memory"] = False  # there is no accelerator to pin for
         if zero["stage"] == 3:
             zero["stage3_param_persistence_threshold"] = 0  # a tiny model would else stay whole
-        settings.write_text(json.dumps({**told, "zero_optimization": {k: v for k, v in zero.items() if v != {}}}))
+        settings.write_text(json.dumps({**deepspeed, "zero_optimization": {k: v for k, v in zero.items() if v != {}}}))
     chunks = folder / "chunked_loss.py"
     if chunks.exists():
         chunks.write_text(chunks.read_text().replace("CHUNK_TOKENS = 1024", "CHUNK_TOKENS = 64"))  # several in a batch
-    config = folder / "config.yaml"
-    config.write_text(config.read_text().replace("lora_dropout: 0.05", "lora_dropout: 0.0"))
     return folder
 
 
@@ -239,15 +243,15 @@ def held(folder: Path) -> list[dict]:
 @pytest.fixture(scope="session")
 def alone(inputs, tmp_path_factory) -> dict[str, list[float]]:
     """The losses of one process, for full training and for LoRA."""
-    found = {}
+    losses = {}
     for train in ("full", "lora"):
         folder = make(
             inputs, tmp_path_factory.mktemp(train) / "single", None, "1xa100-sxm-80gb", train, parallelism="single"
         )
         run(on_cpu(folder), gpus=False)
-        found[train] = report(folder)["losses"]
-        assert found[train][0] > found[train][-1]
-    return found
+        losses[train] = report(folder)["losses"]
+        assert losses[train][0] > losses[train][-1]
+    return losses
 
 
 def sharded(strategy: str, shard: int = 2, replicate: int = 1, **more) -> Layout:
@@ -288,26 +292,26 @@ def test_the_losses_of_one_process(inputs, alone, tmp_path, name):
     assert output.count("as planned: ") == 1  # the first process alone says it
     for process in processes:
         assert wrapper in process["kinds"]
-        assert process["local"] == pytest.approx(process["whole"] / parts, rel=0.02)
+        assert process["local"] == pytest.approx(process["full"] / parts, rel=0.02)
         if "states" in process:  # of ZeRO's first stages: the weights are whole, their states are not
-            assert process["states"] == pytest.approx(process["whole"] / layout.shard, rel=0.02)
-    whole_model(folder, lora="train" in pins)
+            assert process["states"] == pytest.approx(process["full"] / layout.shard, rel=0.02)
+    check_saved_model(folder, lora="train" in pins)
     if name in RESUMED:
         resumes(folder, measured["losses"])
 
 
 def test_a_classifiers_losses(inputs, tmp_path):
     """Its loss is a mean of a micro-batch, which Trainer would sum over the processes; its adapter's labels are written once."""
-    told = {"task": "text-classification", "train": "lora", "packing": "padded"}
-    one = on_cpu(make(inputs, tmp_path / "one", None, "1xa100-sxm-80gb", parallelism="single", **told))
-    two = on_cpu(make(inputs, tmp_path / "two", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp", **told))
+    pins = {"task": "text-classification", "train": "lora", "packing": "padded"}
+    one = on_cpu(make(inputs, tmp_path / "one", None, "1xa100-sxm-80gb", parallelism="single", **pins))
+    two = on_cpu(make(inputs, tmp_path / "two", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp", **pins))
     for folder in (one, two):
         run(folder, gpus=False)
     assert report(two)["losses"] == pytest.approx(report(one)["losses"], rel=1e-4)
     assert json.loads((two / "runs" / "labels.json").read_text()) == ["0", "1"]
 
 
-def whole_model(folder: Path, *, lora: bool) -> None:
+def check_saved_model(folder: Path, *, lora: bool) -> None:
     """What infer.py finds: one plain folder, with every weight at its full size."""
     from safetensors import safe_open
 
@@ -346,9 +350,11 @@ def test_a_silent_fallback_is_an_error(inputs, tmp_path):
 def test_smoke_run_starts_the_launcher(inputs, tmp_path, monkeypatch):
     folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    (folder / "infer.py").write_text("print('8 tokens in 1.00 s: 8.0 tokens/s')\nprint('the answer')\n")
-    result = smoke.run_project(folder, say=lambda text="", **_: None, steps=3, seconds=120, python=sys.executable)
-    assert result["losses"] and result["answer"] == "the answer"
+    infer = folder / "infer.py"
+    infer.write_text(infer.read_text().replace('device_map="cuda"', 'device_map="cpu"'))
+    result = smoke.run_project(folder, say=lambda text="", **_: None, steps=3, seconds=240, python=sys.executable)
+    assert len(result["losses"]) == 3 and result["inference"]["new_tokens"] > 0
+    assert json.loads((folder / "runs/smoke/run.json").read_text())["processes"] == 2
     assert "torch.distributed.run" in result["commands"][0]
 
 

@@ -76,7 +76,7 @@ def test_landing_on_a_project_keeps_the_old_one_beside_it(tmp_path):
     target = project(tmp_path / "mine")
     with place.make_staging(target) as stage:
         (stage / "train.py").write_text("new")
-        backup = place.land(stage, target)
+        backup = place.land_tree(stage, target)
     assert (target / "train.py").read_text() == "new"
     assert (backup / "train.py").read_text() == "old"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "mine.old-1"]
@@ -98,7 +98,7 @@ def test_a_read_only_parent_is_said(tmp_path):
 KILLED = textwrap.dedent("""
     import os, sys, signal
     from pathlib import Path
-    from generator import place
+    from generator.emit import place
     target, after = Path(sys.argv[1]), int(sys.argv[2])
     count = 0
     def tracer(frame, event, arg):
@@ -110,10 +110,10 @@ KILLED = textwrap.dedent("""
                     os.kill(os.getpid(), signal.SIGKILL)
         return tracer
     sys.settrace(tracer)
-    with place.staging(target) as stage:
+    with place.make_staging(target) as stage:
         for name in ("a", "b", place.MARK, "train.py"):
             (stage / name).write_text("new")
-        place.land(stage, target)
+        place.land_tree(stage, target)
     print("done")
 """)
 

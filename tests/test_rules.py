@@ -19,7 +19,7 @@ from generator.errors import PerfgenError
 RULES = (*gates.RULES, *fit.RULES, *parallel.RULES, *speed.RULES)
 ROOT = Path(__file__).resolve().parents[1]
 CHECKLIST = ROOT / "../shared/TECHNIQUES.md"
-WRITERS = ("generator/techniques", "templates", "generator/launch.py", "generator/parallel.py", "generator/project.py")
+WRITERS = ("generator/techniques", "generator/emit", "templates")
 
 
 @pytest.mark.parametrize("side", ["takes", "leaves"])

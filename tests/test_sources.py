@@ -14,6 +14,7 @@ from generator import pipeline
 from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
 from generator.errors import SourceError
 from generator.inputs.data_files import CHARACTERS_A_TOKEN, explain_unusable, read_data
 from generator.inputs.hub import find_cached_config, is_hub_id
@@ -40,10 +41,10 @@ def shard(size: int) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path):
-    made = tmp_path / "model"
-    made.mkdir()
-    (made / "config.json").write_text(json.dumps(CONFIG))
-    return made
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps(CONFIG))
+    return model
 
 
 def write(path, rows: list[dict]):
@@ -99,31 +100,28 @@ def test_training_arguments_are_no_weights(folder):
     assert not read_model(str(folder), offline=True).has_weights
 
 
-@pytest.mark.parametrize(("told", "found"), [({"chat_template": "x"}, True), ({}, False), ([], None)])
-def test_chat_templates(folder, told, found):
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
-    if found is None:
+@pytest.mark.parametrize(("config", "expected"), [({"chat_template": "x"}, True), ({}, False), ([], None)])
+def test_chat_templates(folder, config, expected):
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    if expected is None:
         with pytest.raises(SourceError, match="no object but list"):
             read_model(str(folder), offline=True)
         return
-    assert read_model(str(folder), offline=True).has_chat_template is found
+    assert read_model(str(folder), offline=True).has_chat_template is expected
     (folder / "chat_template.jinja").write_text("x")
     assert read_model(str(folder), offline=True).has_chat_template
 
 
-def test_the_hub_cache_is_found_by_either_variable(tmp_path, monkeypatch, folder):
+def test_a_cached_model_is_read_without_the_hub(tmp_path, monkeypatch, folder):
     commit = "0123456789abcdef" * 2 + "01234567"
     repo = tmp_path / "home" / "hub" / "models--owner--name"
     (repo / "refs").mkdir(parents=True)
-    (repo / "refs" / "main").write_text(commit + "\n")
+    (repo / "refs" / "main").write_text(commit)
     (repo / "snapshots" / commit).mkdir(parents=True)
     (folder / "config.json").rename(repo / "snapshots" / commit / "config.json")
-    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    assert find_cached_config("owner/name") is not None
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "elsewhere"))
     assert find_cached_config("owner/name") is None
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
     source = read_model("owner/name", offline=True)
     assert (source.kind, source.path, source.revision) == ("hub", "owner/name", commit)
     assert source.has_weights and read_spec(source).layers == 2
@@ -136,7 +134,7 @@ def test_a_cached_checkpoint_of_pickles_is_refused(tmp_path, monkeypatch, folder
     (repo / "snapshots").mkdir()
     (folder / "pytorch_model.bin").write_bytes(b"x")
     folder.rename(repo / "snapshots" / ("a" * 40))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(SourceError, match="pickled"):
         read_model("name", offline=True)
 
@@ -173,16 +171,16 @@ def test_old_bitsandbytes_checkpoints_are_known_as_quantized(folder):
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_texts_of_every_format(tmp_path, kind):
-    found = read_data(write(tmp_path / f"d.{kind}", [{"id": "1", "text": "abcdefgh"}] * 10), task="causal-lm")
-    assert (found.format, found.rows, found.columns, found.text_column) == (kind, 10, ("id", "text"), "text")
-    assert found.tokens == 10 * 8 / CHARACTERS_A_TOKEN
-    assert found.token_quantiles[0] == found.token_quantiles[100] == 8 / CHARACTERS_A_TOKEN
+    data = read_data(write(tmp_path / f"d.{kind}", [{"id": "1", "text": "abcdefgh"}] * 10), task="causal-lm")
+    assert (data.format, data.rows, data.columns, data.text_column) == (kind, 10, ("id", "text"), "text")
+    assert data.tokens == 10 * 8 / CHARACTERS_A_TOKEN
+    assert data.token_quantiles[0] == data.token_quantiles[100] == 8 / CHARACTERS_A_TOKEN
 
 
 def test_plain_text(tmp_path):
     (tmp_path / "d.txt").write_text("abcd" * 100)
-    found = read_data(str(tmp_path), task="causal-lm")
-    assert (found.format, found.tokens, found.rows) == ("txt", 100, 1)
+    data = read_data(str(tmp_path), task="causal-lm")
+    assert (data.format, data.tokens, data.rows) == ("txt", 100, 1)
     for task in ("sft", "text-classification"):
         with pytest.raises(SourceError, match="plain text has no"):
             read_data(str(tmp_path), task=task)
@@ -210,17 +208,17 @@ def test_a_folder_of_files_of_one_kind(tmp_path):
 )
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_forms_of_examples(tmp_path, kind, row, column, form, text):
-    found = read_data(write(tmp_path / f"d.{kind}", [row] * 4), task="sft", text_column=column)
-    assert (found.sft_format, found.text_column, found.tokens) == (form, text, 4)
+    data = read_data(write(tmp_path / f"d.{kind}", [row] * 4), task="sft", text_column=column)
+    assert (data.sft_format, data.text_column, data.tokens) == (form, text, 4)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_labels(tmp_path, kind):
     rows = [{"review": "good", "label": 1}, {"review": "bad", "label": 0}, {"review": "so", "label": 2}]
-    found = read_data(write(tmp_path / f"d.{kind}", rows), task="text-classification")
-    assert (found.label_column, found.labels, found.label_names) == ("label", 3, ("0", "1", "2"))
-    found = read_data(str(tmp_path / f"d.{kind}"), task="causal-lm")
-    assert found.label_column is None and found.labels is None
+    data = read_data(write(tmp_path / f"d.{kind}", rows), task="text-classification")
+    assert (data.label_column, data.labels, data.label_names) == ("label", 3, ("0", "1", "2"))
+    data = read_data(str(tmp_path / f"d.{kind}"), task="causal-lm")
+    assert data.label_column is None and data.labels is None
 
 
 def test_columns_that_are_asked_for_must_be_there(tmp_path):
@@ -234,13 +232,13 @@ def test_bad_rows_are_counted_only_when_asked(tmp_path):
     path = write(tmp_path / "d.jsonl", [{"text": "abcd"}, {"text": ""}, {"text": "abcd"}, {"other": "x"}])
     with pytest.raises(SourceError, match="row 2"):
         read_data(path, task="causal-lm")
-    found = read_data(path, task="causal-lm", skip_bad=True)
-    assert (found.rows, found.bad_rows) == (2, 2)
+    data = read_data(path, task="causal-lm", skip_bad=True)
+    assert (data.rows, data.bad_rows) == (2, 2)
 
 
 def test_hub_data_is_not_looked_at():
-    found = read_data("owner/name", task="sft")
-    assert (found.format, found.text_column, found.sft_format, found.rows) == ("hub", "messages", "messages", None)
+    data = read_data("owner/name", task="sft")
+    assert (data.format, data.text_column, data.sft_format, data.rows) == ("hub", "messages", "messages", None)
     assert read_data("owner/name", task="sft", text_column="t").sft_format == "text"
     assert read_data("owner/name", task="text-classification").label_column == "label"
 
@@ -289,7 +287,7 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
     asked = {"task": task, "seq_len": 16, "global_batch": 1} | ({"from_scratch": True} if task == "causal-lm" else {})
     data = write(tmp_path / "d.jsonl", [*rows, *[good | {text: good[text] * 50}] * 20])
     planned = pipeline.plan_request(Request(model=str(folder), data=data, hardware="cpu:4", offline=True, **asked))
-    render.render(build_document(planned, name="p"), tmp_path / "p")
+    render.render(to_json(build_document(planned, name="p")), tmp_path / "p")
     spec = importlib.util.spec_from_file_location("emitted_data", tmp_path / "p" / "data.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -297,8 +295,8 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
     for row in ROWS:
         try:
             module.example(json.dumps(row).encode(), *columns)
-            said = None
+            refused = None
         except ValueError as error:
-            said = str(error)
-        assert (explain_unusable(row, form, text, label) is None) == (said is None), (row, said)
+            refused = str(error)
+        assert (explain_unusable(row, form, text, label) is None) == (refused is None), (row, refused)
     assert "emitted_data" not in sys.modules

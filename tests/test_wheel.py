@@ -67,7 +67,17 @@ def test_init_works_offline_and_writes_what_a_checkout_writes(installed, tmp_pat
         "8",
     )
     example = ROOT / "examples" / "portable" / "project"
-    for name in ("train.py", "data.py", "infer.py", "callbacks.py", "config.yaml", "sample/text.txt", "Makefile"):
+    for name in (
+        "train.py",
+        "data.py",
+        "infer.py",
+        "checkpoints.py",
+        "stopping.py",
+        "run_report.py",
+        "config.yaml",
+        "sample/text.txt",
+        "Makefile",
+    ):
         ours = (tmp_path / "mine" / name).read_text().replace("mine", "portable")
         assert ours == (example / name).read_text().replace("mine", "portable"), name
 
@@ -80,3 +90,13 @@ def test_every_command_answers(installed, tmp_path):
         ["plan", "--hardware", "1xt4", "--mode", "infer"],
     ):
         assert run(installed, tmp_path, "perfgen", *command).stdout
+
+
+def test_the_wheel_carries_a_complete_template(installed, tmp_path):
+    """`copier copy` of what is installed, without trust, gives what a checkout gives."""
+    where = "from generator import bundle; print(bundle.ROOT)"
+    root = run(installed, tmp_path, "python", "-c", where).stdout.strip()
+    run(installed, tmp_path, "python", "-m", "copier", "copy", "--defaults", "--quiet", root, "mine")
+    example = ROOT / "examples" / "portable" / "project"
+    for name in ("train.py", "plan.json", "README.md", "config.yaml"):
+        assert (tmp_path / "mine" / name).read_bytes() == (example / name).read_bytes(), name

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from generator.case.layout import ONE_DEVICE, Layout
 from generator.case.stacks import Stack
+from generator.case.vendors import CPU, VENDORS, Vendor
 from generator.case.workload import Workload
 from generator.model import ModelSpec
 from hwdetect.types import Device, Hardware, Link
@@ -43,8 +44,12 @@ class Case:
         return self.device.kind == "cpu"
 
     @property
+    def vendor(self) -> Vendor:
+        return CPU if self.on_cpu else VENDORS[self.device.vendor]
+
+    @property
     def on_cuda(self) -> bool:
-        return self.device.vendor == "nvidia"
+        return self.vendor.torch_device == "cuda"
 
     @property
     def portable(self) -> bool:

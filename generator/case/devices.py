@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from generator.case import stacks
 from generator.case.case import Case
+from generator.case.vendors import CPU, VENDORS
 from generator.case.workload import Workload
 from generator.errors import UsageError
 from generator.inputs.hardware import PORTABLE
@@ -20,9 +21,8 @@ PORTABLE_ESTIMATE = "cpu:4"
 def make_case(hardware: Hardware, used: tuple[Accelerator, ...], spec: ModelSpec, workload: Workload) -> Case:
     """The work on ``used`` accelerators (none: the CPU), which build of torch they run, and what joins them."""
     device, memory_bytes = describe_accelerators(hardware, used) if used else describe_cpu(hardware)
-    build = "cpu"
-    if device.vendor == "nvidia":
-        build = stacks.choose_cuda_build("train", device.compute_capability, hardware.software.driver, device.name)
+    vendor = VENDORS[device.vendor] if used else CPU
+    build = vendor.choose_build("train", device.compute_capability, hardware.software.driver, device.name)
     return Case(
         hardware=hardware,
         device=device,
@@ -48,7 +48,7 @@ def group_equal_accelerators(hardware: Hardware) -> list[tuple[Accelerator, ...]
     for accelerator in hardware.accelerators:
         board = boards[accelerator.board]
         slice_of = (accelerator.index,) if accelerator.profile is not None else ()
-        if board.vendor == "nvidia":
+        if board.vendor in VENDORS:
             groups.setdefault((board.device or board.name, *slice_of), []).append(accelerator)
     if groups:
         return [tuple(group) for group in groups.values()]
@@ -120,7 +120,7 @@ def describe_cpu(hardware: Hardware) -> tuple[Device, int]:
     known = [b for b in (memory.total_bytes, memory.limit_bytes) if b is not None]
     if not known:
         raise UsageError("the memory of this machine could not be read", "give it: --hardware cpu:CORES,MEMORYgb")
-    return catalog.cpu_device(hardware.cpu, hardware.measured, min(known)), min(known)
+    return catalog.describe_cpu(hardware.cpu, hardware.measured, min(known)), min(known)
 
 
 def explain_unusable_boards(hardware: Hardware) -> str:
@@ -129,16 +129,16 @@ def explain_unusable_boards(hardware: Hardware) -> str:
 
 def assume_device(board) -> Device:
     """A board that the catalogue does not have: rates of the nearest relative by compute capability, marked assumed."""
-    relatives = [d for d in catalog.all_devices() if d.vendor == board.vendor and d.compute_capability]
+    relatives = [d for d in catalog.list_devices() if d.vendor == board.vendor and d.compute_capability]
     wanted = tuple(int(x) for x in (board.compute_capability or "0.0").split("."))
     memory = board.memory_bytes or 0
 
     def distance(device: Device) -> tuple:
-        have = tuple(int(x) for x in (device.compute_capability or "0.0").split("."))
+        capability = tuple(int(x) for x in (device.compute_capability or "0.0").split("."))
         return (
-            have > wanted,
-            abs(have[0] - wanted[0]),
-            abs(have[1] - wanted[1]),
+            capability > wanted,
+            abs(capability[0] - wanted[0]),
+            abs(capability[1] - wanted[1]),
             abs((device.memory_bytes or 0) - memory),
         )
 

@@ -10,7 +10,7 @@ class Layout:
     """How a run divides its devices: ``nodes`` × ``per_node`` = replicate × shard × tp × pp × cp.
 
     ``replicate`` counts copies of the (sharded) model, ``shard`` the devices that one copy's states are divided over;
-    ``cp`` also stands for Ulysses sequence parallelism. ``ep`` divides experts over devices that are already counted.
+    ``cp`` divides sequences in the way of ``sequence_form``. ``ep`` divides experts over devices that are already counted.
     ``strategy`` is ``Execution.strategy``. ``at_load``: the model is sharded while it is read, not by Accelerate after it.
     """
 
@@ -24,6 +24,8 @@ class Layout:
     cp: int = 1
     ep: int = 1
     at_load: bool = False
+    sequence_form: str | None = None
+    """a row of ``generator.case.strategies.SEQUENCE_FORMS``; None where sequences are whole"""
 
     @property
     def devices(self) -> int:

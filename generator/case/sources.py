@@ -40,17 +40,19 @@ def read_work(request: Request) -> Work:
 def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | None]:
     """The request with its tokenizer's full path, the model and the data."""
     if request.model is None:
-        model = replace(read_model(str(find_sample_file("config.json")), offline=True), name="sample")
+        model = replace(
+            read_model(str(find_sample_file("config.json")), offline=True, mode=request.mode), name="sample"
+        )
         data = request.data or str(find_sample_file("text.txt"))
     else:
-        model = read_model(request.model, offline=request.offline, config=request.config)
+        model = read_model(request.model, offline=request.offline, config=request.config, mode=request.mode)
         data = request.data
     columns = {"text_column": request.text_column, "label_column": request.label_column}
-    found = read_data(data, task=request.task, skip_bad=request.skip_bad, **columns) if data else None
+    data_source = read_data(data, task=request.task, skip_bad=request.skip_bad, **columns) if data else None
     if request.config and model.kind != "hub":
         raise UsageError(f"--config {request.config} stands for a hub id's own, and --model names none", "drop one")
     tokenizer = request.tokenizer or model.tokenizer
-    return replace(request, tokenizer=read_tokenizer(tokenizer) if tokenizer else None), model, found
+    return replace(request, tokenizer=read_tokenizer(tokenizer) if tokenizer else None), model, data_source
 
 
 def check_sources(request: Request, workload: Workload, source: ModelSource, data: DataSource | None) -> None:

@@ -1,6 +1,6 @@
 """What one transformer block keeps for its backward pass, and the most it holds while that pass runs.
 
-Bytes a token, following the autograd graph of the Transformers implementation: which operator saves which of its
+Bytes per token, following the autograd graph of the Transformers implementation: which operator saves which of its
 inputs. Checked in tests against a trace of real training steps, storage by storage.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from generator.cost.execution import BYTES, Execution
-from generator.cost.shape import ATTENTION_INPUT, Shape, adapted
+from generator.cost.shape import ATTENTION_INPUT, Shape, select_adapted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockActivations:
-    """Bytes a token and block; the ``_squared`` parts grow with tokens x sequence (eager attention scores).
+    """Bytes per token and block; those of ``scores`` grow with tokens x sequence (eager attention).
 
     ``kept`` is the block's input, what checkpointing keeps. ``saved`` is everything kept without checkpointing, input
     included. ``peak`` is the most that is live in the block's backward pass beyond its input, gradient of the output included.
@@ -29,186 +29,196 @@ class BlockActivations:
     compute_bytes: float
 
 
-def dtypes(shape: Shape, run: Execution) -> tuple[float, float]:
+def find_element_bytes(shape: Shape, run: Execution) -> tuple[float, float]:
     """Bytes of an element of the residual stream, and of what the products read and write."""
     stored, compute = BYTES[run.weights_dtype], BYTES[run.compute_dtype]
-    if run.lora_upcast and run.quant != "none" and not run.strategy.startswith("fsdp"):
-        stored = 4.0
-    if run.strategy.startswith(("fsdp", "hsdp", "zero")) and run.autocast_dtype:
+    if run.lora_upcast and run.quant != "none" and not run.sharding.by_fsdp:
+        stored = 4.0  # the embedding is upcast, and with it the stream that starts there
+    if run.sharding.casts_itself and run.autocast_dtype:
         stored = compute  # FSDP casts parameters and inputs of every block; DeepSpeed keeps 16-bit weights
-    if float_layer_norm(shape, run) and (shape.encoder or run.quant in ("nf4", "int8")):
-        stored = (
-            4.0  # autocast's LayerNorm returns float32: an encoder's embeddings have one, bitsandbytes keeps its dtype
-        )
+    if runs_float_layer_norm(shape, run) and (shape.encoder or run.quant in ("nf4", "int8")):
+        # autocast's LayerNorm returns float32: an encoder's embeddings have one, bitsandbytes keeps its dtype
+        stored = 4.0
     return max(stored, compute) if run.autocast_dtype else stored, compute
 
 
-def float_layer_norm(shape: Shape, run: Execution) -> bool:
+def runs_float_layer_norm(shape: Shape, run: Execution) -> bool:
     """CUDA's autocast runs layer_norm in float32, on a copy of its input (torch docs, amp); the CPU's does not."""
     fused = run.fused_kernels == "pretraining"
     return bool(run.autocast_dtype) and not shape.rms_norm and not fused and run.threads is None
 
 
-def block_activations(shape: Shape, run: Execution) -> BlockActivations:
-    residual, compute = dtypes(shape, run)
+def compute_block_activations(shape: Shape, run: Execution) -> BlockActivations:
+    residual, compute = find_element_bytes(shape, run)
     full = run.train == "full"
-    wide = residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes returns the dtype of its input
-    if shape.experts and run.autocast_dtype and not run.expert_loop:
-        wide = residual  # grouped products are not autocast
-    normed = 4.0 if float_layer_norm(shape, run) else residual
-    parts = [
-        _norm(shape, run, residual, full, first=True),
-        _attention(shape, compute, run),
-        _norm(shape, run, residual, full, first=False),
-        _mlp(shape, run, normed, wide, full),
-    ]
-    attention_inputs = _inputs(shape, run, normed, compute, full, ATTENTION_INPUT, shape.hidden)
-    output_input = _inputs(shape, run, compute, compute, full, ("o",), shape.query)
-    if full:
-        output_input = 0.0  # the attention output is already kept by attention itself
-    elif run.fused_kernels == "foak" and run.quant != "none":
-        output_input -= compute * shape.query if output_input else 0.0  # fused adapters share the attention output
-    dropout = 0.0
-    if shape.traits.dropout:  # CUDA keeps a mask, the CPU the noise
-        dropout = float(shape.traits.dropout) * shape.hidden * (1.0 if run.threads is None else compute)
-    if shape.traits.shared_norm and full and residual == compute:
-        attention_inputs = 0.0  # the feed-forward keeps the same tensor
-    beside_mlp = sum(parts[:3]) + attention_inputs + output_input + dropout
-    beside_mlp += _extra_norms(shape, run, residual, compute, full)
-    kept = residual * shape.hidden
-    casts = (shape.rms_norm and run.fused_kernels == "none") or float_layer_norm(shape, run)
+    wide = find_output_bytes(shape, run, residual, compute)
+    beside = count_bytes_beside_feed_forward(shape, run, residual, compute)
+    normed = 4.0 if runs_float_layer_norm(shape, run) else residual
+    feed_forward = count_feed_forward_bytes(shape, run, normed, wide, full)
+    kept = gradient = residual * shape.hidden
+    casts = (shape.rms_norm and run.fused_kernels == "none") or runs_float_layer_norm(shape, run)
     keeps_input = residual == 4 or not casts  # else a float32 copy is kept instead
-    saved = (kept if keeps_input else 0.0) + beside_mlp + parts[3]
-    scores = _scores(shape, compute, run)
-    mask = masked_share(shape, run) * compute
-    gradient = residual * shape.hidden
-    mlp_peak = beside_mlp + parts[3] + kept + _mlp_backward(shape, run, wide, full) + gradient
-    attention_peak = beside_mlp + _attention_backward(shape, compute, run) + 2 * gradient
-    scores_backward = _scores_backward(shape, compute, run) if scores else 0.0
+    scores = count_score_bytes(shape, compute, run)
+    mask = compute_masked_share(shape, run) * compute
+    scores_backward = count_score_gradient_bytes(shape, compute, run) if scores else 0.0
+    # the backward pass of a block starts with its feed-forward, whose tensors are gone when it comes to the attention
+    feed_forward_gradients = count_feed_forward_gradient_bytes(shape, run, wide, full)
+    in_feed_forward = beside + feed_forward + kept + feed_forward_gradients + gradient
+    in_attention = beside + count_attention_gradient_bytes(shape, compute, run) + 2 * gradient
     return BlockActivations(
         kept=kept,
-        saved=saved,
+        saved=(kept if keeps_input else 0.0) + beside + feed_forward,
         saved_scores=scores + mask,
-        peak=max(mlp_peak, attention_peak),
+        peak=max(in_feed_forward, in_attention),
         peak_scores=scores + scores_backward + mask,
         residual_bytes=residual,
         compute_bytes=compute,
     )
 
 
-def _norm(shape: Shape, run: Execution, residual: float, full: bool, *, first: bool) -> float:
+def find_output_bytes(shape: Shape, run: Execution, residual: float, compute: float) -> float:
+    """Bytes of an element of what the feed-forward's products return."""
+    fused_experts = shape.experts and run.autocast_dtype and not run.expert_loop  # grouped products are not autocast
+    return (
+        residual if fused_experts or run.quant in ("nf4", "int8") else compute
+    )  # bitsandbytes: the dtype of its input
+
+
+def count_bytes_beside_feed_forward(shape: Shape, run: Execution, residual: float, compute: float) -> float:
+    """Bytes per token that norms, attention and dropout keep."""
+    full = run.train == "full"
+    normed = 4.0 if runs_float_layer_norm(shape, run) else residual
+    norms = count_norm_bytes(shape, run, residual, full, first=True)
+    attention = count_attention_bytes(shape, compute, run)
+    norms_and_attention = norms + attention + count_norm_bytes(shape, run, residual, full, first=False)
+    attention_inputs = count_input_bytes(shape, run, normed, compute, full, ATTENTION_INPUT, shape.hidden)
+    if shape.shared_norm and full and residual == compute:
+        attention_inputs = 0.0  # the feed-forward keeps the same tensor
+    output_input = count_input_bytes(shape, run, compute, compute, full, ("o",), shape.query)
+    if full:
+        output_input = 0.0  # the attention output is already kept by attention itself
+    elif run.fused_kernels == "foak" and run.quant != "none":
+        output_input -= compute * shape.query if output_input else 0.0  # fused adapters share the attention output
+    dropout = 0.0
+    if shape.dropout:  # CUDA keeps a mask, the CPU the noise
+        dropout = float(shape.dropout) * shape.hidden * (1.0 if run.threads is None else compute)
+    extra = count_extra_norm_bytes(shape, run, residual, compute, full)
+    return norms_and_attention + attention_inputs + output_input + dropout + extra
+
+
+def count_norm_bytes(shape: Shape, run: Execution, residual: float, full: bool, *, first: bool) -> float:
     """The first norm's input is the block's input, counted as ``kept``; the second's is kept by whoever saves it."""
     h = shape.hidden
-    own_input = 0.0 if first or shape.traits.parallel else residual * h
+    own_input = 0.0 if first or shape.parallel else residual * h
     if run.fused_kernels == "pretraining":
         return own_input
-    if float_layer_norm(shape, run) and residual < 4:
-        return 0.0 if shape.traits.shared_norm and not first else 4.0 * h
+    if runs_float_layer_norm(shape, run) and residual < 4:
+        return 0.0 if shape.shared_norm and not first else 4.0 * h
     if run.fused_kernels != "none" or not shape.rms_norm:
         return own_input
     upcast = own_input if residual == 4 else 4.0 * h  # x.to(float32) copies only what is not float32 yet
-    weighted = 4.0 if shape.traits.float32_norm_weight else residual
+    weighted = 4.0 if shape.float32_norm_weight else residual
     return upcast + (weighted * h if full else 0.0)  # a trained weight keeps the normalized input
 
 
-def _extra_norms(shape: Shape, run: Execution, residual: float, compute: float, full: bool) -> float:
+def count_extra_norm_bytes(shape: Shape, run: Execution, residual: float, compute: float, full: bool) -> float:
     """Norms of queries and keys, and norms after attention and feed-forward: float32 input, and what the weight keeps."""
-    weighted = 4.0 if shape.traits.float32_norm_weight else compute
+    weighted = 4.0 if shape.float32_norm_weight else compute
     each = 4.0 + (weighted if full else 0.0)
-    post = shape.traits.post_norms * each * shape.hidden
-    return post + (each * (shape.query + shape.key) if shape.traits.qk_norm else 0.0)
+    post = shape.post_norms * each * shape.hidden
+    return post + (each * (shape.query + shape.key) if shape.qk_norm else 0.0)
 
 
-def _inputs(
+def count_input_bytes(
     shape: Shape, run: Execution, source: float, compute: float, full: bool, roles: tuple[str, ...], width: int
 ) -> float:
     """Copies of an input that the linears of ``roles`` keep for their weight gradients."""
     present = [x for x in shape.linears if x.role in roles and x.count == 1]
     if full:
-        fused = shape.traits.fused_qkv if roles == ATTENTION_INPUT else shape.traits.fused_gate
+        fused = shape.fused_qkv if roles == ATTENTION_INPUT else shape.fused_gate
         copies = len(present) if source != compute and not fused else 1  # autocast casts for each product anew
         return (copies if present else 0) * compute * width
     if run.train != "lora":
         return 0.0
-    if shape.traits.fused_qkv and roles == ATTENTION_INPUT:
+    if shape.fused_qkv and roles == ATTENTION_INPUT:
         roles = ("q",)
-    if shape.traits.fused_gate and roles == ("gate", "up"):
+    if shape.fused_gate and roles == ("gate", "up"):
         roles = ("up",)
-    count = sum(1 for x in adapted(shape, run.lora_targets) if x.role in roles)
+    count = sum(1 for x in select_adapted(shape, run.lora_targets) if x.role in roles)
     adapter = compute if run.autocast_dtype else 4.0  # PEFT keeps adapters in float32
     mask = 1.0 if run.lora_dropout else 0.0
     return count * ((adapter + mask) * width + adapter * run.lora_rank)
 
 
-def kernel(shape: Shape, run: Execution) -> str:
+def select_attention_kernel(shape: Shape, run: Execution) -> str:
     """The attention kernel: eager, or what ``scaled_dot_product_attention`` takes for full, causal attention: flash, efficient
     (no copy of the scores), or math, which materializes them.
 
     On CUDA flash needs 16 bits and Ampere, and the memory-efficient kernel no grouped keys (torch's sdp_utils.cpp;
     https://github.com/huggingface/transformers/issues/48633); on a CPU the fused kernel knows no dropout.
     """
-    if run.attention == "eager" or shape.traits.eager_only:
+    if run.attention == "eager" or shape.eager_only:
         return "eager"
     if run.attention == "flash":
         return "flash"
     if run.threads is not None:
-        return "math" if shape.traits.attention_dropout else "flash"
+        return "math" if shape.attention_dropout else "flash"
     if BYTES[run.compute_dtype] < 4 and run.flash_kernels:
         return "flash"
     return "math" if shape.kv_heads < shape.heads and not run.repeats_keys else "efficient"
 
 
-def masked_share(shape: Shape, run: Execution) -> float:
+def compute_masked_share(shape: Shape, run: Execution) -> float:
     """Share of the blocks that get a mask as a tensor: a window that the sequence reaches, under sdpa (transformers masking_utils)."""
-    if run.attention != "sdpa" or shape.traits.eager_only:
+    if run.attention != "sdpa" or shape.eager_only:
         return 0.0
     return sum(x.layers for x in shape.attended if x.window and x.window <= run.seq_len) / shape.layers
 
 
-def _attention(shape: Shape, compute: float, run: Execution) -> float:
+def count_attention_bytes(shape: Shape, compute: float, run: Execution) -> float:
     """q, k, v as the kernel sees them, its output, and the row statistics (float32)."""
-    keys, chosen = shape.key, kernel(shape, run)
+    keys, chosen = shape.key, select_attention_kernel(shape, run)
     if run.repeats_keys or chosen in ("eager", "math"):
         keys = shape.query
     else:  # keys are repeated for a kernel that takes a mask
-        keys += masked_share(shape, run) * (shape.query - shape.key)
+        keys += compute_masked_share(shape, run) * (shape.query - shape.key)
     copies = 0.0
-    if shape.traits.partial_rotary:
+    if shape.partial_rotary:
         copies = shape.query if run.train == "full" and chosen == "flash" else 0.0  # its output is laid out anew
-    if shape.traits.fused_qkv and (shape.traits.partial_rotary or shape.traits.rotary):
+    if shape.fused_qkv and (shape.partial_rotary or shape.rotary):
         copies += shape.query + shape.key  # beside the projection that holds v
     size = 4.0 if chosen == "math" else compute  # computes in float32
     statistics = 0.0 if chosen in ("eager", "math") else 4.0 * shape.heads
     return size * (shape.query + 2 * keys) + compute * (shape.query + copies) + statistics
 
 
-def _scores(shape: Shape, compute: float, run: Execution) -> float:
-    """Bytes a token and key position: eager attention keeps the float32 softmax and its cast, the math kernel the softmax, and
+def count_score_bytes(shape: Shape, compute: float, run: Execution) -> float:
+    """Bytes per token and key position: eager attention keeps the float32 softmax and its cast, the math kernel the softmax, and
     on a CPU the dropout's noise and its product."""
-    chosen = kernel(shape, run)
+    chosen = select_attention_kernel(shape, run)
     if chosen == "math":
-        unmasked = 1.0 - masked_share(shape, run)
+        unmasked = 1.0 - compute_masked_share(shape, run)
         return unmasked * shape.heads * 4.0 * (3 if run.threads is not None else 1)
     if chosen != "eager":
         return 0.0
-    capped = compute if shape.traits.eager_only else 0.0
+    capped = compute if shape.eager_only else 0.0
     return shape.heads * (4.0 + capped + (compute if compute < 4 else 0.0))
 
 
-def _scores_backward(shape: Shape, compute: float, run: Execution) -> float:
+def count_score_gradient_bytes(shape: Shape, compute: float, run: Execution) -> float:
     """Gradients of the scores that are alive together."""
-    if kernel(shape, run) == "math":
-        return (1.0 - masked_share(shape, run)) * shape.heads * 8.0
+    if select_attention_kernel(shape, run) == "math":
+        return (1.0 - compute_masked_share(shape, run)) * shape.heads * 8.0
     return shape.heads * (compute + 8.0)
 
 
-def _attention_backward(shape: Shape, compute: float, run: Execution) -> float:
+def count_attention_gradient_bytes(shape: Shape, compute: float, run: Execution) -> float:
     """Gradients of q, k, v and of the output; FlashAttention sums dq in float32."""
-    sums = 4.0 * shape.query if kernel(shape, run) == "flash" and compute < 4 else 0.0
+    sums = 4.0 * shape.query if select_attention_kernel(shape, run) == "flash" and compute < 4 else 0.0
     return compute * (2 * shape.query + 2 * shape.key) + sums
 
 
-def _mlp(shape: Shape, run: Execution, residual: float, compute: float, full: bool) -> float:
+def count_feed_forward_bytes(shape: Shape, run: Execution, residual: float, compute: float, full: bool) -> float:
     """Dense or routed feed-forward: pre-activations, activation, product; and the input copies of its linears."""
     width = compute * shape.ffn_active
     fused = run.fused_kernels == "liger"
@@ -217,11 +227,11 @@ def _mlp(shape: Shape, run: Execution, residual: float, compute: float, full: bo
         kept += width if full else 0.0
     else:
         kept = (2.0 if full else 1.0) * width
-        kept -= width if shape.traits.relu and full else 0.0
-        kept += 3.0 * width if shape.traits.composite_gelu else 0.0
-    kept += _inputs(shape, run, residual, compute, full, ("gate", "up"), shape.hidden)
+        kept -= width if shape.relu and full else 0.0
+        kept += 3.0 * width if shape.composite_gelu else 0.0
+    kept += count_input_bytes(shape, run, residual, compute, full, ("gate", "up"), shape.hidden)
     if not full:
-        kept += _inputs(shape, run, compute, compute, full, ("down",), int(shape.ffn_active))
+        kept += count_input_bytes(shape, run, compute, compute, full, ("down",), int(shape.ffn_active))
     if shape.experts:
         if run.train == "lora" and run.lora_targets == "all-linear" and not run.expert_loop:
             kept += width  # adapted experts keep the product too
@@ -229,12 +239,12 @@ def _mlp(shape: Shape, run: Execution, residual: float, compute: float, full: bo
     return kept
 
 
-def _mlp_backward(shape: Shape, run: Execution, compute: float, full: bool) -> float:
+def count_feed_forward_gradient_bytes(shape: Shape, run: Execution, compute: float, full: bool) -> float:
     """Gradients alive when the product of gate and up is differentiated; the product itself is free by then."""
     width = compute * shape.ffn_active
     if run.expert_loop and shape.experts:
         width *= 1 - shape.moe_layers / shape.layers * (1 - 1 / shape.experts)
     gradients = (3.0 if run.fused_kernels != "liger" else 1.0) if shape.gated else 2.0  # Liger writes over its inputs
-    if run.train == "lora" and any(x.role == "down" for x in adapted(shape, run.lora_targets)):
+    if run.train == "lora" and any(x.role == "down" for x in select_adapted(shape, run.lora_targets)):
         gradients = max(gradients, 2.0 + 4.0 / compute)  # the adapter's input gradient comes back through float32
     return gradients * width - (width if full else 0.0)

@@ -9,27 +9,27 @@ from typing import Any
 from generator.cost.optimizers import OPTIMIZER_STATES
 
 
-def _order(*fastest_first: Any) -> Callable[[Any], Any]:
+def rank_in_order(*fastest_first: Any) -> Callable[[Any], Any]:
     return lambda value: fastest_first.index(value) if value in fastest_first else len(fastest_first)
 
 
-def _same(value: Any) -> int:
+def rank_equal(value: Any) -> int:
     return 0
 
 
 FASTEST: Mapping[str, Callable[[Any], Any]] = {
     "checkpoint_every": lambda every: 1 / every if every else 0.0,  # none, then as few blocks as possible
-    "checkpoint_offload": _order(False, True),
-    "loss_kernel": _order("fused", "plain", "chunked", "tiled"),
-    "fused_kernels": _order("liger", "none"),
+    "checkpoint_offload": rank_in_order(False, True),
+    "loss_kernel": rank_in_order("fused", "plain", "chunked", "tiled"),
+    "fused_kernels": rank_in_order("liger", "none"),
     "compile": lambda mode: mode is None,
     "optimizer": lambda name: OPTIMIZER_STATES[name].step_passes,
-    "optimizer_fused": _order(True, False),
+    "optimizer_fused": rank_in_order(True, False),
     "dataloader_workers": lambda workers: workers == 0,
-    "pin_memory": _same,
+    "pin_memory": rank_equal,
     "computed_share": float,
-    "padding_share": _same,
-    "padding_free": _same,
+    "padding_share": rank_equal,
+    "padding_free": rank_equal,
 }
 """A rank by field, the lowest is fastest. A field that is not here (attention: which kernel wins depends on length and device)
 must be decided before anything is bounded."""
@@ -40,5 +40,5 @@ NEUTRAL = frozenset({"compile", "dataloader_workers", "pin_memory", "computed_sh
 """Fields that device memory does not depend on, or (compile, with a quantizer) least at their fastest value."""
 
 
-def fastest(field: str, values: list[Any]) -> Any:
+def choose_fastest(field: str, values: list[Any]) -> Any:
     return min(values, key=FASTEST[field])

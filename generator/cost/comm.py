@@ -1,15 +1,21 @@
-"""Seconds that collectives add to a step: ring volume over the slowest link, less what hides behind compute."""
+"""Seconds that collectives add to a step: ring volume over the slowest link, less what hides behind compute.
+
+What is gathered and reduced, and when, is the strategy's row (``run.sharding``, generator/case/strategies.py).
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from generator.case.strategies import SEQUENCE_FORMS, SequenceForm
 from generator.cost import constants as c
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, Execution
-from generator.cost.memory import GATHERING, Static, quantized_bytes
 from generator.cost.shape import Shape
+from generator.cost.static_memory import StaticMemory
+from generator.cost.weights import compute_stored_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +35,12 @@ class Group:
             return link
         inside = max(1, min(self.ranks, per_node // self.stride))
         node = rates.network_bytes_per_s or rates.port_bytes_per_s * per_node
+        # per_node / inside rings run beside this one, each over one device of every group: they share the node's network
         return min(link, node * inside / per_node)
 
 
-def ring_seconds(
-    total_bytes: float, group: Group, rates: Rates, messages: float = 1.0, share: float = c.COLLECTIVE_REALISED
+def compute_ring_seconds(
+    total_bytes: float, group: Group, rates: Rates, messages: float = 1.0, share: float | None = None
 ) -> float:
     """All-gather or reduce-scatter of ``total_bytes`` over a group; an all-reduce is both.
 
@@ -41,19 +48,23 @@ def ring_seconds(
     """
     if group.ranks <= 1:
         return 0.0
-    volume = total_bytes * (group.ranks - 1) / group.ranks / (group.bytes_per_s(rates) * share)
+    reached = group.bytes_per_s(rates) * (c.COLLECTIVE_REALISED if share is None else share)
+    # a ring passes every part but its own by each device
+    volume = total_bytes * (group.ranks - 1) / group.ranks / reached
+    # NCCL takes a tree where latency counts, so a message waits for the depth of the tree
     return volume + messages * math.log2(group.ranks) * c.COLLECTIVE_LATENCY_SECONDS
 
 
-def tensor_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
-    """Two all-reduces of the hidden states a block and pass (after attention and after the feed-forward); nothing hides them."""
+def compute_tensor_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
+    """Two all-reduces of the hidden states per block and pass (after attention and after the feed-forward); nothing hides them."""
     if run.tp <= 1:
         return 0.0
     volume = tokens * shape.hidden * BYTES[run.compute_dtype]
-    return 2 * (2.0 + again) * 2 * ring_seconds(volume, Group(run, run.tp), rates)
+    passes = 2.0 + again  # forward, backward, and the forward that checkpointing repeats
+    return 2 * passes * 2 * compute_ring_seconds(volume, Group(run, run.tp), rates)
 
 
-def sequence_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
+def compute_sequence_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
     """A block's exchange of a divided sequence. ``tokens`` is one device's part.
 
     Ring attention (context parallelism) passes every other part's keys and values by, and their gradients in the backward pass;
@@ -61,64 +72,100 @@ def sequence_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens
     """
     if run.cp <= 1:
         return 0.0
-    size = BYTES[run.compute_dtype]
-    ulysses = run.strategy == "zero3"
-    width = 2.0 * shape.query + 2.0 * shape.key if ulysses else 2.0 * shape.key * run.cp
-    messages = 4.0 if ulysses else run.cp - 1.0
-    return (3.0 + again) * ring_seconds(tokens * width * size, Group(run, run.cp, run.tp), rates, messages)
+    if find_sequence_form(run).exchanges_heads:
+        width, messages = 2.0 * shape.query + 2.0 * shape.key, 4.0  # an all-to-all each of q, k, v and the output
+    else:
+        width, messages = 2.0 * shape.key * run.cp, run.cp - 1.0  # keys and values of the whole sequence, part by part
+    volume = tokens * width * BYTES[run.compute_dtype]
+    # the backward pass needs the same once more, and sends as much back in gradients
+    return (3.0 + again) * compute_ring_seconds(volume, Group(run, run.cp, run.tp), rates, messages)
 
 
-def expert_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
-    """A block's two all-to-alls a pass: tokens go to their experts and come back (Transformers docs, expert_parallelism)."""
+def find_sequence_form(run: Execution) -> SequenceForm:
+    """Raises ``ValueError`` where sequences are divided and nothing says how."""
+    if run.sequence_form is None:
+        raise ValueError(f"cp={run.cp} divides sequences: sequence_form must be one of {', '.join(SEQUENCE_FORMS)}")
+    return SEQUENCE_FORMS[run.sequence_form]
+
+
+def compute_expert_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
+    """A block's two all-to-alls per pass: tokens go to their experts and come back (Transformers docs, expert_parallelism)."""
     if run.ep <= 1 or not shape.experts:
         return 0.0
-    volume = (
-        tokens * shape.hidden * shape.experts_per_token * BYTES[run.compute_dtype] * shape.moe_layers / shape.layers
-    )
-    return 2 * (2.0 + again) * ring_seconds(volume, Group(run, run.ep), rates)
+    # a token goes to several experts, each of which may be elsewhere
+    sent = tokens * shape.hidden * shape.experts_per_token * BYTES[run.compute_dtype]
+    volume = sent * shape.moe_layers / shape.layers
+    return 2 * (2.0 + again) * compute_ring_seconds(volume, Group(run, run.ep), rates)
 
 
-def communication_seconds(shape: Shape, run: Execution, rates: Rates, fixed: Static, compute_seconds: float) -> float:
+class Exchange(NamedTuple):
+    """Seconds of collectives that compute can hide: per micro-batch, and once per optimizer step."""
+
+    each: float
+    once: float
+
+
+def compute_communication_seconds(
+    shape: Shape, run: Execution, rates: Rates, static: StaticMemory, compute_seconds: float
+) -> float:
     """What an optimizer step waits for: gathers and reductions beyond what overlaps with ``compute_seconds``."""
-    pipeline = _pipeline_seconds(shape, run, rates)
-    if run.dp * run.cp <= 1 or run.strategy == "none":
+    pipeline = compute_pipeline_seconds(shape, run, rates)
+    if run.dp * run.cp <= 1 or not run.sharding.exchanges:
         return pipeline
+    exchange = compute_exchange(shape, run, rates, static)
+    per_micro_batch = compute_exposed_seconds(exchange.each, compute_seconds)
+    units = compute_unit_seconds(shape, run, static)
+    return (
+        pipeline
+        + run.accumulation * (per_micro_batch + units)
+        + compute_exposed_seconds(exchange.once, compute_seconds)
+    )
+
+
+def compute_exposed_seconds(exchanged: float, compute_seconds: float) -> float:
+    """Collectives start when the first gradients or units are there, so that some of them always shows: what hides is at most a
+    share of the compute, and at most that share of themselves."""
+    return max(exchanged - c.OVERLAP_SHARE * compute_seconds, (1 - c.OVERLAP_SHARE) * exchanged)
+
+
+def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticMemory) -> Exchange:
+    weights, gradient = count_exchanged_bytes(shape, run, static)
+    shard = Group(run, run.shards, run.tp)
+    share = c.OVERLAPPED_REALISED
+    if not run.sharding.divides_weights:
+        ring = compute_ring_seconds(gradient, shard, rates, gradient / c.BUCKET_BYTES, share)
+        if run.sharding.reduces_every_micro_batch and run.accumulation > 1:
+            # to their owners after every micro-batch; the updated weights come back once
+            return Exchange(each=ring, once=ring)
+        return Exchange(each=0.0, once=2 * ring)  # an all-reduce, or (ZeRO) reduced gradients there and weights back
+    layers = shape.layers / run.pp
+    # per block: for the forward pass, for the backward pass where it let go, and for what checkpointing repeats
+    gathers = 2.0 + (1.0 if run.checkpoint_every else 0.0) if run.sharding.reshards else 1.0
+    each = compute_ring_seconds(weights, shard, rates, layers, share) * gathers
+    each += compute_ring_seconds(gradient, shard, rates, layers, share)
+    # HSDP: each device's part is then averaged with those of the other copies
+    copies = Group(run, run.dp * run.cp // run.shards, run.tp * run.shards)
+    part = gradient / run.shards
+    each += 2 * compute_ring_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES), share)
+    return Exchange(each=each, once=0.0)
+
+
+def count_exchanged_bytes(shape: Shape, run: Execution, static: StaticMemory) -> tuple[float, float]:
+    """Of all weights and of all gradients that one group of shards exchanges."""
     split = run.tp * run.pp
     compute = BYTES[run.compute_dtype]
     # DDP reduces gradients as they are, in the dtype of the weights; FSDP's and DeepSpeed's mixed precision in 16 bits
-    full = BYTES[run.weights_dtype] if run.strategy == "ddp" else compute
-    gradient = fixed.trained * (full if run.train == "full" else 4.0) / split
-    weights = (shape.params * compute if run.quant == "none" else quantized_bytes(shape, run)) / split
+    full = BYTES[run.weights_dtype] if run.sharding.reduces_stored_dtype else compute
+    gradient = static.trained * (full if run.train == "full" else 4.0) / split
+    weights = (shape.params * compute if run.quant == "none" else compute_stored_bytes(shape, run)) / split
     if run.ep > 1:  # experts stay where they are
-        weights -= shape.expert_params * shape.layers * compute
-        gradient -= shape.expert_params * shape.layers * compute
-    layers = shape.layers / run.pp
-    shard = Group(run, run.shards, run.tp)
-    copies = Group(run, run.dp * run.cp // run.shards, run.tp * run.shards)
-    share = c.OVERLAPPED_REALISED
-    each = once = 0.0
-    if run.strategy in GATHERING:
-        gathers = 1.0 if run.strategy == "fsdp_shard_grad_op" else 2.0 + (1.0 if run.checkpoint_every else 0.0)
-        each = ring_seconds(weights, shard, rates, layers, share) * gathers
-        each += ring_seconds(gradient, shard, rates, layers, share)
-        part = gradient / run.shards
-        each += 2 * ring_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES), share)
-    else:
-        ring = ring_seconds(gradient, shard, rates, gradient / c.BUCKET_BYTES, share)
-        if (
-            run.strategy == "zero2" and run.accumulation > 1
-        ):  # every micro-batch's gradients are reduced to their owners
-            each, once = ring, ring
-        else:
-            once = 2 * ring
-    units = _unit_seconds(shape, run, fixed)
-    hidden_share = c.OVERLAP_SHARE * compute_seconds
-    per_micro = max(each - hidden_share, (1 - c.OVERLAP_SHARE) * each)
-    return pipeline + run.accumulation * (per_micro + units) + max(once - hidden_share, (1 - c.OVERLAP_SHARE) * once)
+        experts = shape.expert_params * shape.layers * compute
+        return weights - experts, gradient - experts
+    return weights, gradient
 
 
-def _pipeline_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
-    """Hidden states and their gradients from stage to stage, once a micro-batch and while the pipeline fills."""
+def compute_pipeline_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
+    """Hidden states and their gradients from stage to stage, once per micro-batch and while the pipeline fills."""
     if run.pp <= 1:
         return 0.0
     volume = run.micro_batch * run.seq_len / run.cp * shape.hidden * BYTES[run.compute_dtype]
@@ -127,10 +174,11 @@ def _pipeline_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     return 2 * hop * (run.accumulation + run.pp - 1)
 
 
-def _unit_seconds(shape: Shape, run: Execution, fixed: Static) -> float:
+def compute_unit_seconds(shape: Shape, run: Execution, static: StaticMemory) -> float:
     """FSDP1 under PEFT's wrap policy: every adapter matrix is a unit with its own collectives."""
-    fsdp1 = run.strategy.startswith("fsdp") and run.fsdp_version == 1
+    fsdp1 = run.sharding.by_fsdp and run.fsdp_version == 1
     if not fsdp1 or run.train != "lora" or "foak" in run.fused_kernels:
         return 0.0
-    collectives = 3.0 + (1.0 if run.checkpoint_every else 0.0)
-    return 2 * shape.layers * len(fixed.adapted) * collectives * c.UNIT_SECONDS
+    collectives = 3.0 + (1.0 if run.checkpoint_every else 0.0)  # gathered twice, or three times, and reduced once
+    matrices = 2 * shape.layers * len(static.adapted)  # A and B of each adapter
+    return matrices * collectives * c.UNIT_SECONDS

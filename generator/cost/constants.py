@@ -1,165 +1,562 @@
-"""Every fitted or published constant of the cost model, with unit and source. Nothing else holds one.
+"""Every empirical number of the cost model, with its unit, what it is based on and its source. Nothing else holds one.
 
-``benchmarks/fit.py`` refits those marked "fitted"; none belongs to one model, one device or one row.
+A ``Constant`` computes as the float that it is. Its basis is one of ``BASES``: ``benchmarks/fit.py`` refits those that are
+``FITTED`` (and no others, tests/cost/test_constants.py); "by hand" names the runs that it was tried on, with the commit above it. None belongs
+to one model, one device or one row of a table. Tables of runs are named as their files are, without .csv.
+What an optimizer keeps is in ``optimizers.py``, what a device reaches on paper in ``hwdetect/devices``.
 """
 
 from __future__ import annotations
 
-# --- memory -----------------------------------------------------------------------------------------------------------
-CONTEXT_GIB = {"nvidia": 0.55, "amd": 0.8, "intel": 0.6, "apple": 0.3}
-CONTEXT_DEFAULT_GIB = 0.8
-CONTEXT_SOURCE = "CUDA context and kernels after the first matmul, torch 2.x (Transformers docs model_memory_anatomy)"
-PROCESS_GIB = 0.67
-PROCESS_SOURCE = (
-    "resident size of Python with torch, transformers and a Trainer at work (benchmarks/results/cpu_runs.json)"
-)
-COMMUNICATOR_GIB = 0.5
-COMMUNICATOR_SOURCE = "NCCL channels and buffers of one communicator (nccl docs: 16 channels x 2 x 4 MiB and proxies)"
-WORKSPACE_BYTES = 8.5e6
-WORKSPACE_SOURCE = "cuBLAS workspace, CUBLAS_WORKSPACE_CONFIG default :4096:2:16:8 (torch docs, cuda notes)"
-FRAGMENTATION = 0.10
-"""share of what a step allocates and frees again that the caching allocator reserves beyond what it hands out; fitted"""
-RETAINED_FRAGMENTATION = 0.24
-"""the same where block inputs and gradients outlive their block and leave holes (FSDP1 with frozen weights); fitted"""
-FRAGMENTATION_SOURCE = (
-    "fitted: allocator peak of runs that fitted against those that ran out (fms-acceleration, A100-80GB)"
-)
-CPU_FRAGMENTATION = 0.20
-CPU_RECOMPUTED_RETAINED = 0.34
-"""share of what recomputed blocks free that stays resident all the same: holes between the inputs that are kept; fitted"""
-CPU_FRAGMENTATION_SOURCE = (
-    "glibc malloc keeps freed arenas; resident over live bytes (fitted on benchmarks/results/cpu_runs.json)"
-)
-NF4_SCALE_BYTES = 4 / 64
-NF4_DOUBLE_SCALE_BYTES = 1 / 64 + 4 / (64 * 256)
-NF4_SOURCE = "bitsandbytes blocksize 64, nested blocksize 256 (QLoRA paper, section 3)"
-GPTQ_EXTRA_BYTES = 2 / 128 + 0.5 / 128
-GPTQ_SOURCE = "GPTQ group size 128: a float16 scale and a 4-bit zero a group"
-GGUF_Q4_BYTES = 4.85 / 8
-"""llama.cpp Q4_K_M: 4.85 bits a weight over all tensors (its quantize README)"""
-INT8_EXTRA_BYTES = 4 / 4096
-ZERO_BUCKET_ELEMENTS = 5e7
-"""reduce and all-gather buckets of the emitted deepspeed.json; DeepSpeed's own default is 5e8"""
-ZERO_BUCKET_COPIES = 4.5
-"""16-bit copies of each bucket that overlap_comm holds (Transformers docs, deepspeed)"""
-ZERO3_LIVE_ELEMENTS = 1e9
-"""stage3_max_live_parameters and stage3_max_reuse_distance: weights that stay gathered (DeepSpeed docs, config-json)"""
-FSDP_LIVE_BLOCKS = 2
-FSDP_LIVE_SOURCE = "FSDP keeps the block in use and prefetches one (torch docs, FullyShardedDataParallel)"
+from collections.abc import Mapping
 
-# --- compute ----------------------------------------------------------------------------------------------------------
-GEMM_CEILING = {
-    "volta": 0.83,
-    "turing": 0.72,
-    "ampere": 0.869,
-    "ada": 0.85,
-    "hopper": 0.803,
-    "blackwell": 0.776,
-    "cdna2": 0.768,
-    "cdna3": 0.56,
-    "cdna4": 0.68,
-    "gaudi2": 0.969,
-    "gaudi3": 0.741,
-    "default": 0.75,
+MEASURED = "measured by this project"
+PUBLISHED = "published"
+COUNTED = "counted in the code that runs"
+FITTED = "fitted by benchmarks/fit.py"
+BY_HAND = "fitted by hand"
+ASSUMED = "assumed"
+BASES = (MEASURED, PUBLISHED, COUNTED, FITTED, BY_HAND, ASSUMED)
+
+
+class Constant(float):
+    """A number with ``unit``, ``basis`` (one of ``BASES``) and ``source``: the table that fitted it, or where it was published."""
+
+    __slots__ = ("basis", "source", "unit")
+
+    def __new__(cls, value: float, unit: str, basis: str, source: str) -> Constant:
+        constant = super().__new__(cls, value)
+        constant.unit, constant.basis, constant.source = unit, basis, source
+        return constant
+
+    def __reduce__(self) -> tuple:
+        """So that it can be copied."""
+        return Constant, (float(self), self.unit, self.basis, self.source)
+
+
+def state_by_key(values: Mapping, unit: str, basis: str, source: str) -> dict:
+    """One source for the constants of several keys."""
+    return {key: Constant(value, unit, basis, source) for key, value in values.items()}
+
+
+# --- memory: what a process holds beside tensors ---------------------------------------------------------------------
+CONTEXT_GIB = {
+    "nvidia": Constant(
+        0.55,
+        "GiB",
+        PUBLISHED,
+        "CUDA context and kernels after the first matmul, torch 2.x (Transformers docs model_memory_anatomy)",
+    ),
+    **state_by_key(
+        {"amd": 0.8, "intel": 0.6, "apple": 0.3, "default": 0.8},
+        "GiB",
+        ASSUMED,
+        "context and kernels of a runtime other than CUDA: assumed, nothing was measured",
+    ),
 }
-"""largest share of the dense 16-bit peak that a matrix product reached, by architecture"""
-GEMM_SOURCE = (
-    "maximum achievable matmul rate (stas00/ml-engineering, compute/accelerator); share reached in runs fitted"
+COMMUNICATOR_GIB = Constant(
+    0.5,
+    "GiB",
+    PUBLISHED,
+    "NCCL channels and buffers of one communicator (nccl docs: 16 channels x 2 x 4 MiB and proxies)",
 )
-GEMM_REALISED = 0.923
-"""share of the ceiling that long-running training products reach (power limit, tile quantization); fitted"""
-BANDWIDTH_REALISED = 0.771
-"""share of the data-sheet bandwidth that elementwise kernels reach; fitted, MI300X copies 4.1 of 5.3 TB/s (same source)"""
-BANDWIDTH_SOURCE = "bytes moved over data-sheet bandwidth, share reached fitted"
-FLASH_FORWARD = {"hopper": 0.45, "blackwell": 0.25, "default": 0.419}
-FLASH_BACKWARD = {"hopper": 0.293, "blackwell": 0.20, "default": 0.288}
-"""share of the dense 16-bit peak of FlashAttention-2 kernels (sdpa uses the same), causal, by architecture; fitted"""
-FLASH_SOURCE = "FlashAttention-2 paper, figures 4-6 (190-225 of 312 TFLOP/s on A100, 335 of 989 on H100); share fitted"
-NORM_PASSES = 7.0
-"""float32 values that a Transformers RMSNorm reads and writes an element: cast, square, mean, scale, cast, weight"""
-LOSS_BYTES, FUSED_LOSS_BYTES = 40.0, 14.0
-"""bytes read and written a logit: cast, log-softmax, its gradient, cast back; and with the gradient written in place"""
-FUSED_SCORE_PASSES = 3.58
-"""reads and writes of an attention score, forward, with fused scale, mask and softmax (Megatron-LM); fitted"""
-ROTARY_PASSES = 10.0
-L2_GAIN = 2.3
-L2_TENSORS = 8.0
-"""speed of the L2 cache over memory (A100 whitepaper: 5120 bytes a clock), and how many tensors must share it"""
-ROUTING_PASSES = 40
-GROUPED_ROUTING_PASSES = 10.0
-"""reads and writes of a token's hidden state for each expert it goes to: experts one by one (fitted), or grouped (counted)"""
-BACKWARD_TRAFFIC = 1.5
-"""elementwise bytes of the backward pass over those of the forward pass; fitted"""
-LAUNCH_SECONDS = 1.47e-05
-BACKWARD_LAUNCH_SHARE = 1.53
-LAUNCH_SOURCE = "host time to issue one operator of a forward pass, and the backward pass over the forward one; fitted"
-OVERLAP_POWER = 2.12
-"""how sharply a step goes from bound by the host's issuing to bound by the device: (host^p + device^p)^(1/p); fitted"""
-DECODE_QUANT_OPERATORS = {"nf4": 1.75, "int8": 3.5, "gptq-4bit": 1.18}
-"""operators of a decoding step with this quantizer over those without; fitted (optimum-benchmark, batch 1)"""
-CACHE_REALISED = 0.456
-"""share of the elementwise bandwidth that copying and reading the key-value cache reaches in decoding; fitted"""
-COMPILED_LAUNCH_SHARE = 0.25
-COMPILE_TRAFFIC_SHARE = 0.45
-COMPILE_SOURCE = "Inductor fuses elementwise chains: share of bytes and launches left (torch.compile paper, table 3)"
-DEQUANT_BYTES = 3.0
-"""bytes moved to dequantize one nf4 weight to 16 bits: half read, 2 written, 0.5 of scales and re-read"""
-DEQUANT_REALISED = 0.391
-DEQUANT_SOURCE = "bitsandbytes dequantize kernel, share of bandwidth fitted on QLoRA runs (fms-acceleration)"
-STEP_OVERHEAD_SECONDS = 0.0153
-STEP_OVERHEAD_SOURCE = "Trainer bookkeeping an optimizer step: clipping, scheduler, callbacks (fitted)"
-COLLECTIVE_REALISED = 0.95
-OVERLAPPED_REALISED = 0.787
-"""the same for gathers and reductions that share the device with compute (FSDP, DDP); fitted"""
-COLLECTIVE_OPERATORS = 3.48
-"""host time of one blocking collective, in operators; fitted"""
-COLLECTIVE_LATENCY_SECONDS = 5.47e-05
-COLLECTIVE_SOURCE = "NCCL bus bandwidth over link rate (nccl-tests on A100/H100 nodes), latency of one ring step"
-BUCKET_BYTES = 25e6
-"""DDP reduces gradients in buckets of 25 MB (torch docs, DistributedDataParallel)"""
-NETWORK_BYTES_PER_S = {"hopper": 50e9, "blackwell": 50e9, "default": 25e9}
-NETWORK_SOURCE = (
-    "one 200 Gbit/s port a GPU (DGX A100), 400 Gbit/s from Hopper on (DGX H100); assumed where none was read"
+PROCESS_GIB = Constant(
+    0.67,
+    "GiB",
+    MEASURED,
+    "resident size of Python with torch, transformers and a Trainer at work (benchmarks/results/cpu_runs.json)",
 )
-UNIT_SECONDS = 0.00032
-"""host time of one collective of a small FSDP unit; PEFT's wrap policy makes one of each adapter matrix; fitted"""
-OVERLAP_SHARE = 0.208
-OVERLAP_SOURCE = "share of communication that FSDP and DDP hide behind compute (fitted)"
-
-HOST_BYTES_PER_S, HOST_NODE_BYTES_PER_S = 60e9, 200e9
-HOST_ADAM_BYTES = 28.0
-"""host memory traffic of one parameter in DeepSpeed's CPU Adam: fp32 weight, gradient, two moments read, three written"""
-NVME_BYTES_PER_S = 3.2e9
-OFFLOAD_SOURCE = "assumed: server memory 60 GB/s for one process, 200 for all of a node, NVMe 3.5/3 GB/s (Transformers docs, deepspeed)"
-
-# --- CPU --------------------------------------------------------------------------------------------------------------
-GEMM_CEILING_CPU = 0.6
-GEMM_MEASURED_CPU = 0.93
-"""share of the data-sheet rate, and of a measured square product, that a training step's products reach on a CPU"""
-CPU_READ_REALISED = 0.8
-CPU_ELEMENTWISE_REALISED = 0.35
-"""share of the memory bandwidth for reading weights, and for operators that write fresh memory (page faults)"""
-CPU_COMPILED_READ_GAIN = 1.2
-"""compiled decoding reads weights faster: 43.6 against 30.7 tokens/s, less the launches saved (88M Llama, this project)"""
-CPU_ATTENTION_REALISED, CPU_ATTENTION_HALF_LENGTH = 1.14, 280.0
-"""scaled_dot_product_attention on a CPU, over the float32 rate of the products: that much for long sequences, half at this
-length (forward and backward of 8 heads of 64, 256 to 2048 tokens, in float32 and bf16, on 2 AVX-512 cores, this project)"""
-CPU_STEP_SOURCE = "profiles of 10M-56M Llama training steps on 2 shared AVX-512 cores, CPU time a thread (this project)"
-CPU_CORE_FLOPS = 40e9
-CPU_CORE_SOURCE = "assumed: 2.5 GHz x 16 fused fp32 operations reached a core (AVX2-class), where nothing was measured"
-CPU_BYTES_PER_S = 15e9
-CPU_BYTES_SOURCE = "assumed: one or two DDR4 channels reached by one process, where nothing was measured"
-CPU_OPERATOR_SECONDS = 8e-6
-CPU_BF16_EMULATION = 3.1
-CPU_BF16_SOURCE = (
-    "bf16 without bf16 instructions took 3.1 times fp32 (17M Llama, AVX-512 CPU, measured by this project)"
+ACCELERATOR_LIBRARIES_GIB = Constant(
+    2.0, "GiB of host memory", ASSUMED, "CUDA libraries that a process on an accelerator loads beside its interpreter"
+)
+WORKER_GIB = Constant(0.35, "GiB", ASSUMED, "a forked worker with its own interpreter state")
+SHARD_GIB = Constant(
+    4.7, "GiB", PUBLISHED, "5 GB: the largest shard that save_pretrained writes (transformers docs, big_models)"
+)
+OFFLOADED_STATE_BYTES = Constant(
+    16, "bytes per parameter", PUBLISHED, "DeepSpeed: 16 bytes a parameter on the host (docs memory.rst)"
+)
+# since 20c8828
+FRAGMENTATION = Constant(
+    0.10,
+    "share of what a step allocates and frees again",
+    BY_HAND,
+    "fitted: allocator peak of runs that fitted against those that ran out (fms-acceleration, A100-80GB)",
+)
+# since 1afef33
+RETAINED_FRAGMENTATION = Constant(
+    0.24,
+    "the same, where block inputs and gradients outlive their block and leave holes (FSDP1 with frozen weights)",
+    BY_HAND,
+    "fitted: allocator peak of runs that fitted against those that ran out (fms-acceleration, A100-80GB)",
+)
+# since 62c2e7c
+CPU_FRAGMENTATION = Constant(
+    0.20,
+    "share of what a step allocates and frees again",
+    BY_HAND,
+    "glibc malloc keeps freed arenas; resident over live bytes (fitted on benchmarks/results/cpu_runs.json)",
+)
+# since 62c2e7c
+CPU_RECOMPUTED_RETAINED = Constant(
+    0.34,
+    "share of what recomputed blocks free, which stays resident: holes between the inputs that are kept",
+    BY_HAND,
+    "benchmarks/results/cpu_runs.json, its runs with checkpointing",
 )
 
-COLLATE_SECONDS_A_TOKEN = 2.0e-7
-COLLATE_SOURCE = (
-    "benchmarks/results/collate.json: 190 to 205 ns a token to batch in the training process; workers hide it"
+# --- memory: how weights are stored ----------------------------------------------------------------------------------
+NF4_SCALE_BYTES = Constant(
+    4 / 64, "bytes per weight", PUBLISHED, "bitsandbytes nf4: a float32 scale per block of 64 (QLoRA paper, section 3)"
+)
+NF4_DOUBLE_SCALE_BYTES = Constant(
+    1 / 64 + 4 / (64 * 256),
+    "bytes per weight",
+    PUBLISHED,
+    "bitsandbytes nf4: an 8-bit scale per block of 64, a float32 one per 256 of them (QLoRA paper, section 3)",
+)
+INT8_EXTRA_BYTES = Constant(
+    4 / 4096,
+    "bytes per weight",
+    PUBLISHED,
+    "LLM.int8(): a float32 scale per row, of 4096 inputs (Dettmers et al. 2022)",
+)
+GPTQ_EXTRA_BYTES = Constant(
+    2 / 128 + 0.5 / 128,
+    "bytes per weight",
+    PUBLISHED,
+    "GPTQ group size 128: a float16 scale and a 4-bit zero per group",
+)
+GGUF_Q4_BYTES = Constant(
+    4.85 / 8,
+    "bytes per weight",
+    PUBLISHED,
+    "llama.cpp Q4_K_M: 4.85 bits a weight over all tensors (its quantize README)",
+)
+QUANTIZED_CACHE_BYTES = Constant(
+    0.5 + 2 * 2 / 64,
+    "bytes per element of the key-value cache",
+    PUBLISHED,
+    "4 bits, a float16 scale and zero per group of 64 (transformers docs, kv_cache: QuantizedCache)",
+)
+FSDP_LIVE_BLOCKS = Constant(
+    2,
+    "blocks",
+    PUBLISHED,
+    "FSDP keeps the block in use and prefetches one (torch docs, FullyShardedDataParallel)",
+)
+ZERO_BUCKET_COPIES = Constant(
+    4.5,
+    "16-bit copies of each bucket",
+    PUBLISHED,
+    "overlap_comm holds 4.5 copies of both buckets (Transformers docs, deepspeed)",
 )
 
-OVERSUBSCRIBED = 0.5
-"""Share of the rate that is left per doubling of threads over the usable CPUs; runs lost 4 to 45 times
-(https://github.com/llmmanorg/llmman/issues/322, https://github.com/ollama/ollama/issues/17916): this is the mild end."""
+# --- memory: the loss ------------------------------------------------------------------------------------------------
+SMALL_HEAD = Constant(
+    1024, "outputs", ASSUMED, "fewer outputs are a classifier's, one row a sequence; more are a vocabulary's"
+)
+CHUNK_TOKENS = Constant(
+    1024, "rows of logits at a time", COUNTED, "the emitted chunk_loss (templates/fragments/chunked_loss.py)"
+)
+TILE_TOKENS = Constant(
+    4096, "rows of logits at a time", COUNTED, "TRL's fused output layer (trl 1.16, chunked_logprob.py)"
+)
+TILE_VOCABULARY = Constant(
+    32768, "columns of logits at a time", COUNTED, "TRL's fused output layer (trl 1.16, chunked_logprob.py)"
+)
+TORCH_TILE_COPIES = Constant(
+    4, "float32 copies of a tile", COUNTED, "where Triton does not fold it: traced (tests/cost/test_traces.py)"
+)
+
+# --- compute: matrix products ----------------------------------------------------------------------------------------
+GEMM_CEILING = state_by_key(
+    {
+        "volta": 0.83,
+        "turing": 0.72,
+        "ampere": 0.869,
+        "ada": 0.85,
+        "hopper": 0.803,
+        "blackwell": 0.776,
+        "cdna2": 0.768,
+        "cdna3": 0.56,
+        "cdna4": 0.68,
+        "gaudi2": 0.969,
+        "gaudi3": 0.741,
+        "default": 0.75,
+    },
+    "largest share of the dense 16-bit peak that a matrix product reached, by architecture",
+    PUBLISHED,
+    "maximum achievable matmul rate (stas00/ml-engineering, compute/accelerator); share reached in runs fitted",
+)
+GEMM_REALISED = Constant(
+    0.923,
+    "share of the ceiling that training's products reach (power limit, tile quantization)",
+    FITTED,
+    "train_fms_acceleration, train_llmfoundry_mpt, more/train_small_sources, more/train_torchtitan",
+)
+FP32_REALISED = Constant(
+    0.9, "share of the float32 rate that products reach", ASSUMED, "as GEMM_REALISED, without a tensor core's ceiling"
+)
+EMULATED_BF16 = Constant(
+    2, "times float32's time, where a device has no bf16", ASSUMED, "products run in float32 between two conversions"
+)
+UNKNOWN_FLOPS = Constant(
+    1e13, "16-bit operations per second", ASSUMED, "a board with no rate in its file or data sheet"
+)
+VECTOR_SHARE = Constant(
+    1 / 16, "float32 rate over the 16-bit rate of products", PUBLISHED, "A100: 19.5 of 312 TFLOP/s (NVIDIA data sheet)"
+)
+UNKNOWN_BYTES_PER_S = Constant(
+    5e11, "bytes per second of device memory", ASSUMED, "a board of which no bandwidth is known"
+)
+
+# --- compute: attention ----------------------------------------------------------------------------------------------
+_FLASH = "FlashAttention-2 paper, figures 4-6 (190-225 of 312 TFLOP/s on A100, 335 of 989 on H100); share fitted"
+_FLASH_UNIT = "share of the dense 16-bit peak of FlashAttention-2 kernels (sdpa uses the same), causal"
+FLASH_FORWARD = {
+    # more/train_nanotron_h100, more/train_megatron_bridge, train_llmfoundry_mpt's rows on H100
+    "hopper": Constant(0.45, _FLASH_UNIT, FITTED, _FLASH),
+    "blackwell": Constant(
+        0.25, _FLASH_UNIT, ASSUMED, "FlashAttention-2's kernels are Hopper's, the peak is 2.3 times as high"
+    ),
+    # train_llmfoundry_mpt, train_fms_acceleration
+    "default": Constant(0.419, _FLASH_UNIT, FITTED, _FLASH),
+}
+FLASH_BACKWARD = {
+    "hopper": Constant(0.293, _FLASH_UNIT, FITTED, _FLASH),
+    "blackwell": Constant(
+        0.20, _FLASH_UNIT, ASSUMED, "FlashAttention-2's kernels are Hopper's, the peak is 2.3 times as high"
+    ),
+    "default": Constant(0.288, _FLASH_UNIT, FITTED, _FLASH),
+}
+EAGER_SCORE_BYTES = Constant(
+    16, "bytes per score beside 6 passes in its dtype", COUNTED, "float32 softmax: cast, read, write, cast back"
+)
+EAGER_SCORE_PASSES = Constant(
+    6,
+    "reads and writes of a score in its dtype",
+    COUNTED,
+    "scale, mask, dropout of eager_attention_forward (transformers)",
+)
+FUSED_SCORE_PASSES = Constant(
+    3.58,
+    "reads and writes of a score, forward, with fused scale, mask and softmax (Megatron-LM)",
+    FITTED,
+    "more/train_vtrain_megatron_a100",
+)
+
+# --- compute: elementwise traffic ------------------------------------------------------------------------------------
+BANDWIDTH_REALISED = Constant(
+    0.771,
+    "share of the data-sheet bandwidth that elementwise kernels reach",
+    FITTED,
+    # most of all infer_optimum_benchmark_llama, more/infer_gptfast, more/infer_llamacpp_gpu_bench; MI300X copies 4.1 of 5.3
+    # TB/s, which is the same share (stas00/ml-engineering)
+    "bytes moved over data-sheet bandwidth, share reached fitted",
+)
+NORM_PASSES = Constant(
+    7,
+    "float32 values read and written per element",
+    COUNTED,
+    "Transformers' RMSNorm: cast, square, mean, scale, cast, weight",
+)
+ROTARY_PASSES = Constant(
+    10,
+    "values read and written per element",
+    COUNTED,
+    "apply_rotary_pos_emb: two products, rotate_half, a sum (transformers)",
+)
+LOSS_BYTES = Constant(
+    40,
+    "bytes read and written per logit",
+    COUNTED,
+    "cast, log-softmax, its gradient, cast back (transformers loss_utils)",
+)
+FUSED_LOSS_BYTES = Constant(
+    14,
+    "bytes read and written per logit",
+    COUNTED,
+    "the same with the gradient written in place (Liger, fms-acceleration)",
+)
+BACKWARD_TRAFFIC = Constant(
+    1.5,
+    "elementwise bytes of the backward pass over those of the forward pass",
+    FITTED,
+    # The fit would go lower, but each operator reads the gradient and what it saved, and writes a gradient.
+    "more/train_nanotron_h100, train_fms_acceleration; at the lower bound of the fit",
+)
+L2_GAIN = Constant(2.3, "speed of the L2 cache over memory", PUBLISHED, "A100 whitepaper: 5120 bytes per clock")
+# since 2fda807
+L2_TENSORS = Constant(
+    8,
+    "tensors that must share the L2 cache",
+    BY_HAND,
+    "train_optimum_benchmark_llama, more/train_nanotron_h100",
+)
+ROUTING_PASSES = Constant(
+    40,
+    "reads and writes of a token's hidden state per expert it goes to, experts one by one",
+    FITTED,
+    "train_fms_acceleration's Mixtral rows; at the upper bound of the fit",
+)
+GROUPED_ROUTING_PASSES = Constant(
+    10, "the same, experts as one grouped product", COUNTED, "sort, gather, two scalings, scatter (transformers moe.py)"
+)
+COMPILE_TRAFFIC_SHARE = Constant(
+    0.45,
+    "elementwise bytes left by Inductor",
+    PUBLISHED,
+    "Inductor fuses elementwise chains: share of bytes and launches left (torch.compile paper, table 3)",
+)
+
+# --- compute: quantized weights and adapters -------------------------------------------------------------------------
+DEQUANT_BYTES = Constant(
+    3, "bytes moved per nf4 weight", COUNTED, "half a byte read, 2 written, 0.5 of scales and re-read (bitsandbytes)"
+)
+DEQUANT_REALISED = Constant(
+    0.391,
+    "share of the bandwidth",
+    FITTED,
+    "bitsandbytes dequantize kernel, share of bandwidth fitted on QLoRA runs (fms-acceleration)",
+)
+# since 1d20fea
+FUSED_ADAPTER_TRAFFIC = Constant(
+    0.4,
+    "bytes left by fms-acceleration's fused LoRA",
+    BY_HAND,
+    "train_fms_acceleration's rows with foak and QLoRA",
+)
+ADAPTER_DROPOUT_BYTES = Constant(
+    9, "bytes per input element", COUNTED, "dropout's mask and product, forward (torch native_dropout, float32)"
+)
+
+# --- issuing work ----------------------------------------------------------------------------------------------------
+LAUNCH_SECONDS = Constant(
+    1.47e-05,
+    "seconds of host time per operator of a forward pass",
+    FITTED,
+    # infer_optimum_benchmark_llama, more/infer_hf_docs_sdpa, more/train_vtrain_megatron_a100
+    "host time to issue one operator of a forward pass, and the backward pass over the forward one; fitted",
+)
+BACKWARD_LAUNCH_SHARE = Constant(
+    1.53,
+    "host time of the backward pass over that of the forward pass",
+    FITTED,
+    "more/train_vtrain_megatron_a100, train_optimum_benchmark_llama, more/train_hf_docs",
+)
+OVERLAP_POWER = Constant(
+    2.12,
+    "p of (host^p + device^p)^(1/p): how sharply a step goes from bound by issuing to bound by the device",
+    FITTED,
+    "more/infer_gptfast, more/train_vtrain_megatron_a100, infer_optimum_benchmark_llama",
+)
+_PROFILED = "profiles of Transformers 5 blocks (a Llama block issues about 46 operators, an OPT block 22)"
+BLOCK_OPERATORS = Constant(11, "operators per block beside those that follow", COUNTED, _PROFILED)
+RMS_NORM_OPERATORS = Constant(6, "operators per RMSNorm that is not fused", COUNTED, _PROFILED)
+ROTARY_OPERATORS = Constant(14, "operators per rotary embedding of queries and keys", COUNTED, _PROFILED)
+FUSED_ROTARY_OPERATORS = Constant(2, "the same, fused", COUNTED, _PROFILED)
+EAGER_SCORE_OPERATORS = Constant(6, "operators per eager attention beyond sdpa's", COUNTED, _PROFILED)
+# since edec526
+FUSED_BLOCK_OPERATORS = Constant(
+    46,
+    "operators that a pre-training framework's fused block takes as long as",
+    BY_HAND,
+    "more/train_vtrain_megatron_a100: wrappers of custom kernels, random-number bookkeeping",
+)
+EXPERT_LOOP_OPERATORS = Constant(
+    6, "operators per expert, one by one", COUNTED, "MixtralSparseMoeBlock, Transformers 4"
+)
+GROUPED_EXPERT_OPERATORS = Constant(
+    20, "operators per block", COUNTED, "sort, gather, grouped products (transformers moe.py)"
+)
+ADAPTER_OPERATORS = Constant(9, "operators per adapted linear, forward", COUNTED, "peft lora.Linear.forward")
+COMPILED_LAUNCH_SHARE = Constant(
+    0.25,
+    "launches left by Inductor",
+    PUBLISHED,
+    "Inductor fuses elementwise chains: share of bytes and launches left (torch.compile paper, table 3)",
+)
+_DECODING = "operators of a decoding step with this quantizer over those without"
+# since 20c8828
+DECODE_QUANT_OPERATORS = {
+    "nf4": Constant(1.75, _DECODING, BY_HAND, "infer_optimum_benchmark_llama, batch 1"),
+    "gptq-4bit": Constant(1.18, _DECODING, BY_HAND, "infer_optimum_benchmark_llama, batch 1"),
+    "int8": Constant(
+        3.5, _DECODING, ASSUMED, "twice nf4's, LLM.int8() splits each product in two; no table of the fit has such rows"
+    ),
+}
+STEP_OVERHEAD_SECONDS = Constant(
+    0.0153,
+    "seconds per optimizer step: clipping, scheduler, callbacks of the Trainer",
+    FITTED,
+    "more/train_hf_docs, more/train_vtrain_megatron_a100, train_optimum_benchmark_llama",
+)
+UNFUSED_UPDATE_PASSES = Constant(
+    8, "more reads and writes of the parameters", COUNTED, "torch.optim's foreach AdamW makes a pass per operation"
+)
+COLLATE_SECONDS_PER_TOKEN = Constant(
+    2.0e-7,
+    "seconds per token",
+    MEASURED,
+    "benchmarks/results/collate.json: 190 to 205 ns a token to batch in the training process; workers hide it",
+)
+
+# --- generation ------------------------------------------------------------------------------------------------------
+CACHE_REALISED = Constant(
+    0.456,
+    "share of the elementwise bandwidth that copying and reading the key-value cache reaches in decoding",
+    FITTED,
+    "infer_optimum_benchmark_llama, more/infer_llamacpp_gpu_bench, more/infer_hf_docs_sdpa",
+)
+PREFILL_HIDDEN_BYTES = Constant(
+    68,
+    "bytes per hidden element, token and block",
+    COUNTED,
+    "norms, rotary and residuals in 16 bits: 34 reads and writes",
+)
+PREFILL_FFN_PASSES = Constant(
+    5, "reads and writes per feed-forward element", COUNTED, "activation and product of gate and up"
+)
+
+# --- links -----------------------------------------------------------------------------------------------------------
+COLLECTIVE_REALISED = Constant(
+    0.95,
+    "share of the link's rate that a collective reaches while the device does nothing else",
+    FITTED,
+    # more/train_vtrain_megatron_a100, more/train_nanotron_h100; at the upper bound of the fit: nothing reaches a link's rate
+    "NCCL bus bandwidth over link rate (nccl-tests on A100/H100 nodes), latency of one ring step",
+)
+OVERLAPPED_REALISED = Constant(
+    0.787,
+    "the same for gathers and reductions that share the device with compute (FSDP, DDP)",
+    FITTED,
+    "more/train_small_sources, more/train_torchtitan, more/train_megatron_bridge, more/train_nanotron_h100",
+)
+OVERLAP_SHARE = Constant(
+    0.208,
+    "share of compute behind which FSDP and DDP hide communication",
+    FITTED,
+    "more/train_small_sources, more/train_torchtitan, more/train_megatron_bridge, more/train_nanotron_h100",
+)
+COLLECTIVE_OPERATORS = Constant(
+    3.48, "operators that one blocking collective takes as long to issue as", FITTED, "more/train_vtrain_megatron_a100"
+)
+COLLECTIVE_LATENCY_SECONDS = Constant(
+    5.47e-05,
+    "seconds per step of a tree",
+    FITTED,
+    "more/train_vtrain_megatron_a100, more/train_small_sources, more/train_nanotron_h100",
+)
+UNIT_SECONDS = Constant(
+    0.00032,
+    "seconds of host time per collective of a small FSDP1 unit (PEFT's wrap policy makes one of each adapter matrix)",
+    FITTED,
+    "train_fms_acceleration",
+)
+BUCKET_BYTES = Constant(25e6, "bytes per bucket of gradients", PUBLISHED, "torch docs, DistributedDataParallel: 25 MB")
+NETWORK_BYTES_PER_S = state_by_key(
+    {"hopper": 50e9, "blackwell": 50e9, "default": 25e9},
+    "bytes per second and device",
+    ASSUMED,
+    "one 200 Gbit/s port a GPU (DGX A100), 400 Gbit/s from Hopper on (DGX H100); assumed where none was read",
+)
+PCIE_LANE_BYTES_PER_S = state_by_key(
+    {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9},
+    "bytes per second and lane, one direction, after line coding",
+    PUBLISHED,
+    "PCI-SIG, by generation",
+)
+PEER_SHARE = Constant(
+    0.8,
+    "share of a PCIe link that devices with peer access reach: protocol overhead",
+    PUBLISHED,
+    "NVIDIA p2pBandwidthLatencyTest on A100 PCIe: 25 of 31.5 GB/s",
+)
+THROUGH_HOST_SHARE = Constant(
+    0.4, "the same without peer access", ASSUMED, "every byte crosses the host's memory: half of PEER_SHARE"
+)
+UNKNOWN_LINK_BYTES_PER_S = Constant(
+    12e9, "bytes per second", ASSUMED, "PCIe 3.0 x16 with peer access, for a board of which nothing is known"
+)
+
+# --- offloading ------------------------------------------------------------------------------------------------------
+_OFFLOAD = "assumed: server memory 60 GB/s for one process, 200 for all of a node, NVMe 3.5/3 GB/s (Transformers docs, deepspeed)"
+HOST_BYTES_PER_S = Constant(60e9, "bytes per second and process", ASSUMED, _OFFLOAD)
+HOST_NODE_BYTES_PER_S = Constant(200e9, "bytes per second and node", ASSUMED, _OFFLOAD)
+NVME_BYTES_PER_S = Constant(3.2e9, "bytes per second and node", ASSUMED, _OFFLOAD)
+HOST_ADAM_BYTES = Constant(
+    28, "bytes of host memory traffic per parameter", COUNTED, "fp32 weight, gradient, two moments read, three written"
+)
+NVME_ADAM_BYTES = Constant(
+    24, "bytes of disk traffic per parameter", COUNTED, "fp32 weight and two moments, read and written"
+)
+
+# --- CPU -------------------------------------------------------------------------------------------------------------
+_CPU_STEP = "profiles of 10M-56M Llama training steps on 2 shared AVX-512 cores, CPU time per thread (this project)"
+# since f978703
+GEMM_CEILING_CPU = Constant(
+    0.6,
+    "share of the data-sheet rate that a step's products reach",
+    BY_HAND,
+    "share that products reached in training runs (benchmarks/results/cpu_runs.json)",
+)
+# since f978703
+GEMM_MEASURED_CPU = Constant(
+    0.93,
+    "share of a measured square product's rate that a step's products reach",
+    BY_HAND,
+    "share that products reached in training runs (benchmarks/results/cpu_runs.json)",
+)
+# since 3560eb4
+CPU_READ_REALISED = Constant(0.8, "share of the memory bandwidth for reading weights", BY_HAND, _CPU_STEP)
+# since 3560eb4
+CPU_ELEMENTWISE_REALISED = Constant(
+    0.35, "the same for operators that write fresh memory (page faults)", BY_HAND, _CPU_STEP
+)
+CPU_COMPILED_READ_GAIN = Constant(
+    1.2,
+    "speed of reading weights in compiled decoding over eager",
+    MEASURED,
+    "43.6 against 30.7 tokens/s, less the launches saved (88M Llama, this project)",
+)
+_CPU_ATTENTION = (
+    "forward and backward of 8 heads of 64, 256 to 2048 tokens, in float32 and bf16, on 2 AVX-512 cores (this project)"
+)
+CPU_ATTENTION_REALISED = Constant(
+    1.14,
+    "rate of scaled_dot_product_attention over the float32 rate of products, long sequences",
+    MEASURED,
+    _CPU_ATTENTION,
+)
+CPU_ATTENTION_HALF_LENGTH = Constant(280, "tokens at which it reaches half of that", MEASURED, _CPU_ATTENTION)
+CPU_CORE_FLOPS = Constant(
+    40e9,
+    "float32 operations per second and core",
+    ASSUMED,
+    "assumed: 2.5 GHz x 16 fused fp32 operations reached a core (AVX2-class), where nothing was measured",
+)
+CPU_BYTES_PER_S = Constant(
+    15e9,
+    "bytes per second",
+    ASSUMED,
+    "assumed: one or two DDR4 channels reached by one process, where nothing was measured",
+)
+CPU_OPERATOR_SECONDS = Constant(
+    8e-6,
+    "seconds per operator",
+    ASSUMED,
+    "host time per operator on a CPU: assumed, and training runs hold with it (benchmarks/results/cpu_runs.json)",
+)
+CPU_BF16_EMULATION = Constant(
+    3.1,
+    "times float32's time",
+    MEASURED,
+    "bf16 without bf16 instructions took 3.1 times fp32 (17M Llama, AVX-512 CPU, measured by this project)",
+)
+OVERSUBSCRIBED = Constant(
+    0.5,
+    "share of the rate left per doubling of threads over the usable CPUs",
+    PUBLISHED,
+    "the mild end: runs lost 4 to 45 times (https://github.com/llmmanorg/llmman/issues/322, https://github.com/ollama/ollama/issues/17916)",
+)

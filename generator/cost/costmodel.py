@@ -6,37 +6,37 @@ from dataclasses import fields, replace
 from operator import attrgetter
 
 from generator.cost import constants as c
-from generator.cost.device import rates_of
-from generator.cost.estimate import GIB, Estimate, Part
+from generator.cost.device import Rates, compute_rates
+from generator.cost.estimate import GIB, CostItem, Estimate
 from generator.cost.execution import Execution
-from generator.cost.host import host_parts
-from generator.cost.infer import KV_SOURCE, inference_memory, inference_time
-from generator.cost.measured import with_measured
-from generator.cost.memory import (
-    SOURCES,
-    Static,
-    checkpointed,
-    peak_of,
-    retains_inputs,
-    static,
-    training_moments,
-    update_moment,
+from generator.cost.host import compute_host_memory
+from generator.cost.infer import (
+    compute_inference_memory,
+    compute_inference_seconds,
+    find_generation_source,
+    find_held_source,
 )
-from generator.cost.shape import shape_of
-from generator.cost.time import training_time
+from generator.cost.measured import apply_measurements
+from generator.cost.memory import (
+    Moment,
+    compute_training_moments,
+    compute_update_moment,
+    count_checkpointed_blocks,
+    find_peak,
+    find_source,
+)
+from generator.cost.shape import build_shape
+from generator.cost.sharding import keeps_checkpointed_inputs
+from generator.cost.static_memory import StaticMemory, compute_static_memory
+from generator.cost.time import compute_training_seconds, find_training_source
 from generator.model import ModelSpec
 from hwdetect.types import Device, Link, Measurement
 
-INFER_SOURCES = {
-    **SOURCES,
-    "kv cache": KV_SOURCE,
-    "prefill activations": "widest point of one block over the prompt (Transformers implementation)",
-    "decode buffers": "torch.cat holds the old and the new cache of one layer",
-}
-
-
 STATIC_FIELDS = attrgetter(*(f.name for f in fields(Execution) if f.name not in ("micro_batch", "accumulation")))
 """everything but the batch; one call into C, because it is asked for every candidate"""
+STEADY = ("weights", "optimizer states", "gradients", "optimizer temporary")
+"""what is allocated once, in large pieces, and leaves no holes"""
+DATA_LOADING = "data loading"
 
 
 class CostModel:
@@ -71,85 +71,92 @@ class CostModel:
         self.limit_gib = limit / GIB
         self.host_limit_gib = None if host_memory_bytes is None or self.on_cpu else host_memory_bytes / GIB
         self.cpu_budget = cpu_budget or 1
-        self.shape = shape_of(spec, task, num_labels)
-        rates = rates_of(device, cpu_budget, links, network_bytes_per_s, devices_per_node)
-        self.rates = with_measured(rates, measured, accelerators)
-        self._static: dict[tuple, Static] = {}
+        self.shape = build_shape(spec, task, num_labels)
+        rates = compute_rates(device, cpu_budget, links, network_bytes_per_s, devices_per_node)
+        self.rates = apply_measurements(rates, measured, accelerators)
+        self._static: dict[tuple, StaticMemory] = {}
 
     def estimate(self, run: Execution) -> Estimate:
         """Memory and time of ``run``. Raises ``KeyError`` for a dtype, quantizer or optimizer that has no entry."""
-        named, fixed = self._memory(run)
-        sources = SOURCES
-        if run.mode == "infer":
-            sources = INFER_SOURCES
-            tokens = float(run.micro_batch) * (run.new_tokens if run.new_tokens > 1 else run.seq_len)
-        else:
-            tokens = float(run.micro_batch) * run.accumulation * run.dp * computed_tokens(run) * (1 - run.padding_share)
-        memory = [
-            Part(name=name, value=value / GIB, basis="derived", source=sources[name])
-            for name, value in named.items()
-            if value
-        ]
-        allocated = sum(named.values()) / GIB
-        memory += self._overheads(run, named, fixed)
+        moment, static = self._compute_peak(run)
         return Estimate(
-            memory=tuple(memory),
-            allocator_peak_gib=allocated,
+            memory=(*self._list_memory(run, moment), *self._list_overheads(run, moment, static)),
+            allocator_peak_gib=sum(moment.values()) / GIB,
             limit_gib=self.limit_gib,
-            host_memory=() if self.on_cpu else host_parts(self.shape, run, fixed),
+            host_memory=() if self.on_cpu else compute_host_memory(self.shape, run, static),
             host_limit_gib=self.host_limit_gib,
-            time=tuple(self._time(run)),
-            tokens_per_step=tokens,
+            time=tuple(self._list_time(run)),
+            tokens_per_step=count_step_tokens(run),
             devices=run.devices,
         )
 
     def step_seconds(self, run: Execution) -> float:
         """``estimate(run).step_seconds``, for a search that asks for nothing else."""
-        return sum(part.value for part in self._time(run))
+        return sum(self._compute_seconds(run).values())
 
     def least_parts(self, run: Execution, *splits: tuple[int, int]) -> float:
-        """The sum over the parts of a step's time of the least that any of ``splits`` (micro-batch, accumulation) takes."""
-        timed = [self._time(run.but(micro_batch=m, accumulation=a)) for m, a in dict.fromkeys(splits)]
+        """The sum over the items of a step's time of the least that any of ``splits`` (micro-batch, accumulation) takes."""
+        timed = [self._compute_seconds(run.but(micro_batch=m, accumulation=a)) for m, a in dict.fromkeys(splits)]
         if len(timed) == 1:
-            return sum(part.value for part in timed[0])
-        least = dict.fromkeys((part.name for parts in timed for part in parts), 0.0)
-        by_name = [{part.name: part.value for part in parts} for parts in timed]
-        return sum(min(parts.get(name, 0.0) for parts in by_name) for name in least)
+            return sum(timed[0].values())
+        names = dict.fromkeys(name for seconds in timed for name in seconds)
+        return sum(min(seconds.get(name, 0.0) for seconds in timed) for name in names)
 
     def peak_gib(self, run: Execution) -> float:
         """``estimate(run).peak_memory_gib``, for a search that asks for nothing else."""
-        named, fixed = self._memory(run)
-        return sum(named.values()) / GIB + sum(part.value for part in self._overheads(run, named, fixed))
+        moment, static = self._compute_peak(run)
+        return sum(moment.values()) / GIB + sum(self._compute_overheads(run, moment, static).values())
 
     def static_gib(self, run: Execution) -> float:
         """What no batch is small enough to save: the moment of the optimizer step."""
-        return sum(update_moment(run, self._fixed(run)).values()) / GIB
+        return sum(compute_update_moment(run, self._find_static(run)).values()) / GIB
 
-    def _memory(self, run: Execution) -> tuple[dict[str, float], Static | None]:
+    def _compute_peak(self, run: Execution) -> tuple[Moment, StaticMemory | None]:
         if run.mode == "infer":
-            return inference_memory(self.shape, run), None
-        fixed = self._fixed(run)
-        return peak_of(training_moments(self.shape, run, fixed))[1], fixed
+            return compute_inference_memory(self.shape, run), None
+        static = self._find_static(run)
+        return find_peak(compute_training_moments(self.shape, run, static))[1], static
 
-    def _time(self, run: Execution) -> list[Part]:
+    def _list_memory(self, run: Execution, moment: Moment) -> list[CostItem]:
+        find = find_held_source if run.mode == "infer" else find_source
+        return [
+            CostItem(name=name, value=value / GIB, basis="derived", source=find(name, run))
+            for name, value in moment.items()
+            if value
+        ]
+
+    def _compute_seconds(self, run: Execution) -> dict[str, float]:
+        """Of one step or generated batch, by item."""
         if run.mode == "infer":
-            return inference_time(self.shape, run, self._rates(run))
-        timed = run if run.computed_share == 1.0 else run.but(seq_len=computed_tokens(run))
-        time = training_time(self.shape, timed, self._rates(run), self._fixed(run))
+            return compute_inference_seconds(self.shape, run, self._find_rates(run))
+        # time goes with the sequences as they are, memory with the longest
+        timed = run if run.computed_share == 1.0 else run.but(seq_len=count_computed_tokens(run))
+        seconds = compute_training_seconds(self.shape, timed, self._find_rates(run), self._find_static(run))
         if not run.dataloader_workers:
-            seconds = run.micro_batch * run.accumulation * timed.seq_len * c.COLLATE_SECONDS_A_TOKEN
-            time.append(Part(name="data loading", value=seconds, basis="measured", source=c.COLLATE_SOURCE))
-        return time
+            tokens = run.micro_batch * run.accumulation * timed.seq_len
+            seconds[DATA_LOADING] = tokens * c.COLLATE_SECONDS_PER_TOKEN
+        return seconds
 
-    def _fixed(self, run: Execution) -> Static:
-        """What does not depend on the batch, computed once a family of executions."""
+    def _list_time(self, run: Execution) -> list[CostItem]:
+        rates = self._find_rates(run)
+        derived = "derived" if rates.basis in ("published", "measured") else rates.basis
+        items = []
+        for name, value in self._compute_seconds(run).items():
+            basis = "measured" if name == DATA_LOADING else derived
+            infers = run.mode == "infer"
+            source = find_generation_source(name, rates) if infers else find_training_source(name, run, rates)
+            items.append(CostItem(name=name, value=value, basis=basis, source=source))
+        return items
+
+    def _find_static(self, run: Execution) -> StaticMemory:
+        """What does not depend on the batch, computed once per family of executions."""
         key = STATIC_FIELDS(run)
-        found = self._static.get(key)
-        if found is None:
-            found = self._static[key] = static(self.shape, run)
-        return found
+        static = self._static.get(key)
+        if static is None:
+            static = self._static[key] = compute_static_memory(self.shape, run)
+        return static
 
-    def _rates(self, run: Execution):
+    def _find_rates(self, run: Execution) -> Rates:
         """The CPU's rates with ``run.threads`` threads: fewer leave cores idle, more than it may use wait for each other."""
         if not self.on_cpu or run.threads is None or run.threads == self.cpu_budget:
             return self.rates
@@ -157,39 +164,52 @@ class CostModel:
         products = {name: rate * share for name, rate in self.rates.products.items()}
         return replace(self.rates, products=products)
 
-    def _overheads(self, run: Execution, named: dict[str, float], fixed: Static | None) -> list[Part]:
-        """What the device holds beside live tensors: context or interpreter, workspaces, what the allocator cannot reuse."""
-        steady = ("weights", "optimizer states", "gradients", "optimizer temporary")
-        moving = sum(value for name, value in named.items() if name not in steady) / GIB
-        if fixed is not None:
-            moving += (fixed.gradients + fixed.step_temporary) / GIB
+    def _compute_overheads(self, run: Execution, moment: Moment, static: StaticMemory | None) -> dict[str, float]:
+        """GiB that the device holds beside live tensors: context or interpreter, and what the allocator cannot reuse."""
+        # what comes and goes within a step; the gradients and the update do too, whatever moment is the fullest
+        moving = sum(value for name, value in moment.items() if name not in STEADY) / GIB
+        if static is not None:
+            moving += (static.gradients + static.step_temporary) / GIB
         if self.on_cpu:
             retained = 0.0
-            if fixed is not None:
-                freed = run.micro_batch * run.seq_len * fixed.block.peak * checkpointed(self.shape, run)[0]
+            if static is not None:
+                recomputed, _ = count_checkpointed_blocks(self.shape, run)
+                freed = run.micro_batch * run.seq_len * static.block.peak * recomputed
                 retained = c.CPU_RECOMPUTED_RETAINED * freed / GIB
-            return [
-                Part(name="interpreter", value=c.PROCESS_GIB, basis="measured", source=c.PROCESS_SOURCE),
-                Part(
-                    name="fragmentation",
-                    value=c.CPU_FRAGMENTATION * moving + retained,
-                    basis="measured",
-                    source=c.CPU_FRAGMENTATION_SOURCE,
-                ),
-            ]
-        share = c.RETAINED_FRAGMENTATION if retains_inputs(run) else c.FRAGMENTATION
-        context = c.CONTEXT_GIB.get(self.device.vendor, c.CONTEXT_DEFAULT_GIB)
-        parts = [
-            Part(name="context", value=context, basis="published", source=c.CONTEXT_SOURCE),
-            Part(name="fragmentation", value=share * moving, basis="derived", source=c.FRAGMENTATION_SOURCE),
-        ]
+            return {"interpreter": float(c.PROCESS_GIB), "fragmentation": c.CPU_FRAGMENTATION * moving + retained}
+        share = c.RETAINED_FRAGMENTATION if keeps_checkpointed_inputs(run) else c.FRAGMENTATION
+        overheads = {"context": float(self._find_context()), "fragmentation": share * moving}
         if run.devices > 1:
-            parts.append(
-                Part(name="communicator", value=c.COMMUNICATOR_GIB, basis="published", source=c.COMMUNICATOR_SOURCE)
-            )
-        return parts
+            overheads["communicator"] = float(c.COMMUNICATOR_GIB)
+        return overheads
+
+    def _find_context(self) -> c.Constant:
+        return c.CONTEXT_GIB.get(self.device.vendor, c.CONTEXT_GIB["default"])
+
+    def _list_overheads(self, run: Execution, moment: Moment, static: StaticMemory | None) -> list[CostItem]:
+        context = self._find_context()
+        sources = {
+            "interpreter": ("measured", c.PROCESS_GIB.source),
+            "context": ("published" if context.basis == c.PUBLISHED else "assumed", context.source),
+            "communicator": ("published", c.COMMUNICATOR_GIB.source),
+            "fragmentation": ("measured", c.CPU_FRAGMENTATION.source)
+            if self.on_cpu
+            else ("derived", c.FRAGMENTATION.source),
+        }
+        return [
+            CostItem(name=name, value=value, basis=sources[name][0], source=sources[name][1])
+            for name, value in self._compute_overheads(run, moment, static).items()
+        ]
 
 
-def computed_tokens(run: Execution) -> int:
+def count_step_tokens(run: Execution) -> float:
+    """Tokens of an optimizer step over all devices, padding aside; of a generated batch, the new ones."""
+    if run.mode == "infer":
+        return float(run.micro_batch) * (run.new_tokens if run.new_tokens > 1 else run.seq_len)
+    tokens = float(run.micro_batch) * run.accumulation * run.dp * count_computed_tokens(run)
+    return tokens * (1 - run.padding_share)
+
+
+def count_computed_tokens(run: Execution) -> int:
     """Tokens of a sequence that are computed on average."""
     return max(1, round(run.seq_len * run.computed_share))

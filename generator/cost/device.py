@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from generator.cost import constants as c
-from generator.cost.estimate import weakest
-from generator.cost.links import PCIE_LANE_BYTES_PER_S, ring_rates
+from generator.cost.constants import Constant
+from generator.cost.estimate import BASES, find_weakest_basis
+from generator.cost.links import compute_ring_rates
 from hwdetect.types import Device, Link
 
 DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8", "int8": "int8"}
+REDUCED = ("tf32", "fp16", "bf16", "fp8", "int8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +30,16 @@ class Rates:
     links: tuple[float, ...]
     """bytes per second, one direction, between devices of a node when n of them are used, by n; the last for any more"""
     network_bytes_per_s: float | None
-    """one node's rate to the others; None: ``port_bytes_per_s`` a device"""
+    """one node's rate to the others; None: ``port_bytes_per_s`` per device"""
     port_bytes_per_s: float
     host_link_bytes_per_s: float
     on_cpu: bool
     basis: str
     source: str
+    """of ``products``; the others say where their shares come from"""
+    bandwidth_source: str
+    attention_source: str
+    launch_source: str
 
     def flash(self, length: float) -> tuple[float, float]:
         """Operations per second of the attention kernels, forward and backward, for sequences of ``length`` tokens."""
@@ -49,7 +56,7 @@ class Rates:
         return self.products[DTYPE[dtype]]
 
 
-def rates_of(
+def compute_rates(
     device: Device,
     cpu_budget: int | None,
     links: tuple[Link, ...],
@@ -57,63 +64,114 @@ def rates_of(
     devices_per_node: int = 1,
 ) -> Rates:
     """A rate that the catalogue lacks is assumed, and the basis says so."""
-    on_cpu = device.kind == "cpu"
-    basis = [device.basis]
-    peak = dict(device.peak_flops)
-    vector = dict(device.vector_flops)
-    if on_cpu and "fp32" not in peak and "fp32" not in vector:
-        peak["fp32"] = c.CPU_CORE_FLOPS * (cpu_budget or 1)
+    basis = [device.basis if device.basis in BASES else "assumed"]
+    if device.memory_bytes_per_s is None or lacks_cpu_rate(device):
         basis.append("assumed")
-    fp32 = peak.get("fp32") or vector.get("fp32") or max(peak.values(), default=1e13) / 16
-    bandwidth = device.memory_bytes_per_s
-    if bandwidth is None:
-        bandwidth = c.CPU_BYTES_PER_S if on_cpu else 5e11
-        basis.append("assumed")
-    measured = device.basis == "measured"  # a measured rate is what is reached, not a ceiling
-    ceiling = 1.0 if measured else _by_architecture(device, c.GEMM_CEILING)
-    if on_cpu:
-        ceiling = c.GEMM_MEASURED_CPU if measured else c.GEMM_CEILING_CPU
-    products = {"fp32": fp32 * (1.0 if measured else 0.9)}
-    for name in ("tf32", "fp16", "bf16", "fp8", "int8"):
-        if name in peak:
-            products[name] = peak[name] * ceiling * (1.0 if measured else c.GEMM_REALISED)
-    if on_cpu:
-        products["fp32"] = fp32 * ceiling
-        for name in set(products) - {"fp32"}:
-            products[name] = peak[name] * ceiling
-        products.setdefault("bf16", products["fp32"] / c.CPU_BF16_EMULATION)
-        products.setdefault("fp16", products["fp32"] / c.CPU_BF16_EMULATION)
-    else:
-        products.setdefault("fp16", vector.get("fp16", fp32))
-        products.setdefault("bf16", products["fp32"] / 2)
-    products.setdefault("fp8", products["bf16"])
-    products.setdefault("int8", products["fp16"])
-    half = max(peak.get("bf16", 0.0), peak.get("fp16", 0.0)) or products["fp32"]
-    cpu_attention = products["fp32"] * c.CPU_ATTENTION_REALISED
-    port = _by_architecture(device, c.NETWORK_BYTES_PER_S)
-    host = (device.pcie_width or 16) * PCIE_LANE_BYTES_PER_S.get(device.pcie_generation or 4, 1.969e9)
+    of_kind = compute_cpu_rates(device, cpu_budget or 1) if device.kind == "cpu" else compute_accelerator_rates(device)
     return Rates(
-        products=products,
-        vector=fp32,
-        bytes_per_s=bandwidth * (c.CPU_READ_REALISED if on_cpu else 1.0 if measured else c.BANDWIDTH_REALISED),
-        elementwise_bytes_per_s=bandwidth
-        * (c.CPU_ELEMENTWISE_REALISED if on_cpu else 1.0 if measured else c.BANDWIDTH_REALISED),
-        l2_bytes=0.0 if on_cpu else float(device.l2_bytes or 0),
-        flash_forward=cpu_attention if on_cpu else half * _by_architecture(device, c.FLASH_FORWARD),
-        flash_backward=cpu_attention if on_cpu else half * _by_architecture(device, c.FLASH_BACKWARD),
-        launch_seconds=c.CPU_OPERATOR_SECONDS if on_cpu else c.LAUNCH_SECONDS,
-        links=ring_rates(device, links, devices_per_node),
+        **of_kind,
+        vector=find_fp32_rate(device, cpu_budget or 1),
+        links=compute_ring_rates(device, links, devices_per_node),
         network_bytes_per_s=network_bytes_per_s,
-        port_bytes_per_s=port,
-        host_link_bytes_per_s=host,
-        on_cpu=on_cpu,
-        basis=weakest([b if b in ("measured", "published", "derived", "assumed") else "assumed" for b in basis]),
-        source=f"{device.name}: data sheet rates and {c.GEMM_SOURCE}"
-        if not measured
-        else f"{device.name}: measured rates",
+        port_bytes_per_s=select_by_architecture(device, c.NETWORK_BYTES_PER_S),
+        host_link_bytes_per_s=compute_host_link_rate(device),
+        on_cpu=device.kind == "cpu",
+        basis=find_weakest_basis(basis),
     )
 
 
-def _by_architecture(device: Device, shares: dict[str, float]) -> float:
+def compute_accelerator_rates(device: Device) -> dict:
+    """The fields of ``Rates`` in which accelerators differ from a CPU."""
+    products = compute_accelerator_products(device)
+    half = max(dict(device.peak_flops).get(name, 0.0) for name in ("bf16", "fp16")) or products["fp32"]
+    measured = device.basis == "measured"  # a measured rate is what is reached, not a ceiling
+    bandwidth = device.memory_bytes_per_s or c.UNKNOWN_BYTES_PER_S
+    reached = bandwidth * (1.0 if measured else c.BANDWIDTH_REALISED)
+    return {
+        "products": products,
+        "bytes_per_s": reached,
+        "elementwise_bytes_per_s": reached,
+        "l2_bytes": float(device.l2_bytes or 0),
+        "flash_forward": half * select_by_architecture(device, c.FLASH_FORWARD),
+        "flash_backward": half * select_by_architecture(device, c.FLASH_BACKWARD),
+        "launch_seconds": c.LAUNCH_SECONDS,
+        "source": describe_product_source(device, c.GEMM_CEILING["default"]),
+        "bandwidth_source": c.BANDWIDTH_REALISED.source,
+        "attention_source": c.FLASH_FORWARD["default"].source,
+        "launch_source": c.LAUNCH_SECONDS.source,
+    }
+
+
+def compute_accelerator_products(device: Device) -> dict[str, float]:
+    """Operations per second of matrix products by dtype."""
+    peak, vector = dict(device.peak_flops), dict(device.vector_flops)
+    fp32 = find_fp32_rate(device, 1)
+    measured = device.basis == "measured"
+    share = 1.0 if measured else select_by_architecture(device, c.GEMM_CEILING)
+    realised = 1.0 if measured else c.GEMM_REALISED
+    products = {"fp32": fp32 * (1.0 if measured else c.FP32_REALISED)}
+    products |= {name: peak[name] * share * realised for name in REDUCED if name in peak}
+    products.setdefault("fp16", vector.get("fp16", fp32))  # no matrix units: the vector units' rate
+    products.setdefault("bf16", products["fp32"] / c.EMULATED_BF16)
+    products.setdefault("fp8", products["bf16"])  # stored in 8 bits, multiplied in 16
+    products.setdefault("int8", products["fp16"])
+    return products
+
+
+def compute_cpu_rates(device: Device, cores: int) -> dict:
+    """As ``compute_accelerator_rates``, for ``cores`` that one process may use."""
+    peak = dict(device.peak_flops)
+    ceiling = c.GEMM_MEASURED_CPU if device.basis == "measured" else c.GEMM_CEILING_CPU
+    fp32 = find_fp32_rate(device, cores)
+    products = {"fp32": fp32 * ceiling, **{name: peak[name] * ceiling for name in REDUCED if name in peak}}
+    for half in ("bf16", "fp16"):  # without instructions for it oneDNN converts every element
+        products.setdefault(half, products["fp32"] / c.CPU_BF16_EMULATION)
+    products.setdefault("fp8", products["bf16"])
+    products.setdefault("int8", products["fp16"])
+    bandwidth = device.memory_bytes_per_s or c.CPU_BYTES_PER_S
+    attention = products["fp32"] * c.CPU_ATTENTION_REALISED
+    return {
+        "products": products,
+        "bytes_per_s": bandwidth * c.CPU_READ_REALISED,
+        "elementwise_bytes_per_s": bandwidth * c.CPU_ELEMENTWISE_REALISED,
+        "l2_bytes": 0.0,  # its caches are in the measured bandwidth
+        "flash_forward": attention,
+        "flash_backward": attention,
+        "launch_seconds": c.CPU_OPERATOR_SECONDS,
+        "source": describe_product_source(device, c.CPU_CORE_FLOPS if lacks_cpu_rate(device) else ceiling),
+        "bandwidth_source": c.CPU_ELEMENTWISE_REALISED.source
+        if device.memory_bytes_per_s
+        else c.CPU_BYTES_PER_S.source,
+        "attention_source": c.CPU_ATTENTION_REALISED.source,
+        "launch_source": c.CPU_OPERATOR_SECONDS.source,
+    }
+
+
+def lacks_cpu_rate(device: Device) -> bool:
+    known = {name for name, _ in (*device.peak_flops, *device.vector_flops)}
+    return device.kind == "cpu" and "fp32" not in known
+
+
+def find_fp32_rate(device: Device, cores: int) -> float:
+    """Float32 operations per second outside of matrix units."""
+    if lacks_cpu_rate(device):
+        return c.CPU_CORE_FLOPS * cores
+    peak, vector = dict(device.peak_flops), dict(device.vector_flops)
+    return peak.get("fp32") or vector.get("fp32") or max(peak.values(), default=c.UNKNOWN_FLOPS) * c.VECTOR_SHARE
+
+
+def compute_host_link_rate(device: Device) -> float:
+    """PCIe 4.0 x16 where the board does not say."""
+    lane = c.PCIE_LANE_BYTES_PER_S.get(device.pcie_generation or 4, c.PCIE_LANE_BYTES_PER_S[4])
+    return (device.pcie_width or 16) * lane
+
+
+def select_by_architecture(device: Device, shares: Mapping[str, Constant]) -> Constant:
     name = (device.architecture or "").lower().replace(" ", "")
     return next((share for key, share in shares.items() if key in name), shares["default"])
+
+
+def describe_product_source(device: Device, share: Constant) -> str:
+    if device.basis == "measured":
+        return f"{device.name}: measured rates"
+    return f"{device.name}: data sheet rates and {share.source}"

@@ -1,22 +1,23 @@
-"""What a configuration costs: named parts, each with the basis of its number."""
+"""What a configuration costs: named items, each with the basis of its number."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 GIB = float(1 << 30)
 BASES = ("measured", "published", "derived", "assumed")
-"""From strongest to weakest; a sum is as good as its weakest part."""
+"""From strongest to weakest; a sum is as good as its weakest item."""
 
 
-def weakest(bases) -> str:
-    """The weakest basis among ``bases``; ``derived`` for an empty sum."""
+def find_weakest_basis(bases: Iterable[str]) -> str:
+    """The weakest of ``bases``; ``derived`` for an empty sum."""
     return max(bases, key=BASES.index, default="derived")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One term of a sum: GiB in ``Estimate.memory`` and ``host_memory``, seconds per optimizer step in ``time``.
+class CostItem:
+    """One item of a sum: GiB in ``Estimate.memory`` and ``host_memory``, seconds per optimizer step in ``time``.
 
     ``source`` says where the formula or its constant comes from.
     """
@@ -37,18 +38,18 @@ class Estimate:
     (training) or one generated batch (inference); ``tokens_per_step`` counts over all devices.
     """
 
-    memory: tuple[Part, ...]
+    memory: tuple[CostItem, ...]
     allocator_peak_gib: float
     limit_gib: float
-    host_memory: tuple[Part, ...] = ()
+    host_memory: tuple[CostItem, ...] = ()
     host_limit_gib: float | None = None
-    time: tuple[Part, ...] = ()
+    time: tuple[CostItem, ...] = ()
     tokens_per_step: float = 0.0
     devices: int = 1
 
     @property
     def peak_memory_gib(self) -> float:
-        return sum(part.value for part in self.memory)
+        return sum(item.value for item in self.memory)
 
     @property
     def headroom_gib(self) -> float:
@@ -61,12 +62,12 @@ class Estimate:
     @property
     def fullness(self) -> float:
         """What it needs as a share of what there is, of device or host memory, whichever is scarcer."""
-        host = sum(part.value for part in self.host_memory)
+        host = sum(item.value for item in self.host_memory)
         return max(self.peak_memory_gib / self.limit_gib, host / self.host_limit_gib if self.host_limit_gib else 0.0)
 
     @property
     def step_seconds(self) -> float:
-        return sum(part.value for part in self.time)
+        return sum(item.value for item in self.time)
 
     @property
     def tokens_per_second(self) -> float:
@@ -74,4 +75,4 @@ class Estimate:
 
     @property
     def basis(self) -> str:
-        return weakest(part.basis for part in (*self.memory, *self.time))
+        return find_weakest_basis(item.basis for item in (*self.memory, *self.time))

@@ -1,12 +1,14 @@
 """The exact script that will run, as far as its cost depends on it.
 
-Techniques say what they change as a partial ``Execution`` (their ``effects``); the cost model reads a whole
+Techniques name what they change as a partial ``Execution`` (their ``effects``); the cost model reads a complete
 one and knows no technique. A row of ``perfgen estimate --cases`` becomes one directly.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from generator.case.strategies import STRATEGIES, Strategy
 
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0, "nf4": 0.5, "gptq-4bit": 0.5}
 
@@ -17,7 +19,7 @@ class Execution:
 
     ``weights_dtype`` is how the trained (or served) parameters are stored, ``autocast_dtype`` the compute dtype under
     autocast (``None``: compute in the storage dtype). ``quant`` says how a frozen base is stored (none, nf4, int8,
-    gptq-4bit). ``optimizer`` is one of ``generator.cost.memory.OPTIMIZER_STATES``. ``checkpoint_every`` = 0 keeps all
+    gptq-4bit). ``optimizer`` is one of ``generator.cost.optimizers.OPTIMIZER_STATES``. ``checkpoint_every`` = 0 keeps all
     activations, n checkpoints every n-th block. ``loss_kernel``: plain, chunked (the emitted chunk_loss),
     tiled (TRL's SFTTrainer), fused.
     ``fused_kernels``: none, liger (RMSNorm, RoPE, SwiGLU), foak (fms-acceleration's fused LoRA set), pretraining (the fused
@@ -84,7 +86,7 @@ class Execution:
     """none, dynamic, static, quantized-4bit, offloaded, and tuple (Transformers < 4.36: old and new side by side)"""
     # parallel forms: sizes multiply to the devices used
     strategy: str = "none"
-    """none, ddp, zero1, zero2, zero3, fsdp_full_shard, fsdp_shard_grad_op, hsdp, device_map_auto"""
+    """a row of ``generator.case.strategies.STRATEGIES``; its properties are in ``sharding``"""
     nodes: int = 1
     """nodes that the devices are spread over, equally"""
     dp_shard: int = 0
@@ -95,6 +97,8 @@ class Execution:
     tp: int = 1
     pp: int = 1
     cp: int = 1
+    sequence_form: str | None = None
+    """how ``cp`` devices share a sequence: a row of ``SEQUENCE_FORMS``"""
     ep: int = 1
     offload_optimizer: str = "none"
     offload_params: str = "none"
@@ -104,6 +108,11 @@ class Execution:
         copy = object.__new__(Execution)
         copy.__dict__.update(self.__dict__, **changes)
         return copy
+
+    @property
+    def sharding(self) -> Strategy:
+        """What the strategy divides, gathers and reduces."""
+        return STRATEGIES[self.strategy]
 
     @property
     def devices(self) -> int:

@@ -1,21 +1,16 @@
-"""Memory of the output layer and the loss: the logits and their copies, bytes a token of the vocabulary's width."""
+"""Memory of the output layer and the loss: the logits and their copies, bytes per token and output."""
 
 from __future__ import annotations
 
-from generator.cost.activations import float_layer_norm
+from generator.cost import constants as c
+from generator.cost.activations import runs_float_layer_norm
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 
-CHUNK_TOKENS = 1024
-"""rows of logits that the emitted chunk_loss makes at a time (templates/fragments/chunked_loss.py)"""
-TILE_TOKENS, TILE_VOCABULARY = 4096, 32768
-"""rows and columns of logits that TRL's fused output layer makes at a time (trl 1.16, kernels/chunked_logprob.py)"""
-TORCH_TILE_COPIES = 4.0
-"""float32 copies of a tile where Triton does not fold it (traced)"""
-FLOAT = 4.0
+FLOAT = BYTES["float32"]
 
 
-def loss_bytes(
+def compute_loss_bytes(
     shape: Shape, run: Execution, tokens: float, residual: float, compute: float, *, backward: bool = True
 ) -> float:
     """Bytes at the fuller of two moments: the gradient of the softmax, or the end of the forward pass (not ``backward``).
@@ -23,63 +18,81 @@ def loss_bytes(
     Forward: the output layer's logits, their float32 copy, the log-softmax. Backward: log-softmax, its gradient and the
     gradient of the logits, all float32. The final norm's input and output are alive in both.
     """
-    h = shape.hidden
-    upcast = FLOAT * h if shape.rms_norm and run.fused_kernels == "none" and residual < 4 else residual * h
-    trained = residual * h if run.train == "full" and run.fused_kernels == "none" and shape.rms_norm else 0.0
-    final = (upcast + residual * h + trained) * tokens
-    if float_layer_norm(shape, run):
-        final = (residual + FLOAT + FLOAT + compute) * h * tokens
-    width = float(shape.head_outputs)
-    if shape.head_outputs < 1024:  # a classifier: one row of logits a sequence, and the last block as it runs
-        return (
-            final if backward else final + tokens * compute * ((4.0 if shape.gated else 2.0) * shape.ffn_active + 2 * h)
-        )
+    final = compute_final_norm_bytes(shape, run, tokens, residual, compute)
+    if is_classifier(shape):  # one row of logits a sequence is nothing: what counts is the last block as it runs
+        widest = (4.0 if shape.gated else 2.0) * shape.ffn_active + 2 * shape.hidden
+        return final if backward else final + tokens * compute * widest
     if run.loss_kernel != "plain":
-        return final + _in_parts(shape, run, tokens, residual, compute)
-    capped = compute if shape.traits.capped_logits else 0.0  # tanh keeps its output
-    copies = _logits(run, compute)
+        return final + compute_partial_loss_bytes(shape, run, tokens, residual, compute)
+    capped = compute if shape.capped_logits else 0.0  # tanh keeps its output
+    copies = count_logit_bytes(run, compute)
     if not backward and run.loss_copies == "padded":
         copies += (compute if compute < FLOAT else 0.0) - FLOAT  # the gradient is not there yet, the 16-bit logits are
-    return final + tokens * width * (copies + capped)
+    return final + tokens * float(shape.head_outputs) * (copies + capped)
 
 
-def _in_parts(shape: Shape, run: Execution, tokens: float, residual: float, compute: float) -> float:
-    """A loss that never holds all logits, with the output layer's gradient, which it makes at once.
+def is_classifier(shape: Shape) -> bool:
+    return shape.head_outputs < c.SMALL_HEAD
 
-    chunked (the emitted chunk_loss): a chunk's softmax and gradients, beside the gradient that the chunks before it left; or
-    that gradient and the chunk's own. tiled (TRL's SFTTrainer): float32 gradients of hidden states and weights, then their
-    copies in their own dtype. fused (Liger): gradients of the hidden states and weights, made in the forward pass.
-    """
-    h, width = shape.hidden, float(shape.head_outputs)
-    stored = BYTES[run.weights_dtype]
-    gradient = shape.head_params * stored if run.train == "full" else 0.0
+
+def compute_final_norm_bytes(shape: Shape, run: Execution, tokens: float, residual: float, compute: float) -> float:
+    """The last norm's input, its copies and its output."""
+    h = shape.hidden
+    if runs_float_layer_norm(shape, run):  # input, its float32 copy, float32 output, and that cast for the product
+        return (residual + FLOAT + FLOAT + compute) * h * tokens
+    separate = shape.rms_norm and run.fused_kernels == "none"
+    upcast = FLOAT * h if separate and residual < FLOAT else residual * h
+    weighted = residual * h if separate and run.train == "full" else 0.0  # for the gradient of the norm's weight
+    return (upcast + residual * h + weighted) * tokens
+
+
+def compute_partial_loss_bytes(shape: Shape, run: Execution, tokens: float, residual: float, compute: float) -> float:
+    """A loss that never holds all logits, with the output layer's gradient, which it makes at once."""
+    gradient = shape.head_params * BYTES[run.weights_dtype] if run.train == "full" else 0.0
     if run.loss_kernel == "chunked":
-        chunk = min(tokens, CHUNK_TOKENS) * width
-        before = gradient if run.accumulation == 1 else 0.0  # else it is counted among the gradients of the step
-        added = gradient + before + (0.0 if run.autocast_dtype else (compute + FLOAT) * chunk) if gradient else 0.0
-        return max(3 * FLOAT * chunk + before, added)
+        return compute_chunked_loss_bytes(shape, run, tokens, compute, gradient)
     if run.loss_kernel == "tiled":
-        tile = min(tokens, TILE_TOKENS) * min(width, TILE_VOCABULARY) * compute
-        weights = gradient * (FLOAT / stored + (1.0 if stored < FLOAT else 0.0))
-        if stored > compute:
-            weights += min(width, TILE_VOCABULARY) * h * compute
-        if run.threads is not None:  # where there is no Triton, the tile's softmax is made by float32 operators
-            tile *= 1.0 + TORCH_TILE_COPIES * FLOAT / compute
-        return tile + weights + tokens * h * (2 * residual + FLOAT)
-    chunks = max(1.0, -(-width // max(h, 1)))  # Liger keeps a chunk's logits about as large as the hidden states
-    return max(1.0, tokens / chunks) * width * (compute + FLOAT) + compute * h * tokens + gradient
+        return compute_tiled_loss_bytes(shape, run, tokens, residual, compute, gradient)
+    # Liger makes gradients of the hidden states and weights in the forward pass, and keeps a chunk's logits about as large as
+    # the hidden states: chunks = outputs / hidden
+    width = float(shape.head_outputs)
+    chunks = max(1.0, -(-width // max(shape.hidden, 1)))
+    return max(1.0, tokens / chunks) * width * (compute + FLOAT) + compute * shape.hidden * tokens + gradient
 
 
-def _logits(run: Execution, compute: float) -> float:
-    """Bytes a logit of the plain loss, all copies alive at once."""
+def compute_chunked_loss_bytes(shape: Shape, run: Execution, tokens: float, compute: float, gradient: float) -> float:
+    """The emitted chunk_loss: a chunk's softmax and gradients, beside the gradient that the chunks before it left; or that
+    gradient and the chunk's own."""
+    chunk = min(tokens, c.CHUNK_TOKENS) * shape.head_outputs
+    before = gradient if run.accumulation == 1 else 0.0  # else it is counted among the gradients of the step
+    added = gradient + before + (0.0 if run.autocast_dtype else (compute + FLOAT) * chunk) if gradient else 0.0
+    return max(3 * FLOAT * chunk + before, added)
+
+
+def compute_tiled_loss_bytes(
+    shape: Shape, run: Execution, tokens: float, residual: float, compute: float, gradient: float
+) -> float:
+    """TRL's SFTTrainer: float32 gradients of hidden states and weights, then their copies in their own dtype."""
+    stored = BYTES[run.weights_dtype]
+    columns = min(float(shape.head_outputs), c.TILE_VOCABULARY)
+    tile = min(tokens, c.TILE_TOKENS) * columns * compute
+    weights = gradient * (FLOAT / stored + (1.0 if stored < FLOAT else 0.0))
+    if stored > compute:  # the columns' weights, cast for their product
+        weights += columns * shape.hidden * compute
+    if run.threads is not None:  # where there is no Triton, the tile's softmax is made by float32 operators
+        tile *= 1.0 + c.TORCH_TILE_COPIES * FLOAT / compute
+    return tile + weights + tokens * shape.hidden * (2 * residual + FLOAT)
+
+
+def count_logit_bytes(run: Execution, compute: float) -> float:
+    """Bytes per logit of the plain loss, all copies alive at once."""
     low = compute if compute < FLOAT else 0.0
     if run.fused_kernels == "pretraining":
         return 2 * compute  # logits, over which the gradient is written, and one copy
     copies = 2 if run.fused_kernels.startswith("foak") else 3  # its cross-entropy writes the gradient in place
     if run.loss_copies == "native":
-        kept = (
-            FLOAT if run.autocast_dtype and run.quant != "none" else compute
-        )  # measured (fms-acceleration, GPT-BigCode)
+        # measured (fms-acceleration, GPT-BigCode)
+        kept = FLOAT if run.autocast_dtype and run.quant != "none" else compute
         return kept + copies * (FLOAT if run.autocast_dtype else compute)
     if run.loss_copies == "shifted-kept":
         return low + copies * FLOAT

@@ -1,270 +1,29 @@
-"""Device memory of a training step: the largest of the moments at which it can peak, part by part.
+"""Device memory of a training step: the largest of the moments at which it can peak, item by item.
 
 Moments: the loss (all kept activations and the logits), the backward pass of the last block, that of the first block (all
-gradients, no activations), and the optimizer step. Their parts are never alive together, so the peak is their maximum.
+gradients, no activations), and the optimizer step. Their items are never alive together, so the peak is their maximum.
+What does not depend on the batch is in ``static_memory.py``, what sharding does to it in ``sharding.py``, activations of one
+block in ``activations.py``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from generator.cost import constants as c
-from generator.cost.activations import BlockActivations, block_activations
-from generator.cost.execution import BYTES, Execution
-from generator.cost.loss import loss_bytes
-from generator.cost.optimizers import OPTIMIZER_STATES, state_bytes
-from generator.cost.shape import Linear, Shape, adapted, lora_params
+from generator.cost.execution import Execution
+from generator.cost.loss import compute_loss_bytes
+from generator.cost.optimizers import OPTIMIZER_STATES
+from generator.cost.shape import Shape
+from generator.cost.sharding import keeps_checkpointed_inputs
+from generator.cost.static_memory import StaticMemory
+from generator.cost.weights import PLAIN, name_stored_source
 
-__all__ = ["OPTIMIZER_STATES", "Static", "quantized_bytes", "static", "training_moments"]
-
-DEEPSPEED = ("zero1", "zero2", "zero3")
-GATHERING = ("fsdp_full_shard", "fsdp_shard_grad_op", "hsdp", "zero3")
-"""strategies that divide the weights, and gather them to use them"""
 AUTOGRAD = "saved tensors of the Transformers implementation, traced (tests/cost)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Static:
-    """Bytes on one device that do not depend on the batch. ``shards`` divides what is sharded."""
-
-    weights: float
-    gradients: float
-    states: float
-    step_temporary: float
-    gathered_block: float
-    gathered_ends: float
-    """whole copies of sharded weights: one block's, and what is whole from the forward pass to the end of the backward"""
-    reduce_buckets: float
-    cast_weights: float
-    """16-bit copies of the weights that autocast makes in a forward pass, and keeps until it ends"""
-    cast_block: float
-    """those of one block: what the backward pass needs of them where it computes the block again"""
-    dequantized: float
-    adapted_experts: float
-    """bytes of one block's experts with their adapters added: PEFT makes the whole tensor anew in each forward pass"""
-    trained: float
-    adapted: tuple[Linear, ...]
-    head_gradient: float
-    embedding_gradient: float
-    """what only comes when the backward pass has left the first block; tied to the head, it is there from the start"""
-    states_paged: bool
-    block: BlockActivations
-
-
-def weight_bytes_per_param(run: Execution) -> float:
-    """Bytes of a quantized weight, its scales included."""
-    if run.quant == "nf4":
-        return 0.5 + (c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES)
-    if run.quant == "gptq-4bit":
-        return 0.5 + c.GPTQ_EXTRA_BYTES
-    if run.quant == "float8":
-        return 1.0
-    if run.quant == "int8":
-        return 1.0 + c.INT8_EXTRA_BYTES
-    return BYTES[run.weights_dtype]
-
-
-def packed_params(shape: Shape, run: Execution) -> float:
-    """Parameters that the quantizer packs. bitsandbytes replaces ``Linear`` layers only: experts that Transformers 5 fuses
-    into one tensor stay as they are; as separate modules, or in a quantized checkpoint, they are packed too."""
-    experts = run.expert_loop or run.quant not in ("nf4", "int8") or bool(run.compile)
-    return (shape.linear_params + (shape.expert_params if experts else 0.0)) * shape.layers
-
-
-def quantized_bytes(shape: Shape, run: Execution) -> float:
-    """Bytes of the stored model: packed linears, and the rest in its own dtype (float32 where PEFT upcasts it)."""
-    stored = BYTES[run.weights_dtype]
-    if run.quant == "none":
-        return shape.params * stored
-    if run.quant == "gguf-4bit":
-        return shape.params * c.GGUF_Q4_BYTES
-    packed = packed_params(shape, run)
-    sharded = run.strategy.startswith("fsdp")  # PEFT's upcast is skipped there: shards must have one dtype
-    rest = 4.0 if run.lora_upcast and run.mode == "train" and not sharded else stored
-    return packed * weight_bytes_per_param(run) + (shape.params - packed) * rest
-
-
-def static(shape: Shape, run: Execution) -> Static:
-    full = run.train == "full"
-    stored, compute = BYTES[run.weights_dtype], BYTES[run.compute_dtype]
-    gathering = run.strategy in GATHERING
-    zero_mixed = run.strategy in DEEPSPEED and compute < 4  # 16-bit weights, and 32-bit masters beside the states
-    masters = compute if zero_mixed else 4.0 if gathering and run.autocast_dtype else stored
-    trained = float(shape.params) if full else lora_params(shape, run.lora_targets, run.lora_rank)
-    adapter = masters if full or zero_mixed else 4.0  # PEFT keeps adapters in float32
-    weights = shape.params * masters if full else quantized_bytes(shape, run) + trained * adapter
-    shards = _shards(run)
-    optimizer = OPTIMIZER_STATES[run.optimizer]
-    summed = BYTES[run.sums_dtype] if zero_mixed and run.sums_dtype else adapter
-    gradients = trained * summed if optimizer.stores_gradients else 0.0
-    states = state_bytes(run.optimizer, trained, 4.0 if zero_mixed else adapter, shape.hidden)
-    states += 4.0 * trained if run.strategy in DEEPSPEED else 0.0  # of float32 weights too it keeps its own part
-    fused = run.optimizer_fused or run.optimizer not in ("adamw", "adam", "lion", "sgd", "sgd-momentum")
-    temporary = 4.0 * trained if run.strategy in DEEPSPEED else 0.0 if fused else trained * adapter
-    offloaded = run.offload_optimizer != "none"
-    on_device = not (offloaded and (run.strategy in DEEPSPEED or run.offload_params != "none"))
-    block_bytes = shape.block_params * compute if run.quant == "none" else quantized_bytes(shape, run) / shape.layers
-    if run.ep > 1:
-        block_bytes -= shape.expert_params * compute * (1 - 1 / run.ep)
-    gathers = gathering and (run.shards > 1 or run.offload_params != "none")
-    tied = shape.head_params and not shape.head
-    adapts_experts = not full and run.lora_targets == "all-linear" and not run.expert_loop
-    cast_params = shape.block_params - (
-        0.0 if run.expert_loop else shape.expert_params
-    )  # grouped products are not autocast
-    casts = compute / (run.tp * run.pp)
-    keeps_copies = run.autocast_dtype and stored > compute and full and not gathering and not zero_mixed
-    return Static(
-        weights=0.0 if run.offload_params != "none" and gathering else weights / shards["weights"],
-        gradients=gradients / shards["gradients"] if on_device else 0.0,
-        states=0.0 if offloaded else states / shards["states"],
-        step_temporary=0.0 if offloaded else temporary / shards["states"],
-        gathered_block=block_bytes if gathers and run.strategy != "zero3" else 0.0,
-        gathered_ends=_gathered_ends(shape, run, block_bytes, compute) if gathers else 0.0,
-        reduce_buckets=_buckets(run, trained, adapter),
-        cast_weights=(cast_params * shape.layers + shape.head_params) * casts if keeps_copies else 0.0,
-        cast_block=cast_params * casts if keeps_copies else 0.0,
-        dequantized=_largest_linear(shape) * compute if run.quant in ("nf4", "gptq-4bit") else 0.0,
-        adapted_experts=shape.expert_params * compute if adapts_experts else 0.0,
-        trained=trained,
-        adapted=() if full else adapted(shape, run.lora_targets),
-        head_gradient=shape.head_params * summed / shards["gradients"] if full and on_device else 0.0,
-        embedding_gradient=shape.embedding * summed / shards["gradients"] if full and on_device and not tied else 0.0,
-        states_paged=optimizer.paged,
-        block=block_activations(shape, run),
-    )
-
-
-def _shards(run: Execution) -> dict[str, int]:
-    """What divides weights, gradients and states on one device."""
-    n, split = run.shards, run.tp * run.pp
-    divided = {
-        "zero1": (1, 1, n),
-        "zero2": (1, n, n),
-        **dict.fromkeys(GATHERING, (n, n, n)),
-    }.get(run.strategy, (1, 1, 1))
-    return {name: split * by for name, by in zip(("weights", "gradients", "states"), divided, strict=True)}
-
-
-def _buckets(run: Execution, trained: float, size: float) -> float:
-    """Buffers in which DeepSpeed's stages 1 and 2 reduce gradients and gather weights; DDP has a place for every gradient."""
-    if run.strategy == "ddp" and run.dp > 1:
-        return trained * size / (run.tp * run.pp)
-    if run.strategy not in ("zero1", "zero2") or run.dp <= 1:
-        return 0.0
-    elements = min(c.ZERO_BUCKET_ELEMENTS, trained)
-    return 2 * c.ZERO_BUCKET_COPIES * elements * BYTES[run.compute_dtype]
-
-
-def _gathered_ends(shape: Shape, run: Execution, block_bytes: float, compute: float) -> float:
-    """The root unit (embedding and output layer) stays whole until the backward pass ends; all blocks if not resharded."""
-    ends = (shape.embedding + shape.head) * compute
-    if run.strategy == "zero3":
-        live = max(c.ZERO3_LIVE_ELEMENTS * compute, ends + c.FSDP_LIVE_BLOCKS * block_bytes)
-        return min(ends + shape.layers * block_bytes, live)
-    return ends + (block_bytes * shape.layers if run.strategy == "fsdp_shard_grad_op" else 0.0)
-
-
-def _largest_linear(shape: Shape) -> float:
-    return float(max(x.inputs * x.outputs for x in shape.linears))
-
-
-def checkpointed(shape: Shape, run: Execution) -> tuple[float, float]:
-    """Blocks that are recomputed, and blocks that keep everything."""
-    if not run.checkpoint_every:
-        return 0.0, float(shape.layers)
-    some = -(-shape.layers // run.checkpoint_every)
-    return float(some), float(shape.layers - some)
-
-
-def training_moments(shape: Shape, run: Execution, fixed: Static) -> dict[str, dict[str, float]]:
-    """Bytes by part for each moment at which a training step can peak."""
-    tokens = (
-        float(run.micro_batch) * run.seq_len / (run.cp * run.tp)
-    )  # tensor parallel with its sequence-parallel norms
-    block = fixed.block
-    recomputed, whole = checkpointed(shape, run)
-    scores = block.saved_scores * run.seq_len
-    in_flight = min(run.seq_len, shape.window) if shape.window and run.attention == "eager" else run.seq_len
-    in_pipeline = (
-        min(run.pp, run.accumulation) / run.pp
-    )  # the first stage holds as many micro-batches as there are stages
-    kept = in_pipeline * tokens * (recomputed * block.kept + whole * (block.saved + scores))
-    if run.checkpoint_offload:
-        kept -= tokens * recomputed * block.kept
-    one = tokens * (block.peak + block.peak_scores * in_flight)
-    if whole and not recomputed:
-        one -= tokens * (block.saved + scores)  # already kept: only what the backward pass adds
-    merged = fixed.adapted_experts * (whole + (1.0 if recomputed else 0.0))
-    every = {"weights": fixed.weights, "optimizer states": fixed.states, "reduce buckets": fixed.reduce_buckets}
-    carried = fixed.gradients if run.accumulation > 1 else 0.0
-    moments = {
-        "loss": {
-            **every,
-            "gathered weights": fixed.gathered_ends,
-            "cast weights": fixed.cast_block * whole,
-            "gradients": carried,
-            "kept activations": kept,
-            "adapted experts": fixed.adapted_experts * whole,
-            "loss": loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes),
-        },
-        "last block": {
-            **every,
-            "gathered weights": fixed.gathered_ends + c.FSDP_LIVE_BLOCKS * fixed.gathered_block,
-            "cast weights": fixed.cast_block * max(whole, 1.0),
-            "gradients": max(carried, fixed.head_gradient),
-            "kept activations": kept,
-            "block in backward": max(one, 0.0),
-            "dequantized weights": fixed.dequantized,
-            "adapted experts": merged,
-        },
-        "first block": {
-            **every,
-            "gathered weights": fixed.gathered_ends + fixed.gathered_block,
-            "cast weights": fixed.cast_block,
-            "gradients": max(carried, fixed.gradients - fixed.embedding_gradient),
-            "block in backward": tokens * (block.peak + block.peak_scores * in_flight),
-            "dequantized weights": fixed.dequantized,
-            "adapted experts": fixed.adapted_experts,
-        },
-        "optimizer step": update_moment(run, fixed),
-    }
-    if fixed.cast_weights:  # all of them are alive when the forward pass ends
-        forward = loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes, backward=False)
-        moments["forward"] = {**moments["loss"], "cast weights": fixed.cast_weights, "loss": forward}
-    if retains_inputs(run):
-        moments["first block"]["kept activations"] = tokens * 2 * (recomputed - 1) * block.kept
-    return moments
-
-
-def update_moment(run: Execution, fixed: Static) -> dict[str, float]:
-    """Bytes by part while the optimizer updates: no batch is small enough to save them."""
-    return {
-        "weights": fixed.weights,
-        "optimizer states": fixed.states,
-        "reduce buckets": fixed.reduce_buckets,
-        "gradients": fixed.gradients / (run.shards if run.strategy == "zero1" else 1),  # the others' parts are gone
-        "optimizer temporary": fixed.step_temporary,
-    }
-
-
-def retains_inputs(run: Execution) -> bool:
-    """FSDP1's hooks on frozen blocks keep every checkpointed input and its gradient until the backward pass ends."""
-    fsdp1 = run.fsdp_version == 1 and run.strategy.startswith("fsdp") and run.dp > 1
-    return fsdp1 and run.train == "lora" and run.checkpoint_every > 0
-
-
-def peak_of(moments: dict[str, dict[str, float]]) -> tuple[str, dict[str, float]]:
-    return max(moments.items(), key=lambda item: sum(item[1].values()))
-
-
 SOURCES = {
-    "weights": "parameters by storage dtype (config.json; quantizer's block sizes)",
-    "optimizer states": "bytes a trained parameter by optimizer (generator/cost/optimizers.py)",
-    "gathered weights": c.FSDP_LIVE_SOURCE,
-    "reduce buckets": "overlap_comm holds 4.5 copies of both buckets (Transformers docs, deepspeed)",
+    "weights": PLAIN,
+    "gathered weights": c.FSDP_LIVE_BLOCKS.source,
+    "reduce buckets": c.ZERO_BUCKET_COPIES.source,
     "cast weights": "autocast keeps the 16-bit copy of each trained weight until the pass ends (torch docs, amp)",
-    "gradients": "one gradient a trained parameter, in its dtype (torch.autograd)",
+    "gradients": "one gradient per trained parameter, in its dtype (torch.autograd)",
     "kept activations": AUTOGRAD,
     "loss": "logits, float32 copy, log-softmax and their gradients (transformers loss_utils.ForCausalLMLoss)",
     "block in backward": AUTOGRAD,
@@ -272,3 +31,125 @@ SOURCES = {
     "adapted experts": "PEFT adds the adapter to the fused experts as a whole tensor (peft ParamWrapper)",
     "optimizer temporary": "torch.optim foreach makes one temporary the size of the parameters",
 }
+DDP_BUCKETS = "its reducer copies every gradient into a bucket (torch docs, DistributedDataParallel)"
+
+Moment = dict[str, float]
+"""bytes by item"""
+
+
+def find_source(name: str, run: Execution) -> str:
+    """Where the formula of an item, or its constant, comes from."""
+    if name == "weights":
+        return name_stored_source(run)
+    if name == "optimizer states":
+        return OPTIMIZER_STATES[run.optimizer].source
+    if name == "reduce buckets" and run.sharding.buckets_every_gradient:
+        return DDP_BUCKETS
+    return SOURCES[name]
+
+
+def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory) -> dict[str, Moment]:
+    """Bytes by item for each moment at which a training step can peak."""
+    # tensor parts divide the tokens too: between their products they run norms and residuals sequence-parallel
+    tokens = float(run.micro_batch) * run.seq_len / (run.cp * run.tp)
+    block = static.block
+    recomputed, kept_whole = count_checkpointed_blocks(shape, run)
+    kept = compute_kept_activations(run, static, tokens, recomputed, kept_whole)
+    backward = tokens * (block.peak + block.peak_scores * count_scores_in_flight(shape, run))
+    last = backward
+    if kept_whole and not recomputed:  # its tensors are among the kept ones: only what the backward pass adds
+        last -= tokens * (block.saved + block.saved_scores * run.seq_len)
+    steady = {"weights": static.weights, "optimizer states": static.states, "reduce buckets": static.reduce_buckets}
+    # the sums of the micro-batches before stay through this one's forward pass
+    carried = static.gradients if run.accumulation > 1 else 0.0
+    loss = compute_loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes)
+    moments = {
+        "loss": {
+            **steady,
+            # no block is in use between the passes
+            "gathered weights": static.gathered_ends,
+            "cast weights": static.cast_block * kept_whole,
+            "gradients": carried,
+            "kept activations": kept,
+            "adapted experts": static.adapted_experts * kept_whole,
+            "loss": loss,
+        },
+        "last block": {
+            **steady,
+            "gathered weights": static.gathered_ends + c.FSDP_LIVE_BLOCKS * static.gathered_block,
+            "cast weights": static.cast_block * max(kept_whole, 1.0),
+            # the output layer's comes first, before any block's
+            "gradients": max(carried, static.head_gradient),
+            "kept activations": kept,
+            "block in backward": max(last, 0.0),
+            "dequantized weights": static.dequantized,
+            # those of the blocks that keep everything, and of the one that is computed again
+            "adapted experts": static.adapted_experts * (kept_whole + (1.0 if recomputed else 0.0)),
+        },
+        "first block": {
+            **steady,
+            # there is no block after it to prefetch
+            "gathered weights": static.gathered_ends + static.gathered_block,
+            "cast weights": static.cast_block,
+            # the embedding's comes last, when nothing of the blocks is left
+            "gradients": max(carried, static.gradients - static.embedding_gradient),
+            "block in backward": backward,
+            "dequantized weights": static.dequantized,
+            "adapted experts": static.adapted_experts,
+        },
+        "optimizer step": compute_update_moment(run, static),
+    }
+    if static.cast_weights:  # all of them are alive when the forward pass ends
+        forward = compute_loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes, backward=False)
+        moments["forward"] = {**moments["loss"], "cast weights": static.cast_weights, "loss": forward}
+    if keeps_checkpointed_inputs(run):  # each with its gradient; that of the first block is in the block itself
+        moments["first block"]["kept activations"] = tokens * 2 * (recomputed - 1) * block.kept
+    return moments
+
+
+def count_checkpointed_blocks(shape: Shape, run: Execution) -> tuple[float, float]:
+    """Blocks that are recomputed, and blocks that keep everything."""
+    if not run.checkpoint_every:
+        return 0.0, float(shape.layers)
+    recomputed = -(-shape.layers // run.checkpoint_every)
+    return float(recomputed), float(shape.layers - recomputed)
+
+
+def count_scores_in_flight(shape: Shape, run: Execution) -> int:
+    """Key positions of the scores that a block's backward pass holds for a query."""
+    if shape.window and run.attention == "eager":
+        return min(run.seq_len, shape.window)
+    return run.seq_len
+
+
+def compute_kept_activations(
+    run: Execution, static: StaticMemory, tokens: float, recomputed: float, kept_whole: float
+) -> float:
+    """What the forward pass leaves for the backward pass, all blocks of this device."""
+    block = static.block
+    # 1F1B: the first stage has started as many micro-batches as there are stages when the first one comes back; each stage
+    # holds 1 / pp of the blocks
+    in_pipeline = min(run.pp, run.accumulation) / run.pp
+    scores = block.saved_scores * run.seq_len
+    kept = in_pipeline * tokens * (recomputed * block.kept + kept_whole * (block.saved + scores))
+    if run.checkpoint_offload:  # the inputs of recomputed blocks go to the host
+        kept -= tokens * recomputed * block.kept
+    return kept
+
+
+def compute_update_moment(run: Execution, static: StaticMemory) -> Moment:
+    """Bytes by item while the optimizer updates: no batch is small enough to save them."""
+    # ZeRO-1 reduces gradients to their owners and frees the others' before it updates
+    freed = run.shards if run.sharding.divides_states and not run.sharding.divides_gradients else 1
+    return {
+        "weights": static.weights,
+        "optimizer states": static.states,
+        "reduce buckets": static.reduce_buckets,
+        "gradients": static.gradients / freed,
+        "optimizer temporary": static.step_temporary,
+    }
+
+
+def find_peak(moments: dict[str, Moment]) -> tuple[str, Moment]:
+    """The moment at which the most is alive."""
+    return max(moments.items(), key=lambda item: sum(item[1].values()))

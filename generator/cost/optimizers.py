@@ -1,20 +1,38 @@
-"""Bytes an optimizer keeps a trained parameter, and the bytes its step moves and allocates."""
+"""Bytes that an optimizer keeps per trained parameter, and the bytes that its step moves and allocates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-BLOCKWISE = 4 / 256
-"""bitsandbytes keeps one fp32 scale a block of 256 for each 8-bit state"""
-AO_BLOCKWISE8 = 4 / 256
-AO_BLOCKWISE4 = 4 / 128
+BLOCKWISE8 = 4 / 256
+"""bitsandbytes and torchao keep a float32 scale per block of 256 for each 8-bit state (Dettmers et al. 2022; torchao.optim)"""
+BLOCKWISE4 = 4 / 128
+"""torchao.optim keeps one per block of 128 for each 4-bit state"""
+PROJECTION_RANK = 128
+"""of GaLore and APOLLO in the Trainer's optim_args (galore-torch 1.0)"""
+
+
+class MissingOptimizer(KeyError):
+    """An optimizer that the cost model cannot price: a mistake in a technique, not of a user."""
+
+    def __str__(self) -> str:
+        return (
+            f"the optimizer {self.args[0]!r} has no row in OPTIMIZER_STATES (generator/cost/optimizers.py): add what it keeps per"
+            " trained parameter (full_states in the parameter's dtype, or fixed_bytes), how often its step reads or writes an"
+            " array as large as the parameters (step_passes), and the source of both"
+        )
+
+
+class OptimizerTable(dict[str, "OptimizerState"]):
+    def __missing__(self, name: str) -> OptimizerState:
+        raise MissingOptimizer(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerState:
-    """``full_states`` live in the parameter's dtype, ``fixed_bytes`` are a parameter whatever its dtype.
+    """``full_states`` are kept in the parameter's dtype, ``fixed_bytes`` per parameter whatever its dtype.
 
-    ``factored`` states grow with rows + columns instead of their product; ``rank`` states with a projection's rank.
+    ``factored`` states grow with rows + columns instead of their product; ``projected`` states with a projection's rank.
     ``stores_gradients`` is False where the update is fused into the backward pass. ``paged`` states may move to the host.
     ``step_passes`` is how many times the step reads or writes a parameter-sized array.
     """
@@ -22,71 +40,97 @@ class OptimizerState:
     full_states: float = 0.0
     fixed_bytes: float = 0.0
     factored: bool = False
-    rank: bool = False
+    projected: bool = False
+    moments_8bit: bool = False
+    """the projected moments take a byte each"""
     stores_gradients: bool = True
     paged: bool = False
     step_passes: float = 7.0
-    source: str = "optimizer definition"
+    foreach: bool = False
+    """torch.optim's: unless it is fused, its step makes one temporary as large as the parameters"""
+    source: str
 
 
 ADAM = "Adam keeps two moments (Kingma and Ba), in the parameter's dtype in torch.optim"
-BNB = "bitsandbytes 8-bit optimizers: one byte a state and a fp32 scale a block of 256 (Dettmers et al. 2022)"
+BNB = "bitsandbytes 8-bit optimizers: one byte per state and a fp32 scale per block of 256 (Dettmers et al. 2022)"
+_ADAM = OptimizerState(full_states=2, foreach=True, source=ADAM)
+_ADAM_8BIT = OptimizerState(fixed_bytes=2 + 2 * BLOCKWISE8, step_passes=5, source=BNB)
+_ONE_STATE_8BIT = OptimizerState(fixed_bytes=1 + BLOCKWISE8, step_passes=4, source=BNB)
+_ADEMAMIX_8BIT = OptimizerState(fixed_bytes=3 + 3 * BLOCKWISE8, step_passes=6, source=BNB)
+_SGD_MOMENTUM = OptimizerState(
+    full_states=1, step_passes=5, foreach=True, source="one momentum buffer (torch.optim.SGD)"
+)
+_ADAMW_4BIT = OptimizerState(
+    fixed_bytes=1 + 2 * BLOCKWISE4, step_passes=5, source="torchao.optim AdamW4bit, block size 128"
+)
 
-OPTIMIZER_STATES: dict[str, OptimizerState] = {
-    "adamw": OptimizerState(full_states=2, source=ADAM),
-    "adam": OptimizerState(full_states=2, source=ADAM),
-    "adamw-8bit": OptimizerState(fixed_bytes=2 + 2 * BLOCKWISE, step_passes=5, source=BNB),
-    "paged-adamw-8bit": OptimizerState(fixed_bytes=2 + 2 * BLOCKWISE, paged=True, step_passes=5, source=BNB),
-    "paged-adamw": OptimizerState(fixed_bytes=8, paged=True, source=BNB),
-    "adamw-torchao-8bit": OptimizerState(
-        fixed_bytes=2 + 2 * AO_BLOCKWISE8, step_passes=5, source="torchao.optim AdamW8bit, block size 256"
-    ),
-    "adamw-torchao-4bit": OptimizerState(
-        fixed_bytes=1 + 2 * AO_BLOCKWISE4, step_passes=5, source="torchao.optim AdamW4bit, block size 128"
-    ),
-    "adafactor": OptimizerState(
-        factored=True, step_passes=9, source="Adafactor without momentum: row and column means (Shazeer and Stern 2018)"
-    ),
-    "none": OptimizerState(step_passes=0, source="no update: forward and backward pass only"),
-    "sgd": OptimizerState(step_passes=3, source="torch.optim.SGD without momentum keeps nothing"),
-    "sgd-momentum": OptimizerState(full_states=1, step_passes=5, source="one momentum buffer"),
-    "adagrad": OptimizerState(full_states=1, step_passes=5, source="one accumulator"),
-    "rmsprop": OptimizerState(full_states=1, step_passes=5, source="one accumulator"),
-    "rmsprop-8bit": OptimizerState(fixed_bytes=1 + BLOCKWISE, step_passes=4, source=BNB),
-    "lion": OptimizerState(full_states=1, step_passes=5, source="Lion keeps one momentum (Chen et al. 2023)"),
-    "lion-8bit": OptimizerState(fixed_bytes=1 + BLOCKWISE, step_passes=4, source=BNB),
-    "paged-lion-8bit": OptimizerState(fixed_bytes=1 + BLOCKWISE, paged=True, step_passes=4, source=BNB),
-    "ademamix": OptimizerState(
-        full_states=3, step_passes=9, source="AdEMAMix keeps three moments (Pagliardini et al.)"
-    ),
-    "ademamix-8bit": OptimizerState(fixed_bytes=3 + 3 * BLOCKWISE, step_passes=6, source=BNB),
-    "paged-ademamix-8bit": OptimizerState(fixed_bytes=3 + 3 * BLOCKWISE, paged=True, step_passes=6, source=BNB),
-    "galore": OptimizerState(rank=True, step_passes=9, source="GaLore: two moments of rank r and a projection"),
-    "galore-8bit": OptimizerState(rank=True, step_passes=9, source="GaLore with 8-bit moments"),
-    "apollo": OptimizerState(rank=True, step_passes=8, source="APOLLO: moments in a random projection of rank r"),
-    "muon": OptimizerState(full_states=1, step_passes=12, source="Muon keeps one momentum (Jordan et al. 2024)"),
-    "lomo": OptimizerState(stores_gradients=False, step_passes=3, source="LOMO updates in the backward pass"),
-    "adalomo": OptimizerState(
-        stores_gradients=False, factored=True, step_passes=6, source="AdaLomo: factored second moment, fused update"
-    ),
-    "schedule-free": OptimizerState(full_states=2, step_passes=8, source="AdamWScheduleFree: z and one moment"),
-    "stable-adamw": OptimizerState(full_states=2, step_passes=8, source=ADAM),
-    "grokadamw": OptimizerState(full_states=3, step_passes=9, source="AdamW and a gradient average"),
-}
-OPTIMIZER_STATES["adamw-4bit"] = OPTIMIZER_STATES["adamw-torchao-4bit"]
-OPTIMIZER_STATES["sgd_momentum"] = OPTIMIZER_STATES["sgd-momentum"]
+OPTIMIZER_STATES: dict[str, OptimizerState] = OptimizerTable(
+    {
+        "adamw": _ADAM,
+        "adam": _ADAM,
+        "adamw-8bit": _ADAM_8BIT,
+        "paged-adamw-8bit": replace(_ADAM_8BIT, paged=True),
+        "paged-adamw": OptimizerState(fixed_bytes=8, paged=True, source=BNB),
+        "adamw-torchao-8bit": OptimizerState(
+            fixed_bytes=2 + 2 * BLOCKWISE8, step_passes=5, source="torchao.optim AdamW8bit, block size 256"
+        ),
+        "adamw-torchao-4bit": _ADAMW_4BIT,
+        "adamw-4bit": _ADAMW_4BIT,
+        "adafactor": OptimizerState(
+            factored=True,
+            step_passes=9,
+            source="Adafactor without momentum: row and column means (Shazeer and Stern 2018)",
+        ),
+        "none": OptimizerState(step_passes=0, source="no update: forward and backward pass only"),
+        "sgd": OptimizerState(step_passes=3, foreach=True, source="torch.optim.SGD without momentum keeps nothing"),
+        "sgd-momentum": _SGD_MOMENTUM,
+        "sgd_momentum": _SGD_MOMENTUM,
+        "adagrad": OptimizerState(full_states=1, step_passes=5, source="one accumulator (torch.optim.Adagrad)"),
+        "rmsprop": OptimizerState(full_states=1, step_passes=5, source="one accumulator (torch.optim.RMSprop)"),
+        "rmsprop-8bit": _ONE_STATE_8BIT,
+        "lion": OptimizerState(
+            full_states=1, step_passes=5, foreach=True, source="Lion keeps one momentum (Chen et al. 2023)"
+        ),
+        "lion-8bit": _ONE_STATE_8BIT,
+        "paged-lion-8bit": replace(_ONE_STATE_8BIT, paged=True),
+        "ademamix": OptimizerState(
+            full_states=3, step_passes=9, source="AdEMAMix keeps three moments (Pagliardini et al.)"
+        ),
+        "ademamix-8bit": _ADEMAMIX_8BIT,
+        "paged-ademamix-8bit": replace(_ADEMAMIX_8BIT, paged=True),
+        "galore": OptimizerState(
+            projected=True, step_passes=9, source="GaLore: two moments of rank r and a projection"
+        ),
+        "galore-8bit": OptimizerState(
+            projected=True, moments_8bit=True, step_passes=9, source="GaLore with 8-bit moments"
+        ),
+        "apollo": OptimizerState(
+            projected=True, step_passes=8, source="APOLLO: moments in a random projection of rank r"
+        ),
+        "muon": OptimizerState(full_states=1, step_passes=12, source="Muon keeps one momentum (Jordan et al. 2024)"),
+        "lomo": OptimizerState(stores_gradients=False, step_passes=3, source="LOMO updates in the backward pass"),
+        "adalomo": OptimizerState(
+            stores_gradients=False,
+            factored=True,
+            step_passes=6,
+            source="AdaLomo: factored second moment, fused update",
+        ),
+        "schedule-free": OptimizerState(full_states=2, step_passes=8, source="AdamWScheduleFree: z and one moment"),
+        "stable-adamw": OptimizerState(full_states=2, step_passes=8, source=ADAM),
+        "grokadamw": OptimizerState(full_states=3, step_passes=9, source="AdamW and a gradient average"),
+    }
+)
 
-RANK = 128
-"""default projection rank of GaLore and APOLLO in the Trainer's optim_args (galore-torch 1.0)"""
 
-
-def state_bytes(name: str, params: float, dtype_bytes: float, hidden: int) -> float:
+def compute_state_bytes(name: str, params: float, dtype_bytes: float, hidden: int) -> float:
     """Bytes of optimizer state for ``params`` trained parameters stored with ``dtype_bytes`` each."""
     kind = OPTIMIZER_STATES[name]
     total = params * (kind.full_states * dtype_bytes + kind.fixed_bytes)
     if kind.factored:
+        # a float32 mean per row and one per column: of a matrix of hidden x hidden, 2 / hidden of its elements
         total += params * 2 * 4 / max(hidden, 1)
-    if kind.rank:
-        moments = 2 if name.endswith("8bit") else 2 * dtype_bytes
-        total += params * min(1.0, RANK / max(hidden, 1)) * (moments + dtype_bytes)
+    if kind.projected:
+        # both moments have r of hidden columns, and the projection itself is hidden x r
+        moments = 2 if kind.moments_8bit else 2 * dtype_bytes
+        total += params * min(1.0, PROJECTION_RANK / max(hidden, 1)) * (moments + dtype_bytes)
     return total

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from generator.cost.traits import Traits, traits_of
 from generator.model import Attended, ModelSpec
+from generator.model.block_traits import read_block_traits
 
 ATTENTION_INPUT = ("q", "k", "v")
 NAMES = {
@@ -23,7 +23,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """``count`` equal matrices a block; ``share`` of the tokens passes each (less than 1 for routed experts)."""
+    """``count`` equal matrices per block; ``share`` of the tokens passes each (less than 1 for routed experts)."""
 
     role: str
     inputs: int
@@ -49,8 +49,9 @@ class Shape:
     head_dim: int
     vocab: int
     gated: bool
-    traits: Traits
     rms_norm: bool
+    """its norms are RMSNorm, by separate operators; otherwise LayerNorm"""
+    rotary: bool
     encoder: bool
     moe_layers: int
     experts: int
@@ -70,14 +71,44 @@ class Shape:
     head_outputs: int
     block_params: float
     linear_params: float
-    """parameters a block of ``Linear`` layers, what a quantizer packs; fused experts (Transformers 5) are not among them"""
+    """parameters per block of ``Linear`` layers, what a quantizer packs; fused experts (Transformers 5) are not among them"""
     expert_params: float
-    """parameters a block of routed experts"""
+    """parameters of the routed experts of a block"""
+    # what the sizes do not tell (generator/model/block_traits.py)
+    qk_norm: bool = False
+    """queries and keys are normalized"""
+    post_norms: int = 0
+    """norms beyond two in a block"""
+    float32_norm_weight: bool = False
+    """norms multiply by their weight before they cast back"""
+    ends_in_norm: bool = False
+    """norms follow attention and feed-forward instead of going before them"""
+    shared_norm: bool = False
+    """attention and feed-forward read the output of one norm"""
+    parallel: bool = False
+    """attention and feed-forward are fed the same residual"""
+    fused_qkv: bool = False
+    """one projection makes queries, keys and values"""
+    fused_gate: bool = False
+    """one projection makes gate and up"""
+    partial_rotary: bool = False
+    """rotated and plain parts of the heads are joined by a copy"""
+    composite_gelu: bool = False
+    """GELU by separate operators, each of which keeps its input"""
+    relu: bool = False
+    """an activation that keeps its output alone"""
+    eager_only: bool = False
+    """attention scores are always materialized (they are soft-capped)"""
+    capped_logits: bool = False
+    dropout: int = 0
+    """dropouts of hidden states in a block, by the defaults of the configuration class"""
+    attention_dropout: bool = False
+    """the scores are dropped out too"""
 
 
-def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
+def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     """``task`` text-classification replaces the vocabulary's output layer by ``num_labels`` outputs."""
-    traits = traits_of(spec.model_type)
+    traits = read_block_traits(spec.model_type)
     query, key = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     encoder = spec.kind == "encoder"
     moe = dict(spec.layer_kinds).get("moe", spec.layers if spec.experts else 0) if spec.experts else 0
@@ -94,7 +125,8 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     share = moe / spec.layers if spec.layers else 0.0
     dense_active = spec.ffn * (1 - share)
     active = dense_active + share * (spec.experts_per_token * expert_ffn + spec.shared_expert_ffn)
-    return Shape(
+    rms_norm = traits.get("rms_norm", spec.gated and not encoder)
+    shape = Shape(
         layers=max(spec.layers, 1),
         hidden=spec.hidden,
         query=query,
@@ -104,8 +136,8 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         head_dim=spec.head_dim,
         vocab=spec.vocab,
         gated=spec.gated,
-        traits=traits,
-        rms_norm=spec.gated and not encoder if traits.rms_norm is None else traits.rms_norm,
+        rms_norm=rms_norm,
+        rotary=rms_norm or traits.get("partial_rotary", False),
         encoder=encoder,
         moe_layers=moe,
         experts=spec.experts,
@@ -114,7 +146,7 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         window=spec.sliding_window,
         attended=spec.attended,
         state_elements=spec.state_elements,
-        linears=_linears(spec, query, key, share, expert_ffn),
+        linears=list_linears(spec, query, key, share, expert_ffn),
         params=params,
         embedding=embedding,
         head=head,
@@ -124,26 +156,27 @@ def shape_of(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         linear_params=linear / max(spec.layers, 1),
         expert_params=experts / max(spec.layers, 1),
     )
+    return replace(shape, **traits)
 
 
-def _linears(spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int) -> tuple[Linear, ...]:
+def list_linears(spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int) -> tuple[Linear, ...]:
     h = spec.hidden
-    found = [Linear("q", h, query), Linear("k", h, key), Linear("v", h, key), Linear("o", query, h)]
+    linears = [Linear("q", h, query), Linear("k", h, key), Linear("v", h, key), Linear("o", query, h)]
 
-    def mlp(width: int, count: int, share: float) -> list[Linear]:
+    def list_feed_forward(width: int, count: int, share: float) -> list[Linear]:
         gate = [Linear("gate", h, width, count, share)] if spec.gated else []
         return [*gate, Linear("up", h, width, count, share), Linear("down", width, h, count, share)]
 
     if moe_share < 1 and spec.ffn:
-        found += mlp(spec.ffn, 1, 1 - moe_share)
+        linears += list_feed_forward(spec.ffn, 1, 1 - moe_share)
     if moe_share and expert_ffn:
-        found += mlp(expert_ffn, spec.experts, moe_share * spec.experts_per_token / spec.experts)
+        linears += list_feed_forward(expert_ffn, spec.experts, moe_share * spec.experts_per_token / spec.experts)
         if spec.shared_expert_ffn:
-            found += mlp(spec.shared_expert_ffn, 1, moe_share)
-    return tuple(found)
+            linears += list_feed_forward(spec.shared_expert_ffn, 1, moe_share)
+    return tuple(linears)
 
 
-def adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
+def select_adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
     """The linears of a block that LoRA adapts, routed experts aside."""
     dense = tuple(x for x in shape.linears if x.count == 1)
     if targets == "all-linear":
@@ -155,9 +188,9 @@ def adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
     return tuple(x for x in dense if x.role in wanted)
 
 
-def lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int) -> float:
+def count_lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int) -> float:
     """Trained parameters of the adapters of the whole model; "all-linear" also adapts fused experts (PEFT >= 0.19)."""
-    chosen = adapted(shape, targets)
+    chosen = select_adapted(shape, targets)
     if targets == "all-linear":
         chosen += tuple(x for x in shape.linears if x.count > 1)
     return shape.layers * rank * sum((x.inputs + x.outputs) * x.count for x in chosen)

@@ -1,255 +1,352 @@
-"""Seconds of one optimizer step of training, part by part: products, attention, elementwise traffic, loss, update, links.
+"""Seconds of one optimizer step of training, item by item: products, attention, elementwise traffic, loss, update, links.
 
 Times add up (a product does not overlap the next one on one device); what a device hides is only issue time and
-communication. Backward is two products a trained linear and one a frozen one; checkpointing adds one forward.
+communication. Backward is two products per trained linear and one per frozen one; checkpointing adds one forward.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from generator.cost import constants as c
-from generator.cost.activations import dtypes
+from generator.cost.activations import find_element_bytes
 from generator.cost.comm import (
-    communication_seconds,
-    expert_parallel_seconds,
-    sequence_parallel_seconds,
-    tensor_parallel_seconds,
+    compute_communication_seconds,
+    compute_expert_parallel_seconds,
+    compute_sequence_parallel_seconds,
+    compute_tensor_parallel_seconds,
+    find_sequence_form,
 )
 from generator.cost.device import Rates
-from generator.cost.estimate import Part
 from generator.cost.execution import BYTES, Execution
-from generator.cost.memory import DEEPSPEED, Static, checkpointed, packed_params
+from generator.cost.loss import is_classifier
+from generator.cost.memory import count_checkpointed_blocks
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape
+from generator.cost.static_memory import StaticMemory
+from generator.cost.weights import count_packed_params
 from generator.model import Attended
 
-ADAPTER_OPERATORS = 9
-"""PyTorch operators that an adapted linear adds to a forward pass"""
+PIPELINE_SOURCE = "fill and drain of a 1F1B schedule (Narayanan et al. 2021)"
 
 
-def forward_operators(shape: Shape, run: Execution) -> float:
-    """PyTorch operators that a block issues in a forward pass, counted in profiles of Transformers 5 blocks.
+class MicroBatch(NamedTuple):
+    """What one device computes at a time. ``again``: share of its blocks whose forward pass runs twice (checkpointing)."""
 
-    A Llama block issues about 46, an OPT block 22; the pre-training frameworks' fused blocks take as long to issue as 46
-    (wrappers of custom kernels, random-number bookkeeping; fitted on Megatron-LM runs).
+    tokens: float
+    again: float
+    blocks: float
+
+
+def compute_training_seconds(shape: Shape, run: Execution, rates: Rates, static: StaticMemory) -> dict[str, float]:
+    """Seconds of one optimizer step by item, all micro-batches included; those that take none are left out.
+
+    With pipeline stages a micro-batch takes the time of the slowest stage (the one with the output layer), and the step
+    lasts as long as all micro-batches and the filling and draining of the pipeline.
     """
-    if run.fused_kernels == "pretraining":
-        return 46.0
-    norm = 6.0 if shape.rms_norm and run.fused_kernels == "none" else 1.0
-    rotates = shape.rms_norm or shape.traits.partial_rotary if shape.traits.rotary is None else shape.traits.rotary
-    rotary = (14.0 if run.fused_kernels == "none" else 2.0) if rotates else 0.0
-    extra = norm * (shape.traits.post_norms + 2 * shape.traits.qk_norm)
-    scores = 6.0 if run.attention == "eager" else 0.0
-    return 11.0 + len(shape.linears) + 2 * norm + rotary + extra + scores + (2.0 if shape.gated else 1.0)
+    recomputed, _ = count_checkpointed_blocks(shape, run)
+    micro = MicroBatch(
+        tokens=float(run.micro_batch) * run.seq_len / run.cp,
+        again=recomputed / shape.layers,
+        blocks=shape.layers / run.pp,
+    )
+    computed = compute_device_seconds(shape, run, rates, static, micro)
+    exchanged = compute_exchange_seconds(shape, run, rates, micro, computed["attention"])
+    device = sum(computed.values()) + sum(exchanged.values())
+    issue = compute_issue_seconds(shape, static, run, rates, micro.again) / run.pp
+    # a CPU issues and computes with the same cores
+    stall = issue if rates.on_cpu else compute_stall_seconds(issue, device)
+    fetched = compute_fetch_seconds(shape, run, rates, micro.again)
+    n = float(run.accumulation)
+    seconds = {
+        **{name: n * value for name, value in computed.items()},
+        "launch": n * stall,
+        # the last stage waits for the first micro-batch to come through pp - 1 others, and the first at the end
+        "pipeline bubble": (run.pp - 1) * (device + stall),
+        **{name: n * value for name, value in exchanged.items()},
+        # they come while the block before computes
+        "weights from host": n * max(0.0, fetched - device),
+        "optimizer": compute_update_seconds(static, run, rates),
+        "communication": compute_communication_seconds(shape, run, rates, static, device + stall),
+    }
+    return {name: value for name, value in seconds.items() if value > 0}
 
 
-def routing_operators(shape: Shape, run: Execution) -> float:
-    """What routing adds to a block: sort, gather and grouped products, or a loop of about 6 operators over all experts."""
-    if not shape.experts:
-        return 0.0
-    return shape.moe_layers / shape.layers * (6.0 * shape.experts if run.expert_loop else 20.0)
+def find_training_source(name: str, run: Execution, rates: Rates) -> str:
+    """Where the formula of an item, or its constant, comes from."""
+    bandwidth = rates.bandwidth_source
+    return {
+        "attention": rates.attention_source,
+        "elementwise": f"{bandwidth}; {c.COMPILE_TRAFFIC_SHARE.source}" if run.compile else bandwidth,
+        "loss": bandwidth,
+        "launch": rates.launch_source,
+        "optimizer": bandwidth if run.offload_optimizer == "none" else c.HOST_BYTES_PER_S.source,
+        "dequantization": c.DEQUANT_REALISED.source,
+        "pipeline bubble": PIPELINE_SOURCE,
+        "tensor parallel": c.COLLECTIVE_REALISED.source,
+        "sequence parallel": c.COLLECTIVE_REALISED.source,
+        "expert parallel": c.COLLECTIVE_REALISED.source,
+        "weights from host": c.HOST_BYTES_PER_S.source,
+        "communication": describe_link_source(run, rates),
+        "data loading": c.COLLATE_SECONDS_PER_TOKEN.source,
+    }.get(name, rates.source)
 
 
-def product_seconds(m: float, n: float, k: float, rate: float, bytes_per_s: float, size: float) -> float:
+def describe_link_source(run: Execution, rates: Rates) -> str:
+    if run.nodes == 1 or rates.network_bytes_per_s:
+        return c.COLLECTIVE_REALISED.source
+    return f"{c.COLLECTIVE_REALISED.source}; {c.NETWORK_BYTES_PER_S['default'].source}"
+
+
+def compute_device_seconds(
+    shape: Shape, run: Execution, rates: Rates, static: StaticMemory, micro: MicroBatch
+) -> dict[str, float]:
+    """One micro-batch on one device, item by item, without what it exchanges."""
+    slower = compute_emulation_factor(run, rates)
+    attention = micro.blocks * compute_attention_seconds(shape, run, rates, micro) / run.tp
+    unpacked = compute_dequantize_seconds(shape, run, rates) * (2.0 + micro.again) / run.pp  # each pass unpacks anew
+    return {
+        "matrix products": compute_matrix_product_seconds(shape, run, rates, micro),
+        "adapters": micro.blocks * compute_adapter_seconds(static, run, rates, micro),
+        "attention": slower * attention,
+        "elementwise": slower * micro.blocks * compute_traffic_seconds(shape, run, rates, micro),
+        "loss": slower * compute_loss_seconds(shape, run, rates, micro.tokens) / run.tp,
+        "dequantization": unpacked,
+    }
+
+
+def compute_exchange_seconds(
+    shape: Shape, run: Execution, rates: Rates, micro: MicroBatch, attention: float
+) -> dict[str, float]:
+    """What the parts of one copy of the model tell each other during a micro-batch."""
+    tokens, again = micro.tokens, micro.again
+    around = micro.blocks * compute_sequence_parallel_seconds(shape, run, rates, tokens, again)
+    if run.cp > 1 and find_sequence_form(run).hides_behind_attention:  # a ring passes on while it multiplies
+        around = max(0.0, around - attention)
+    return {
+        "tensor parallel": micro.blocks * compute_tensor_parallel_seconds(shape, run, rates, tokens, again),
+        "sequence parallel": around,
+        "expert parallel": micro.blocks * compute_expert_parallel_seconds(shape, run, rates, tokens, again),
+    }
+
+
+def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
+    """The blocks of a device, and the output layer."""
+    size = BYTES[run.compute_dtype]
+    rate = rates.product(run.compute_dtype, run.tf32)
+    full = run.train == "full"
+    # backward: the gradient of the input, and of the weight where it is trained; each is as large a product as the forward
+    passes = 3.0 if full else 2.0
+    per_block = sum(
+        compute_linear_seconds(x, micro.tokens, rate, rates.bytes_per_s, size, run.tp) for x in shape.linears
+    )
+    linears = micro.blocks * per_block * (passes + micro.again)
+    if is_classifier(shape):
+        return linears
+    width = shape.head_outputs / run.tp
+    once = compute_product_seconds(micro.tokens, width, shape.hidden, rate, rates.bytes_per_s, size)
+    again = 1.0 if run.loss_kernel in ("chunked", "tiled") else 0.0  # they compute their logits twice
+    return linears + once * (passes + again)
+
+
+def compute_product_seconds(m: float, n: float, k: float, rate: float, bytes_per_s: float, size: float) -> float:
     """An m x n x k product: arithmetic, and reading and writing its matrices."""
     return 2 * m * n * k / rate + size * (m * k + k * n + m * n) / bytes_per_s
 
 
-def waiting(host: float, device: float) -> float:
-    """How long the device waits for the host to issue work, beyond its own ``device`` seconds."""
+def compute_linear_seconds(
+    linear: Linear, tokens: float, rate: float, bytes_per_s: float, size: float, tp: int = 1
+) -> float:
+    """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others."""
+    rows = tokens * linear.share
+    split_inputs = linear.role in ("o", "down")
+    outputs = linear.outputs if split_inputs else linear.outputs / tp
+    inputs = linear.inputs / tp if split_inputs else linear.inputs
+    return linear.count * compute_product_seconds(rows, outputs, inputs, rate, bytes_per_s, size)
+
+
+def compute_stall_seconds(host: float, device: float) -> float:
+    """How long the device waits for the host to issue work, beyond its own ``device`` seconds.
+
+    Were both evenly paced, a step would take the longer of the two; they are not, so that near the crossing either waits for
+    the other. A p-norm rounds the corner.
+    """
     p = c.OVERLAP_POWER
     return (host**p + device**p) ** (1 / p) - device
 
 
-def emulation(run: Execution, rates: Rates) -> float:
+def compute_emulation_factor(run: Execution, rates: Rates) -> float:
     """How much slower every operator is on a CPU that has no arithmetic in the compute dtype (it converts each element)."""
     if not rates.on_cpu:
         return 1.0
     return max(1.0, rates.product("float32", False) / rates.product(run.compute_dtype, False))
 
 
-def linear_seconds(linear: Linear, tokens: float, rate: float, bytes_per_s: float, size: float, tp: int = 1) -> float:
-    """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others."""
-    rows = tokens * linear.share
-    split_inputs = linear.role in ("o", "down")
-    outputs = linear.outputs if split_inputs else linear.outputs / tp
-    inputs = linear.inputs / tp if split_inputs else linear.inputs
-    return linear.count * product_seconds(rows, outputs, inputs, rate, bytes_per_s, size)
-
-
-def training_time(shape: Shape, run: Execution, rates: Rates, fixed: Static) -> list[Part]:
-    """Parts of one optimizer step in seconds, all micro-batches included.
-
-    With pipeline stages a micro-batch takes the time of the slowest stage (the one with the output layer), and the step
-    lasts as long as all micro-batches and the filling and draining of the pipeline.
-    """
-    tokens = float(run.micro_batch) * run.seq_len / run.cp
-    size = BYTES[run.compute_dtype]
-    rate = rates.product(run.compute_dtype, run.tf32)
-    recomputed, _ = checkpointed(shape, run)
-    again = recomputed / shape.layers
-    full = run.train == "full"
-    blocks = shape.layers / run.pp
-    per_block = sum(linear_seconds(x, tokens, rate, rates.bytes_per_s, size, run.tp) for x in shape.linears)
-    linears = blocks * per_block * ((3.0 if full else 2.0) + again)
-    head = 0.0
-    if shape.head_outputs >= 1024:
-        one = product_seconds(tokens, shape.head_outputs / run.tp, shape.hidden, rate, rates.bytes_per_s, size)
-        again_head = 1.0 if run.loss_kernel in ("chunked", "tiled") else 0.0  # they compute their logits twice
-        head = one * ((3.0 if full else 2.0) + again_head)
-    adapters = 0.0 if full else blocks * _adapter_seconds(fixed, run, rates, tokens) * (3.0 + again)
-    attention = blocks * _attention_seconds(shape, run, rates, tokens, again) / run.tp
-    traffic = blocks * _traffic_seconds(shape, run, rates, tokens, again)
-    loss = _loss_seconds(shape, run, rates, tokens) / run.tp
-    unpacked = _dequantize_seconds(shape, run, rates) * (2.0 + again) / run.pp
-    slower = emulation(run, rates)
-    attention, traffic, loss = slower * attention, slower * traffic, slower * loss
-    reduced = blocks * tensor_parallel_seconds(shape, run, rates, tokens, again)
-    around = blocks * sequence_parallel_seconds(shape, run, rates, tokens, again)
-    sent = blocks * expert_parallel_seconds(shape, run, rates, tokens, again)
-    if run.strategy != "zero3":  # a ring passes keys and values on while it multiplies the ones it has
-        around = max(0.0, around - attention)
-    device = linears + head + adapters + attention + traffic + loss + unpacked + reduced + around + sent
-    fetched = _fetch_seconds(shape, run, rates, again)
-    issue = _issue_seconds(shape, fixed, run, rates, again) / run.pp
-    stall = issue if rates.on_cpu else waiting(issue, device)
-    n = float(run.accumulation)
-    exposed = communication_seconds(shape, run, rates, fixed, device + stall)
-    source = rates.source
-    named = (
-        ("matrix products", n * (linears + head), source),
-        ("adapters", n * adapters, source),
-        ("attention", n * attention, c.FLASH_SOURCE),
-        ("elementwise", n * traffic, c.BANDWIDTH_SOURCE),
-        ("loss", n * loss, c.BANDWIDTH_SOURCE),
-        ("dequantization", n * unpacked, c.DEQUANT_SOURCE),
-        ("launch", n * stall, c.LAUNCH_SOURCE),
-        (
-            "pipeline bubble",
-            (run.pp - 1) * (device + stall),
-            "fill and drain of a 1F1B schedule (Narayanan et al. 2021)",
-        ),
-        ("tensor parallel", n * reduced, c.COLLECTIVE_SOURCE),
-        ("sequence parallel", n * around, c.COLLECTIVE_SOURCE),
-        ("expert parallel", n * sent, c.COLLECTIVE_SOURCE),
-        ("weights from host", n * max(0.0, fetched - device), c.OFFLOAD_SOURCE),
-        ("optimizer", _update_seconds(shape, fixed, run, rates), c.BANDWIDTH_SOURCE),
-        ("communication", exposed, c.COLLECTIVE_SOURCE),
-    )
-    basis = "derived" if rates.basis in ("published", "measured") else rates.basis
-    return [Part(name=name, value=value, basis=basis, source=why) for name, value, why in named if value > 0]
-
-
-def _adapter_seconds(fixed: Static, run: Execution, rates: Rates, tokens: float) -> float:
-    """One pass of the low-rank products: bound by reading inputs and adding outputs."""
+def compute_adapter_seconds(static: StaticMemory, run: Execution, rates: Rates, micro: MicroBatch) -> float:
+    """The low-rank products of a block, all passes: bound by reading inputs and adding outputs, not by arithmetic."""
+    if run.train == "full":
+        return 0.0
     size = BYTES[run.autocast_dtype] if run.autocast_dtype else 4.0
-    moved = sum((2 + size) * x.inputs + (size + 6.0) * x.outputs for x in fixed.adapted)
+    # input: read in 16 bits, and its cast written; output: written, read back in float32, added to the linear's in 16 bits
+    moved = sum((2 + size) * x.inputs + (size + 6.0) * x.outputs for x in static.adapted)
     if run.lora_dropout:
-        moved += sum(9.0 * x.inputs for x in fixed.adapted)
+        moved += sum(c.ADAPTER_DROPOUT_BYTES * x.inputs for x in static.adapted)
     if run.fused_kernels.startswith("foak") and run.quant != "none":
-        moved *= 0.4
-    return tokens * moved / rates.elementwise_bytes_per_s
+        moved *= c.FUSED_ADAPTER_TRAFFIC
+    return micro.tokens * moved / rates.elementwise_bytes_per_s * (3.0 + micro.again)
 
 
-def _attention_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
+def compute_attention_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
     """Scores and their weighted sum, the mean block; flash kernels skip what a causal or sliding mask hides, eager ones do not."""
-    total = sum(kind.layers * _scores_seconds(shape, run, rates, tokens, again, kind) for kind in shape.attended)
+    total = sum(kind.layers * compute_scores_seconds(shape, run, rates, micro, kind) for kind in shape.attended)
     return total / shape.layers
 
 
-def _scores_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float, kind: Attended) -> float:
-    reach = float(run.seq_len)
-    if kind.window and run.attention != "eager":
-        reach = min(reach, float(kind.window))
-    causal = 1.0 if shape.encoder or run.attention == "eager" else 0.5
-    if reach < run.seq_len:
-        causal = 1.0 - 0.5 * reach / run.seq_len
-    work = 4.0 * tokens * reach * causal * kind.width
+def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch, kind: Attended) -> float:
+    """All passes of one block of a ``kind``."""
+    eager = run.attention == "eager"
+    reach = float(run.seq_len) if eager or not kind.window else min(float(run.seq_len), float(kind.window))
+    # two products of tokens x reach x width, two operations each, less what the mask hides
+    work = 4.0 * micro.tokens * reach * compute_visible_share(shape, run, reach) * kind.width
     rate = rates.product(run.compute_dtype, run.tf32)
-    if run.attention == "eager":
-        size = BYTES[run.compute_dtype]
-        each = (
-            c.FUSED_SCORE_PASSES * size if run.fused_kernels == "pretraining" else 6 * size + 16.0
-        )  # fused scale, mask and softmax or not
-        moved = tokens * reach * shape.heads * each
+    if eager:
+        moved = micro.tokens * reach * shape.heads * count_score_traffic(run)
         forward = work / rate + moved / rates.elementwise_bytes_per_s
-        return forward * (3.0 + again)
-    there, back = rates.flash(reach)
-    forward = work / min(rate, there)
-    backward = 2.5 * work / min(rate, back)
-    return forward * (1.0 + again) + backward
+        return forward * (3.0 + micro.again)
+    forward_rate, backward_rate = rates.flash(reach)
+    forward = work / min(rate, forward_rate)
+    # FlashAttention's backward pass multiplies five times where the forward pass does twice: it computes the scores again
+    backward = 2.5 * work / min(rate, backward_rate)
+    return forward * (1.0 + micro.again) + backward
 
 
-def _traffic_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
-    """Norms, rotary embedding, activation, residuals: bytes read and written by each operator."""
-    residual, compute = dtypes(shape, run)
+def compute_visible_share(shape: Shape, run: Execution, reach: float) -> float:
+    """Of a query's ``reach``, the keys that a kernel does not skip, on average."""
+    if reach < run.seq_len:  # only the first queries, up to the window, see less than all of it
+        return 1.0 - 0.5 * reach / run.seq_len
+    return 1.0 if shape.encoder or run.attention == "eager" else 0.5
+
+
+def count_score_traffic(run: Execution) -> float:
+    """Bytes read and written per score of a forward pass."""
+    size = BYTES[run.compute_dtype]
+    if run.fused_kernels == "pretraining":  # scale, mask and softmax in one kernel
+        return c.FUSED_SCORE_PASSES * size
+    return c.EAGER_SCORE_PASSES * size + c.EAGER_SCORE_BYTES
+
+
+def compute_traffic_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
+    """Norms, rotary embedding, activation, residuals of a block, all passes: bytes read and written by each operator."""
+    moved = count_traffic_bytes(shape, run)
+    if run.compile:
+        moved *= c.COMPILE_TRAFFIC_SHARE
+    # what an operator wrote is still in the L2 cache when the next one reads it, where the tensors are small enough
+    hidden_bytes = micro.tokens * shape.hidden * BYTES[run.compute_dtype]
+    cached = min(1.0, rates.l2_bytes / (c.L2_TENSORS * hidden_bytes))
+    bandwidth = rates.elementwise_bytes_per_s * (1.0 + cached * (c.L2_GAIN - 1.0))
+    return micro.tokens * moved * (1.0 + micro.again + c.BACKWARD_TRAFFIC) / bandwidth
+
+
+def count_traffic_bytes(shape: Shape, run: Execution) -> float:
+    """Bytes per token of a block's forward pass beside its products."""
+    residual, compute = find_element_bytes(shape, run)
     fused = run.fused_kernels != "none"
     h, q, k, f = shape.hidden, shape.query, shape.key, shape.ffn_active
     norm = 2 * residual if fused or not shape.rms_norm else c.NORM_PASSES * 4.0 + 4 * residual
     rotary = 2 * compute if fused else c.ROTARY_PASSES * compute
+    # gate and up read, activation written and read, product written; fused: two read, one written; ungated: one each
     activation = (3.0 if run.fused_kernels == "liger" else 5.0) if shape.gated else 2.0
     wide = residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes returns the dtype of its input
     casts = 0.0
-    if residual != compute:
+    if residual != compute:  # autocast casts each linear's input
         casts = (residual + compute) * sum(x.share * x.count * x.inputs for x in shape.linears)
-    if wide != compute:
+    if wide != compute:  # and bitsandbytes each output
         casts += (wide + compute) * sum(x.share * x.count * x.outputs for x in shape.linears)
     if shape.experts:
         routing = c.ROUTING_PASSES if run.expert_loop else c.GROUPED_ROUTING_PASSES
         casts += routing * shape.moe_layers / shape.layers * shape.experts_per_token * h * wide
-    forward = 2 * h * norm + (q + k) * rotary + f * wide * activation + 2 * 3 * residual * h + casts
-    if run.compile:
-        forward *= c.COMPILE_TRAFFIC_SHARE
-    cached = min(1.0, rates.l2_bytes / (c.L2_TENSORS * tokens * h * compute))
-    bandwidth = rates.elementwise_bytes_per_s * (1.0 + cached * (c.L2_GAIN - 1.0))
-    return tokens * forward * (1.0 + again + c.BACKWARD_TRAFFIC) / bandwidth
+    # two norms, and two residual sums that read two tensors and write one
+    return 2 * h * norm + (q + k) * rotary + f * wide * activation + 2 * 3 * residual * h + casts
 
 
-def _loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
-    width = float(shape.head_outputs)
+def compute_loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
     fused = run.loss_kernel == "fused" or run.fused_kernels.startswith("foak")
-    return tokens * width * (c.FUSED_LOSS_BYTES if fused else c.LOSS_BYTES) / rates.elementwise_bytes_per_s
+    per_logit = c.FUSED_LOSS_BYTES if fused else c.LOSS_BYTES
+    return tokens * float(shape.head_outputs) * per_logit / rates.elementwise_bytes_per_s
 
 
-def _dequantize_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
+def compute_dequantize_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
+    """Of all packed weights, once."""
     if run.quant == "none":
         return 0.0
-    return packed_params(shape, run) * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
+    return count_packed_params(shape, run) * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
 
 
-def _issue_seconds(shape: Shape, fixed: Static, run: Execution, rates: Rates, again: float) -> float:
+def compute_issue_seconds(shape: Shape, static: StaticMemory, run: Execution, rates: Rates, again: float) -> float:
     """Time the host needs to issue a micro-batch; it shows where the device is faster than that."""
-    operators = forward_operators(shape, run) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
+    passes = 1.0 + again + c.BACKWARD_LAUNCH_SHARE
+    operators = count_forward_operators(shape, run) * passes
     if run.train == "lora":
-        operators += ADAPTER_OPERATORS * len(fixed.adapted) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
-    operators += routing_operators(shape, run) * (1.0 + again + c.BACKWARD_LAUNCH_SHARE)
-    if run.tp > 1:
+        operators += c.ADAPTER_OPERATORS * len(static.adapted) * passes
+    operators += count_routing_operators(shape, run) * passes
+    if run.tp > 1:  # two all-reduces per block and pass, which the host waits for
         operators += 2 * (2.0 + again) * c.COLLECTIVE_OPERATORS
     if run.compile:
         operators *= c.COMPILED_LAUNCH_SHARE
     return shape.layers * operators * rates.launch_seconds
 
 
-def _update_seconds(shape: Shape, fixed: Static, run: Execution, rates: Rates) -> float:
+def count_forward_operators(shape: Shape, run: Execution) -> float:
+    """PyTorch operators that a block issues in a forward pass, counted in profiles of Transformers 5 blocks."""
+    if run.fused_kernels == "pretraining":
+        return c.FUSED_BLOCK_OPERATORS
+    separate = run.fused_kernels == "none"
+    norm = c.RMS_NORM_OPERATORS if shape.rms_norm and separate else 1.0
+    rotary = (c.ROTARY_OPERATORS if separate else c.FUSED_ROTARY_OPERATORS) if shape.rotary else 0.0
+    norms = norm * (2 + shape.post_norms + 2 * shape.qk_norm)
+    scores = c.EAGER_SCORE_OPERATORS if run.attention == "eager" else 0.0
+    activation = 2.0 if shape.gated else 1.0
+    return c.BLOCK_OPERATORS + len(shape.linears) + norms + rotary + scores + activation
+
+
+def count_routing_operators(shape: Shape, run: Execution) -> float:
+    """What routing adds to a block: sort, gather and grouped products, or a loop over all experts."""
+    if not shape.experts:
+        return 0.0
+    operators = c.EXPERT_LOOP_OPERATORS * shape.experts if run.expert_loop else c.GROUPED_EXPERT_OPERATORS
+    return shape.moe_layers / shape.layers * operators
+
+
+def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:
     """The optimizer's reads and writes, on the device or, offloaded, on the host beside the traffic to it."""
     kind = OPTIMIZER_STATES[run.optimizer]
-    passes = kind.step_passes + (0.0 if run.optimizer_fused else 8.0)
-    one = fixed.gradients if fixed.gradients else fixed.trained * 4.0 / run.shards
-    if run.strategy in DEEPSPEED:  # 16-bit gradients become 32-bit ones, and the updated master weights 16-bit weights
-        one = fixed.trained * 4.0 / run.shards
+    passes = kind.step_passes + (0.0 if run.optimizer_fused else c.UNFUSED_UPDATE_PASSES)
+    # bytes of one parameter-sized array of this device
+    one = static.gradients if static.gradients else static.trained * 4.0 / run.shards
+    if run.sharding.float32_masters:
+        one = static.trained * 4.0 / run.shards
+        # 16-bit gradients become 32-bit ones, and the updated master weights 16-bit weights
         passes += 2.0 if BYTES[run.compute_dtype] < 4 else 0.0
-    overhead = c.STEP_OVERHEAD_SECONDS if not rates.on_cpu else 0.0
+    overhead = c.STEP_OVERHEAD_SECONDS if not rates.on_cpu else 0.0  # the host's: a CPU's operators have it already
+    # each further micro-batch reads the sum and writes it
     added_up = 2 * one * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":
         return overhead + added_up + passes * one / rates.elementwise_bytes_per_s
-    share = fixed.trained / run.shards
+    return overhead + added_up + compute_host_update_seconds(static, run, rates)
+
+
+def compute_host_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:
+    """The update of offloaded states: gradients there and weights back in 16 bits, and Adam where they are."""
+    share = static.trained / run.shards
     to_and_from = share * (2.0 + 2.0) / rates.host_link_bytes_per_s
     of_node = share * run.per_node  # the processes of a node share its memory and its disk
-    disk = of_node * 24.0 / c.NVME_BYTES_PER_S if run.offload_optimizer == "nvme" else 0.0
+    disk = of_node * c.NVME_ADAM_BYTES / c.NVME_BYTES_PER_S if run.offload_optimizer == "nvme" else 0.0
+    # one process alone does not fill the memory's channels
     memory = min(run.per_node * c.HOST_BYTES_PER_S, c.HOST_NODE_BYTES_PER_S)
-    return overhead + added_up + to_and_from + disk + of_node * c.HOST_ADAM_BYTES / memory
+    return to_and_from + disk + of_node * c.HOST_ADAM_BYTES / memory
 
 
-def _fetch_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
+def compute_fetch_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
     """Weights that are kept on the host or on disk come over once for each pass of a micro-batch."""
     if run.offload_params == "none":
         return 0.0

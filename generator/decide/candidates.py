@@ -44,7 +44,7 @@ class Candidate:
     @property
     def standing(self) -> tuple[bool, int, int]:
         """Whether it is only planned, its risk to convergence, and its farthest resort: speed never outweighs them."""
-        return any(not t.emitted for t in self.members), self.risk, max(t.resort for t in self.members)
+        return any(not t.emitted for t in self.members), self.risk, max(t.last_resort for t in self.members)
 
     @property
     def key(self) -> tuple:
@@ -96,6 +96,7 @@ def describe_layout(layout: Layout) -> dict[str, Any]:
         "pp": layout.pp,
         "cp": layout.cp,
         "ep": layout.ep,
+        "sequence_form": layout.sequence_form,
     }
 
 

@@ -31,7 +31,7 @@ def keep_standing(space: Space, best: Candidate) -> Space:
     planned, risk, resort = best.standing
     kept = {
         axis: tuple(
-            t for t in members if rate_risk(t, space.case) <= risk and t.resort <= resort and t.emitted >= (not planned)
+            t for t in members if rate_risk(t, space.case) <= risk and t.last_resort <= resort and t.emitted >= (not planned)
         )
         for axis, members in space.open.items()
     }

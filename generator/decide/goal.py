@@ -16,7 +16,7 @@ from generator.decide.space import open_space
 from generator.errors import NothingFits, UsageError
 from generator.model import ModelSpec
 from hwdetect import catalog
-from hwdetect.instances import Instance, all_instances
+from hwdetect.instances import Instance, list_instances
 from hwdetect.spec import parse_spec
 
 NODES = (1, 2, 4, 8, 16, 32)
@@ -132,7 +132,7 @@ def explain_no_offer(model: str, target: Target, fastest: Offer | None) -> Nothi
 
 def order_instances(goal: str) -> Iterator[tuple[Instance, int]]:
     """Every instance type with accelerators, alone and in numbers: by price, or by devices, their memory and price."""
-    every = [(i, n) for i in all_instances() if i.device for n in NODES if n == 1 or i.devices > 1]
+    every = [(i, n) for i in list_instances() if i.device for n in NODES if n == 1 or i.devices > 1]
 
     def price(pair: tuple[Instance, int]) -> float:
         return pair[0].price.usd_per_hour * pair[1] if pair[0].price else float("inf")
@@ -184,32 +184,6 @@ def make_offer(machine: Machine) -> Offer | None:
         price_source=price.source if price else None,
         price_read=price.read if price else None,
     )
-
-
-def describe_offers(offers: tuple[Offer, ...], target: Target) -> dict:
-    """What `plan --json` adds under the key ``goal``."""
-    return {
-        "goal": target.goal,
-        "target_tokens_per_day": target.tokens_per_day,
-        "max_latency_seconds": target.max_latency,
-        "offers": [
-            {
-                "hardware": o.hardware,
-                "cloud": o.cloud,
-                "choice": o.best.choice,
-                "devices": o.best.layout.devices,
-                "copies": o.copies,
-                "tokens_per_day": o.tokens_per_day,
-                "latency_seconds": o.latency_seconds,
-                "peak_memory_gib": o.best.estimate.peak_memory_gib,
-                "usd_per_hour": o.usd_per_hour,
-                "usd_per_million_tokens": o.usd_per_million_tokens,
-                "price_source": o.price_source,
-                "price_read": o.price_read,
-            }
-            for o in offers
-        ],
-    }
 
 
 def use_whole_machine(request: Request) -> Request:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from generator.case import stacks
 from generator.case.case import Case
+from generator.case.vendors import VENDORS
 from generator.case.workload import TRAINED, check_workload
 from generator.cost.of_case import build_cost_model
 from generator.decide.candidates import Candidate
@@ -92,10 +93,10 @@ def change_workload(case: Case, **changed) -> Case:
 def list_larger_devices(case: Case) -> list[Device]:
     """Current NVIDIA boards with more memory, smallest first, one per size."""
     by_size: dict[int, Device] = {}
-    for device in catalog.all_devices():
+    for device in catalog.list_devices():
         enough = device.memory_bytes and device.memory_bytes > case.device_memory_bytes
         modern = device.compute_capability and tuple(map(int, device.compute_capability.split("."))) >= (8, 0)
-        sold = device.vendor == "nvidia" and device.market is None and not device.unified_memory
+        sold = device.vendor in VENDORS and device.market is None and not device.unified_memory
         if sold and enough and modern:
             size = round(device.memory_bytes / 2**30)
             best = by_size.get(size)

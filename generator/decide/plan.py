@@ -30,6 +30,8 @@ class Plan:
     """the same techniques with every micro-batch, up to the first that does not fit"""
     counts: tuple[DeviceCount, ...]
     """the best plan on 1, 2, 4, … devices"""
+    written: tuple[tuple[Technique, Edits], ...]
+    """by member: what it writes"""
     edits: Edits
     notes: tuple[Note, ...] = ()
     serving: Plan | None = None
@@ -56,6 +58,7 @@ def plan_space(space: Space) -> Plan | None:
     if weighed is None:
         return None
     case, (best, counts) = space.case, weighed
+    written = tuple((t, t.edits(replace(case, layout=best.layout))) for t in best.members)
     return Plan(
         case=case,
         best=best,
@@ -63,7 +66,8 @@ def plan_space(space: Space) -> Plan | None:
         runners_up=find_frontier(space, best),
         splits=tuple(cost_members(space, best.members, best.layout)),
         counts=counts,
-        edits=merge_edits([(t.id, t.edits(replace(case, layout=best.layout))) for t in best.members]),
+        written=written,
+        edits=merge_edits([(technique.id, edits) for technique, edits in written]),
         notes=explain_unused_devices(case, best, counts),
     )
 

@@ -76,7 +76,7 @@ def explain_alternative(space: Space, best: Candidate, other: Technique, seeds: 
     if other.id in space.obstacles:
         return Rejected(name=other.name, why=space.obstacles[other.id])
     part = space.narrowed({other.axis: (other,)})
-    against = next((why for t in best.members if t.axis != other.axis and (why := space.clash(other, t))), "")
+    against = next((why for t in best.members if t.axis != other.axis and (why := space.conflict(other, t))), "")
     rival = find_rival(part, best, [*seeds, *swap_member(part, best, other)])
     if rival is not None:
         seeds.append(rival)
@@ -105,7 +105,7 @@ def find_rival(part: Space, best: Candidate, seeds: list[Candidate]) -> Candidat
 def swap_member(part: Space, best: Candidate, other: Technique) -> list[Candidate]:
     """``best`` with ``other`` on its axis, if it can stand beside the rest: a start for a search."""
     swapped = tuple(other if t.axis == other.axis else t for t in best.members)
-    if other.id in part.layouts or any(part.clash(other, t) for t in swapped if t is not other):
+    if other.id in part.layouts or any(part.conflict(other, t) for t in swapped if t is not other):
         return []
     return cost_members(part, swapped, best.layout)
 

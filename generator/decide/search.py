@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from generator.case.layout import ONE_DEVICE, Layout
-from generator.cost.bounds import FASTEST, LEAST_STATES, NEUTRAL, fastest
+from generator.cost.bounds import FASTEST, LEAST_STATES, NEUTRAL, choose_fastest
 from generator.cost.execution import Execution
 from generator.decide.candidates import (
     Candidate,
@@ -76,7 +76,7 @@ def list_levels(space: Space) -> list[tuple[int, int]]:
     """What is accepted, step by step: risk to convergence, and at each risk one resort after the other."""
     members = [t for members in space.open.values() for t in members]
     risks = [risk for risk in RISKS if not risk or any(rate_risk(t, space.case) == risk for t in members)]
-    resorts = sorted({0, *(t.resort for t in members)})
+    resorts = sorted({0, *(t.last_resort for t in members)})
     levels = [(risk, resort) for risk in risks for resort in resorts]
     # a level without a member on some axis has no plan
     possible = (all(space.members(axis, risk, resort) for axis in space.axes) for risk, resort in levels)
@@ -207,7 +207,7 @@ class LevelSearch:
             effects = [effects_of(t) for t in self.open[axis.name]]
             for name in {name for e in effects for name in e}:
                 options.setdefault(name, []).extend(e.get(name, DEFAULTS[name]) for e in effects)
-        return {name: fastest(name, values) for name, values in options.items()}
+        return {name: choose_fastest(name, values) for name, values in options.items()}
 
     def build_run(self, members: Members, layout: Layout, relaxed: dict[str, Any]) -> Execution:
         effects_of, bases = self.space.effects_on(layout), self.space.memo.runs

@@ -64,5 +64,5 @@ def explain_unserved(space: Space, pinned: Technique, kept: list[Technique]) -> 
     """Why a technique cannot serve beside those that are kept, or ``None``."""
     if "infer" not in pinned.modes:
         return "it is a technique of training"
-    conflicts = (why for other in kept if (why := space.clash(pinned, other)))
+    conflicts = (why for other in kept if (why := space.conflict(pinned, other)))
     return space.obstacles.get(pinned.id) or next(conflicts, None)

@@ -15,7 +15,7 @@ from generator.case.layout import ONE_DEVICE, Layout
 from generator.cost import CostModel
 from generator.cost.execution import Execution
 from generator.errors import UsageError
-from generator.techniques.base import Axis, Technique, list_axes
+from generator.techniques.base import Axis, Technique, explain_conflict, list_axes
 
 LAST = 2
 """the farthest resort"""
@@ -73,14 +73,14 @@ class Space:
         """The members of ``axis`` that may be tried when ``risk`` and ``resort`` are the most that is accepted. Where nothing
         else is open (a pin), resorts are always."""
         safe = tuple(t for t in self.open[axis.name] if rate_risk(t, self.case) <= risk)
-        return tuple(t for t in safe if t.resort <= resort) or safe
+        return tuple(t for t in safe if t.last_resort <= resort) or safe
 
-    def clash(self, a: Technique, b: Technique) -> str | None:
-        """Why ``a`` and ``b`` cannot stand together; asked of both, so that either file may know it."""
+    def conflict(self, a: Technique, b: Technique) -> str | None:
+        """Why ``a`` and ``b`` cannot stand together."""
         known = self.memo.conflicts
         key = (a.id, b.id)
         if key not in known:
-            known[key] = known[b.id, a.id] = a.clash(b, self.case) or b.clash(a, self.case)
+            known[key] = known[b.id, a.id] = explain_conflict(a, b, self.case)
         return known[key]
 
     def list_foes(self, technique: Technique) -> frozenset[Technique]:
@@ -88,7 +88,7 @@ class Space:
         known = self.memo.foes
         if technique not in known:
             others = (t for axis in self.axes for t in axis.members if axis.name != technique.axis)
-            known[technique] = frozenset(t for t in others if self.clash(technique, t))
+            known[technique] = frozenset(t for t in others if self.conflict(technique, t))
         return known[technique]
 
     def effects_on(self, layout: Layout) -> Callable[[Technique], Mapping[str, Any]]:
@@ -170,7 +170,7 @@ def open_space(case: Case, cost: CostModel) -> Space:
 def _check_pins(space: Space, pinned: list[Technique]) -> None:
     """Raises ``UsageError`` for two pins that cannot stand together."""
     for a, b in combinations(pinned, 2):
-        if why := space.clash(a, b):
+        if why := space.conflict(a, b):
             raise UsageError(f"--pin {a.id} and --pin {b.id} cannot stand together: {why}", "drop one of them")
 
 

@@ -2,76 +2,92 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from generator.decide.plan import Plan, Planned
+from generator.emit.plan_document import (
+    ABSENT,
+    ConfigRecord,
+    LoraConfig,
+    MachineConfig,
+    ParallelRecord,
+    ProcessesConfig,
+    TrainingConfig,
+)
 
 
-def build_config(planned: Planned) -> dict:
+def build_config(planned: Planned, parallel: ParallelRecord | None) -> ConfigRecord:
     """config.yaml: every value that comes from outside, and of those the ones that this project reads."""
     plan, source, request = planned.plan, planned.work.source, planned.work.request
-    training = plan.case.workload.mode == "train"
-    found: dict = {"model": "sample" if request.model is None else source.path}
-    if source.kind == "hub":
-        found["revision"] = source.revision
-    if request.tokenizer is not None:
-        found["tokenizer"] = request.tokenizer
-    if training:
-        found |= build_data_config(planned) | {"output_dir": "runs"} | build_training_config(plan)
-    elif plan.case.workload.task == "text-classification":
-        found["seq_len"] = plan.case.workload.seq_len
-    if not plan.case.portable:
-        found["machine"] = describe_fingerprint(plan)
-    return found
+    workload = plan.case.workload
+    training = workload.mode == "train"
+    return ConfigRecord(
+        model="sample" if request.model is None else source.path,
+        revision=source.revision if source.kind == "hub" else ABSENT,
+        tokenizer=ABSENT if request.tokenizer is None else request.tokenizer,
+        seq_len=workload.seq_len if training or workload.task == "text-classification" else ABSENT,
+        output_dir="runs" if training else ABSENT,
+        training=build_training_config(plan) if training else ABSENT,
+        lora=build_lora_config(plan) if training and workload.train != "full" else ABSENT,
+        machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
+        processes=describe_launch(parallel) if parallel else ABSENT,
+        **(list_data_values(planned) if training else {}),
+    )
 
 
-def build_data_config(planned: Planned) -> dict:
+def describe_launch(parallel: ParallelRecord) -> ProcessesConfig:
+    return ProcessesConfig(launcher=" ".join(parallel.launcher), expected=parallel.expected)
+
+
+def list_data_values(planned: Planned) -> dict[str, Any]:
+    """The fields of a ``ConfigRecord`` that say where the examples are."""
     data, request, workload = planned.work.data, planned.work.request, planned.plan.case.workload
     kind = data.format if data else "txt"
     sample = request.model is None and not request.data
-    found: dict = {"data": "sample/text.txt" if sample else data.path if data else None}
+    values: dict[str, Any] = {"data": "sample/text.txt" if sample else data.path if data else None}
     if kind == "hub":
-        found["data_revision"] = None
+        values["data_revision"] = None
     if data and kind != "txt":
-        found["text_column"] = data.text_column
+        values["text_column"] = data.text_column
     if workload.task == "text-classification":
-        found["label_column"] = data.label_column if data else request.label_column
-    return found | {"skip_bad": request.skip_bad, "seq_len": workload.seq_len}
+        values["label_column"] = data.label_column if data else request.label_column
+    return values | {"skip_bad": request.skip_bad}
 
 
-def build_training_config(plan: Plan) -> dict:
-    """``training`` holds names of TrainingArguments; train.py passes them on as they are."""
+def build_training_config(plan: Plan) -> TrainingConfig:
     workload = plan.case.workload
     schedule_free = plan.best.choice["optimizer"] == "schedule-free"
-    found: dict = {
-        "training": {
-            "learning_rate": workload.learning_rate,
-            "num_train_epochs": workload.epochs,
-            "max_steps": workload.max_steps or -1,
-            "warmup_steps": workload.warmup,
-            "weight_decay": workload.weight_decay,
-            "seed": workload.seed,
-            "lr_scheduler_type": "constant" if schedule_free else "linear",
-            "logging_steps": 1,
-            "save_steps": SAVE_STEPS,
-        }
-    }
-    if workload.train != "full":
-        found["lora"] = {"r": workload.lora_rank, "lora_alpha": workload.lora_alpha, "lora_dropout": LORA_DROPOUT}
-    return found
+    return TrainingConfig(
+        learning_rate=workload.learning_rate,
+        num_train_epochs=workload.epochs,
+        max_steps=workload.max_steps or -1,
+        warmup_steps=workload.warmup,
+        weight_decay=workload.weight_decay,
+        seed=workload.seed,
+        lr_scheduler_type="constant" if schedule_free else "linear",
+        logging_steps=1,
+        save_steps=SAVE_STEPS,
+    )
+
+
+def build_lora_config(plan: Plan) -> LoraConfig:
+    workload = plan.case.workload
+    return LoraConfig(r=workload.lora_rank, lora_alpha=workload.lora_alpha, lora_dropout=LORA_DROPOUT)
 
 
 LORA_DROPOUT = 0.05
-"""The value of the QLoRA paper for its smaller models (https://arxiv.org/abs/2305.14314); yours to change."""
 SAVE_STEPS = 500
-"""TrainingArguments' own default; yours to change."""
 
 
-def describe_fingerprint(plan: Plan) -> dict:
+def describe_fingerprint(plan: Plan) -> MachineConfig:
     """What the guard at the top of the scripts compares the machine with."""
     case = plan.case
-    have = {
-        "memory_gib": round(case.device_memory_bytes / 2**30, 1),
-        "needs_gib": round(plan.best.estimate.peak_memory_gib, 1),
-    }
-    if case.on_cpu:
-        return {"device": "cpu", "cpus": case.hardware.cpu.budget} | have
-    return {"device": "cuda", "name": case.device.name, "compute_capability": case.device.compute_capability} | have
+    return MachineConfig(
+        device=case.vendor.torch_device,
+        gpus=ABSENT if case.on_cpu else plan.best.layout.per_node,
+        cpus=case.hardware.cpu.budget if case.on_cpu else ABSENT,
+        name=ABSENT if case.on_cpu else case.device.name,
+        compute_capability=ABSENT if case.on_cpu else case.device.compute_capability,
+        memory_gib=round(case.device_memory_bytes / 2**30, 1),
+        needs_gib=round(plan.best.estimate.peak_memory_gib, 1),
+    )

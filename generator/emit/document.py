@@ -2,228 +2,229 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict, fields, replace
 
+from generator.case.case import Case
+from generator.case.layout import Layout
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import DeviceCount
-from generator.decide.notes import Note
 from generator.decide.plan import Plan, Planned
 from generator.decide.reasons import Decision, Rejected, list_changes
 from generator.emit.config_yaml import build_config
-from generator.emit.figures import describe_estimate, round_floats, summarize_candidate
+from generator.emit.figures import (
+    describe_estimate,
+    list_candidate_costs,
+    round_floats,
+    summarize_candidate,
+)
+from generator.emit.fixed import write_fixed
+from generator.emit.modules import choose_modules
 from generator.emit.parallel import describe_processes, select_visible_devices
+from generator.emit.plan_document import (
+    SCHEMA,
+    BatchRecord,
+    CandidateCostRecord,
+    CaseRecord,
+    DecisionRecord,
+    DeviceCountRecord,
+    DeviceRecord,
+    HardwareRecord,
+    LayoutRecord,
+    NoteRecord,
+    PlanDocument,
+    RejectedCostRecord,
+    RejectedRecord,
+    RunnerUpRecord,
+    ServingRecord,
+    SplitRecord,
+)
+from generator.emit.plan_json import to_json
 from generator.emit.project import describe_project, read_version
 from generator.emit.provenance import trace_edits
 from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements, reads_nvme
-from generator.techniques.edits import Argument, Edits
-from hwdetect.types import Hardware
-
-SCHEMA = 1
-
-
-def build_document(planned: Planned, name: str | None = None) -> dict:
-    """The content of plan.json: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
-    return json.loads(json.dumps(collect_content(planned, name)))  # what a reader of plan.json gets: lists, no tuples
+from generator.emit.user_values import list_defaults, list_user_values
+from generator.techniques.edits import Edits
+from hwdetect.types import Device, Hardware
 
 
-def collect_content(planned: Planned, name: str | None) -> dict:
-    plan, case = planned.plan, planned.plan.case
+def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
+    """The plan document: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
+    plan, work = planned.plan, planned.work
+    project, parallel = describe_project(planned, name), describe_processes(plan)
+    config = build_config(planned, parallel)
+    edits, yours = merge_edits(plan, plan.serving), list_user_values(plan.case.workload)
+    return PlanDocument(
+        schema=SCHEMA,
+        perfgen=read_version(),
+        project=project,
+        case=describe_case(plan.case),
+        choice=plan.best.choice,
+        layout=describe_layout(plan),
+        batch=describe_batch(plan),
+        estimate=describe_estimate(plan.best.estimate),
+        decisions=tuple(describe_decision(d) for d in plan.decisions),
+        runners_up=tuple(describe_runner_up(plan, c) for c in plan.runners_up),
+        devices=tuple(describe_count(plan, count) for count in plan.counts),
+        edits=edits,
+        fixed=write_fixed(project, edits, parallel),
+        parallel=parallel,
+        modules=choose_modules(project, edits, parallel),
+        visible_devices=select_visible_devices(plan),
+        provenance=trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
+        yours=yours,
+        defaults=list_defaults(yours, work.request),
+        serving=describe_serving(plan.serving) if plan.serving else None,
+        config=config,
+        requirements=pin_requirements(plan),
+        versions=dict(plan.case.stack.packages),
+        docker=describe_image(plan),
+        files={"pyproject.toml": dump_pyproject(planned, name)},
+        untested=list_untested(plan),
+        notes=list_notes(planned),
+    )
+
+
+def describe_case(case: Case) -> CaseRecord:
+    return CaseRecord(
+        device=describe_device(case.device),
+        device_memory_bytes=case.device_memory_bytes,
+        model=case.model,
+        workload=case.workload,
+        hardware=keep_stable(case.hardware),
+    )
+
+
+def describe_device(device: Device) -> DeviceRecord:
+    kept = {f.name: getattr(device, f.name) for f in fields(device)}
+    return DeviceRecord(**round_floats(kept | {"sources": dict(device.sources)}))
+
+
+def describe_layout(plan: Plan) -> LayoutRecord:
+    best: Layout = plan.best.layout
+    return LayoutRecord(**asdict(best), devices=best.devices, of_devices=plan.case.devices)
+
+
+def describe_count(plan: Plan, count: DeviceCount) -> DeviceCountRecord:
+    best = count.best
+    figures = list_candidate_costs(best) if best else dict.fromkeys(f.name for f in fields(CandidateCostRecord))
+    return DeviceCountRecord(
+        count=count.count,
+        chosen=best is plan.best,
+        fits=best is not None,
+        why_not=count.why_not or None,
+        changes=list_changes(plan.best, best, of_devices=False) if best else (),
+        **figures,
+        **count_gpu_hours(plan.case, best),
+    )
+
+
+def count_gpu_hours(case: Case, best: Candidate | None) -> dict[str, float | None]:
+    """Of the whole run where its steps are known, and of a thousand steps: the global batch is the same on any number."""
+    if best is None or case.on_cpu:
+        return {"gpu_hours": None, "gpu_hours_per_1000_steps": None}
     workload = case.workload
-    return {
-        "schema": SCHEMA,
-        "perfgen": read_version(),
-        "project": describe_project(planned, name),
-        "case": {
-            "device": round_floats(asdict(case.device) | {"sources": dict(case.device.sources)}),
-            "device_memory_bytes": case.device_memory_bytes,
-            "model": asdict(case.model),
-            "workload": asdict(workload),
-            "hardware": keep_stable(case.hardware),
-        },
-        "choice": plan.best.choice,
-        "layout": describe_layout(plan),
-        "batch": {
-            "micro_batch": plan.best.execution.micro_batch,
-            "accumulation": plan.best.execution.accumulation,
-            "global_batch": plan.best.execution.micro_batch * plan.best.execution.accumulation * plan.best.execution.dp,
-            "splits": [summarize_candidate(c) | {"fits": c.fits} for c in plan.splits],
-        },
-        "estimate": describe_estimate(plan.best.estimate),
-        "decisions": [describe_decision(d) for d in plan.decisions],
-        "runners_up": [describe_runner_up(plan, c) for c in plan.runners_up],
-        "devices": describe_devices(plan),
-        "edits": merge_edits(plan, plan.serving),
-        "parallel": describe_processes(plan),
-        "visible_devices": select_visible_devices(plan),
-        "provenance": trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else []),
-        "yours": collect_user_values(planned),
-        "serving": describe_serving(plan.serving) if plan.serving else None,
-        "config": build_config(planned),
-        "requirements": pin_requirements(plan),
-        "versions": dict(case.stack.packages),
-        "docker": describe_image(plan),
-        "files": {"pyproject.toml": dump_pyproject(planned, name)},
-        "untested": list_untested(plan),
-        "notes": list_notes(planned),
-    }
+    steps = (workload.steps or workload.max_steps) if workload.mode == "train" else None
+    hours = best.estimate.step_seconds * best.layout.devices / 3600
+    return round_floats({"gpu_hours": hours * steps if steps else None, "gpu_hours_per_1000_steps": hours * 1000})
 
 
-def list_notes(planned: Planned) -> list[dict]:
+def describe_runner_up(plan: Plan, candidate: Candidate) -> RunnerUpRecord:
+    changes = list_changes(plan.best, candidate)
+    return RunnerUpRecord(choice=candidate.choice, changes=changes, estimate=summarize_candidate(candidate))
+
+
+def list_notes(planned: Planned) -> tuple[NoteRecord, ...]:
     """What a reader must know, each with what it is about."""
     work = planned.work
-    of_inputs = [Note(kind="model", text=text) for text in work.source.notes]
-    of_inputs += [Note(kind="data", text=text) for text in (work.data.notes if work.data else ())]
-    return [asdict(note) for note in (*planned.notes, *of_inputs)]
+    noted = [NoteRecord(kind=note.kind, text=note.text) for note in planned.notes]
+    noted += [NoteRecord(kind="model", text=text) for text in work.source.notes]
+    noted += [NoteRecord(kind="data", text=text) for text in (work.data.notes if work.data else ())]
+    return tuple(noted)
 
 
-def describe_layout(plan: Plan) -> dict:
-    """How the devices are divided."""
-    best = plan.best.layout
-    return asdict(best) | {"devices": best.devices, "of_devices": plan.case.devices}
+def describe_batch(plan: Plan) -> BatchRecord:
+    run = plan.best.execution
+    return BatchRecord(
+        micro_batch=run.micro_batch,
+        accumulation=run.accumulation,
+        global_batch=run.micro_batch * run.accumulation * run.dp,
+        splits=tuple(SplitRecord(**list_candidate_costs(c), fits=c.fits) for c in plan.splits),
+    )
 
 
-def describe_devices(plan: Plan) -> list[dict]:
-    """What the best plan on each number of devices gives. ``gpu_hours`` is the whole run's, null where its steps are not known."""
-    return [describe_count(plan, count) for count in plan.counts]
-
-
-def describe_count(plan: Plan, count: DeviceCount) -> dict:
-    best = count.best
-    described: dict[str, Any] = {"count": count.count, "chosen": best is plan.best, "fits": best is not None}
-    if best is None:
-        keys = ("step_seconds", "tokens_per_second", "gpu_hours", "gpu_hours_per_1000_steps", "peak_memory_gib")
-        return described | dict.fromkeys(keys) | {"changes": [], "why_not": count.why_not}
-    workload = plan.case.workload
-    steps = (workload.steps or workload.max_steps) if workload.mode == "train" else None
-    hours = None if plan.case.on_cpu else best.estimate.step_seconds * count.count / 3600
-    figures = {
-        "gpu_hours": hours * steps if hours and steps else None,
-        "gpu_hours_per_1000_steps": hours and hours * 1000,
-    }
-    changes = list(list_changes(plan.best, best, of_devices=False))
-    return described | summarize_candidate(best) | round_floats(figures) | {"changes": changes, "why_not": None}
-
-
-def describe_runner_up(plan: Plan, candidate: Candidate) -> dict:
-    changes = list(list_changes(plan.best, candidate))
-    return {"choice": candidate.choice, "changes": changes, "estimate": summarize_candidate(candidate)}
-
-
-VOLATILE = {
-    "available_bytes",
-    "swap_used_bytes",
-    "free_memory_bytes",
-    "free_bytes",
-    "temperature_c",
-    "throttle_reasons",
-}
-PRIVATE = {"uuid", "pci_address", "path", "visible_devices"}
-
-
-def keep_stable(hardware: Hardware) -> dict:
+def keep_stable(hardware: Hardware) -> HardwareRecord:
     """What was read of the machine, less what changes from minute to minute and what names it."""
-    kept = drop_private(asdict(hardware))
-    return {
-        key: kept[key] for key in ("cpu", "memory", "boards", "accelerators", "links", "nodes", "software", "measured")
-    }
+    return HardwareRecord(
+        cpu=hardware.cpu,
+        memory=replace(hardware.memory, available_bytes=None, swap_used_bytes=None),
+        boards=tuple(
+            replace(b, uuid=None, pci_address=None, temperature_c=None, throttle_reasons=None) for b in hardware.boards
+        ),
+        accelerators=tuple(replace(a, uuid=None, free_memory_bytes=None) for a in hardware.accelerators),
+        links=hardware.links,
+        nodes=hardware.nodes,
+        software=replace(hardware.software, visible_devices=None),
+        measured=hardware.measured,
+    )
 
 
-def drop_private(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: drop_private(v) for k, v in value.items() if k not in VOLATILE | PRIVATE and v is not None}
-    if isinstance(value, (list, tuple)):
-        return [drop_private(v) for v in value]
-    return value
+def describe_decision(decision: Decision) -> DecisionRecord:
+    return DecisionRecord(
+        axis=decision.axis,
+        chosen=decision.chosen,
+        open=decision.is_open,
+        why=decision.why,
+        quality_note=decision.quality_note,
+        evidence=decision.evidence,
+        basis=decision.basis,
+        rejected=tuple(describe_rejected(r) for r in decision.rejected),
+    )
 
 
-def describe_decision(decision: Decision) -> dict:
-    return {
-        "axis": decision.axis,
-        "chosen": decision.chosen,
-        "open": decision.is_open,
-        "why": decision.why,
-        "quality_note": decision.quality_note,
-        "evidence": [asdict(e) for e in decision.evidence],
-        "basis": decision.basis,
-        "rejected": [describe_rejected(r) for r in decision.rejected],
-    }
-
-
-def describe_rejected(rejected: Rejected) -> dict:
-    """``cost`` is that of the best plan with it, or of the nearest where none fits; null where it cannot be used at all."""
-    rival = rejected.rival
-    cost = rival and {"fits": rejected.fits} | summarize_candidate(rival) | {"devices": rival.layout.devices}
-    return {"name": rejected.name, "why": rejected.why, "cost": cost, "changes": list(rejected.changes)}
+def describe_rejected(rejected: Rejected) -> RejectedRecord:
+    rival, cost = rejected.rival, None
+    if rival:
+        costs = list_candidate_costs(rival)
+        cost = RejectedCostRecord(fits=rejected.fits, devices=rival.layout.devices, **costs)
+    return RejectedRecord(name=rejected.name, why=rejected.why, cost=cost, changes=rejected.changes)
 
 
 INFER_PLACES = tuple(f.name for f in fields(Edits) if f.name.startswith("infer_"))
 
 
-def merge_edits(plan: Plan, serving_plan: Plan | None) -> dict:
+def merge_edits(plan: Plan, serving_plan: Plan | None) -> Edits:
     """The merged edits; a training plan takes its infer places from the serving plan."""
-    merged = {f.name: [make_plain(item) for item in getattr(plan.edits, f.name)] for f in fields(Edits)}
-    if serving_plan is not None:
-        for place in INFER_PLACES:
-            merged[place] = [make_plain(item) for item in getattr(serving_plan.edits, place)]
-    return merged
+    if serving_plan is None:
+        return plan.edits
+    return replace(plan.edits, **{place: getattr(serving_plan.edits, place) for place in INFER_PLACES})
 
 
-def make_plain(item: object) -> object:
-    return asdict(item) if isinstance(item, Argument) else list(item) if isinstance(item, tuple) else item
-
-
-def collect_user_values(planned: Planned) -> dict:
-    """The user's values: never changed to gain speed."""
-    workload = planned.plan.case.workload
-    names = (
-        "mode",
-        "task",
-        "train",
-        "seq_len",
-        "global_batch",
-        "learning_rate",
-        "epochs",
-        "max_steps",
-        "warmup",
-        "seed",
-        "weight_decay",
+def describe_serving(plan: Plan) -> ServingRecord:
+    return ServingRecord(
+        choice=plan.best.choice,
+        estimate=describe_estimate(plan.best.estimate),
+        decisions=tuple(describe_decision(d) for d in plan.decisions),
     )
-    found = {name: getattr(workload, name) for name in names}
-    if workload.train != "full":
-        found |= {"lora_rank": workload.lora_rank, "lora_alpha": workload.lora_alpha}
-    return found
 
 
-def describe_serving(plan: Plan) -> dict:
-    return {
-        "choice": plan.best.choice,
-        "estimate": describe_estimate(plan.best.estimate),
-        "decisions": [describe_decision(d) for d in plan.decisions],
-    }
-
-
-def list_untested(plan: Plan) -> list[str]:
+def list_untested(plan: Plan) -> tuple[str, ...]:
     """What nobody has run: the reader must know."""
     case = plan.case
-    found = (
-        []
-        if case.on_cpu
-        else [f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first"]
-    )
+    lines = []
+    if not case.on_cpu:
+        lines.append(f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first")
     if plan.edits.launcher:
-        found.append("several processes were run on CPUs over gloo, to the losses of one process, never over NCCL")
+        lines.append("several processes were run on CPUs over gloo, to the losses of one process, never over NCCL")
     if reads_nvme(plan):
-        found.append("DeepSpeed compiles its NVMe reader on first use: nvcc of the CUDA toolkit must be there")
+        lines.append("DeepSpeed compiles its NVMe reader on first use: nvcc of the CUDA toolkit must be there")
     if plan.best.choice["precision"] == "fp16" and case.model.dtype in ("bfloat16", "torch.bfloat16"):
-        found.append(f"{case.model.name} was trained in bf16: in fp16, values above 65504 overflow, so watch for NaN")
-    found += [f"{t.id}: no measurement of ours" for t in plan.best.members if t.quality and not t.evidence]
-    return found
+        lines.append(f"{case.model.name} was trained in bf16: in fp16, values above 65504 overflow, so watch for NaN")
+    lines += [f"{t.id}: no measurement of ours" for t in plan.best.members if t.quality and not t.evidence]
+    return tuple(lines)
 
 
-def dump_answers(plan_document: dict) -> str:
+def dump_answers(document: PlanDocument) -> str:
     """Answers for `copier copy --data-file`."""
     import yaml
 
-    return yaml.safe_dump({"plan": plan_document}, sort_keys=False, width=1000)
+    return yaml.safe_dump({"plan": to_json(document)}, sort_keys=False, width=1000)

@@ -6,6 +6,7 @@ from typing import Any
 
 from generator.cost.estimate import Estimate
 from generator.decide.candidates import HEADROOM_SHARE, Candidate
+from generator.emit.plan_document import CandidateCostRecord, CostRecord, EstimateRecord, SourceRecord
 
 
 def round_floats(value: Any) -> Any:
@@ -19,35 +20,43 @@ def round_floats(value: Any) -> Any:
     return value
 
 
-def describe_estimate(found: Estimate) -> dict:
+def describe_estimate(estimate: Estimate) -> EstimateRecord:
+    return EstimateRecord(
+        memory_gib={p.name: round_floats(p.value) for p in estimate.memory},
+        peak_memory_gib=round_floats(estimate.peak_memory_gib),
+        allocator_peak_gib=round_floats(estimate.allocator_peak_gib),
+        limit_gib=round_floats(estimate.limit_gib),
+        headroom_gib=round_floats(estimate.headroom_gib),
+        headroom_share=HEADROOM_SHARE,
+        time_seconds={p.name: round_floats(p.value) for p in estimate.time},
+        step_seconds=round_floats(estimate.step_seconds),
+        tokens_per_step=round_floats(estimate.tokens_per_step),
+        tokens_per_second=round_floats(estimate.tokens_per_second),
+        basis=estimate.basis,
+        sources={p.name: SourceRecord(basis=p.basis, source=p.source) for p in (*estimate.memory, *estimate.time)},
+    )
+
+
+def list_costs(estimate: Estimate) -> dict[str, float]:
+    """The fields of a ``CostRecord``, for records that hold more than them."""
     return round_floats(
         {
-            "memory_gib": {p.name: p.value for p in found.memory},
-            "peak_memory_gib": found.peak_memory_gib,
-            "allocator_peak_gib": found.allocator_peak_gib,
-            "limit_gib": found.limit_gib,
-            "headroom_gib": found.headroom_gib,
-            "headroom_share": HEADROOM_SHARE,
-            "time_seconds": {p.name: p.value for p in found.time},
-            "step_seconds": found.step_seconds,
-            "tokens_per_step": found.tokens_per_step,
-            "tokens_per_second": found.tokens_per_second,
-            "basis": found.basis,
-            "sources": {p.name: {"basis": p.basis, "source": p.source} for p in (*found.memory, *found.time)},
+            "peak_memory_gib": estimate.peak_memory_gib,
+            "step_seconds": estimate.step_seconds,
+            "tokens_per_second": estimate.tokens_per_second,
         }
     )
 
 
-def summarize_candidate(candidate: Candidate) -> dict:
+def summarize_estimate(estimate: Estimate) -> CostRecord:
+    return CostRecord(**list_costs(estimate))
+
+
+def list_candidate_costs(candidate: Candidate) -> dict[str, Any]:
+    """The fields of a ``CandidateCostRecord``."""
     run = candidate.execution
-    return summarize_estimate(candidate.estimate) | {"micro_batch": run.micro_batch, "accumulation": run.accumulation}
+    return list_costs(candidate.estimate) | {"micro_batch": run.micro_batch, "accumulation": run.accumulation}
 
 
-def summarize_estimate(found: Estimate) -> dict:
-    return round_floats(
-        {
-            "peak_memory_gib": found.peak_memory_gib,
-            "step_seconds": found.step_seconds,
-            "tokens_per_second": found.tokens_per_second,
-        }
-    )
+def summarize_candidate(candidate: Candidate) -> CandidateCostRecord:
+    return CandidateCostRecord(**list_candidate_costs(candidate))

@@ -6,60 +6,68 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import Layout
-from generator.cost.links import best_choice
+from generator.case.strategies import STRATEGIES
+from generator.cost.links import choose_devices
 from generator.decide.plan import Plan
-from generator.techniques.launch import is_by_accelerate, is_by_deepspeed
-
-BACKEND = {"cuda": "nccl", "cpu": "gloo"}
+from generator.emit.plan_document import ExpectedRecord, ParallelRecord
 
 
-def describe_processes(plan: Plan) -> dict | None:
+def describe_processes(plan: Plan) -> ParallelRecord | None:
     """``None`` where train.py is one process. ``expected`` is what parallel.py compares the prepared model with."""
     if not plan.edits.launcher:
         return None
     case, layout = plan.case, plan.best.layout
-    return {
-        "strategy": layout.strategy,
-        "nodes": layout.nodes,
-        "per_node": layout.per_node,
-        "world_size": layout.devices,
-        "launcher": list(plan.edits.launcher),
-        "at_load": layout.at_load,
-        "expected": expect_wrapping(case, layout, ("fsdp_config.fsdp_offload_params", True) in plan.edits.accelerate),
-        "deepspeed": nest_keys(plan.edits.deepspeed),
-        "accelerate": nest_keys(plan.edits.accelerate),
-    }
+    return ParallelRecord(
+        strategy=layout.strategy,
+        nodes=layout.nodes,
+        per_node=layout.per_node,
+        world_size=layout.devices,
+        cpus_per_task=case.hardware.cpu.budget,
+        launcher=plan.edits.launcher,
+        at_load=layout.at_load,
+        parameter_count_attribute=name_parameter_count(plan),
+        expected=expect_wrapping(case, layout, ("fsdp_config.fsdp_offload_params", True) in plan.edits.accelerate),
+        deepspeed=nest_keys(plan.edits.deepspeed),
+        accelerate=nest_keys(plan.edits.accelerate),
+    )
 
 
-def expect_wrapping(case: Case, layout: Layout, offloaded: bool) -> dict[str, Any]:
-    device = "cpu" if case.on_cpu else "cuda"
-    common: dict[str, Any] = {"world_size": layout.devices, "backend": BACKEND[device], "device": device}
-    if is_by_deepspeed(layout):
-        stage = int(layout.strategy.removeprefix("zero"))
-        return {"wrapper": "DeepSpeedEngine", "zero_stage": stage, "shards": layout.shard} | common
-    if is_by_accelerate(layout) or layout.at_load:
+def name_parameter_count(plan: Plan) -> str | None:
+    """The attribute that holds the elements of a weight that DeepSpeed divides as it is loaded; ``None``: ``numel()`` does."""
+    row = STRATEGIES[plan.best.layout.strategy]
+    return "ds_numel" if row.by_deepspeed and row.divides_weights and plan.case.workload.train == "full" else None
+
+
+def expect_wrapping(case: Case, layout: Layout, offloaded: bool) -> ExpectedRecord:
+    vendor = case.vendor
+    common: dict[str, Any] = {"world_size": layout.devices, "backend": vendor.backend, "device": vendor.torch_device}
+    row = STRATEGIES[layout.strategy]
+    if row.by_deepspeed:
+        return ExpectedRecord(wrapper=row.wrapper, zero_stage=row.deepspeed_stage, shards=layout.shard, **common)
+    if row.by_fsdp:
         if offloaded:  # the shards rest in host memory, and their norm is summed there
             common |= {"backend": "cuda:nccl,cpu:gloo", "device": "cpu"}
         copies = layout.replicate > 1
-        return {
-            "wrapper": "FSDPModule",
-            "sharded": "all",
-            "mesh": [f"({layout.replicate}, {layout.shard})" if copies else f"({layout.shard},)"],
-            "placements": ["(Replicate(), Shard(dim=0))" if copies else "(Shard(dim=0),)"],
-        } | common
-    return {"wrapper": "DistributedDataParallel"} | common
+        return ExpectedRecord(
+            wrapper=row.wrapper,
+            sharded="all",
+            mesh=(f"({layout.replicate}, {layout.shard})" if copies else f"({layout.shard},)",),
+            placements=("(Replicate(), Shard(dim=0))" if copies else "(Shard(dim=0),)",),
+            **common,
+        )
+    return ExpectedRecord(wrapper=row.wrapper, **common)
 
 
 def nest_keys(settings: tuple[tuple[str, Any], ...]) -> dict:
     """{"a.b": 1} as {"a": {"b": 1}}, plain values first."""
-    found: dict = {}
+    nested: dict = {}
     for key, value in sorted(settings, key=lambda item: "." in item[0]):
         *path, last = key.split(".")
-        place = found
+        place = nested
         for name in path:
             place = place.setdefault(name, {})
         place[last] = value
-    return found
+    return nested
 
 
 def select_visible_devices(plan: Plan) -> str | None:
@@ -73,7 +81,7 @@ def select_visible_devices(plan: Plan) -> str | None:
     every = case.hardware.accelerators
     if any(a.profile is not None for a in every):  # a slice is chosen by its UUID, not by its number
         return None
-    chosen = best_choice(case.device, case.links, case.devices_per_node, layout.per_node)
+    chosen = choose_devices(case.device, case.links, case.devices_per_node, layout.per_node)
     used = [case.accelerators[place] for place in chosen]
     first = used == list(range(len(used)))
     if len(used) == len(every) or (first and len(used) > 1):

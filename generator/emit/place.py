@@ -83,14 +83,14 @@ def make_staging(target: Path) -> Generator[Path]:
 
     Also removes what a killed run left.
     """
-    made = [parent for parent in target.parents if not parent.exists()]
+    new_parents = [parent for parent in target.parents if not parent.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        sweep(target)
+        sweep_leftovers(target)
         stage = target.parent / f".{target.name}.perfgen-{os.getpid()}"
         stage.mkdir()
     except OSError as error:
-        remove_empty(made)
+        remove_empty(new_parents)
         raise DestinationError(
             f"cannot write beside {target}: {error.strerror}", "choose a folder you may write to"
         ) from error
@@ -103,7 +103,7 @@ def make_staging(target: Path) -> Generator[Path]:
         raise
     finally:
         shutil.rmtree(stage, ignore_errors=True)
-        remove_empty(made)
+        remove_empty(new_parents)
 
 
 def remove_empty(folders: list[Path]) -> None:
@@ -120,7 +120,7 @@ def make_scratch() -> Generator[Path]:
         yield Path(folder)
 
 
-def sweep(target: Path) -> None:
+def sweep_leftovers(target: Path) -> None:
     """Remove staging folders whose process is gone."""
     for left in target.parent.glob(f".{target.name}.perfgen-*"):
         pid = left.name.rsplit("-", 1)[1]
@@ -138,14 +138,14 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def land(stage: Path, target: Path) -> Path | None:
+def land_tree(stage: Path, target: Path) -> Path | None:
     """Move the finished tree to ``target`` in one step; the backup of what was there, if anything was."""
-    flush(stage)
+    flush_tree(stage)
     if not target.exists() or not any(target.iterdir()):
         stage.rename(target)  # onto nothing or an empty folder: atomic
         return None
     backup = next(p for i in range(1, 10_000) if not (p := target.with_name(f"{target.name}.old-{i}")).exists())
-    if exchange(stage, target):
+    if swap_folders(stage, target):
         stage.rename(backup)
     else:
         target.rename(backup)
@@ -153,7 +153,7 @@ def land(stage: Path, target: Path) -> Path | None:
     return backup
 
 
-def flush(tree: Path) -> None:
+def flush_tree(tree: Path) -> None:
     """Everything on disk before the rename makes it visible."""
     for path in [tree, *tree.rglob("*")]:
         if os.name == "nt" and path.is_dir():
@@ -165,7 +165,7 @@ def flush(tree: Path) -> None:
             os.close(handle)
 
 
-def exchange(a: Path, b: Path) -> bool:
+def swap_folders(a: Path, b: Path) -> bool:
     """Swap two folders atomically (Linux renameat2); False where that cannot be had."""
     if sys.platform != "linux":
         return False

@@ -7,6 +7,7 @@ from importlib import metadata
 
 from generator.case.case import Case
 from generator.decide.plan import Planned
+from generator.emit.plan_document import ProjectPart, TokenizerRecord
 
 TITLES = {
     "causal-lm": "causal language modelling",
@@ -14,6 +15,12 @@ TITLES = {
     "text-classification": "text classification",
 }
 TRAINED = {"full": "full training", "lora": "LoRA", "qlora": "QLoRA"}
+TRAINING = {"full": "Train", "lora": "Train LoRA adapters of", "qlora": "Train LoRA adapters on the 4-bit weights of"}
+LEARNER = {
+    "causal-lm": "a language model on plain text",
+    "sft": "a language model on examples",
+    "text-classification": "a text classifier",
+}
 
 
 def read_version() -> str:
@@ -28,39 +35,37 @@ def make_slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "project"
 
 
-def describe_project(planned: Planned, name: str | None) -> dict:
+def describe_project(planned: Planned, name: str | None) -> ProjectPart:
     case, request = planned.plan.case, planned.work.request
     workload = case.workload
     what = TRAINED[workload.train] if not workload.from_scratch else "training from scratch"
     doing = f"{what}, {TITLES[workload.task]}" if workload.mode == "train" else f"inference, {TITLES[workload.task]}"
-    device = "portable" if case.portable else "cpu" if case.on_cpu else "cuda"
-    return {
-        "name": make_slug(name or case.model.name.rsplit("/", 1)[-1]),
-        "mode": workload.mode,
-        "task": workload.task,
-        "train": workload.train,
-        "trainer": "SFTTrainer" if workload.task == "sft" else "Trainer",
-        "from_scratch": workload.from_scratch,
-        "train_tokenizer": not planned.work.source.has_tokenizer and request.tokenizer is None,
-        "sample": request.model is None,
-        "hub": planned.work.source.kind == "hub",
-        "new_tokens": workload.new_tokens,
-        "tokenizer_source": write_tokenizer_source(planned),
-        "data_format": planned.work.data.format if planned.work.data else "txt",
-        "sft_format": planned.work.data.sft_format if planned.work.data else None,
-        "chat_template": planned.work.source.has_chat_template,
-        "pad_to_multiple_of": 8 if device == "cuda" else None,
-        "device": device,
-        "machine": describe_machine(case),
-        "summary": f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",
-    }
-
-
-def write_tokenizer_source(planned: Planned) -> str:
-    """The arguments of AutoTokenizer.from_pretrained, as code."""
-    if planned.work.request.tokenizer is not None:
-        return 'CONFIG["tokenizer"]'
-    return 'MODEL, revision=CONFIG["revision"]' if planned.work.source.kind == "hub" else "MODEL"
+    hub = planned.work.source.kind == "hub"
+    device = "portable" if case.portable else case.vendor.torch_device
+    return ProjectPart(
+        name=make_slug(name or case.model.name.rsplit("/", 1)[-1]),
+        mode=workload.mode,
+        task=workload.task,
+        train=workload.train,
+        adapter=workload.train != "full",
+        title=f"{TRAINING[workload.train]} {LEARNER[workload.task]}",
+        trainer="SFTTrainer" if workload.task == "sft" else "Trainer",
+        from_scratch=workload.from_scratch,
+        train_tokenizer=not planned.work.source.has_tokenizer and request.tokenizer is None,
+        sample=request.model is None,
+        hub=hub,
+        new_tokens=workload.new_tokens,
+        tokenizer=TokenizerRecord(
+            source="model" if request.tokenizer is None else "config", revision=hub and request.tokenizer is None
+        ),
+        data_format=planned.work.data.format if planned.work.data else "txt",
+        sft_format=planned.work.data.sft_format if planned.work.data else None,
+        chat_template=planned.work.source.has_chat_template,
+        pad_to_multiple_of=case.vendor.pad_to_multiple_of,
+        device=device,
+        machine=describe_machine(case),
+        summary=f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",
+    )
 
 
 def describe_machine(case: Case) -> str:

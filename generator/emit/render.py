@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -28,8 +27,7 @@ def render(document: dict, dest: Path, template: str | None = None) -> list[Path
     with tempfile.TemporaryDirectory(prefix="perfgen-template-") as scratch:
         # a copy outside any git checkout: Copier would clone the checkout and take its newest tag
         root = Path(scratch)
-        shutil.copytree(bundle.ROOT / "templates", root / "templates")
-        shutil.copyfile(bundle.ROOT / "copier.yml", root / "copier.yml")
+        bundle.copy_template(root)
         run_copy(
             str(root),
             dest,

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from generator.case.strategies import RING, STRATEGIES
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.optimizers import OPTIMIZER_STATES
@@ -24,7 +25,7 @@ class Uncostable(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TableRow:
     """A case: the machine, the model and the script of one row."""
 
     device: Device
@@ -34,23 +35,23 @@ class Row:
     task: str
 
 
-def read_row(row: dict[str, str]) -> Row:
+def read_row(row: dict[str, str]) -> TableRow:
     """Raises ``Uncostable``."""
     get = {
         key: (value or "").strip() for key, value in row.items() if key is not None and not isinstance(value, list)
     }.get
-    device, memory = _device(get)
-    spec = _spec(get)
-    return Row(
+    device, memory = _read_device(get)
+    spec = _read_spec(get)
+    return TableRow(
         device=device,
         memory_bytes=memory,
         spec=spec,
-        execution=_execution(get, spec),
+        execution=_read_execution(get, spec),
         task="causal-lm",
     )
 
 
-def _count(get, name: str, default: int | None = None, least: float = 0.5) -> int:
+def _read_count(get, name: str, default: int | None = None, least: float = 0.5) -> int:
     """A positive whole number of the row. Raises ``Uncostable``."""
     text = get(name, "")
     if not text:
@@ -66,7 +67,7 @@ def _count(get, name: str, default: int | None = None, least: float = 0.5) -> in
     return round(number)
 
 
-def _billions(get) -> float:
+def _read_params(get) -> float:
     """The stated parameter count, 0 where there is none."""
     text = get("params_b", "")
     try:
@@ -78,7 +79,7 @@ def _billions(get) -> float:
     return number * 1e9
 
 
-def _device(get) -> tuple[Device, int]:
+def _read_device(get) -> tuple[Device, int]:
     from hwdetect import catalog
 
     name = get("device", "")
@@ -89,25 +90,25 @@ def _device(get) -> tuple[Device, int]:
     except (KeyError, FileNotFoundError):
         raise Uncostable(f"the device {name!r} is not in the catalogue") from None
     nominal = get("device_memory_gb", "")
-    memory = _count(get, "device_memory_gb") * GIB if nominal else float(device.memory_bytes or 0)
+    memory = _read_count(get, "device_memory_gb") * GIB if nominal else float(device.memory_bytes or 0)
     if not memory:
         raise Uncostable(f"the memory of {name} is not stated")
     return device, int(memory * USABLE_SHARE)
 
 
-def _spec(get) -> ModelSpec:
+def _read_spec(get) -> ModelSpec:
     """The architecture columns of the row; nothing is looked up by the model's name."""
-    layers, hidden = _count(get, "n_layers"), _count(get, "hidden")
-    heads = _count(get, "n_heads", max(1, hidden // HEAD_DIM_GUESS))
-    kv_heads = _count(get, "n_kv_heads", heads)
-    vocab, ffn = _count(get, "vocab", 32000), _count(get, "ffn_hidden", 4 * hidden)
-    experts, active = _count(get, "n_experts", 0) if get("n_experts", "") else 0, 0
+    layers, hidden = _read_count(get, "n_layers"), _read_count(get, "hidden")
+    heads = _read_count(get, "n_heads", max(1, hidden // HEAD_DIM_GUESS))
+    kv_heads = _read_count(get, "n_kv_heads", heads)
+    vocab, ffn = _read_count(get, "vocab", 32000), _read_count(get, "ffn_hidden", 4 * hidden)
+    experts, active = _read_count(get, "n_experts", 0) if get("n_experts", "") else 0, 0
     if experts:
-        active = _count(get, "experts_per_token")
+        active = _read_count(get, "experts_per_token")
     head_dim = max(1, hidden // heads)
     attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
-    stated = _billions(get)
-    gated, tied = _blocks(stated, layers, attention, hidden, ffn, vocab, experts)
+    stated = _read_params(get)
+    gated, tied = _describe_blocks(stated, layers, attention, hidden, ffn, vocab, experts)
     mlp = (3 if gated else 2) * hidden * ffn
     linear = layers * (attention + mlp * max(experts, 1))
     ends = vocab * hidden * (1 if tied else 2)
@@ -137,7 +138,7 @@ def _spec(get) -> ModelSpec:
     )
 
 
-def _blocks(
+def _describe_blocks(
     stated: float, layers: int, attention: int, hidden: int, ffn: int, vocab: int, experts: int
 ) -> tuple[bool, bool]:
     """Whether the block is gated and the embeddings tied: the pair whose count is nearest the stated one."""
@@ -152,16 +153,16 @@ def _blocks(
     return min(pairs, key=lambda pair: abs(count(*pair) - stated))
 
 
-def _date(get) -> str:
+def _read_date(get) -> str:
     """Year and month of the software, ``""`` where the row does not say."""
     for column in ("software_date", "notes"):
-        found = re.search(r"\b(20\d\d-\d\d)\b", get(column, ""))
-        if found:
-            return found[1]
+        match = re.search(r"\b(20\d\d-\d\d)\b", get(column, ""))
+        if match:
+            return match[1]
     return ""
 
 
-def _dtype(get, name: str) -> str | None:
+def _read_dtype(get, name: str) -> str | None:
     text = get(name, "")
     if text in ("", "none"):
         return None
@@ -189,9 +190,9 @@ ENGINES = (
 UNSTATED_PROMPT, UNSTATED_NEW_TOKENS = 64, 128
 
 
-def _precision(get, mode: str) -> tuple[str, str | None, bool]:
+def _read_precision(get, mode: str) -> tuple[str, str | None, bool]:
     """Storage dtype, autocast dtype and TF32, from the two columns or else from the source's own words."""
-    stored, autocast = _dtype(get, "weights_dtype"), _dtype(get, "autocast_dtype")
+    stored, autocast = _read_dtype(get, "weights_dtype"), _read_dtype(get, "autocast_dtype")
     if stored or autocast:
         return stored or autocast or "bfloat16", autocast, False
     text = get("precision_text", "").lower()
@@ -204,11 +205,11 @@ def _precision(get, mode: str) -> tuple[str, str | None, bool]:
     return ("float32", half, False) if mixed and mode == "train" else (half, None, False)
 
 
-def _accumulation(get, common: dict) -> int:
+def _derive_accumulation(get, common: dict) -> int:
     """Stated, or what the global batch leaves to each device's micro-batches."""
     if get("grad_accum", "") or not get("global_batch", ""):
-        return _count(get, "grad_accum", 1)
-    return max(1, round(_count(get, "global_batch") / (common["micro_batch"] * common["dp"])))
+        return _read_count(get, "grad_accum", 1)
+    return max(1, round(_read_count(get, "global_batch") / (common["micro_batch"] * common["dp"])))
 
 
 ATTENTION = {"flash_attention_2": "flash", "flash_attention": "flash", "sdpa": "sdpa", "eager": "eager"}
@@ -225,30 +226,29 @@ QUANT = {
     "fbgemm_fp8": "float8",
     "fp8": "float8",
 }
-STRATEGY = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp_full_shard", "fsdp_shard_grad_op", "hsdp")
 
 
-def _execution(get, spec: ModelSpec) -> Execution:
+def _read_execution(get, spec: ModelSpec) -> Execution:
     mode = get("phase", "")
     if mode not in ("train", "infer"):
         raise Uncostable(f"phase is {mode!r}, not train or infer")
-    quant = _quant(get)
-    date = _date(get)
-    stored, autocast, tf32 = _precision(get, mode)
+    quant = _read_quant(get)
+    date = _read_date(get)
+    stored, autocast, tf32 = _read_precision(get, mode)
     common: dict[str, Any] = {
         "mode": mode,
-        "micro_batch": _count(get, "micro_batch", _count(get, "global_batch", 1)),
+        "micro_batch": _read_count(get, "micro_batch", _read_count(get, "global_batch", 1)),
         "weights_dtype": stored,
         "tf32": tf32,
         "quant": quant,
-        "attention": _attention(get),
-        "fused_kernels": _fused(get),
+        "attention": _read_attention(get),
+        "fused_kernels": _read_fused_kernels(get),
         "repeats_keys": bool(re.match(r"mi[sx]tral", spec.model_type)) and date < "2025-01",
         "compile": "default" if get("compile", "") == "true" else None,
         "expert_loop": bool(spec.experts) and date < "2025-12",
         "padding_free": get("padding_free", "") == "true",
-        **_parallel(get, mode),
-        **_offload(get),
+        **_read_parallel(get, mode),
+        **_read_offload(get),
     }
     if mode == "infer":
         if not get("micro_batch", "") and not get("global_batch", ""):
@@ -260,17 +260,20 @@ def _execution(get, spec: ModelSpec) -> Execution:
             common["compile"] = "reduce-overhead"
         return Execution(
             **common,
-            seq_len=max(1, _count(get, "in_len", UNSTATED_PROMPT, least=0)),
-            new_tokens=max(1, _count(get, "out_len", UNSTATED_NEW_TOKENS, least=0)),
+            seq_len=max(1, _read_count(get, "in_len", UNSTATED_PROMPT, least=0)),
+            new_tokens=max(1, _read_count(get, "out_len", UNSTATED_NEW_TOKENS, least=0)),
             keeps_all_logits=bool(date) and date < "2024-09",
             cache="static" if engine or common["compile"] else "tuple" if date and date < "2023-12" else "dynamic",
         )
     return Execution(
-        **common, autocast_dtype=autocast, accumulation=_count(get, "grad_accum", 1), **_training(get, spec, date)
+        **common,
+        autocast_dtype=autocast,
+        accumulation=_read_count(get, "grad_accum", 1),
+        **_read_training(get, spec, date),
     )
 
 
-def _quant(get) -> str:
+def _read_quant(get) -> str:
     """The storage of the base weights; a GPTQ or AWQ checkpoint is one whatever the column says."""
     text = get("quant", "").lower()
     first = re.split(r"[ {]", text)[0]
@@ -283,7 +286,7 @@ def _quant(get) -> str:
     return QUANT[first]
 
 
-def _attention(get) -> str:
+def _read_attention(get) -> str:
     text = get("attention", "")
     return next((name for key, name in ATTENTION.items() if text.startswith(key)), "sdpa")
 
@@ -292,7 +295,7 @@ PRETRAINING = ("llm-foundry", "megatron", "nemo", "nanotron", "torchtitan", "int
 """frameworks whose blocks bring fused norms and an in-place loss"""
 
 
-def _fused(get) -> str:
+def _read_fused_kernels(get) -> str:
     text = get("fused_kernels", "")
     if "foak" in text:
         return "foak"
@@ -301,7 +304,7 @@ def _fused(get) -> str:
     return "pretraining" if get("framework", "").lower().startswith(PRETRAINING) else "none"
 
 
-def _offload(get) -> dict[str, str]:
+def _read_offload(get) -> dict[str, str]:
     """What is kept on the host or on disk, from words such as ``optimizer,param`` or ``param+optimizer(cpu)``."""
     text = get("offload", "").lower()
     if text in ("", "none"):
@@ -317,30 +320,39 @@ def _offload(get) -> dict[str, str]:
     return offloads
 
 
-def _parallel(get, mode: str) -> dict[str, Any]:
+def _read_parallel(get, mode: str) -> dict[str, Any]:
     strategy = get("strategy", "") or "none"
-    sizes = {name: _count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
-    if (strategy == "device_map_auto" and mode == "infer") or "device_map" in get("parallelism_text", ""):
+    sizes = {name: _read_count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
+    row = STRATEGIES.get(strategy)
+    if (row and row.layers_in_turn and mode == "infer") or "device_map" in get("parallelism_text", ""):
         return {
             **sizes,
-            "pp": _count(get, "gpus_per_node", 1),
+            "pp": _read_count(get, "gpus_per_node", 1),
             "strategy": "none",
         }  # stages that run one after the other
     if strategy == "tensor_pipeline_data":
-        devices = _count(get, "gpus_per_node", 1) * _count(get, "nodes", 1)
+        devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
         split = sizes["tp"] * sizes["pp"] * sizes["cp"]
         strategy = "ddp" if sizes["dp"] > 1 or (split == 1 and devices > 1) else "none"
-    elif strategy == "none" and sizes["dp"] > 1:
+    elif row and not row.exchanges and sizes["dp"] > 1:
         strategy = "ddp"
-    if sizes["dp"] == 1 and strategy != "none":
-        devices = _count(get, "gpus_per_node", 1) * _count(get, "nodes", 1)
+    row = STRATEGIES.get(strategy)
+    if sizes["dp"] == 1 and (row is None or row.exchanges):
+        devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
         sizes["dp"] = max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"]))
-    if strategy not in STRATEGY:
+    if row is None or row.layers_in_turn:
         raise Uncostable(f"strategy {strategy!r} has no formula yet")
-    return {"strategy": strategy, **sizes, "nodes": _count(get, "nodes", 1), "fsdp_version": 1}
+    form = (row.sequence_form or RING) if sizes["cp"] > 1 else None  # no table says which: what its library brings
+    return {
+        "strategy": strategy,
+        "sequence_form": form,
+        **sizes,
+        "nodes": _read_count(get, "nodes", 1),
+        "fsdp_version": 1,
+    }
 
 
-def _training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
+def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
     trained = get("train", "") or "full"
     if trained not in ("full", "lora"):
         raise Uncostable(f"train {trained!r} has no formula")
@@ -355,30 +367,30 @@ def _training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
     if checkpointing not in ("full", "none"):
         raise Uncostable(f"activation checkpointing {checkpointing!r} has no formula")
     targets = get("lora_targets", "")
-    seq_len = _count(get, "seq_len")
+    seq_len = _read_count(get, "seq_len")
     limit = next((n for key, n in LEARNED_POSITIONS.items() if key in spec.model_type), seq_len)
     return {
         "seq_len": min(seq_len, limit),
         "train": trained,
-        "lora_rank": _count(get, "lora_rank", 8) if trained == "lora" else 0,
-        "lora_targets": tuple(targets.split()) if targets else _stated_targets(get),
+        "lora_rank": _read_count(get, "lora_rank", 8) if trained == "lora" else 0,
+        "lora_targets": tuple(targets.split()) if targets else _read_lora_targets(get),
         "lora_dropout": UNSTATED_DROPOUT,
         "lora_upcast": get("variant", "").startswith("baseline-peft") or "PEFT" in get("framework", ""),
         "optimizer": optimizer,
         "optimizer_fused": not date or date >= "2025-09",
         "checkpoint_every": 1 if checkpointing == "full" else 0,
         "loss_kernel": "fused" if "liger" in get("fused_kernels", "") else "plain",
-        "loss_copies": _loss_copies(date) if spec.gated or not date else "native",
+        "loss_copies": _date_loss_copies(date) if spec.gated or not date else "native",
     }
 
 
-def _stated_targets(get) -> str | tuple[str, ...]:
+def _read_lora_targets(get) -> str | tuple[str, ...]:
     """Projections named in the source's own words, such as ``lora(r=8,q+v)``; all linears where nothing is said."""
-    found = re.search(r"\br=\d+,\s*([qkvo](?:\+[qkvo])*)\)", get("peft_text", ""))
-    return tuple(f"{name}_proj" for name in found[1].split("+")) if found else "all-linear"
+    match = re.search(r"\br=\d+,\s*([qkvo](?:\+[qkvo])*)\)", get("peft_text", ""))
+    return tuple(f"{name}_proj" for name in match[1].split("+")) if match else "all-linear"
 
 
-def _loss_copies(date: str) -> str:
+def _date_loss_copies(date: str) -> str:
     """How Transformers of that date handled the logits (its releases 4.46 and 4.49 changed it)."""
     if not date or date >= "2025-03":
         return "padded"

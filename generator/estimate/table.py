@@ -14,15 +14,13 @@ from pathlib import Path
 from generator.cost import CostModel
 from generator.cost.estimate import GIB, Estimate
 from generator.errors import DestinationError, SourceError
-from generator.estimate.rows import Row, Uncostable, read_row
+from generator.estimate.rows import TableRow, Uncostable, read_row
 
-__all__ = ["ADDED", "Row", "Uncostable", "cost_row", "estimate_cases", "estimate_row", "read_row"]
-
-TOLD_EVERY = 500
+REPORT_EVERY = 500
 ADDED = ("predicted_peak_mem_gb", "predicted_tokens_per_s_per_gpu", "predicted_fits", "basis", "error")
 
 
-def estimate_cases(in_path: Path | str, out_path: Path | str, progress: Callable[[str], None] | None = None) -> int:
+def estimate_table(in_path: Path | str, out_path: Path | str, progress: Callable[[str], None] | None = None) -> int:
     """Read ``in_path``, write it with ``ADDED`` columns to ``out_path``; returns how many rows were costed.
 
     Raises ``SourceError`` where the table itself cannot be read, ``DestinationError`` where the answer cannot be written;
@@ -53,7 +51,7 @@ def estimate_cases(in_path: Path | str, out_path: Path | str, progress: Callable
             added = cost_row(row, models)
             costed += not added["error"]
             writer.writerow({**row, **added})
-            if progress and ((index + 1) % TOLD_EVERY == 0 or index + 1 == len(rows)):
+            if progress and ((index + 1) % REPORT_EVERY == 0 or index + 1 == len(rows)):
                 progress(f"{index + 1} of {len(rows)} rows, {costed} costed")
     return costed
 
@@ -73,13 +71,13 @@ def cost_row(row: dict[str, str], models: dict[tuple, CostModel]) -> dict[str, s
     }
 
 
-def estimate_row(case: Row, models: dict[tuple, CostModel]) -> Estimate:
-    key = (case.device.id, case.memory_bytes, case.spec, case.task)
+def estimate_row(row: TableRow, models: dict[tuple, CostModel]) -> Estimate:
+    key = (row.device.id, row.memory_bytes, row.spec, row.task)
     if key not in models:
         models[key] = CostModel(
-            case.device,
-            case.spec,
-            device_memory_bytes=case.memory_bytes,
-            task=case.task,
+            row.device,
+            row.spec,
+            device_memory_bytes=row.memory_bytes,
+            task=row.task,
         )
-    return models[key].estimate(case.execution)
+    return models[key].estimate(row.execution)

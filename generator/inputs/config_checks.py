@@ -80,10 +80,10 @@ def find_oddities(config: dict) -> Iterator[str]:
             yield from find_oddities(value)
 
 
-def read_quant_method(told: dict) -> object:
+def read_quant_method(settings: dict) -> object:
     """Checkpoints of the first bitsandbytes releases say only ``load_in_4bit`` or ``load_in_8bit``."""
-    old = told.get("load_in_4bit") or told.get("load_in_8bit")
-    return told.get("quant_method") or ("bitsandbytes" if old else None)
+    old = settings.get("load_in_4bit") or settings.get("load_in_8bit")
+    return settings.get("quant_method") or ("bitsandbytes" if old else None)
 
 
 def is_count(value: object, least: int, most: int) -> bool:
@@ -98,15 +98,15 @@ def shorten(value: object) -> str:
 
 def normalize_config(config: dict) -> dict:
     """The config with 1e9 read as the whole number that it is, and the quantization named."""
-    made = {}
+    normalized = {}
     for key, value in config.items():
         if key == "quantization_config" and value:
-            made[key] = value | {"quant_method": read_quant_method(value)}
+            normalized[key] = value | {"quant_method": read_quant_method(value)}
         elif isinstance(value, dict):
-            made[key] = normalize_config(value)
+            normalized[key] = normalize_config(value)
         else:
-            made[key] = int(value) if key in COUNTS and isinstance(value, float) else value
-    return made
+            normalized[key] = int(value) if key in COUNTS and isinstance(value, float) else value
+    return normalized
 
 
 def find_implausible(spec: ModelSpec) -> Iterator[str]:

@@ -23,7 +23,7 @@ LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSource:
-    """The data as found. ``sft_format``: messages, prompt_completion or text."""
+    """The data as its files show it. ``sft_format``: messages, prompt_completion or text."""
 
     path: str
     format: str
@@ -167,7 +167,7 @@ def describe_table_data(
             f"--data {path}: every row has the label {min(scan.labels)!r}", "give data with two classes or more"
         )
     seen = len(scan.characters)
-    rows_in_all = round(seen * max(1.0, lengths.whole / lengths.seen))
+    rows_in_all = round(seen * max(1.0, lengths.total / lengths.seen))
     mean = sum(scan.characters) / seen / CHARACTERS_A_TOKEN
     return DataSource(
         path=str(path),
@@ -194,8 +194,8 @@ def note_skipped_rows(scan: Scan) -> tuple[str, ...]:
     return (f"{scan.bad_rows} bad rows are left out, the first: {scan.first_bad}",) if scan.bad_rows else ()
 
 
-def keep_good_rows(found: Iterable[tuple[str, dict | str]], scan: Scan) -> Iterator[tuple[str, dict]]:
-    for where, row in found:
+def keep_good_rows(rows: Iterable[tuple[str, dict | str]], scan: Scan) -> Iterator[tuple[str, dict]]:
+    for where, row in rows:
         if isinstance(row, dict):
             yield where, row
         else:

@@ -16,16 +16,16 @@ from generator.errors import SourceError
 class Lengths:
     """How much of the data there is and how much of it was read: bytes, or the rows of parquet files."""
 
-    whole: int = 0
+    total: int = 0
     seen: int = 1
     unit: str = "bytes"
 
     def note(self) -> tuple[str, ...]:
-        return (f"looked at {self.seen:,} of {self.whole:,} {self.unit} of the data",) if self.seen < self.whole else ()
+        return (f"looked at {self.seen:,} of {self.total:,} {self.unit} of the data",) if self.seen < self.total else ()
 
 
 def read_json_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
-    lengths.whole = sum(file.stat().st_size for file in files)
+    lengths.total = sum(file.stat().st_size for file in files)
     for where, line in sample_texts(files):
         lengths.seen += len(line)
         if isinstance(line, str):
@@ -45,7 +45,7 @@ def parse_line(line: bytes) -> dict | str:
 
 
 def read_csv_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
-    lengths.whole = sum(file.stat().st_size for file in files)
+    lengths.total = sum(file.stat().st_size for file in files)
     csv.field_size_limit(SCAN_BYTES)
     for file in files:
         if lengths.seen >= SCAN_BYTES:
@@ -104,7 +104,7 @@ def read_parquet_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str
     for file in files:
         try:
             with pq.ParquetFile(file) as table:
-                lengths.whole += table.metadata.num_rows
+                lengths.total += table.metadata.num_rows
                 batches = table.iter_batches(256) if left > 0 else ()
                 for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), start=1):
                     lengths.seen += 1

@@ -29,11 +29,11 @@ def read_hardware(text: str | None, measure: bool = False) -> Hardware | None:
     if text.endswith(".json") or path.is_file():
         hint = "give a file written by `perfgen detect --json`"
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            json.dumps(told, ensure_ascii=False).encode()  # half a surrogate pair: ValueError
-            if not isinstance(told, dict) or "schema" not in told:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair: ValueError
+            if not isinstance(content, dict) or "schema" not in content:
                 raise UsageError(f"--hardware {text} says no schema: no machine", hint)
-            return from_json(told)
+            return from_json(content)
         except OSError as error:
             raise UsageError(f"--hardware {text}: {error.strerror}", hint) from error
         except (ValueError, RecursionError) as error:

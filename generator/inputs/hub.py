@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 from pathlib import Path
@@ -42,8 +41,8 @@ def read_hub(name: str, offline: bool, config: str | None) -> ModelSource:
             "download it first (`hf download " + name + " config.json`), or give a folder, or --config FILE",
         )
     names = {p.name for p in path.parent.iterdir()}
-    whole_model = any(n.endswith(".safetensors") for n in names)
-    if not whole_model:
+    has_weights = any(n.endswith(".safetensors") for n in names)
+    if not has_weights:
         refuse_other_weights(name, names)
     check_tokenizer_config(path.parent)
     missing = f"the weights of {name} are not in the local cache: the project downloads them when it first runs"
@@ -52,7 +51,7 @@ def read_hub(name: str, offline: bool, config: str | None) -> ModelSource:
         config=json.dumps(load_config(path)),
         has_chat_template=has_chat_template(path.parent),
         revision=path.parent.name,
-        notes=(missing,) if offline and not whole_model else (),
+        notes=(missing,) if offline and not has_weights else (),
     )
 
 
@@ -61,30 +60,21 @@ def make_hub_fields(name: str) -> dict:
 
 
 def find_cached_config(name: str) -> Path | None:
-    """The newest snapshot's config.json in the hub cache (HF_HUB_CACHE, HF_HOME), found without its library."""
-    home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")  # noqa: PTH111  Path's raises without a home
-    cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
-    repo = cache / ("models--" + name.replace("/", "--"))
+    """The config.json of the newest snapshot in the hub cache (HF_HUB_CACHE, HF_HOME)."""
+    from huggingface_hub import try_to_load_from_cache
+
     try:
-        main = (repo / "refs" / "main").read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
+        cached = try_to_load_from_cache(name, "config.json")
+    except (OSError, ValueError):  # a damaged cache: refs that are no text
         return None
-    if not re.fullmatch(r"[0-9a-f]{7,64}", main):
-        return None
-    path = repo / "snapshots" / main / "config.json"
-    return path if path.is_file() else None
+    return Path(cached) if isinstance(cached, str) and Path(cached).is_file() else None
 
 
 def fetch_config(name: str) -> Path:
     """Ask the hub, for at most ``HUB_SECONDS``. Raises ``SourceError``."""
-    try:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError
-    except ImportError as error:
-        raise SourceError(
-            f"{name} is not in the local cache, and huggingface_hub is not installed",
-            "pip install huggingface_hub, or give a folder",
-        ) from error
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError
+
     answer: Queue[str | Exception] = Queue()
 
     def ask() -> None:
@@ -97,9 +87,9 @@ def fetch_config(name: str) -> Path:
     threading.Thread(target=ask, daemon=True).start()
     hint = "check the name and your access, or give a folder, or --config FILE; --offline does not ask"
     try:
-        found = answer.get(timeout=HUB_SECONDS)
+        path = answer.get(timeout=HUB_SECONDS)
     except Empty:
         raise SourceError(f"{name}: the model hub did not answer in {HUB_SECONDS} s", hint) from None
-    if isinstance(found, Exception):
-        raise SourceError(f"{name}: {(str(found).strip() or type(found).__name__).splitlines()[0]}", hint) from found
-    return Path(found)
+    if isinstance(path, Exception):
+        raise SourceError(f"{name}: {(str(path).strip() or type(path).__name__).splitlines()[0]}", hint) from path
+    return Path(path)

@@ -16,12 +16,12 @@ def read_json(path: Path, hint: str) -> object:
     try:
         if not path.is_file() or path.stat().st_size > MAX_JSON_BYTES:
             raise SourceError(f"{path} is no file of at most {MAX_JSON_BYTES >> 20} MiB", hint)
-        found = json.loads(path.read_text(encoding="utf-8"))
-        json.dumps(found, ensure_ascii=False).encode()
+        content = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(content, ensure_ascii=False).encode()
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}", hint) from error
     except UnicodeEncodeError as error:
         raise SourceError(f"{path} holds half a surrogate pair, which no file can hold", hint) from error
     except (ValueError, RecursionError) as error:
         raise SourceError(f"{path} is not JSON: {error}", hint) from error
-    return found
+    return content

@@ -35,9 +35,9 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
     """The spec as counted (cached by the config's content). Raises ``SourceError`` when Transformers cannot build it either."""
     text = json.dumps(config, sort_keys=True)
     path = find_cache_folder() / f"{hashlib.sha256(f'{VERSION} {text}'.encode()).hexdigest()[:32]}.json"
-    found = read_cached(path) or count_in_child(text, name, path)
-    missing = [key for key in ("layers", "hidden", "heads", "params") if not found[key]]
-    missing += ["num_experts_per_tok"] if found["experts"] and not found["experts_per_token"] else []
+    counts = read_cached(path) or count_in_child(text, name, path)
+    missing = [key for key in ("layers", "hidden", "heads", "params") if not counts[key]]
+    missing += ["num_experts_per_tok"] if counts["experts"] and not counts["experts_per_token"] else []
     if missing:
         raise SourceError(
             f"cannot size {name} ({config.get('model_type')}): its config says nothing of {', '.join(missing)}",
@@ -52,7 +52,7 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
         notes=(
             f"{why}: counted by Transformers on the meta device; activations are those of a plain transformer (assumed)",
         ),
-        **found,
+        **counts,
     )
 
 
@@ -88,13 +88,13 @@ def count_in_child(text: str, name: str, path: Path) -> dict:
             f"cannot size {name}: perfgen's tables do not know {json.loads(text).get('model_type')!r}, and Transformers said: {reason}",
             "`pip install perfgen[train]` if Transformers is missing; otherwise the model is newer than this stack",
         )
-    found = json.loads(done.stdout.strip().splitlines()[-1])
+    counts = json.loads(done.stdout.strip().splitlines()[-1])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found), encoding="utf-8")
+        path.write_text(json.dumps(counts), encoding="utf-8")
     except OSError:
         pass  # a read-only home: counted again next time
-    return found
+    return counts
 
 
 def main() -> None:
@@ -102,11 +102,13 @@ def main() -> None:
     print(json.dumps(count(json.load(sys.stdin))))
 
 
-def make_config(told: dict):
+def make_config(config_values: dict):
     """The config as Transformers reads it."""
     from transformers import AutoConfig
 
-    return AutoConfig.for_model(told["model_type"], **{k: v for k, v in told.items() if k not in UNREAD})
+    return AutoConfig.for_model(
+        config_values["model_type"], **{k: v for k, v in config_values.items() if k not in UNREAD}
+    )
 
 
 def build_model(config) -> tuple:
@@ -141,12 +143,12 @@ def make_sense(model) -> str:
     return inputs.get(model.main_input_name, "encoder")
 
 
-def count(told: dict) -> dict:
+def count(config_values: dict) -> dict:
     """The sizes of a config and the counts of its model, as ``ModelSpec`` names them."""
     from torch import nn
     from transformers.pytorch_utils import Conv1D
 
-    config = make_config(told)
+    config = make_config(config_values)
     text = config.get_text_config(decoder=config.is_encoder_decoder or None)
     model, kind = build_model(config)
     sizes = {size: next((n for key in keys if (n := describe_count(text, key))), 0) for size, keys in SIZES.items()}

@@ -10,7 +10,7 @@ from generator.inputs.model_folder import TOKENIZER_FILES, check_tokenizer_confi
 from generator.inputs.model_source import ModelSource
 
 
-def read_model(source: str, *, offline: bool, config: str | None = None) -> ModelSource:
+def read_model(source: str, *, offline: bool, config: str | None = None, mode: str = "train") -> ModelSource:
     """A folder, a config.json, or a hub id. ``config`` is a file to use for a hub id. Raises ``SourceError``."""
     path = Path(source)
     try:
@@ -18,9 +18,9 @@ def read_model(source: str, *, offline: bool, config: str | None = None) -> Mode
     except (OSError, ValueError) as error:
         raise SourceError(f"--model {source!r}: {error}", "give a folder, a config.json or a hub id") from error
     if is_dir:
-        return read_folder(path.resolve(), source)
+        return read_folder(path.resolve(), source, mode)
     if is_file:
-        return read_config_file(path.resolve())
+        return read_config_file(path.resolve(), mode)
     if not is_hub_id(source):
         raise SourceError(f"--model {source!r} is neither a folder, nor a config.json, nor a hub id", HUB_ID_RULE)
     return read_hub(source, offline, config)

@@ -14,10 +14,15 @@ from generator.inputs.safetensors_headers import check_weights
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
 OTHER_WEIGHTS = re.compile(r".*\.(gguf|bin|pt|pth|ckpt|h5|msgpack|onnx)")
+WITHOUT_WEIGHTS = {
+    "train": "training starts from random weights",
+    "infer": "the plan is for its size, a project needs weights to serve",
+}
+"""what a model that is sizes alone means, by mode"""
 NO_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|rng_state.*|scaler)\.(bin|pt|pth)")
 
 
-def read_config_file(path: Path) -> ModelSource:
+def read_config_file(path: Path, mode: str) -> ModelSource:
     """Only sizes: training from scratch. What lies beside it is not taken for its weights."""
     has_tokenizer = any((path.parent / name).is_file() for name in TOKENIZER_FILES)
     return ModelSource(
@@ -29,23 +34,23 @@ def read_config_file(path: Path) -> ModelSource:
         has_tokenizer=has_tokenizer,
         has_chat_template=has_tokenizer and has_chat_template(path.parent),
         tokenizer=str(path.parent) if has_tokenizer else None,
-        notes=(f"{path.name} holds sizes only: training starts from random weights",),
+        notes=(f"{path.name} holds sizes only: {WITHOUT_WEIGHTS[mode]}",),
     )
 
 
-def read_folder(folder: Path, said: str) -> ModelSource:
+def read_folder(folder: Path, shown_path: str, mode: str) -> ModelSource:
     try:
         names = {p.name for p in folder.iterdir()}
     except OSError as error:
-        raise SourceError(f"{said}: {error.strerror}", "give a folder that you may read") from error
+        raise SourceError(f"{shown_path}: {error.strerror}", "give a folder that you may read") from error
     if "config.json" not in names:
-        raise SourceError(*explain_missing_config(said, names))
+        raise SourceError(*explain_missing_config(shown_path, names))
     config = load_config(folder / "config.json")
     check_tokenizer_config(folder)
     weight_bytes = check_weights(folder, names)
     if weight_bytes is None:
-        refuse_other_weights(said, names)
-    notes = () if weight_bytes is not None else (f"{said} holds no weights: training starts from random ones",)
+        refuse_other_weights(shown_path, names)
+    notes = () if weight_bytes is not None else (f"{shown_path} holds no weights: {WITHOUT_WEIGHTS[mode]}",)
     return ModelSource(
         kind="folder",
         name=folder.name,
@@ -59,30 +64,30 @@ def read_folder(folder: Path, said: str) -> ModelSource:
     )
 
 
-def explain_missing_config(said: str, names: set[str]) -> tuple[str, str]:
+def explain_missing_config(shown_path: str, names: set[str]) -> tuple[str, str]:
     """What a folder without a config.json is, and what to give in its place."""
     if "adapter_config.json" in names:
-        return f"{said} holds an adapter only", "give the base model; merge the adapter into it first"
+        return f"{shown_path} holds an adapter only", "give the base model; merge the adapter into it first"
     if any(name.endswith(".gguf") for name in names):
-        return f"{said} holds GGUF files only", "give the safetensors checkpoint that they were made from"
+        return f"{shown_path} holds GGUF files only", "give the safetensors checkpoint that they were made from"
     if "model_index.json" in names:
-        return f"{said} holds a diffusion pipeline", "perfgen plans for language models and classifiers"
-    return f"{said} holds no config.json", "give a Transformers model folder"
+        return f"{shown_path} holds a diffusion pipeline", "perfgen plans for language models and classifiers"
+    return f"{shown_path} holds no config.json", "give a Transformers model folder"
 
 
-def refuse_other_weights(said: str, names: set[str]) -> None:
+def refuse_other_weights(shown_path: str, names: set[str]) -> None:
     """Without safetensors, random weights are meant only where there are no trained ones. Raises ``SourceError``."""
     if "adapter_config.json" in names:
-        raise SourceError(*explain_missing_config(said, names))
-    found = sorted(n for n in names if OTHER_WEIGHTS.fullmatch(n) and not NO_WEIGHTS.fullmatch(n))
-    if any(name.endswith((".bin", ".pt", ".pth", ".ckpt")) for name in found):
+        raise SourceError(*explain_missing_config(shown_path, names))
+    others = sorted(n for n in names if OTHER_WEIGHTS.fullmatch(n) and not NO_WEIGHTS.fullmatch(n))
+    if any(name.endswith((".bin", ".pt", ".pth", ".ckpt")) for name in others):
         raise SourceError(
-            f"{said} holds pickled weights only ({found[0]}), which can run code when they are loaded",
+            f"{shown_path} holds pickled weights only ({others[0]}), which can run code when they are loaded",
             "convert them to safetensors first: AutoModel.from_pretrained(...).save_pretrained(NEW_FOLDER)",
         )
-    if found:
+    if others:
         raise SourceError(
-            f"{said} holds no safetensors, only {', '.join(found[:3])}",
+            f"{shown_path} holds no safetensors, only {', '.join(others[:3])}",
             "give the safetensors checkpoint; to train from random weights, give its config.json alone",
         )
 
@@ -90,10 +95,10 @@ def refuse_other_weights(said: str, names: set[str]) -> None:
 def check_tokenizer_config(folder: Path) -> None:
     """Refuse a tokenizer that needs code of its own. Raises ``SourceError``."""
     path = folder / "tokenizer_config.json"
-    told = read_json(path, "download it again") if path.exists() else {}
-    if not isinstance(told, dict):
-        raise SourceError(f"{path} holds no object but {type(told).__name__}", "download it again")
-    if told.get("auto_map"):
+    settings = read_json(path, "download it again") if path.exists() else {}
+    if not isinstance(settings, dict):
+        raise SourceError(f"{path} holds no object but {type(settings).__name__}", "download it again")
+    if settings.get("auto_map"):
         raise SourceError(
             f"{path}: the tokenizer needs its own Python code (auto_map), which perfgen never runs",
             "use a model that Transformers itself knows",

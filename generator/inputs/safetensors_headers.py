@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from pathlib import Path
 
 from generator.errors import SourceError
 from generator.inputs.json_files import read_json
-
-MAX_HEADER_BYTES = 100_000_000
-"""safetensors' own limit for a header"""
 
 
 def check_weights(folder: Path, names: set[str]) -> int | None:
@@ -25,11 +20,11 @@ def check_weights(folder: Path, names: set[str]) -> int | None:
 
 
 def list_indexed_shards(index: Path) -> list[str]:
-    told = read_json(index, "download the checkpoint again")
-    named = told.get("weight_map") if isinstance(told, dict) else None
-    if not isinstance(named, dict) or not named:
+    content = read_json(index, "download the checkpoint again")
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
         raise SourceError(f"{index} has no weight_map", "download the checkpoint again")
-    shards = sorted(set(map(str, named.values())))
+    shards = sorted(set(map(str, weight_map.values())))
     for name in shards:
         if Path(name).name != name:
             raise SourceError(f"{index} names a shard outside its folder: {name!r}", "do not use this checkpoint")
@@ -39,27 +34,34 @@ def list_indexed_shards(index: Path) -> list[str]:
 
 
 def check_shard(path: Path) -> int:
-    """Size in bytes; the header must be whole and agree with the file's length."""
+    """Size in bytes; the header must be whole and agree with the file's length. Raises ``SourceError``."""
+    from huggingface_hub import parse_local_safetensors_file_metadata
+    from huggingface_hub.errors import SafetensorsParsingError
+
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             start = file.read(8)
-            length = struct.unpack("<Q", start)[0] if len(start) == 8 else -1
-            if not 0 < length <= min(MAX_HEADER_BYTES, size - 8):
-                raise SourceError(f"{path} is no whole safetensors file ({size} bytes)", "download it again")
-            end = find_data_end(json.loads(file.read(length)))
+        length = int.from_bytes(start, "little") if len(start) == 8 else -1
+        if not 0 < length <= size - 8:
+            raise SourceError(f"{path} is no whole safetensors file ({size} bytes)", "download it again")
+        tensors = parse_local_safetensors_file_metadata(path).tensors
+        ends = [int(tensor.data_offsets[1]) for tensor in tensors.values()]
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}", "download it again") from error
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+    # the last five: what the library raises for a header that is JSON and yet none of safetensors
+    except (
+        SafetensorsParsingError,
+        ValueError,
+        KeyError,
+        TypeError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise SourceError(f"{path} has a broken header: {error}", "download it again") from error
-    if 8 + length + end != size:
-        raise SourceError(f"{path} has {size} bytes, its header tells of {8 + length + end}", "download it again")
-    return size
-
-
-def find_data_end(header: dict) -> int:
-    """Where the last tensor ends, in bytes. Raises ``ValueError`` (or what a header of another form raises)."""
-    ends = [int(told["data_offsets"][1]) for name, told in header.items() if name != "__metadata__"]
     if not ends:
-        raise ValueError("it names no tensor")
-    return max(ends)
+        raise SourceError(f"{path} has a broken header: it names no tensor", "download it again")
+    if 8 + length + max(ends) != size:  # a download that broke off: the library reads the header only
+        raise SourceError(f"{path} has {size} bytes, its header tells of {8 + length + max(ends)}", "download it again")
+    return size

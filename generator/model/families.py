@@ -1,23 +1,25 @@
-"""The table of families: a model type's row says what it is built of. Only the part that holds the row is loaded."""
+"""The table of families: the row of a model type says what it is built of. Only the module that holds the row is
+loaded."""
 
 from __future__ import annotations
 
 from importlib import import_module
 
-from generator.model.settings import known
-from generator.model.stacks import Row
+from generator.model.builders import Family
+from generator.model.settings import load_defaults
 
-GROUPS = ("decoders", "sparse", "hybrids", "encoders", "seq2seq", "vision", "pyramids", "speech", "multimodal")
-"""modules of this package, each with a table ``ROWS``; ``defaults.json`` tells which holds a type"""
+GROUPS = ("decoders", "moe", "hybrids", "encoders", "seq2seq", "vision", "hierarchical_vision", "speech", "multimodal")
+"""modules of this package, each with a table ``FAMILIES``; ``defaults.json`` tells which holds a type"""
 SAME_AS = {"kimi_k2": "deepseek_v3"}
 """types that only a repository's own code registers, and the class of Transformers that its ``architectures`` names"""
 
 
-def rows(group: str) -> dict[str, Row]:
-    return import_module(f"generator.model.{group}").ROWS
+def load_families(group: str) -> dict[str, Family]:
+    """The table of one module of ``GROUPS``, by model type."""
+    return import_module(f"generator.model.{group}").FAMILIES
 
 
-def row_of(model_type: str) -> Row | None:
+def find_family(model_type: str) -> Family | None:
     """The type's row; ``None`` where no table has one (types that stand only inside others have none)."""
-    group = known()["types"].get(model_type, {}).get("group")
-    return rows(group)[model_type] if group else None
+    group = load_defaults()["types"].get(model_type, {}).get("group")
+    return load_families(group)[model_type] if group else None

@@ -1,27 +1,34 @@
-"""Blocks whose state has a fixed size: selective state spaces, linear attention, gated recurrences and short convolutions."""
+"""Blocks whose state has a fixed size: selective state spaces, linear attention, gated recurrences and short
+convolutions."""
 
 from __future__ import annotations
 
 from generator.model.blocks import Block
-from generator.model.parts import Item, Part, State, conv, linear, vector
+from generator.model.components import Component, State, Weights, conv, linear, vector
 from generator.model.settings import Settings
 
 
 def mamba(prefix: str = "", *, norms: bool = False) -> Block:
-    """Mamba's first mixer. Jamba's keys begin with ``mamba_`` and it normalizes dt, B and C."""
+    """Mamba's first mixer (modeling_mamba.py: MambaMixer). Jamba's keys begin with ``mamba_`` and it normalizes dt, B
+    and C.
 
-    def block(c: Settings, kind: str) -> list[Item]:
+    The states are those of the cache: the last ``kernel`` inputs of each channel, and the state space (cache_utils.py).
+    """
+
+    def block(c: Settings, kind: str) -> list[Component]:
         h = c.hidden
         inner = int((c["mamba_expand"] if prefix else c["expand"]) * h)
         inner = inner if prefix or c["intermediate_size"] is None else c["intermediate_size"]
         state = c["mamba_d_state"] if prefix else c["state_size"]
         kernel = c["mamba_d_conv"] if prefix else c["conv_kernel"]
         rank = c["mamba_dt_rank"] if prefix else c["time_step_rank"]
-        rank = -(-h // 16) if rank in (None, "auto") else rank
+        rank = -(-h // 16) if rank in (None, "auto") else rank  # rounded up (configuration_mamba.py: time_step_rank)
         bias = bool(c["mamba_proj_bias" if prefix else "use_bias"])
-        made: list[Item] = [
-            linear("in_proj", h, 2 * inner, bias),
-            linear("x_proj", inner, rank + 2 * state),
+        components: list[Component] = [
+            linear("in_proj", h, 2 * inner, bias),  # the input and its gate
+            linear(
+                "x_proj", inner, rank + 2 * state
+            ),  # dt at a low rank, B and C: what makes the state space selective
             linear("dt_proj", rank, inner, True),
             linear("out_proj", inner, h, bias),
             conv("conv1d", kernel, inner, bool(c["mamba_conv_bias" if prefix else "use_conv_bias"])),
@@ -30,7 +37,7 @@ def mamba(prefix: str = "", *, norms: bool = False) -> Block:
             State("conv", inner * kernel),
             State("ssm", inner * state),
         ]
-        return made + ([vector("dt_b_c_norms", rank + 2 * state)] if norms else [])
+        return components + ([vector("dt_b_c_norms", rank + 2 * state)] if norms else [])
 
     return block
 
@@ -59,68 +66,56 @@ MAMBA2_KEYS = {
 
 
 def mamba2(keys: str = "", *, norm: bool | str = True, inner: str | None = None, out_bias: str | None = None) -> Block:
-    """Mamba's second mixer; ``inner``: the key of its width, where that is not heads × head size (or 2 × hidden)."""
+    """Mamba's second mixer (modeling_mamba2.py: Mamba2Mixer); ``inner``: the key of its width, where that is not
+    heads × head size (or 2 × hidden)."""
 
-    def block(c: Settings, kind: str) -> list[Item]:
+    def block(c: Settings, kind: str) -> list[Component]:
         heads, head, groups, state, kernel, conv_bias, bias = (c[key] for key in MAMBA2_KEYS[keys])
         h = c.hidden
-        wide = expanded(c, keys, inner, heads, head)
-        mixed = wide + 2 * groups * state
-        made: list[Item] = [
-            linear("in_proj", h, wide + mixed + heads, bool(bias)),
+        wide = compute_mamba2_width(c, keys, inner, heads, head)
+        mixed = wide + 2 * groups * state  # input, B and C pass the convolution together (conv_dim)
+        components: list[Component] = [
+            linear("in_proj", h, wide + mixed + heads, bool(bias)),  # the gate, those three, and one dt per head
             linear("out_proj", wide, h, bool(c[out_bias] if out_bias else bias)),
             conv("conv1d", kernel, mixed, bool(conv_bias)),
             vector("dt_bias", heads, 3),  # and A_log and D
             State("conv", mixed * kernel),
             State("ssm", wide * state),
         ]
-        return made + ([vector("norm", wide)] if c.asks(norm) else [])
+        return components + ([vector("norm", wide)] if c.holds(norm) else [])
 
     return block
 
 
-def expanded(c: Settings, keys: str, inner: str | None, heads: int, head: int) -> int:
+def compute_mamba2_width(c: Settings, keys: str, inner: str | None, heads: int, head: int) -> int:
     if inner and c[inner] is not None:
         return c[inner]
-    if keys == "nemotron":
+    if keys == "nemotron":  # whatever its expand says (modeling_nemotron_h.py: intermediate_size)
         return heads * head
     return int(c["expand" if keys == "" else "mamba_expand"] * c.hidden)
 
 
-def delta_net(fused: bool) -> Block:
-    """Qwen3-Next's gated delta rule; ``fused``: queries, keys, values and gate in one projection, as are the two rates."""
-
-    def block(c: Settings, kind: str) -> list[Item]:
-        h, heads = c.hidden, c["linear_num_value_heads"]
-        key, value = c["linear_num_key_heads"] * c["linear_key_head_dim"], heads * c["linear_value_head_dim"]
-        kernel = c["linear_conv_kernel_dim"]
-        if fused:
-            made: list[Item] = [
-                linear("in_proj_qkvz", h, 2 * key + 2 * value),
-                linear("in_proj_ba", h, 2 * heads),
-            ]
-        else:
-            made = [
-                linear("in_proj_qkv", h, 2 * key + value),
-                linear("in_proj_z", h, value),
-                linear("in_proj_b", h, heads),
-                linear("in_proj_a", h, heads),
-            ]
-        return [
-            *made,
-            linear("out_proj", value, h),
-            conv("conv1d", kernel, 2 * key + value),
-            vector("dt_bias", heads, 2),  # and A_log
-            vector("norm", c["linear_value_head_dim"]),
-            State("conv", (2 * key + value) * kernel),
-            State("recurrent", heads * c["linear_key_head_dim"] * c["linear_value_head_dim"]),
-        ]
-
-    return block
+def build_delta_net(c: Settings, kind: str) -> list[Component]:
+    """Qwen3-Next's gated delta rule (modeling_qwen3_next.py: Qwen3NextGatedDeltaNet)."""
+    h, heads = c.hidden, c["linear_num_value_heads"]
+    key, value = c["linear_num_key_heads"] * c["linear_key_head_dim"], heads * c["linear_value_head_dim"]
+    kernel = c["linear_conv_kernel_dim"]
+    return [
+        linear("in_proj_qkvz", h, 2 * key + 2 * value),  # queries, keys, values and the output's gate
+        linear("in_proj_ba", h, 2 * heads),  # a head's rate of writing and of forgetting
+        linear("out_proj", value, h),
+        conv("conv1d", kernel, 2 * key + value),  # depthwise, over queries, keys and values
+        vector("dt_bias", heads, 2),  # and A_log
+        vector("norm", c["linear_value_head_dim"]),
+        State("conv", (2 * key + value) * kernel),
+        # a matrix of keys by values for each value head, which keys are repeated for
+        State("recurrent", heads * c["linear_key_head_dim"] * c["linear_value_head_dim"]),
+    ]
 
 
-def olmo_delta_net(c: Settings, kind: str) -> list[Item]:
-    """OLMo Hybrid's: the same rule with every projection apart."""
+def build_olmo_delta_net(c: Settings, kind: str) -> list[Component]:
+    """OLMo Hybrid's: the same rule with every projection apart; sizes by default as configuration_olmo_hybrid.py
+    derives them."""
     h, keys = c.hidden, c["linear_num_key_heads"] or c.heads
     values = c["linear_num_value_heads"] or c.heads
     key_dim = c["linear_key_head_dim"] or int(0.75 * h / keys)
@@ -142,8 +137,9 @@ def olmo_delta_net(c: Settings, kind: str) -> list[Item]:
     ]
 
 
-def lightning(c: Settings, kind: str) -> list[Item]:
-    """MiniMax's linear attention."""
+def build_lightning_attention(c: Settings, kind: str) -> list[Component]:
+    """MiniMax's linear attention (modeling_minimax.py: MiniMaxLightningAttention): a key-by-value matrix per head is
+    kept."""
     h, wide = c.hidden, c.heads * c.head_dim
     return [
         linear("qkv_proj", h, 3 * wide),
@@ -154,8 +150,8 @@ def lightning(c: Settings, kind: str) -> list[Item]:
     ]
 
 
-def short_conv(c: Settings, kind: str) -> list[Item]:
-    """LFM2's gated convolution."""
+def build_short_conv(c: Settings, kind: str) -> list[Component]:
+    """LFM2's convolution between two gates, hence three times the width (modeling_lfm2.py: Lfm2ShortConv)."""
     h, bias = c.hidden, bool(c["conv_bias"])
     return [
         linear("in_proj", h, 3 * h, bias),
@@ -165,10 +161,12 @@ def short_conv(c: Settings, kind: str) -> list[Item]:
     ]
 
 
-def gated_recurrence(c: Settings, kind: str) -> list[Item]:
+def build_gated_recurrence(c: Settings, kind: str) -> list[Component]:
     """RecurrentGemma's RG-LRU: gates are block-diagonal, one block a head."""
     h, wide, heads = c.hidden, c["lru_width"] or c.hidden, c.heads
-    gate = Part("recurrent_gate_weight", wide // heads, wide // heads, wide // heads, 2 * heads, "router")
+    # input gate and recurrent gate, each a stack of heads' blocks (RecurrentGemmaRglru): multiplied, but no Linear
+    # module
+    gate = Weights("recurrent_gate_weight", wide // heads, wide // heads, wide // heads, 2 * heads, "router")
     return [
         linear("linear_x", h, wide, True),
         linear("linear_y", h, wide, True),
@@ -181,21 +179,23 @@ def gated_recurrence(c: Settings, kind: str) -> list[Item]:
     ]
 
 
-def time_mix(c: Settings, kind: str) -> list[Item]:
-    """RWKV's attention."""
+def build_time_mix(c: Settings, kind: str) -> list[Component]:
+    """RWKV's attention (modeling_rwkv.py: RwkvSelfAttention)."""
     h, wide = c.hidden, c.hidden if c["attention_hidden_size"] is None else c["attention_hidden_size"]
     return [
         linear("key", h, wide),
         linear("value", h, wide),
         linear("receptance", h, wide),
         linear("output", wide, h),
-        vector("time_decay", wide, 2),
+        vector("time_decay", wide, 2),  # and time_first
         vector("time_mix", h, 3),
+        # numerator, denominator and their largest exponent; the last inputs of this and of the feed-forward
+        # (RwkvModel.forward)
         State("recurrent", 3 * wide + 2 * h),
     ]
 
 
-def channel_mix(c: Settings, kind: str) -> list[Item]:
+def build_channel_mix(c: Settings, kind: str) -> list[Component]:
     """RWKV's feed-forward."""
     h, f = c.hidden, c.ffn
     return [

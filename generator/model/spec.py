@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 class Attended(NamedTuple):
     """``layers`` blocks with the same attention: ``width`` = heads × the mean of key and value size (a score and its value
-    take 4 × width operations a pair of tokens), ``cached`` elements a token that generation keeps, ``window`` in tokens."""
+    take 4 × width operations per pair of tokens), ``cached`` elements per token that generation keeps, ``window`` in tokens."""
 
     layers: int
     width: int
@@ -59,7 +59,7 @@ class ModelSpec:
     linear_params: int = 0
     """weights of Linear layers inside the blocks, and of experts: what a quantizer packs and "all-linear" LoRA adapts"""
     flops_per_token: float = 0.0
-    """matrix products of one forward pass, two operations a multiply-add; attention scores apart, they grow with the length"""
+    """matrix products of one forward pass, two operations per multiply-add; attention scores apart, they grow with the length"""
     attention: tuple[Attended, ...] = ()
     """the blocks that attend, by kind; empty: all of them alike, over ``sliding_window``"""
     state_elements: int = 0

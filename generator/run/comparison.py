@@ -1,71 +1,84 @@
-"""Predicted against measured."""
+"""Predicted against measured: the content of smoke.json."""
 
 from __future__ import annotations
 
-import json
 import platform
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from generator.errors import SmokeError, mask_secrets
+from generator.errors import mask_secrets
+from generator.run.figures import InferFigures, RunFigures
 from generator.run.stage import Stage
 
-
-def compare(plan: dict, out: Path, stages: list[Stage]) -> dict:
-    """Predicted against measured, in the form of benchmarks/results."""
-    rows = []
-    measured: dict = {}
-    if plan["project"]["mode"] == "train":
-        measured = read_run(out)
-        predicted = plan["estimate"]
-        for what, unit, ours, theirs in (
-            ("step time", "s", predicted["step_seconds"], measured["step_seconds"]),
-            ("tokens/s", "1/s", predicted["tokens_per_second"], measured["tokens_per_second"]),
-            ("peak memory", "GiB", predict_measured_memory(plan), measured["peak_memory_gib"]),
-        ):
-            rows.append(
-                {
-                    "what": what,
-                    "unit": unit,
-                    "predicted": ours,
-                    "measured": theirs,
-                    "ratio": theirs / ours if ours else None,
-                }
-            )
-    return {
-        "schema": 1,
-        "technique": plan["choice"],
-        "device": plan["project"]["machine"],
-        "host": {"machine": platform.machine(), "python": platform.python_version()},
-        "versions": measured.get("versions", plan["versions"]),
-        "model": plan["case"]["model"]["name"],
-        "workload": plan["case"]["workload"],
-        "commands": [[Path(s.command[0]).name, *s.command[1:]] for s in stages],
-        "stage_seconds": {s.name: round(s.seconds, 2) for s in stages},
-        "losses": measured.get("losses", []),
-        "repeats": measured.get("steps", []),
-        "comparison": rows,
-        "answer": mask_secrets(read_answer(stages[-1].output)),
-    }
+ALLOWED_RATIO = 2.0
+"""Times apart, from where a prediction is said to be wrong."""
+ANSWER_LENGTH = 300
 
 
-def read_run(out: Path) -> dict:
-    """What train.py measured. Raises ``SmokeError``."""
-    path = out / "run.json"
-    try:
-        measured = json.loads(path.read_text(encoding="utf-8"))
-        missing = {"step_seconds", "tokens_per_second", "peak_memory_gib"} - measured.keys()
-    except (OSError, ValueError, AttributeError) as error:
-        raise SmokeError(f"train: ended well, but left no readable {path}: {error}") from error
-    if missing:
-        raise SmokeError(f"train: {path} lacks {', '.join(sorted(missing))}")
-    return measured
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One quantity. ``ratio`` is measured over predicted."""
+
+    what: str
+    unit: str
+    predicted: float
+    measured: float
+    ratio: float | None
 
 
-def read_answer(output: str) -> str:
-    """What infer.py printed after its line of speed, else the last line."""
-    _, found, text = output.rpartition("tokens/s\n")
-    lines = text.strip().splitlines() if found else output.strip().splitlines()[-1:]
-    return " / ".join(lines)[:300]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmokeResult:
+    """smoke.json, in the form of benchmarks/results: ``repeats`` are the seconds of each step after the first."""
+
+    schema: int = 1
+    technique: dict[str, str]
+    device: str
+    host: dict[str, str]
+    versions: dict[str, str]
+    model: str
+    workload: dict[str, Any]
+    commands: list[list[str]]
+    stage_seconds: dict[str, float]
+    losses: list[float]
+    repeats: list[float]
+    comparison: list[Comparison]
+    answer: str
+    inference: dict[str, Any]
+    """infer.json without its texts"""
+
+
+def compare(plan: dict, run: RunFigures | None, inference: InferFigures, stages: list[Stage]) -> SmokeResult:
+    """``run`` is ``None`` where the project only infers: nothing is predicted for so short an answer."""
+    return SmokeResult(
+        technique=plan["choice"],
+        device=plan["project"]["machine"],
+        host={"machine": platform.machine(), "python": platform.python_version()},
+        versions=(run or inference).versions,
+        model=plan["case"]["model"]["name"],
+        workload=plan["case"]["workload"],
+        commands=[[Path(stage.command[0]).name, *stage.command[1:]] for stage in stages],
+        stage_seconds={stage.name: round(stage.seconds, 2) for stage in stages},
+        losses=run.losses if run else [],
+        repeats=run.steps if run else [],
+        comparison=compare_training(plan, run) if run else [],
+        answer=mask_secrets(inference.answer)[:ANSWER_LENGTH],
+        inference=inference.model_dump(by_alias=True, exclude={"prompt", "answer", "versions"}, exclude_none=True),
+    )
+
+
+def compare_training(plan: dict, run: RunFigures) -> list[Comparison]:
+    estimate = plan["estimate"]
+    return [
+        compare_value("step time", "s", estimate["step_seconds"], run.step_seconds),
+        compare_value("tokens/s", "1/s", estimate["tokens_per_second"], run.tokens_per_second),
+        compare_value("peak memory", "GiB", predict_measured_memory(plan), run.peak_memory_gib),
+    ]
+
+
+def compare_value(what: str, unit: str, predicted: float, measured: float) -> Comparison:
+    ratio = measured / predicted if predicted else None
+    return Comparison(what=what, unit=unit, predicted=predicted, measured=measured, ratio=ratio)
 
 
 def predict_measured_memory(plan: dict) -> float:
@@ -74,11 +87,44 @@ def predict_measured_memory(plan: dict) -> float:
     return estimate["peak_memory_gib"] if plan["project"]["device"] != "cuda" else estimate["allocator_peak_gib"]
 
 
-def format_lines(result: dict) -> list[str]:
-    found = [f"{'':14}{'predicted':>12}{'measured':>12}   ratio"]
-    for row in result["comparison"]:
-        ratio = f"{row['ratio']:.2f}" if row["ratio"] else "-"
-        found.append(f"{row['what']:<14}{row['predicted']:>12.4g}{row['measured']:>12.4g}   {ratio}  ({row['unit']})")
-    if result["losses"]:
-        found.append(f"loss {result['losses'][0]:.3f} → {result['losses'][-1]:.3f} over {len(result['losses'])} steps")
-    return found
+def format_lines(result: SmokeResult, plan: dict) -> list[str]:
+    """The comparison for people."""
+    lines = [f"{'':14}{'predicted':>12}{'measured':>12}   ratio"] if result.comparison else []
+    for row in result.comparison:
+        ratio = f"{row.ratio:.2f}" if row.ratio else "-"
+        lines.append(f"{row.what:<14}{row.predicted:>12.4g}{row.measured:>12.4g}   {ratio}  ({row.unit})")
+    lines += explain_ratios(result.comparison, plan)
+    if result.losses:
+        lines.append(f"loss {result.losses[0]:.3f} → {result.losses[-1]:.3f} over {len(result.losses)} steps")
+    return [*lines, describe_inference(result.inference)]
+
+
+def describe_inference(figures: dict[str, Any]) -> str:
+    speed, peak, first = (figures[key] for key in ("tokens_per_second", "peak_memory_gib", "first_call_seconds"))
+    return f"inference: {speed:.4g} tokens/s, {peak:.4g} GiB at peak; the first call took {first:.3g} s"
+
+
+def explain_ratios(rows: list[Comparison], plan: dict) -> list[str]:
+    """What is far from its prediction, in words, and what to do; nothing where all is within ``ALLOWED_RATIO``."""
+    ratios = {row.what: row.ratio for row in rows if row.ratio}
+    seconds, memory = ratios.get("step time", 1.0), ratios.get("peak memory", 1.0)
+    lines = []
+    if not is_close(seconds):
+        lines.append(f"a step takes {describe_ratio(seconds)} what was predicted: {advise_on_speed(plan)}")
+    if not is_close(memory):
+        lines.append(f"it needs {describe_ratio(memory)} the memory that was predicted")
+    return lines
+
+
+def advise_on_speed(plan: dict) -> str:
+    if plan["case"]["hardware"]["measured"]:
+        return "its rates were measured, so look what else runs on this machine"
+    return "plan again with --measure, which times this machine's rates first (perfgen plan, perfgen init)"
+
+
+def is_close(ratio: float) -> bool:
+    return 1 / ALLOWED_RATIO <= ratio <= ALLOWED_RATIO
+
+
+def describe_ratio(ratio: float) -> str:
+    return f"{ratio:.3g} times" if ratio > 1 else f"1/{1 / ratio:.3g} of"

@@ -14,11 +14,11 @@ def add_smoke(page: Path, result: dict) -> None:
     if not page.is_file():
         return
     text = page.read_text(encoding="utf-8")
-    body = write_section(result)
+    body = draw_section(result)
     page.write_text(SECTION.sub(lambda m: m[1] + body + m[2], text), encoding="utf-8")
 
 
-def write_section(result: dict) -> str:
+def draw_section(result: dict) -> str:
     rows = "".join(draw_comparison(row) for row in result["comparison"])
     table = (
         f"<table>\n<tr><th></th><th></th><th>predicted</th><th>measured</th><th>ratio</th></tr>\n{rows}</table>\n"

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ import click
 from generator.errors import SmokeError, SourceError
 from generator.run import report
 from generator.run.comparison import compare, format_lines
+from generator.run.figures import InferFigures, RunFigures, read_figures
 from generator.run.plan_file import read_plan
 from generator.run.process import run_stage
 
@@ -87,45 +89,51 @@ def run_project(
     folder = folder.resolve()
     plan = load_plan(folder)
     python = python or find_interpreter(folder, None)
-    out = folder / plan["config"]["output_dir"] / FOLDER
+    out = folder / plan["config"].get("output_dir", "runs") / FOLDER
     shutil.rmtree(out, ignore_errors=True)
-    stages = []
+    stages, run = [], None
     if plan["project"]["mode"] == "train":
-        command = (
-            *start_words(plan, python),
-            "train.py",
-            "--max_steps",
-            str(steps),
-            "--output_dir",
-            str(out),
-            "--save_strategy",
-            "no",
-            "--logging_steps",
-            "1",
-        )
         say(f"smoke run: {steps} training steps …")
-        stages.append(run_stage("train", command, folder, plan, seconds))
+        stages.append(run_stage("train", build_train_command(plan, python, steps, out), folder, plan, seconds))
+        run = read_figures(RunFigures, out / "run.json", "train")
     say("smoke run: inference …")
-    probe = "The quick brown fox" if plan["project"]["task"] == "text-classification" else "To be, or not"
-    model = ("--model", str(out)) if plan["project"]["mode"] == "train" else ()
-    length = () if plan["project"]["task"] == "text-classification" else ("--max_new_tokens", "16")
-    stages.append(run_stage("infer", (python, "infer.py", *model, "--prompt", probe, *length), folder, plan, seconds))
-    result = compare(plan, out, stages)
+    stages.append(run_stage("infer", build_infer_command(plan, python, out), folder, plan, seconds))
+    inference = read_figures(InferFigures, out / "infer.json", "infer")
+    comparison = compare(plan, run, inference, stages)
+    result = asdict(comparison)
     try:
         (folder / "smoke.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         report.add_smoke(folder / "report.html", result)
     except OSError as error:
         raise SmokeError(f"the run went well, but {error.filename or folder}: {error.strerror}") from error
-    for line in format_lines(result):
+    for line in format_lines(comparison, plan):
         say(line)
     return result
+
+
+def build_train_command(plan: dict, python: str, steps: int, out: Path) -> tuple[str, ...]:
+    flags = {"--max_steps": steps, "--output_dir": out, "--save_strategy": "no", "--logging_steps": 1}
+    words = [str(word) for flag in flags.items() for word in flag]
+    return (*build_launch_words(plan, python), "train.py", *words)
+
+
+def build_infer_command(plan: dict, python: str, out: Path) -> tuple[str, ...]:
+    """Two answers: the first warms up and compiles."""
+    classifies = plan["project"]["task"] == "text-classification"
+    words = ["--prompt", "The quick brown fox" if classifies else "To be, or not"]
+    words += ["--calls", "2", "--report", str(out / "infer.json")]
+    if not classifies:
+        words += ["--max_new_tokens", "16"]
+    if plan["project"]["mode"] == "train":
+        words += ["--model", str(out)]
+    return (python, "infer.py", *words)
 
 
 LAUNCHERS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.accelerate_cli"}
 """The module behind each program: whichever interpreter runs the project has it."""
 
 
-def start_words(plan: dict, python: str) -> tuple[str, ...]:
+def build_launch_words(plan: dict, python: str) -> tuple[str, ...]:
     """The words before train.py: the interpreter, or the launcher of several processes. Raises ``SmokeError``."""
     parallel = plan["parallel"]
     if parallel is None:

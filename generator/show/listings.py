@@ -47,7 +47,7 @@ def show_techniques(as_json: bool) -> None:
 def show_devices(as_json: bool, pattern: str | None) -> None:
     from hwdetect import catalog
 
-    devices = [d for d in catalog.all_devices() if not pattern or pattern.lower() in f"{d.id} {d.name}".lower()]
+    devices = [d for d in catalog.list_devices() if not pattern or pattern.lower() in f"{d.id} {d.name}".lower()]
     if as_json:
         click.echo(json.dumps({"schema": 1, "devices": [asdict(d) for d in devices]}, indent=2, ensure_ascii=False))
         return

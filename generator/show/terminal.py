@@ -3,112 +3,136 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from generator.emit.plan_document import (
+    DeviceCountRecord,
+    EstimateRecord,
+    GoalRecord,
+    LayoutRecord,
+    PlanDocument,
+    RunnerUpRecord,
+)
 
-def show_plan(document: dict, *, every: bool = False) -> None:
-    """Print the plan document (the content of plan.json); with ``every``, decisions without a choice too."""
+if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+
+
+def show_plan(document: PlanDocument, *, every: bool = False) -> None:
+    """Print the plan; with ``every``, decisions without a choice too."""
+    from rich.console import Console
+
+    print_plan(document, Console(highlight=False, soft_wrap=False), every=every)
+
+
+def print_plan(document: PlanDocument, console: Console, *, every: bool = False) -> None:
+    from rich.markup import escape
+
+    console.print(f"[bold]{escape(document.project.summary)}[/bold]")
+    for note in document.notes:
+        console.print(f"  [dim]note: {escape(note.text)}[/dim]")
+    console.print(build_decisions_table(document, every=every))
+    console.print()
+    console.print(draw_bar(document.estimate))
+    for name, gib in sorted(document.estimate.memory_gib.items(), key=lambda item: -item[1]):
+        if gib >= 0.005 * document.estimate.peak_memory_gib:
+            console.print(f"    {name:<28} {gib:8.2f} GiB")
+    console.print(format_speed(document))
+    if len(document.devices) > 1:
+        console.print(build_devices_table(document.devices))
+    if document.runners_up:
+        console.print("runners-up:")
+        for row in document.runners_up:
+            console.print(f"  {escape(format_runner_up(row))}")
+    for line in document.untested:
+        console.print(f"  [dim]untested: {escape(line)}[/dim]")
+    if document.goal:
+        console.print(build_offers_table(document.goal))
+
+
+def build_decisions_table(document: PlanDocument, *, every: bool) -> Table:
+    """A row per decision that leaves a choice (or all of them), then the devices and the batch."""
     from rich.markup import escape
     from rich.table import Table
 
-    console = Console(highlight=False, soft_wrap=False)
-    project, estimate = document["project"], document["estimate"]
-    console.print(f"[bold]{escape(project['summary'])}[/bold]")
-    for note in document["notes"]:
-        console.print(f"  [dim]note: {escape(note['text'])}[/dim]")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("decision", "choice", "why"):
         table.add_column(column, overflow="fold")
-    for row in (d for d in document["decisions"] if d["open"] or every):
-        why = row["why"] + (f"  [{row['quality_note']}]" if row["quality_note"] else "")
-        table.add_row(row["axis"], f"[bold]{escape(row['chosen'])}[/bold]", escape(why))
-    batch, layout = document["batch"], document["layout"]
-    if layout["of_devices"] > 1:
-        table.add_row(
-            "devices", f"[bold]{layout['devices']} of {layout['of_devices']}[/bold]", describe_division(layout)
-        )
-    table.add_row(
-        "batch",
-        f"[bold]{batch['micro_batch']} x {batch['accumulation']}[/bold]",
-        f"{batch['micro_batch']} sequences at a time{' on each' if layout['devices'] > 1 else ''}, "
-        f"{batch['global_batch']} an optimizer step (yours)"
-        if project["mode"] == "train"
-        else f"{batch['micro_batch']} prompts at a time",
-    )
-    console.print(table)
-    console.print()
-    console.print(draw_bar(estimate))
-    for name, gib in sorted(estimate["memory_gib"].items(), key=lambda item: -item[1]):
-        if gib >= 0.005 * estimate["peak_memory_gib"]:
-            console.print(f"    {name:<28} {gib:8.2f} GiB")
-    console.print(format_speed(document))
-    if len(document["devices"]) > 1:
-        console.print(build_devices_table(document["devices"]))
-    if document["runners_up"]:
-        console.print("runners-up:")
-        for row in document["runners_up"]:
-            console.print(f"  {escape(format_runner_up(row))}")
-    for line in document["untested"]:
-        console.print(f"  [dim]untested: {escape(line)}[/dim]")
-    if "goal" in document:
-        console.print(build_offers_table(document["goal"]))
+    for row in (d for d in document.decisions if d.open or every):
+        why = row.why + (f"  [{row.quality_note}]" if row.quality_note else "")
+        table.add_row(row.axis, f"[bold]{escape(row.chosen)}[/bold]", escape(why))
+    batch, layout = document.batch, document.layout
+    if layout.of_devices > 1:
+        table.add_row("devices", f"[bold]{layout.devices} of {layout.of_devices}[/bold]", describe_division(layout))
+    table.add_row("batch", f"[bold]{batch.micro_batch} x {batch.accumulation}[/bold]", describe_batch(document))
+    return table
 
 
-def build_devices_table(counts: list[dict]):
+def describe_batch(document: PlanDocument) -> str:
+    batch = document.batch
+    if document.project.mode == "infer":
+        return f"{batch.micro_batch} prompts at a time"
+    each = " on each" if document.layout.devices > 1 else ""
+    return f"{batch.micro_batch} sequences at a time{each}, {batch.global_batch} an optimizer step (yours)"
+
+
+def build_devices_table(counts: tuple[DeviceCountRecord, ...]) -> Table:
     """What 1, 2, 4, … devices would give."""
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    total = any(row["gpu_hours"] is not None for row in counts)
-    for column in ("devices", "s per step", "tokens/s", "GPU-hours" + ("" if total else " per 1,000 steps"), "memory"):
+    total = any(row.gpu_hours is not None for row in counts)
+    hours = "GPU-hours" if total else "GPU-hours per 1,000 steps"
+    for column in ("devices", "seconds", "tokens/s", hours, "memory"):
         table.add_column(column, justify="right")
     table.add_column("", overflow="fold")
     for row in counts:
-        mark = "[bold]{}[/bold]" if row["chosen"] else "{}"
-        if not row["fits"]:
-            table.add_row(str(row["count"]), "-", "-", "-", "-", row["why_not"])
+        if row.step_seconds is None or row.tokens_per_second is None:
+            table.add_row(str(row.count), "-", "-", "-", "-", escape(row.why_not or ""))
             continue
-        hours = row["gpu_hours"] if total else row["gpu_hours_per_1000_steps"]
+        spent = row.gpu_hours if total else row.gpu_hours_per_1000_steps
         table.add_row(
-            mark.format(row["count"]),
-            f"{row['step_seconds']:.3g}",
-            f"{row['tokens_per_second']:,.0f}",
-            "-" if hours is None else f"{hours:,.3g}",
-            f"{row['peak_memory_gib']:.1f} GiB",
-            "this plan" if row["chosen"] else ", ".join(row["changes"]),
+            f"[bold]{row.count}[/bold]" if row.chosen else str(row.count),
+            f"{row.step_seconds:.3g}",
+            f"{row.tokens_per_second:,.0f}",
+            "-" if spent is None else f"{spent:,.3g}",
+            f"{row.peak_memory_gib:.1f} GiB",
+            "this plan" if row.chosen else escape(", ".join(row.changes)),
         )
     return table
 
 
-def build_offers_table(goal: dict):
+def build_offers_table(goal: GoalRecord) -> Table:
     """The machines that meet the target, the best first."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="dim", title=f"the {goal['goal']} first", title_justify="left")
+    table = Table(box=None, pad_edge=False, header_style="dim", title=f"the {goal.goal} first", title_justify="left")
     table.add_column("machine")
     table.add_column("cloud")
     for column in ("$/hour", "tokens/day", "$/million tokens", "latency"):
         table.add_column(column, justify="right")
     table.add_column("parallelism")
-    for offer in goal["offers"]:
-        price, each = offer["usd_per_hour"], offer["usd_per_million_tokens"]
+    for offer in goal.offers:
+        price, each = offer.usd_per_hour, offer.usd_per_million_tokens
         table.add_row(
-            offer["hardware"],
-            offer["cloud"],
+            offer.hardware,
+            offer.cloud,
             f"{price:.2f}" if price else "-",
-            f"{offer['tokens_per_day']:,.0f}",
+            f"{offer.tokens_per_day:,.0f}",
             f"{each:.3f}" if each else "-",
-            f"{offer['latency_seconds']:.3g} s",
-            f"{offer['choice']['parallelism']} on {offer['devices']}"
-            + (f", {offer['copies']} copies" if offer["copies"] > 1 else ""),
+            f"{offer.latency_seconds:.3g} s",
+            f"{offer.choice['parallelism']} on {offer.devices}"
+            + (f", {offer.copies} copies" if offer.copies > 1 else ""),
         )
-    read = max((o["price_read"] for o in goal["offers"] if o["price_read"]), default=None)
+    read = max((o.price_read for o in goal.offers if o.price_read), default=None)
     table.caption = f"on-demand prices read on {read}; speeds are predicted" if read else "speeds are predicted"
     table.caption_justify = "left"
     return table
 
 
-def describe_division(layout: dict) -> str:
+def describe_division(layout: LayoutRecord) -> str:
     """How the devices share the work, in words."""
     ways = {
         "replicate": "copies of the model",
@@ -118,31 +142,31 @@ def describe_division(layout: dict) -> str:
         "cp": "parts of each sequence",
         "ep": "groups of experts",
     }
-    found = [f"{layout[name]} {words}" for name, words in ways.items() if layout[name] > 1]
-    nodes = f", over {layout['nodes']} nodes" if layout["nodes"] > 1 else ""
-    return (" x ".join(found) or "one process") + nodes
+    parts = [f"{getattr(layout, name)} {words}" for name, words in ways.items() if getattr(layout, name) > 1]
+    nodes = f", over {layout.nodes} nodes" if layout.nodes > 1 else ""
+    return (" x ".join(parts) or "one process") + nodes
 
 
-def draw_bar(estimate: dict, width: int = 40) -> str:
-    share = min(1.0, estimate["peak_memory_gib"] / estimate["limit_gib"])
+def draw_bar(estimate: EstimateRecord, width: int = 40) -> str:
+    share = min(1.0, estimate.peak_memory_gib / estimate.limit_gib)
     filled = round(share * width)
     bar = "█" * filled + "░" * (width - filled)
-    return f"memory {bar} {estimate['peak_memory_gib']:.1f} of {estimate['limit_gib']:.1f} GiB ({estimate['basis']})"
+    return f"memory {bar} {estimate.peak_memory_gib:.1f} of {estimate.limit_gib:.1f} GiB ({estimate.basis})"
 
 
-def format_speed(document: dict) -> str:
-    estimate = document["estimate"]
-    unit = "step" if document["project"]["mode"] == "train" else "answer"
+def format_speed(document: PlanDocument) -> str:
+    estimate = document.estimate
+    unit = "step" if document.project.mode == "train" else "answer"
     return (
-        f"time   {estimate['step_seconds']:.3g} s a{'n' if unit == 'answer' else ''} {unit}, "
-        f"{estimate['tokens_per_second']:,.0f} tokens/s ({estimate['basis']})"
+        f"time   {estimate.step_seconds:.3g} s a{'n' if unit == 'answer' else ''} {unit}, "
+        f"{estimate.tokens_per_second:,.0f} tokens/s ({estimate.basis})"
     )
 
 
-def format_runner_up(row: dict) -> str:
+def format_runner_up(row: RunnerUpRecord) -> str:
     """What differs from the choice, and what it costs."""
-    estimate = row["estimate"]
-    return f"{', '.join(row['changes'])}: {estimate['step_seconds']:.3g} s, {estimate['peak_memory_gib']:.1f} GiB"
+    estimate = row.estimate
+    return f"{', '.join(row.changes)}: {estimate.step_seconds:.3g} s, {estimate.peak_memory_gib:.1f} GiB"
 
 
 def format_ladder(ladder: tuple) -> Iterator[str]:

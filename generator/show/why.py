@@ -3,184 +3,315 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
+from generator.emit.fixed import CONFIG_REASONS, list_fixed, list_keys
+from generator.emit.plan_document import (
+    ABSENT,
+    CandidateCostRecord,
+    DecisionRecord,
+    DeviceCountRecord,
+    EditRecord,
+    PlanDocument,
+    RejectedCostRecord,
+    RejectedRecord,
+)
+from generator.emit.plan_json import to_json
 from generator.errors import UsageError
+from generator.techniques.base import Measured, Published
+from generator.techniques.edits import write_literal
 
 
-def explain_key(document: dict, key: str) -> dict:
-    """The decision behind an axis, a technique, or a keyword or variable that the project contains."""
-    for decision in document["decisions"]:
-        if key in (decision["axis"], decision["chosen"], f"{decision['axis']}={decision['chosen']}"):
-            return describe_decision(document, key, decision, None)
-    for edit in document["provenance"]:
-        if key == edit["name"]:
-            return describe_decision(document, key, find_decision(document, edit["axis"]), edit)
-    if key in BATCH:
-        return describe_batch(document, key)
-    if key in DEVICES and document["layout"]["of_devices"] > 1:
-        return describe_devices(document, key)
-    if key in ALWAYS:
-        return {"key": key, "why": ALWAYS[key], "rejected": []}
-    if key in document["yours"]:
-        return {"key": key, "value": document["yours"][key], "why": "yours: perfgen never changes it", "rejected": []}
-    known = (
-        [d["axis"] for d in document["decisions"]]
-        + [e["name"] for e in document["provenance"]]
-        + list(document["yours"])
-        + [*BATCH, *DEVICES, *ALWAYS]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """What was not taken, why, and its cost where it has one."""
+
+    name: str
+    why: str
+    cost: RejectedCostRecord | CandidateCostRecord | DeviceCountRecord | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Why an emitted value is what it is. ``technique`` is what it comes from, ``inputs`` what that was decided for."""
+
+    key: str
+    value: object = ABSENT
+    place: str = ABSENT
+    comment: str = ABSENT
+    technique: str = ABSENT
+    why: str
+    quality_note: str = ABSENT
+    evidence: tuple[Published | Measured, ...] = ABSENT
+    basis: str = ABSENT
+    rejected: tuple[Alternative | RejectedRecord, ...] = ()
+    inputs: dict[str, Any] = ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a technique was taken, and why not. ``instead`` is what was chosen on its axis."""
+
+    technique: str
+    taken: bool
+    why: str
+    cost: RejectedCostRecord | None = ABSENT
+    instead: str | None = ABSENT
+
+
+def explain_key(document: PlanDocument, key: str) -> Answer:
+    """The decision behind an axis, a technique, or a keyword, setting or variable that the project contains.
+
+    Raises ``UsageError`` for what the project does not contain.
+    """
+    answers = (explain(document, key) for explain in EXPLAINERS)
+    answer = next((a for a in answers if a is not None), None)
+    if answer is None:
+        near = difflib.get_close_matches(key, list_known(document), 3)
+        raise UsageError(
+            f"nothing in this project is called {key}", f"did you mean {', '.join(near)}?" if near else None
+        )
+    return answer
+
+
+def list_known(document: PlanDocument) -> list[str]:
+    """What `why` has an answer for."""
+    return [
+        *(d.axis for d in list_decisions(document)),
+        *(e.name for e in document.provenance),
+        *(row.name for row in list_fixed(document.project, document.edits, document.parallel)),
+        *to_json(document.yours),
+        *(key for key, _ in list_keys(to_json(document.config))),
+        *BATCH,
+        *DEVICES,
+    ]
+
+
+def list_decisions(document: PlanDocument) -> tuple[DecisionRecord, ...]:
+    """Those of the plan itself, then those of how its result is served."""
+    return document.decisions + (document.serving.decisions if document.serving else ())
+
+
+def explain_decision(document: PlanDocument, key: str) -> Answer | None:
+    for decision in list_decisions(document):
+        if key in (decision.axis, decision.chosen, f"{decision.axis}={decision.chosen}"):
+            return describe_decision(document, key, decision)
+    return None
+
+
+def explain_edit(document: PlanDocument, key: str) -> Answer | None:
+    """What a technique wrote; a setting of a configuration file also by the last of its dotted names."""
+    for edit in document.provenance:
+        if key in (edit.name, edit.name.rsplit(".", 1)[-1]):
+            decision = next(d for d in list_decisions(document) if d.axis == edit.axis)
+            return describe_decision(document, key, decision, edit)
+    return None
+
+
+def describe_decision(
+    document: PlanDocument, key: str, decision: DecisionRecord, edit: EditRecord | None = None
+) -> Answer:
+    return Answer(
+        key=key,
+        value=edit.code if edit else ABSENT,
+        place=edit.place if edit else ABSENT,
+        comment=edit.why if edit else ABSENT,
+        technique=f"{decision.axis}={decision.chosen}",
+        why=decision.why,
+        quality_note=decision.quality_note,
+        evidence=decision.evidence,
+        basis=decision.basis,
+        rejected=decision.rejected,
+        inputs=list_inputs(document) | {"seq_len": document.yours.seq_len, "global_batch": document.yours.global_batch},
     )
-    near = difflib.get_close_matches(key, known, 3)
-    raise UsageError(f"nothing in this project is called {key}", f"did you mean {', '.join(near)}?" if near else None)
 
 
-def find_decision(document: dict, axis: str) -> dict:
-    """The decision on an axis: of the plan itself, else of how its result is served."""
-    decisions = document["decisions"] + (document["serving"]["decisions"] if document["serving"] else [])
-    return next(d for d in decisions if d["axis"] == axis)
+def list_inputs(document: PlanDocument) -> dict[str, Any]:
+    return {"device": document.case.device.name, "model": document.case.model.name}
 
 
-BATCH = {"per_device_train_batch_size": "micro_batch", "gradient_accumulation_steps": "accumulation"}
-ALWAYS = {
-    "output_dir": "yours: config.yaml",
-    "max_length": "yours: seq_len in config.yaml",
-    "revision": "yours: config.yaml pins the version of the model that was looked at",
-    "num_labels": "the number of different labels in the data",
-    "id2label": "the labels as they are in the data",
-    "label2id": "the labels as they are in the data",
-    "use_cpu": "the plan is for the CPU; TrainingArguments would take any accelerator it sees",
-    "use_safetensors": "pickled weights can run code when they are loaded",
-    "device_map": "weights go straight to the device, without a second copy in host memory",
-    "ddp_timeout": "two hours: the other processes wait while the first one prepares the data",
-    "save_total_limit": "two checkpoints: while one is written, the other is whole",
-    "logging_nan_inf_filter": "off: the default hides steps whose loss is not a number",
-    "include_num_input_tokens_seen": "counts tokens, so that predicted and measured speed can be compared",
-    "pad_to_multiple_of": "tensor cores work on multiples of 8 in 16 bits",
-    "max_new_tokens": "yours: --new-tokens, and a flag of infer.py",
+BATCH = {
+    "batch": "micro_batch",
+    "micro_batch": "micro_batch",
+    "accumulation": "accumulation",
+    "per_device_train_batch_size": "micro_batch",
+    "gradient_accumulation_steps": "accumulation",
 }
-"""What every project has, and why."""
+"""What follows from the batch split: the field of ``BatchRecord`` by name."""
 
 
-def describe_batch(document: dict, key: str) -> dict:
+def explain_batch(document: PlanDocument, key: str) -> Answer | None:
     """Why this micro-batch: the largest that fits, and what the others would have cost."""
-    batch = document["batch"]
-    others = [s for s in batch["splits"] if s["micro_batch"] != batch["micro_batch"]]
-    return {
-        "key": key,
-        "value": batch[BATCH[key]],
-        "technique": "batch split",
-        "why": f"{batch['micro_batch']} x {batch['accumulation']}{format_copies(document)} = your global batch of "
-        f"{batch['global_batch']}: the largest "
+    batch = document.batch
+    if key not in BATCH:
+        return None
+    if document.project.mode == "infer":
+        return Answer(key=key, value=getattr(batch, BATCH[key]), why="yours: --concurrency prompts at a time")
+    return Answer(
+        key=key,
+        value=getattr(batch, BATCH[key]),
+        technique="batch split",
+        why=f"{batch.micro_batch} x {batch.accumulation}{format_copies(document)} = your global batch of "
+        f"{batch.global_batch}: the largest "
         "micro-batch that fits, since fewer passes are never slower in published runs",
-        "basis": document["estimate"]["basis"],
-        "rejected": [
-            {
-                "name": f"{s['micro_batch']} x {s['accumulation']}",
-                "why": f"{s['step_seconds']:.3g} s a step, {s['peak_memory_gib']:.1f} GiB"
-                + ("" if s["fits"] else ": does not fit"),
-                "cost": s,
-            }
-            for s in others
-        ],
-        "inputs": {"device": document["case"]["device"]["name"], "model": document["case"]["model"]["name"]},
-    }
+        basis=document.estimate.basis,
+        rejected=tuple(
+            Alternative(
+                name=f"{split.micro_batch} x {split.accumulation}",
+                why=format_cost(split) + ("" if split.fits else ": does not fit"),
+                cost=split,
+            )
+            for split in batch.splits
+            if split.micro_batch != batch.micro_batch
+        ),
+        inputs=list_inputs(document),
+    )
 
 
-def format_copies(document: dict) -> str:
-    count = document["layout"]["replicate"] * document["layout"]["shard"]
+def format_copies(document: PlanDocument) -> str:
+    count = document.layout.replicate * document.layout.shard
     return f" on each of {count}" if count > 1 else ""
 
 
-DEVICES = ("devices", "nproc-per-node", "num_processes", "num_machines", "nnodes")
+def format_cost(cost: CandidateCostRecord) -> str:
+    return f"{cost.step_seconds:.3g} s a step, {cost.peak_memory_gib:.1f} GiB"
 
 
-def describe_devices(document: dict, key: str) -> dict:
+DEVICES = {
+    "devices": "devices",
+    "nproc-per-node": "per_node",
+    "num_processes": "devices",
+    "num_machines": "nodes",
+    "nnodes": "nodes",
+}
+"""What follows from how many devices are used: the field of ``LayoutRecord`` by name."""
+
+
+def explain_devices(document: PlanDocument, key: str) -> Answer | None:
     """Why so many devices, and what the best plan on other numbers of them would cost."""
-    layout, estimate = document["layout"], document["estimate"]
-    decision = next(d for d in document["decisions"] if d["axis"] == "parallelism")
-    reasons = [note["text"] for note in document["notes"] if note["kind"] == "devices"]
-    return {
-        "key": key,
-        "value": layout["devices"],
-        "technique": f"parallelism={decision['chosen']}",
-        "why": "; ".join(reasons) or f"all {layout['devices']} are used: {estimate['step_seconds']:.3g} s a step",
-        "basis": estimate["basis"],
-        "rejected": [
-            {
-                "name": f"{other['count']} device{'s' if other['count'] > 1 else ''}",
-                "why": describe_count(other),
-                "cost": other if other["fits"] else None,
-            }
-            for other in document["devices"]
-            if not other["chosen"]
-        ],
-        "inputs": {"device": document["case"]["device"]["name"], "model": document["case"]["model"]["name"]},
-    }
+    layout, estimate = document.layout, document.estimate
+    if key not in DEVICES or layout.of_devices == 1:
+        return None
+    reasons = [note.text for note in document.notes if note.kind == "devices"]
+    return Answer(
+        key=key,
+        value=getattr(layout, DEVICES[key]),
+        technique=f"parallelism={document.choice['parallelism']}",
+        why="; ".join(reasons) or f"all {layout.devices} are used: {estimate.step_seconds:.3g} s a step",
+        basis=estimate.basis,
+        rejected=tuple(
+            Alternative(
+                name=f"{other.count} device{'s' if other.count > 1 else ''}",
+                why=format_count(other),
+                cost=other if other.fits else None,
+            )
+            for other in document.devices
+            if not other.chosen
+        ),
+        inputs=list_inputs(document),
+    )
 
 
-def describe_count(row: dict) -> str:
+def format_count(row: DeviceCountRecord) -> str:
     """What the best plan on so many devices costs, and what else changes."""
-    if not row["fits"]:
-        return row["why_not"]
-    if row["gpu_hours"] is not None:
-        hours = f", {row['gpu_hours']:,.3g} GPU-hours"
-    elif row["gpu_hours_per_1000_steps"] is not None:
-        hours = f", {row['gpu_hours_per_1000_steps']:,.3g} GPU-hours per 1,000 steps"
-    else:
-        hours = ""
-    changes = f" (with {', '.join(row['changes'])})" if row["changes"] else ""
-    return f"{row['step_seconds']:.3g} s a step, {row['peak_memory_gib']:.1f} GiB{hours}{changes}"
+    if not row.fits:
+        return row.why_not or ""
+    hours = ""
+    if row.gpu_hours is not None:
+        hours = f", {row.gpu_hours:,.3g} GPU-hours"
+    elif row.gpu_hours_per_1000_steps is not None:
+        hours = f", {row.gpu_hours_per_1000_steps:,.3g} GPU-hours per 1,000 steps"
+    changes = f" (with {', '.join(row.changes)})" if row.changes else ""
+    return f"{row.step_seconds:.3g} s a step, {row.peak_memory_gib:.1f} GiB{hours}{changes}"
 
 
-def describe_decision(document: dict, key: str, decision: dict, edit: dict | None) -> dict:
-    found: dict = {"key": key}
-    if edit:
-        found |= {"value": edit["code"], "place": edit["place"], "comment": edit["why"]}
-    return found | {
-        "technique": f"{decision['axis']}={decision['chosen']}",
-        "why": decision["why"],
-        "quality_note": decision["quality_note"],
-        "evidence": decision["evidence"],
-        "basis": decision["basis"],
-        "rejected": decision["rejected"],
-        "inputs": {"device": document["case"]["device"]["name"], "model": document["case"]["model"]["name"]}
-        | {k: document["yours"][k] for k in ("seq_len", "global_batch") if k in document["yours"]},
-    }
+def explain_fixed(document: PlanDocument, key: str) -> Answer | None:
+    """What every project of its kind has."""
+    for row in list_fixed(document.project, document.edits, document.parallel):
+        if key == row.name:
+            value = ABSENT if row.value is None else write_literal(row.value)
+            return Answer(key=key, value=value, why=row.reason)
+    return None
 
 
-def explain_rejection(document: dict, technique: str) -> dict:
-    """The reason recorded in the plan for a technique that was not taken. Accepts NAME or AXIS=NAME."""
+def explain_user_value(document: PlanDocument, key: str) -> Answer | None:
+    values = to_json(document.yours)
+    if key not in values:
+        return None
+    why = "a default, and yours to change: perfgen never does" if key in document.defaults else NEVER_CHANGED
+    return Answer(key=key, value=values[key], why=why)
+
+
+NEVER_CHANGED = "yours: perfgen never changes it"
+
+
+def explain_config(document: PlanDocument, key: str) -> Answer | None:
+    """A key of config.yaml, also by the last of its dotted names."""
+    for name, value in list_keys(to_json(document.config)):
+        if key in (name, name.rsplit(".", 1)[-1]):
+            return Answer(key=key, value=value, place="config.yaml", why=CONFIG_REASONS[name])
+    return None
+
+
+def explain_requirement(document: PlanDocument, key: str) -> Answer | None:
+    for requirement in document.requirements:
+        name, _, version = requirement.partition("==")
+        if key in (name, requirement):
+            return Answer(key=key, value=version, why="of the set of versions that were run together (stacks.toml)")
+    return None
+
+
+EXPLAINERS: tuple[Callable[[PlanDocument, str], Answer | None], ...] = (
+    explain_decision,
+    explain_edit,
+    explain_batch,
+    explain_devices,
+    explain_user_value,
+    explain_config,
+    explain_fixed,
+    explain_requirement,
+)
+"""Asked in this order: the first that knows the name answers."""
+
+
+def explain_rejection(document: PlanDocument, technique: str) -> Verdict:
+    """The reason recorded in the plan for a technique that was not taken. Accepts NAME or AXIS=NAME.
+
+    Raises ``UsageError`` for a name that no technique has, or several.
+    """
     axis, _, name = technique.rpartition("=")
-    hits = []
-    for decision in document["decisions"]:
-        if axis and decision["axis"] != axis:
+    rejections = []
+    for decision in document.decisions:
+        if axis and decision.axis != axis:
             continue
-        if decision["chosen"] == name:
-            return {"technique": f"{decision['axis']}={name}", "taken": True, "why": decision["why"]}
-        hits += [(decision, r) for r in decision["rejected"] if r["name"] == name]
-    if len(hits) > 1:
-        options = ", ".join(f"{d['axis']}={name}" for d, _ in hits)
+        if decision.chosen == name:
+            return Verdict(technique=f"{decision.axis}={name}", taken=True, why=decision.why)
+        rejections += [(decision, r) for r in decision.rejected if r.name == name]
+    if len(rejections) > 1:
+        options = ", ".join(f"{d.axis}={name}" for d, _ in rejections)
         raise UsageError(f"{name} is the name of several techniques", f"say which: {options}")
-    if hits:
-        decision, rejected = hits[0]
-        return {
-            "technique": f"{decision['axis']}={name}",
-            "taken": False,
-            "why": rejected["why"],
-            "cost": rejected["cost"],
-            "instead": decision["chosen"],
-        }
+    if rejections:
+        decision, rejected = rejections[0]
+        return Verdict(
+            technique=f"{decision.axis}={name}",
+            taken=False,
+            why=rejected.why,
+            cost=rejected.cost,
+            instead=decision.chosen,
+        )
+    return explain_inapplicable(technique, document.project.mode)
+
+
+def explain_inapplicable(technique: str, mode: str) -> Verdict:
+    """A technique of the other mode. Raises ``UsageError`` for a name that no technique has."""
     from generator.techniques.base import list_axes
 
     known = [t.name for a in list_axes() for t in a.members] + [t.id for a in list_axes() for t in a.members]
     if technique in known:
-        mode = document["project"]["mode"]
-        return {
-            "technique": technique,
-            "taken": False,
-            "why": f"it is not a technique of --mode {mode}",
-            "cost": None,
-            "instead": None,
-        }
+        why = f"it is not a technique of --mode {mode}"
+        return Verdict(technique=technique, taken=False, why=why, cost=None, instead=None)
     near = difflib.get_close_matches(technique, known, 3)
     raise UsageError(
         f"there is no technique {technique}",
@@ -188,19 +319,18 @@ def explain_rejection(document: dict, technique: str) -> dict:
     )
 
 
-def format_answer(found: dict) -> str:
-    lines = []
-    if "taken" in found:
-        verdict = "taken" if found["taken"] else f"not taken (chosen: {found['instead']})"
-        lines = [f"{found['technique']}: {verdict}", f"  {found['why']}"]
-        return "\n".join(lines)
-    value = f" = {found['value']}" if "value" in found else ""
-    lines.append(f"{found['key']}{value}")
-    if "technique" in found:
-        lines.append(f"  from {found['technique']}")
-    lines.append(f"  {found['why']}")
-    if found.get("quality_note"):
-        lines.append(f"  mind: {found['quality_note']}")
-    lines += [f"  not {r['name']}: {r['why']}" for r in found["rejected"]]
-    lines += [f"  source: {e['url']}  ({e['claim']})" for e in found.get("evidence", []) if "url" in e]
+def format_verdict(verdict: Verdict) -> str:
+    words = "taken" if verdict.taken else f"not taken (chosen: {verdict.instead})"
+    return f"{verdict.technique}: {words}\n  {verdict.why}"
+
+
+def format_answer(answer: Answer) -> str:
+    lines = [answer.key if answer.value is ABSENT else f"{answer.key} = {answer.value}"]
+    if answer.technique:
+        lines.append(f"  from {answer.technique}")
+    lines.append(f"  {answer.why}")
+    if answer.quality_note:
+        lines.append(f"  mind: {answer.quality_note}")
+    lines += [f"  not {r.name}: {r.why}" for r in answer.rejected]
+    lines += [f"  source: {e.url}  ({e.claim})" for e in answer.evidence or () if isinstance(e, Published)]
     return "\n".join(lines)

@@ -1,14 +1,15 @@
 """What a technique is. One file under ``techniques/<axis>/`` declares one; nothing else names it.
 
-A technique says whether it can be used (``obstacle``), beside what it cannot (``clash``), how the script that runs
-changes (``effects``, read by the cost model), what it writes (``edits``), and on what evidence it may be preferred.
+A technique says whether it can be used (``obstacle``), beside what it cannot (its traits, and ``conflict``), how the
+script that runs changes (``effects``, read by the cost model), what it writes (``edits``), and on what evidence it may
+be preferred.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -16,6 +17,9 @@ from typing import Any, ClassVar
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.techniques.edits import Edits
+from generator.techniques.traits import EXCLUDED_BY_TRAIT, NEEDED_BY_TRAIT, Trait
+
+PACKAGE = "generator.techniques"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +41,27 @@ class Measured:
 Evidence = Published | Measured
 
 
-class Technique:
-    """Base of every technique. The docstring of a subclass is its documentation.
+Reasons = Mapping[Trait, str]
 
-    ``axis`` and ``name`` are the folder and the file; ``modes`` where it applies. ``baseline`` marks the plain member of
-    the axis. ``quality`` is what it may do to convergence or outputs: 0 nothing, 1 to 3 rising risk, stated in
-    ``quality_note``; above 0 it is taken only when the user allows it or nothing else fits. ``request_only`` names why it
-    is never chosen unasked (it is another algorithm, or another result). ``compiles``: it needs a C++ compiler at run time.
-    ``adds``: settings, files and libraries that it brings into the project: each must earn 1 % of a step.
-    ``resort``: above 0, taken only where nothing of a lower one fits, whatever the cost model hopes for (the guides' rule for
-    DeepSpeed, 1, and offloading, 2).
-    ``accumulates``: False where every backward pass updates the weights, so that a micro-batch must be the whole batch.
-    ``emitted``: False where it is planned and priced, but no project can be made of it yet.
+
+class Technique:
+    """Base of every technique. The docstring of a subclass is its documentation: a title, then under fixed headings what
+    it does, when it loses, and known problems.
+
+    ``axis`` and ``name`` are the folder and the file; ``modes`` where it applies. ``baseline`` marks the plain member
+    of the axis. ``quality`` is what it may do to convergence or outputs: 0 nothing, 1 to 3 rising risk, stated in
+    ``quality_note``; above 0 it is taken only when the user allows it or nothing else fits. ``request_only`` names why
+    it is never chosen unasked (it is another algorithm, or another result). ``compiles``: it needs a C++ compiler at
+    run time. ``adds``: settings, files and libraries that it brings into the project: each must earn 1 % of a step.
+    ``last_resort``: above 0, taken only where nothing of a lower one fits, whatever the cost model hopes for (the
+    guides' rule for DeepSpeed, 1, and offloading, 2). ``accumulates``: False where every backward pass updates the
+    weights, so that a micro-batch must be the whole batch. ``emitted``: False where it is planned and priced, but no
+    project can be made of it yet.
+
+    ``provides`` are its traits. ``excludes`` and ``needs`` give, by trait of the others, why it cannot stand beside one
+    that has it, or that lacks it (``{other}`` is that one's name, ``{able}`` the names of those that have it). A
+    subclass keeps its parents' and adds to them; every member of an axis but the plain one has what its package lists
+    under ``PROVIDES``.
     """
 
     axis: ClassVar[str]
@@ -59,18 +72,38 @@ class Technique:
     quality_note: ClassVar[str] = ""
     request_only: ClassVar[str] = ""
     compiles: ClassVar[bool] = False
-    resort: ClassVar[int] = 0
+    last_resort: ClassVar[int] = 0
     accumulates: ClassVar[bool] = True
     emitted: ClassVar[bool] = True
     adds: ClassVar[int] = 1
     evidence: ClassVar[tuple[Evidence, ...]] = ()
+    provides: ClassVar[frozenset[Trait]] = frozenset()
+    needs: ClassVar[Reasons] = {}
+    excludes: ClassVar[Reasons] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Traits are joined with those of the parents and the axis. Raises ``TypeError`` for what is not a trait, and
+        ``ModuleNotFoundError`` for an axis that does not exist: at import, before anything is planned."""
+        super().__init_subclass__()
+        declared = (*cls.provides, *cls.needs, *cls.excludes)
+        if unknown := [item for item in declared if not isinstance(item, Trait)]:
+            raise TypeError(f"{cls.__name__}: not in generator/techniques/traits.py: {unknown}")
+        parents = [base for base in cls.__mro__[1:] if issubclass(base, Technique)]
+        cls.provides = cls.provides.union(_list_axis_traits(cls), *(base.provides for base in parents))
+        for table in ("needs", "excludes"):
+            inherited = {trait: why for base in reversed(parents) for trait, why in getattr(base, table).items()}
+            setattr(cls, table, inherited | dict(getattr(cls, table)))
 
     def obstacle(self, case: Case) -> str | None:
         """Why it cannot be used in this case, or ``None``: predicate and explanation in one."""
         return None
 
-    def clash(self, other: Technique, case: Case) -> str | None:
-        """Why it cannot stand beside ``other``, or ``None``."""
+    def traits(self, case: Case) -> frozenset[Trait]:
+        """Those of ``provides`` that it has in this case."""
+        return self.provides
+
+    def conflict(self, other: Technique, case: Case) -> str | None:
+        """Why it cannot stand beside ``other``, or ``None``: the rest, that no trait says. Ask ``explain_conflict``."""
         return None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
@@ -86,6 +119,7 @@ class Technique:
         return 0.0
 
     def edits(self, case: Case) -> Edits:
+        """What it writes into the project; asked once per plan, when ``case.layout`` is chosen."""
         return Edits()
 
     @property
@@ -95,6 +129,37 @@ class Technique:
     @property
     def title(self) -> str:
         return (self.__doc__ or self.name).strip().splitlines()[0].rstrip(".")
+
+
+def _list_axis_traits(cls: type[Technique]) -> frozenset[Trait]:
+    if cls.baseline or not hasattr(cls, "axis"):
+        return frozenset()
+    package = importlib.import_module(f"{PACKAGE}.{cls.axis.replace('-', '_')}")
+    return getattr(package, "PROVIDES", frozenset())
+
+
+def explain_conflict(one: Technique, other: Technique, case: Case) -> str | None:
+    """Why two techniques cannot stand together, or ``None``; asked of both, so that either file may know it."""
+    return next((why for a, b in ((one, other), (other, one)) for why in _list_refusals(a, b, case)), None)
+
+
+def _list_refusals(one: Technique, other: Technique, case: Case) -> Iterator[str]:
+    """Each reason why ``one`` refuses ``other``: declared ones first."""
+    traits, theirs = one.traits(case), other.traits(case)
+    for reasons in (one.excludes, *(EXCLUDED_BY_TRAIT.get(trait, {}) for trait in _order_traits(traits))):
+        yield from (why.format(other=other.name) for trait, why in reasons.items() if trait in theirs)
+    for reasons in (one.needs, *(NEEDED_BY_TRAIT.get(trait, {}) for trait in _order_traits(traits))):
+        for trait, why in reasons.items():
+            able = list_providers()[trait]
+            if trait not in theirs and other.axis == able[0].axis:
+                yield why.format(other=other.name, able=" and ".join(t.name for t in able))
+    if why := one.conflict(other, case):
+        yield why
+
+
+def _order_traits(traits: frozenset[Trait]) -> tuple[Trait, ...]:
+    """Of several reasons the same one is given in every run: sets have no order of their own."""
+    return tuple(trait for trait in Trait if trait in traits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +181,36 @@ class Axis:
 @cache
 def list_axes() -> tuple[Axis, ...]:
     """All axes in their order, found by importing ``generator.techniques``."""
-    package = importlib.import_module("generator.techniques")
-    found = []
-    for folder in pkgutil.iter_modules(package.__path__, "generator.techniques."):
-        if not folder.ispkg:
-            continue
-        axis = importlib.import_module(folder.name)
-        members = [_load_technique(entry.name) for entry in pkgutil.iter_modules(axis.__path__, folder.name + ".")]
-        members.sort(key=lambda t: (not t.baseline, t.quality, t.name))
-        about = (axis.__doc__ or "").strip()
-        found.append(Axis(folder.name.rsplit(".", 1)[1].replace("_", "-"), about, axis.ORDER, tuple(members)))
-    return tuple(sorted(found, key=lambda a: (a.order, a.name)))
+    package = importlib.import_module(PACKAGE)
+    folders = [folder.name for folder in pkgutil.iter_modules(package.__path__, f"{PACKAGE}.") if folder.ispkg]
+    return tuple(sorted((_load_axis(folder) for folder in folders), key=lambda axis: (axis.order, axis.name)))
+
+
+def _load_axis(folder: str) -> Axis:
+    package = importlib.import_module(folder)
+    members = [_load_technique(entry.name) for entry in pkgutil.iter_modules(package.__path__, folder + ".")]
+    members.sort(key=lambda t: (not t.baseline, t.quality, t.name))
+    about = (package.__doc__ or "").strip()
+    return Axis(folder.rsplit(".", 1)[1].replace("_", "-"), about, package.ORDER, tuple(members))
 
 
 def _load_technique(module_name: str) -> Technique:
     module = importlib.import_module(module_name)
-    (cls,) = [
+    classes = [
         value
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Technique) and value.__module__ == module_name
     ]
-    return cls()
+    if len(classes) != 1:
+        raise TypeError(f"{module_name}: one technique per file, not {len(classes)}")
+    return classes[0]()
+
+
+@cache
+def list_providers() -> Mapping[Trait, tuple[Technique, ...]]:
+    """The techniques that provide each trait."""
+    members = [t for axis in list_axes() for t in axis.members]
+    return {trait: tuple(t for t in members if trait in t.provides) for trait in Trait}
 
 
 def find_technique(axis: str, name: str) -> Technique | None:

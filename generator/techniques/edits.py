@@ -31,7 +31,7 @@ class Argument:
     why: str = ""
 
 
-def argument(name: str, value: object, why: str = "") -> Argument:
+def make_argument(name: str, value: object, why: str = "") -> Argument:
     """``value`` as a Python literal with double quotes; ``Code`` as it stands."""
     return Argument(name, value.text if isinstance(value, Code) else write_literal(value), why)
 
@@ -92,7 +92,7 @@ def merge_edits(parts: list[tuple[str, Edits]]) -> Edits:
         name = field.name
         items = [(who, item) for who, edits in parts for item in getattr(edits, name)]
         if name.endswith("arguments") or name in ("environment", "deepspeed", "accelerate"):
-            merged[name] = _keyed(name, items)
+            merged[name] = _merge_keyed(name, items)
         elif name.endswith("imports") or name in LISTS:
             merged[name] = tuple(sorted({item for _, item in items}))
         else:
@@ -100,7 +100,7 @@ def merge_edits(parts: list[tuple[str, Edits]]) -> Edits:
     return Edits(**merged)
 
 
-def _keyed(place: str, items: list[tuple[str, Any]]) -> tuple:
+def _merge_keyed(place: str, items: list[tuple[str, Any]]) -> tuple:
     owner: dict[str, str] = {}
     for who, item in items:
         key = item.name if isinstance(item, Argument) else item[0]

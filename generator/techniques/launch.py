@@ -6,6 +6,7 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import Layout
+from generator.case.strategies import STRATEGIES
 from generator.techniques.edits import Edits
 
 GRACE_SECONDS = 600
@@ -33,11 +34,11 @@ def launch_with_accelerate(layout: Layout) -> tuple[str, ...]:
 
 def is_by_accelerate(layout: Layout) -> bool:
     """Whether Accelerate shards the model (FSDP2), told by accelerate.yaml."""
-    return layout.strategy.startswith(("fsdp", "hsdp")) and not layout.at_load
+    return STRATEGIES[layout.strategy].by_fsdp and not layout.at_load
 
 
 def is_by_deepspeed(layout: Layout) -> bool:
-    return layout.strategy.startswith("zero")
+    return STRATEGIES[layout.strategy].by_deepspeed
 
 
 def make_fsdp_edits(case: Case, *, reshard: bool) -> Edits:

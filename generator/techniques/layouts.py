@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from generator.case.case import Case
 from generator.case.layout import Layout
+from generator.case.strategies import STRATEGIES
 
 FEW_NODES = 16
 """Up to here every number of nodes is tried; above, only powers of two and the whole: what schedulers give."""
@@ -40,17 +41,19 @@ def list_sharded_in_node(case: Case, strategy: str) -> tuple[Layout, ...]:
     )
 
 
-def list_split(case: Case, strategy: str, *, tp: bool = False, pp: bool = False, cp: bool = False) -> Iterator[Layout]:
+def list_split(
+    case: Case, strategy: str, *, tp: bool = False, pp: bool = False, sequence_form: str | None = None
+) -> Iterator[Layout]:
     """Tensor and sequence parts inside a node, stages across all, and copies of the whole on what is left."""
     for nodes, each in list_device_groups(case):
         total = nodes * each
         for t in list_parts(each) if tp else (1,):
-            for s in list_parts(each // t) if cp else (1,):
+            for s in list_parts(each // t) if sequence_form else (1,):
                 for p in [n for n in STAGES if n <= min(total // (t * s), case.model.layers)] if pp else (1,):
                     copies, rest = divmod(total, t * p * s)
                     if rest or not divides_batch(case, copies):
                         continue
-                    sharded_states = strategy.startswith(("fsdp", "zero"))
+                    sharded_states = STRATEGIES[strategy].divides_states
                     yield Layout(
                         strategy=strategy if copies > 1 or s > 1 else "none",
                         nodes=nodes,
@@ -60,6 +63,7 @@ def list_split(case: Case, strategy: str, *, tp: bool = False, pp: bool = False,
                         tp=t,
                         pp=p,
                         cp=s,
+                        sequence_form=sequence_form if s > 1 else None,
                     )
 
 

@@ -9,9 +9,9 @@ import posixpath
 import re
 from dataclasses import dataclass
 
-from hwdetect.machine import Machine
-from hwdetect.probes.lists import cpu_list
-from hwdetect.probes.reading import whole
+from hwdetect.machine.cpu_lists import parse_cpu_list
+from hwdetect.machine.protocol import Machine
+from hwdetect.probes.parsing import parse_integer
 
 NO_LIMIT_BYTES = 1 << 60  # v1 prints "no limit" as a number near 2^63; no host has an exbibyte
 
@@ -42,75 +42,81 @@ class Limits:
 def read_limits(machine: Machine) -> Limits:
     """The tightest quota and memory limit of the chain, and the CPUs of the nearest cpuset."""
     mounts, groups = read_mounts(machine), read_groups(machine)
-    quotas = [q for folder in _folders(machine, mounts, groups, "cpu") if (q := _quota(machine, folder)) is not None]
-    limits = [m for folder in _folders(machine, mounts, groups, "memory") for m in _memory(machine, folder)]
+    quotas = [
+        q for folder in _list_folders(machine, mounts, groups, "cpu") if (q := _read_quota(machine, folder)) is not None
+    ]
+    limits = [
+        m for folder in _list_folders(machine, mounts, groups, "memory") for m in _read_memory_limits(machine, folder)
+    ]
     return Limits(
         quota_cpus=min(quotas, default=None),
         memory_bytes=min(limits, default=None),
-        cpus=_cpuset(machine, mounts, groups),
+        cpus=_read_cpuset(machine, mounts, groups),
         root_cpuset=groups.get("cpuset") == "/",
     )
 
 
 def read_mounts(machine: Machine) -> tuple[Mount, ...]:
     """Control-group mounts from mountinfo (which knows their root), else from a plain mount table, else usual places."""
-    for name, parse in (("proc/self/mountinfo", _from_mountinfo), ("proc/self/mounts", _from_mounts)):
-        text = machine.read(name) or (machine.read("proc/mounts") if parse is _from_mounts else None)
+    for name, parse in (("proc/self/mountinfo", _parse_mountinfo), ("proc/self/mounts", _parse_mounts)):
+        text = machine.read(name) or (machine.read("proc/mounts") if parse is _parse_mounts else None)
         mounts = tuple(m for line in (text or "").splitlines() if (m := parse(line)))
         if mounts:
             return mounts
-    return _usual_mounts(machine)
+    return _guess_mounts(machine)
 
 
-def _usual_mounts(machine: Machine) -> tuple[Mount, ...]:
+def _guess_mounts(machine: Machine) -> tuple[Mount, ...]:
     """Where systemd mounts the groups: one v2 tree, or one folder a controller."""
     top = "sys/fs/cgroup"
     if any(machine.exists(f"{top}/{name}") for name in ("cgroup.controllers", "cpu.max", "memory.max", "cgroup.procs")):
         return (Mount(root="/", point=f"/{top}", kind="cgroup2", options=frozenset()),)
     return tuple(
         Mount(root="/", point=f"/{top}/{name}", kind="cgroup", options=frozenset(name.split(",")))
-        for name in machine.listing(top)
+        for name in machine.list_folder(top)
         if {"cpu", "memory", "cpuset"} & set(name.split(","))
     )
 
 
-def _from_mountinfo(line: str) -> Mount | None:
+def _parse_mountinfo(line: str) -> Mount | None:
     before, separator, after = line.partition(" - ")
     left, right = before.split(" "), after.split(" ")
     if not separator or len(left) < 6 or right[0] not in ("cgroup", "cgroup2", "cpuset"):
         return None
     options = frozenset(right[2].split(",")) if len(right) > 2 else frozenset()
-    return Mount(root=_unescaped(left[3]), point=_unescaped(left[4]), kind=right[0], options=options)
+    return Mount(root=_unescape(left[3]), point=_unescape(left[4]), kind=right[0], options=options)
 
 
-def _from_mounts(line: str) -> Mount | None:
+def _parse_mounts(line: str) -> Mount | None:
     parts = line.split()
     if len(parts) < 4 or parts[2] not in ("cgroup", "cgroup2", "cpuset"):
         return None
-    return Mount(root="/", point=_unescaped(parts[1]), kind=parts[2], options=frozenset(parts[3].split(",")))
+    return Mount(root="/", point=_unescape(parts[1]), kind=parts[2], options=frozenset(parts[3].split(",")))
 
 
-def _unescaped(path: str) -> str:
+def _unescape(path: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), path)
 
 
 def read_groups(machine: Machine) -> dict[str, str]:
     """The group of this process by controller; the v2 group under the empty name."""
-    found: dict[str, str] = {}
+    groups: dict[str, str] = {}
     for line in (machine.read("proc/self/cgroup") or "").splitlines():
         parts = line.split(":", 2)
         if len(parts) == 3:
             for controller in parts[1].split(","):
-                found[controller] = parts[2]
+                groups[controller] = parts[2]
     own = (machine.read("proc/self/cpuset") or "").strip()
     if own:
-        found.setdefault("cpuset", own)
-    return found
+        groups.setdefault("cpuset", own)
+    return groups
 
 
-def _folders(machine: Machine, mounts: tuple[Mount, ...], groups: dict[str, str], controller: str) -> tuple[str, ...]:
+def _list_folders(
+    machine: Machine, mounts: tuple[Mount, ...], groups: dict[str, str], controller: str
+) -> tuple[str, ...]:
     """The process's own group folder and every parent up to the mount, for one controller, nearest first."""
-    found: list[str] = []
+    folders: list[str] = []
     for mount in mounts:
         if mount.kind == "cgroup2":
             group = groups.get("", "/")
@@ -120,54 +126,57 @@ def _folders(machine: Machine, mounts: tuple[Mount, ...], groups: dict[str, str]
             continue
         if (
             mount.root != "/"
-            and not _below(mount.root, group)
+            and not _is_below(mount.root, group)
             and posixpath.basename(mount.root).startswith(f"{controller}.")
         ):
             continue  # one file of a hierarchy bound somewhere else
-        found += [f for f in _chain(machine, mount, group) if f not in found]
-    return tuple(found)
+        folders += [f for f in _list_chain(machine, mount, group) if f not in folders]
+    return tuple(folders)
 
 
-def _chain(machine: Machine, mount: Mount, group: str) -> list[str]:
+def _list_chain(machine: Machine, mount: Mount, group: str) -> list[str]:
     point = mount.point.strip("/")
     root = mount.root.rstrip("/")
-    inside = group[len(root) :] if _below(mount.root, group) else ""
+    inside = group[len(root) :] if _is_below(mount.root, group) else ""
     names = [name for name in inside.split("/") if name]
     if ".." in names:
+        # ".." leads above what is mounted here: in a container the host's path means nothing.
         names = []  # a group outside of what this namespace shows: the mount itself is the nearest visible one
     while names and not machine.exists(posixpath.join(point, *names)):
         names.pop()
     return [posixpath.join(point, *names[:depth]) for depth in range(len(names), -1, -1)]
 
 
-def _below(root: str, group: str) -> bool:
+def _is_below(root: str, group: str) -> bool:
     root = root.rstrip("/")
     return group == root or group.startswith(root + "/")
 
 
-def _quota(machine: Machine, folder: str) -> float | None:
+def _read_quota(machine: Machine, folder: str) -> float | None:
     """Quota in CPUs: ``cpu.max`` of v2, or the two files of v1."""
     both = (machine.read(f"{folder}/cpu.max") or "").split()
     if both:
-        quota, period = whole(both[0]), whole(both[1]) if len(both) > 1 else 100_000
+        # "max 100000" is no quota: "max" is no number. Without a period the kernel's default holds.
+        quota, period = parse_integer(both[0]), parse_integer(both[1]) if len(both) > 1 else 100_000
     else:
-        quota = whole(machine.read(f"{folder}/cpu.cfs_quota_us"))
-        period = whole(machine.read(f"{folder}/cpu.cfs_period_us"))
+        quota = parse_integer(machine.read(f"{folder}/cpu.cfs_quota_us"))
+        period = parse_integer(machine.read(f"{folder}/cpu.cfs_period_us"))
     return quota / period if quota and period and quota > 0 and period > 0 else None
 
 
-def _memory(machine: Machine, folder: str) -> list[int]:
+def _read_memory_limits(machine: Machine, folder: str) -> list[int]:
     """Memory limits in bytes: v2, v1, and what v1 says of parents that are not visible from here."""
     texts = [machine.read(f"{folder}/memory.max"), machine.read(f"{folder}/memory.limit_in_bytes")]
     for line in (machine.read(f"{folder}/memory.stat") or "").splitlines():
         if line.startswith("hierarchical_memory_limit "):
             texts.append(line.split()[1])
-    return [n for text in texts if (n := whole(text)) is not None and 0 < n < NO_LIMIT_BYTES]
+    # v1's "no limit" is the largest multiple of the page size below 2^63.
+    return [n for text in texts if (n := parse_integer(text)) is not None and 0 < n < NO_LIMIT_BYTES]
 
 
-def _cpuset(machine: Machine, mounts: tuple[Mount, ...], groups: dict[str, str]) -> frozenset[int] | None:
+def _read_cpuset(machine: Machine, mounts: tuple[Mount, ...], groups: dict[str, str]) -> frozenset[int] | None:
     """The nearest cpuset's list, the effective one before the configured one; ``noprefix`` mounts drop ``cpuset.``."""
-    for folder in _folders(machine, mounts, groups, "cpuset"):
+    for folder in _list_folders(machine, mounts, groups, "cpuset"):
         for name in (
             "cpuset.cpus.effective",
             "cpuset.effective_cpus",
@@ -175,7 +184,7 @@ def _cpuset(machine: Machine, mounts: tuple[Mount, ...], groups: dict[str, str])
             "cpuset.cpus",
             "cpus",
         ):
-            cpus = cpu_list(machine.read(f"{folder}/{name}"))
+            cpus = parse_cpu_list(machine.read(f"{folder}/{name}"))
             if cpus:
                 return cpus
     return None

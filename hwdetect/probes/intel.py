@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from hwdetect.machine import Machine
+from hwdetect.machine.protocol import Machine
 from hwdetect.probes import pci
-from hwdetect.probes.found import NOTHING, Found, numbered
-from hwdetect.probes.reading import Notes, json_of, mapping, merged, number, squeeze, text_of, told_by, whole
+from hwdetect.probes.notes import Notes, run_tool
+from hwdetect.probes.parsing import clean_line, get_mapping, get_text, parse_integer, parse_json, parse_number
+from hwdetect.probes.partial import NOTHING, PartialHardware, fill_unknown, number_accelerators
 from hwdetect.types import Accelerator, Board
 
 SECONDS = 2.0
@@ -16,34 +17,35 @@ VENDOR = 0x8086
 DISPLAY = frozenset({0x0300, 0x0380, 0x0302})
 
 
-def read_intel(machine: Machine, notes: Notes) -> Found:
+def read_intel(machine: Machine, notes: Notes) -> PartialHardware:
     """Boards from the tool, else those of the PCI tree that have local memory (a processor's own graphics has none)."""
-    listed = tuple(d for d in pci.pci_devices(machine, DISPLAY) if d.vendor == VENDOR)
-    cards = tuple(board for i, device in enumerate(listed) if (board := _card(machine, i, device)))
-    tool = _discovery(machine, notes) if cards or not machine.live or not pci.readable(machine) else ()
+    listed = tuple(d for d in pci.list_pci_devices(machine, DISPLAY) if d.vendor == VENDOR)
+    cards = tuple(board for i, device in enumerate(listed) if (board := _read_card(machine, i, device)))
+    tool = _run_discovery(machine, notes) if cards or not machine.live or not pci.is_readable(machine) else ()
     if not tool and not cards:
         return NOTHING
     by_place = {card.pci_address: card for card in cards}
     boards = tuple(
-        merged(board, by_place.get(board.pci_address, Board(index=0, vendor="intel"))) for board in tool
+        fill_unknown(board, by_place.get(board.pci_address, Board(index=0, vendor="intel"))) for board in tool
     ) or tuple(replace(card, index=i) for i, card in enumerate(cards))
-    return Found(boards=boards, accelerators=_accelerators(machine, boards))
+    return PartialHardware(boards=boards, accelerators=_list_accelerators(machine, boards))
 
 
-def _card(machine: Machine, index: int, device: pci.PciDevice) -> Board | None:
+def _read_card(machine: Machine, index: int, device: pci.PciDevice) -> Board | None:
     """A board with local memory, by what i915 (``lmem_total_bytes``) or xe (``vram``) shows; else ``None``."""
     memory, tiles = None, 0
-    for name in machine.listing(f"{pci.DEVICES}/{device.address}/drm"):
+    for name in machine.list_folder(f"{pci.DEVICES}/{device.address}/drm"):
         folder = f"{pci.DEVICES}/{device.address}/drm/{name}"
-        memory = memory or whole(machine.read(f"{folder}/lmem_total_bytes"))
-        tiles = max(tiles, sum(1 for gt in machine.listing(f"{folder}/gt") if re.fullmatch(r"gt\d", gt)))
+        memory = memory or parse_integer(machine.read(f"{folder}/lmem_total_bytes"))
+        # i915 shows one gt folder per tile.
+        tiles = max(tiles, sum(1 for gt in machine.list_folder(f"{folder}/gt") if re.fullmatch(r"gt\d", gt)))
     vram = [
-        whole(machine.read(f"{pci.DEVICES}/{device.address}/{tile}/physical_vram_size_bytes"))
-        for tile in machine.listing(f"{pci.DEVICES}/{device.address}")
+        parse_integer(machine.read(f"{pci.DEVICES}/{device.address}/{tile}/physical_vram_size_bytes"))
+        for tile in machine.list_folder(f"{pci.DEVICES}/{device.address}")
         if re.fullmatch(r"tile\d", tile)
     ]
     memory = memory or sum(size for size in vram if size) or None
-    if memory is None and device.address == "0000:00:02.0":
+    if memory is None and device.address == "0000:00:02.0":  # integrated graphics
         return None  # where every Intel processor with graphics has it
     return Board(
         index=index,
@@ -51,61 +53,61 @@ def _card(machine: Machine, index: int, device: pci.PciDevice) -> Board | None:
         pci_id=device.pci_id,
         pci_address=device.address,
         memory_bytes=memory,
-        numa_node=pci.numa_node(machine, device.address),
-        cpu_affinity=pci.local_cpus(machine, device.address),
+        numa_node=pci.read_numa_node(machine, device.address),
+        cpu_affinity=pci.read_local_cpus(machine, device.address),
         partition_mode=f"{tiles} tiles" if tiles > 1 else None,
-        pcie=pci.pcie_of(machine, device.address),
+        pcie=pci.read_pcie(machine, device.address),
         state="ok" if machine.exists(f"{pci.DEVICES}/{device.address}/drm") else "no-driver",
     )
 
 
-def _discovery(machine: Machine, notes: Notes) -> tuple[Board, ...]:
+def _run_discovery(machine: Machine, notes: Notes) -> tuple[Board, ...]:
     """``xpu-smi discovery -j``: cards (of one or two tiles), not tiles."""
-    text = told_by(machine, ("xpu-smi", "discovery", "-j"), SECONDS, notes, "boards")
-    listed = mapping(json_of(text)).get("device_list")
+    text = run_tool(machine, ("xpu-smi", "discovery", "-j"), SECONDS, notes, "boards")
+    listed = get_mapping(parse_json(text)).get("device_list")
     if not isinstance(listed, list):
         if text:
             notes.add("boards", "xpu-smi", "no device list in its answer")
         return ()
-    return tuple(_board(i, mapping(entry)) for i, entry in enumerate(listed))
+    return tuple(_build_board(i, get_mapping(entry)) for i, entry in enumerate(listed))
 
 
-def _board(index: int, entry: dict[str, object]) -> Board:
-    device = whole(text_of(entry.get("pci_device_id")))
+def _build_board(index: int, entry: dict[str, object]) -> Board:
+    device = parse_integer(get_text(entry.get("pci_device_id")))
     return Board(
         index=index,
         vendor="intel",
-        name=squeeze(text_of(entry.get("device_name"))),
-        uuid=text_of(entry.get("uuid")),
+        name=clean_line(get_text(entry.get("device_name"))),
+        uuid=get_text(entry.get("uuid")),
         pci_id=f"8086:{device:04x}" if device is not None and 0 <= device < 1 << 16 else None,
-        pci_address=(text_of(entry.get("pci_bdf_address")) or "").lower() or None,
-        memory_bytes=whole(text_of(entry.get("memory_physical_size_byte")))
-        or _mib(text_of(entry.get("memory_physical_size"))),
+        pci_address=(get_text(entry.get("pci_bdf_address")) or "").lower() or None,
+        memory_bytes=parse_integer(get_text(entry.get("memory_physical_size_byte")))
+        or _parse_mebibytes(get_text(entry.get("memory_physical_size"))),
         partition_mode=f"{tiles} tiles"
-        if (tiles := whole(text_of(entry.get("number_of_tiles")))) and tiles > 1
+        if (tiles := parse_integer(get_text(entry.get("number_of_tiles")))) and tiles > 1
         else None,
         state="ok",
     )
 
 
-def _mib(text: str | None) -> int | None:
-    size = number(text)
+def _parse_mebibytes(text: str | None) -> int | None:
+    size = parse_number(text)
     return int(size) << 20 if size and "MiB" in (text or "") else None
 
 
-def _accelerators(machine: Machine, boards: tuple[Board, ...]) -> tuple[Accelerator, ...]:
+def _list_accelerators(machine: Machine, boards: tuple[Board, ...]) -> tuple[Accelerator, ...]:
     """Each tile of a card (the driver's flat hierarchy, default since 2024), or each card where it is composite.
 
     https://www.intel.com/content/www/us/en/developer/articles/technical/flattening-gpu-tile-hierarchy.html
     """
-    composite = machine.environment("ZE_FLAT_DEVICE_HIERARCHY") in ("COMPOSITE", "COMBINED")
-    found = []
+    composite = machine.get_variable("ZE_FLAT_DEVICE_HIERARCHY") in ("COMPOSITE", "COMBINED")
+    accelerators = []
     for board in boards:
         if board.state != "ok":
             continue
         tiles = 1 if composite or board.partition_mode is None else int(board.partition_mode.split()[0])
         for tile in range(tiles):
-            found.append(
+            accelerators.append(
                 Accelerator(
                     index=0,
                     board=board.index,
@@ -113,7 +115,7 @@ def _accelerators(machine: Machine, boards: tuple[Board, ...]) -> tuple[Accelera
                     memory_bytes=board.memory_bytes // tiles if board.memory_bytes else None,
                     profile=f"tile {tile}" if tiles > 1 else None,
                     uuid=board.uuid,
-                    compute_share=1.0 / tiles,
+                    compute_share=1.0 / tiles,  # tiles are equal parts of a card
                 )
             )
-    return numbered(tuple(found))
+    return number_accelerators(tuple(accelerators))

@@ -6,9 +6,9 @@ import posixpath
 import re
 from dataclasses import replace
 
-from hwdetect.machine import Machine
+from hwdetect.machine.protocol import Machine
+from hwdetect.probes.parsing import parse_integer
 from hwdetect.probes.pci import ADDRESS
-from hwdetect.probes.reading import whole
 from hwdetect.types import NetworkPort
 
 RDMA, NET = "sys/class/infiniband", "sys/class/net"
@@ -21,75 +21,78 @@ def read_network(machine: Machine) -> tuple[NetworkPort, ...]:
     """RDMA ports first, then physical Ethernet that is not one of them."""
     rdma: list[NetworkPort] = []
     behind: dict[str, int] = {}
-    for device in machine.listing(RDMA)[:MAX_PORTS]:
-        parent = _physical_function(machine, f"{RDMA}/{device}")
+    for device in machine.list_folder(RDMA)[:MAX_PORTS]:
+        parent = _find_physical_function(machine, f"{RDMA}/{device}")
         if parent is not None:
             behind[parent] = behind.get(parent, 0) + 1
             continue
-        ports = machine.listing(f"{RDMA}/{device}/ports")
-        rdma += [_rdma_port(machine, device, port) for port in ports]
+        ports = machine.list_folder(f"{RDMA}/{device}/ports")
+        rdma += [_read_rdma_port(machine, device, port) for port in ports]
     counted = tuple(replace(port, virtual_functions=behind.get(port.pci_address or "")) for port in rdma)
     taken = {port.pci_address for port in rdma if port.pci_address}
-    return counted + _ethernet(machine, taken)
+    return counted + _list_ethernet_ports(machine, taken)
 
 
-def _physical_function(machine: Machine, folder: str) -> str | None:
+def _find_physical_function(machine: Machine, folder: str) -> str | None:
     """The address of the device that this one is a virtual function of."""
-    place = machine.link(f"{folder}/device/physfn")
+    place = machine.resolve_link(f"{folder}/device/physfn")
     return posixpath.basename(place) if place else None
 
 
-def _address(machine: Machine, folder: str) -> str | None:
-    name = posixpath.basename(machine.link(f"{folder}/device") or "")
+def _find_address(machine: Machine, folder: str) -> str | None:
+    name = posixpath.basename(machine.resolve_link(f"{folder}/device") or "")
     return name if ADDRESS.fullmatch(name) else None
 
 
-def _node(machine: Machine, folder: str) -> int | None:
-    node = whole(machine.read(f"{folder}/device/numa_node"))
+def _read_numa_node(machine: Machine, folder: str) -> int | None:
+    node = parse_integer(machine.read(f"{folder}/device/numa_node"))
     return node if node is not None and node >= 0 else None
 
 
-def _rdma_port(machine: Machine, device: str, port: str) -> NetworkPort:
+def _read_rdma_port(machine: Machine, device: str, port: str) -> NetworkPort:
     folder = f"{RDMA}/{device}/ports/{port}"
     layer = (machine.read(f"{folder}/link_layer") or "").strip().lower()
+    # "200 Gb/sec (4X HDR)": all lanes together.
     rate = re.match(r"(\d{1,5}(?:\.\d)?)\s*Gb/sec", (machine.read(f"{folder}/rate") or "").strip())
     state = re.match(r"\d+:\s*(\S+)", (machine.read(f"{folder}/state") or "").strip())
     return NetworkPort(
         name=f"{device}/{port}",
-        kind=_kind(device, layer),
+        kind=_classify_port(device, layer),
         state=state.group(1).lower() if state else None,
         rate_bytes_per_s=float(rate.group(1)) * 1e9 / 8 if rate else None,
-        numa_node=_node(machine, f"{RDMA}/{device}"),
-        pci_address=_address(machine, f"{RDMA}/{device}"),
+        numa_node=_read_numa_node(machine, f"{RDMA}/{device}"),
+        pci_address=_find_address(machine, f"{RDMA}/{device}"),
     )
 
 
-def _kind(device: str, layer: str) -> str:
+def _classify_port(device: str, layer: str) -> str:
+    # EFA's link layer is "Unspecified": its driver's names tell it.
     if device.startswith(("rdmap", "efa")):
         return "efa"
     return "roce" if layer == "ethernet" else "infiniband"
 
 
-def _ethernet(machine: Machine, taken: set[str]) -> tuple[NetworkPort, ...]:
+def _list_ethernet_ports(machine: Machine, taken: set[str]) -> tuple[NetworkPort, ...]:
     """Interfaces with a device behind them: no bridges, tunnels, loopback or virtual functions."""
-    found = []
-    for name in machine.listing(NET)[:MAX_PORTS]:
+    ports = []
+    for name in machine.list_folder(NET)[:MAX_PORTS]:
         folder = f"{NET}/{name}"
-        if whole(machine.read(f"{folder}/type")) != ETHERNET or not machine.listing(f"{folder}/device"):
+        if parse_integer(machine.read(f"{folder}/type")) != ETHERNET or not machine.list_folder(f"{folder}/device"):
             continue
-        address = _address(machine, folder)
-        if address in taken or _physical_function(machine, folder):
+        address = _find_address(machine, folder)
+        # The Ethernet side of a RoCE port is the same cable.
+        if address in taken or _find_physical_function(machine, folder):
             continue
-        megabits = whole(machine.read(f"{folder}/speed"))  # -1 where the link is down or virtual
+        megabits = parse_integer(machine.read(f"{folder}/speed"))  # -1 where the link is down or virtual
         state = (machine.read(f"{folder}/operstate") or "").strip()
-        found.append(
+        ports.append(
             NetworkPort(
                 name=name,
                 kind="ethernet",
                 state={"up": "active"}.get(state, state) or None,
                 rate_bytes_per_s=megabits * 1e6 / 8 if megabits and 0 < megabits < MAX_MEGABITS else None,
-                numa_node=_node(machine, folder),
+                numa_node=_read_numa_node(machine, folder),
                 pci_address=address,
             )
         )
-    return tuple(found)
+    return tuple(ports)

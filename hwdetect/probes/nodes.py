@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from hwdetect.machine import Machine
-from hwdetect.probes.reading import whole
+from hwdetect.machine.protocol import Machine
+from hwdetect.probes.parsing import parse_integer
 from hwdetect.types import Nodes
 
 WORLDS = ("OMPI_COMM_WORLD", "PMI", "PMIX", "MV2_COMM_WORLD", "PALS")
@@ -13,53 +13,53 @@ WORLDS = ("OMPI_COMM_WORLD", "PMI", "PMIX", "MV2_COMM_WORLD", "PALS")
 
 def read_nodes(machine: Machine) -> Nodes:
     """Slurm before torchrun before MPI before Kubernetes: the outer one knows the allocation."""
-    for reader in (_slurm, _torchrun, _mpi, _kubernetes):
-        found = reader(machine)
-        if found is not None:
-            return found
+    for reader in (_read_slurm, _read_torchrun, _read_mpi, _read_kubernetes):
+        nodes = reader(machine)
+        if nodes is not None:
+            return nodes
     return Nodes()
 
 
-def _first(machine: Machine, *names: str) -> int | None:
-    return next((n for name in names if (n := whole(machine.environment(name))) is not None and n >= 0), None)
+def _read_first(machine: Machine, *names: str) -> int | None:
+    return next((n for name in names if (n := parse_integer(machine.get_variable(name))) is not None and n >= 0), None)
 
 
-def _slurm(machine: Machine) -> Nodes | None:
-    if machine.environment("SLURM_JOB_ID") is None and machine.environment("SLURM_JOBID") is None:
+def _read_slurm(machine: Machine) -> Nodes | None:
+    if machine.get_variable("SLURM_JOB_ID") is None and machine.get_variable("SLURM_JOBID") is None:
         return None
     return Nodes(
-        count=max(1, _first(machine, "SLURM_JOB_NUM_NODES", "SLURM_NNODES") or 1),
+        count=max(1, _read_first(machine, "SLURM_JOB_NUM_NODES", "SLURM_NNODES") or 1),
         source="slurm",
-        scheduler_cpus=_first(machine, "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK"),
-        scheduler_gpus=_slurm_gpus(machine),
-        scheduler_memory_bytes=_slurm_memory(machine),
-        processes=_first(machine, "SLURM_NTASKS", "SLURM_NPROCS"),
-        rank=_first(machine, "SLURM_PROCID"),
+        scheduler_cpus=_read_first(machine, "SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK"),
+        scheduler_gpus=_count_slurm_gpus(machine),
+        scheduler_memory_bytes=_read_slurm_memory(machine),
+        processes=_read_first(machine, "SLURM_NTASKS", "SLURM_NPROCS"),
+        rank=_read_first(machine, "SLURM_PROCID"),
     )
 
 
-def _slurm_gpus(machine: Machine) -> int | None:
-    asked = re.fullmatch(r"(?:[\w.-]+:)?(\d{1,3})", machine.environment("SLURM_GPUS_PER_NODE") or "")  # "a100:4"
-    found = _first(machine, "SLURM_GPUS_ON_NODE") or _listed(machine, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
-    return found or (int(asked.group(1)) if asked else None)
+def _count_slurm_gpus(machine: Machine) -> int | None:
+    asked = re.fullmatch(r"(?:[\w.-]+:)?(\d{1,3})", machine.get_variable("SLURM_GPUS_PER_NODE") or "")  # "a100:4"
+    count = _read_first(machine, "SLURM_GPUS_ON_NODE") or _count_listed(machine, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+    return count or (int(asked.group(1)) if asked else None)
 
 
-def _slurm_memory(machine: Machine) -> int | None:
+def _read_slurm_memory(machine: Machine) -> int | None:
     """The job's memory on this node: Slurm gives it by node, by CPU or by GPU, in MiB."""
     for each, count in (
         ("SLURM_MEM_PER_NODE", 1),
-        ("SLURM_MEM_PER_CPU", _first(machine, "SLURM_CPUS_ON_NODE")),
-        ("SLURM_MEM_PER_GPU", _slurm_gpus(machine)),
+        ("SLURM_MEM_PER_CPU", _read_first(machine, "SLURM_CPUS_ON_NODE")),
+        ("SLURM_MEM_PER_GPU", _count_slurm_gpus(machine)),
     ):
-        size = _first(machine, each)
+        size = _read_first(machine, each)
         if size and count:
-            return size * count << 20
+            return size * count << 20  # MiB
     return None
 
 
-def _listed(machine: Machine, *names: str) -> int | None:
+def _count_listed(machine: Machine, *names: str) -> int | None:
     """How many devices a list such as ``0,1,3`` or ``0-3`` names."""
-    text = next((t for name in names if (t := machine.environment(name))), None)
+    text = next((t for name in names if (t := machine.get_variable(name))), None)
     if text is None:
         return None
     total = 0
@@ -69,40 +69,42 @@ def _listed(machine: Machine, *names: str) -> int | None:
     return total
 
 
-def _torchrun(machine: Machine) -> Nodes | None:
-    world, local = _first(machine, "WORLD_SIZE"), _first(machine, "LOCAL_WORLD_SIZE")
-    if world is None or (local is None and machine.environment("MASTER_ADDR") is None):
+def _read_torchrun(machine: Machine) -> Nodes | None:
+    world, local = _read_first(machine, "WORLD_SIZE"), _read_first(machine, "LOCAL_WORLD_SIZE")
+    if world is None or (local is None and machine.get_variable("MASTER_ADDR") is None):
         return None
     return Nodes(
-        count=max(1, -(-world // local)) if local else _first(machine, "GROUP_WORLD_SIZE") or _elastic(machine) or 1,
+        count=max(1, -(-world // local))
+        if local
+        else _read_first(machine, "GROUP_WORLD_SIZE") or _read_elastic_nodes(machine) or 1,
         source="torchrun",
         processes=world,
-        rank=_first(machine, "RANK"),
+        rank=_read_first(machine, "RANK"),
     )
 
 
-def _mpi(machine: Machine) -> Nodes | None:
+def _read_mpi(machine: Machine) -> Nodes | None:
     # Open MPI; MPICH and Intel MPI (Hydra); MVAPICH2; Cray PALS; jsrun.
-    world = _first(machine, *(f"{name}_SIZE" for name in WORLDS), "JSM_NAMESPACE_SIZE")
+    world = _read_first(machine, *(f"{name}_SIZE" for name in WORLDS), "JSM_NAMESPACE_SIZE")
     if world is None:
         return None
-    local = _first(machine, "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE",
+    local = _read_first(machine, "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE",
                    "PALS_LOCAL_SIZE", "JSM_NAMESPACE_LOCAL_SIZE")  # fmt: skip
     return Nodes(
         count=max(1, -(-world // local)) if local else 1,
         source="mpi",
         processes=world,
-        rank=_first(machine, *(f"{name}_RANK" for name in WORLDS), "JSM_NAMESPACE_RANK"),
+        rank=_read_first(machine, *(f"{name}_RANK" for name in WORLDS), "JSM_NAMESPACE_RANK"),
     )
 
 
-def _kubernetes(machine: Machine) -> Nodes | None:
-    if machine.environment("KUBERNETES_SERVICE_HOST") is None:
+def _read_kubernetes(machine: Machine) -> Nodes | None:
+    if machine.get_variable("KUBERNETES_SERVICE_HOST") is None:
         return None
-    return Nodes(count=_elastic(machine) or 1, source="kubernetes")
+    return Nodes(count=_read_elastic_nodes(machine) or 1, source="kubernetes")
 
 
-def _elastic(machine: Machine) -> int | None:
+def _read_elastic_nodes(machine: Machine) -> int | None:
     """``PET_NNODES`` of the training operators: a number, or least and most (``1:4``), of which the least is sure."""
-    match = re.fullmatch(r"(\d{1,5})(?::\d{1,5})?", machine.environment("PET_NNODES") or "")
+    match = re.fullmatch(r"(\d{1,5})(?::\d{1,5})?", machine.get_variable("PET_NNODES") or "")
     return max(1, int(match.group(1))) if match else None

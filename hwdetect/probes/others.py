@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
-from hwdetect.machine import Machine
+from hwdetect.machine.protocol import Machine
 from hwdetect.probes import pci
-from hwdetect.probes.found import NOTHING, Found, whole_boards
-from hwdetect.probes.reading import Notes, json_of, mapping, number, text_of, told_by, whole
+from hwdetect.probes.notes import Notes, run_tool
+from hwdetect.probes.parsing import get_mapping, get_text, parse_integer, parse_json, parse_number
+from hwdetect.probes.partial import NOTHING, PartialHardware, list_board_accelerators
 from hwdetect.types import Accelerator, Board, Nodes
 
 SECONDS = 1.5
@@ -42,36 +43,39 @@ CATALOGUE = {
 }
 
 
-def read_others(machine: Machine, notes: Notes) -> Found:
+def read_others(machine: Machine, notes: Notes) -> PartialHardware:
     """The first of the four kinds that is there (no machine mixes them)."""
-    listed = pci.pci_devices(machine, ACCELERATOR_CLASSES)
-    for reader in (_tpu, _gaudi, _neuron, _ascend):
-        found = reader(machine, listed, notes)
-        if found.boards or found.nodes:
-            return found
+    listed = pci.list_pci_devices(machine, ACCELERATOR_CLASSES)
+    for reader in (_read_tpu, _read_gaudi, _read_neuron, _read_ascend):
+        hardware = reader(machine, listed, notes)
+        if hardware.boards or hardware.nodes:
+            return hardware
     return NOTHING
 
 
-def _tpu(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> Found:
+def _read_tpu(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> PartialHardware:
     """By PCI id; on Cloud TPU machines without the devices by what the environment says of the slice."""
     chips = [device for device in listed if device.pci_id in TPU_CHIPS]
     boards = tuple(
         Board(index=i, vendor="google", name=TPU_CHIPS[d.pci_id], device=CATALOGUE[TPU_CHIPS[d.pci_id]], pci_id=d.pci_id, pci_address=d.address, state="ok",
-              numa_node=pci.numa_node(machine, d.address)) for i, d in enumerate(chips)
+              numa_node=pci.read_numa_node(machine, d.address)) for i, d in enumerate(chips)
     )  # fmt: skip
-    told = _tpu_info(machine, notes) if not boards and (not machine.live or not pci.readable(machine)) else NOTHING
-    if told.boards:
-        return told
-    kind = machine.environment("TPU_ACCELERATOR_TYPE") or machine.environment("ACCELERATOR_TYPE")
+    by_tool = (
+        _read_tpu_info(machine, notes) if not boards and (not machine.live or not pci.is_readable(machine)) else NOTHING
+    )
+    if by_tool.boards:
+        return by_tool
+    kind = machine.get_variable("TPU_ACCELERATOR_TYPE") or machine.get_variable("ACCELERATOR_TYPE")
     match = re.fullmatch(r"(v\d[a-z]*|tpu7x)-(\d{1,5})", kind or "")
     if match is None or match.group(1) not in TPU_TYPES:
-        return Found(boards=boards, accelerators=whole_boards(boards))
+        return PartialHardware(boards=boards, accelerators=list_board_accelerators(boards))
     name, cores_per_chip = TPU_TYPES[match.group(1)]
     total = max(1, int(match.group(2)) // cores_per_chip)
-    bounds = re.fullmatch(r"(\d{1,2}),(\d{1,2}),(\d{1,2})", machine.environment("TPU_CHIPS_PER_HOST_BOUNDS") or "")
-    here = len(boards) or (_product(bounds) if bounds else None)
+    bounds = re.fullmatch(r"(\d{1,2}),(\d{1,2}),(\d{1,2})", machine.get_variable("TPU_CHIPS_PER_HOST_BOUNDS") or "")
+    here = len(boards) or (_multiply_bounds(bounds) if bounds else None)
     if not boards:
-        devices = [n for n in machine.listing("dev") if re.fullmatch(r"accel\d+", n)]
+        devices = [n for n in machine.list_folder("dev") if re.fullmatch(r"accel\d+", n)]
+        # Hosts of up to v4 and v5p carry four chips, of v5e and v6e eight.
         here = len(devices) or here or min(total, 4 if cores_per_chip == 2 else 8)
         notes.add(
             "boards", "environment", f"no TPU device here; {kind} means {total} chips, {here} counted on this host"
@@ -80,10 +84,10 @@ def _tpu(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> F
         boards = tuple(
             Board(index=i, vendor="google", name=name, device=CATALOGUE[name], state=state) for i in range(here)
         )
-    workers = max(1, -(-total // here)) if here else 1
-    return Found(
+    workers = max(1, -(-total // here)) if here else 1  # hosts of the slice, rounded up
+    return PartialHardware(
         boards=boards,
-        accelerators=whole_boards(boards),
+        accelerators=list_board_accelerators(boards),
         nodes=Nodes(count=workers, source="tpu") if workers > 1 else None,
     )
 
@@ -92,14 +96,14 @@ TPU_CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+\W+TPU (v\d\w{0,2}) chip\W+(\d)\W
 TPU_USE = re.compile(r"^\W*(\d{1,3})\W+(\d{1,4}\.\d{2}) GiB / (\d{1,4}\.\d{2}) GiB", re.MULTILINE | re.ASCII)
 
 
-def _tpu_info(machine: Machine, notes: Notes) -> Found:
+def _read_tpu_info(machine: Machine, notes: Notes) -> PartialHardware:
     """The tables of ``tpu-info``: chips with their kind, and the memory of each device that a process uses."""
-    text = told_by(machine, ("tpu-info",), SECONDS, notes, "boards") or ""
+    text = run_tool(machine, ("tpu-info",), SECONDS, notes, "boards") or ""
     chips = [(match.group(1), int(match.group(2)) or 1) for match in TPU_CHIP.finditer(text)]
     use = {int(m.group(1)): (float(m.group(2)), float(m.group(3))) for m in TPU_USE.finditer(text)}
     boards, accelerators, first = [], [], 0
     for index, (version, devices) in enumerate(chips):
-        own = [use[number] for number in range(first, first + devices) if number in use]
+        own = [use[parse_number] for parse_number in range(first, first + devices) if parse_number in use]
         first += devices
         total = int(sum(size for _, size in own) * GIB) if len(own) == devices else None
         free = int(sum(size - used for used, size in own) * GIB) if len(own) == devices else None
@@ -109,14 +113,14 @@ def _tpu_info(machine: Machine, notes: Notes) -> Found:
         )
         accelerators.append(Accelerator(index=index, board=index, name=name, memory_bytes=total, free_memory_bytes=free,
                                         compute_share=1.0))  # fmt: skip
-    return Found(boards=tuple(boards), accelerators=tuple(accelerators))
+    return PartialHardware(boards=tuple(boards), accelerators=tuple(accelerators))
 
 
-def _product(bounds: re.Match[str]) -> int:
+def _multiply_bounds(bounds: re.Match[str]) -> int:
     return int(bounds.group(1)) * int(bounds.group(2)) * int(bounds.group(3))
 
 
-def _gaudi(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> Found:
+def _read_gaudi(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> PartialHardware:
     """``hl-smi`` rows, else PCI devices of Habana (1da3) that carry the driver's accel nodes."""
     chips = [device for device in listed if device.vendor == 0x1DA3]
     if machine.live and not chips:
@@ -124,7 +128,7 @@ def _gaudi(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) ->
     query = ("hl-smi", "-Q", "index,uuid,name,memory.total,memory.used", "-f", "csv")
     rows = [
         line.split(",")
-        for line in (told_by(machine, query, SECONDS, notes, "boards") or "").splitlines()
+        for line in (run_tool(machine, query, SECONDS, notes, "boards") or "").splitlines()
         if line.count(",") == 4
     ]
     boards, accelerators = [], []
@@ -132,34 +136,34 @@ def _gaudi(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) ->
         index, uuid, name, total, used = (cell.strip() for cell in row)
         if not index.isdecimal():
             continue
-        memory = _mib(total)
+        memory = _parse_mebibytes(total)
         boards.append(
             Board(index=len(boards), vendor="habana", name=name or None, uuid=uuid or None, memory_bytes=memory, state="ok",
                   pci_id=chips[len(boards)].pci_id if len(boards) < len(chips) else None)
         )  # fmt: skip
-        taken = _mib(used)
+        taken = _parse_mebibytes(used)
         accelerators.append(
             Accelerator(index=len(accelerators), board=boards[-1].index, name=name or None, memory_bytes=memory,
                         free_memory_bytes=memory - taken if memory and taken is not None else None, compute_share=1.0)
         )  # fmt: skip
     if not boards:
         boards = [Board(index=i, vendor="habana", pci_id=d.pci_id, pci_address=d.address) for i, d in enumerate(chips)]
-        return Found(boards=tuple(boards), accelerators=whole_boards(tuple(boards)))
-    return Found(boards=tuple(boards), accelerators=tuple(accelerators))
+        return PartialHardware(boards=tuple(boards), accelerators=list_board_accelerators(tuple(boards)))
+    return PartialHardware(boards=tuple(boards), accelerators=tuple(accelerators))
 
 
-def _mib(text: str) -> int | None:
-    size = number(text)
+def _parse_mebibytes(text: str) -> int | None:
+    size = parse_number(text)
     return int(size) << 20 if size else None
 
 
-def _neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> Found:
+def _read_neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> PartialHardware:
     """``neuron-ls``: devices with their memory; what they are called stands in the instance's product name."""
-    devices = [n for n in machine.listing("dev") if re.fullmatch(r"neuron\d+", n)]
+    devices = [n for n in machine.list_folder("dev") if re.fullmatch(r"neuron\d+", n)]
     if machine.live and not devices:
         return NOTHING
-    document = json_of(told_by(machine, ("neuron-ls", "--json-output"), SECONDS, notes, "boards"))
-    listed_devices = [mapping(entry) for entry in document] if isinstance(document, list) else []
+    document = parse_json(run_tool(machine, ("neuron-ls", "--json-output"), SECONDS, notes, "boards"))
+    listed_devices = [get_mapping(entry) for entry in document] if isinstance(document, list) else []
     product = (machine.read("sys/class/dmi/id/product_name") or "").split(".")[0].strip()
     name = NEURON.get(product[:4])
     boards = tuple(
@@ -168,9 +172,9 @@ def _neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -
             vendor="aws",
             name=name,
             device=CATALOGUE.get(name or ""),
-            pci_address=text_of(entry.get("bdf")),
-            memory_bytes=whole(text_of(entry.get("memory_size"))),
-            compute_units=whole(text_of(entry.get("nc_count"))),
+            pci_address=get_text(entry.get("bdf")),
+            memory_bytes=parse_integer(get_text(entry.get("memory_size"))),
+            compute_units=parse_integer(get_text(entry.get("nc_count"))),
             state="ok",
         )
         for i, entry in enumerate(listed_devices)
@@ -178,7 +182,7 @@ def _neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -
         Board(index=i, vendor="aws", name=name, device=CATALOGUE.get(name or ""), state="ok")
         for i, _ in enumerate(devices)
     )
-    return Found(boards=boards, accelerators=whole_boards(boards))
+    return PartialHardware(boards=boards, accelerators=list_board_accelerators(boards))
 
 
 # A row of ``npu-smi info`` names the card, the one below it a chip with its bus id and, last, its memory in use.
@@ -188,12 +192,12 @@ ASCEND_CHIP = re.compile(
 )
 
 
-def _ascend(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> Found:
+def _read_ascend(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> PartialHardware:
     """``npu-smi info``: names, bus ids and memory; else the driver's device nodes, named only."""
-    devices = [n for n in machine.listing("dev") if re.fullmatch(r"davinci\d+", n)]
+    devices = [n for n in machine.list_folder("dev") if re.fullmatch(r"davinci\d+", n)]
     if machine.live and not devices:
         return NOTHING
-    text = told_by(machine, ("npu-smi", "info"), SECONDS, notes, "boards") or ""
+    text = run_tool(machine, ("npu-smi", "info"), SECONDS, notes, "boards") or ""
     boards, accelerators = [], []
     names = [(match.start(), match.group(1)) for match in ASCEND_CARD.finditer(text)]
     for chip in ASCEND_CHIP.finditer(text):
@@ -207,9 +211,9 @@ def _ascend(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -
         accelerators.append(Accelerator(index=index, board=index, name=title, memory_bytes=total or None,
                                         free_memory_bytes=max(0, total - used) if total else None, compute_share=1.0))  # fmt: skip
     if boards:
-        return Found(boards=tuple(boards), accelerators=tuple(accelerators))
+        return PartialHardware(boards=tuple(boards), accelerators=tuple(accelerators))
     named = tuple(
         Board(index=i, vendor="huawei", name=f"Ascend {name}", state="ok") for i, (_, name) in enumerate(names)
     )
     named = named or tuple(Board(index=i, vendor="huawei", name="Ascend", state="ok") for i, _ in enumerate(devices))
-    return Found(boards=named, accelerators=whole_boards(named))
+    return PartialHardware(boards=named, accelerators=list_board_accelerators(named))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hwdetect.machine import Machine
-from hwdetect.probes.reading import whole
+from hwdetect.machine.protocol import Machine
+from hwdetect.probes.parsing import parse_integer
 from hwdetect.types import Pcie
 
 DEVICES = "sys/bus/pci/devices"
@@ -29,60 +29,61 @@ class PciDevice:
         return f"{self.vendor:04x}:{self.device:04x}"
 
 
-def pci_devices(machine: Machine, kinds: frozenset[int]) -> tuple[PciDevice, ...]:
+def list_pci_devices(machine: Machine, kinds: frozenset[int]) -> tuple[PciDevice, ...]:
     """Devices of those classes, in bus order. A class written ``0xff`` above 8 bits stands for the whole base class."""
-    found = []
-    for address in machine.listing(DEVICES):
+    devices = []
+    for address in machine.list_folder(DEVICES):
         if not ADDRESS.fullmatch(address):
             continue
-        code = whole(machine.read(f"{DEVICES}/{address}/class"))
+        code = parse_integer(machine.read(f"{DEVICES}/{address}/class"))
         if code is None or code >> 8 not in kinds:
             continue
-        vendor = whole(machine.read(f"{DEVICES}/{address}/vendor"))
-        device = whole(machine.read(f"{DEVICES}/{address}/device"))
+        vendor = parse_integer(machine.read(f"{DEVICES}/{address}/vendor"))
+        device = parse_integer(machine.read(f"{DEVICES}/{address}/device"))
         if vendor is not None and device is not None:
-            found.append(PciDevice(address=address, vendor=vendor, device=device, kind=code >> 8))
-    return tuple(found)
+            devices.append(PciDevice(address=address, vendor=vendor, device=device, kind=code >> 8))
+    return tuple(devices)
 
 
-def readable(machine: Machine) -> bool:
+def is_readable(machine: Machine) -> bool:
     """Whether the tree can be read at all: if not, that it names no board says nothing (no /sys in some sandboxes)."""
-    return bool(machine.listing(DEVICES))
+    return bool(machine.list_folder(DEVICES))
 
 
-def generation(text: str | None) -> int | None:
+def parse_generation(text: str | None) -> int | None:
     """PCIe generation of ``16.0 GT/s PCIe``."""
     match = re.match(r"\s*(\d{1,3}(?:\.\d)?)\s*GT/s", text or "")
     return GENERATIONS.get(match.group(1)) if match else None
 
 
-def width(text: str | None) -> int | None:
-    lanes = whole(text)
+def parse_width(text: str | None) -> int | None:
+    lanes = parse_integer(text)
     return lanes if lanes and 0 < lanes <= 32 else None  # 255 and 0 are "unknown"
 
 
-def pcie_of(machine: Machine, address: str) -> Pcie:
+def read_pcie(machine: Machine, address: str) -> Pcie:
+    # "current" falls on an idle link to save power, "max" is what board and slot agreed on.
     folder = f"{DEVICES}/{address}"
     return Pcie(
-        generation=generation(machine.read(f"{folder}/current_link_speed")),
-        generation_max=generation(machine.read(f"{folder}/max_link_speed")),
-        width=width(machine.read(f"{folder}/current_link_width")),
-        width_max=width(machine.read(f"{folder}/max_link_width")),
+        generation=parse_generation(machine.read(f"{folder}/current_link_speed")),
+        generation_max=parse_generation(machine.read(f"{folder}/max_link_speed")),
+        width=parse_width(machine.read(f"{folder}/current_link_width")),
+        width_max=parse_width(machine.read(f"{folder}/max_link_width")),
     )
 
 
-def numa_node(machine: Machine, address: str) -> int | None:
-    node = whole(machine.read(f"{DEVICES}/{address}/numa_node"))
+def read_numa_node(machine: Machine, address: str) -> int | None:
+    node = parse_integer(machine.read(f"{DEVICES}/{address}/numa_node"))
     return node if node is not None and node >= 0 else None
 
 
-def local_cpus(machine: Machine, address: str) -> str | None:
+def read_local_cpus(machine: Machine, address: str) -> str | None:
     return (machine.read(f"{DEVICES}/{address}/local_cpulist") or "").strip() or None
 
 
-def distance(machine: Machine, a: str, b: str) -> str | None:
+def classify_distance(machine: Machine, a: str, b: str) -> str | None:
     """pix, pxb, phb, node or sys between two devices, with the meanings of ``nvidia-smi topo``."""
-    places = [machine.link(f"{DEVICES}/{address}") for address in (a, b)]
+    places = [machine.resolve_link(f"{DEVICES}/{address}") for address in (a, b)]
     if places[0] is None or places[1] is None:
         return None
     one, other = (place.split("/") for place in places if place is not None)
@@ -90,7 +91,7 @@ def distance(machine: Machine, a: str, b: str) -> str | None:
     while common < min(len(one), len(other)) and one[common] == other[common]:
         common += 1
     if common <= 2:  # sys/devices: different host bridges
-        nodes = numa_node(machine, a), numa_node(machine, b)
+        nodes = read_numa_node(machine, a), read_numa_node(machine, b)
         return None if None in nodes else ("node" if nodes[0] == nodes[1] else "sys")
     if common == 3:  # only the host bridge (pci0000:3a) is common
         return "phb"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from hwdetect.machine import Machine
-from hwdetect.probes.reading import pairs, squeeze
+from hwdetect.machine.protocol import Machine
+from hwdetect.probes.parsing import clean_line, parse_pairs
 from hwdetect.types import Software
 
 PACKAGES = [
@@ -41,40 +41,41 @@ PACKAGES = [
 
 def read_software(machine: Machine) -> Software:
     """Operating system, Python, packages, and what kind of container or virtual machine this is."""
-    installed = machine.packages(PACKAGES)
-    release = pairs(machine.read("etc/os-release") or machine.read("usr/lib/os-release"), "=")
+    installed = machine.list_packages(PACKAGES)
+    release = parse_pairs(machine.read("etc/os-release") or machine.read("usr/lib/os-release"), "=")
     versions = dict(installed)
-    kernel = squeeze(machine.read("proc/sys/kernel/osrelease"))
+    kernel = clean_line(machine.read("proc/sys/kernel/osrelease"))
     return Software(
-        os=(release.get("PRETTY_NAME") or release.get("NAME") or "").strip("\"'") or machine.system_name(),
+        os=(release.get("PRETTY_NAME") or release.get("NAME") or "").strip("\"'") or machine.get_system_name(),
         kernel=kernel,
-        python=machine.python_version(),
+        python=machine.get_python_version(),
         torch=versions.get("torch"),
-        torch_build=machine.torch_build() if "torch" in versions else None,
+        torch_build=machine.get_torch_build() if "torch" in versions else None,
         nccl=versions.get("nvidia-nccl-cu13") or versions.get("nvidia-nccl-cu12"),
         packages=installed,
-        container=_container(machine),
-        wsl=_wsl(machine, kernel),
-        virtualization=_virtualization(machine),
+        container=_find_container(machine),
+        wsl=_is_wsl(machine, kernel),
+        virtualization=_find_virtualization(machine),
     )
 
 
-def _container(machine: Machine) -> str | None:
+def _find_container(machine: Machine) -> str | None:
     """docker, podman, singularity, kubernetes, lxc, or ``none`` where the process's own root is the machine's."""
     if machine.exists(".dockerenv"):
         return "docker"
     if machine.exists("run/.containerenv"):
         return "podman"
-    if machine.exists(".singularity.d") or machine.environment("APPTAINER_CONTAINER"):
+    if machine.exists(".singularity.d") or machine.get_variable("APPTAINER_CONTAINER"):
         return "apptainer"
-    if machine.environment("KUBERNETES_SERVICE_HOST"):
+    if machine.get_variable("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     groups = machine.read("proc/1/cgroup") or ""
+    # Outermost first: Kubernetes runs its pods through one of the others.
     for name in ("kubepods", "docker", "libpod", "lxc"):
         if name in groups:
             return {"kubepods": "kubernetes", "libpod": "podman"}.get(name, name)
     # With a control-group namespace the paths above say nothing, but the runtime's own files are mounted in.
-    mounts = _own_file_roots(machine)
+    mounts = _read_mounted_file_roots(machine)
     for mark, name in (
         ("/kubelet/pods/", "kubernetes"),
         ("/docker/containers/", "docker"),
@@ -83,21 +84,21 @@ def _container(machine: Machine) -> str | None:
     ):
         if mark in mounts:
             return name
-    return (squeeze(machine.environment("container")) or "none") if machine.live else None
+    return (clean_line(machine.get_variable("container")) or "none") if machine.live else None
 
 
-def _own_file_roots(machine: Machine) -> str:
+def _read_mounted_file_roots(machine: Machine) -> str:
     """Where the files come from that every runtime mounts into its containers (a host mounts none of them)."""
     rows = (line.split(" ") for line in (machine.read("proc/self/mountinfo") or "").splitlines())
     own = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
     return "\n".join(row[3] for row in rows if len(row) > 5 and row[4] in own)
 
 
-def _wsl(machine: Machine, kernel: str | None) -> bool | None:
+def _is_wsl(machine: Machine, kernel: str | None) -> bool | None:
     return None if kernel is None else bool(re.search(r"microsoft|WSL", kernel, re.IGNORECASE))
 
 
-def _virtualization(machine: Machine) -> str | None:
+def _find_virtualization(machine: Machine) -> str | None:
     """The hypervisor, ``none`` where the processor says that there is none, ``None`` where nothing says."""
     product = (machine.read("sys/class/dmi/id/sys_vendor") or "") + (
         machine.read("sys/class/dmi/id/product_name") or ""
@@ -118,6 +119,7 @@ def _virtualization(machine: Machine) -> str | None:
             return name
     if (machine.read("sys/hypervisor/type") or "").strip():
         return (machine.read("sys/hypervisor/type") or "").strip()
+    # The first processor's block is enough, and a large server's file is a megabyte.
     head = (machine.read("proc/cpuinfo") or "")[:8192]
     flags = re.search(r"^flags\s*:(.*)$", head, re.MULTILINE)
     if flags is None:

@@ -14,8 +14,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hwdetect.machine import Machine
-from hwdetect.probes.reading import Notes
+from hwdetect.machine.protocol import Machine
+from hwdetect.probes.notes import Notes
 from hwdetect.types import Accelerator, Board
 
 # For each maker the variables that are applied one after the other; of a group the first one that is set counts.
@@ -30,7 +30,7 @@ VARIABLES: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 
 
-def seen(
+def apply_visibility(
     machine: Machine, accelerators: tuple[Accelerator, ...], boards: tuple[Board, ...], notes: Notes
 ) -> tuple[str | None, tuple[Accelerator, ...]]:
     """What the environment leaves of all makers' accelerators, and the first variable's value where one is set."""
@@ -40,14 +40,14 @@ def seen(
         mine = tuple(board for board in boards if board.vendor == maker)
         own = {board.index for board in mine}
         for group in VARIABLES.get(maker, ()):
-            values = [machine.environment(name) for name in group]
+            values = [machine.get_variable(name) for name in group]
             # HIP takes an empty variable for one that is not set, where another can speak.
             value = next((v for v in values if v), next((v for v in values if v is not None), None))
             if value is None:
                 continue
             shown = value if shown is None else shown
             if maker == "nvidia":
-                _doubt_the_order(machine, value, mine, notes)
+                _note_doubtful_order(machine, value, mine, notes)
             choose = select_by_hip if maker == "amd" and group != VARIABLES["amd"][0] else select
             kept = choose(value, [a for a in accelerators if a.board in own], mine)
             # Makers keep their order: the first one's devices come first, as they did before.
@@ -57,10 +57,10 @@ def seen(
     return shown, accelerators
 
 
-def _doubt_the_order(machine: Machine, value: str, boards: Sequence[Board], notes: Notes) -> None:
+def _note_doubtful_order(machine: Machine, value: str, boards: Sequence[Board], notes: Notes) -> None:
     """Boards are listed in bus order here; CUDA numbers unequal ones by its own idea of speed unless told otherwise."""
     unequal = len({(board.device or board.name, board.memory_bytes) for board in boards}) > 1
-    if unequal and re.match(r"\s*\d", value) and machine.environment("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+    if unequal and re.match(r"\s*\d", value) and machine.get_variable("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         notes.add(
             "software.visible_devices",
             "CUDA_DEVICE_ORDER",
@@ -75,73 +75,73 @@ def select(value: str | None, accelerators: Sequence[Accelerator], boards: Seque
     maker = boards[0].vendor if boards else "nvidia"
     first = value.strip()
     if maker == "intel":
-        chosen = _by_mask(value, accelerators)
+        chosen = _select_by_mask(value, accelerators)
     elif maker == "amd":
-        chosen = _by_rocr(value, accelerators, boards)
+        chosen = _select_by_rocr(value, accelerators, boards)
     elif maker == "habana" and first in ("all", ""):
         chosen = list(accelerators)
     elif first.startswith("MIG-"):
-        chosen = _by_uuid(value, "MIG-", accelerators, boards)[:1]  # a CUDA process can use one instance
+        chosen = _select_by_uuid(value, "MIG-", accelerators, boards)[:1]  # a CUDA process can use one instance
     elif first.startswith("GPU-"):
-        chosen = _by_uuid(value, "GPU-", accelerators, boards)
+        chosen = _select_by_uuid(value, "GPU-", accelerators, boards)
     else:
-        chosen = _by_number(value, accelerators, boards)
-    return _renumbered(chosen)
+        chosen = _select_by_number(value, accelerators, boards)
+    return _number_anew(chosen)
 
 
 def select_by_hip(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> tuple[Accelerator, ...]:
     """What HIP leaves of those that ROCr has left: plain numbers or ids, up to the first that is none."""
     if not value:
-        return _renumbered(accelerators)
+        return _number_anew(accelerators)
     chosen: list[Accelerator] = []
     for entry in value.split(","):
         if "GPU-" in entry:
-            found = next((a for a in accelerators if entry in (_amd_id(a, boards) or "")), None)
+            accelerator = next((a for a in accelerators if entry in (_get_amd_id(a, boards) or "")), None)
         else:
             number = int(entry) if re.fullmatch(r"0|[1-9][0-9]{0,5}", entry) else len(accelerators)
-            found = accelerators[number] if number < len(accelerators) else None
-        if found is None:
+            accelerator = accelerators[number] if number < len(accelerators) else None
+        if accelerator is None:
             break
-        if found not in chosen:
-            chosen.append(found)
-    return _renumbered(chosen)
+        if accelerator not in chosen:
+            chosen.append(accelerator)
+    return _number_anew(chosen)
 
 
-def _renumbered(chosen: Sequence[Accelerator]) -> tuple[Accelerator, ...]:
+def _number_anew(chosen: Sequence[Accelerator]) -> tuple[Accelerator, ...]:
     return tuple(replace(accelerator, index=i) for i, accelerator in enumerate(chosen))
 
 
-def _by_rocr(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> list[Accelerator]:
+def _select_by_rocr(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> list[Accelerator]:
     """Numbers (also ``0x1``) and ids or their beginnings side by side, up to the first that is none or was there."""
     chosen: list[Accelerator] = []
     for entry in value.split(","):
-        found = None
+        accelerator = None
         if entry[:1] in ("G", "g"):
-            fits = [a for a in accelerators if (_amd_id(a, boards) or "").upper().startswith(entry.upper())]
-            found = fits[0] if len(fits) == 1 and 5 <= len(entry) <= 20 else None
+            fits = [a for a in accelerators if (_get_amd_id(a, boards) or "").upper().startswith(entry.upper())]
+            accelerator = fits[0] if len(fits) == 1 and 5 <= len(entry) <= 20 else None
         elif re.fullmatch(r"\s*(0[xX][0-9a-fA-F]{1,6}|0[0-7]{0,6}|[1-9][0-9]{0,6})", entry):
             digits = entry.strip().lower()
             base = 16 if digits.startswith("0x") else 8 if digits.startswith("0") else 10
             number = int(digits, base)
-            found = accelerators[number] if number < len(accelerators) else None
-        if found is None or found in chosen:
+            accelerator = accelerators[number] if number < len(accelerators) else None
+        if accelerator is None or accelerator in chosen:
             break
-        chosen.append(found)
+        chosen.append(accelerator)
     return chosen
 
 
-def _amd_id(accelerator: Accelerator, boards: Sequence[Board]) -> str | None:
+def _get_amd_id(accelerator: Accelerator, boards: Sequence[Board]) -> str | None:
     return accelerator.uuid or next((b.uuid for b in boards if b.index == accelerator.board), None)
 
 
-def _by_number(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> list[Accelerator]:
+def _select_by_number(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> list[Accelerator]:
     """Numbers count boards; a board in MIG mode stands for its first instance."""
     order = [board.index for board in boards if any(a.board == board.index for a in accelerators)]
     units = [next(a for a in accelerators if a.board == index) for index in order]
     chosen: list[Accelerator] = []
     used: set[int] = set()
     for entry in value.split(","):
-        number = _strtoul(entry.strip())
+        number = _parse_strtoul(entry.strip())
         if number is None or number < 0:
             break
         if number in used:
@@ -153,7 +153,7 @@ def _by_number(value: str, accelerators: Sequence[Accelerator], boards: Sequence
     return chosen
 
 
-def _by_mask(value: str, accelerators: Sequence[Accelerator]) -> list[Accelerator]:
+def _select_by_mask(value: str, accelerators: Sequence[Accelerator]) -> list[Accelerator]:
     """``0,2``, and ``1.0`` for one tile of a card that counts as a whole; in the devices' order, whatever the mask's.
 
     What names nothing is passed over. Tiles are devices of their own where the hierarchy is flat: then ``1.0`` is none.
@@ -166,12 +166,12 @@ def _by_mask(value: str, accelerators: Sequence[Accelerator]) -> list[Accelerato
     return [accelerator for place, accelerator in enumerate(accelerators) if place in wanted]
 
 
-def _strtoul(text: str) -> int | None:
+def _parse_strtoul(text: str) -> int | None:
     match = re.match(r"[+-]?[0-9]+", text)
     return int(match.group(0)) if match and len(match.group(0)) < 12 else None
 
 
-def _by_uuid(
+def _select_by_uuid(
     value: str, prefix: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]
 ) -> list[Accelerator]:
     chosen: list[Accelerator] = []
@@ -179,18 +179,18 @@ def _by_uuid(
         name = entry.strip()
         if not name.startswith(prefix):
             break
-        found = _instance(name, accelerators, boards) if prefix == "MIG-" else None
-        if found is None:
-            found = _unique(name, accelerators, boards)
-        if found is None:
+        accelerator = _find_instance(name, accelerators, boards) if prefix == "MIG-" else None
+        if accelerator is None:
+            accelerator = _find_unique(name, accelerators, boards)
+        if accelerator is None:
             break
-        if found in chosen:
+        if accelerator in chosen:
             return []
-        chosen.append(found)
+        chosen.append(accelerator)
     return chosen
 
 
-def _unique(name: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> Accelerator | None:
+def _find_unique(name: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> Accelerator | None:
     """The one accelerator (or board in MIG mode: its first instance) whose id begins with ``name``."""
     name = name.lower()
     direct = [a for a in accelerators if a.uuid and a.uuid.lower().startswith(name)]
@@ -200,7 +200,7 @@ def _unique(name: str, accelerators: Sequence[Accelerator], boards: Sequence[Boa
     return direct[0] if len(direct) == 1 else None
 
 
-def _instance(name: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> Accelerator | None:
+def _find_instance(name: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> Accelerator | None:
     """The old form of an id, ``MIG-GPU-<uuid>/<gpu instance>/<compute instance>``."""
     match = re.fullmatch(r"MIG-(GPU-[0-9a-fA-F-]+)/(\d{1,3})/(\d{1,3})", name)
     if match is None:

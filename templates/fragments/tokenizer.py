@@ -1,5 +1,18 @@
+"""A tokenizer learnt from the texts, for a model that comes without one."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from tokenizers.trainers import BpeTrainer
+from transformers import PreTrainedTokenizerFast
+
+
 def train_tokenizer(texts: Iterable[str], folder: Path, vocab_size: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer learnt from the texts; kept in the run's folder, for a resumed run needs the same."""
+    """A byte-level BPE tokenizer; kept in the run's folder, for a resumed run needs the same."""
     if not folder.exists():
         end = "<|endoftext|>"
         bpe = Tokenizer(BPE())
@@ -10,5 +23,5 @@ def train_tokenizer(texts: Iterable[str], folder: Path, vocab_size: int) -> PreT
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=end, eos_token=end, pad_token=end)
         draft = folder.with_name("tokenizer.tmp")
         tokenizer.save_pretrained(draft)
-        draft.rename(folder)  # whole or not at all
+        draft.rename(folder)  # complete or not there at all
     return PreTrainedTokenizerFast.from_pretrained(folder)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import transformers
 
-from generator.cost.shape import Shape, shape_of
+from generator.cost.shape import Shape, build_shape
 from generator.model import ModelSpec, describe
 
 
@@ -30,7 +30,7 @@ class Architecture:
         return describe(self.config(layers or self.layers).to_dict(), self.kind)
 
     def shape(self, layers: int | None = None) -> Shape:
-        return shape_of(self.spec(layers), "text-classification" if self.classifier else "causal-lm", 2)
+        return build_shape(self.spec(layers), "text-classification" if self.classifier else "causal-lm", 2)
 
 
 def _sizes(hidden: int, ffn: int, heads: int, vocab: int, kv_heads: int | None = None, **more) -> dict[str, object]:

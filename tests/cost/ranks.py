@@ -63,7 +63,7 @@ def torch_steps(strategy: str, mixed: bool, accumulation: int, mode: Storages) -
     model, _ = wrapped(strategy, mixed)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     autocast = mixed and strategy == "ddp"
-    found = {}
+    peaks = {}
     for _ in range(2):
         mode.restart()
         for _ in range(accumulation):
@@ -71,12 +71,12 @@ def torch_steps(strategy: str, mixed: bool, accumulation: int, mode: Storages) -
                 loss = model(torch.ones(1, HIDDEN)).float().pow(2).mean()
             loss.backward()
             del loss
-        found = {"backward": mode.restart(), "before step": mode.now}
+        peaks = {"backward": mode.restart(), "before step": mode.now}
         optimizer.step()
-        found["step"] = mode.restart()
+        peaks["step"] = mode.restart()
         optimizer.zero_grad()
-        found["kept"] = mode.now
-    return found
+        peaks["kept"] = mode.now
+    return peaks
 
 
 def deepspeed_steps(strategy: str, mixed: bool, accumulation: int, mode: Storages) -> dict[str, int]:
@@ -105,7 +105,7 @@ def deepspeed_steps(strategy: str, mixed: bool, accumulation: int, mode: Storage
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     del model, optimizer
-    found = {}
+    peaks = {}
     for _ in range(2):
         mode.restart()
         for micro in range(accumulation):
@@ -114,12 +114,12 @@ def deepspeed_steps(strategy: str, mixed: bool, accumulation: int, mode: Storage
             engine.backward(loss)
             del loss
             if micro == accumulation - 1:
-                found = {"backward": mode.restart(), "before step": mode.now}
+                peaks = {"backward": mode.restart(), "before step": mode.now}
             engine.step()
-        found["step"] = mode.restart()
-        found["kept"] = mode.now
+        peaks["step"] = mode.restart()
+        peaks["kept"] = mode.now
     engine.destroy()
-    return found
+    return peaks
 
 
 @contextmanager
@@ -127,9 +127,9 @@ def watched_resizes(mode: Storages) -> Iterator[None]:
     resize = torch.UntypedStorage.resize_
 
     def resize_(storage, size):
-        found = resize(storage, size)
+        resized = resize(storage, size)
         mode.resized(storage)
-        return found
+        return resized
 
     with patch.object(torch.UntypedStorage, "resize_", resize_):
         yield
@@ -143,7 +143,7 @@ def main() -> None:
         deepspeed.init_distributed("gloo")
     else:
         dist.init_process_group("gloo")
-    found = []
+    rows = []
     for strategy in wanted:
         for mixed in (True, False):
             for accumulation in (1, 2):
@@ -152,10 +152,10 @@ def main() -> None:
                 with mode, watched_resizes(mode):
                     steps = deepspeed_steps if strategy in STAGES else torch_steps
                     row = steps(strategy, mixed, accumulation, mode)
-                found.append({"strategy": strategy, "mixed": mixed, "accumulation": accumulation, **row})
+                rows.append({"strategy": strategy, "mixed": mixed, "accumulation": accumulation, **row})
     if dist.get_rank() == 0:
         params = sum(p.numel() for p in network().parameters())
-        Path(out).write_text(json.dumps({"params": params, "world": dist.get_world_size(), "rows": found}))
+        Path(out).write_text(json.dumps({"params": params, "world": dist.get_world_size(), "rows": rows}))
     dist.barrier()
     os._exit(0)  # DeepSpeed's threads outlive the work
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from generator.errors import DestinationError, SourceError
-from generator.estimate.table import ADDED, Uncostable, estimate_cases, read_row
+from generator.estimate.table import ADDED, Uncostable, estimate_table, read_row
 
 MEASURED = Path(__file__).resolve().parents[2] / "../shared/measured"
 needs_tables = pytest.mark.skipif(
@@ -55,7 +55,7 @@ def write(path: Path, rows: list[dict]) -> Path:
 
 def answers(tmp_path: Path, rows: list[dict]) -> list[dict]:
     out = tmp_path / "out.csv"
-    estimate_cases(write(tmp_path / "in.csv", rows), out)
+    estimate_table(write(tmp_path / "in.csv", rows), out)
     with out.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -107,7 +107,7 @@ def test_a_short_line_and_a_long_line(tmp_path):
     path = write(tmp_path / "in.csv", [ROW])
     with path.open("a", encoding="utf-8") as file:
         file.write("only,three,cells\n" + ",".join(["x"] * 60) + "\n")
-    assert estimate_cases(path, tmp_path / "out.csv") == 1
+    assert estimate_table(path, tmp_path / "out.csv") == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00bad", b"a,b\n1,2\n"])
@@ -115,24 +115,24 @@ def test_a_table_that_cannot_be_read_is_the_users_error(tmp_path, content):
     path = tmp_path / "in.csv"
     path.write_bytes(content)
     with pytest.raises(SourceError):
-        estimate_cases(path, tmp_path / "out.csv")
+        estimate_table(path, tmp_path / "out.csv")
 
 
 def test_a_missing_table_is_the_users_error(tmp_path):
     with pytest.raises(SourceError):
-        estimate_cases(tmp_path / "no.csv", tmp_path / "out.csv")
+        estimate_table(tmp_path / "no.csv", tmp_path / "out.csv")
 
 
 def test_an_answer_that_cannot_be_written_is_the_users_error(tmp_path):
     with pytest.raises(DestinationError):
-        estimate_cases(write(tmp_path / "in.csv", [ROW]), tmp_path / "no" / "folder" / "out.csv")
+        estimate_table(write(tmp_path / "in.csv", [ROW]), tmp_path / "no" / "folder" / "out.csv")
 
 
 def test_progress_is_told(tmp_path):
-    told = []
+    lines = []
     bad = {**ROW, "device": ""}
-    estimate_cases(write(tmp_path / "in.csv", [ROW, bad]), tmp_path / "out.csv", told.append)
-    assert told == ["2 of 2 rows, 1 costed"]
+    estimate_table(write(tmp_path / "in.csv", [ROW, bad]), tmp_path / "out.csv", lines.append)
+    assert lines == ["2 of 2 rows, 1 costed"]
 
 
 def test_a_checkpoint_that_is_called_gptq_is_quantized():
@@ -166,7 +166,7 @@ def test_the_measured_tables_are_met(tmp_path):
     truth, predicted = [], []
     for table in sorted(MEASURED.glob("*.csv")):
         out = tmp_path / table.name
-        estimate_cases(table, out)
+        estimate_table(table, out)
         for path, rows in ((table, truth), (out, predicted)):
             with path.open(newline="", encoding="utf-8") as file:
                 rows += list(csv.DictReader(file))
@@ -183,7 +183,7 @@ def test_every_row_of_every_table_is_answered(tmp_path):
             if "phase" not in (csv.DictReader(file).fieldnames or ()):
                 continue
         out = tmp_path / table.name
-        estimate_cases(table, out)
+        estimate_table(table, out)
         with out.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 assert row["error"] or all(row[name] for name in ADDED if name != "error")

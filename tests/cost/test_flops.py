@@ -10,8 +10,8 @@ pytest.importorskip("transformers")
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from generator.cost.flops import forward_flops, lora_step_flops, step_flops
 from tests.cost.architectures import ARCHITECTURES
+from tests.cost.flops import forward_flops, lora_step_flops, step_flops
 from tests.cost.traces import Script, fake_model
 
 BATCH, SEQ = 2, 512

@@ -16,8 +16,8 @@ RUN = Execution(autocast_dtype="bfloat16", strategy="ddp", dp=4, micro_batch=4, 
 
 def model(*measured, devices=4):
     of = case(H100, llama(hidden=2048, layers=16, heads=16), devices=devices)
-    told = replace(of, hardware=replace(of.hardware, measured=measured), accelerators=tuple(range(devices)))
-    return cost(told)
+    timed_case = replace(of, hardware=replace(of.hardware, measured=measured), accelerators=tuple(range(devices)))
+    return cost(timed_case)
 
 
 def timed(what, value, where="accelerator 0", dtype=None):
@@ -29,8 +29,8 @@ def test_nothing_measured_changes_nothing():
 
 
 def test_a_timed_product_is_what_is_reached_and_the_slowest_device_counts():
-    found = model(timed("matmul", 600e12, dtype="bf16"), timed("matmul", 500e12, "accelerator 1", "bf16"))
-    assert found.rates.products["bf16"] == pytest.approx(500e12 * c.GEMM_REALISED)
+    slowest = model(timed("matmul", 600e12, dtype="bf16"), timed("matmul", 500e12, "accelerator 1", "bf16"))
+    assert slowest.rates.products["bf16"] == pytest.approx(500e12 * c.GEMM_REALISED)
 
 
 def test_another_accelerator_does_not_count():

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from generator.cost.execution import Execution
-from generator.cost.memory import packed_params, static, training_moments
-from generator.cost.shape import lora_params, shape_of
+from generator.cost.memory import compute_training_moments
+from generator.cost.shape import build_shape, count_lora_params
+from generator.cost.static_memory import compute_static_memory
+from generator.cost.weights import count_packed_params
 from tests.cost.models import LLAMA2_7B, MISTRAL_7B, model, spec
 
 MIXTRAL = spec(
@@ -22,10 +24,10 @@ def parts(cost, run) -> dict[str, float]:
 
 def test_bitsandbytes_leaves_fused_experts_alone():
     """Transformers 5 holds the experts of a block in one tensor, which is no Linear; older releases held modules."""
-    shape = shape_of(MIXTRAL, "causal-lm", 0)
+    shape = build_shape(MIXTRAL, "causal-lm", 0)
     run = Execution(weights_dtype="bfloat16", quant="nf4", train="lora", lora_rank=8)
-    assert packed_params(shape, run) < 0.05 * MIXTRAL.params
-    assert packed_params(shape, replace(run, expert_loop=True)) > 0.95 * MIXTRAL.params
+    assert count_packed_params(shape, run) < 0.05 * MIXTRAL.params
+    assert count_packed_params(shape, replace(run, expert_loop=True)) > 0.95 * MIXTRAL.params
 
 
 def test_the_upcast_of_what_is_not_quantized_costs_two_bytes_more():
@@ -55,15 +57,15 @@ def test_autocast_keeps_copies_of_trained_weights_but_not_of_frozen_16_bit_ones(
     cost = model(LLAMA2_7B)
     full = Execution(autocast_dtype="bfloat16", micro_batch=8, seq_len=4096, checkpoint_every=1)
     lora = replace(full, weights_dtype="bfloat16", train="lora", lora_rank=8)
-    shape = shape_of(LLAMA2_7B, "causal-lm", 0)
-    assert static(shape, full).cast_weights > 0 == static(shape, lora).cast_weights
+    shape = build_shape(LLAMA2_7B, "causal-lm", 0)
+    assert compute_static_memory(shape, full).cast_weights > 0 == compute_static_memory(shape, lora).cast_weights
     assert "weights" in parts(cost, full)
 
 
 def test_the_peak_is_the_largest_moment_not_the_sum():
-    shape = shape_of(LLAMA2_7B, "causal-lm", 0)
+    shape = build_shape(LLAMA2_7B, "causal-lm", 0)
     run = Execution(weights_dtype="bfloat16", micro_batch=4, seq_len=4096, checkpoint_every=1)
-    moments = training_moments(shape, run, static(shape, run))
+    moments = compute_training_moments(shape, run, compute_static_memory(shape, run))
     estimate = model(LLAMA2_7B).estimate(run)
     assert estimate.allocator_peak_gib * 2**30 == pytest.approx(max(sum(m.values()) for m in moments.values()))
 
@@ -87,7 +89,7 @@ def test_a_fused_loss_saves_the_logits():
 @pytest.mark.parametrize(("targets", "params"), [(("q_proj", "v_proj"), 4_194_304), ("all-linear", 19_988_480)])
 def test_lora_parameters_as_peft_counts_them(targets, params):
     """Llama-2-7B, rank 8: figures that PEFT's print_trainable_parameters gives."""
-    assert lora_params(shape_of(LLAMA2_7B, "causal-lm", 0), targets, 8) == params
+    assert count_lora_params(build_shape(LLAMA2_7B, "causal-lm", 0), targets, 8) == params
 
 
 @pytest.mark.parametrize("field", [{"weights_dtype": "int3"}, {"optimizer": "magic"}])

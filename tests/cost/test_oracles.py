@@ -17,7 +17,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results/cpu_runs.jso
 FOUND = json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
-def errors(row: dict) -> tuple[float, float]:
+def compute_errors(row: dict) -> tuple[float, float]:
     """Of peak memory, and of time over the fastest step's: a shared machine only makes steps longer."""
     known, model = FOUND["machine"], row["sizes"]
     device = Device(
@@ -41,22 +41,22 @@ def errors(row: dict) -> tuple[float, float]:
     )
 
 
-def test_the_runs_cover_what_is_said():
+def test_the_runs_cover_optimizers_and_checkpointing():
     assert len(FOUND["rows"]) >= 6
     assert {row["run"].get("optimizer", "adamw") for row in FOUND["rows"]} >= {"adamw", "adafactor", "sgd"}
     assert any(row["run"].get("checkpoint_every") for row in FOUND["rows"])
 
 
 def test_peak_memory():
-    found = [abs(errors(row)[0]) for row in FOUND["rows"]]
-    assert statistics.median(found) < 0.10
-    assert max(found) < 0.20
+    absolute = [abs(compute_errors(row)[0]) for row in FOUND["rows"]]
+    assert statistics.median(absolute) < 0.10
+    assert max(absolute) < 0.20
 
 
 def test_time_of_a_step():
-    """With the rates that `perfgen detect --measure` found there."""
-    found = [abs(errors(row)[1]) for row in FOUND["rows"]]
-    assert statistics.median(found) < 0.10
+    """With the rates that `perfgen detect --measure` absolute there."""
+    absolute = [abs(compute_errors(row)[1]) for row in FOUND["rows"]]
+    assert statistics.median(absolute) < 0.10
 
 
 @pytest.mark.parametrize("field", ["hostname", "path", "user"])

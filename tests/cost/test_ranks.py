@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("torch")
 
 from generator.cost.execution import Execution
-from generator.cost.memory import static
-from generator.cost.shape import shape_of
+from generator.cost.shape import build_shape
+from generator.cost.static_memory import compute_static_memory
 from tests.cost.models import spec
 
 WORLD = 4
@@ -32,9 +32,9 @@ def _run(strategies: tuple[str, ...], out: Path) -> dict[tuple, dict]:
         [*command, str(script), str(out), *strategies], env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(out.read_text())
-    assert found["world"] == WORLD
-    return {(r["strategy"], r["mixed"], r["accumulation"]): {**r, "params": found["params"]} for r in found["rows"]}
+    report = json.loads(out.read_text())
+    assert report["world"] == WORLD
+    return {(r["strategy"], r["mixed"], r["accumulation"]): {**r, "params": report["params"]} for r in report["rows"]}
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +61,20 @@ def fixed(strategy: str, mixed: bool, accumulation: int, params: int):
         dp_shard=WORLD // 2 if strategy == "hsdp" else 0,
         accumulation=accumulation,
     )
-    return static(shape_of(sizes, "causal-lm", 0), run)
+    return compute_static_memory(build_shape(sizes, "causal-lm", 0), run)
 
 
 @pytest.mark.parametrize(("strategy", "mixed", "accumulation"), CASES)
 def test_what_a_process_keeps(strategy: str, mixed: bool, accumulation: int, request):
-    found = request.getfixturevalue("measured_zero" if strategy in ZERO else "measured")[strategy, mixed, accumulation]
-    params = found["params"]
+    row = request.getfixturevalue("measured_zero" if strategy in ZERO else "measured")[strategy, mixed, accumulation]
+    params = row["params"]
     model = fixed(strategy, mixed, accumulation, params)
     held = model.weights + model.states + (model.reduce_buckets if strategy == "ddp" else 0.0)
     held += model.gradients if strategy == "zero3" else 0.0  # it never frees its part of the gradients
     room = 0.55 * params  # bytes: the float32 copy of a block (FSDP holds on to the last one), a bucket
-    assert found["kept"] == pytest.approx(held, abs=room)
+    assert row["kept"] == pytest.approx(held, abs=room)
     divided = WORLD if strategy == "zero1" else 1
     gradients = 0.0 if strategy == "zero3" else model.gradients / divided
-    assert found["before step"] == pytest.approx(held + gradients, abs=room)
+    assert row["before step"] == pytest.approx(held + gradients, abs=room)
     if strategy in ZERO:
-        assert found["step"] <= held + gradients + model.step_temporary + 0.65 * params
+        assert row["step"] <= held + gradients + model.step_temporary + 0.65 * params

@@ -8,8 +8,8 @@ import pytest
 
 from generator.cost.constants import GEMM_CEILING
 from generator.cost.execution import Execution
-from generator.cost.flops import step_flops
-from generator.cost.shape import shape_of
+from generator.cost.shape import build_shape
+from tests.cost.flops import step_flops
 from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, model, spec
 
 SMALL_CPU = spec("llama", 8, 384, 6, 6, 1024, 8192, 17_000_000)
@@ -23,7 +23,7 @@ def seconds(cost, **more) -> float:
 @pytest.mark.parametrize("spec_", [MISTRAL_7B, LLAMA2_7B])
 @pytest.mark.parametrize("micro_batch", [1, 8, 64])
 def test_no_prediction_exceeds_the_largest_product_rate_ever_reached(spec_, micro_batch):
-    shape = shape_of(spec_, "causal-lm", 0)
+    shape = build_shape(spec_, "causal-lm", 0)
     run = Execution(
         micro_batch=micro_batch, seq_len=4096, weights_dtype="bfloat16", attention="flash", fused_kernels="liger"
     )

@@ -15,7 +15,8 @@ pytest.importorskip("transformers")
 import torch
 
 from generator.cost.execution import Execution
-from generator.cost.memory import static, training_moments
+from generator.cost.memory import compute_training_moments
+from generator.cost.static_memory import compute_static_memory
 from tests.cost.architectures import ARCHITECTURES, stepped
 from tests.cost.traces import Script, Traced, trace_step
 
@@ -84,7 +85,7 @@ def execution(script: Script, **more) -> Execution:
 
 def moments(name: str, run: Execution) -> dict[str, dict[str, float]]:
     shape = ARCHITECTURES[name].shape()
-    return training_moments(shape, run, static(shape, run))
+    return compute_training_moments(shape, run, compute_static_memory(shape, run))
 
 
 def compare(name: str, script: Script, **more) -> Compared:
@@ -114,13 +115,13 @@ def compared() -> dict[tuple[str, str], Compared]:
 
 @pytest.mark.parametrize(("name", "script"), CASES)
 def test_a_training_step(name: str, script: str, compared):
-    found = compared[name, script] = compare(name, scripted(name, SCRIPTS[script]))
-    assert found.peak == pytest.approx(0, abs=0.10)
-    assert found.kept == pytest.approx(0, abs=0.06)
+    comparison = compared[name, script] = compare(name, scripted(name, SCRIPTS[script]))
+    assert comparison.peak == pytest.approx(0, abs=0.10)
+    assert comparison.kept == pytest.approx(0, abs=0.06)
 
 
 def test_the_errors_together(compared):
-    """Runs after the cases above, on what they found."""
+    """Runs after the cases above, on what they comparison."""
     if len(compared) < len(CASES):
         pytest.skip("needs every case of test_a_training_step, in this process")
     assert statistics.median(abs(x.peak) for x in compared.values()) < 0.01
@@ -177,7 +178,7 @@ def test_the_optimizer_step(kind: str, dtype: torch.dtype):
     step = trace_step(architecture.config(2), script)
     shape = architecture.shape(2)
     run = execution(script, optimizer_fused=fused)
-    fixed = static(shape, run)
+    fixed = compute_static_memory(shape, run)
     assert fixed.states == pytest.approx(step.states, rel=0.001)
-    parts = training_moments(shape, run, fixed)["optimizer step"]
+    parts = compute_training_moments(shape, run, fixed)["optimizer step"]
     assert sum(parts.values()) - parts["weights"] == pytest.approx(step.update, rel=0.02)

@@ -179,22 +179,22 @@ def _model(config, script: Script) -> torch.nn.Module:
 
 def _fill(model: torch.nn.Module) -> None:
     """Fake CPU tensors in the place of meta ones; what was tied stays tied."""
-    made: dict[int, torch.Tensor] = {}
+    fakes: dict[int, torch.Tensor] = {}
     for module in model.modules():
         for owner in (module._parameters, module._buffers):
             for name, old in owner.items():
                 if old is None:
                     continue
-                if id(old) not in made:
+                if id(old) not in fakes:
                     new = torch.empty(old.shape, dtype=old.dtype, device="cpu")
-                    made[id(old)] = torch.nn.Parameter(new, old.requires_grad) if owner is module._parameters else new
-                owner[name] = made[id(old)]
+                    fakes[id(old)] = torch.nn.Parameter(new, old.requires_grad) if owner is module._parameters else new
+                owner[name] = fakes[id(old)]
 
 
 def _blocks(model: torch.nn.Module) -> torch.nn.ModuleList:
     """The stack of equal blocks: the longest list of modules of one type."""
     lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len({type(x) for x in m}) == 1]
-    return max(lists, key=lambda found: (len(found), sum(p.numel() for p in found.parameters())))
+    return max(lists, key=lambda blocks: (len(blocks), sum(p.numel() for p in blocks.parameters())))
 
 
 def _watch(blocks: torch.nn.ModuleList, mode: Storages) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hwdetect.machine import Recorded
+from hwdetect.machine.recorded import Recorded
 
 
 class MemoryMachine(Recorded):
@@ -15,12 +15,12 @@ class MemoryMachine(Recorded):
     def read_bytes(self, path: str) -> bytes | None:
         return self.files.get(path)
 
-    def listing(self, path: str) -> tuple[str, ...]:
+    def list_folder(self, path: str) -> tuple[str, ...]:
         inside = path.rstrip("/") + "/"
         return tuple(sorted({p[len(inside) :].split("/")[0] for p in self.files if p.startswith(inside)}))
 
     def exists(self, path: str) -> bool:
-        return path in self.files or bool(self.listing(path))
+        return path in self.files or bool(self.list_folder(path))
 
-    def link(self, path: str) -> str | None:
+    def resolve_link(self, path: str) -> str | None:
         return path if self.exists(path) else None

@@ -12,11 +12,12 @@ import pytest
 
 import hwdetect
 from hwdetect import capture, detect, findings, from_json, to_json, view
-from hwdetect.assemble import read
-from hwdetect.command import run_command
-from hwdetect.jsonio import schema, schema_text
-from hwdetect.machine import Live, Recorded
-from hwdetect.redact import Redactor, kept
+from hwdetect.assemble import read_machine
+from hwdetect.jsonio import build_schema, format_schema
+from hwdetect.machine.live import Live
+from hwdetect.machine.process import run_command
+from hwdetect.machine.recorded import Recorded
+from hwdetect.recording.redact import Redactor, strip_private
 from tests.hwdetect.test_nvml import FakeNvml, boards
 
 
@@ -40,7 +41,16 @@ def test_a_capture_replays_to_the_same_machine(tmp_path):
 def test_a_replay_does_not_look_at_the_machine_it_runs_on(tmp_path, monkeypatch):
     capture(tmp_path / "c")
     first = detect(tmp_path / "c")
-    for name in ("read_bytes", "listing", "environment", "affinity", "space", "packages", "nvml", "run"):
+    for name in (
+        "read_bytes",
+        "list_folder",
+        "get_variable",
+        "get_affinity",
+        "get_space",
+        "list_packages",
+        "find_nvml",
+        "run",
+    ):
         monkeypatch.setattr(Live, name, None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     monkeypatch.setenv("SLURM_JOB_ID", "1")
@@ -51,7 +61,7 @@ def test_a_replay_does_not_look_at_the_machine_it_runs_on(tmp_path, monkeypatch)
 
 def test_a_capture_with_boards_replays_to_the_same(tmp_path, monkeypatch):
     fake = FakeNvml(boards=boards(4, nvlinks=18))
-    monkeypatch.setattr(Live, "nvml", lambda self: fake)
+    monkeypatch.setattr(Live, "find_nvml", lambda self: fake)
     before = detect()
     capture(tmp_path / "c")
     after = detect(tmp_path / "c")
@@ -99,7 +109,7 @@ def test_words_and_addresses_are_replaced_alike():
     ],
 )
 def test_serial_numbers_do_not_get_into_a_recording(path, text, gone):
-    assert gone not in (kept(path, text) or "")
+    assert gone not in (strip_private(path, text) or "")
 
 
 def test_capture_refuses_a_folder_that_is_in_use(tmp_path):
@@ -150,12 +160,12 @@ def test_what_is_no_object_is_refused(value):
 
 
 def test_the_published_schema_is_current():
-    assert (Path(hwdetect.__file__).parent / "schema.json").read_text(encoding="utf-8") == schema_text()
+    assert (Path(hwdetect.__file__).parent / "schema.json").read_text(encoding="utf-8") == format_schema()
 
 
 def test_what_detect_prints_fits_the_schema():
     jsonschema = pytest.importorskip("jsonschema")
-    jsonschema.validate(to_json(detect()), schema())
+    jsonschema.validate(to_json(detect()), build_schema())
 
 
 def tool(folder: Path, name: str, script: str) -> None:
@@ -199,7 +209,7 @@ def test_a_live_nvidia_smi_is_read_where_nvml_is_not(tmp_path, monkeypatch):
     )
     tool(tmp_path, "nvidia-smi", f'[ "$1$2" = "-q-x" ] && cat <<X\n{xml}\nX\n')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(Live, "nvml", lambda self: "none")
+    monkeypatch.setattr(Live, "find_nvml", lambda self: "none")
     hardware = detect()
     assert hardware.boards[0].memory_bytes == 81559 << 20 and hardware.accelerators[0].free_memory_bytes == 80000 << 20
 
@@ -238,12 +248,12 @@ def test_detection_imports_nothing_heavy():
 @pytest.mark.parametrize("color", [True, False])
 def test_the_view_tells_boards_links_and_findings(color, tmp_path):
     class With(Recorded):
-        def nvml(self):
+        def find_nvml(self):
             return FakeNvml(boards=boards(2, nvlinks=4, ecc_errors=3))
 
-    hardware = read(With(tmp_path), 4)
+    hardware = read_machine(With(tmp_path), 4)
     from dataclasses import replace
 
-    text = view.render(replace(hardware, findings=findings.of(hardware)), color)
+    text = view.render(replace(hardware, findings=findings.find_problems(hardware)), color)
     assert "2× NVIDIA H100 80GB HBM3" in text and "NV4" in text and "uncorrectable memory errors" in text
     assert ("\x1b[" in text) is color

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwdetect import detect
-from hwdetect.assemble import read
-from hwdetect.machine import Live
+from hwdetect.assemble import read_machine
+from hwdetect.machine.cpu_lists import format_cpu_list, parse_cpu_list, parse_cpu_mask
+from hwdetect.machine.live import Live
 from hwdetect.probes.cgroup import read_limits
-from hwdetect.probes.lists import as_list, cpu_list, cpu_mask
-from hwdetect.probes.microarchitecture import label_of_cpuinfo
+from hwdetect.probes.cpu.microarchitecture import find_cpuinfo_label
 from tests.hwdetect.memory_machine import MemoryMachine
 
 CPU = "sys/devices/system/cpu"
@@ -28,14 +28,14 @@ DOCKER_V1 = (
 
 @given(st.frozensets(st.integers(0, 5000), max_size=60))
 def test_lists_come_back(cpus):
-    assert cpu_list(as_list(cpus)) == cpus
+    assert parse_cpu_list(format_cpu_list(cpus)) == cpus
 
 
 @given(st.frozensets(st.integers(0, 2000), max_size=60))
 def test_masks_come_back(cpus):
     bits = sum(1 << cpu for cpu in cpus)
     words = [f"{bits >> 32 * i & 0xFFFFFFFF:08x}" for i in range(max(1, -(-bits.bit_length() // 32)))]
-    assert cpu_mask(",".join(reversed(words))) == cpus
+    assert parse_cpu_mask(",".join(reversed(words))) == cpus
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_masks_come_back(cpus):
     ],
 )
 def test_lists_as_kernels_write_them(text, cpus):
-    assert cpu_list(text) == cpus
+    assert parse_cpu_list(text) == cpus
 
 
 @pytest.mark.parametrize("text", ["x", "3-1", "0-999999999", "١", "1-", None])
 def test_what_is_no_list_is_none(text):
-    assert cpu_list(text) is None
+    assert parse_cpu_list(text) is None
 
 
 def machine(quota, *, online="0-7", allowed="0-7", **files):
@@ -86,7 +86,7 @@ def v2(*chain: str, group="/a/b") -> dict[str, str]:
     ],
 )
 def test_the_tightest_quota_of_the_chain(files, allowed, quota, budget):
-    cpu = read(machine(files, allowed=allowed), 1).cpu
+    cpu = read_machine(machine(files, allowed=allowed), 1).cpu
     assert (cpu.quota, cpu.budget) == (quota, budget)
     assert cpu.budget == min(cpu.cpus_allowed, math.ceil(quota) if quota else 99)
 
@@ -135,7 +135,7 @@ V1_CPUSET = "7 5 0:6 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
          "pod", "no group mount in the table"],
 )  # fmt: skip
 def test_shapes_of_control_groups(files, allowed, quota, budget, limit):
-    hardware = read(machine({}, online="0-15", allowed="0-15", **files), 1)
+    hardware = read_machine(machine({}, online="0-15", allowed="0-15", **files), 1)
     cpu = hardware.cpu
     assert (cpu.cpus_online, cpu.cpus_allowed, cpu.quota, cpu.budget) == (16, allowed, quota, budget)
     assert hardware.memory.limit_bytes == limit
@@ -176,32 +176,32 @@ def test_a_group_that_this_namespace_does_not_show_is_the_mount_itself():
 
 def test_a_cpuset_takes_cpus_away():
     files = v2() | {"sys/fs/cgroup/a/cpuset.cpus.effective": "2-3\n"}
-    cpu = read(machine(files), 1).cpu
+    cpu = read_machine(machine(files), 1).cpu
     assert (cpu.cpus_online, cpu.cpus_allowed, cpu.budget) == (8, 2, 2)
 
 
 def test_more_than_a_thousand_cpus_with_gaps():
-    cpu = read(machine({}, online="8-1031", allowed="8-1031"), 1).cpu
+    cpu = read_machine(machine({}, online="8-1031", allowed="8-1031"), 1).cpu
     assert (cpu.cpus_online, cpu.cpus_allowed, cpu.budget) == (1024, 1024, 1024)
 
 
 def test_sme_of_x86_is_no_matrix_extension():
     text = "processor: 0\nvendor_id: AuthenticAMD\nflags: lm sme avx2\n"
-    assert read(MemoryMachine({"proc/cpuinfo": text}), 1).cpu.isa_features == ("avx2",)
+    assert read_machine(MemoryMachine({"proc/cpuinfo": text}), 1).cpu.isa_features == ("avx2",)
 
 
 def test_a_feature_counts_only_if_every_cpu_has_it():
     text = "processor: 0\nvendor_id: G\nflags: lm avx2 avx512f\n\nprocessor: 1\nvendor_id: G\nflags: lm avx2\n"
-    assert read(MemoryMachine({"proc/cpuinfo": text}), 1).cpu.isa_features == ("avx2",)
+    assert read_machine(MemoryMachine({"proc/cpuinfo": text}), 1).cpu.isa_features == ("avx2",)
 
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc/cpuinfo")
 def test_the_label_is_archspecs_own_on_this_machine():
     import archspec.cpu
 
-    from hwdetect.probes.cpuinfo import read_cpuinfo
+    from hwdetect.probes.cpu.cpuinfo import read_cpuinfo
 
-    assert label_of_cpuinfo(read_cpuinfo(Live()).first, platform.machine()) == archspec.cpu.host().name
+    assert find_cpuinfo_label(read_cpuinfo(Live()).first, platform.machine()) == archspec.cpu.host().name
 
 
 def test_live_counts_are_the_systems():
@@ -221,25 +221,25 @@ def test_a_machine_without_proc_and_sys_still_answers(monkeypatch, tmp_path):
         def _path(self, path):
             return str(tmp_path / path)
 
-    hardware = read(Bare(2.0), 2.0)
+    hardware = read_machine(Bare(2.0), 2.0)
     assert hardware.cpu.budget and hardware.memory.total_bytes
 
 
 def test_amx_that_the_kernel_refuses_is_not_claimed():
     class Refusing(MemoryMachine):
-        def amx_permitted(self):
+        def is_amx_permitted(self):
             return False
 
     text = "processor: 0\nvendor_id: GenuineIntel\nflags: lm avx2 amx_tile amx_bf16\n"
-    hardware = read(Refusing({"proc/cpuinfo": text}), 1)
+    hardware = read_machine(Refusing({"proc/cpuinfo": text}), 1)
     assert hardware.cpu.isa_features == ("avx2",) and any(n.who == "arch_prctl" for n in hardware.notes)
-    assert "amx_bf16" in read(MemoryMachine({"proc/cpuinfo": text}), 1).cpu.isa_features
+    assert "amx_bf16" in read_machine(MemoryMachine({"proc/cpuinfo": text}), 1).cpu.isa_features
 
 
 @pytest.mark.parametrize("brand", ["Apple M1 Max", "Apple M2", "Apple M9 Ultra"])
 def test_rosetta_does_not_make_a_mac_an_x86(brand):
     text = f"hw.ncpu: 8\nhw.memsize: 17179869184\nmachdep.cpu.brand_string: {brand}\nhw.optional.arm64: 1\nhw.optional.x86_64: 0\n"
-    hardware = read(MemoryMachine({"sysctl.txt": text}), 1)
+    hardware = read_machine(MemoryMachine({"sysctl.txt": text}), 1)
     assert hardware.cpu.architecture == "aarch64" and hardware.boards[0].unified_memory is True
     assert hardware.accelerators[0].memory_bytes is None
 
@@ -252,7 +252,7 @@ def test_files_that_may_not_be_read(monkeypatch):
 
     for name in ("open", "listdir", "readlink"):
         monkeypatch.setattr(os, name, refuse)
-    hardware = read(Live(2.0), 2.0)
+    hardware = read_machine(Live(2.0), 2.0)
     monkeypatch.undo()
     assert hardware.cpu.budget and hardware.notes
 

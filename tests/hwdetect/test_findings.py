@@ -16,8 +16,8 @@ from hwdetect.types import (
     Link,
     Memory,
     NetworkPort,
-    Path,
     Pcie,
+    PciPath,
     Software,
 )
 
@@ -36,7 +36,7 @@ HEALTHY = Hardware(
     accelerators=(FREE, replace(FREE, index=1, board=1)),
     links=(Link(a=0, b=1, kind="nvlink", count=18, p2p=True),),
     network=(NetworkPort(name="mlx5_0/1", kind="infiniband", state="active"),),
-    paths=(Path(board=0, port="mlx5_0/1", kind="pix"), Path(board=1, port="mlx5_0/1", kind="node")),
+    paths=(PciPath(board=0, port="mlx5_0/1", kind="pix"), PciPath(board=1, port="mlx5_0/1", kind="node")),
     disks=(Disk(role="work", path="/data", kind="nvme"),),
     software=Software(driver="590.48.01", torch="2.13.0", torch_build="cu130"),
 )
@@ -74,8 +74,8 @@ CASES = {
     ),
     "nvlink-inactive": (board(nvlinks_active=0), board(nvlinks_active=None), "boards 0"),
     "gpu-nic-sockets": (
-        replace(HEALTHY, paths=(Path(board=0, port="mlx5_0/1", kind="sys"),)),
-        replace(HEALTHY, paths=(*HEALTHY.paths, Path(board=0, port="mlx5_0/1", kind="sys"))),
+        replace(HEALTHY, paths=(PciPath(board=0, port="mlx5_0/1", kind="sys"),)),
+        replace(HEALTHY, paths=(*HEALTHY.paths, PciPath(board=0, port="mlx5_0/1", kind="sys"))),
         "SYS",
     ),
     "port-down": (
@@ -132,19 +132,19 @@ CASES = {
 
 
 def named(hardware: Hardware, name: str):
-    return [finding for finding in findings.of(hardware) if finding.id == name]
+    return [finding for finding in findings.find_problems(hardware) if finding.id == name]
 
 
 def test_a_healthy_machine_has_no_finding():
-    assert findings.of(HEALTHY) == ()
-    assert findings.of(Hardware()) == (), "what is not known is no fault"
+    assert findings.find_problems(HEALTHY) == ()
+    assert findings.find_problems(Hardware()) == (), "what is not known is no fault"
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_machine_that_has_it(name):
-    found = named(CASES[name][0], name)
-    assert found, findings.of(CASES[name][0])
-    assert CASES[name][2] in found[0].evidence and found[0].evidence and found[0].action and found[0].what
+    problems = named(CASES[name][0], name)
+    assert problems, findings.find_problems(CASES[name][0])
+    assert CASES[name][2] in problems[0].evidence and problems[0].evidence and problems[0].action and problems[0].what
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -156,8 +156,10 @@ def test_every_id_that_the_rules_can_tell_is_tested():
     import re
     from pathlib import Path as File
 
-    told = set(re.findall(r'_finding\(\s*"([a-z0-9-]+)"', File(findings.__file__).read_text(encoding="utf-8")))
-    assert told == set(CASES)
+    rule_ids = set(
+        re.findall(r'_build_finding\(\s*"([a-z0-9-]+)"', File(findings.__file__).read_text(encoding="utf-8"))
+    )
+    assert rule_ids == set(CASES)
 
 
 def test_a_link_that_is_slow_under_load_is_told_though_it_is_idle_now():
@@ -174,7 +176,7 @@ def test_mig_without_instances_is_an_error():
 
 def test_the_worst_come_first():
     many = replace(board(state="lost", ecc_errors=1, power_limit_watts=300), disks=CASES["network-disk"][0].disks)
-    order = [finding.severity for finding in findings.of(many)]
+    order = [finding.severity for finding in findings.find_problems(many)]
     assert order == sorted(order, key=["error", "warning", "info"].index) and len(set(order)) == 3
 
 

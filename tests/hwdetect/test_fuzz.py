@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hwdetect import findings, view
-from hwdetect.assemble import read
-from hwdetect.jsonio import as_hardware, as_mapping
+from hwdetect.assemble import read_machine
+from hwdetect.jsonio import convert_to_mapping, parse_hardware
 from tests.hwdetect.conftest import index_rows
 from tests.hwdetect.memory_machine import MemoryMachine
 
@@ -136,11 +136,11 @@ def broken(draw, text: str) -> bytes:
 
 
 def holds(files: dict[str, bytes]) -> None:
-    hardware = read(MemoryMachine(files), 4.0)
-    hardware_and_findings = findings.of(hardware)
-    assert as_hardware(json.loads(json.dumps(as_mapping(hardware)))) == hardware
+    hardware = read_machine(MemoryMachine(files), 4.0)
+    hardware_and_findings = findings.find_problems(hardware)
+    assert parse_hardware(json.loads(json.dumps(convert_to_mapping(hardware)))) == hardware
     assert view.render(hardware) and isinstance(hardware_and_findings, tuple)
-    assert "\0" not in json.dumps(as_mapping(hardware), ensure_ascii=False)
+    assert "\0" not in json.dumps(convert_to_mapping(hardware), ensure_ascii=False)
 
 
 # New seeds on every run: 1500 draws are some 25 seconds; HWDETECT_FUZZ_DRAWS=100000 is for a night.
@@ -164,7 +164,7 @@ def test_no_worthless_file_raises(name, content):
 
 
 def test_whole_seeds_are_read():
-    hardware = read(
+    hardware = read_machine(
         MemoryMachine({k: v for k, v in SEEDS.items() if k not in ("machine.json", "sysctl.txt", "cpuid.csv")}), 4.0
     )
     assert hardware.cpu.quota == 1.5 and hardware.cpu.budget == 2 and hardware.boards

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from hwdetect import detect
-from hwdetect.command import MAX_OUTPUT_BYTES, run_command
-from hwdetect.machine import Live
-from hwdetect.nvml_child import MARK, Apart, Told, last_told
+from hwdetect.machine.live import Live
+from hwdetect.machine.process import MAX_OUTPUT_BYTES, run_command
+from hwdetect.probes.nvidia.nvml_messages import MARK, NvmlMessage, decode_last_message, encode_message
+from hwdetect.probes.nvidia.read import read_in_child
 from hwdetect.types import Board
 
 TOOLS = ("nvidia-smi", "rocm-smi", "amd-smi", "xpu-smi", "lspci", "ibstat", "tpu-info", "hl-smi", "neuron-ls", "npu-smi",
@@ -38,9 +39,9 @@ def tool(folder: Path, name: str, script: str) -> None:
 @pytest.fixture
 def path(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(Live, "nvml", lambda self: "none")
+    monkeypatch.setattr(Live, "find_nvml", lambda self: "none")
     # a machine whose PCI tree says nothing: then every maker's tool is asked
-    monkeypatch.setattr("hwdetect.probes.pci.readable", lambda machine: False)
+    monkeypatch.setattr("hwdetect.probes.pci.is_readable", lambda machine: False)
     return tmp_path
 
 
@@ -152,16 +153,13 @@ def test_boards_come_through_the_child_process(hangs, boards, tmp_path):
 
 
 def test_lines_cut_off_and_noise_are_passed_over():
-    import base64
-    import pickle
-
-    told = Told(boards=[Board(index=0, vendor="nvidia")])
-    line = MARK + base64.b64encode(pickle.dumps(told))
-    assert last_told(b"noise\n" + line + b"\n" + line[:-20]).boards == told.boards
-    assert last_told(b"").boards == [] and last_told(MARK + b"!!\n").boards == []
+    message = NvmlMessage(boards=[Board(index=0, vendor="nvidia")])
+    line = encode_message(message)
+    assert decode_last_message(b"noise\n" + line + line[:-20]).boards == message.boards
+    assert decode_last_message(b"").boards == [] and decode_last_message(MARK + b"!!\n").boards == []
 
 
 def test_the_child_is_killed_with_the_deadline():
     started = time.monotonic()
-    told = Apart().read(0.01)
-    assert time.monotonic() - started < 2 and told.problem
+    message = read_in_child(0.01)
+    assert time.monotonic() - started < 2 and message.problem

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hwdetect.assemble import read
+from hwdetect.assemble import read_machine
 from tests.hwdetect.memory_machine import MemoryMachine
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -14,7 +14,7 @@ PCI = "sys/bus/pci/devices"
 
 
 def machine(files) -> object:
-    return read(MemoryMachine(files), 1)
+    return read_machine(MemoryMachine(files), 1)
 
 
 def value(number, unit):

@@ -9,24 +9,34 @@ from types import SimpleNamespace
 
 import pytest
 
-from hwdetect import command, from_json, measure, measure_torch, to_json, view
-from hwdetect.cpu_device import cpu_device
-from hwdetect.measure import copy_bytes, disk_read_bytes_per_s, host_copy_bytes_per_s, measured, with_torch
-from hwdetect.measure_collective import all_reduce, bus_bytes_per_s
+from hwdetect import from_json, to_json, view
+from hwdetect.catalog.cpu import cite_sources, describe_cpu
+from hwdetect.machine import process as command
+from hwdetect.measure import take as measure
+from hwdetect.measure import torch_child as measure_torch
+from hwdetect.measure.collective_child import compute_bus_bytes_per_s, start_ranks
+from hwdetect.measure.take import (
+    choose_copy_bytes,
+    measure_disk_read,
+    measure_host_copy,
+    measure_with_torch,
+    take_measurements,
+)
+from hwdetect.probes.nvidia import read as nvidia
 from hwdetect.types import Cache, Cpu, Disk, Hardware, Measurement, Memory, Software
 
 GIB = 1 << 30
 
 
 def test_host_memory_is_timed_without_torch():
-    rate = host_copy_bytes_per_s(2, size=32 << 20, seconds=0.05)
+    rate = measure_host_copy(2, size=32 << 20, seconds=0.05)
     assert 1e8 < rate < 2e12
 
 
 def test_the_disk_is_timed_out_of_the_page_cache(tmp_path):
-    assert 1e6 < disk_read_bytes_per_s(tmp_path, size=16 << 20) < 1e11
+    assert 1e6 < measure_disk_read(tmp_path, size=16 << 20) < 1e11
     assert list(tmp_path.iterdir()) == [], "its file is gone"
-    assert disk_read_bytes_per_s(tmp_path / "absent", size=1 << 20) is None
+    assert measure_disk_read(tmp_path / "absent", size=1 << 20) is None
 
 
 @pytest.mark.parametrize(
@@ -40,27 +50,30 @@ def test_the_disk_is_timed_out_of_the_page_cache(tmp_path):
     ],
 )
 def test_more_is_copied_than_caches_hold_and_less_than_memory_spares(caches, available, expected):
-    assert copy_bytes(Hardware(cpu=Cpu(caches=caches), memory=Memory(available_bytes=available))) == expected
+    assert choose_copy_bytes(Hardware(cpu=Cpu(caches=caches), memory=Memory(available_bytes=available))) == expected
 
 
 def test_without_torch_the_cpu_part_is_there_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(measure, "host_copy_bytes_per_s", lambda threads, size: 2e10)
-    monkeypatch.setattr(measure, "disk_read_bytes_per_s", lambda folder: 1e9)
-    said: list[str] = []
+    monkeypatch.setattr(measure, "measure_host_copy", lambda threads, size: 2e10)
+    monkeypatch.setattr(measure, "measure_disk_read", lambda folder: 1e9)
+    messages: list[str] = []
     disk = Disk(role="work", path=str(tmp_path), writable=True, free_bytes=100 * GIB)
-    found = measured(Hardware(cpu=Cpu(budget=2), disks=(disk,)), said.append)
-    assert [(m.what, m.basis) for m in found] == [("host_memory_bandwidth", "measured"), ("disk_read", "measured")]
-    assert any("memory" in text for text in said) and any("torch is not installed" in text for text in said)
+    measurements = take_measurements(Hardware(cpu=Cpu(budget=2), disks=(disk,)), messages.append)
+    assert [(m.what, m.basis) for m in measurements] == [
+        ("host_memory_bandwidth", "measured"),
+        ("disk_read", "measured"),
+    ]
+    assert any("memory" in text for text in messages) and any("torch is not installed" in text for text in messages)
     read_only = replace(disk, writable=False)
-    assert len(measured(Hardware(disks=(read_only,)), said.append)) == 1
+    assert len(take_measurements(Hardware(disks=(read_only,)), messages.append)) == 1
 
 
 def test_the_child_measures_and_is_read():
     pytest.importorskip("torch")
-    said: list[str] = []
-    found = with_torch(2, said.append)
-    assert {(m.what, m.where, m.dtype) for m in found} >= {("matmul", "cpu", "fp32")}
-    assert all(m.value > 1e8 for m in found)
+    messages: list[str] = []
+    measurements = measure_with_torch(2, messages.append)
+    assert {(m.what, m.where, m.dtype) for m in measurements} >= {("matmul", "cpu", "fp32")}
+    assert all(m.value > 1e8 for m in measurements)
 
 
 def test_a_child_that_hangs_costs_its_time_and_keeps_what_it_told(tmp_path, monkeypatch):
@@ -69,8 +82,8 @@ def test_a_child_that_hangs_costs_its_time_and_keeps_what_it_told(tmp_path, monk
     program.write_text(f"#!/bin/sh\necho 'a library says hello'\necho '{line}'\nsleep 60\n")
     program.chmod(0o755)
     monkeypatch.setattr(command.sys, "executable", str(program))
-    found = with_torch(1, lambda text: None, seconds=0.5)
-    assert [(m.what, m.value) for m in found] == [("matmul", 1e11)]
+    measurements = measure_with_torch(1, lambda text: None, seconds=0.5)
+    assert [(m.what, m.value) for m in measurements] == [("matmul", 1e11)]
 
 
 def test_measurements_come_back_from_json_and_are_shown():
@@ -86,12 +99,12 @@ def test_a_measured_rate_wins_over_the_derived_one():
     cpu = Cpu(cores=2, cpus_online=2, budget=2, isa_features=("avx2",), max_hz=3_000_000_000)
     own = (Measurement(what="matmul", where="cpu", value=7.7e10, unit="flop/s", dtype="fp32"),
            Measurement(what="host_memory_bandwidth", where="cpu", value=1.1e10, unit="bytes/s"))  # fmt: skip
-    device = cpu_device(cpu, own, 8 * GIB)
+    device = describe_cpu(cpu, own, 8 * GIB)
     assert device.flops("fp32") == 7.7e10 and device.memory_bytes_per_s == 1.1e10
 
 
 class FakeTorch:
-    """Devices that copy at known rates: enough of torch for ``between`` and ``copies``, with its clock."""
+    """Devices that copy at known rates: enough of torch for ``measure_peer_copies`` and ``measure_copies``, with its clock."""
 
     uint8 = "uint8"
 
@@ -124,19 +137,19 @@ class FakeTorch:
 
 
 def lines(capsys) -> dict[tuple[str, str], float]:
-    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    return {(s["what"], s["where"]): s["value"] for s in said if "what" in s}
+    messages = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return {(s["what"], s["where"]): s["value"] for s in messages if "what" in s}
 
 
 def test_every_pair_of_devices_is_timed(monkeypatch, capsys):
     near = {("cuda:0", "cuda:1"), ("cuda:2", "cuda:3")}
     torch = FakeTorch(lambda a, b: 2e11 if (a, b) in near else 2e10)
     with torch.clock(monkeypatch):
-        measure_torch.between(torch, "cuda", 4, size=1 << 20)
-    found = lines(capsys)
-    assert len(found) == 6
-    assert found["peer_copy", "accelerators 0-1"] == pytest.approx(2e11)
-    assert found["peer_copy", "accelerators 1-2"] == pytest.approx(2e10)
+        measure_torch.measure_peer_copies(torch, "cuda", 4, size=1 << 20)
+    measurements = lines(capsys)
+    assert len(measurements) == 6
+    assert measurements["peer_copy", "accelerators 0-1"] == pytest.approx(2e11)
+    assert measurements["peer_copy", "accelerators 1-2"] == pytest.approx(2e10)
     assert set(torch.waited) == {0, 1, 2, 3}
 
 
@@ -145,9 +158,9 @@ def test_copies_to_and_from_a_device(monkeypatch, capsys):
              ("pageable", "cuda:0"): 1e10, ("cuda:0", "pageable"): 5e9}  # fmt: skip
     torch = FakeTorch(lambda a, b: rates[a, b])
     with torch.clock(monkeypatch):
-        measure_torch.copies(torch, "cuda:0", "accelerator 0", lambda: None, size=1 << 20)
-    found = {what: value for (what, _), value in lines(capsys).items()}
-    assert found == pytest.approx(
+        measure_torch.measure_copies(torch, "cuda:0", "accelerator 0", lambda: None, size=1 << 20)
+    measurements = {what: value for (what, _), value in lines(capsys).items()}
+    assert measurements == pytest.approx(
         {"device_memory_bandwidth": 2e12, "host_to_device_pinned": 5e10, "device_to_host_pinned": 4e10,
          "host_to_device_pageable": 1e10, "device_to_host_pageable": 5e9}
     )  # fmt: skip
@@ -155,20 +168,20 @@ def test_copies_to_and_from_a_device(monkeypatch, capsys):
 
 def test_all_reduce_over_two_processes(capfd):
     pytest.importorskip("torch")
-    all_reduce(2, "gloo", "cpu", 4 << 20)
-    (said,) = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
-    assert (said["what"], said["where"], said["unit"]) == ("all_reduce_bus", "accelerators 0-1", "bytes/s")
-    assert 1e7 < said["value"] < 1e12
+    start_ranks(2, "gloo", "cpu", 4 << 20)
+    (messages,) = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    assert (messages["what"], messages["where"], messages["unit"]) == ("all_reduce_bus", "accelerators 0-1", "bytes/s")
+    assert 1e7 < messages["value"] < 1e12
 
 
 def test_all_reduce_that_cannot_start_says_so(capfd):
-    all_reduce(2, "nosuchbackend", "cpu", 1 << 20)
+    start_ranks(2, "nosuchbackend", "cpu", 1 << 20)
     assert "2 of 2 processes" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(("world", "expected"), [(2, 1e9), (4, 1.5e9), (8, 1.75e9)])
 def test_bus_bandwidth_as_nccl_tests_define_it(world, expected):
-    assert bus_bytes_per_s(world, 10**9, 1.0) == expected
+    assert compute_bus_bytes_per_s(world, 10**9, 1.0) == expected
 
 
 def test_nothing_is_measured_on_a_recording(tmp_path):
@@ -178,16 +191,33 @@ def test_nothing_is_measured_on_a_recording(tmp_path):
 
 
 def test_the_software_says_whether_torch_is_here(monkeypatch):
-    monkeypatch.setattr(measure, "host_copy_bytes_per_s", lambda threads, size: 2e10)
+    monkeypatch.setattr(measure, "measure_host_copy", lambda threads, size: 2e10)
     monkeypatch.setattr(
-        measure, "with_torch", lambda threads, progress: (Measurement(what="x", where="y", value=1.0, unit="z"),)
+        measure,
+        "measure_with_torch",
+        lambda threads, progress: (Measurement(what="x", where="y", value=1.0, unit="z"),),
     )
-    assert measured(Hardware(software=Software(torch="2.13.0")), lambda text: None)[-1].what == "x"
+    assert take_measurements(Hardware(software=Software(torch="2.13.0")), lambda text: None)[-1].what == "x"
 
 
 def test_files_of_the_working_folder_stand_in_for_nothing(tmp_path, monkeypatch):
     for name in ("json", "time", "torch", "pickle", "pynvml", "hwdetect"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(77)\n")
     monkeypatch.chdir(tmp_path)
-    ended = command.run_process(command.of_ours("nvml_child"), 10)
+    ended = command.run_process(command.build_own_command(nvidia.NVML_CHILD), 10)
     assert ended.code == 0 and ended.raw
+
+
+@pytest.mark.parametrize(
+    ("features", "cited"),
+    [
+        (("avx2", "avx512f", "avx512_bf16"), {"peak_flops.*"}),  # AMD and Intel alike
+        (("avx512f", "amx_bf16", "amx_int8"), {"peak_flops.*", "peak_flops.amx"}),
+        (("asimd", "bf16"), {"peak_flops.*", "peak_flops.arm"}),
+        (None, {"peak_flops.*"}),
+    ],
+)
+def test_a_cpus_rates_cite_a_makers_manual_only_where_it_is_about_this_cpu(features, cited):
+    sources = dict(cite_sources(Cpu(cores=4, isa_features=features)))
+    assert sources.keys() == cited | {"memory.bytes_per_s"}
+    assert "intel" not in sources["peak_flops.*"] and "arm.com" not in sources["peak_flops.*"]

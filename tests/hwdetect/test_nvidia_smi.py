@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hwdetect.assemble import read
-from hwdetect.probes.nvidia_topo import parse_topo
+from hwdetect.assemble import read_machine
+from hwdetect.probes.nvidia.smi_topo import parse_topo
 from tests.hwdetect.memory_machine import MemoryMachine
 
 
@@ -34,10 +34,10 @@ def test_spaces_in_place_of_tabs():
 
 @pytest.mark.parametrize("glued", [("PXB\tNODE", "PXBNODE"), ("NODE\tNODE", "NODENODE"), ("NV18\tNV18", "NV18NV18")])
 def test_a_row_with_a_lost_tab_is_refused_and_its_pairs_come_from_the_other_side(glued):
-    whole = table()
-    topo, refused = parse_topo(whole.replace(*glued, 1))
+    complete = table()
+    topo, refused = parse_topo(complete.replace(*glued, 1))
     assert refused == 1 and len(topo.links) == 28
-    assert all(path in parse_topo(whole)[0].paths for path in topo.paths)
+    assert all(path in parse_topo(complete)[0].paths for path in topo.paths)
 
 
 def test_cells_glued_to_the_cpu_list_in_every_row_refuse_the_table():
@@ -67,7 +67,7 @@ def smi(*boards, version="Driver Version : 590.1", extra=""):
 def test_the_new_words_for_versions():
     files = smi(gpu(), version="KMD Version : 610.10\nCUDA UMD Version : 14.0")
     files["nvidia-smi-q.txt"] = files["nvidia-smi-q.txt"].replace("CUDA Version : 13.1\n", "")
-    software = read(MemoryMachine(files), 1).software
+    software = read_machine(MemoryMachine(files), 1).software
     assert (software.driver, software.cuda_driver) == ("610.10", "14.0")
 
 
@@ -77,27 +77,29 @@ def test_a_board_that_the_tool_could_not_open_is_lost():
     )
     files = smi(gpu())
     files["nvidia-smi-q.txt"] = line + "\n" + files["nvidia-smi-q.txt"]
-    hardware = read(MemoryMachine(files), 1)
+    hardware = read_machine(MemoryMachine(files), 1)
     assert [(b.pci_address, b.state) for b in hardware.boards] == [("0000:01:00.0", "ok"), ("0000:3b:00.0", "lost")]
     assert [a.board for a in hardware.accelerators] == [0]
 
 
 @pytest.mark.parametrize("word", ["Not Supported", "[N/A]", "N/A"])
 def test_memory_that_is_not_told_is_unknown(word):
-    hardware = read(MemoryMachine(smi(gpu(name="NVIDIA GB10") + f"    FB Memory Usage\n        Total : {word}\n")), 1)
+    hardware = read_machine(
+        MemoryMachine(smi(gpu(name="NVIDIA GB10") + f"    FB Memory Usage\n        Total : {word}\n")), 1
+    )
     assert hardware.boards[0].memory_bytes is None and hardware.boards[0].unified_memory is True
 
 
 def test_a_file_that_holds_less_than_the_machine_says_so():
     files = smi(gpu())
     files["nvidia-smi-q.txt"] = files["nvidia-smi-q.txt"].replace("Attached GPUs : 1", "Attached GPUs : 4")
-    hardware = read(MemoryMachine(files), 1)
+    hardware = read_machine(MemoryMachine(files), 1)
     assert len(hardware.boards) == 1 and any("4 attached" in note.why for note in hardware.notes)
 
 
 def test_where_topo_fails_the_pci_tree_answers():
     class Tree(MemoryMachine):
-        def link(self, path):
+        def resolve_link(self, path):
             places = {
                 "sys/bus/pci/devices/0000:01:00.0": "sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0",
                 "sys/bus/pci/devices/0000:02:00.0": "sys/devices/pci0000:00/0000:00:02.0/0000:02:00.0",
@@ -109,7 +111,7 @@ def test_where_topo_fails_the_pci_tree_answers():
     files["nvidia-smi-topo.txt"] = "Failed to run topology matrix\n"
     for bus, node in (("01", 0), ("02", 0), ("82", 1)):
         files[f"sys/bus/pci/devices/0000:{bus}:00.0/numa_node"] = str(node)
-    links = read(Tree(files), 1).links
+    links = read_machine(Tree(files), 1).links
     assert [(k.a, k.b, k.kind) for k in links] == [(0, 1, "phb"), (0, 2, "sys"), (1, 2, "sys")]
 
 
@@ -134,7 +136,7 @@ NO_READINGS = ["[N/A]", "N/A", "[Not Supported]", "Not Supported", "ERR!", "[Unk
 
 
 def xml(**changes):
-    return read(MemoryMachine({"nvidia-smi.xml": XML.format(**{**SOUND, **changes})}), 1)
+    return read_machine(MemoryMachine({"nvidia-smi.xml": XML.format(**{**SOUND, **changes})}), 1)
 
 
 def test_a_sound_log():
@@ -213,12 +215,14 @@ def test_drivers_of_all_times(driver, cuda):
 
 def test_an_idle_board_is_idle_in_either_words():
     text = smi(gpu() + "    Clocks Event Reasons\n        Idle    : Active\n        SW Power Cap  : Not Active\n")
-    assert read(MemoryMachine(text), 1).boards[0].throttle_reasons == ("gpu_idle",)
-    assert read(MemoryMachine(smi(gpu())), 1).boards[0].throttle_reasons is None, "a log without them says nothing"
+    assert read_machine(MemoryMachine(text), 1).boards[0].throttle_reasons == ("gpu_idle",)
+    assert read_machine(MemoryMachine(smi(gpu())), 1).boards[0].throttle_reasons is None, (
+        "a log without them says nothing"
+    )
 
 
 def test_a_topology_alone_counts_the_boards():
-    hardware = read(MemoryMachine({"nvidia-smi-topo.txt": table()}), 1)
+    hardware = read_machine(MemoryMachine({"nvidia-smi-topo.txt": table()}), 1)
     assert len(hardware.boards) == len(hardware.accelerators) == 8 and len(hardware.links) == 28
     assert {b.cpu_affinity for b in hardware.boards} == {"0-55,112-167"} and len(hardware.paths) == 32
 
@@ -241,7 +245,7 @@ GPU 1: A100-SXM4-40GB (UUID: GPU-aaaaaaaa-d268-c3f3-1b07-005d5ae1dc3f)
 )
 def test_a_list_alone_names_boards_and_slices_by_old_ids(value, expected):
     files = {"nvidia-smi-list.txt": LIST} | ({"proc/self/environ": f"CUDA_VISIBLE_DEVICES={value}"} if value else {})
-    hardware = read(MemoryMachine(files), 1)
+    hardware = read_machine(MemoryMachine(files), 1)
     assert [(b.name, b.mig_enabled) for b in hardware.boards] == [("A100-SXM4-40GB", True), ("A100-SXM4-40GB", None)]
     assert [(a.board, a.gpu_instance) for a in hardware.accelerators] == expected
     assert hardware.accelerators[0].profile == ("1g.5gb" if expected[0][1] else None)
@@ -250,7 +254,7 @@ def test_a_list_alone_names_boards_and_slices_by_old_ids(value, expected):
 def test_a_query_table_alone():
     text = ("index, name, uuid, pci.bus_id, pci.device_id, compute_cap, memory.total [MiB], memory.free [MiB]\n"
             "0, NVIDIA L4, GPU-1, 00000000:3B:00.0, 0x27B810DE, 8.9, 23034 MiB, 22000 MiB\n")  # fmt: skip
-    hardware = read(MemoryMachine({"nvidia-smi-query.csv": text}), 1)
+    hardware = read_machine(MemoryMachine({"nvidia-smi-query.csv": text}), 1)
     (board,) = hardware.boards
     assert (board.device, board.compute_capability, board.memory_bytes) == ("l4", "8.9", 23034 << 20)
     assert hardware.accelerators[0].free_memory_bytes == 22000 << 20

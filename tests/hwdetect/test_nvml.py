@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from hwdetect.assemble import read
-from hwdetect.jsonio import as_hardware, as_mapping
-from hwdetect.machine import Live, Recorded
-from hwdetect.probes import nvidia
-from hwdetect.probes.nvml import CODES
+from hwdetect.assemble import read_machine
+from hwdetect.jsonio import convert_to_mapping, parse_hardware
+from hwdetect.machine.live import Live
+from hwdetect.machine.recorded import Recorded
+from hwdetect.probes.nvidia import read as nvidia
+from hwdetect.probes.nvidia.nvml_calls import CODES
 from hwdetect.probes.visible import select
 from tests.hwdetect.fake_nvml import ANSWERS, FakeBoard, FakeNvml
 
@@ -22,10 +23,10 @@ class Machine(Recorded):
         super().__init__(root)
         self._nvml, self._environment = nvml, environment or {}
 
-    def nvml(self):
+    def find_nvml(self):
         return self._nvml
 
-    def environment(self, name):
+    def get_variable(self, name):
         return self._environment.get(name)
 
 
@@ -66,19 +67,19 @@ def unread(healthy, hardware) -> list[str]:
 @pytest.mark.parametrize("code", sorted(CODES))
 @pytest.mark.parametrize("call", sorted(ANSWERS))
 def test_any_code_from_any_call_is_a_note_and_never_a_zero(code, call, tmp_path):
-    hardware = read(Machine(tmp_path, FakeNvml(boards=boards(2), fails={call: code})), 4.0)
-    assert as_hardware(as_mapping(hardware)) == hardware
+    hardware = read_machine(Machine(tmp_path, FakeNvml(boards=boards(2), fails={call: code})), 4.0)
+    assert parse_hardware(convert_to_mapping(hardware)) == hardware
     for board in hardware.boards:
         numbers = (board.memory_bytes, board.power_limit_watts, board.pcie.width, board.pcie.generation_max)
         assert all(n is None or n > 0 for n in numbers)
-    healthy = read(Machine(tmp_path, FakeNvml(boards=boards(2))), 4.0)
+    healthy = read_machine(Machine(tmp_path, FakeNvml(boards=boards(2))), 4.0)
     if unread(healthy, hardware):
         assert set(hardware.notes) - set(healthy.notes), f"{unread(healthy, hardware)} are null and no note says why"
 
 
 @pytest.mark.parametrize("code", [1, 9, 12, 13, 18, 999])
 def test_nvml_that_does_not_start_leaves_no_board_and_says_why(code, tmp_path):
-    hardware = read(Machine(tmp_path, FakeNvml(fails={"nvmlInit": code})), 4.0)
+    hardware = read_machine(Machine(tmp_path, FakeNvml(fails={"nvmlInit": code})), 4.0)
     assert not hardware.boards and not hardware.accelerators
     assert any(note.who == "nvmlInit" and f"code {code}" in note.why for note in hardware.notes)
 
@@ -89,7 +90,7 @@ def test_nvml_that_does_not_start_leaves_no_board_and_says_why(code, tmp_path):
 )
 def test_a_board_that_will_not_open_is_listed_and_not_used(code, state, tmp_path):
     nvml = FakeNvml(boards=boards(3), fails={"nvmlDeviceGetHandleByIndex": {1: code}})
-    hardware = read(Machine(tmp_path, nvml), 4.0)
+    hardware = read_machine(Machine(tmp_path, nvml), 4.0)
     assert [b.state for b in hardware.boards] == ["ok", state, "ok"]
     assert [a.board for a in hardware.accelerators] == [0, 2]
     assert [a.index for a in hardware.accelerators] == [0, 1]
@@ -102,19 +103,19 @@ def test_a_lost_board_keeps_its_pci_place(tmp_path):
         for name, value in (("class", "0x030200"), ("vendor", "0x10de"), ("device", "0x2330")):
             (folder / name).write_text(value)
     nvml = FakeNvml(boards=boards(2), fails={"nvmlDeviceGetHandleByIndex": {1: 15}})
-    hardware = read(Machine(tmp_path, nvml), 4.0)
+    hardware = read_machine(Machine(tmp_path, nvml), 4.0)
     assert (hardware.boards[1].pci_address, hardware.boards[1].state) == ("0000:11:00.0", "lost")
 
 
 def test_an_attribute_that_says_lost_makes_the_board_lost(tmp_path):
     nvml = FakeNvml(boards=boards(2), fails={"nvmlDeviceGetMemoryInfo": {0: 15}})
-    hardware = read(Machine(tmp_path, nvml), 4.0)
+    hardware = read_machine(Machine(tmp_path, nvml), 4.0)
     assert hardware.boards[0].state == "lost"
     assert [a.board for a in hardware.accelerators] == [1]
 
 
 def test_unified_memory_is_neither_zero_nor_the_hosts(tmp_path):
-    hardware = read(Machine(tmp_path, FakeNvml(boards=[FakeBoard(name="NVIDIA GB10", memory_bytes=None)])), 4.0)
+    hardware = read_machine(Machine(tmp_path, FakeNvml(boards=[FakeBoard(name="NVIDIA GB10", memory_bytes=None)])), 4.0)
     assert hardware.boards[0].memory_bytes is None and hardware.boards[0].unified_memory is True
     assert hardware.accelerators[0].memory_bytes is None
 
@@ -122,7 +123,7 @@ def test_unified_memory_is_neither_zero_nor_the_hosts(tmp_path):
 def test_mig_instances_are_the_accelerators(tmp_path):
     own = [instance(7, uuid="MIG-a"), instance(8, uuid="MIG-b")]
     nvml = FakeNvml(boards=[FakeBoard(mig_enabled=True, mig=own, nvlinks=18)])
-    hardware = read(Machine(tmp_path, nvml), 4.0)
+    hardware = read_machine(Machine(tmp_path, nvml), 4.0)
     assert [(a.profile, a.gpu_instance, a.memory_bytes) for a in hardware.accelerators] == [
         ("1g.10gb", 7, 9984 << 20),
         ("1g.10gb", 8, 9984 << 20),
@@ -131,49 +132,49 @@ def test_mig_instances_are_the_accelerators(tmp_path):
 
 
 def test_mig_without_an_instance_is_no_accelerator(tmp_path):
-    hardware = read(Machine(tmp_path, FakeNvml(boards=[FakeBoard(mig_enabled=True, mig=[])])), 4.0)
+    hardware = read_machine(Machine(tmp_path, FakeNvml(boards=[FakeBoard(mig_enabled=True, mig=[])])), 4.0)
     assert len(hardware.boards) == 1 and hardware.accelerators == ()
     assert any("no instance" in note.why for note in hardware.notes)
 
 
 def test_prohibited_boards_are_not_used(tmp_path):
     nvml = FakeNvml(boards=[FakeBoard(compute_mode=2), FakeBoard(bus=0x20, uuid="GPU-b", compute_mode=3)])
-    hardware = read(Machine(tmp_path, nvml), 4.0)
+    hardware = read_machine(Machine(tmp_path, nvml), 4.0)
     assert [a.board for a in hardware.accelerators] == [1]
 
 
 def test_free_memory_is_told_beside_the_total(tmp_path):
     nvml = FakeNvml(boards=[FakeBoard(memory_bytes=80 << 30, used_bytes=72 << 30)])
-    accelerator = read(Machine(tmp_path, nvml), 4.0).accelerators[0]
+    accelerator = read_machine(Machine(tmp_path, nvml), 4.0).accelerators[0]
     assert (accelerator.memory_bytes, accelerator.free_memory_bytes) == (80 << 30, 8 << 30)
 
 
 def test_boards_below_a_switch_are_linked_in_every_pair(tmp_path):
-    hardware = read(Machine(tmp_path, FakeNvml(boards=boards(8, nvlinks=18))), 4.0)
+    hardware = read_machine(Machine(tmp_path, FakeNvml(boards=boards(8, nvlinks=18))), 4.0)
     assert len(hardware.links) == 28
     assert {(link.kind, link.count, link.bandwidth_bytes_per_s) for link in hardware.links} == {("nvlink", 18, 450e9)}
 
 
 def test_without_nvlink_pairs_have_their_pcie_distance_and_peer_access(tmp_path):
-    hardware = read(Machine(tmp_path, FakeNvml(boards=boards(4), p2p=1, level=50)), 4.0)
+    hardware = read_machine(Machine(tmp_path, FakeNvml(boards=boards(4), p2p=1, level=50)), 4.0)
     assert {(link.kind, link.count, link.p2p) for link in hardware.links} == {("sys", None, False)}
 
 
 def test_a_hanging_call_keeps_what_was_read_before_it(tmp_path, monkeypatch):
     monkeypatch.setattr(nvidia, "NVML_SECONDS", 0.2)
     started = time.monotonic()
-    hardware = read(Machine(tmp_path, FakeNvml(boards=boards(2), hangs="nvmlDeviceGetNvLinkState")), 4.0)
+    hardware = read_machine(Machine(tmp_path, FakeNvml(boards=boards(2), hangs="nvmlDeviceGetNvLinkState")), 4.0)
     assert time.monotonic() - started < 3
     assert len(hardware.boards) == 2 and any("no answer" in note.why for note in hardware.notes)
 
 
 def test_a_live_probe_that_hangs_is_left_behind(monkeypatch):
     class Hanging(Live):
-        def nvml(self):
+        def find_nvml(self):
             time.sleep(60)
 
     started = time.monotonic()
-    hardware = read(Hanging(0.5), 0.5)
+    hardware = read_machine(Hanging(0.5), 0.5)
     assert time.monotonic() - started < 2
     assert hardware.cpu.cpus_online and any(n.who == "deadline" and n.field == "nvidia" for n in hardware.notes)
 
@@ -210,7 +211,7 @@ VISIBLE = [
 @pytest.mark.parametrize(("value", "expected"), VISIBLE)
 def test_visible_devices_are_those_of_the_runtime(value, expected, tmp_path):
     environment = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
-    hardware = read(Machine(tmp_path, FakeNvml(boards=TWO), environment), 4.0)
+    hardware = read_machine(Machine(tmp_path, FakeNvml(boards=TWO), environment), 4.0)
     assert [a.board for a in hardware.accelerators] == expected
     assert [a.index for a in hardware.accelerators] == list(range(len(expected)))
     assert len(hardware.boards) == 2 and hardware.software.visible_devices == value
@@ -246,7 +247,7 @@ def test_numbers_are_read_as_torch_reads_them(value):
 def test_one_mig_instance_can_be_used(value, tmp_path):
     own = [instance(7, uuid="MIG-a"), instance(8, uuid="MIG-b")]
     nvml = FakeNvml(boards=[FakeBoard(mig_enabled=True, mig=own)])
-    hardware = read(Machine(tmp_path, nvml, {"CUDA_VISIBLE_DEVICES": value}), 4.0)
+    hardware = read_machine(Machine(tmp_path, nvml, {"CUDA_VISIBLE_DEVICES": value}), 4.0)
     assert [a.uuid for a in hardware.accelerators] == (["MIG-a"] if value == "MIG-a" else [])
 
 
@@ -255,5 +256,5 @@ def test_the_old_form_of_a_mig_id(tmp_path):
     nvml = FakeNvml(
         boards=[FakeBoard(uuid=uuid, mig_enabled=True, mig=[instance(7, uuid=None), instance(8, uuid=None)])]
     )
-    hardware = read(Machine(tmp_path, nvml, {"CUDA_VISIBLE_DEVICES": f"MIG-{uuid}/8/0"}), 4.0)
+    hardware = read_machine(Machine(tmp_path, nvml, {"CUDA_VISIBLE_DEVICES": f"MIG-{uuid}/8/0"}), 4.0)
     assert [a.gpu_instance for a in hardware.accelerators] == [8]

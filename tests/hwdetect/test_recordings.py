@@ -7,9 +7,9 @@ import csv
 import pytest
 
 from hwdetect import detect, view
-from hwdetect.assemble import read
-from hwdetect.jsonio import as_hardware, as_mapping
-from hwdetect.machine import Recorded
+from hwdetect.assemble import read_machine
+from hwdetect.jsonio import convert_to_mapping, parse_hardware
+from hwdetect.machine.recorded import Recorded
 from tests.hwdetect import truth
 from tests.hwdetect.conftest import SHARED, index_rows
 from tests.hwdetect.fake_nvml import FakeBoard, FakeNvml
@@ -35,7 +35,7 @@ class WithNvml(Recorded):
         super().__init__(root)
         self._nvml = nvml
 
-    def nvml(self):
+    def find_nvml(self):
         return self._nvml
 
 
@@ -53,7 +53,7 @@ def from_facts(row: dict[str, str], folder):
         )
         for i in range(int(row["count"]))
     ]
-    return read(WithNvml(folder, FakeNvml(boards=boards)), 4.0)
+    return read_machine(WithNvml(folder, FakeNvml(boards=boards)), 4.0)
 
 
 @pytest.mark.parametrize("row", index_rows(), ids=lambda row: row["id"])
@@ -68,7 +68,7 @@ def test_agrees_with_its_truth(row, recordings):
     hardware = from_facts(expected[0][1], folder) if row["kind"] == "nvml-mock-facts" else detect(folder)
     wrong = [f"{table} {line}" for table, cells in expected for line in truth.disagreements(table, cells, hardware)]
     assert not wrong, f"{wrong}\n{hardware}"
-    assert as_hardware(as_mapping(hardware)) == hardware and view.render(hardware)
+    assert parse_hardware(convert_to_mapping(hardware)) == hardware and view.render(hardware)
 
 
 @pytest.mark.skipif(not index_rows(), reason="the folder shared/hardware is not beside this repository")

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from hwdetect import capture, detect, to_json
-from hwdetect.machine import Live, Recorded
+from hwdetect.machine.live import Live
+from hwdetect.machine.recorded import Recorded
 from tests.hwdetect.conftest import index_rows
 
 WHOLE = "linux-sysroot"
@@ -30,9 +31,9 @@ def answering(method):
 def stage(monkeypatch, folder) -> None:
     """Makes every ``Live`` machine read that folder and its tools' outputs."""
     recorded = Recorded(folder)
-    for name in ("run", "environment", "affinity", "architecture", "_path", "_real_root"):
+    for name in ("run", "get_variable", "get_affinity", "get_architecture", "_path", "_real_root"):
         monkeypatch.setattr(Live, name, answering(getattr(recorded, name)))
-    monkeypatch.setattr(Live, "nvml", lambda self: "not here")
+    monkeypatch.setattr(Live, "find_nvml", lambda self: "not here")
 
 
 def without_ids(mapping):
@@ -104,11 +105,11 @@ def test_amd_ids_are_replaced_wherever_they_stand(tmp_path, monkeypatch):
 
 
 def test_what_a_capture_returns_is_what_it_replays(tmp_path, monkeypatch):
-    from hwdetect import measure
+    from hwdetect.measure import take as measure
     from hwdetect.types import Measurement
 
     own = Measurement(what="host_memory_bandwidth", where="cpu", value=2e10, unit="bytes/s")
-    monkeypatch.setattr(measure, "measured", lambda hardware, progress: (own,))
+    monkeypatch.setattr(measure, "take_measurements", lambda hardware, progress: (own,))
     taken = capture(tmp_path / "c", private=True, measure=True)
     assert taken.measured == (own,) and detect(tmp_path / "c") == taken
     assert capture(tmp_path / "d").measured == ()
@@ -131,6 +132,6 @@ def test_the_command_prints_the_schema():
     from click.testing import CliRunner
 
     from generator.cli import perfgen
-    from hwdetect.jsonio import schema_text
+    from hwdetect.jsonio import format_schema
 
-    assert CliRunner().invoke(perfgen, ["detect", "--schema"]).output == schema_text()
+    assert CliRunner().invoke(perfgen, ["detect", "--schema"]).output == format_schema()

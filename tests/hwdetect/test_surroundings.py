@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hwdetect.machine import Live, Space
+from hwdetect.machine.live import Live
+from hwdetect.machine.protocol import Space
 from hwdetect.probes.disks import read_disks
 from hwdetect.probes.network import read_network
 from hwdetect.probes.nodes import read_nodes
-from hwdetect.probes.reading import Notes
+from hwdetect.probes.notes import Notes
 from hwdetect.probes.software import read_software
 from hwdetect.types import Nodes
 from tests.hwdetect.memory_machine import MemoryMachine
@@ -191,18 +192,18 @@ def test_disks(row, files, kind, tmp_path, monkeypatch):
                 return row + "\n"
             return files.get("rotational") if path == "sys/devices/x/sda/queue/rotational" else None
 
-        def link(self, path):
+        def resolve_link(self, path):
             return files.get(path) if path.startswith("sys/") else path
 
         def exists(self, path):
             return path == "sys/devices/x/sda/queue" or not path.startswith("sys/")
 
-        def listing(self, path):
+        def list_folder(self, path):
             return ()
 
-        def space(self, path):
+        def get_space(self, path):
             return Space(total_bytes=100, free_bytes=40, writable=True)
 
-    found = read_disks(Staged(1.0), Notes())
-    assert {disk.role for disk in found} == {"work", "cache", "tmp"} and {disk.kind for disk in found} == {kind}
-    assert {(disk.total_bytes, disk.free_bytes) for disk in found} == {(100, 40)}
+    disks = read_disks(Staged(1.0), Notes())
+    assert {disk.role for disk in disks} == {"work", "cache", "tmp"} and {disk.kind for disk in disks} == {kind}
+    assert {(disk.total_bytes, disk.free_bytes) for disk in disks} == {(100, 40)}

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hwdetect.assemble import read
-from hwdetect.probes.reading import Notes
-from hwdetect.probes.visible import seen
+from hwdetect.assemble import read_machine
+from hwdetect.probes.notes import Notes
+from hwdetect.probes.visible import apply_visibility
 from hwdetect.types import Accelerator, Board
 from tests.hwdetect.memory_machine import MemoryMachine
 
@@ -19,7 +19,7 @@ def chosen(vendor, environment, count=3, **facts):
     boards = tuple(Board(index=i, vendor=vendor, uuid=f"GPU-{i:x}a5f9e31{i:08x}") for i in range(count))
     own = tuple(Accelerator(index=i, board=i, uuid=boards[i].uuid, **facts) for i in range(count))
     machine = MemoryMachine({"proc/self/environ": "\0".join(f"{k}={v}" for k, v in environment.items())})
-    _, left = seen(machine, own, boards, Notes())
+    _, left = apply_visibility(machine, own, boards, Notes())
     assert [a.index for a in left] == list(range(len(left)))
     return [a.board for a in left]
 
@@ -84,9 +84,11 @@ def test_others(vendor, environment, expected):
 def test_partitions_of_a_board_are_counted_one_by_one():
     files = {f"{KFD}/{n}/properties": "simd_count 152\nsimd_per_cu 4\nvendor_id 4098\nlocation_id 1280\nunique_id 77\n"
              "num_xcc 1\ngfx_target_version 90402\n" for n in (2, 3, 4)}  # fmt: skip
-    hardware = read(MemoryMachine({**files, "proc/self/environ": "ROCR_VISIBLE_DEVICES=2,1"}), 1)
+    hardware = read_machine(MemoryMachine({**files, "proc/self/environ": "ROCR_VISIBLE_DEVICES=2,1"}), 1)
     assert len(hardware.boards) == 1 and len(hardware.accelerators) == 2
-    id_of_all = read(MemoryMachine({**files, "proc/self/environ": "ROCR_VISIBLE_DEVICES=GPU-000000000000004d"}), 1)
+    id_of_all = read_machine(
+        MemoryMachine({**files, "proc/self/environ": "ROCR_VISIBLE_DEVICES=GPU-000000000000004d"}), 1
+    )
     assert id_of_all.accelerators == (), "an id that three devices share names none of them"
 
 
@@ -96,11 +98,11 @@ def test_numbers_of_unequal_boards_are_doubted_unless_the_order_is_set(order, do
     own = tuple(Accelerator(index=i, board=i) for i in range(2))
     text = "CUDA_VISIBLE_DEVICES=0" + (f"\0CUDA_DEVICE_ORDER={order}" if order else "")
     notes, machine = Notes(), MemoryMachine({"proc/self/environ": text})
-    _, left = seen(machine, own, boards, notes)
+    _, left = apply_visibility(machine, own, boards, notes)
     assert [a.board for a in left] == [0] and bool(notes.items) is doubt
     equal = tuple(replace(board, name="L4") for board in boards)
     notes = Notes()
-    seen(machine, own, equal, notes)
+    apply_visibility(machine, own, equal, notes)
     assert not notes.items
 
 
@@ -108,7 +110,7 @@ def test_two_makers_keep_their_places():
     boards = (Board(index=0, vendor="nvidia"), Board(index=1, vendor="nvidia"), Board(index=2, vendor="amd"))
     own = tuple(Accelerator(index=i, board=i) for i in range(3))
     machine = MemoryMachine({"proc/self/environ": "CUDA_VISIBLE_DEVICES=1"})
-    shown, left = seen(machine, own, boards, Notes())
+    shown, left = apply_visibility(machine, own, boards, Notes())
     assert shown == "1" and [a.board for a in left] == [1], (
         "the variable is HIP's as well, and its device 1 is not there"
     )

@@ -195,11 +195,11 @@ def mig(cell: str, hw: Hardware, row: dict[str, str]) -> bool:
 
 
 def mig_instances(cell: str, hw: Hardware, row: dict[str, str]) -> bool:
-    said = [
+    described = [
         f"{a.profile} gi{a.gpu_instance}/ci{a.compute_instance} {a.compute_units}sm {(a.memory_bytes or 0) >> 20}MiB"
         for a in hw.accelerators
     ]
-    return said == cell.split("; ")
+    return described == cell.split("; ")
 
 
 def generation(cell: str, hw: Hardware, row: dict[str, str]) -> bool:

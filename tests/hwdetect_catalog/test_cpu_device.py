@@ -2,7 +2,7 @@
 
 import pytest
 
-from hwdetect.catalog import cpu_device
+from hwdetect.catalog import describe_cpu
 from hwdetect.spec import parse_spec
 from hwdetect.types import Cache, Cpu, Measurement
 
@@ -11,14 +11,14 @@ GIB = 2**30
 
 def device(text: str, measured=()):
     hardware = parse_spec(text)
-    return cpu_device(hardware.cpu, measured, hardware.memory.total_bytes)
+    return describe_cpu(hardware.cpu, measured, hardware.memory.total_bytes)
 
 
 def test_it_is_a_cpu_and_says_that_it_is_assumed():
-    found = device("cpu:16")
-    assert (found.id, found.kind, found.basis, found.compute_units) == ("cpu", "cpu", "assumed", 16)
-    assert found.memory_bytes == 64 * GIB and found.unified_memory
-    assert found.sources
+    estimate = device("cpu:16")
+    assert (estimate.id, estimate.kind, estimate.basis, estimate.compute_units) == ("cpu", "cpu", "assumed", 16)
+    assert estimate.memory_bytes == 64 * GIB and estimate.unified_memory
+    assert estimate.sources
 
 
 def test_wider_vectors_are_faster():
@@ -46,20 +46,20 @@ def test_int8_needs_its_instructions():
 
 def test_zen4_runs_avx512_on_half_width_units():
     cpu = Cpu(cores=8, budget=8, isa_features=("avx2", "avx512f"), microarchitecture="zen4")
-    assert cpu_device(cpu, (), GIB).flops("fp32") == device("cpu:8+avx2").flops("fp32")
+    assert describe_cpu(cpu, (), GIB).flops("fp32") == device("cpu:8+avx2").flops("fp32")
 
 
 def test_threads_and_quota():
     smt = Cpu(cores=8, cpus_online=16, cpus_allowed=16, budget=16, isa_features=("avx2",))
     quota = Cpu(cores=8, cpus_online=16, cpus_allowed=16, budget=2, isa_features=("avx2",))
-    assert cpu_device(smt, (), GIB).compute_units == 8
-    assert cpu_device(quota, (), GIB).compute_units == 2
+    assert describe_cpu(smt, (), GIB).compute_units == 8
+    assert describe_cpu(quota, (), GIB).compute_units == 2
 
 
 def test_an_unread_cpu_is_the_slowest_one():
-    found = cpu_device(Cpu(), (), None)
-    assert found.compute_units == 1 and found.basis == "assumed"
-    assert found.flops("fp32") < device("cpu:1+arm").flops("fp32")
+    estimate = describe_cpu(Cpu(), (), None)
+    assert estimate.compute_units == 1 and estimate.basis == "assumed"
+    assert estimate.flops("fp32") < device("cpu:1+arm").flops("fp32")
 
 
 def test_measurements_win():
@@ -68,10 +68,10 @@ def test_measurements_win():
         Measurement(what="matmul", where="cuda:0", value=9e14, unit="flop/s", dtype="bf16"),
         Measurement(what="host_memory_bandwidth", where="cpu", value=17e9, unit="byte/s"),
     )
-    found = device("cpu:2", measured)
-    assert found.flops("fp32") == 111e9 and found.memory_bytes_per_s == 17e9
-    assert found.basis == "measured"
-    assert found.flops("bf16") < 0.4 * 111e9
+    estimate = device("cpu:2", measured)
+    assert estimate.flops("fp32") == 111e9 and estimate.memory_bytes_per_s == 17e9
+    assert estimate.basis == "measured"
+    assert estimate.flops("bf16") < 0.4 * 111e9
     assert device("cpu:2", measured[:1]).basis == "assumed"
 
 
@@ -81,10 +81,10 @@ def test_last_level_cache():
         Cache(level=2, kind="unified", size_bytes=2**20, count=4),
         Cache(level=3, kind="unified", size_bytes=32 * 2**20, count=2),
     )
-    assert cpu_device(Cpu(cores=4, caches=caches), (), GIB).l2_bytes == 64 * 2**20
+    assert describe_cpu(Cpu(cores=4, caches=caches), (), GIB).l2_bytes == 64 * 2**20
 
 
 @pytest.mark.parametrize("features", [("sme",), ("bf16",), ("i8mm", "sve")])
 def test_any_set_of_features_gives_positive_rates(features):
-    found = cpu_device(Cpu(cores=4, isa_features=features), (), GIB)
-    assert all(rate > 0 for _, rate in found.peak_flops)
+    estimate = describe_cpu(Cpu(cores=4, isa_features=features), (), GIB)
+    assert all(rate > 0 for _, rate in estimate.peak_flops)

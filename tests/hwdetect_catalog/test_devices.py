@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from hwdetect import catalog
-from hwdetect.matching import PCI_VENDORS, same_memory
+from hwdetect.catalog.matching import PCI_VENDORS, fits_memory
 from hwdetect.types import Device
 
 SHARED = Path(__file__).resolve().parents[2] / "../shared"
-DEVICES = catalog.all_devices()
+DEVICES = catalog.list_devices()
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 # Widest to narrowest: a matrix unit is never slower on the narrower of two floating formats.
 NARROWER = ("tf32", "bf16", "fp8", "fp4")
@@ -35,8 +35,8 @@ def by_id(device: Device) -> str:
 
 
 def test_there_are_enough():
-    assert len(catalog.ids()) >= 80
-    assert len(DEVICES) == len(catalog.ids())
+    assert len(catalog.list_ids()) >= 80
+    assert len(DEVICES) == len(catalog.list_ids())
 
 
 @pytest.mark.parametrize("name", WANTED.split())
@@ -67,11 +67,11 @@ def test_no_number_without_a_source(device):
     assert {field for field, value in numbers.items() if value is not None} <= sourced
 
 
-@pytest.mark.parametrize("device_id", catalog.ids())
+@pytest.mark.parametrize("device_id", catalog.list_ids())
 def test_file_is_written_as_documented(device_id):
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", device_id)
-    text = catalog.texts()[device_id]
-    allowed = {"pci", "compute", "memory", "peak_flops", "vector_flops", "link", "pcie", "host", "power"}
+    text = catalog.read_texts()[device_id]
+    allowed = {"pci", "compute", "memory", "peak_flops", "vector_flops", "link", "pcie", "host", "power", "arithmetic"}
     tables = {name.split(".")[0] for name in re.findall(r"^\[([a-z_.]+)\]", text, re.M)}
     assert tables <= allowed
     rates = re.findall(r"^\[(?:peak|vector)_flops\]\n((?:\w+ = .*\n)+)", text, re.M)
@@ -133,12 +133,12 @@ def test_pci_ids_are_unique_for_a_memory_size_or_told_apart_by_name():
             holders[pci_id].append(device)
     for pci_id, sharing in holders.items():
         for device in sharing:
-            rivals = [d for d in sharing if d is not device and same_memory(d.memory_bytes, device.memory_bytes)]
+            rivals = [d for d in sharing if d is not device and fits_memory(d.memory_bytes, device.memory_bytes)]
             if rivals:
-                found = catalog.match(
+                matched = catalog.match(
                     device.vendor, device.name, pci_id, device.compute_capability, device.memory_bytes
                 )
-                assert found == device.id, f"{pci_id} of {device.id} and {[d.id for d in rivals]}"
+                assert matched == device.id, f"{pci_id} of {device.id} and {[d.id for d in rivals]}"
 
 
 def test_boards_that_not_everyone_can_get_say_so():

@@ -6,11 +6,11 @@ from collections import Counter
 import pytest
 
 from hwdetect import catalog
-from hwdetect.instances import all_instances, find_instance
+from hwdetect.instances import find_instance, list_instances
 from hwdetect.spec import parse_spec
 
 GIB = 2**30
-INSTANCES = all_instances()
+INSTANCES = list_instances()
 
 
 def test_there_are_enough_of_each_cloud():

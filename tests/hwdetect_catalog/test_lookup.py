@@ -1,8 +1,7 @@
-"""Reading the catalogue: names, aliases, close matches, speed and what is not imported."""
+"""Reading the catalogue: names, aliases, close matches, how little is parsed, and what is not imported."""
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -49,31 +48,22 @@ def test_a_name_is_never_a_path(name):
     assert catalog.resolve(name) is None
 
 
-def test_loading_one_parses_one_file_in_a_millisecond():
+def test_loading_one_parses_one_file():
     code = """
-import time, tomllib, importlib.resources
 from hwdetect import catalog
-catalog.ids()
-start = time.perf_counter()
-device = catalog.load("h100-sxm-80gb")
-took = time.perf_counter() - start
-assert device.memory_bytes
-assert catalog._parse.cache_info().currsize == 1
-print(took)
+assert catalog.load("h100-sxm-80gb").memory_bytes
+print(catalog._parse_device.cache_info().currsize)
 """
-    took = min(float(_run(code)) for _ in range(3))
-    assert took < 0.005  # 0.3 ms here; the margin is for a busy machine
+    assert _run(code).strip() == "1"
 
 
-def test_matching_stays_fast():
+def test_matching_parses_few_files():
     code = """
-import time
 from hwdetect import catalog
-start = time.perf_counter()
 assert catalog.match("nvidia", "NVIDIA H200", None, "9.0", 143771 * 2**20)
-print(time.perf_counter() - start)
+print(catalog._parse_device.cache_info().currsize)
 """
-    assert min(float(_run(code)) for _ in range(3)) < 0.06  # 4 ms here
+    assert 1 <= int(_run(code)) <= 20  # those with "h200" in their names, of some two hundred
 
 
 def test_nothing_heavy_is_imported():
@@ -82,10 +72,7 @@ def test_nothing_heavy_is_imported():
 
 
 def test_a_device_is_read_once():
-    start = time.perf_counter()
-    for _ in range(1000):
-        catalog.load("h100-sxm-80gb")
-    assert time.perf_counter() - start < 0.1
+    assert catalog.load("h100-sxm-80gb") is catalog.load("h100-sxm-80gb")
 
 
 def _run(code: str) -> str:

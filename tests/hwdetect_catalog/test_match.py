@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hwdetect import catalog
-from hwdetect.matching import best_text_match
+from hwdetect.catalog.matching import find_best_match
 
 SHARED = Path(__file__).resolve().parents[2] / "../shared"
 MIB = 2**20
@@ -55,19 +55,19 @@ def test_a_shared_pci_id_is_told_apart_by_memory_then_by_name():
     assert catalog.match("nvidia", None, "10de:25b6", "8.6", 15356 * MIB) is None
 
 
-@pytest.mark.parametrize("device", catalog.all_devices(), ids=lambda d: d.id)
+@pytest.mark.parametrize("device", catalog.list_devices(), ids=lambda d: d.id)
 def test_every_device_matches_itself(device):
     pci_ids = device.pci_ids or (None,)
     for pci_id in pci_ids:
-        found = catalog.match(device.vendor, device.name, pci_id, device.compute_capability, device.memory_bytes)
-        assert found == device.id
+        matched = catalog.match(device.vendor, device.name, pci_id, device.compute_capability, device.memory_bytes)
+        assert matched == device.id
     assert catalog.match_text(device.name) == device.id
 
 
-@pytest.mark.parametrize("device", catalog.all_devices(), ids=lambda d: d.id)
+@pytest.mark.parametrize("device", catalog.list_devices(), ids=lambda d: d.id)
 def test_the_quick_search_finds_what_a_search_of_all_finds(device):
     for name in (device.id, device.name, *device.aliases):
-        assert catalog.match_text(name) == best_text_match(name, catalog.all_devices())
+        assert catalog.match_text(name) == find_best_match(name, catalog.list_devices())
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_every_recorded_board_is_the_right_device_or_unknown():
         vendor = "amd" if row["kind"] == "rocm-smi-json" else "nvidia"
         noted = re.search(r"pci device id (0x[0-9a-f]{4})", row["note"])
         memory = int(row["memory_mib"]) * MIB
-        found = catalog.match(vendor, row["name"], noted and noted[1], row["compute_capability"] or None, memory)
-        assert found == right[row["name"]], row["id"]
+        matched = catalog.match(vendor, row["name"], noted and noted[1], row["compute_capability"] or None, memory)
+        assert matched == right[row["name"]], row["id"]
 
 
 @needs_shared
@@ -153,11 +153,11 @@ def test_the_boards_of_the_fake_nvml_match_by_pci_id_and_name():
                 continue
             memory = int(gpu["MemoryMB"]) * MIB
             capability = f"{gpu['CudaMajor']}.{gpu['CudaMinor']}"
-            found = catalog.match("nvidia", gpu["Name"], gpu["PciDeviceId"], capability, memory)
+            matched = catalog.match("nvidia", gpu["Name"], gpu["PciDeviceId"], capability, memory)
             family, form = key.lower().split("_")[:2]
-            assert found and found.startswith(family), key
+            assert matched and matched.startswith(family), key
             if family in ("a100", "h100"):  # the families that exist in both forms
-                assert form.rstrip("45") in found, key
+                assert form.rstrip("45") in matched, key
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_the_boards_of_the_fake_nvml_match_by_pci_id_and_name():
     ],
 )
 def test_names_of_virtual_gpus(name, physical):
-    from hwdetect.matching import physical_name
+    from hwdetect.catalog.matching import find_physical_name
 
-    assert physical_name(name) == physical
+    assert find_physical_name(name) == physical
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hwdetect import catalog
-from hwdetect.imagined import ASSUMED_CPUS_PER_DEVICE
+from hwdetect.described import ASSUMED_CPUS_PER_DEVICE
 from hwdetect.spec import SpecError, parse_spec
 
 GIB = 2**30
@@ -45,7 +45,7 @@ def test_devices(text, device, count, nodes):
     assert catalog.match(board.vendor, board.name, board.pci_id, board.compute_capability, board.memory_bytes) == device
 
 
-@pytest.mark.parametrize("device_id", catalog.ids())
+@pytest.mark.parametrize("device_id", catalog.list_ids())
 def test_every_device_can_be_asked_for(device_id):
     hardware = parse_spec(f"1x{device_id}")
     assert hardware.accelerators[0].memory_bytes == catalog.load(device_id).memory_bytes

@@ -8,7 +8,7 @@ import json
 import re
 from pathlib import Path
 
-from generator.model.guard import NO_MATTER, SIZE_LIKE
+from generator.model.guard import SIZE_LIKE, WITHOUT_EFFECT
 
 TARGET = Path(__file__).resolve().parents[2] / "generator" / "model" / "defaults.json"
 NO_SIZE = ("_token_id", "_token_index", "_act", "_ids", "_path", "_activation", "_function", "init_std")
@@ -38,19 +38,20 @@ USUAL = {"tie_word_embeddings", "is_decoder", "add_cross_attention", "is_encoder
 """fields of every config class that may change what is built"""
 
 
-def raw(cls) -> dict:
+def read_raw_defaults(cls) -> dict:
     """The defaults of a config class, before what it derives from them."""
-    made = {}
+    defaults = {}
     for field in dataclasses.fields(cls):
         if field.default is not dataclasses.MISSING:
-            made[field.name] = field.default
+            defaults[field.name] = field.default
         elif field.default_factory is not dataclasses.MISSING:
-            made[field.name] = field.default_factory()
-    return made
+            defaults[field.name] = field.default_factory()
+    return defaults
 
 
-def sizes(values: dict, beside: set[str]) -> dict:
-    """What may be a size or a switch: no text but short words, no fraction but where one multiplies, no token number."""
+def keep_sizes(values: dict, beside: set[str]) -> dict:
+    """What may be a size or a switch: no text but short words, no fraction but where one multiplies, no token
+    number."""
     kept = {}
     for key, value in values.items():
         if key.endswith(NO_SIZE) or key in beside or (isinstance(value, float) and key not in FRACTIONS):
@@ -64,70 +65,71 @@ def sizes(values: dict, beside: set[str]) -> dict:
     return kept
 
 
-def reads(cls) -> set[str]:
+def find_read_keys(cls) -> set[str]:
     """Keys beside the fields that the config class or its models read: each is a size or a switch by its name."""
     from transformers import MODEL_MAPPING
 
     source = Path(inspect.getfile(cls))
     files = {source.with_name(source.name.replace("configuration_", "modeling_"))}
-    found = MODEL_MAPPING.get(cls, ())
-    files |= {Path(inspect.getfile(model)) for model in (found if isinstance(found, tuple) else (found,))}
+    models = MODEL_MAPPING.get(cls, ())
+    files |= {Path(inspect.getfile(model)) for model in (models if isinstance(models, tuple) else (models,))}
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(files) if path.exists())
     used = {name for pair in USES.findall(text) for name in pair if name}
-    told = set(READS.findall(inspect.getsource(cls)))
+    popped = set(READS.findall(inspect.getsource(cls)))
     plain = {name for name in used if not hasattr(cls, name) or isinstance(getattr(cls, name), property)}
     plain -= ROTARY_ONLY.get(cls.model_type, set()) | (plain if cls.model_type in WITHOUT else set())
-    return told | {name for name in plain if SIZE_LIKE.search(name) and not NO_MATTER.fullmatch(name)}
+    return popped | {name for name in plain if SIZE_LIKE.search(name) and not WITHOUT_EFFECT.fullmatch(name)}
 
 
-def derived(made) -> set[str]:
-    """What a class makes of its fields and writes beside them: read back, it is made again."""
-    return {name for name in made.to_dict() if SIZE_LIKE.search(name) and not NO_MATTER.fullmatch(name)}
+def find_derived_keys(config) -> set[str]:
+    """What a class makes of its fields and writes beside them: read back, it is derived again."""
+    return {name for name in config.to_dict() if SIZE_LIKE.search(name) and not WITHOUT_EFFECT.fullmatch(name)}
 
 
-def entry_of(model_type: str, classes, base: set[str]) -> dict:
-    """Raw defaults, aliases, fields that may be null, what is read beside the fields, and the nested configs that the class makes by itself."""
+def build_entry(model_type: str, classes, base: set[str]) -> dict:
+    """Raw defaults, aliases, fields that may be null, what is read beside the fields, and the nested configs that the
+    class makes by itself."""
     cls = classes[model_type]
     from transformers import PretrainedConfig
 
     own = set(cls.sub_configs_defaults)
-    entry: dict = {"defaults": sizes(raw(cls), base | own)}
+    entry: dict = {"defaults": keep_sizes(read_raw_defaults(cls), base | own)}
     if cls.attribute_map:
         entry["aliases"] = dict(sorted(cls.attribute_map.items()))
     optional = [f.name for f in dataclasses.fields(cls) if "None" in str(f.type)]
     entry["nullable"] = [k for k in optional if entry["defaults"].get(k) is not None]
-    entry["read"] = sorted(reads(cls) - entry["defaults"].keys() - base)
-    made = cls()
+    entry["read"] = sorted(find_read_keys(cls) - entry["defaults"].keys() - base)
+    config = cls()
     entry["derived"] = sorted(
-        k for k in derived(made) - entry["defaults"].keys() - base - own if k not in entry["read"]
+        k for k in find_derived_keys(config) - entry["defaults"].keys() - base - own if k not in entry["read"]
     )
     entry = {key: value for key, value in entry.items() if value or key == "defaults"}
     nested = {}
     for key in sorted(own):
-        part = getattr(made, key, None)
+        part = getattr(config, key, None)
         if part is not None:
-            usual = sizes(raw(type(part)), base)
-            told = sizes(part.to_dict(), base)
-            told = {k: v for k, v in told.items() if k in usual and usual[k] is not None and usual[k] != v}
+            default = keep_sizes(read_raw_defaults(type(part)), base)
+            values = keep_sizes(part.to_dict(), base)
+            values = {k: v for k, v in values.items() if k in default and default[k] is not None and default[k] != v}
             spec = cls.sub_configs_defaults[key]
             free = not issubclass(spec.config_class, PretrainedConfig)
-            nested[key] = {"type": part.model_type, "told": told} | ({"open": True} if free else {})
+            nested[key] = {"type": part.model_type, "values": values} | ({"open": True} if free else {})
     if nested:
         entry["nested"] = nested
     return entry
 
 
-def from_transformers() -> dict:
+def read_transformers() -> dict:
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    from generator.model.families import GROUPS, rows
+    from generator.model.families import GROUPS, load_families
     from generator.model.multimodal import NESTED
 
     base = {f.name for f in dataclasses.fields(transformers.PretrainedConfig)} - USUAL | NEVER
-    groups = {name: group for group in GROUPS for name in rows(group)}
+    groups = {name: group for group in GROUPS for name in load_families(group)}
     types = {
-        name: ({"group": groups[name]} if name in groups else {}) | entry_of(name, CONFIG_MAPPING, base)
+        name: ({"group": groups[name]} if name in groups else {}) | build_entry(name, CONFIG_MAPPING, base)
         for name in sorted({*groups, *NESTED})
     }
     return {
@@ -137,13 +139,13 @@ def from_transformers() -> dict:
     }
 
 
-def text_of(found: dict) -> str:
-    """One line a type, so that a change of Transformers is a readable difference."""
-    lines = [f" {json.dumps(name)}: {json.dumps(entry)}" for name, entry in found["types"].items()]
-    head = json.dumps({k: v for k, v in found.items() if k != "types"})[1:-1]
+def format_defaults(recorded: dict) -> str:
+    """One line per type, so that a change of Transformers is a readable difference."""
+    lines = [f" {json.dumps(name)}: {json.dumps(entry)}" for name, entry in recorded["types"].items()]
+    head = json.dumps({k: v for k, v in recorded.items() if k != "types"})[1:-1]
     return f'{{{head},\n"types": {{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 if __name__ == "__main__":
-    TARGET.write_text(text_of(from_transformers()), encoding="utf-8")
+    TARGET.write_text(format_defaults(read_transformers()), encoding="utf-8")
     print(TARGET, TARGET.stat().st_size, "bytes")

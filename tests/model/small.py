@@ -82,8 +82,8 @@ def small(model_type: str, **changes) -> dict:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     cls = CONFIG_MAPPING[model_type]
-    made = cls() if cls.sub_configs_defaults else None
-    parts = {key: getattr(made, key) for key in cls.sub_configs_defaults}
+    config = cls() if cls.sub_configs_defaults else None
+    parts = {key: getattr(config, key) for key in cls.sub_configs_defaults}
     nested = {key: small(part.model_type) for key, part in parts.items() if part is not None}
     fields = {field.name for field in dataclasses.fields(cls)}
     return {"model_type": model_type} | {k: v for k, v in SIZES.items() if k in fields} | nested | changes

@@ -19,45 +19,50 @@ from generator.inputs.meta_device import build_model, count, describe_on_meta, m
 from generator.inputs.model_files import read_model  # noqa: E402
 from generator.inputs.model_sizes import read_spec  # noqa: E402
 from generator.model import NeedsMetaDevice, describe  # noqa: E402
-from generator.model.families import GROUPS, row_of, rows  # noqa: E402
+from generator.model.description import build_components, read_family  # noqa: E402
+from generator.model.families import GROUPS, find_family, load_families  # noqa: E402
+from generator.model.settings import load_defaults  # noqa: E402
 
 SHARED = HERE.parents[1] / ".." / "shared" / "models"
-TYPES = [model_type for group in GROUPS for model_type in rows(group)]
+TYPES = [model_type for group in GROUPS for model_type in load_families(group)]
+ENTRIES = load_defaults()["types"]
+LISTING = [name for name in TYPES if "layer_types" in {**ENTRIES[name]["defaults"], **ENTRIES[name].get("aliases", {})}]
+"""types whose config class has a list of the layers' kinds"""
 PUBLISHED = sorted(path.parent.name for path in SHARED.glob("*/config.json"))
 transformers = pytest.importorskip("transformers")
 
 
-def counted(told: dict) -> tuple[int, str]:
+def count_with_transformers(config: dict) -> tuple[int, str]:
     """Parameters and kind of the model that Transformers makes."""
-    model, kind = build_model(make_config(told))
+    model, kind = build_model(make_config(config))
     return sum(p.numel() for p in model.parameters()), kind
 
 
-def same_sizes(told: dict) -> None:
-    spec = describe(told, "x")
-    assert (spec.params, spec.kind) == counted(told)
+def assert_same_sizes(config: dict) -> None:
+    spec = describe(config, "x")
+    assert (spec.params, spec.kind) == count_with_transformers(config)
     assert spec.basis == "config" and 0 < spec.active_params <= spec.params and spec.linear_params < spec.params
 
 
 def test_the_tables_hold_sixty_architectures_of_every_kind():
     assert len(TYPES) == len(set(TYPES)) >= 60
-    kinds = {row.kind for group in GROUPS for row in rows(group).values()}
+    kinds = {row.kind for group in GROUPS for row in load_families(group).values()}
     assert kinds == {"decoder", "encoder", "encoder-decoder", "vision", "audio", "multimodal"}
 
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_parameters_are_those_of_the_meta_device(model_type):
-    for told in configs(model_type):
-        same_sizes(told)
+    for config in configs(model_type):
+        assert_same_sizes(config)
 
 
 @pytest.mark.parametrize("model_type", TYPES)
 def test_a_saved_config_says_the_same(model_type, tmp_path):
     """What ``save_pretrained`` writes holds every key, also the derived ones."""
-    told = configs(model_type)[0]
-    make_config(told).save_pretrained(tmp_path)
+    config = configs(model_type)[0]
+    make_config(config).save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
-    assert describe(saved, "x").params == describe(told, "x").params
+    assert describe(saved, "x").params == describe(config, "x").params
 
 
 @pytest.mark.parametrize(
@@ -78,8 +83,8 @@ def test_a_saved_config_says_the_same(model_type, tmp_path):
 )
 def test_sizes_agree_with_those_read_off_the_model(model_type):
     """The tables and the count of modules say the same of everything that both know."""
-    told = configs(model_type)[0]
-    spec, found = describe(told, "x"), count(told)
+    config = configs(model_type)[0]
+    spec, counts = describe(config, "x"), count(config)
     names = (
         "params",
         "active_params",
@@ -92,19 +97,19 @@ def test_sizes_agree_with_those_read_off_the_model(model_type):
         "tied_embeddings",
     )
     names += ("experts", "experts_per_token", "expert_ffn", "gated")
-    assert {name: getattr(spec, name) for name in names} == {name: found[name] for name in names}
+    assert {name: getattr(spec, name) for name in names} == {name: counts[name] for name in names}
 
 
 @pytest.mark.parametrize("name", PUBLISHED or [pytest.param("none", marks=pytest.mark.skip("no shared folder"))])
 def test_published_configs_in_full_size(name):
-    told = json.loads((SHARED / name / "config.json").read_text())
+    config = json.loads((SHARED / name / "config.json").read_text())
     try:
-        spec = describe(told, name)
+        spec = describe(config, name)
     except NeedsMetaDevice as unknown:
-        assert row_of(told["model_type"]) is None and told["model_type"] in str(unknown)
+        assert find_family(config["model_type"]) is None and config["model_type"] in str(unknown)
         return
-    known = told | ({"model_type": "deepseek_v3"} if told["model_type"] == "kimi_k2" else {})
-    assert (spec.params, spec.kind) == counted(known)
+    known = config | ({"model_type": "deepseek_v3"} if config["model_type"] == "kimi_k2" else {})
+    assert (spec.params, spec.kind) == count_with_transformers(known)
 
 
 @pytest.mark.parametrize(
@@ -121,19 +126,29 @@ def test_the_counts_that_their_makers_publish(name, billions):
 # ---- layers
 
 
-def kinds(model_type: str, **more) -> dict[str, int]:
+def list_kinds(config: dict) -> list[str]:
+    return build_components(*read_family(config))[1]
+
+
+def count_layer_kinds(model_type: str, **more) -> dict[str, int]:
     return dict(describe(configs(model_type)[0] | more, "x").layer_kinds)
 
 
+@pytest.mark.parametrize("model_type", LISTING)
+def test_kinds_of_layers_are_those_of_the_config_class(model_type):
+    for config in configs(model_type):
+        assert list_kinds(config) == make_config(config).layer_types
+
+
 def test_kinds_of_layers():
-    assert kinds("llama") == {}
-    assert kinds("gemma3_text") == {"sliding_attention": 5}
-    assert kinds("gemma3_text", num_hidden_layers=7) == {"sliding_attention": 6, "full_attention": 1}
-    assert kinds("qwen3_next") == {"linear_attention": 4, "full_attention": 1, "moe": 5}
-    assert kinds("jamba") == {"linear_attention": 4, "full_attention": 1, "moe": 2}
-    assert kinds("deepseek_v3") == {"full_attention": 5, "moe": 3}
-    assert kinds("nemotron_h") == {"linear_attention": 1, "moe": 1, "full_attention": 1, "mlp": 1}
-    assert kinds("bart") == {"encoder": 3, "decoder": 5}
+    assert count_layer_kinds("llama") == {}
+    assert count_layer_kinds("gemma3_text") == {"sliding_attention": 5}
+    assert count_layer_kinds("gemma3_text", num_hidden_layers=7) == {"sliding_attention": 6, "full_attention": 1}
+    assert count_layer_kinds("qwen3_next") == {"linear_attention": 4, "full_attention": 1, "moe": 5}
+    assert count_layer_kinds("jamba") == {"linear_attention": 4, "full_attention": 1, "moe": 2}
+    assert count_layer_kinds("deepseek_v3") == {"full_attention": 5, "moe": 3}
+    assert count_layer_kinds("nemotron_h") == {"linear_attention": 1, "moe": 1, "full_attention": 1, "mlp": 1}
+    assert count_layer_kinds("bart") == {"encoder": 3, "decoder": 5}
 
 
 def test_widths_and_windows():
@@ -184,11 +199,11 @@ def test_an_unknown_type_is_named(model_type):
 def test_an_unknown_architecture_is_counted_by_transformers_once(tmp_path, monkeypatch):
     """In a process of its own, kept by the config's content, and said in the notes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    told = {"model_type": "diffllama", "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2}
-    told |= {"num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 97, "head_dim": 8}
-    (tmp_path / "config.json").write_text(json.dumps(told))
+    config = {"model_type": "diffllama", "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2}
+    config |= {"num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 97, "head_dim": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     spec = read_spec(read_model(str(tmp_path / "config.json"), offline=True))
-    assert spec.basis == "meta-device" and spec.params == counted(told)[0]
+    assert spec.basis == "meta-device" and spec.params == count_with_transformers(config)[0]
     assert "not in perfgen's tables: counted by Transformers" in spec.notes[0]
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was counted already"))
     assert describe_on_meta(load_config(tmp_path / "config.json"), spec.name, "why").params == spec.params
@@ -199,19 +214,19 @@ def test_an_unknown_architecture_is_counted_by_transformers_once(tmp_path, monke
 
 def test_the_defaults_are_those_of_the_installed_classes():
     """``python tests/model/defaults.py`` writes them again after a new Transformers."""
-    from defaults import TARGET, from_transformers, text_of
+    from defaults import TARGET, format_defaults, read_transformers
 
     recorded = json.loads(TARGET.read_text())
     if transformers.__version__ not in recorded["source"]:
         pytest.skip(f"recorded from {recorded['source']}, {transformers.__version__} is installed")
-    assert TARGET.read_text() == text_of(from_transformers())
+    assert TARGET.read_text() == format_defaults(read_transformers())
 
 
 def test_nothing_heavy_is_imported():
     code = "import sys, generator.model as m; m.describe({'model_type': 'llama', 'hidden_size': 8, 'vocab_size': 9,"
     code += " 'num_hidden_layers': 1, 'num_attention_heads': 2}, 'x'); print(sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE.parents[1])
-    loaded = done.stdout
-    assert not [
-        name for name in ("torch", "transformers", "numpy", "generator.model.encoders") if f"'{name}'" in loaded
-    ]
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE.parents[1]
+    )
+    heavy = ("torch", "transformers", "numpy", "generator.model.encoders")
+    assert not [name for name in heavy if f"'{name}'" in process.stdout]

@@ -45,29 +45,29 @@ def no_compiled_operator(module):
     module.build_shm_op = lambda: None
 
 
-@after_import("parallel")
+@after_import("wrapping")
 def write_down_what_is_held(module):
     """Beside the project's own look at the model: what this process really holds, for the test to judge."""
-    look_at = module.look_at
+    describe_wrapping = module.describe_wrapping
 
-    def look(trainer):
-        found = look_at(trainer)
-        held = {"whole": 0, "local": 0, "kinds": [kind.__name__ for kind in type(trainer.model_wrapped).__mro__]}
+    def describe(trainer):
+        description = describe_wrapping(trainer)
+        held = {"full": 0, "local": 0, "kinds": [kind.__name__ for kind in type(trainer.model_wrapped).__mro__]}
         for weight in trainer.model.parameters():
             local = weight.to_local() if hasattr(weight, "to_local") else getattr(weight, "ds_tensor", weight)
-            held["whole"] += getattr(weight, "ds_numel", weight.numel())
+            held["full"] += getattr(weight, "ds_numel", weight.numel())
             held["local"] += local.numel()
         optimizer = getattr(trainer.model_wrapped, "optimizer", None)
         if hasattr(optimizer, "single_partition_of_fp32_groups"):
             held["states"] = sum(part.numel() for part in optimizer.single_partition_of_fp32_groups)
         Path(os.environ["PERFGEN_TEST_HELD"], f"{os.environ['RANK']}.json").write_text(json.dumps(held))
-        return found
+        return description
 
     if "PERFGEN_TEST_HELD" in os.environ:
-        module.look_at = look
+        module.describe_wrapping = describe
 
 
-@after_import("callbacks")
+@after_import("stopping")
 def slow_steps(module):
     """So that a signal comes in the middle of a run."""
     seconds = float(os.environ.get("PERFGEN_TEST_SECONDS_A_STEP", 0))

@@ -16,7 +16,7 @@ from rules.table import (
     amd,
     both,
     chosen,
-    clash,
+    conflicting,
     emits,
     encoder,
     error,
@@ -291,7 +291,7 @@ RULES = (
         id="R031",
         words="ring attention is FSDP2, SDPA and a causal mask",
         look=both(
-            clash("parallelism=context", "attention=eager", "SDPA"),
+            conflicting("parallelism=context", "attention=eager", "SDPA"),
             laid_out("context", strategy="fsdp_full_shard"),
         ),
         takes=FOUR,

@@ -166,9 +166,9 @@ def error(*words: str) -> Look:
     return look
 
 
-def clash(a: str, b: str, *words: str) -> Look:
+def conflicting(a: str, b: str, *words: str) -> Look:
     def look(of: Case) -> bool:
-        why = room(of).clash(technique(a), technique(b))
+        why = room(of).conflict(technique(a), technique(b))
         return why is not None and all(word in why for word in words)
 
     return look

@@ -14,37 +14,37 @@ def load_texts(config: dict) -> Dataset:
     """The usable rows of the data set's train split."""
     source = load_dataset(config["data"], revision=config["data_revision"], split="train")
     return Dataset.from_generator(
-        examples,
+        generate_examples,
         features=COLUMNS,
         gen_kwargs={"source": source, "config": config},
     )
 
 
-def examples(source: Dataset, config: dict) -> Iterator[dict]:
+def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for number, row in enumerate(source, start=1):
         try:
-            found = example(row, config["text_column"])
+            example = make_example(row, config["text_column"])
         except ValueError as error:
             if not config["skip_bad"]:
                 sys.exit(f"{config['data']}, row {number}: {error}. Or set skip_bad: true in config.yaml.")
             skipped += 1
         else:
             usable += 1
-            yield found
+            yield example
     if skipped:
         print(f"skipped {skipped} bad rows")
     if not usable:
         sys.exit(f"{config['data']}: no usable text")
 
 
-def example(row: dict, text_column: str) -> dict:
+def make_example(row: dict, text_column: str) -> dict:
     """The columns of one row; ValueError says what is wrong with it."""
-    return {"text": text_of(row, text_column)}
+    return {"text": read_text(row, text_column)}
 
 
-def text_of(row: dict, column: str) -> str:
+def read_text(row: dict, column: str) -> str:
     text = row.get(column)
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"no usable text in column {column!r} of {', '.join(map(str, row))}")
@@ -72,8 +72,8 @@ def cut_blocks(texts: Dataset, tokenizer, seq_len: int) -> Blocks:
     """Tokenize the texts, put the end-of-text token after each, and cut."""
 
     def tokenize(batch: dict) -> dict:
-        found = tokenizer(batch["text"], add_special_tokens=False, verbose=False)["input_ids"]
-        return {"input_ids": [[*tokens, tokenizer.eos_token_id] for tokens in found]}
+        sequences = tokenizer(batch["text"], add_special_tokens=False, verbose=False)["input_ids"]
+        return {"input_ids": [[*tokens, tokenizer.eos_token_id] for tokens in sequences]}
 
     tokens = Features({"input_ids": List(Value("int32"))})
     texts = texts.map(tokenize, batched=True, remove_columns="text", features=tokens, desc="Tokenizing")

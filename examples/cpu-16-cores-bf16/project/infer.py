@@ -8,7 +8,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from machine import peak_memory
+from infer_report import write_report
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -20,6 +20,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompt", default="Once upon a time")
     parser.add_argument("--max_new_tokens", type=int, default=128)
+    parser.add_argument("--calls", type=int, default=1, help="answers to time; the first call warms up and compiles")
+    parser.add_argument("--report", type=Path, default=HERE / "infer.json", help="what was measured, for programs")
     newest = RUN if (RUN / "run.json").exists() else MODEL
     parser.add_argument("--model", default=newest, help="folder of a finished run, or the base model")
     args = parser.parse_args()
@@ -34,14 +36,23 @@ def main() -> None:
     ).eval()
     inputs = tokenizer(args.prompt, return_tensors="pt").to(model.device)
 
-    started = time.perf_counter()
-    output = model.generate(**inputs, max_new_tokens=args.max_new_tokens)
-    seconds = time.perf_counter() - started
+    seconds = []
+    for _ in range(args.calls):
+        started = time.perf_counter()
+        output = model.generate(**inputs, max_new_tokens=args.max_new_tokens)
+        seconds.append(time.perf_counter() - started)
+
     prompt_tokens = inputs["input_ids"].shape[1]
-    tokens = output.shape[1] - prompt_tokens
-    peak = peak_memory()["peak_memory_gib"]
-    print(f"{tokens} tokens in {seconds:.2f} s: {tokens / seconds:.1f} tokens/s, {peak:.2f} GiB at peak")
-    print(tokenizer.decode(output[0], skip_special_tokens=True))
+    answer = tokenizer.decode(output[0], skip_special_tokens=True)
+    write_report(
+        args.report,
+        prompt=args.prompt,
+        answer=answer,
+        prompt_tokens=prompt_tokens,
+        new_tokens=output.shape[1] - prompt_tokens,
+        seconds=seconds,
+    )
+    print(answer)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,6 @@ def check_machine(planned: dict) -> None:
         print(f"Planned for {planned['cpus']} CPUs, this machine has {os.cpu_count()}: slower than PLAN.md says.")
 
 
-def peak_memory() -> dict:
+def peak_memory() -> dict[str, float]:
     """Peak resident memory of this process in GiB (Linux counts it in KiB)."""
     return {"peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB}

@@ -10,23 +10,26 @@ GIB = 1 << 30
 
 def check_machine(planned: dict) -> None:
     """Stop where the plan cannot work; say what else differs."""
-    if torch.cuda.device_count() == 0:
+    count = torch.cuda.device_count()
+    if count == 0:
         sys.exit("This plan needs an NVIDIA GPU, and PyTorch sees none: look at nvidia-smi and CUDA_VISIBLE_DEVICES.")
-    found = torch.cuda.get_device_properties(int(os.environ.get("LOCAL_RANK", 0)))
-    capability, memory_gib = f"{found.major}.{found.minor}", found.total_memory / GIB
+    if count < planned["gpus"]:
+        sys.exit(f"This plan needs {planned['gpus']} GPUs, and PyTorch sees {count}.")
+    gpu = torch.cuda.get_device_properties(int(os.environ.get("LOCAL_RANK", 0)))  # each process has its own
+    capability, memory_gib = f"{gpu.major}.{gpu.minor}", gpu.total_memory / GIB
     needed = planned["compute_capability"]
-    if (found.major, found.minor) < tuple(int(part) for part in needed.split(".")):
+    if (gpu.major, gpu.minor) < tuple(int(part) for part in needed.split(".")):
         sys.exit(
-            f"This plan was made for compute capability {needed}, and {found.name} has {capability}: "
+            f"This plan was made for compute capability {needed}, and {gpu.name} has {capability}: "
             "its precision or kernels may be missing. Plan again for this GPU."
         )
     if memory_gib < planned["needs_gib"]:
-        sys.exit(f"This plan was made for {planned['needs_gib']} GiB, and {found.name} has {memory_gib:.1f}.")
+        sys.exit(f"This plan was made for {planned['needs_gib']} GiB, and {gpu.name} has {memory_gib:.1f}.")
     if capability != needed or abs(memory_gib / planned["memory_gib"] - 1) > 0.05:
-        print(f"Planned for {planned['name']}, running on {found.name}: speed and memory will differ from PLAN.md.")
+        print(f"Planned for {planned['name']}, running on {gpu.name}: speed and memory will differ from PLAN.md.")
 
 
-def peak_memory() -> dict:
+def peak_memory() -> dict[str, float]:
     """Peak GPU memory in GiB: of tensors, and with what the allocator keeps."""
     return {
         "peak_memory_gib": torch.cuda.max_memory_allocated() / GIB,

@@ -1,4 +1,4 @@
-"""One process under DeepSpeed: is the work divided as planned, and what do they agree on?"""
+"""The processes of a training: are they those that were planned, and what do they agree on?"""
 
 import os
 import sys
@@ -8,90 +8,90 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from deepspeed import DeepSpeedEngine
+from torch import nn
 from transformers import Trainer, TrainerCallback
 
-PLANNED = {
-    "wrapper": "DeepSpeedEngine",
-    "zero_stage": 2,
-    "shards": 1,
-    "world_size": 1,
-    "backend": "nccl",
-    "device": "cuda",
-}
+from checkpoints import SMALL_FILES_BYTES, SealCheckpoints
+from stopping import SaveOnSignal
+from wrapping import describe_wrapping
 
 
-def check_launch() -> None:
+def check_launch(planned: dict) -> None:
     """Stop where this process is not one of the planned ones."""
-    started = os.environ.get("WORLD_SIZE", "none")
-    if started != "1":
+    count, started = planned["expected"]["world_size"], os.environ.get("WORLD_SIZE", "none")
+    if started != str(count):
+        processes = "1 process" if count == 1 else f"{count} processes"
         sys.exit(
-            f"This plan needs 1 process of a launcher, and {started} was started: `make train`, or\n"
-            "torchrun --standalone --nproc-per-node 1 --shutdown-timeout 600 train.py"
+            f"This plan needs {processes} of a launcher ({started} started): `make train`, or\n"
+            f"{planned['launcher']} train.py"
         )
 
 
 class CheckParallel(TrainerCallback):
     """Stops before the first step where the model is not divided as planned: libraries fall back without a word."""
 
-    def __init__(self, trainer: Trainer):
+    def __init__(self, trainer: Trainer, planned: dict):
         self.trainer = trainer
+        self.expected = planned["expected"]
 
     def on_train_begin(self, args, state, control, **kwargs):
-        found = look_at(self.trainer)
-        wrong = [f"{key}: {found.get(key)}, not {value}" for key, value in PLANNED.items() if found.get(key) != value]
+        actual = describe_wrapping(self.trainer)
+        wrong = {key: value for key, value in self.expected.items() if actual.get(key) != value}
         if wrong:
-            sys.exit(f"process {args.process_index} does not train as planned:\n  " + "\n  ".join(wrong))
+            differences = "\n  ".join(f"{key}: {actual.get(key)}, not {value}" for key, value in wrong.items())
+            sys.exit(f"process {args.process_index} does not train as planned:\n  {differences}")
         if state.is_world_process_zero:
-            print("as planned: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in found.items()))
-
-
-def look_at(trainer: Trainer) -> dict:
-    """How the model is wrapped, over how many processes its states are divided, on what device."""
-    engine = trainer.model_wrapped
-    found = {
-        "wrapper": type(engine).__name__,
-        "world_size": dist.get_world_size(),
-        "backend": dist.get_backend(),
-        "device": trainer.args.device.type,
-    }
-    if not isinstance(engine, DeepSpeedEngine):
-        return found
-    return found | {"zero_stage": engine.zero_optimization_stage(), "shards": shards(engine)}
-
-
-def shards(engine: DeepSpeedEngine) -> int:
-    """The trained weights, over those whose optimizer states one process keeps."""
-    trained = sum(p.numel() for p in engine.module.parameters() if p.requires_grad)
-    return round(trained / sum(part.numel() for part in engine.optimizer.single_partition_of_fp32_groups))
+            print("as planned: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in actual.items()))
 
 
 @cache
-def control() -> dist.ProcessGroup:
+def gloo_group() -> dist.ProcessGroup:
     """For what the processes tell each other between steps: over the CPU, so that no GPU waits for it."""
     return dist.new_group(backend="gloo")
 
 
-def largest(number: float) -> float:
-    """The largest that any process has, on all of them."""
-    found = torch.tensor(number, dtype=torch.float64)
-    dist.all_reduce(found, dist.ReduceOp.MAX, group=control())
-    return found.item()
+def all_reduce_max(number: float) -> float:
+    """The largest number that any process has, on all of them."""
+    tensor = torch.tensor(number, dtype=torch.float64)
+    dist.all_reduce(tensor, dist.ReduceOp.MAX, group=gloo_group())
+    return tensor.item()
 
 
-def from_first(find: Callable[[], Any]) -> Any:
-    """What the first process finds, on all of them."""
-    found = [find() if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(found, group=control())
-    return found[0]
+def broadcast_from_rank0(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What the function returns on the first process, on all of them."""
+    objects = [function(*arguments) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(objects, group=gloo_group())
+    return objects[0]
 
 
-def wait_for_all() -> None:
-    dist.barrier(group=control())
+class DistributedSaveOnSignal(SaveOnSignal):
+    """All processes stop after the same step, whichever of them the signal reached."""
+
+    def request_stop(self, signum, frame):
+        self.signum = signum  # it may come again: the launcher passes on what its group of processes was sent
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.signum = int(all_reduce_max(self.signum))
+        super().on_step_end(args, state, control, **kwargs)
 
 
-def leave_together(accelerator) -> None:
+class DistributedSealCheckpoints(SealCheckpoints):
+    """All processes save or none does; a checkpoint is sealed once each has written its part."""
+
+    def on_save(self, args, state, control, **kwargs):
+        dist.barrier(group=gloo_group())
+        super().on_save(args, state, control, **kwargs)
+
+    def free_bytes(self, folder: str) -> float:
+        return -all_reduce_max(-super().free_bytes(folder))
+
+    def needed_bytes(self, model: nn.Module) -> int:
+        """fp32 weights, a copy of them, two optimizer states, and the small files."""
+        return 16 * self.run["trained parameters"] + SMALL_FILES_BYTES
+
+
+def shut_down(accelerator) -> None:
     """Close the connections at one time: a process that goes while another still writes could end with an error."""
-    wait_for_all()
-    control.cache_clear()
+    dist.barrier(group=gloo_group())
+    gloo_group.cache_clear()
     accelerator.end_training()

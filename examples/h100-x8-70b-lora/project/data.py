@@ -21,43 +21,43 @@ def load_examples(config: dict) -> Dataset:
     """The usable rows of the data set's train split."""
     source = load_dataset(config["data"], revision=config["data_revision"], split="train")
     return Dataset.from_generator(
-        examples,
+        generate_examples,
         features=COLUMNS,
         gen_kwargs={"source": source, "config": config},
     )
 
 
-def examples(source: Dataset, config: dict) -> Iterator[dict]:
+def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for number, row in enumerate(source, start=1):
         try:
-            found = example(row, config["text_column"])
+            example = make_example(row, config["text_column"])
         except ValueError as error:
             if not config["skip_bad"]:
                 sys.exit(f"{config['data']}, row {number}: {error}. Or set skip_bad: true in config.yaml.")
             skipped += 1
         else:
             usable += 1
-            yield found
+            yield example
     if skipped:
         print(f"skipped {skipped} bad rows")
     if not usable:
         sys.exit(f"{config['data']}: no usable text")
 
 
-def example(row: dict, text_column: str) -> dict:
+def make_example(row: dict, text_column: str) -> dict:
     """The columns of one row; ValueError says what is wrong with it."""
     messages = row.get(text_column)
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise ValueError(f"no list of messages in column {text_column!r}, only {', '.join(map(str, row))}")
-    turns = [{"role": text_of(message, "role"), "content": text_of(message, "content")} for message in messages]
+    turns = [{"role": read_text(message, "role"), "content": read_text(message, "content")} for message in messages]
     if not any(turn["role"] == "assistant" for turn in turns):
         raise ValueError("no message of the assistant to learn from")
     return {"messages": turns}
 
 
-def text_of(row: dict, column: str) -> str:
+def read_text(row: dict, column: str) -> str:
     text = row.get(column)
     if not isinstance(text, str) or not text.strip():
         raise ValueError(f"no usable text in column {column!r} of {', '.join(map(str, row))}")

@@ -3,6 +3,7 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `make train` resumes by itself.
 """
 
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -11,10 +12,20 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
 from trl import SFTConfig, SFTTrainer
 
-from callbacks import train_safely
+from checkpoints import AlreadyTrained, describe_run, find_newest_checkpoint
 from data import CHAT_TEMPLATE, check_labels, check_size, load_examples
-from machine import check_machine
-from parallel import check_launch
+from machine import check_machine, peak_memory
+from parallel import (
+    CheckParallel,
+    DistributedSaveOnSignal,
+    DistributedSealCheckpoints,
+    all_reduce_max,
+    broadcast_from_rank0,
+    check_launch,
+    shut_down,
+)
+from run_report import RunReport
+from stopping import StopOnBadLoss
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -23,7 +34,7 @@ MODEL = CONFIG["model"]
 
 def main() -> None:
     check_machine(CONFIG["machine"])
-    check_launch()
+    check_launch(CONFIG["processes"])
     args = training_arguments()
     set_seed(args.seed)
     adapter = LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **CONFIG["lora"])
@@ -51,7 +62,27 @@ def main() -> None:
     if args.process_index == 0:
         check_labels(trainer.train_dataset, examples, CONFIG["seq_len"])
     check_size(trainer.train_dataset, args)
-    train_safely(trainer, CONFIG["seq_len"])
+
+    trained_parameters = trainer.model.num_parameters(only_trainable=True)
+    run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
+    report = RunReport()
+    for callback in (
+        CheckParallel(trainer, CONFIG["processes"]),
+        DistributedSaveOnSignal(),
+        DistributedSealCheckpoints(run),
+        StopOnBadLoss(),
+        report,
+    ):
+        trainer.add_callback(callback)
+
+    checkpoint = broadcast_from_rank0(find_newest_checkpoint, Path(args.output_dir), run)
+    with suppress(AlreadyTrained):
+        trainer.train(resume_from_checkpoint=checkpoint)
+    trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")  # the result is one plain model
+    trainer.save_model()
+    peak = {name: all_reduce_max(value) for name, value in peak_memory().items()}  # of the process that needed most
+    report.write(args, trainer.state, peak)
+    shut_down(trainer.accelerator)
 
 
 def training_arguments() -> SFTConfig:

@@ -1,18 +1,14 @@
 """The data: texts, as one stream of tokens cut into sequences of equal length."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 from datasets import Dataset, Features, List, Value
-from tokenizers import Tokenizer
-from tokenizers.decoders import ByteLevel as ByteLevelDecoder
-from tokenizers.models import BPE
-from tokenizers.pre_tokenizers import ByteLevel
-from tokenizers.trainers import BpeTrainer
 from torch.utils.data import Dataset as TorchDataset
-from transformers import PreTrainedTokenizerFast
+
+from rows import read_rows
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = Features({"text": Value("string")})
@@ -26,56 +22,34 @@ def load_texts(config: dict) -> Dataset:
         sys.exit(f"{path}: no such file")
     stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return Dataset.from_generator(
-        examples,
+        generate_examples,
         features=COLUMNS,
         gen_kwargs={"files": files, "stamps": stamps, "config": config},
     )
 
 
-def examples(files: list[Path], stamps: list, config: dict) -> Iterator[dict]:
+def generate_examples(files: list[Path], stamps: list, config: dict) -> Iterator[dict]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for file in files:
-        for number, row in rows(file):
+        for number, row in read_rows(file):
             try:
-                found = example(row)
+                example = make_example(row)
             except ValueError as error:
                 if not config["skip_bad"]:
                     sys.exit(f"{file}, row {number}: {error}. Mend it, or set skip_bad: true in config.yaml.")
                 skipped += 1
             else:
                 usable += 1
-                yield found
+                yield example
     if skipped:
         print(f"skipped {skipped} bad rows")
     if not usable:
         sys.exit(f"{config['data']}: no usable text")
 
 
-def rows(file: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of the file, numbered."""
-    with file.open("rb") as lines:
-        yield from enumerate(lines, start=1)
-
-
-def example(line: bytes) -> dict:
+def make_example(line: bytes) -> dict:
     return {"text": line.decode("utf-8-sig").replace("\r\n", "\n")}
-
-
-def train_tokenizer(texts: Iterable[str], folder: Path, vocab_size: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer learnt from the texts; kept in the run's folder, for a resumed run needs the same."""
-    if not folder.exists():
-        end = "<|endoftext|>"
-        bpe = Tokenizer(BPE())
-        bpe.pre_tokenizer = ByteLevel(add_prefix_space=False)
-        bpe.decoder = ByteLevelDecoder()
-        trainer = BpeTrainer(vocab_size=vocab_size, special_tokens=[end], initial_alphabet=ByteLevel.alphabet())
-        bpe.train_from_iterator(texts, trainer)
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=end, eos_token=end, pad_token=end)
-        draft = folder.with_name("tokenizer.tmp")
-        tokenizer.save_pretrained(draft)
-        draft.rename(folder)  # whole or not at all
-    return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
 class Blocks(TorchDataset):

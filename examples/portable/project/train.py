@@ -3,6 +3,7 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `python train.py` resumes by itself.
 """
 
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -17,8 +18,12 @@ from transformers import (
     set_seed,
 )
 
-from callbacks import train_safely
-from data import check_size, cut_blocks, load_texts, train_tokenizer
+from checkpoints import AlreadyTrained, SealCheckpoints, describe_run, find_newest_checkpoint
+from data import check_size, cut_blocks, load_texts
+from machine import peak_memory
+from run_report import RunReport
+from stopping import SaveOnSignal, StopOnBadLoss
+from tokenizer import train_tokenizer
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -50,7 +55,17 @@ def main() -> None:
         data_collator=default_data_collator,
     )
     check_size(trainer.train_dataset, args)
-    train_safely(trainer, CONFIG["seq_len"])
+
+    trained_parameters = trainer.model.num_parameters(only_trainable=True)
+    run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
+    report = RunReport()
+    for callback in (SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
+        trainer.add_callback(callback)
+
+    with suppress(AlreadyTrained):
+        trainer.train(resume_from_checkpoint=find_newest_checkpoint(Path(args.output_dir), run))
+    trainer.save_model()
+    report.write(args, trainer.state, peak_memory())
 
 
 def training_arguments() -> TrainingArguments:

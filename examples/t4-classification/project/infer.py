@@ -9,7 +9,7 @@ import torch
 import yaml
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from machine import peak_memory
+from infer_report import write_report
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -19,6 +19,8 @@ RUN = HERE / CONFIG["output_dir"]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompt", default="What a day!")
+    parser.add_argument("--calls", type=int, default=1, help="answers to time; the first call warms up and compiles")
+    parser.add_argument("--report", type=Path, default=HERE / "infer.json", help="what was measured, for programs")
     parser.add_argument("--model", default=RUN, help="folder of a finished run")
     args = parser.parse_args()
     if not (Path(args.model) / "run.json").exists():
@@ -35,15 +37,26 @@ def main() -> None:
     ).eval()
     inputs = tokenizer(args.prompt, truncation=True, max_length=CONFIG["seq_len"], return_tensors="pt").to(model.device)
 
-    started = time.perf_counter()
-    with torch.inference_mode():
-        probabilities = model(**inputs).logits[0].float().softmax(-1).tolist()
-    seconds = time.perf_counter() - started
-    tokens = inputs["input_ids"].shape[1]
-    peak = peak_memory()["peak_memory_gib"]
-    print(f"{tokens} tokens in {seconds:.3f} s: {tokens / seconds:.1f} tokens/s, {peak:.2f} GiB at peak")
-    for number in sorted(range(len(probabilities)), key=probabilities.__getitem__):
-        print(f"{probabilities[number]:7.2%}  {model.config.id2label[number]}")
+    seconds = []
+    for _ in range(args.calls):
+        started = time.perf_counter()
+        with torch.inference_mode():
+            probabilities = model(**inputs).logits[0].float().softmax(-1).tolist()
+        seconds.append(time.perf_counter() - started)
+
+    names = model.config.id2label
+    ranked = sorted(((share, names[number]) for number, share in enumerate(probabilities)), reverse=True)
+    write_report(
+        args.report,
+        prompt=args.prompt,
+        answer=ranked[0][1],
+        labels={name: share for share, name in ranked},
+        prompt_tokens=inputs["input_ids"].shape[1],
+        new_tokens=0,
+        seconds=seconds,
+    )
+    for share, name in ranked:
+        print(f"{share:7.2%}  {name}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `python train.py` resumes by itself.
 """
 
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -17,9 +19,11 @@ from transformers import (
     set_seed,
 )
 
-from callbacks import train_safely
-from data import check_size, label_names, load_examples, tokenize
-from machine import check_machine
+from checkpoints import AlreadyTrained, SealCheckpoints, describe_run, find_newest_checkpoint
+from data import check_size, list_labels, load_examples, tokenize
+from machine import check_machine, peak_memory
+from run_report import RunReport
+from stopping import SaveOnSignal, StopOnBadLoss
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -29,10 +33,12 @@ MODEL = CONFIG["model"]
 def main() -> None:
     check_machine(CONFIG["machine"])
     args = training_arguments()
+    if args.n_gpu > 1:  # Trainer would spread the batch over all that it sees (DataParallel)
+        sys.exit("This plan uses one GPU, and PyTorch sees more: CUDA_VISIBLE_DEVICES=0 make train")
     set_seed(args.seed)
 
     examples = load_examples(CONFIG)
-    names = label_names(examples)
+    names = list_labels(examples)
     tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     train_dataset = tokenize(examples, names, tokenizer, CONFIG["seq_len"])
@@ -57,7 +63,17 @@ def main() -> None:
     )
     trainer.loss_is_scaled_for_ga = False  # a classifier's loss is a mean over its micro-batch
     check_size(trainer.train_dataset, args)
-    train_safely(trainer, CONFIG["seq_len"])
+
+    trained_parameters = trainer.model.num_parameters(only_trainable=True)
+    run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
+    report = RunReport()
+    for callback in (SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
+        trainer.add_callback(callback)
+
+    with suppress(AlreadyTrained):
+        trainer.train(resume_from_checkpoint=find_newest_checkpoint(Path(args.output_dir), run))
+    trainer.save_model()
+    report.write(args, trainer.state, peak_memory())
 
 
 def training_arguments() -> TrainingArguments:

@@ -1,16 +1,24 @@
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.edits import Edits, argument
+from generator.techniques.edits import Edits, make_argument
+from generator.techniques.traits import Trait
 
 
 class Eager(Technique):
     """Attention as plain matrix products.
 
-    Keeps the whole score matrix, heads x tokens x tokens. Needed to look at attention weights, and where SDPA has no kernel.
+    What it does: computes scores, softmax and weighted sum one after the other, and can return the attention weights.
+    When it loses: nearly always. It holds heads x tokens x tokens scores, which grow with the square of the sequence.
+    Known problems: at 16 thousand tokens and 40 heads the scores of one layer alone take 20 GB in 16 bits.
     """
 
     axis = "attention"
     name = "eager"
     modes = ("train", "infer")
+    provides = frozenset({Trait.SCORE_MATRIX})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/en/attention_interface",
@@ -18,13 +26,14 @@ class Eager(Technique):
         ),
     )
 
-    def effects(self, case):
+    def effects(self, case: Case) -> Mapping[str, Any]:
         return {"attention": "eager"}
 
-    def edits(self, case):
-        return attention_edits("eager")
+    def edits(self, case: Case) -> Edits:
+        return make_attention_edits("eager")
 
 
-def attention_edits(implementation: str, why: str = "", **more) -> Edits:
-    chosen = (argument("attn_implementation", implementation, why),)
-    return Edits(model_arguments=chosen, infer_model_arguments=chosen, **more)
+def make_attention_edits(implementation: str, why: str = "", requirements: tuple[str, ...] = ()) -> Edits:
+    """``implementation`` is the value of ``attn_implementation``, in training and inference."""
+    chosen = (make_argument("attn_implementation", implementation, why),)
+    return Edits(model_arguments=chosen, infer_model_arguments=chosen, requirements=requirements)

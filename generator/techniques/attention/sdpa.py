@@ -1,5 +1,11 @@
-from generator.techniques.attention.eager import attention_edits
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
+from generator.techniques.attention.eager import make_attention_edits
 from generator.techniques.base import Published, Technique
+from generator.techniques.edits import Edits
+from generator.techniques.traits import Trait
 
 FLASH = (8, 0)
 """Before Ampere half-precision attention with grouped keys falls back to the kernel that makes all scores
@@ -9,14 +15,17 @@ FLASH = (8, 0)
 class Sdpa(Technique):
     """PyTorch's scaled_dot_product_attention: the best kernel that PyTorch itself has for the device.
 
-    Never keeps the score matrix where a flash or memory-efficient kernel applies. Padding masks and some head sizes make it
-    fall back to slower kernels. It cannot return attention weights.
+    What it does: picks a flash, memory-efficient or plain kernel; the first two never hold the score matrix.
+    When it loses: where texts are packed and must not see each other, because the mask that keeps them apart is dense.
+    Known problems: one padded row in a batch makes the mask dense, and the flash kernel is left; before Ampere, 16-bit
+    attention with grouped keys holds all scores; it cannot return attention weights.
     """
 
     axis = "attention"
     name = "sdpa"
     baseline = True
     modes = ("train", "infer")
+    provides = frozenset({Trait.SDPA})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/en/llm_tutorial_optimization",
@@ -24,8 +33,8 @@ class Sdpa(Technique):
         ),
     )
 
-    def effects(self, case):
+    def effects(self, case: Case) -> Mapping[str, Any]:
         return {"attention": "sdpa", "flash_kernels": not case.on_cuda or case.capability >= FLASH}
 
-    def edits(self, case):
-        return attention_edits("sdpa")
+    def edits(self, case: Case) -> Edits:
+        return make_attention_edits("sdpa")

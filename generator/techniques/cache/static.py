@@ -1,35 +1,41 @@
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.cache.dynamic import no_generation
-from generator.techniques.edits import Edits, argument
+from generator.techniques.cache.dynamic import explain_no_generation
+from generator.techniques.edits import Edits, make_argument
+from generator.techniques.traits import Trait
 
 
 class Static(Technique):
     """Room for all keys and values from the start.
 
-    Fixed shapes, which compiled decoding needs. Holds the longest sequence even for a short answer.
+    What it does: gives keys and values fixed shapes, so that generate compiles the decoding step by itself.
+    When it loses: without compilation, and for short answers: it holds, and attends to, the longest sequence.
+    Known problems: compiles again when the batch or the maximum length grows.
     """
 
     axis = "cache"
     name = "static"
     modes = ("infer",)
+    provides = frozenset({Trait.STATIC_CACHE})
+    needs: ClassVar = {
+        Trait.COMPILED_GRAPH: "without compilation a static cache only attends to empty positions",
+    }
     evidence = (
         Published("https://huggingface.co/docs/transformers/en/llm_optims", "static cache and torch.compile: up to 4x"),
     )
 
-    def obstacle(self, case):
-        return no_generation(case)
+    def obstacle(self, case: Case) -> str | None:
+        return explain_no_generation(case)
 
-    def clash(self, other, case):
-        if other.axis == "compile" and other.name == "off":
-            return "without compilation a static cache only attends to empty positions"
-        return None
-
-    def effects(self, case):
+    def effects(self, case: Case) -> Mapping[str, Any]:
         return {"cache": "static"}
 
-    def edits(self, case):
+    def edits(self, case: Case) -> Edits:
         return Edits(
             infer_generate_arguments=(
-                argument("cache_implementation", "static", "generate compiles the decoding step"),
+                make_argument("cache_implementation", "static", "generate compiles the decoding step"),
             )
         )

@@ -1,14 +1,21 @@
+from generator.case.case import Case
 from generator.techniques.checkpointing.full import Full
+from generator.techniques.traits import Trait
 
 
 class Every3(Full):
     """Checkpoint every third layer and keep the others' activations.
 
-    Recomputes 1/3 of the forward pass for 1/3 of the saving: for when full checkpointing leaves memory unused.
+    What it does: recomputes 1/3 of the forward pass for 1/3 of the saving, where full checkpointing leaves memory
+    unused.
+    When it loses: where every activation fits, and where only full checkpointing does.
+    Known problems: counts blocks of Transformers' GradientCheckpointingLayer only; FSDP's own recomputation cannot do
+    it.
     """
 
     name = "every-3"
     every = 3
+    provides = frozenset({Trait.PARTIAL_RECOMPUTATION})
 
-    def comment(self, case) -> str:
+    def write_comment(self, case: Case) -> str:
         return "recompute every third layer"

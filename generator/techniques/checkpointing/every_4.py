@@ -1,14 +1,21 @@
+from generator.case.case import Case
 from generator.techniques.checkpointing.full import Full
+from generator.techniques.traits import Trait
 
 
 class Every4(Full):
     """Checkpoint every fourth layer and keep the others' activations.
 
-    Recomputes 1/4 of the forward pass for 1/4 of the saving: for when full checkpointing leaves memory unused.
+    What it does: recomputes 1/4 of the forward pass for 1/4 of the saving, where full checkpointing leaves memory
+    unused.
+    When it loses: where every activation fits, and where only full checkpointing does.
+    Known problems: counts blocks of Transformers' GradientCheckpointingLayer only; FSDP's own recomputation cannot do
+    it.
     """
 
     name = "every-4"
     every = 4
+    provides = frozenset({Trait.PARTIAL_RECOMPUTATION})
 
-    def comment(self, case) -> str:
+    def write_comment(self, case: Case) -> str:
         return "recompute every fourth layer"

@@ -1,5 +1,10 @@
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.edits import Edits, argument
+from generator.techniques.edits import Edits, make_argument
+from generator.techniques.traits import EXCLUDED_BY_TRAIT, Trait
 
 COLD_SECONDS = {"cpu": 110.0, "gpu": 60.0}
 """First step of a compiled model. CPU: 8 s with a warm cache, up to 110 s cold, 17M Llama on two cores (measured 2026-11).
@@ -9,8 +14,9 @@ GPU: 30 to 60 s stated by the Accelerate guide for a full graph (docs "usage_gui
 class Default(Technique):
     """torch.compile with Inductor: fuse the pointwise operators of the whole step.
 
-    Pays over a run that is long against its compilation, with shapes that stay the same. Quantized weights and changing
-    sequence lengths make it recompile or fail; before Ampere it gains little.
+    What it does: one graph for forward and backward pass, whose small operators become few kernels.
+    When it loses: in runs that are short against its compilation (a minute on a GPU), and before Ampere.
+    Known problems: every new shape compiles again; quantized weights and hooks on modules break the graph.
     """
 
     axis = "compile"
@@ -23,27 +29,22 @@ class Default(Technique):
         ),
     )
 
-    def obstacle(self, case):
+    def obstacle(self, case: Case) -> str | None:
         if case.portable:
             return "the machine is not known: it may lack a compiler, and older GPUs gain nothing"
         if case.on_cuda and case.capability < (8, 0):
             return f"torch.compile gains little before Ampere; {case.device.name} has {case.device.compute_capability}"
-        if case.workload.train == "qlora":
-            return "a quantized model must not be compiled for training (Transformers refuses it)"
+        if case.workload.train == "qlora":  # asked for by --train: an obstacle says so sooner than a conflict
+            return EXCLUDED_BY_TRAIT[Trait.COMPILED_GRAPH][Trait.QUANTIZED_BASE]
         return None
 
-    def clash(self, other, case):
-        if other.axis == "packing" and other.name != "packed":
-            return "batches of changing length would compile again for every new shape"
-        if other.axis == "loss" and other.name == "liger":
-            return "Liger's kernels and Inductor fuse the same operators"
-        return None
-
-    def effects(self, case):
+    def effects(self, case: Case) -> Mapping[str, Any]:
         return {"compile": "default"}
 
-    def once_seconds(self, case):
+    def once_seconds(self, case: Case) -> float:
         return COLD_SECONDS["cpu" if case.on_cpu else "gpu"]
 
-    def edits(self, case):
-        return Edits(training_arguments=(argument("torch_compile", True, "shapes are fixed; the first step compiles"),))
+    def edits(self, case: Case) -> Edits:
+        return Edits(
+            training_arguments=(make_argument("torch_compile", True, "shapes are fixed; the first step compiles"),)
+        )

@@ -1,36 +1,37 @@
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
+from generator.techniques.traits import Trait
 
 
 class StaticDecode(Technique):
     """Compile the decoding step (generate does it by itself on a GPU once the cache is static).
 
-    One graph for every token: launch overhead disappears. Compiles again when batch or maximum length grow; quantizers that
-    are not compileable and weights on CPU or disk switch it off.
+    What it does: one graph for every token, so that the time to launch its kernels disappears.
+    When it loses: for few and short answers, which do not earn the compilation back.
+    Known problems: compiles again when the batch or the maximum length grows; quantizers that are not compileable and
+    weights on CPU or disk switch it off.
     """
 
     axis = "compile"
     name = "static-decode"
     compiles = True
     modes = ("infer",)
+    needs: ClassVar = {Trait.STATIC_CACHE: "only a static cache has the fixed shapes that the compiled step needs"}
     evidence = (
         Published("https://huggingface.co/docs/transformers/en/llm_optims", "static cache and torch.compile: up to 4x"),
     )
 
-    def obstacle(self, case):
+    def obstacle(self, case: Case) -> str | None:
         if case.portable:
             return "the machine is not known"
         if case.on_cpu:
             return "generate compiles by itself on accelerators only"
-        if case.capability and case.capability < (7, 0):
+        if case.capability < (7, 0):
             return "Triton needs compute capability 7.0"
         return None
 
-    def clash(self, other, case):
-        if other.axis == "cache" and other.name != "static":
-            return "only a static cache has the fixed shapes that the compiled step needs"
-        if other.axis == "quantization" and other.name.startswith("bnb"):
-            return "bitsandbytes layers are not compileable"
-        return None
-
-    def effects(self, case):
+    def effects(self, case: Case) -> Mapping[str, Any]:
         return {"compile": "reduce-overhead"}

@@ -1,3 +1,7 @@
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits
 
@@ -5,7 +9,9 @@ from generator.techniques.edits import Edits
 class Budget(Technique):
     """One compute thread for each physical core that this process may really use (affinity and container quota).
 
-    OpenMP ignores a cgroup quota: with more threads than CPUs, every parallel region waits for a thread that is not running.
+    What it does: sets OMP_NUM_THREADS and torch's threads to the usable cores, which OpenMP does not see in a cgroup.
+    When it loses: never by more than a line, and on a whole machine it would only repeat what PyTorch counts itself.
+    Known problems: the number is of the planned machine; under another quota it must be planned again.
     """
 
     axis = "cpu-threads"
@@ -18,30 +24,32 @@ class Budget(Technique):
         ),
     )
 
-    def obstacle(self, case):
+    def obstacle(self, case: Case) -> str | None:
         if not case.on_cpu or case.portable:
             return "only the CPU that trains needs its threads counted"
-        if case.hardware.cpu.budget is None:
+        threads = count_threads(case)
+        if threads is None:
             return "the usable CPUs could not be read"
-        if threads(case) == case.hardware.cpu.cores:
+        if threads == case.hardware.cpu.cores:
             return f"PyTorch's own count ({case.hardware.cpu.cores}, the physical cores) is right here"
         return None
 
-    def effects(self, case):
-        return {"threads": threads(case)}
+    def effects(self, case: Case) -> Mapping[str, Any]:
+        return {"threads": count_threads(case)}
 
-    def edits(self, case):
-        count = threads(case)
+    def edits(self, case: Case) -> Edits:
+        threads = count_threads(case)
+        statement = f"torch.set_num_threads({threads})  # the CPUs this process may use"
         return Edits(
-            environment=(("OMP_NUM_THREADS", str(count)),),
+            environment=(("OMP_NUM_THREADS", str(threads)),),
             imports=("import torch",),
-            setup=(f"torch.set_num_threads({count})  # the CPUs this process may use",),
+            setup=(statement,),
             infer_imports=("import torch",),
-            infer_setup=(f"torch.set_num_threads({count})  # the CPUs this process may use",),
+            infer_setup=(statement,),
         )
 
 
-def threads(case) -> int:
-    """Usable CPUs, at most the physical cores: two threads of one core share its arithmetic units."""
+def count_threads(case: Case) -> int | None:
+    """Usable CPUs, at most the physical cores: two threads of one core share its arithmetic units. ``None``: not known."""
     cpu = case.hardware.cpu
-    return min(cpu.budget, cpu.cores) if cpu.cores else cpu.budget
+    return cpu.budget if cpu.budget is None or not cpu.cores else min(cpu.budget, cpu.cores)

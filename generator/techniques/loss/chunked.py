@@ -1,5 +1,10 @@
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits
+from generator.techniques.traits import Trait
 
 VERIFIED = frozenset(
     {"arcee", "bloom", "ernie4_5", "exaone4", "gemma", "gemma3_text", "glm", "glm4", "gpt2", "gpt_bigcode", "gpt_neox"}
@@ -26,12 +31,15 @@ cap their logits (cohere, gemma2, granite) give another loss and are left out.""
 class Chunked(Technique):
     """Logits and cross-entropy for a thousand tokens at a time, computed again in the backward pass.
 
-    Never holds tokens x vocabulary; the head's product runs twice. Pays for large vocabularies and long sequences; the numbers
-    are the same.
+    What it does: never holds tokens x vocabulary logits; the numbers are the same.
+    When it loses: for small vocabularies and short sequences: the head's product runs twice.
+    Known problems: replaces the model's forward, so it is offered only for model types on which it was compared with
+    the plain loss; under TRL it is TRL's own, which needs a C compiler on a GPU (Triton).
     """
 
     axis = "loss"
     name = "chunked"
+    provides = frozenset({Trait.CHUNKED_FORWARD})
     evidence = (
         Published(
             "https://arxiv.org/abs/2411.09009",
@@ -39,22 +47,21 @@ class Chunked(Technique):
         ),
     )
 
-    def obstacle(self, case):
+    def obstacle(self, case: Case) -> str | None:
         if case.workload.task == "text-classification":
             return "a classification head has no vocabulary-sized logits"
         if case.workload.task == "causal-lm" and case.model.model_type not in VERIFIED:
             return f"not verified equal to the plain loss for models of type {case.model.model_type}"
         return None
 
-    def clash(self, other, case):
-        if case.workload.task == "causal-lm" and other.axis == "compile" and other.name == "default":
-            return "the chunk loop breaks the compiled graph"
-        return None
+    def traits(self, case: Case) -> frozenset[Trait]:
+        """TRL's own chunks are not a forward of ours."""
+        return self.provides if case.workload.task == "causal-lm" else frozenset()
 
-    def effects(self, case):
+    def effects(self, case: Case) -> Mapping[str, Any]:
         return {"loss_kernel": "tiled" if case.workload.task == "sft" else "chunked"}  # TRL cuts the vocabulary too
 
-    def edits(self, case):
+    def edits(self, case: Case) -> Edits:
         if case.workload.task == "sft":  # what TRL does by itself
             return Edits()
         return Edits(

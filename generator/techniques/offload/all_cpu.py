@@ -1,17 +1,23 @@
+from typing import ClassVar
+
 from generator.techniques.base import Published
-from generator.techniques.offload.optimizer_cpu import OptimizerCpu
+from generator.techniques.offloading import CANNOT, Offload
+from generator.techniques.traits import Trait
 
 
-class AllCpu(OptimizerCpu):
+class AllCpu(Offload):
     """Weights, gradients and optimizer states in host memory; each layer's weights come over when they are used.
 
-    The device holds activations and a layer at a time. The link to the host sets the pace.
+    What it does: the device holds activations and a layer at a time.
+    When it loses: whenever less is enough: the link to the host sets the pace.
+    Known problems: takes 20 bytes of host memory per parameter under DeepSpeed; FSDP offloads all or nothing.
     """
 
     name = "all-cpu"
+    optimizer = "cpu"
     params = "cpu"
     adds = 2  # weights come over too
-    strategies = ("zero3", "fsdp2")
+    needs: ClassVar = {Trait.WEIGHTS_OFFLOAD: CANNOT}
     evidence = (
         Published("https://arxiv.org/abs/2104.07857", "ZeRO-Infinity: a model as large as host memory and disk hold"),
     )

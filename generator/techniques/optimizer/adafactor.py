@@ -1,18 +1,19 @@
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class Adafactor(AdamW):
+class Adafactor(Optimizer):
     """Adafactor: rows and columns of the second moment instead of all of it.
 
-    About 4 bytes of state a parameter with momentum, next to none without. Slower convergence than AdamW in places.
+    What it does: the second moment as row and column means instead of a value per parameter: next to no state.
+    When it loses: where memory is not short: it converges slower than AdamW in places.
+    Known problems: another second-moment estimate than AdamW, so a learning rate tuned for AdamW may not suit.
     """
 
     name = "adafactor"
     optim = "adafactor"
     quality = 2
     quality_note = "another second-moment estimate than AdamW: check convergence"
-
     evidence = (
         Published(
             "https://arxiv.org/abs/1804.04235",

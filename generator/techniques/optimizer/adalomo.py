@@ -1,11 +1,15 @@
+from generator.case.case import Case
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class AdaLomo(AdamW):
+class AdaLomo(Optimizer):
     """AdaLomo: LOMO with a factored adaptive rate.
 
-    Close to AdamW in reports; no gradient accumulation.
+    What it does: updates each parameter during the backward pass with a factored second moment; keeps no gradients.
+    When it loses: where AdamW's 8-bit states fit, which are closer to AdamW.
+    Known problems: no gradient accumulation, so the micro-batch is the whole batch; its authors advise against clipping
+    by the gradient's norm; its package needs CUDA.
     """
 
     name = "adalomo"
@@ -17,5 +21,5 @@ class AdaLomo(AdamW):
     request_only = "it is another optimizer than AdamW"
     evidence = (Published("https://arxiv.org/abs/2310.10195", "results on par with AdamW at LOMO's memory"),)
 
-    def obstacle(self, case):
+    def obstacle(self, case: Case) -> str | None:
         return "its package needs CUDA" if not case.on_cuda else super().obstacle(case)

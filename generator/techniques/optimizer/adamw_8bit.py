@@ -1,11 +1,14 @@
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class AdamW8bit(AdamW):
+class AdamW8bit(Optimizer):
     """AdamW with block-wise 8-bit states (bitsandbytes).
 
-    2 bytes of state a parameter in place of 8. Reported on par with 32-bit states; embeddings deserve a look.
+    What it does: 2 bytes of state per parameter in place of 8, rounded block by block.
+    When it loses: where 32-bit states fit.
+    Known problems: reported on par with 32-bit states; embeddings deserve a look. Not tested by DeepSpeed, not written
+    for DTensor.
     """
 
     name = "adamw-8bit"
@@ -13,7 +16,6 @@ class AdamW8bit(AdamW):
     quality = 1
     quality_note = "optimizer states are kept in 8 bits"
     requires = "bitsandbytes"
-
     evidence = (
         Published(
             "https://arxiv.org/abs/2110.02861",

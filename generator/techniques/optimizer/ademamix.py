@@ -1,11 +1,13 @@
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class AdEMAMix(AdamW):
+class AdEMAMix(Optimizer):
     """AdEMAMix: AdamW with a second, slow average of the gradients.
 
-    Three states, 12 bytes a parameter: a choice for quality, not for memory.
+    What it does: adds a second, slow average of the gradients to AdamW: fewer tokens to the same loss are reported.
+    When it loses: in memory and time per step: three states, 12 bytes per parameter.
+    Known problems: another update rule: a choice for quality, never for speed or memory.
     """
 
     name = "ademamix"

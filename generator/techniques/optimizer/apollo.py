@@ -1,13 +1,17 @@
 from typing import ClassVar
 
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class Apollo(AdamW):
+class Apollo(Optimizer):
     """APOLLO: channel-wise learning rates from a random low-rank projection.
 
-    States near those of SGD; reported at AdamW's quality in pre-training.
+    What it does: scales the learning rate channel by channel from a random low-rank projection; states near those of
+    SGD.
+    When it loses: where AdamW's 8-bit states fit.
+    Known problems: the Trainer wants optim_target_modules for it and refuses to start without; only linear layers are
+    projected.
     """
 
     name = "apollo"

@@ -1,13 +1,16 @@
 from typing import ClassVar
 
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class GaLore(AdamW):
+class GaLore(Optimizer):
     """GaLore: AdamW on gradients projected to a low rank.
 
-    Full-parameter training with little optimizer memory; the projection is recomputed by SVD now and then.
+    What it does: AdamW on gradients projected to a low rank: full-parameter training with little optimizer memory.
+    When it loses: where AdamW's 8-bit states fit: the projection is computed anew by SVD every 200 steps.
+    Known problems: the Trainer wants optim_target_modules for it and refuses to start without; only linear layers are
+    projected.
     """
 
     name = "galore"

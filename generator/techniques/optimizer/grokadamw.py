@@ -1,11 +1,13 @@
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class GrokAdamW(AdamW):
+class GrokAdamW(Optimizer):
     """GrokAdamW: AdamW that amplifies slow gradients.
 
-    For models that generalize late.
+    What it does: AdamW that amplifies slow gradients, for models that generalize late.
+    When it loses: in memory: a third state per parameter.
+    Known problems: little is published of it beyond small tasks.
     """
 
     name = "grokadamw"

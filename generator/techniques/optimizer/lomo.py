@@ -1,11 +1,13 @@
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class Lomo(AdamW):
+class Lomo(Optimizer):
     """LOMO: update each parameter during the backward pass, keep no gradients and no states.
 
-    Plain SGD in what it learns; no gradient accumulation.
+    What it does: updates each parameter during the backward pass: neither gradients nor states are kept.
+    When it loses: in what it learns: it is plain SGD.
+    Known problems: no gradient accumulation, so the micro-batch is the whole batch.
     """
 
     name = "lomo"

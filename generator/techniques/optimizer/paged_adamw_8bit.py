@@ -1,11 +1,13 @@
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class PagedAdamW8bit(AdamW):
+class PagedAdamW8bit(Optimizer):
     """8-bit AdamW whose states move to host memory when the GPU runs short (bitsandbytes).
 
-    Survives peaks that would end a run; slow while it really pages. CUDA unified memory only.
+    What it does: 8-bit states that move to host memory when the GPU runs short: survives peaks that would end a run.
+    When it loses: while it really pages, and where nothing ever runs short.
+    Known problems: CUDA unified memory only.
     """
 
     name = "paged-adamw-8bit"
@@ -13,7 +15,6 @@ class PagedAdamW8bit(AdamW):
     quality = 1
     quality_note = "optimizer states are kept in 8 bits"
     requires = "bitsandbytes"
-
     evidence = (
         Published("https://arxiv.org/abs/2305.14314", "paged optimizers avoid the memory spikes of long sequences"),
     )

@@ -1,11 +1,13 @@
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class ScheduleFree(AdamW):
+class ScheduleFree(Optimizer):
     """Schedule-free AdamW: weight averaging in place of a schedule.
 
-    For runs whose length is not known. Wants lr_scheduler_type constant.
+    What it does: averages weights in place of a learning-rate schedule: for runs whose length is not known.
+    When it loses: where the length is known and a schedule was tuned.
+    Known problems: wants lr_scheduler_type constant (config.yaml has it); evaluation must use the averaged weights.
     """
 
     name = "schedule-free"

@@ -1,11 +1,13 @@
 from generator.techniques.base import Published
-from generator.techniques.optimizer.adamw import AdamW
+from generator.techniques.optimizers import Optimizer
 
 
-class StableAdamW(AdamW):
+class StableAdamW(Optimizer):
     """StableAdamW: AdamW with Adafactor's update clipping.
 
-    Against loss spikes, without gradient clipping.
+    What it does: AdamW with Adafactor's update clipping, against loss spikes.
+    When it loses: in time per step against fused AdamW, where no spikes occur.
+    Known problems: meant in place of gradient clipping, not beside it.
     """
 
     name = "stable-adamw"

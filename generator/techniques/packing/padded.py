@@ -1,31 +1,40 @@
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
 from generator.techniques.base import Technique
+from generator.techniques.traits import Trait
 
 
 class Padded(Technique):
     """One text a sequence, filled up to the longest of its batch.
 
-    Padding is computed and thrown away.
+    What it does: keeps every text whole and by itself.
+    When it loses: where lengths differ: padding is computed and thrown away.
+    Known problems: one padded row gives the batch a dense mask, for which SDPA has no flash kernel.
     """
 
     axis = "packing"
     name = "padded"
     baseline = True
+    provides = frozenset({Trait.VARYING_SHAPES})
 
-    def obstacle(self, case):
-        return one_stream(case)
+    def obstacle(self, case: Case) -> str | None:
+        return explain_one_stream(case)
 
-    def effects(self, case):
-        return lengths(case, 1.0)
+    def effects(self, case: Case) -> Mapping[str, Any]:
+        return estimate_lengths(case, 1.0)
 
 
-def one_stream(case) -> str | None:
+def explain_one_stream(case: Case) -> str | None:
+    """Why there is nothing to pad, or ``None``."""
     if case.workload.task == "causal-lm":
         return "plain text is one stream: cut into full sequences there is nothing to pad"
     return None
 
 
-def lengths(case, left: float) -> dict[str, float]:
-    """How long the computed sequences are when ``left`` of the padding remains.
+def estimate_lengths(case: Case, padding_left: float) -> dict[str, float]:
+    """How long the computed sequences are when ``padding_left`` of the padding remains, as shares of the full length.
 
     The longest of a batch of eight lies at the 90th percentile of the lengths (mean rank of a maximum: b / (b + 1)). Without a
     look at the data, nothing is claimed: full sequences.
@@ -33,5 +42,5 @@ def lengths(case, left: float) -> dict[str, float]:
     mean, long = case.workload.fill_mean, case.workload.fill_long
     if mean is None or long is None or long <= 0:
         return {"computed_share": 1.0, "padding_share": 0.0}
-    computed = mean + left * max(long - mean, 0.0)
+    computed = mean + padding_left * max(long - mean, 0.0)
     return {"computed_share": computed, "padding_share": 1.0 - mean / computed}

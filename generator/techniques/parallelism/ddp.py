@@ -1,5 +1,7 @@
+from generator.case.case import Case
+from generator.case.layout import Layout
 from generator.techniques.base import Published, Technique
-from generator.techniques.edits import Edits, argument
+from generator.techniques.edits import Edits, make_argument
 from generator.techniques.launch import launch_with_torchrun, restrict_links
 from generator.techniques.layouts import explain_one_device, explain_uneven, list_data_parallel
 
@@ -7,8 +9,10 @@ from generator.techniques.layouts import explain_one_device, explain_uneven, lis
 class Ddp(Technique):
     """DistributedDataParallel: every device has the whole model and its part of the batch; gradients are averaged.
 
-    The plain way to use several devices when everything fits on one. One reduction of the gradients an optimizer step, hidden
-    in part behind the backward pass.
+    What it does: one reduction of the gradients per optimizer step, hidden in part behind the backward pass.
+    When it loses: where weights, gradients and states do not fit one device, and over slow links.
+    Known problems: takes buffers as large as the gradients; a quantized model must be loaded on each process's own
+    device.
     """
 
     axis = "parallelism"
@@ -20,17 +24,17 @@ class Ddp(Technique):
         ),
     )
 
-    def obstacle(self, case):
+    def obstacle(self, case: Case) -> str | None:
         return explain_one_device(case) or explain_uneven(case, self.layouts(case))
 
-    def layouts(self, case):
+    def layouts(self, case: Case) -> tuple[Layout, ...]:
         return list_data_parallel(case, "ddp")
 
-    def edits(self, case):
+    def edits(self, case: Case) -> Edits:
         none_unused = case.model.kind == "decoder"  # its every weight has a gradient in every step
         why = "every weight has a gradient: saves a search of the graph"
         return Edits(
             launcher=launch_with_torchrun(case.layout),
-            training_arguments=(argument("ddp_find_unused_parameters", False, why),) if none_unused else (),
+            training_arguments=(make_argument("ddp_find_unused_parameters", False, why),) if none_unused else (),
             environment=restrict_links(case),
         )

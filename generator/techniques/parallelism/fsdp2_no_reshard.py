@@ -1,16 +1,21 @@
 from generator.techniques.base import Published
-from generator.techniques.parallelism.fsdp2 import Fsdp2
+from generator.techniques.sharding import Fsdp
+from generator.techniques.traits import Trait
 
 
-class Fsdp2NoReshard(Fsdp2):
+class Fsdp2NoReshard(Fsdp):
     """FSDP2 that keeps gathered weights from the forward to the backward pass (reshard_after_forward off).
 
-    One gather a step less than fsdp2, for 16-bit weights that stay whole on every device: what ZeRO-2 does.
+    What it does: one gather per step less than fsdp2: what ZeRO-2 does.
+    When it loses: where the 16-bit weights do not fit whole on every device, as they stay there through the backward
+    pass.
+    Known problems: as fsdp2; its memory is nearer to DDP's than to fsdp2's while a step runs.
     """
 
     name = "fsdp2-no-reshard"
     strategy = "fsdp_shard_grad_op"
     reshard = False
+    provides = frozenset({Trait.FSDP_RECOMPUTATION})
     evidence = (
         Published(
             "https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",

@@ -1,3 +1,4 @@
+from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.techniques.base import Technique
 
@@ -5,7 +6,9 @@ from generator.techniques.base import Technique
 class Single(Technique):
     """One device, one process.
 
-    Nothing is exchanged. Loses as soon as a second device brings more than the exchange of gradients costs.
+    What it does: nothing is exchanged.
+    When it loses: as soon as a second device brings more than the exchange of gradients costs.
+    Known problems: none that we know of.
     """
 
     axis = "parallelism"
@@ -13,5 +16,5 @@ class Single(Technique):
     modes = ("train", "infer")
     baseline = True
 
-    def layouts(self, case):
+    def layouts(self, case: Case) -> tuple[Layout, ...]:
         return (Layout(),)

@@ -1,29 +1,29 @@
-from generator.techniques.base import Published
+from generator.case.case import Case
+from generator.case.layout import Layout
+from generator.techniques.base import Published, Technique
 from generator.techniques.layouts import explain_one_device, list_split
-from generator.techniques.parallelism.tensor import Tensor, divides_heads
+from generator.techniques.parallelism.tensor import divides_heads
+from generator.techniques.traits import Trait
 
 
-class TensorPipeline(Tensor):
+class TensorPipeline(Technique):
     """Tensor, pipeline and data parallelism together (3D): what very large models are pre-trained with.
 
-    Tensor parts inside the node, stages across nodes, copies of both for the batch. At least eight devices.
+    What it does: tensor parts inside the node, stages across nodes, copies of both for the batch.
+    When it loses: wherever two of the three are enough: each adds exchanges. It needs at least eight devices.
+    Known problems: neither the Trainer nor Accelerate trains with it; only ZeRO stage 1 goes with it.
     """
 
+    axis = "parallelism"
     name = "tensor-pipeline"
-    modes = ("train",)
+    emitted = False
+    provides = frozenset({Trait.DTENSOR})
     evidence = (Published("https://arxiv.org/abs/2104.04473", "1T parameters on 3072 A100: 52 % of peak"),)
 
-    def obstacle(self, case):
+    def obstacle(self, case: Case) -> str | None:
         few = "it needs eight devices or more" if case.devices < 8 else None
         return explain_one_device(case) or few or (None if self.layouts(case) else "nothing divides evenly")
 
-    def clash(self, other, case):
-        if other.axis == "optimizer" and other.name not in ("adamw", "adamw-fused"):
-            return f"{other.name} was not written for sharded tensors (DTensor)"
-        if other.id == "trained=qlora":
-            return "packed 4-bit weights cannot be divided"
-        return None
-
-    def layouts(self, case):
-        found = list_split(case, "zero1", tp=True, pp=True)
-        return tuple(x for x in found if x.tp > 1 and x.pp > 1 and divides_heads(case, x.tp))
+    def layouts(self, case: Case) -> tuple[Layout, ...]:
+        divided = list_split(case, "zero1", tp=True, pp=True)
+        return tuple(x for x in divided if x.tp > 1 and x.pp > 1 and divides_heads(case, x.tp))

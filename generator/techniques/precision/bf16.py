@@ -1,17 +1,23 @@
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.edits import Code, Edits, argument
+from generator.techniques.edits import Code, Edits, make_argument
 from generator.techniques.launch import is_by_deepspeed
-from generator.techniques.precision.fp32 import told, weights_edits
-from generator.techniques.precision.tf32 import lacks_tf32
+from generator.techniques.precision.fp32 import make_weights_edits, state_mixed_precision
+from generator.techniques.precision.tf32 import explain_missing_tf32
 
 
 class Bf16(Technique):
     """Compute in bfloat16 under autocast; trained weights stay in 32 bits.
 
-    The range of fp32, so no loss scaling. Frozen and served weights are stored in bf16 too. Does not pay on hardware that
-    only emulates it: PyTorch reports support on V100, T4 and plain AVX-512 CPUs, where it is slower than fp32.
+    What it does: matrix products in 16 bits with the range of fp32, so no loss scaling; frozen and served weights are
+    stored in bf16 too.
+    When it loses: on hardware that only emulates it: V100, T4 and plain AVX-512 CPUs, where it is slower than fp32.
+    Known problems: PyTorch's own `is_bf16_supported` counts emulation; a large model with a small batch takes more
+    memory than in fp32, by the 16-bit copies.
     """
 
     axis = "precision"
@@ -24,24 +30,26 @@ class Bf16(Technique):
         ),
     )
 
-    def obstacle(self, case):
-        return lacks_bf16(case)
+    def obstacle(self, case: Case) -> str | None:
+        return explain_missing_bf16(case)
 
-    def effects(self, case):
-        sums = {"sums_dtype": "float32"} if sums_in_fp32(case) else {}
-        return {**autocast_effects(case, "bfloat16"), **sums}
+    def effects(self, case: Case) -> Mapping[str, Any]:
+        sums = {"sums_dtype": "float32"} if is_summed_in_fp32(case) else {}
+        return {**describe_autocast(case, "bfloat16"), **sums}
 
-    def edits(self, case):
-        edits = autocast_edits(case, "bfloat16", "bf16")
-        return replace(edits, deepspeed=(("data_types.grad_accum_dtype", "fp32"),)) if sums_in_fp32(case) else edits
+    def edits(self, case: Case) -> Edits:
+        edits = make_autocast_edits(case, "bfloat16", "bf16")
+        return (
+            replace(edits, deepspeed=(("data_types.grad_accum_dtype", "fp32"),)) if is_summed_in_fp32(case) else edits
+        )
 
 
-def sums_in_fp32(case) -> bool:
+def is_summed_in_fp32(case: Case) -> bool:
     """DeepSpeed would sum bf16 gradients in bf16: another result than one device gives."""
     return case.workload.mode == "train" and is_by_deepspeed(case.layout)
 
 
-def lacks_bf16(case) -> str | None:
+def explain_missing_bf16(case: Case) -> str | None:
     """Why bf16 is not worth asking for: no bf16 arithmetic in the hardware (never PyTorch's own answer, which counts emulation)."""
     if case.portable:
         return "the machine is not known, and bf16 is slow where it is only emulated"
@@ -59,35 +67,40 @@ def lacks_bf16(case) -> str | None:
     return None
 
 
-def autocast_effects(case, dtype: str) -> dict[str, object]:
+def describe_autocast(case: Case, dtype: str) -> dict[str, object]:
     """Trained weights in 32 bits under autocast; frozen or served ones in 16."""
     if case.workload.mode == "infer":
         return {"weights_dtype": dtype}
     stored = "float32" if case.workload.train == "full" else dtype
-    return {"weights_dtype": stored, "autocast_dtype": dtype, "tf32": lacks_tf32(case) is None}
+    return {"weights_dtype": stored, "autocast_dtype": dtype, "tf32": explain_missing_tf32(case) is None}
 
 
-def autocast_edits(case, dtype: str, flag: str) -> Edits:
+def make_autocast_edits(case: Case, dtype: str, flag: str) -> Edits:
     full = case.workload.train == "full"
     kept = full and not is_by_deepspeed(case.layout)
-    arguments = [argument(flag, True, f"compute in {flag}" + (", keep weights in fp32" if kept else ""))]
-    if lacks_tf32(case) is None:
-        arguments.append(argument("tf32", True, "what stays in fp32 uses TF32 products"))
+    arguments = [make_argument(flag, True, f"compute in {flag}" + (", keep weights in fp32" if kept else ""))]
+    if explain_missing_tf32(case) is None:
+        arguments.append(make_argument("tf32", True, "what stays in fp32 uses TF32 products"))
     if case.workload.mode == "infer":
-        return weights_edits(dtype)
+        return make_weights_edits(dtype)
     if not full:
-        return weights_edits(
-            dtype, "frozen weights in 16 bits", training_arguments=tuple(arguments), accelerate=told(case, flag)
+        return make_weights_edits(
+            dtype,
+            "frozen weights in 16 bits",
+            training_arguments=tuple(arguments),
+            accelerate=state_mixed_precision(case, flag),
         )
     if is_by_deepspeed(case.layout):
-        return weights_edits(dtype, "DeepSpeed keeps an fp32 master copy", training_arguments=tuple(arguments))
-    stored = (argument("dtype", Code("torch.float32"), f"trained weights stay in fp32, {flag} is for the arithmetic"),)
-    served = (argument("dtype", Code(f"torch.{dtype}")),)
+        return make_weights_edits(dtype, "DeepSpeed keeps an fp32 master copy", training_arguments=tuple(arguments))
+    stored = (
+        make_argument("dtype", Code("torch.float32"), f"trained weights stay in fp32, {flag} is for the arithmetic"),
+    )
+    served = (make_argument("dtype", Code(f"torch.{dtype}")),)
     return Edits(
         imports=("import torch",),
         infer_imports=("import torch",),
         model_arguments=stored,
         infer_model_arguments=served,
         training_arguments=tuple(arguments),
-        accelerate=told(case, flag),
+        accelerate=state_mixed_precision(case, flag),
     )

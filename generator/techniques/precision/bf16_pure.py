@@ -1,18 +1,25 @@
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.edits import argument
-from generator.techniques.precision.bf16 import lacks_bf16
-from generator.techniques.precision.fp32 import no_autocast, told, weights_edits
+from generator.techniques.edits import Edits, make_argument
+from generator.techniques.precision.bf16 import explain_missing_bf16
+from generator.techniques.precision.fp32 import make_weights_edits, state_mixed_precision, switch_off_autocast
+from generator.techniques.traits import Trait
 
 
 class Bf16Pure(Technique):
     """Keep weights, gradients and optimizer states in bfloat16: no fp32 copy of anything.
 
-    A third to a half of the memory of mixed precision. Updates smaller than 1/256 of a weight are rounded away, so long or
-    low-learning-rate training can stall: watch the loss against a short mixed-precision run.
+    What it does: takes a third to a half of the memory of mixed precision.
+    When it loses: in long or low-learning-rate training: updates smaller than 1/256 of a weight are rounded away.
+    Known problems: the loss can stall: watch it against a short mixed-precision run.
     """
 
     axis = "precision"
     name = "bf16-pure"
+    provides = frozenset({Trait.NO_MASTER_WEIGHTS})
     quality = 2
     quality_note = "weights are updated in bf16: updates below 1/256 of a weight are lost"
     evidence = (
@@ -22,19 +29,19 @@ class Bf16Pure(Technique):
         ),
     )
 
-    def obstacle(self, case):
+    def obstacle(self, case: Case) -> str | None:
         if case.workload.train != "full":
             return "adapters are small: their fp32 weights cost nothing"
-        return lacks_bf16(case)
+        return explain_missing_bf16(case)
 
-    def effects(self, case):
+    def effects(self, case: Case) -> Mapping[str, Any]:
         return {"weights_dtype": "bfloat16", "tf32": True}
 
-    def edits(self, case):
-        tf32 = (argument("tf32", True),) if case.on_cuda else ()
-        return weights_edits(
+    def edits(self, case: Case) -> Edits:
+        tf32 = (make_argument("tf32", True),) if case.on_cuda else ()
+        return make_weights_edits(
             "bfloat16",
             "no fp32 copy",
-            training_arguments=(*tf32, *no_autocast(case)),
-            accelerate=told(case, "no"),
+            training_arguments=(*tf32, *switch_off_autocast(case)),
+            accelerate=state_mixed_precision(case, "no"),
         )

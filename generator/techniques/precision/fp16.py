@@ -1,17 +1,26 @@
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.precision.bf16 import autocast_edits, autocast_effects
+from generator.techniques.edits import Edits
+from generator.techniques.precision.bf16 import describe_autocast, make_autocast_edits
+from generator.techniques.traits import Trait
 
 
 class Fp16(Technique):
     """Compute in float16 under autocast with a scaled loss; trained weights stay in 32 bits.
 
-    For GPUs with tensor cores but without bf16 (V100, T4). Values above 65504 overflow: models pre-trained in bf16 (the T5
-    family) turn to NaN, and the scaler skips steps.
+    What it does: uses the tensor cores of GPUs that have no bf16 (V100, T4).
+    When it loses: wherever there is bf16, which is as fast and cannot overflow.
+    Known problems: values above 65504 overflow: models pre-trained in bf16 (the T5 family) turn to NaN, and the scaler
+    skips steps.
     """
 
     axis = "precision"
     name = "fp16"
     modes = ("train", "infer")
+    provides = frozenset({Trait.LOSS_SCALING})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/en/mixed_precision_training",
@@ -19,17 +28,21 @@ class Fp16(Technique):
         ),
     )
 
-    def obstacle(self, case):
-        return lacks_fp16(case)
+    def obstacle(self, case: Case) -> str | None:
+        return explain_missing_fp16(case)
 
-    def effects(self, case):
-        return autocast_effects(case, "float16")
+    def traits(self, case: Case) -> frozenset[Trait]:
+        """What is served has no loss."""
+        return self.provides if case.workload.mode == "train" else frozenset()
 
-    def edits(self, case):
-        return autocast_edits(case, "float16", "fp16")
+    def effects(self, case: Case) -> Mapping[str, Any]:
+        return describe_autocast(case, "float16")
+
+    def edits(self, case: Case) -> Edits:
+        return make_autocast_edits(case, "float16", "fp16")
 
 
-def lacks_fp16(case) -> str | None:
+def explain_missing_fp16(case: Case) -> str | None:
     if case.portable:
         return "the machine is not known, and fp16 overflows or crawls on CPUs"
     if case.on_cpu:

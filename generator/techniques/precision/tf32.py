@@ -1,17 +1,24 @@
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.edits import argument
-from generator.techniques.precision.fp32 import no_autocast, told, weights_edits
+from generator.techniques.edits import Edits, make_argument
+from generator.techniques.precision.fp32 import make_weights_edits, state_mixed_precision, switch_off_autocast
+from generator.techniques.traits import Trait
 
 
 class Tf32(Technique):
     """Keep 32 bits, let matrix products round their inputs to 19 bits (TF32).
 
-    One line, no loss scaling, up to eight times the matrix rate of FP32 on Ampere and later. Slower than bf16 and saves no
-    memory. Older GPUs and ROCm builds refuse it.
+    What it does: without casts or loss scaling, up to eight times the matrix rate of FP32 on Ampere and later.
+    When it loses: against bf16, which is faster and saves memory.
+    Known problems: older GPUs and ROCm builds refuse it: TrainingArguments raises.
     """
 
     axis = "precision"
     name = "tf32"
+    provides = frozenset({Trait.FLOAT32_ARITHMETIC})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/v4.41.3/en/perf_train_gpu_one#tf32",
@@ -19,21 +26,21 @@ class Tf32(Technique):
         ),
     )
 
-    def obstacle(self, case):
-        return lacks_tf32(case)
+    def obstacle(self, case: Case) -> str | None:
+        return explain_missing_tf32(case)
 
-    def effects(self, case):
+    def effects(self, case: Case) -> Mapping[str, Any]:
         return {"weights_dtype": "float32", "tf32": True}
 
-    def edits(self, case):
-        return weights_edits(
+    def edits(self, case: Case) -> Edits:
+        return make_weights_edits(
             "float32",
-            training_arguments=(argument("tf32", True, "matrix products in TF32"), *no_autocast(case)),
-            accelerate=told(case, "no"),
+            training_arguments=(make_argument("tf32", True, "matrix products in TF32"), *switch_off_autocast(case)),
+            accelerate=state_mixed_precision(case, "no"),
         )
 
 
-def lacks_tf32(case) -> str | None:
+def explain_missing_tf32(case: Case) -> str | None:
     if not case.on_cuda:
         return "TF32 exists on NVIDIA GPUs only"
     if case.capability < (8, 0):

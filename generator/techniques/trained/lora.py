@@ -1,12 +1,17 @@
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.edits import Code, Edits, argument
+from generator.techniques.edits import Code, Edits, make_argument
 
 
 class Lora(Technique):
     """Freeze the model and train low-rank adapters on its linear layers.
 
-    Gradients and optimizer states shrink to the adapters'; the frozen weights stay in 16 bits. The result is an adapter
-    beside the base model. It learns less new knowledge than full training; rank and alpha are yours (config.yaml).
+    What it does: gradients and optimizer states shrink to the adapters'; the frozen weights stay in 16 bits.
+    When it loses: in what it learns: less new knowledge than full training.
+    Known problems: the result is an adapter beside the base model; rank and alpha are yours (config.yaml).
     """
 
     axis = "trained"
@@ -15,17 +20,17 @@ class Lora(Technique):
         Published("https://arxiv.org/abs/2106.09685", "GPT-3 175B: 1.2 TB of VRAM becomes 350 GB, quality on par"),
     )
 
-    def obstacle(self, case):
+    def obstacle(self, case: Case) -> str | None:
         return None if case.workload.train == "lora" else f"you asked for --train {case.workload.train}"
 
-    def effects(self, case):
+    def effects(self, case: Case) -> Mapping[str, Any]:
         return {"train": "lora", "lora_rank": case.workload.lora_rank, "lora_targets": "all-linear"}
 
-    def edits(self, case):
-        return adapter_edits(case)
+    def edits(self, case: Case) -> Edits:
+        return make_adapter_edits(case)
 
 
-def adapter_edits(case, before: tuple[str, ...] = ()) -> Edits:
+def make_adapter_edits(case: Case, before: tuple[str, ...] = ()) -> Edits:
     """The adapter, where the trainer of the task takes it; ``before`` are statements that must come first."""
     peft_task = "SEQ_CLS" if case.workload.task == "text-classification" else "CAUSAL_LM"
     adapter = f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear", **CONFIG["lora"])'
@@ -33,7 +38,7 @@ def adapter_edits(case, before: tuple[str, ...] = ()) -> Edits:
         return Edits(
             imports=("from peft import LoraConfig",),
             setup=(adapter,),
-            trainer_arguments=(argument("peft_config", Code("adapter")),),
+            trainer_arguments=(make_argument("peft_config", Code("adapter")),),
             requirements=("peft",),
         )
     return Edits(

@@ -29,4 +29,6 @@ def test_trains_resumes_and_answers(tmp_path):
     assert (second["resumed_from"], second["finished_step"]) == (3, 5)
     assert second["losses"][:3] == first["losses"]
 
-    assert "tokens/s" in run("infer.py", "--model", folder, "--max_new_tokens", "8")
+    report = tmp_path / "infer.json"
+    run("infer.py", "--model", folder, "--report", str(report), "--max_new_tokens", "8")
+    assert json.loads(report.read_text())["answer"]

@@ -1,0 +1,73 @@
+"""What a training measured: the time of each step, loss.svg, run.json."""
+
+import json
+import statistics
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from transformers import TrainerCallback
+
+PACKAGES = ("torch", "transformers", "accelerate", "datasets")
+
+
+class RunReport(TrainerCallback):
+    """Times the steps, draws loss.svg with each checkpoint, and writes run.json once the model is saved."""
+
+    def __init__(self):
+        self.seconds: list[float] = []
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.started_at, self.tokens_before = state.global_step, state.num_input_tokens_seen
+        self.step, self.clock = state.global_step, time.perf_counter()
+
+    def on_log(self, args, state, control, **kwargs):
+        steps = state.global_step - self.step
+        if steps:  # the loss was just read, so the device is done with them
+            self.seconds += [(time.perf_counter() - self.clock) / steps] * steps
+            self.step, self.clock = state.global_step, time.perf_counter()
+
+    def on_save(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            draw_loss(Path(args.output_dir) / "loss.svg", state.log_history)
+        self.clock = time.perf_counter()  # a save is not part of a step
+
+    def write(self, args, state, peak_memory: dict[str, float]) -> None:
+        """run.json: what was measured. The first step is kept apart, it warms up and compiles."""
+        if not state.is_world_process_zero:
+            return
+        folder = Path(args.output_dir)
+        if not self.seconds:
+            print(f"nothing left to train: {folder} had reached step {state.global_step}")
+            return
+        step_seconds = statistics.median(self.seconds[1:] or self.seconds)
+        tokens_per_step = (state.num_input_tokens_seen - self.tokens_before) / len(self.seconds)
+        report = {
+            "schema": 1,
+            "step_seconds": step_seconds,
+            "tokens_per_step": tokens_per_step,
+            "tokens_per_second": tokens_per_step / step_seconds,
+            **peak_memory,
+            "first_step_seconds": self.seconds[0],
+            "steps": self.seconds[1:],
+            "losses": [entry["loss"] for entry in state.log_history if "loss" in entry],
+            "resumed_from": self.started_at,
+            "finished_step": state.global_step,
+            "processes": args.world_size,
+            "versions": {name: version(name) for name in PACKAGES},
+        }
+        draw_loss(folder / "loss.svg", state.log_history)
+        (folder / "run.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        speed, peak = report["tokens_per_second"], report["peak_memory_gib"]
+        print(f"{speed:,.0f} tokens/s, {peak:.2f} GiB at peak; model, run.json and loss.svg are in {folder}")
+
+
+def draw_loss(path: Path, history: list[dict]) -> None:
+    points = [(entry["step"], entry["loss"]) for entry in history if "loss" in entry]
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(*zip(*points, strict=True))
+    axes.set(xlabel="step", ylabel="training loss")
+    axes.grid(alpha=0.3)
+    figure.savefig(path)

@@ -1,0 +1,48 @@
+"""When a run ends before its last step: on a signal, after a save; at a loss that is no number, without one."""
+
+import math
+import signal
+import sys
+
+from transformers import TrainerCallback
+
+
+class SaveOnSignal(TrainerCallback):
+    """SIGTERM (a scheduler taking the machine back) or Ctrl-C: finish the step, save, exit 143 or 130."""
+
+    def __init__(self, advice: str = "run again to go on"):
+        self.advice = advice
+        self.signum = 0
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, self.request_stop)
+
+    def request_stop(self, signum, frame):
+        signal.signal(signum, signal.SIG_DFL)  # a second one ends it at once
+        self.signum = signum
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.signum:
+            control.should_save = control.should_training_stop = True
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if not self.signum:
+            return
+        if state.is_world_process_zero:
+            print(f"stopped by {signal.Signals(self.signum).name} after step {state.global_step}: {self.advice}")
+        sys.exit(128 + self.signum)
+
+
+class StopOnBadLoss(TrainerCallback):
+    """Ends the run at the first loss or gradient that is not a number: nothing after it can be used."""
+
+    def on_log(self, args, state, control, **kwargs):
+        logs = kwargs["logs"]
+        watched = ("loss",) if args.fp16 else ("loss", "grad_norm")  # fp16's loss scaler skips overflowing steps itself
+        for name in watched:
+            if not math.isfinite(logs.get(name, 0.0)):
+                sys.exit(
+                    f"step {state.global_step}: non-finite {name} ({logs[name]}). Earlier checkpoints are good; "
+                    "look at this step's data, or lower learning_rate in config.yaml."
+                )

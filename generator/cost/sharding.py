@@ -1,0 +1,86 @@
+"""What FSDP, HSDP, ZeRO and DDP do to the memory of one device: shards, gathered weights, buckets of gradients. Bytes.
+
+What each of them divides and gathers is a row of ``generator/case/strategies.py``; ``static_memory.py`` divides by these shards.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from generator.cost import constants as c
+from generator.cost.execution import BYTES, Execution
+from generator.cost.shape import Shape
+from generator.cost.weights import compute_stored_bytes
+
+
+class Shards(NamedTuple):
+    """Devices over which each kind of model state is divided."""
+
+    weights: int
+    gradients: int
+    states: int
+
+
+def count_shards(run: Execution) -> Shards:
+    row = run.sharding
+    parts = run.tp * run.pp  # tensor parts and pipeline stages hold their own weights, with all that belongs to them
+    return Shards(
+        weights=parts * (run.shards if row.divides_weights else 1),
+        gradients=parts * (run.shards if row.divides_gradients else 1),
+        states=parts * (run.shards if row.divides_states else 1),
+    )
+
+
+def gathers_weights(run: Execution) -> bool:
+    """Whether blocks are made whole for their products: from other devices, or from the host."""
+    return run.sharding.divides_weights and (run.shards > 1 or run.offload_params != "none")
+
+
+def compute_block_bytes(shape: Shape, run: Execution) -> float:
+    """One block's weights, whole, as they are multiplied."""
+    compute = BYTES[run.compute_dtype]
+    packed = run.quant != "none"  # they travel packed, with all that is stored of the model
+    gathered = compute_stored_bytes(shape, run) / shape.layers if packed else shape.block_params * compute
+    if run.ep > 1:  # tokens travel to the experts: other devices' experts are never gathered
+        gathered -= shape.expert_params * compute * (1 - 1 / run.ep)
+    return gathered
+
+
+def compute_gathered_block(shape: Shape, run: Execution) -> float:
+    """FSDP's unit in use. ZeRO-3 has no units: its live parameters are all in ``compute_gathered_ends``."""
+    if not gathers_weights(run) or run.sharding.live_elements:
+        return 0.0
+    return compute_block_bytes(shape, run)
+
+
+def compute_gathered_ends(shape: Shape, run: Execution) -> float:
+    """What stays whole from the forward pass to the end of the backward pass."""
+    if not gathers_weights(run):
+        return 0.0
+    compute = BYTES[run.compute_dtype]
+    block = compute_block_bytes(shape, run)
+    blocks = block * shape.layers
+    # FSDP's root unit holds the embedding and the output layer; it is not resharded after the forward pass
+    ends = (shape.embedding + shape.head) * compute
+    if run.sharding.live_elements:
+        # ZeRO-3 lets go of weights only beyond its limit of live ones, but never has fewer than it works with
+        live = max(run.sharding.live_elements * compute, ends + c.FSDP_LIVE_BLOCKS * block)
+        return min(ends + blocks, live)
+    return ends if run.sharding.reshards else ends + blocks
+
+
+def compute_reduce_buckets(run: Execution, trained: float, bytes_per_gradient: float) -> float:
+    """Buffers in which DDP and DeepSpeed's stages 1 and 2 reduce gradients (and these gather weights)."""
+    if run.dp <= 1:
+        return 0.0
+    if run.sharding.buckets_every_gradient:  # DDP copies: the Trainer leaves gradient_as_bucket_view off
+        return trained * bytes_per_gradient / (run.tp * run.pp)
+    # two kinds of bucket, of gradients and of weights, as large as each other
+    elements = min(run.sharding.bucket_elements, trained)
+    return 2 * c.ZERO_BUCKET_COPIES * elements * BYTES[run.compute_dtype]
+
+
+def keeps_checkpointed_inputs(run: Execution) -> bool:
+    """FSDP1's hooks on frozen blocks keep every checkpointed input and its gradient until the backward pass ends."""
+    fsdp1 = run.fsdp_version == 1 and run.sharding.by_fsdp and run.dp > 1
+    return fsdp1 and run.train == "lora" and run.checkpoint_every > 0

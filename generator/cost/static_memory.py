@@ -1,0 +1,176 @@
+"""Bytes on one device that do not depend on the batch: weights, gradients, optimizer states, and what is made of them.
+
+Each has a function of its own; what divides them over devices (FSDP, ZeRO) is in ``sharding.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from generator.cost.activations import BlockActivations, compute_block_activations
+from generator.cost.execution import BYTES, Execution
+from generator.cost.optimizers import OPTIMIZER_STATES, compute_state_bytes
+from generator.cost.shape import Linear, Shape, count_lora_params, select_adapted
+from generator.cost.sharding import (
+    compute_gathered_block,
+    compute_gathered_ends,
+    compute_reduce_buckets,
+    count_shards,
+)
+from generator.cost.weights import compute_dequantized_bytes, compute_stored_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticMemory:
+    """Bytes on one device, already divided by its shards."""
+
+    weights: float
+    gradients: float
+    states: float
+    step_temporary: float
+    gathered_block: float
+    gathered_ends: float
+    """whole copies of sharded weights: one block's, and what is whole from the forward pass to the end of the backward"""
+    reduce_buckets: float
+    cast_weights: float
+    """16-bit copies of the weights that autocast makes in a forward pass, and keeps until it ends"""
+    cast_block: float
+    """those of one block: what the backward pass needs of them where it computes the block again"""
+    dequantized: float
+    adapted_experts: float
+    """bytes of one block's experts with their adapters added: PEFT makes the whole tensor anew in each forward pass"""
+    trained: float
+    """trained parameters of the whole model"""
+    adapted: tuple[Linear, ...]
+    head_gradient: float
+    embedding_gradient: float
+    """what only comes when the backward pass has left the first block; tied to the head, it is there from the start"""
+    states_paged: bool
+    block: BlockActivations
+
+
+class ParameterBytes(NamedTuple):
+    """Bytes per parameter, by what is kept of it."""
+
+    base: float
+    """a weight of the model, where all of it is trained"""
+    trained: float
+    """a trained weight: of the model, or of an adapter"""
+    gradient: float
+    state_dtype: float
+    """of the dtype in which the optimizer's states are kept"""
+
+
+def compute_static_memory(shape: Shape, run: Execution) -> StaticMemory:
+    each = find_parameter_bytes(run)
+    trained = count_trained_params(shape, run)
+    shards = count_shards(run)
+    cast_block, cast_weights = compute_cast_copies(shape, run)
+    gradients_here = not leaves_gradients_to_host(run)
+    offloaded = run.offload_optimizer != "none"
+    # only what is divided can be offloaded: its blocks are gathered from the host as from other devices
+    weights_here = run.offload_params == "none" or not run.sharding.divides_weights
+    # with frozen weights neither end of the model has a gradient
+    per_gradient = each.gradient / shards.gradients if run.train == "full" and gradients_here else 0.0
+    return StaticMemory(
+        weights=compute_weights(shape, run, each, trained) / shards.weights if weights_here else 0.0,
+        gradients=compute_gradients(run, each, trained) / shards.gradients if gradients_here else 0.0,
+        states=0.0 if offloaded else compute_states(shape, run, each, trained) / shards.states,
+        step_temporary=0.0 if offloaded else compute_step_temporary(run, each, trained) / shards.states,
+        gathered_block=compute_gathered_block(shape, run),
+        gathered_ends=compute_gathered_ends(shape, run),
+        reduce_buckets=compute_reduce_buckets(run, trained, each.trained),
+        cast_weights=cast_weights,
+        cast_block=cast_block,
+        dequantized=compute_dequantized_bytes(shape, run),
+        adapted_experts=compute_adapted_experts(shape, run),
+        trained=trained,
+        adapted=() if run.train == "full" else select_adapted(shape, run.lora_targets),
+        head_gradient=shape.head_params * per_gradient,
+        embedding_gradient=0.0 if ties_head(shape) else shape.embedding * per_gradient,
+        states_paged=OPTIMIZER_STATES[run.optimizer].paged,
+        block=compute_block_activations(shape, run),
+    )
+
+
+def mixes_in_16_bits(run: Execution) -> bool:
+    """DeepSpeed under bf16 or fp16: 16-bit weights on every device, and float32 masters beside the states."""
+    return run.sharding.float32_masters and BYTES[run.compute_dtype] < 4
+
+
+def find_parameter_bytes(run: Execution) -> ParameterBytes:
+    stored, compute = BYTES[run.weights_dtype], BYTES[run.compute_dtype]
+    mixed = mixes_in_16_bits(run)
+    # FSDP's mixed precision keeps float32 shards and casts what it gathers
+    shard = 4.0 if run.sharding.divides_weights and run.autocast_dtype else stored
+    base = compute if mixed else shard
+    trained = base if run.train == "full" or mixed else 4.0  # PEFT keeps adapters in float32
+    # DeepSpeed sums in a dtype of its own; autograd in that of the weight
+    summed = BYTES[run.sums_dtype] if mixed and run.sums_dtype else trained
+    return ParameterBytes(base=base, trained=trained, gradient=summed, state_dtype=4.0 if mixed else trained)
+
+
+def count_trained_params(shape: Shape, run: Execution) -> float:
+    if run.train == "full":
+        return float(shape.params)
+    return count_lora_params(shape, run.lora_targets, run.lora_rank)
+
+
+def compute_weights(shape: Shape, run: Execution, each: ParameterBytes, trained: float) -> float:
+    if run.train == "full":
+        return shape.params * each.base
+    return compute_stored_bytes(shape, run) + trained * each.trained  # the frozen base, and adapters beside it
+
+
+def compute_gradients(run: Execution, each: ParameterBytes, trained: float) -> float:
+    return trained * each.gradient if OPTIMIZER_STATES[run.optimizer].stores_gradients else 0.0
+
+
+def compute_states(shape: Shape, run: Execution, each: ParameterBytes, trained: float) -> float:
+    states = compute_state_bytes(run.optimizer, trained, each.state_dtype, shape.hidden)
+    if run.sharding.float32_masters:  # of float32 weights, too, DeepSpeed keeps its own part, flat
+        states += 4.0 * trained
+    return states
+
+
+def compute_step_temporary(run: Execution, each: ParameterBytes, trained: float) -> float:
+    """What only lives while the optimizer updates."""
+    if run.sharding.float32_masters:  # gradients of its part in float32, for the masters
+        return 4.0 * trained
+    # foreach computes one operation for all parameters at once: its result is as large as they are
+    foreach = OPTIMIZER_STATES[run.optimizer].foreach and not run.optimizer_fused
+    return trained * each.trained if foreach else 0.0
+
+
+def leaves_gradients_to_host(run: Execution) -> bool:
+    """DeepSpeed moves gradients out as they come; FSDP does where the weights are out as well (CPUOffloadPolicy)."""
+    offloaded = run.offload_optimizer != "none"
+    return offloaded and (run.sharding.float32_masters or run.offload_params != "none")
+
+
+def ties_head(shape: Shape) -> bool:
+    """Logits of the vocabulary's width without weights of their own."""
+    return bool(shape.head_params) and not shape.head
+
+
+def compute_cast_copies(shape: Shape, run: Execution) -> tuple[float, float]:
+    """Autocast's copies of trained weights: one block's, and the whole model's, output layer included.
+
+    Only autocast casts weight by weight, and it keeps the copies of those that need a gradient until the forward pass ends.
+    FSDP and DeepSpeed cast on their own.
+    """
+    compute = BYTES[run.compute_dtype]
+    casts = run.autocast_dtype and BYTES[run.weights_dtype] > compute and run.train == "full"
+    if not casts or run.sharding.divides_weights or mixes_in_16_bits(run):
+        return 0.0, 0.0
+    # grouped products of fused experts are not on autocast's list
+    params = shape.block_params - (0.0 if run.expert_loop else shape.expert_params)
+    here = compute / (run.tp * run.pp)
+    return params * here, (params * shape.layers + shape.head_params) * here
+
+
+def compute_adapted_experts(shape: Shape, run: Execution) -> float:
+    if run.train == "full" or run.lora_targets != "all-linear" or run.expert_loop:
+        return 0.0
+    return shape.expert_params * BYTES[run.compute_dtype]

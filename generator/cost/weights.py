@@ -1,0 +1,59 @@
+"""How the weights of a model are stored: plain, or packed by a quantizer. Bytes of the whole model, before it is divided."""
+
+from __future__ import annotations
+
+from generator.cost import constants as c
+from generator.cost.execution import BYTES, Execution
+from generator.cost.shape import Shape
+
+PLAIN = "parameters by storage dtype (config.json; quantizer's block sizes)"
+
+
+def compute_stored_bytes(shape: Shape, run: Execution) -> float:
+    """Bytes of the stored model: packed linears, and the rest in its own dtype (float32 where PEFT upcasts it)."""
+    stored = BYTES[run.weights_dtype]
+    if run.quant == "none":
+        return shape.params * stored
+    if run.quant == "gguf-4bit":  # it quantizes the embedding too, and its figure is of all tensors
+        return shape.params * c.GGUF_Q4_BYTES
+    packed = count_packed_params(shape, run)
+    # FSDP wants shards of one dtype: PEFT leaves out the upcast there
+    upcast = run.lora_upcast and run.mode == "train" and not run.sharding.by_fsdp
+    return packed * compute_bytes_per_packed_weight(run) + (shape.params - packed) * (4.0 if upcast else stored)
+
+
+def compute_bytes_per_packed_weight(run: Execution) -> float:
+    """Its scales included."""
+    if run.quant == "nf4":
+        return 0.5 + (c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES)
+    if run.quant == "gptq-4bit":
+        return 0.5 + c.GPTQ_EXTRA_BYTES
+    if run.quant == "float8":
+        return 1.0
+    if run.quant == "int8":
+        return 1.0 + c.INT8_EXTRA_BYTES
+    return BYTES[run.weights_dtype]
+
+
+def count_packed_params(shape: Shape, run: Execution) -> float:
+    """Parameters that the quantizer packs. bitsandbytes replaces ``Linear`` layers only: experts that Transformers 5 fuses
+    into one tensor stay as they are; as separate modules, or in a quantized checkpoint, they are packed too."""
+    experts = run.expert_loop or run.quant not in ("nf4", "int8") or bool(run.compile)
+    return (shape.linear_params + (shape.expert_params if experts else 0.0)) * shape.layers
+
+
+def compute_dequantized_bytes(shape: Shape, run: Execution) -> float:
+    """The largest layer in 16 bits: these quantizers unpack one layer at a time, just before it multiplies."""
+    if run.quant not in ("nf4", "gptq-4bit"):
+        return 0.0
+    return float(max(x.inputs * x.outputs for x in shape.linears)) * BYTES[run.compute_dtype]
+
+
+def name_stored_source(run: Execution) -> str:
+    scales = {
+        "nf4": c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES,
+        "gptq-4bit": c.GPTQ_EXTRA_BYTES,
+        "int8": c.INT8_EXTRA_BYTES,
+        "gguf-4bit": c.GGUF_Q4_BYTES,
+    }
+    return scales[run.quant].source if run.quant in scales else PLAIN

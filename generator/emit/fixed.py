@@ -1,0 +1,232 @@
+"""What a project contains that no technique decides, and why: the table behind `perfgen why`, and behind templates' comments.
+
+One row is a keyword of an emitted call. Rows at ``training_arguments`` are written by the template as they stand here, after
+those of the techniques; the others stand in the template, and are explained here. So are the keys of config.yaml.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from generator.case.vendors import TENSOR_CORE_MULTIPLE
+from generator.emit.plan_document import ParallelRecord, ProjectPart
+from generator.techniques.edits import Argument, Edits, write_literal
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``when``: all of these words hold (``find_facts``). ``value``: what the template writes, where it is a plain value.
+
+    ``why`` is the comment beside it in the code, ``reason`` what `perfgen why` says.
+    """
+
+    place: str
+    name: str
+    when: tuple[str, ...]
+    reason: str
+    value: object = None
+    why: str = ""
+
+
+ROWS = (
+    Row("TrainingArguments", "max_length", ("train", "sft"), "yours: seq_len in config.yaml"),
+    Row(
+        "TrainingArguments",
+        "use_cpu",
+        ("train", "cpu"),
+        "the plan is for the CPU; TrainingArguments would take any accelerator it sees",
+    ),
+    Row(
+        "training_arguments",
+        "pad_to_multiple_of",
+        ("train", "sft", "tensor-cores"),
+        "tensor cores work on multiples of 8 in 16 bits",
+        value=TENSOR_CORE_MULTIPLE,
+    ),
+    Row(
+        "training_arguments",
+        "ddp_timeout",
+        ("train", "several"),
+        "two hours: the other processes wait while the first one prepares the data",
+        value=7200,
+        why="seconds; the others wait while the first process prepares the data",
+    ),
+    Row(
+        "training_arguments",
+        "average_tokens_across_devices",
+        ("train", "several", "text-classification"),
+        "off: a classifier's loss is a mean already, and would be summed over the GPUs",
+        value=False,
+        why="a classifier's loss is a mean already: it would be summed over the GPUs",
+    ),
+    Row(
+        "training_arguments",
+        "save_total_limit",
+        ("train",),
+        "two checkpoints: while one is written, the other is whole",
+        value=2,
+        why="while one is written, the other is whole",
+    ),
+    Row(
+        "training_arguments",
+        "logging_nan_inf_filter",
+        ("train",),
+        "off: the default hides steps whose loss is not a number",
+        value=False,
+        why="show a bad loss as it is",
+    ),
+    Row(
+        "training_arguments",
+        "include_num_input_tokens_seen",
+        ("train",),
+        "counts tokens, so that predicted and measured speed can be compared",
+        value=True,
+    ),
+    Row("from_pretrained", "id2label", ("text-classification", "train"), "the labels as they are in the data"),
+    Row("from_pretrained", "label2id", ("text-classification", "train"), "the labels as they are in the data"),
+    Row("from_pretrained", "use_safetensors", (), "pickled weights can run code when they are loaded"),
+    Row(
+        "from_pretrained",
+        "device_map",
+        ("places-model",),
+        "weights go straight to the device, without a second copy in host memory",
+    ),
+    Row("Trainer", "args", ("train",), "the arguments above: the plan's values, those of config.yaml, and your flags"),
+    Row("Trainer", "train_dataset", ("train",), "your data, as data.py reads it"),
+    Row("Trainer", "processing_class", ("train",), "the tokenizer, so that it is saved with the model"),
+    Row("Trainer", "data_collator", ("train", "causal-lm"), "every block has seq_len tokens: there is nothing to pad"),
+    Row(
+        "Trainer",
+        "data_collator",
+        ("train", "text-classification"),
+        "pads each micro-batch to its longest text, not all to seq_len",
+    ),
+    Row("Trainer", "callbacks", ("train", "callbacks"), "what the chosen techniques do between steps"),
+    Row(
+        "DataCollatorWithPadding",
+        "pad_to_multiple_of",
+        ("train", "text-classification", "tensor-cores"),
+        "tensor cores work on multiples of 8 in 16 bits",
+    ),
+    Row(
+        "train",
+        "resume_from_checkpoint",
+        ("train", "resumes"),
+        "the newest checkpoint of this run that is complete, none for a new run",
+    ),
+    Row(
+        "num_parameters",
+        "only_trainable",
+        ("train", "counts-with-numel"),
+        "a checkpoint belongs to a run that trains as many parameters; with adapters that is not the whole model",
+    ),
+    Row(
+        "main_process_first",
+        "local",
+        ("train", "several"),
+        "off: the first process of all nodes prepares the data, on a disk that all see",
+    ),
+    Row("main_process_first", "desc", ("train", "several"), "what the log calls it"),
+    Row(
+        "tokenizer", "truncation", ("text-classification",), "a text longer than seq_len is cut, as it was in training"
+    ),
+    Row("tokenizer", "max_length", ("text-classification",), "yours: seq_len in config.yaml"),
+    Row("tokenizer", "return_tensors", (), "PyTorch tensors: what the model takes"),
+    Row("apply_chat_template", "add_generation_prompt", ("chat",), "ends with the mark that an answer comes now"),
+    Row("apply_chat_template", "return_dict", ("chat",), "with the attention mask, which generate needs"),
+    Row("generate", "max_new_tokens", ("generates",), "yours: --new-tokens, and a flag of infer.py"),
+    Row(
+        "decode", "skip_special_tokens", ("generates",), "the text alone, without marks such as the end of the sequence"
+    ),
+)
+CONFIG_REASONS = {
+    "model": "yours: --model",
+    "revision": "yours: config.yaml pins the version of the model that was looked at",
+    "tokenizer": "yours: --tokenizer, else the folder beside the model's config that holds one",
+    "data": "yours: --data",
+    "data_revision": "yours: empty takes the newest version of the data, a commit pins one",
+    "text_column": "yours: --text-column, else the column that holds texts",
+    "label_column": "yours: --label-column, else the column that holds labels",
+    "skip_bad": "yours: --skip-bad",
+    "seq_len": "yours: perfgen never changes it",
+    "output_dir": "yours: where checkpoints and the trained model go",
+    "training": "yours: every name of TrainingArguments may stand here, and is a flag of train.py too",
+    "training.learning_rate": "yours: perfgen never changes it",
+    "training.num_train_epochs": "yours: --epochs",
+    "training.max_steps": "yours: --max-steps; -1: num_train_epochs says how long",
+    "training.warmup_steps": "yours: below 1, the share of all steps over which the learning rate rises from 0",
+    "training.weight_decay": "yours: perfgen never changes it",
+    "training.seed": "yours: perfgen never changes it",
+    "training.lr_scheduler_type": "yours: TrainingArguments' own default; constant with the schedule-free optimizer, which "
+    "averages weights in its place",
+    "training.logging_steps": "yours: every step, so that no loss is missed and loss.svg has them all",
+    "training.save_steps": "yours: TrainingArguments' own default",
+    "lora": "yours: every name of peft's LoraConfig may stand here",
+    "lora.r": "yours: --lora-rank",
+    "lora.lora_alpha": "yours: twice the rank",
+    "lora.lora_dropout": "yours: the value of the QLoRA paper for its smaller models (https://arxiv.org/abs/2305.14314)",
+    "machine": "what the plan was made for: the scripts compare the machine that they run on with it, and stop where it "
+    "cannot do what is planned",
+    "machine.device": "what the plan was made for: cpu or cuda",
+    "machine.cpus": "the CPUs that the plan was made for",
+    "machine.gpus": "the GPUs of a node that the plan uses",
+    "processes": "what the plan was made for: how train.py is launched, and what it must find before the first step",
+    "processes.launcher": "the command that starts train.py, one process a device",
+    "processes.expected": "compared with what the library really prepared, so that no run is divided otherwise in silence",
+    "processes.expected.wrapper": "the class that must hold the model",
+    "processes.expected.zero_stage": "the ZeRO stage that DeepSpeed must run",
+    "processes.expected.shards": "over how many processes states are divided",
+    "processes.expected.sharded": "which parameters must be divided",
+    "processes.expected.mesh": "the device mesh that parameters must lie on",
+    "processes.expected.placements": "how parameters must lie on it",
+    "processes.expected.world_size": "how many processes must meet",
+    "processes.expected.backend": "the torch.distributed backend that they must talk by",
+    "processes.expected.device": "where the parameters must be",
+    "machine.name": "the device that the plan was made for",
+    "machine.compute_capability": "what the plan's kernels and dtypes need at least",
+    "machine.memory_gib": "memory of the device that the plan was made for",
+    "machine.needs_gib": "the predicted peak: with less memory free, a run would end without any",
+}
+"""By key; ``training.seed`` is one in a section. A key of config.yaml without a reason is a bug (``KeyError``)."""
+
+
+def write_fixed(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> tuple[Argument, ...]:
+    """What the template writes to TrainingArguments after the techniques' arguments."""
+    return tuple(
+        Argument(row.name, write_literal(row.value), row.why)
+        for row in list_fixed(project, edits, parallel)
+        if row.place == "training_arguments"
+    )
+
+
+def list_fixed(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> tuple[Row, ...]:
+    """The rows that a project has."""
+    facts = find_facts(project, edits, parallel)
+    return tuple(row for row in ROWS if facts.issuperset(row.when))
+
+
+def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> frozenset[str]:
+    """What rows ask for: the mode, the task, the device, and what else holds."""
+    others = {
+        "several": parallel is not None and parallel.world_size > 1,
+        "tensor-cores": project.pad_to_multiple_of is not None,
+        "counts-with-numel": parallel is None or parallel.parameter_count_attribute is None,
+        "resumes": parallel is None or not parallel.at_load,
+        "callbacks": bool(edits.callbacks),
+        "generates": project.task != "text-classification",
+        "chat": project.task == "sft" and project.sft_format == "messages",
+        "places-model": project.device != "cpu"
+        and all(argument.name != "device_map" for argument in edits.infer_model_arguments),
+    }
+    return frozenset({project.mode, project.task, project.device} | {word for word, holds in others.items() if holds})
+
+
+def list_keys(config: dict[str, Any], section: str = "") -> list[tuple[str, Any]]:
+    """Every key at every depth, with dots, and its value."""
+    keys = []
+    for name, value in config.items():
+        keys.append((section + name, value))
+        if isinstance(value, dict):
+            keys += list_keys(value, f"{section}{name}.")
+    return keys

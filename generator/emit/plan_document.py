@@ -1,0 +1,472 @@
+"""The plan document: what plan.json holds, as a type. Templates, `why`, the smoke run and the report read nothing else.
+
+A new key is one line here and one where ``document.py`` fills it. ``plan_json.py`` writes and reads it, and makes
+``generator/plan.schema.json`` from it. GiB, seconds and tokens per second are in the names; notes on fields say the rest.
+Records are compared as JSON: ``eq=False`` saves a fifth of what 30 classes cost at start-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from generator.case.workload import Workload
+from generator.model import ModelSpec
+from generator.techniques.base import Measured, Published
+from generator.techniques.edits import Argument, Edits
+from hwdetect.types import Accelerator, Board, Cpu, Device, Link, Measurement, Memory, Nodes, Software
+
+SCHEMA = 1
+
+
+class Absent(Enum):
+    """A field whose key the JSON does not have, whatever its type says; ``None`` is a key without a value."""
+
+    ABSENT = "absent"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+ABSENT: Any = Absent.ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenizerRecord:
+    """What AutoTokenizer reads: the model's folder or id, or the ``tokenizer`` of config.yaml; at the pinned ``revision``?"""
+
+    source: str
+    """model or config"""
+    revision: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProjectPart:
+    """The project as a whole: what kind of scripts are written, and for what."""
+
+    name: str
+    mode: str
+    task: str
+    train: str
+    adapter: bool
+    title: str
+    trainer: str
+    from_scratch: bool
+    train_tokenizer: bool
+    sample: bool
+    hub: bool
+    new_tokens: int
+    tokenizer: TokenizerRecord
+    data_format: str
+    sft_format: str | None
+    chat_template: bool
+    pad_to_multiple_of: int | None
+    device: str
+    """portable, cpu or cuda"""
+    machine: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DeviceRecord(Device):
+    """A catalogue entry, its sources by field, its rates to 6 digits."""
+
+    sources: Mapping[str, str]  # ty: ignore[incompatible-attribute-override]  pairs there; nobody reads them here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HardwareRecord:
+    """The machine, less what changes from minute to minute and what names it. What was not read has no key."""
+
+    cpu: Cpu
+    memory: Memory
+    boards: tuple[Board, ...]
+    accelerators: tuple[Accelerator, ...]
+    links: tuple[Link, ...]
+    nodes: Nodes
+    software: Software
+    measured: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CaseRecord:
+    """What was decided for."""
+
+    device: DeviceRecord
+    device_memory_bytes: int
+    model: ModelSpec
+    workload: Workload
+    hardware: HardwareRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CostRecord:
+    """What a configuration costs, in three numbers."""
+
+    peak_memory_gib: float
+    step_seconds: float
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CandidateCostRecord(CostRecord):
+    """The cost of a configuration with its batch split."""
+
+    micro_batch: int
+    accumulation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SplitRecord(CandidateCostRecord):
+    """A batch split of the chosen techniques."""
+
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DivisionRecord:
+    """How devices are divided: ``generator.case.layout.Layout`` has the words."""
+
+    strategy: str
+    nodes: int
+    per_node: int
+    replicate: int
+    shard: int
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    at_load: bool
+    sequence_form: str | None
+    devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayoutRecord(DivisionRecord):
+    """The chosen division."""
+
+    of_devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DeviceCountRecord:
+    """The best plan on so many devices, whatever else must change (``changes``); without figures where none fits (``why_not``).
+
+    ``gpu_hours`` are the whole run's, ``None`` where its steps are not known; both are ``None`` on CPUs.
+    """
+
+    count: int
+    chosen: bool
+    fits: bool
+    why_not: str | None
+    changes: tuple[str, ...]
+    peak_memory_gib: float | None
+    step_seconds: float | None
+    tokens_per_second: float | None
+    micro_batch: int | None
+    accumulation: int | None
+    gpu_hours: float | None
+    gpu_hours_per_1000_steps: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BatchRecord:
+    """The batch split; ``splits`` are all that were costed, up to the first that does not fit."""
+
+    micro_batch: int
+    accumulation: int
+    global_batch: int
+    splits: tuple[SplitRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SourceRecord:
+    """Where a part of an estimate comes from. ``basis``: measured, published, derived or assumed."""
+
+    basis: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EstimateRecord:
+    """Memory of one device by part, time of one step (training) or one answer (inference) by part."""
+
+    memory_gib: Mapping[str, float]
+    peak_memory_gib: float
+    allocator_peak_gib: float
+    limit_gib: float
+    headroom_gib: float
+    headroom_share: float
+    time_seconds: Mapping[str, float]
+    step_seconds: float
+    tokens_per_step: float
+    tokens_per_second: float
+    basis: str
+    sources: Mapping[str, SourceRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RejectedCostRecord(CandidateCostRecord):
+    """The cost of the best plan with an alternative, or, where none ``fits``, of the one that comes nearest."""
+
+    fits: bool
+    devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RejectedRecord:
+    """An alternative that was not taken; ``cost`` where it can be used at all, ``changes``: what else that plan changes."""
+
+    name: str
+    why: str
+    cost: RejectedCostRecord | None
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DecisionRecord:
+    """One axis: what was chosen, the counterfactual that says why, and the others."""
+
+    axis: str
+    chosen: str
+    open: bool
+    """whether this machine and this work leave a choice"""
+    why: str
+    quality_note: str
+    evidence: tuple[Published | Measured, ...]
+    basis: str
+    rejected: tuple[RejectedRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunnerUpRecord:
+    """The fastest plan with less memory. ``choice``: technique by axis; ``changes``: what differs from the plan."""
+
+    choice: Mapping[str, str]
+    changes: tuple[str, ...]
+    estimate: CandidateCostRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EditRecord:
+    """An emitted keyword, setting or variable, and the axis whose technique wrote it. ``place`` is a field of ``Edits``."""
+
+    name: str
+    code: str
+    why: str
+    place: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExpectedRecord:
+    """What parallel.py compares the prepared model with, before the first step."""
+
+    wrapper: str
+    zero_stage: int = ABSENT
+    shards: int = ABSENT
+    sharded: str = ABSENT
+    mesh: tuple[str, ...] = ABSENT
+    placements: tuple[str, ...] = ABSENT
+    world_size: int
+    backend: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ParallelRecord:
+    """How several processes are started. ``deepspeed`` and ``accelerate`` are the content of their configuration files."""
+
+    strategy: str
+    nodes: int
+    per_node: int
+    world_size: int
+    cpus_per_task: int | None
+    launcher: tuple[str, ...]
+    at_load: bool
+    parameter_count_attribute: str | None
+    """of a weight that is divided as it is loaded; ``None``: ``numel()`` counts its elements"""
+    expected: ExpectedRecord
+    deepspeed: Mapping[str, Any]
+    accelerate: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class UserValues:
+    """The user's values: never changed to gain speed."""
+
+    mode: str
+    task: str
+    train: str
+    seq_len: int
+    global_batch: int
+    learning_rate: float
+    epochs: float
+    max_steps: int | None
+    warmup: float
+    seed: int
+    weight_decay: float
+    lora_rank: int = ABSENT
+    lora_alpha: int = ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServingRecord:
+    """How infer.py uses what a training plan trains."""
+
+    choice: Mapping[str, str]
+    estimate: EstimateRecord
+    decisions: tuple[DecisionRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingConfig:
+    """``training`` in config.yaml: names of TrainingArguments; train.py passes them on as they are."""
+
+    learning_rate: float
+    num_train_epochs: float
+    max_steps: int
+    warmup_steps: float
+    weight_decay: float
+    seed: int
+    lr_scheduler_type: str
+    logging_steps: int
+    save_steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoraConfig:
+    """``lora`` in config.yaml: names of peft's LoraConfig."""
+
+    r: int
+    lora_alpha: int
+    lora_dropout: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MachineConfig:
+    """``machine`` in config.yaml: what the guard at the top of the scripts compares the machine with."""
+
+    device: str
+    cpus: int | None = ABSENT
+    gpus: int = ABSENT
+    name: str = ABSENT
+    compute_capability: str | None = ABSENT
+    memory_gib: float
+    needs_gib: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProcessesConfig:
+    """``processes`` in config.yaml: how train.py is launched, and what it must find before the first step."""
+
+    launcher: str
+    expected: ExpectedRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConfigRecord:
+    """The content of config.yaml: every value that comes from outside, and of those the ones that this project reads."""
+
+    model: str
+    revision: str | None = ABSENT
+    tokenizer: str = ABSENT
+    data: str | None = ABSENT
+    data_revision: str | None = ABSENT
+    text_column: str | None = ABSENT
+    label_column: str | None = ABSENT
+    skip_bad: bool = ABSENT
+    seq_len: int = ABSENT
+    output_dir: str = ABSENT
+    training: TrainingConfig = ABSENT
+    lora: LoraConfig = ABSENT
+    machine: MachineConfig = ABSENT
+    processes: ProcessesConfig = ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ImageRecord:
+    """What the Dockerfile builds on. ``packages`` are of its distribution; ``shm_size`` is what workers and NCCL need."""
+
+    base: str
+    torch_index: str
+    packages: tuple[str, ...]
+    shm_size: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OfferRecord:
+    """A rented machine that meets the goal."""
+
+    hardware: str
+    cloud: str
+    choice: Mapping[str, str]
+    devices: int
+    copies: int
+    tokens_per_day: float
+    latency_seconds: float
+    peak_memory_gib: float
+    usd_per_hour: float | None
+    usd_per_million_tokens: float | None
+    price_source: str | None
+    price_read: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GoalRecord:
+    """`plan --goal`: the target and the machines that meet it, the best first; the plan is for the first."""
+
+    goal: str
+    target_tokens_per_day: float | None
+    max_latency_seconds: float | None
+    offers: tuple[OfferRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NoteRecord:
+    """A sentence for the reader. ``kind`` is what it is about: devices, length, busy, hardware, rates, model, data, pins."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanDocument:
+    """Everything that plan.json holds and that a template may print."""
+
+    schema: int
+    perfgen: str
+    project: ProjectPart
+    case: CaseRecord
+    choice: Mapping[str, str]
+    layout: LayoutRecord
+    batch: BatchRecord
+    estimate: EstimateRecord
+    decisions: tuple[DecisionRecord, ...]
+    runners_up: tuple[RunnerUpRecord, ...]
+    devices: tuple[DeviceCountRecord, ...]
+    """what 1, 2, 4, … devices would give"""
+    edits: Edits
+    fixed: tuple[Argument, ...]
+    """what train.py passes to TrainingArguments whatever the techniques: rows of ``generator/emit/fixed.py``"""
+    parallel: ParallelRecord | None
+    """``None`` where train.py is one process"""
+    modules: Mapping[str, str]
+    """plain Python files of the project, by the leaf of templates/fragments that each is copied from"""
+    visible_devices: str | None
+    """what CUDA_VISIBLE_DEVICES must be, ``None`` where all devices, or the first of them, are used"""
+    provenance: tuple[EditRecord, ...]
+    yours: UserValues
+    defaults: tuple[str, ...]
+    """names in ``yours`` that nobody gave"""
+    serving: ServingRecord | None
+    config: ConfigRecord
+    requirements: tuple[str, ...]
+    versions: Mapping[str, str]
+    docker: ImageRecord
+    files: Mapping[str, str]
+    untested: tuple[str, ...]
+    notes: tuple[NoteRecord, ...]
+    goal: GoalRecord = ABSENT

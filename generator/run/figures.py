@@ -1,0 +1,79 @@
+"""The files in which a generated project says what it measured: run.json of train.py, infer.json of infer.py.
+
+The types are their schemas (``schemas/*.json`` is these, written out). Keys beside them are allowed: the project is its owner's.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from generator.errors import SmokeError
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Figures(BaseModel):
+    """What both files hold. ``peak_memory_gib`` is of tensors on a GPU, of the process on a CPU."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    version: Literal[1] = Field(alias="schema")
+    tokens_per_second: Positive
+    peak_memory_gib: Positive
+    versions: dict[str, str]
+
+
+class RunFigures(Figures):
+    """run.json. ``step_seconds`` is the median of ``steps``, which leave out the first: it warms up and compiles."""
+
+    model_config = ConfigDict(title="run.json")
+
+    step_seconds: Positive
+    tokens_per_step: Positive
+    first_step_seconds: Positive
+    steps: list[float]
+    losses: list[float]
+    resumed_from: Count
+    finished_step: Count
+    processes: Annotated[int, Field(ge=1)]
+
+
+class InferFigures(Figures):
+    """infer.json. ``seconds`` is the median of the calls after the first, if there are any; ``answer`` is what was printed."""
+
+    model_config = ConfigDict(title="infer.json")
+
+    prompt: str
+    answer: str
+    prompt_tokens: Count
+    new_tokens: Count
+    seconds: Positive
+    first_call_seconds: Positive
+    calls: Annotated[int, Field(ge=1)]
+    labels: dict[str, float] | None = None
+
+
+FIGURES = TypeVar("FIGURES", bound=Figures)
+
+
+def read_figures(kind: type[FIGURES], path: Path, stage: str) -> FIGURES:
+    """The file that a stage wrote. Raises ``SmokeError``."""
+    try:
+        return kind.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        raise SmokeError(f"{stage}: {path} {describe_problems(error)}") from error
+    except (OSError, ValueError) as error:
+        raise SmokeError(f"{stage}: ended well, but left no readable {path}: {error}") from error
+
+
+def describe_problems(error: ValidationError) -> str:
+    problems = error.errors()
+    missing = [str(problem["loc"][0]) for problem in problems if problem["type"] == "missing"]
+    if missing:
+        return f"lacks {', '.join(missing)}"
+    return "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)

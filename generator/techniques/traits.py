@@ -1,0 +1,87 @@
+"""What techniques bring that others cannot stand beside: the vocabulary of conflicts, and those that follow from it.
+
+A technique declares traits (``Technique.provides``), and may need or exclude those of others. What holds for whoever
+brings a trait stands here, once: a new form of compilation that provides ``COMPILED_GRAPH`` refuses what every compiled
+graph refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+
+class Trait(Enum):
+    """A fact about the program that a plan makes."""
+
+    # attention
+    SDPA = "attention runs through PyTorch's scaled_dot_product_attention"
+    SCORE_MATRIX = "attention holds the whole score matrix"
+    VARIABLE_LENGTH_KERNEL = "attention keeps texts of one sequence apart without a dense mask"
+    # the model's graph
+    COMPILED_GRAPH = "torch.compile runs the model, or its decoding step, as one graph"
+    UNCOMPILEABLE_LAYERS = "layers of a library whose kernels torch.compile cannot trace"
+    FUSED_KERNELS = "another library's kernels fuse what torch.compile would"
+    CHUNKED_FORWARD = "the model's forward is replaced by one that loops over chunks of the hidden states"
+    STATIC_CACHE = "keys and values have a place of fixed shape from the start"
+    # batches
+    VARYING_SHAPES = "batches differ in length"
+    LENGTH_GROUPS = "texts of similar length are put together, so that lengths follow an order"
+    JOINED_CONVERSATIONS = "several conversations share a sequence, and none may see the others"
+    # precision of weights
+    FLOAT32_ARITHMETIC = "matrix products take 32-bit values"
+    LOSS_SCALING = "the loss is multiplied before the backward pass, and gradients are divided by it"
+    NO_MASTER_WEIGHTS = "weights are updated in 16 bits, without a 32-bit copy"
+    QUANTIZED_BASE = "the frozen weights beneath the adapters are packed 4-bit values"
+    # who owns weights, gradients and states
+    TORCH_ADAMW = "the optimizer is PyTorch's own AdamW, with 32-bit states"
+    DTENSOR = "parameters and gradients are sharded tensors (DTensor)"
+    DEEPSPEED_ENGINE = "DeepSpeed wraps model and optimizer: hooks on every module, flat master weights of its own"
+    OPTIMIZER_OFFLOAD = "optimizer states alone can live in host memory"
+    WEIGHTS_OFFLOAD = "weights, gradients and states can live in host memory"
+    NVME_OFFLOAD = "weights or states can live on an NVMe disk"
+    # recomputation
+    FSDP_RECOMPUTATION = "FSDP itself recomputes activations, around the blocks that it shards"
+    PARTIAL_RECOMPUTATION = "some layers are recomputed and others keep their activations"
+
+
+EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
+    Trait.COMPILED_GRAPH: {
+        Trait.VARYING_SHAPES: "batches of changing length would compile again for every new shape",
+        Trait.FUSED_KERNELS: "Liger's kernels and Inductor fuse the same operators",
+        Trait.CHUNKED_FORWARD: "the chunk loop breaks the compiled graph",
+        Trait.DEEPSPEED_ENGINE: "DeepSpeed's hooks on every module break the compiled graph",
+        Trait.UNCOMPILEABLE_LAYERS: "bitsandbytes layers are not compileable",
+        Trait.QUANTIZED_BASE: "a quantized model must not be compiled for training (Transformers refuses it)",
+    },
+    Trait.DTENSOR: {
+        Trait.LOSS_SCALING: "fp16's loss scaling was not run on sharded gradients (DTensor); DeepSpeed brings its own",
+        Trait.QUANTIZED_BASE: "packed 4-bit weights cannot be sharded tensors",
+    },
+    Trait.FSDP_RECOMPUTATION: {Trait.PARTIAL_RECOMPUTATION: "FSDP recomputes every layer or none"},
+    Trait.DEEPSPEED_ENGINE: {
+        Trait.NO_MASTER_WEIGHTS: (
+            "DeepSpeed keeps float32 master weights beside 16-bit ones by itself: that is precision=bf16"
+        ),
+        Trait.QUANTIZED_BASE: (
+            "adapters have too few states to be worth dividing, and DeepSpeed cannot divide packed 4-bit weights"
+        ),
+    },
+}
+"""By trait: what whoever brings it cannot stand beside, and why."""
+
+NEEDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
+    Trait.DTENSOR: {Trait.TORCH_ADAMW: "{other} was not written for sharded tensors (DTensor)"},
+    Trait.DEEPSPEED_ENGINE: {
+        Trait.TORCH_ADAMW: (
+            "DeepSpeed has tested its stages with 32-bit AdamW only (it asks for zero_allow_untested_optimizer)"
+        )
+    },
+    Trait.JOINED_CONVERSATIONS: {
+        Trait.VARIABLE_LENGTH_KERNEL: (
+            "{other} would join the rows into one and mask it densely; only {able} packs without that"
+        )
+    },
+}
+"""By trait: what whoever brings it needs of the member of another axis, and why. ``{other}`` is a member without it,
+``{able}`` those that have it."""

@@ -1,0 +1,153 @@
+"""A CPU as a ``Device``: peak rates from its instruction sets, cores and clock, or from measurements where there are.
+
+Operations per cycle and core come from the makers' optimization manuals and from WikiChip's port diagrams:
+- AVX2 + FMA: two 256-bit ports × 8 fp32 × 2 = 32 (Haswell, Zen 2 and later);
+- AVX-512: two 512-bit ports × 16 × 2 = 64 (Xeon Scalable, Zen 5); Zen 4 runs it on 256-bit units: 32;
+- AVX512_BF16 (VDPBF16PS) doubles the AVX-512 rate, AVX512_VNNI quadruples it for int8, AVX512_FP16 doubles it for fp16;
+- AMX: a tile product of 16×16×32 bf16 in 16 cycles = 1024 bf16, 2048 int8
+  (Intel 64 and IA-32 Architectures Optimization Reference Manual, chapter "Intel AMX");
+- Arm NEON: two 128-bit pipes = 16 (Neoverse N1), four = 32 (Neoverse V2, Apple's big cores); SVE: 32
+  (Neoverse V1 2×256, V2 4×128); BF16 (BFMMLA) quadruples, I8MM gives eight times for int8
+  (Arm Neoverse V1 and V2 Software Optimization Guides).
+Clock: the sustained all-core clock under vector load, taken as 0.75 of the maximum (2.5 GHz where that is unknown).
+Without bf16 or fp16 instructions those dtypes are emulated: 0.32 of fp32, measured on a 2-core AVX-512 Xeon
+(17M-parameter Llama, bf16 autocast 0.32×, pure bf16 0.33× the fp32 step).
+"""
+
+from __future__ import annotations
+
+from hwdetect.types import Cpu, Device, Measurement
+
+ASSUMED_HZ = 2.5e9
+SUSTAINED_SHARE_OF_MAX_HZ = 0.75
+EMULATED_SHARE_OF_FP32 = 0.32
+# Copy bandwidth that one busy core draws, and a socket's ceiling: eight channels of DDR4-3200 give 205 GB/s of
+# which about three quarters are reached (STREAM results of Ice Lake servers). A core alone copies 8 to 14 GB/s there, and 35
+# where this was written (two cores of a current EPYC, perfgen detect --measure).
+ASSUMED_BYTES_PER_S_PER_CORE = 15e9
+ASSUMED_BYTES_PER_S_PER_PACKAGE = 150e9
+PER_CYCLE_SOURCE = "https://en.wikichip.org/wiki/flops"
+"""FLOPs per cycle and core by microarchitecture, of Intel, AMD and Arm"""
+AMX_SOURCE = "https://www.intel.com/content/www/us/en/developer/articles/technical/intel-sdm.html"
+ARM_SOURCE = "https://developer.arm.com/documentation/109897/latest/"
+BANDWIDTH_SOURCE = "https://www.cs.virginia.edu/stream/"
+
+
+def describe_cpu(cpu: Cpu, measured: tuple[Measurement, ...], memory_bytes: int | None) -> Device:
+    """This CPU as the planner's device; ``measured`` rates (what ``matmul``, ``host_memory_bandwidth``) win.
+
+    ``basis`` is "measured" when the matmul rates and the bandwidth both were, else "assumed".
+    """
+    cores = count_usable_cores(cpu)
+    rates = compute_peak_flops(cpu, cores)
+    taken = select_measured_rates(measured)
+    rates.update(taken)
+    bandwidth = select_measured_bandwidth(measured)
+    if taken and "fp32" in taken and "bf16" not in taken and not has_bf16(cpu):
+        rates["bf16"] = EMULATED_SHARE_OF_FP32 * taken["fp32"]
+    return Device(
+        id="cpu",
+        vendor=cpu.vendor or "unknown",
+        name=cpu.model_name or cpu.architecture or "CPU",
+        kind="cpu",
+        architecture=cpu.microarchitecture or cpu.architecture,
+        memory_bytes=memory_bytes,
+        memory_bytes_per_s=bandwidth or assume_bandwidth(cpu, cores),
+        unified_memory=True,
+        l2_bytes=sum_last_level_cache(cpu),
+        compute_units=cores,
+        peak_flops=tuple(rates.items()),
+        vector_flops=(("fp32", rates["fp32"]),),
+        sources=cite_sources(cpu),
+        basis="measured" if taken and bandwidth else "assumed",
+    )
+
+
+def cite_sources(cpu: Cpu) -> tuple[tuple[str, str], ...]:
+    """Where the rates of this CPU come from: a maker's manual only for a CPU that has what the manual is about."""
+    features = set(cpu.isa_features or ())
+    sources = [("peak_flops.*", PER_CYCLE_SOURCE)]
+    if features & {"amx_bf16", "amx_int8"}:
+        sources.append(("peak_flops.amx", AMX_SOURCE))
+    if features & {"neon", "asimd", "sve"}:
+        sources.append(("peak_flops.arm", ARM_SOURCE))
+    return (*sources, ("memory.bytes_per_s", BANDWIDTH_SOURCE))
+
+
+def count_usable_cores(cpu: Cpu) -> int:
+    """Physical cores that this process can keep busy: no more than its budget, and no second thread of a core."""
+    limits = [n for n in (cpu.budget or cpu.cpus_allowed, cpu.cores) if n]
+    return max(1, min(limits, default=1))
+
+
+def get_fp32_per_cycle(features: frozenset[str], architecture: str | None) -> int:
+    """fp32 operations per cycle and core; ``architecture`` is archspec's label, where known."""
+    if "avx512f" in features:
+        # Zen 4 sends a 512-bit instruction twice through its 256-bit units.
+        return 32 if architecture == "zen4" else 64
+    if "avx2" in features:
+        return 32
+    if "avx" in features:
+        return 16
+    if "sve" in features or (architecture or "").startswith(("m1", "m2", "m3", "m4", "neoverse_v")):
+        return 32
+    # 8: one 128-bit multiply-add per cycle; 16: two.
+    return 16 if features & {"neon", "asimd"} else 8
+
+
+def compute_peak_flops(cpu: Cpu, cores: int) -> dict[str, float]:
+    features = frozenset(cpu.isa_features or ())
+    hertz = cpu.max_hz * SUSTAINED_SHARE_OF_MAX_HZ if cpu.max_hz else ASSUMED_HZ
+    cycles = cores * hertz
+    fp32 = get_fp32_per_cycle(features, cpu.microarchitecture) * cycles
+    rates = {
+        "fp64": fp32 / 2,  # half as many lanes in the same register
+        "fp32": fp32,
+        "fp16": fp32 * _get_fp16_ratio(features),
+        # A tile product has no fp32 counterpart that it could be a multiple of.
+        "bf16": 1024 * cycles if "amx_bf16" in features else fp32 * _get_bf16_ratio(features),
+    }
+    if "amx_int8" in features:
+        rates["int8"] = 2048 * cycles  # half the bytes of bf16: twice the operations in a tile
+    elif features & {"avx512_vnni", "avx_vnni", "i8mm"}:
+        # I8MM multiplies 2×8 by 8×2 in a register, VNNI adds four products to each lane.
+        rates["int8"] = fp32 * (8 if "i8mm" in features else 4)
+    return rates
+
+
+def has_bf16(cpu: Cpu) -> bool:
+    """Whether the CPU multiplies bf16 natively (mkldnn's own flag is also true on plain AVX-512, where it is slow)."""
+    return bool({"amx_bf16", "avx512_bf16", "bf16"} & set(cpu.isa_features or ()))
+
+
+def _get_bf16_ratio(features: frozenset[str]) -> float:
+    if "avx512_bf16" in features:
+        return 2.0
+    return 4.0 if "bf16" in features else EMULATED_SHARE_OF_FP32
+
+
+def _get_fp16_ratio(features: frozenset[str]) -> float:
+    return 2.0 if features & {"avx512_fp16", "fphp", "asimdhp"} else EMULATED_SHARE_OF_FP32
+
+
+def select_measured_rates(measured: tuple[Measurement, ...]) -> dict[str, float]:
+    """Matmul rates per dtype taken on the CPU, in operations per second."""
+    return {m.dtype: m.value for m in measured if m.what == "matmul" and m.dtype and m.where.startswith("cpu")}
+
+
+def select_measured_bandwidth(measured: tuple[Measurement, ...]) -> float | None:
+    return max((m.value for m in measured if m.what == "host_memory_bandwidth"), default=None)
+
+
+def assume_bandwidth(cpu: Cpu, cores: int) -> float:
+    packages = cpu.packages or 1
+    return min(cores * ASSUMED_BYTES_PER_S_PER_CORE, packages * ASSUMED_BYTES_PER_S_PER_PACKAGE)
+
+
+def sum_last_level_cache(cpu: Cpu) -> int | None:
+    """Bytes of all caches of the highest level together."""
+    known = [
+        (c.level, c.size_bytes * (c.count or 1)) for c in cpu.caches or () if c.size_bytes and c.kind != "instruction"
+    ]
+    top = max((level for level, _ in known), default=None)
+    return sum(size for level, size in known if level == top) or None

@@ -1,0 +1,158 @@
+"""``Hardware`` of machines that are described and not read: what is not said is assumed, and noted as assumed."""
+
+from __future__ import annotations
+
+from hwdetect.instances import Instance
+from hwdetect.topology import assume_fabric, list_peer_links
+from hwdetect.types import Accelerator, Board, Cpu, Device, Disk, Hardware, Memory, NetworkPort, Nodes, Note, Pcie
+
+GIB = 2**30
+ASSUMED_CPUS_PER_DEVICE = 16
+ASSUMED_HOST_BYTES_PER_DEVICE_BYTE = 2
+ASSUMED_CORES = 8
+ASSUMED_GIB_PER_CORE = 4
+
+X86 = ("avx2", "avx512f")
+ARM = ("asimd", "neon")
+ARM_SVE = ("asimd", "bf16", "i8mm", "neon", "sve")
+
+
+def describe_cpu_machine(
+    architecture: str, features: tuple[str, ...] | None, *, cores: int | None, memory_bytes: int | None, nodes: int
+) -> Hardware:
+    """A machine without accelerators; ``None`` is assumed."""
+    notes = []
+    if cores is None:
+        notes.append(_note_assumption("cpu.cores", f"{ASSUMED_CORES} cores"))
+        cores = ASSUMED_CORES
+    if memory_bytes is None:
+        notes.append(_note_assumption("memory.total_bytes", f"{ASSUMED_GIB_PER_CORE} GiB a core"))
+        memory_bytes = cores * ASSUMED_GIB_PER_CORE * GIB
+    if features is None:
+        notes.append(_note_assumption("cpu.isa_features", "AVX2 and AVX-512"))
+        features = X86
+    if nodes > 1:
+        notes.append(_note_assumption("network", "100 Gbit/s Ethernet between the nodes"))
+    return Hardware(
+        cpu=_describe_cpu(cores, cores, architecture, features),
+        memory=_describe_memory(memory_bytes),
+        network=assume_fabric(None, 0) if nodes > 1 else (),
+        nodes=Nodes(count=nodes, source="spec"),
+        notes=tuple(notes),
+    )
+
+
+def describe_device_machine(
+    device: Device, count: int, *, nodes: int, cpus: int | None, memory_bytes: int | None, bridged: bool
+) -> Hardware:
+    """A machine with ``count`` of a catalogue device; ``bridged``: optional bridges join them in pairs."""
+    notes = [_note_assumption("software", "an up-to-date driver, and nothing else running on the devices")]
+    if cpus is None:
+        notes.append(_note_assumption("cpu", f"{ASSUMED_CPUS_PER_DEVICE} CPUs a device"))
+        cpus = ASSUMED_CPUS_PER_DEVICE * count
+    if device.unified_memory:
+        notes.append(Note(field="memory", who="spec", why="host and device share one memory"))
+        # One memory: what the device has is what the host has.
+        memory_bytes = memory_bytes or (device.memory_bytes or 0) * count
+    elif memory_bytes is None:
+        notes.append(_note_assumption("memory.total_bytes", "twice the memory of the devices"))
+        memory_bytes = ASSUMED_HOST_BYTES_PER_DEVICE_BYTE * (device.memory_bytes or 0) * count
+    if nodes > 1:
+        notes.append(_note_assumption("network", "the usual fabric between such nodes"))
+    architecture, features = assume_host_cpu(device)
+    return Hardware(
+        cpu=_describe_cpu(cpus, cpus, architecture, features),
+        memory=_describe_memory(memory_bytes),
+        boards=_list_boards(device, count),
+        accelerators=_list_accelerators(device, count),
+        links=list_peer_links(device, count, bridged=bridged),
+        network=assume_fabric(device, count) if nodes > 1 else (),
+        nodes=Nodes(count=nodes, source="spec"),
+        notes=tuple(notes),
+    )
+
+
+def describe_instance(instance: Instance, device: Device | None, nodes: int) -> Hardware:
+    """A cloud instance as its maker describes it; ``device`` is the catalogue entry of ``instance.device``."""
+    port = NetworkPort(
+        name="network", kind=instance.network_kind, state="up", rate_bytes_per_s=instance.network_bytes_per_s
+    )
+    disk = Disk(role="tmp", kind="nvme", total_bytes=instance.nvme_bytes, free_bytes=instance.nvme_bytes)
+    return Hardware(
+        cpu=_describe_cpu(instance.cores, instance.vcpus, instance.architecture, instance.isa_features, instance.cpu),
+        memory=_describe_memory(instance.memory_bytes),
+        boards=_list_boards(device, instance.devices) if device else (),
+        accelerators=_list_accelerators(device, instance.devices) if device else (),
+        links=list_peer_links(device, instance.devices, bridged=instance.bridged) if device else (),
+        network=(port,) if instance.network_bytes_per_s else (),
+        disks=(disk,) if instance.nvme_bytes else (),
+        nodes=Nodes(count=nodes, source="spec"),
+        notes=(Note(field="*", who="spec", why=f"{instance.cloud} {instance.name}, not read: {instance.source}"),),
+    )
+
+
+def assume_host_cpu(device: Device) -> tuple[str, tuple[str, ...]]:
+    """Architecture and instruction sets of the host that such a device usually sits in."""
+    if device.vendor == "apple" or device.id.startswith(("jetson", "gb10")):
+        return "aarch64", ARM
+    if device.id.startswith(("gh200", "gb200", "gb300")):
+        return "aarch64", ARM_SVE
+    return "x86_64", X86
+
+
+def _describe_cpu(cores: int, cpus: int, architecture: str, features: tuple[str, ...], model: str | None = None) -> Cpu:
+    return Cpu(
+        model_name=model or f"{cores}-core {architecture} CPU",
+        architecture=architecture,
+        cores=cores,
+        cpus_online=cpus,
+        cpus_allowed=cpus,
+        budget=cpus,
+        isa_features=features,
+    )
+
+
+def _describe_memory(total_bytes: int) -> Memory:
+    return Memory(total_bytes=total_bytes or None, available_bytes=total_bytes or None)
+
+
+def _list_boards(device: Device, count: int) -> tuple[Board, ...]:
+    pcie = Pcie(
+        generation=device.pcie_generation,
+        generation_max=device.pcie_generation,
+        width=device.pcie_width,
+        width_max=device.pcie_width,
+    )
+    return tuple(
+        Board(
+            index=index,
+            vendor=device.vendor,
+            name=device.name,
+            device=device.id,
+            pci_id=device.pci_ids[0] if device.pci_ids else None,
+            memory_bytes=device.memory_bytes,
+            compute_capability=device.compute_capability,
+            unified_memory=device.unified_memory,
+            power_limit_watts=device.tdp_watts,
+            pcie=pcie,
+        )
+        for index in range(count)
+    )
+
+
+def _list_accelerators(device: Device, count: int) -> tuple[Accelerator, ...]:
+    return tuple(
+        Accelerator(
+            index=index,
+            board=index,
+            name=device.name,
+            memory_bytes=device.memory_bytes,
+            free_memory_bytes=device.memory_bytes,
+            compute_share=1.0,
+        )
+        for index in range(count)
+    )
+
+
+def _note_assumption(field: str, what: str) -> Note:
+    return Note(field=field, who="spec", why=f"not in the spec: assumed {what}")

@@ -1,0 +1,1 @@
+"""The one seam to the outside: the protocol, this machine live, a recording."""

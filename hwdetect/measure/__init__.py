@@ -1,0 +1,1 @@
+"""What a data sheet cannot say, timed in seconds."""

@@ -1,0 +1,27 @@
+"""What the measuring child processes print, one JSON object per line: a measurement, or ``{"progress": …}``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+
+from hwdetect.types import Measurement
+
+
+def print_message(**values: object) -> None:
+    print(json.dumps(values), flush=True)
+
+
+def collect_measurements(lines: Iterable[str], progress: Callable[[str], None]) -> tuple[Measurement, ...]:
+    """The measurements among a child's lines; what it says of its progress goes to ``progress``."""
+    measurements = []
+    for line in lines:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            continue  # a library's own print
+        if isinstance(message, dict) and "progress" in message:
+            progress(str(message["progress"]))
+        elif isinstance(message, dict) and isinstance(message.get("value"), float) and message["value"] > 0:
+            measurements.append(Measurement(**message))
+    return tuple(measurements)

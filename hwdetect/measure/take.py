@@ -1,0 +1,146 @@
+"""What a data sheet cannot say, timed in seconds: host memory, disk, and through torch every device and pair.
+
+Everything that needs torch runs in a child process with its own clock (``torch_child``), so that this process keeps
+no device context and a hanging driver costs a known time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hwdetect.machine.process import build_own_command
+from hwdetect.measure.messages import collect_measurements
+from hwdetect.types import Hardware, Measurement
+
+COPY_BYTES = 256 << 20  # at least; and four times the last-level caches, as STREAM's rules want it
+MEMORY_SHARE = 1 / 8  # of what is available: the most that the copies may take
+COPY_SECONDS = 0.6
+FILE_BYTES = 256 << 20
+BLOCK_BYTES = 8 << 20
+TORCH_SECONDS = 120.0
+
+
+def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tuple[Measurement, ...]:
+    """All measurements that can be taken here. What cannot be taken is reported through ``progress`` and left out."""
+    measurements: list[Measurement] = []
+    threads = hardware.cpu.budget or 1
+    progress(f"host memory: copying on {threads} threads")
+    rate = measure_host_copy(threads, choose_copy_bytes(hardware))
+    measurements.append(Measurement(what="host_memory_bandwidth", where="cpu", value=rate, unit="bytes/s"))
+    for disk in hardware.disks:
+        if disk.role == "work" and disk.path and disk.writable and (disk.free_bytes or 0) > 4 * FILE_BYTES:
+            progress(f"disk: reading {FILE_BYTES >> 20} MiB in {disk.path}")
+            rate = measure_disk_read(Path(disk.path))
+            if rate is not None:
+                measurements.append(Measurement(what="disk_read", where=disk.role, value=rate, unit="bytes/s"))
+    if hardware.software.torch is None:
+        progress("torch is not installed: no matmul and no device measurements")
+        return tuple(measurements)
+    progress("matmul and copies through torch")
+    return (*measurements, *measure_with_torch(threads, progress))
+
+
+def choose_copy_bytes(hardware: Hardware) -> int:
+    """How much to copy so that it is memory and no cache that is timed, within what this machine can spare."""
+    shared = [(c.size_bytes or 0) * (c.count or 1) for c in hardware.cpu.caches or () if c.level >= 3]
+    memory = hardware.memory
+    spare = min((n for n in (memory.available_bytes, memory.limit_bytes) if n), default=8 * COPY_BYTES)
+    # STREAM: four times the last-level caches; capped, as the copies must not drive others into swap.
+    return min(max(COPY_BYTES, 4 * sum(shared)), max(COPY_BYTES // 4, int(spare * MEMORY_SHARE)))
+
+
+def measure_host_copy(threads: int, size: int = COPY_BYTES, seconds: float = COPY_SECONDS) -> float:
+    """Bytes read and written per second by ``threads`` copies side by side (STREAM's copy: both directions count)."""
+    share = max(1 << 20, size // threads)
+    buffers = [(ctypes.create_string_buffer(share), ctypes.create_string_buffer(share)) for _ in range(threads)]
+    rounds = [0] * threads
+    barrier = threading.Barrier(threads + 1)
+    stop = threading.Event()
+
+    def copy(number: int) -> None:
+        source, target = buffers[number]
+        ctypes.memset(source, number + 1, share)  # untouched pages are all one zero page, which a cache holds
+        ctypes.memmove(target, source, share)  # pages in both; ctypes lets other threads run meanwhile
+        barrier.wait()
+        while not stop.is_set():
+            ctypes.memmove(target, source, share)
+            rounds[number] += 1
+
+    workers = [threading.Thread(target=copy, args=(number,), daemon=True) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    barrier.wait()
+    started = time.perf_counter()
+    stop.wait(seconds)
+    stop.set()
+    for worker in workers:
+        worker.join()
+    return 2 * share * sum(rounds) / (time.perf_counter() - started)  # read once and written once
+
+
+def measure_disk_read(folder: Path, size: int = FILE_BYTES) -> float | None:
+    """Sequential read rate of a file made for it, out of the page cache; ``None`` where that cannot be done."""
+    if not hasattr(os, "posix_fadvise"):  # macOS, Windows: the cache cannot be emptied, the number would be memory's
+        return None
+    block = os.urandom(BLOCK_BYTES)  # a file system that compresses would read zeros from nowhere
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".hwdetect-") as file:
+            for _ in range(size // BLOCK_BYTES):
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            file.seek(0)
+            started = time.perf_counter()
+            read = 0
+            while chunk := os.read(file.fileno(), BLOCK_BYTES):
+                read += len(chunk)
+            return read / (time.perf_counter() - started)
+    except OSError:
+        return None
+
+
+def measure_with_torch(
+    threads: int, progress: Callable[[str], None], seconds: float = TORCH_SECONDS
+) -> tuple[Measurement, ...]:
+    """The measurements of the child process; what it had sent before its time was over is kept."""
+    child = subprocess.Popen(
+        build_own_command("hwdetect.measure.torch_child", str(threads)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        # Numbered as the accelerators of this reading are: by their place on the bus.
+        env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        start_new_session=True,
+        text=True,
+    )
+    timer = threading.Timer(seconds, _kill, args=(child,))
+    timer.start()
+    try:
+        assert child.stdout is not None
+        measurements = collect_measurements(child.stdout, progress)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=2)
+        if child.returncode:
+            progress(f"the torch part ended early (exit status {child.returncode}): what it told is kept")
+        return measurements
+    finally:
+        timer.cancel()
+        _kill(child)
+
+
+def _kill(child: subprocess.Popen) -> None:
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, 9)
+        else:
+            child.kill()
+    child.wait()

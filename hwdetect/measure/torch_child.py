@@ -1,0 +1,125 @@
+"""Child process of ``take``: times matrix products and copies with torch and prints one JSON object per line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+from hwdetect.measure.collective_child import start_ranks
+from hwdetect.measure.messages import print_message
+
+MATMUL_SECONDS = 0.4
+PAIR_SECONDS = 0.1
+COPY_BYTES = 256 << 20
+CPU_SIZE, WIDE_CPU_SIZE, DEVICE_SIZE = 1024, 4096, 8192
+WIDE_CPU_THREADS = 16  # from here on a small product is over before all threads have begun
+SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int8": "int8"}
+BACKENDS = {"cuda": "nccl", "xpu": "xccl"}  # of collectives; ROCm builds call their devices cuda and RCCL nccl
+
+
+def time_best_run(work: Callable[[], object], wait: Callable[[], object], seconds: float) -> float:
+    """The fastest of as many runs as fit, after one that is not counted."""
+    work()
+    wait()
+    best, ends = float("inf"), time.perf_counter() + seconds
+    while True:
+        started = time.perf_counter()
+        work()
+        wait()
+        best = min(best, time.perf_counter() - started)
+        if time.perf_counter() > ends:
+            return best
+
+
+def measure_matmul(torch, device: str, where: str, dtype: str, size: int, wait: Callable[[], object]) -> None:
+    """Rate of a square product in one dtype; a dtype that the device refuses is left out."""
+    kind = getattr(torch, dtype)
+    try:
+        if dtype == "int8":
+            a, b = (torch.randint(-8, 8, (size, size), device=device, dtype=kind) for _ in range(2))
+            seconds = time_best_run(lambda: torch._int_mm(a, b), wait, MATMUL_SECONDS)
+        else:
+            a, b = (torch.randn(size, size, device=device, dtype=torch.float32).to(kind) for _ in range(2))
+            seconds = time_best_run(lambda: a @ b, wait, MATMUL_SECONDS)
+    except (RuntimeError, TypeError) as error:
+        print_message(progress=f"{where}: no {dtype} matmul ({str(error).splitlines()[0][:80]})")
+        return
+    # A product and a sum for each of size³ pairs.
+    print_message(what="matmul", where=where, value=2 * size**3 / seconds, unit="flop/s", dtype=SHORT[dtype])
+
+
+def measure_cpu(torch, threads: int) -> None:
+    torch.set_num_threads(threads)
+    for dtype in ("float32", "bfloat16"):
+        size = WIDE_CPU_SIZE if threads >= WIDE_CPU_THREADS else CPU_SIZE
+        measure_matmul(torch, "cpu", "cpu", dtype, size, lambda: None)
+
+
+def measure_device(torch, kind: str, index: int) -> None:
+    device, where = f"{kind}:{index}", f"accelerator {index}"
+    torch.accelerator.set_device_index(index)
+
+    def wait() -> None:
+        torch.accelerator.synchronize(index)
+
+    print_message(progress=f"{where}: matmul")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for dtype in ("float32", "float16", "bfloat16", "int8"):
+        measure_matmul(torch, device, where, dtype, DEVICE_SIZE, wait)
+    if kind == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = True
+        a, b = (torch.randn(DEVICE_SIZE, DEVICE_SIZE, device=device) for _ in range(2))
+        seconds = time_best_run(lambda: a @ b, wait, MATMUL_SECONDS)
+        print_message(what="matmul", where=where, value=2 * DEVICE_SIZE**3 / seconds, unit="flop/s", dtype="tf32")
+    print_message(progress=f"{where}: copies")
+    measure_copies(torch, device, where, wait)
+
+
+def measure_copies(torch, device: str, where: str, wait: Callable[[], object], size: int = COPY_BYTES) -> None:
+    """Within the device (bytes read and written), and to and from the host, from pinned memory and from other."""
+    source = torch.empty(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = time_best_run(lambda: target.copy_(source), wait, 0.2)
+    # A copy reads and writes each byte.
+    print_message(what="device_memory_bandwidth", where=where, value=2 * size / seconds, unit="bytes/s")
+    for name, pinned in (("pinned", True), ("pageable", False)):
+        host = torch.zeros(size, dtype=torch.uint8)  # zeros: its pages exist before the clock runs
+        host = host.pin_memory() if pinned else host
+        to_device = time_best_run(lambda host=host: target.copy_(host, non_blocking=True), wait, 0.2)
+        to_host = time_best_run(lambda host=host: host.copy_(target, non_blocking=True), wait, 0.2)
+        print_message(what=f"host_to_device_{name}", where=where, value=size / to_device, unit="bytes/s")
+        print_message(what=f"device_to_host_{name}", where=where, value=size / to_host, unit="bytes/s")
+
+
+def measure_peer_copies(torch, kind: str, count: int, size: int = COPY_BYTES) -> None:
+    """Copies between every two devices, in one direction."""
+    blocks = [torch.zeros(size // 4, device=f"{kind}:{index}") for index in range(count)]
+    print_message(progress=f"copies between {count} accelerators")
+    for a, b in combinations(range(count), 2):
+
+        def wait(pair: tuple[int, int] = (a, b)) -> None:
+            for index in pair:
+                torch.accelerator.synchronize(index)
+
+        seconds = time_best_run(lambda a=a, b=b: blocks[b].copy_(blocks[a]), wait, PAIR_SECONDS)
+        print_message(what="peer_copy", where=f"accelerators {a}-{b}", value=size / seconds, unit="bytes/s")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """``THREADS``: everything that can be timed here."""
+    import torch
+
+    measure_cpu(torch, int(arguments[0]))
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        return
+    count = torch.accelerator.device_count()
+    for index in range(count):
+        measure_device(torch, accelerator.type, index)
+    if count > 1:
+        measure_peer_copies(torch, accelerator.type, count)
+        if accelerator.type in BACKENDS:
+            torch.accelerator.empty_cache()
+            print_message(progress=f"all-reduce over {count} accelerators")
+            start_ranks(count, BACKENDS[accelerator.type], accelerator.type, COPY_BYTES)

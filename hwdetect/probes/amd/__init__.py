@@ -1,0 +1,1 @@
+"""AMD boards: the kernel's files, else the tools."""

@@ -1,0 +1,1 @@
+"""The processor: /sys, /proc/cpuinfo, raw CPUID, and its names."""

@@ -1,0 +1,1 @@
+"""Files that only a recording has: exported topologies, system descriptions, machine.json."""

@@ -1,0 +1,145 @@
+"""Every empirical number of the cost model says what it is, what it is based on and where it comes from."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from generator.cost import constants as c
+from generator.cost.optimizers import OPTIMIZER_STATES, MissingOptimizer
+from generator.cost.optimizers import __file__ as OPTIMIZERS
+from tests.cost.models import LLAMA2_7B, model
+
+ROOT = Path(__file__).resolve().parents[2]
+COST = ROOT / "generator/cost"
+
+
+def load_fit():
+    spec = importlib.util.spec_from_file_location("fit", ROOT / "benchmarks/fit.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+def named_constants():
+    """(name as fit.py writes it, constant)."""
+    for name, value in vars(c).items():
+        if name.startswith("_") or not name.isupper():
+            continue
+        if isinstance(value, dict):
+            yield from (((name, key), constant) for key, constant in value.items())
+        elif not isinstance(value, (str, tuple)):
+            yield name, value
+
+
+CONSTANTS = dict(named_constants())
+
+
+@pytest.mark.parametrize("name", CONSTANTS, ids=str)
+def test_a_constant_has_unit_basis_and_source(name):
+    constant = CONSTANTS[name]
+    assert isinstance(constant, c.Constant)
+    assert constant.basis in c.BASES
+    assert constant.unit and constant.source
+
+
+def test_what_says_fitted_is_what_the_fit_moves():
+    assert {name for name, constant in CONSTANTS.items() if constant.basis == c.FITTED} == set(load_fit().FITTED)
+
+
+def test_a_constant_at_a_bound_of_the_fit_says_so():
+    """In its source, or in the comment beside it where the source is part of every plan."""
+    fit = load_fit()
+    text = (COST / "constants.py").read_text(encoding="utf-8")
+    at_bound = {name: bound for name in fit.FITTED if (bound := fit.find_bound(name, CONSTANTS[name]))}
+    assert at_bound == {"ROUTING_PASSES": "upper", "COLLECTIVE_REALISED": "upper", "BACKWARD_TRAFFIC": "lower"}
+    for name, bound in at_bound.items():
+        entry = text[text.index(f"\n{name} = ") :].split("\n)\n")[0]
+        assert f"at the {bound} bound of the fit" in entry
+
+
+def test_a_table_that_fitted_a_constant_is_one_that_the_fit_reads():
+    fit = load_fit()
+    for name, constant in CONSTANTS.items():
+        if constant.basis == c.FITTED:
+            named = set(re.findall(r"\b(?:more/)?(?:train|infer)_\w+", constant.source))
+            assert named <= set(fit.TABLES), name
+
+
+def module_numbers(path: Path) -> list[str]:
+    """Names of module-level assignments to a number, alone or in a table."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    numbers = []
+    for node in tree.body:
+        value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+        for part in ast.walk(value) if value is not None else ():
+            if isinstance(part, ast.Constant) and type(part.value) in (int, float):
+                numbers.append(ast.unparse(node).split("=")[0].strip())
+                break
+    return numbers
+
+
+ALLOWED = {
+    "BYTES": "sizes of dtypes",
+    "GIB": "a unit",
+    "MANY": "a limit of the search over links",
+    "FASTEST": "an order",
+}
+
+
+@pytest.mark.parametrize("path", sorted(COST.glob("*.py")), ids=lambda path: path.name)
+def test_no_other_file_holds_constants(path: Path):
+    if path.name in ("constants.py", Path(OPTIMIZERS).name):
+        return  # optimizers.py is the table of what optimizers keep, each row with its source
+    assert [name for name in module_numbers(path) if name.split(":")[0] not in ALLOWED] == []
+
+
+def test_no_source_stands_apart_from_its_number():
+    for path in COST.glob("*.py"):
+        names = re.findall(r"^([A-Z_]+_SOURCE) =", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert names in ([], ["PIPELINE_SOURCE"]), path  # a formula's, and an item's
+
+
+def test_a_constant_is_used():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in COST.glob("*.py") if path.name != "constants.py")
+    for name in {name if isinstance(name, str) else name[0] for name in CONSTANTS}:
+        assert re.search(rf"\bc\.{name}\b", text), name
+
+
+def test_a_constant_computes_and_copies_as_a_float():
+    constant = copy.deepcopy(c.OVERLAP_SHARE)
+    assert constant == c.OVERLAP_SHARE and constant.source == c.OVERLAP_SHARE.source
+    assert type(constant * 2) is float
+
+
+def test_an_optimizer_without_a_row_says_what_to_add_and_where():
+    from generator.cost.bounds import FASTEST
+    from generator.cost.execution import Execution
+
+    for ask in (
+        lambda: model(LLAMA2_7B).estimate(Execution(optimizer="sophia")),
+        lambda: FASTEST["optimizer"]("sophia"),
+    ):
+        with pytest.raises(MissingOptimizer) as caught:
+            ask()
+        message = str(caught.value)
+        assert "'sophia'" in message and "generator/cost/optimizers.py" in message
+        assert all(name in message for name in ("full_states", "fixed_bytes", "step_passes", "source"))
+
+
+def test_every_technique_of_an_optimizer_has_a_row():
+    from making import H100, case, llama
+
+    from generator.techniques.base import list_axes
+
+    of = case(H100, llama())
+    (axis,) = [a for a in list_axes() if a.name == "optimizer"]
+    used = {t.effects(of).get("optimizer", "adamw") for t in axis.members}
+    assert used <= OPTIMIZER_STATES.keys()

@@ -1,0 +1,448 @@
+"""The leaves of the templates, imported as they stand: what a generated project is made of beside train.py, data.py and infer.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import signal
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from types import SimpleNamespace as Values
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from generator.run.schema import FOLDER
+
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+FRAGMENTS = Path(__file__).resolve().parents[2] / "templates" / "fragments"
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Import a leaf under the name that it has in a project."""
+
+    def load_leaf(leaf: str, name: str | None = None) -> ModuleType:
+        name = name or leaf
+        spec = importlib.util.spec_from_file_location(name, FRAGMENTS / f"{leaf}.py")
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+        return module
+
+    return load_leaf
+
+
+def make_control() -> Values:
+    return Values(should_save=False, should_log=False, should_training_stop=False)
+
+
+def make_state(**given) -> Values:
+    start = {"global_step": 0, "max_steps": 8, "num_input_tokens_seen": 0, "is_world_process_zero": True}
+    return Values(**{**start, "log_history": [], **given})
+
+
+def validate(path: Path) -> dict:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    Draft202012Validator(json.loads((FOLDER / path.name).read_text(encoding="utf-8"))).validate(content)
+    return content
+
+
+def test_leaves_hold_no_template_language():
+    """They are included by a template: what Jinja would take for its own must not stand in them."""
+    for path in FRAGMENTS.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert not any(mark in text for mark in ("{{", "{%", "{#")), path
+
+
+# ---- checkpoints
+
+
+@pytest.fixture
+def checkpoints(load) -> ModuleType:
+    return load("checkpoints")
+
+
+RUN = {"data": "3 examples", "seed": 42}
+
+
+def write_checkpoint(checkpoints: ModuleType, output_dir: Path, step: int) -> Path:
+    folder = output_dir / f"checkpoint-{step}"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "weights").write_bytes(b"12345")
+    (folder / "deep" / "state").write_bytes(b"123")
+    checkpoints.write_seal(folder, RUN)
+    return folder
+
+
+def test_a_seal_names_every_file_and_the_run(checkpoints, tmp_path):
+    folder = write_checkpoint(checkpoints, tmp_path, 1)
+    assert json.loads((folder / "complete.json").read_text())["files"] == {"deep/state": 3, "weights": 5}
+    assert checkpoints.read_seal(folder) == RUN
+    assert not list(folder.glob("*.tmp"))
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "no seal", "half a seal"])
+def test_a_damaged_checkpoint_has_no_seal(checkpoints, tmp_path, damage):
+    folder = write_checkpoint(checkpoints, tmp_path, 1)
+    if damage == "missing":
+        (folder / "weights").unlink()
+    elif damage == "short":
+        (folder / "weights").write_bytes(b"1234")
+    else:
+        seal = folder / "complete.json"
+        seal.write_text(seal.read_text()[:20] if damage == "half a seal" else "")
+    assert checkpoints.read_seal(folder) is None
+
+
+def test_the_newest_complete_checkpoint_is_taken_and_the_rest_of_a_kill_removed(checkpoints, tmp_path, capsys):
+    for step in (2, 9, 10):
+        write_checkpoint(checkpoints, tmp_path, step)
+    broken = tmp_path / "checkpoint-11"
+    broken.mkdir()
+    other = tmp_path / "checkpoint-12-mine"
+    other.mkdir()
+    assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(tmp_path / "checkpoint-10")
+    assert not broken.exists() and other.exists()
+    assert "checkpoint-11 is not complete: removed" in capsys.readouterr().out
+
+
+def test_no_checkpoint_is_no_error(checkpoints, tmp_path):
+    assert checkpoints.find_newest_checkpoint(tmp_path / "none", RUN) is None
+
+
+def test_another_runs_checkpoint_is_refused_and_kept(checkpoints, tmp_path):
+    folder = write_checkpoint(checkpoints, tmp_path, 1)
+    with pytest.raises(SystemExit, match=r"seed: 42 then, 7 now"):
+        checkpoints.find_newest_checkpoint(tmp_path, RUN | {"seed": 7})
+    assert checkpoints.read_seal(folder) == RUN
+
+
+def test_a_disk_without_room_leaves_the_checkpoint_out(checkpoints, tmp_path, monkeypatch, capsys):
+    from torch import nn
+
+    model = nn.Linear(1000, 1000, bias=False)
+    seal, args = checkpoints.SealCheckpoints(RUN), Values(output_dir=str(tmp_path))
+    assert seal.needed_bytes(model) == 3 * 4_000_000 + (16 << 20)
+    for free, saves in ((seal.needed_bytes(model) - 1, False), (seal.needed_bytes(model), True)):
+        monkeypatch.setattr(seal, "free_bytes", lambda folder, free=free: free)
+        control = make_control()
+        control.should_save = True
+        seal.on_step_end(args, make_state(global_step=4), control, model=model)
+        assert control.should_log and control.should_save is saves
+    assert capsys.readouterr().out.count("step 4: not saved") == 1
+
+
+def test_one_process_seals(checkpoints, tmp_path):
+    for zero in (False, True):
+        (tmp_path / "checkpoint-4").mkdir(exist_ok=True)
+        args, state = Values(output_dir=str(tmp_path)), make_state(global_step=4, is_world_process_zero=zero)
+        checkpoints.SealCheckpoints(RUN).on_save(args, state, make_control())
+        assert (tmp_path / "checkpoint-4" / "complete.json").exists() is zero
+
+
+def test_a_finished_training_is_not_trained_further(checkpoints):
+    seal = checkpoints.SealCheckpoints(RUN)
+    seal.on_train_begin(None, make_state(global_step=7), None)
+    with pytest.raises(checkpoints.AlreadyTrained):
+        seal.on_train_begin(None, make_state(global_step=8), None)
+
+
+def test_a_run_is_another_when_a_sampled_row_is(checkpoints):
+    def describe(rows: list, **changed) -> dict:
+        given = {"train_batch_size": 2, "gradient_accumulation_steps": 3, "world_size": 4, "seed": 1, "bf16": True}
+        args = Values(**{**given, "fp16": False, "optim": Values(value="sgd"), **changed})
+        trainer = Values(args=args, train_dataset=rows, model=Values(dtype="torch.float32"))
+        return checkpoints.describe_run(trainer, 16, 100)
+
+    rows = [{"input_ids": [number]} for number in range(640)]
+    run = describe(rows)
+    assert run["global batch"] == 24 and run["autocast"] == "bf16" and run["trained parameters"] == 100
+    assert describe(rows) == run
+    assert describe([{"input_ids": [9]}, *rows[1:]])["data"] != run["data"]
+    assert describe(rows[:-1])["data"] != run["data"]
+    assert describe(rows, world_size=2)["processes"] == 2
+
+
+# ---- stopping
+
+
+@pytest.fixture
+def stopping(load):
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield load("stopping")
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_after_the_step(stopping, number, code, capsys):
+    callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
+    callback.on_train_begin(None, state, control)
+    callback.on_step_end(None, state, control)
+    assert not control.should_training_stop
+    os.kill(os.getpid(), number)
+    callback.on_step_end(None, state, control)
+    assert control.should_save and control.should_training_stop
+    assert signal.getsignal(number) == signal.SIG_DFL  # a second one ends it at once
+    with pytest.raises(SystemExit) as ended:
+        callback.on_train_end(None, state, control)
+    assert ended.value.code == code
+    assert capsys.readouterr().out == f"stopped by {signal.Signals(number).name} after step 5: run again to go on\n"
+
+
+def test_a_run_that_was_not_stopped_ends_well(stopping):
+    assert stopping.SaveOnSignal().on_train_end(None, make_state(), make_control()) is None
+
+
+@pytest.mark.parametrize(
+    ("logs", "fp16", "stops"),
+    [
+        ({"loss": math.nan}, False, "non-finite loss"),
+        ({"loss": math.inf}, True, "non-finite loss"),
+        ({"loss": 1.0, "grad_norm": math.inf}, False, "non-finite grad_norm"),
+        ({"loss": 1.0, "grad_norm": math.inf}, True, None),
+        ({"epoch": 1.0}, False, None),
+    ],
+)
+def test_a_bad_loss_ends_the_run(stopping, logs, fp16, stops):
+    def log() -> None:
+        stopping.StopOnBadLoss().on_log(Values(fp16=fp16), make_state(global_step=3), None, logs=logs)
+
+    if stops is None:
+        log()
+    else:
+        with pytest.raises(SystemExit, match=f"step 3: {stops}"):
+            log()
+
+
+# ---- run_report
+
+
+def test_a_report_keeps_the_first_step_and_saves_apart(load, tmp_path, monkeypatch, capsys):
+    leaf, clock = load("run_report"), Values(now=100.0)
+    monkeypatch.setattr(leaf.time, "perf_counter", lambda: clock.now)
+    args, state, report = Values(output_dir=str(tmp_path), world_size=2), make_state(), leaf.RunReport()
+    report.on_train_begin(args, state, None)
+    for step, seconds, loss in ((1, 9.0, 3.0), (2, 1.0, 2.5), (4, 4.0, 2.0)):  # the last log is of two steps
+        clock.now += seconds
+        state.global_step, state.num_input_tokens_seen = step, 64 * step
+        state.log_history.append({"step": step, "loss": loss})
+        report.on_log(args, state, None)
+        clock.now += 50.0
+        report.on_save(args, state, None)
+    state.log_history.append({"step": 4, "train_runtime": 1.0})
+    report.write(args, state, {"peak_memory_gib": 0.5})
+
+    measured = validate(tmp_path / "run.json")
+    assert measured["first_step_seconds"] == 9.0 and measured["steps"] == [1.0, 2.0, 2.0]
+    assert measured["step_seconds"] == 2.0 and measured["tokens_per_second"] == 32.0
+    assert measured["losses"] == [3.0, 2.5, 2.0] and measured["finished_step"] == 4 and measured["processes"] == 2
+    assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
+    assert "32 tokens/s, 0.50 GiB at peak" in capsys.readouterr().out
+
+
+def test_only_the_first_process_reports_and_only_what_it_measured(load, tmp_path, capsys):
+    leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=2)
+    for zero in (False, True):
+        state, report = make_state(global_step=8, is_world_process_zero=zero), leaf.RunReport()
+        report.on_train_begin(args, state, None)
+        report.write(args, state, {"peak_memory_gib": 0.5})
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().out == f"nothing left to train: {tmp_path} had reached step 8\n"
+
+
+# ---- infer_report, machine
+
+
+def test_the_first_call_is_kept_apart(load, tmp_path, capsys):
+    load("machine/cpu", "machine")
+    leaf = load("infer_report")
+    path = tmp_path / "new" / "infer.json"
+    asked = {"prompt": "a \ud800", "answer": "b\nc", "prompt_tokens": 3, "new_tokens": 8}
+    leaf.write_report(path, **asked, seconds=[9.0, 2.0, 4.0, 1.0])
+    report = validate(path)
+    assert (report["seconds"], report["first_call_seconds"], report["calls"]) == (2.0, 9.0, 4)
+    assert report["tokens_per_second"] == 4.0 and report["answer"] == "b\nc" and report["peak_memory_gib"] > 0
+    assert "8 tokens in 2 s: 4.0 tokens/s" in capsys.readouterr().out
+
+
+def test_one_call_is_the_first_and_a_classifier_reads(load, tmp_path):
+    load("machine/portable", "machine")
+    asked = {"prompt": "a", "answer": "good", "prompt_tokens": 6, "new_tokens": 0, "labels": {"good": 0.9, "bad": 0.1}}
+    load("infer_report").write_report(tmp_path / "infer.json", **asked, seconds=[2.0])
+    report = validate(tmp_path / "infer.json")
+    assert (report["seconds"], report["first_call_seconds"], report["tokens_per_second"]) == (2.0, 2.0, 3.0)
+    assert report["labels"] == {"good": 0.9, "bad": 0.1}
+
+
+def test_the_peak_of_a_process_is_what_the_system_counts(load):
+    import psutil
+
+    peak = load("machine/cpu").peak_memory()["peak_memory_gib"]
+    assert peak == load("machine/portable").peak_memory()["peak_memory_gib"]
+    assert peak >= 0.9 * psutil.Process().memory_info().rss / 2**30
+
+
+PLANNED = {"gpus": 2, "name": "NVIDIA A100", "compute_capability": "8.0", "memory_gib": 40.0, "needs_gib": 30.0}
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ({"count": 0}, "PyTorch sees none"),
+        ({"count": 1}, "needs 2 GPUs, and PyTorch sees 1"),
+        ({"capability": (7, 5)}, "compute capability 8.0, and NVIDIA A100 has 7.5"),
+        ({"memory": 29.0}, "made for 30.0 GiB, and NVIDIA A100 has 29.0"),
+        ({"memory": 35.0}, None),
+        ({"capability": (9, 0)}, None),
+    ],
+)
+def test_another_gpu_stops_the_run_or_is_said(load, monkeypatch, capsys, seen, words):
+    leaf = load("machine/cuda")
+    major, minor = seen.get("capability", (8, 0))
+    memory = int(seen.get("memory", 40.0) * 2**30)
+    gpu = Values(major=major, minor=minor, name="NVIDIA A100", total_memory=memory)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(leaf.torch.cuda, "device_count", lambda: seen.get("count", 2))
+    monkeypatch.setattr(leaf.torch.cuda, "get_device_properties", {1: gpu}.__getitem__)
+    if words:
+        with pytest.raises(SystemExit, match=words):
+            leaf.check_machine(PLANNED)
+    else:
+        leaf.check_machine(PLANNED)
+        assert "running on NVIDIA A100: speed and memory will differ" in capsys.readouterr().out
+
+
+def test_too_little_memory_stops_the_run(load, capsys):
+    leaf = load("machine/cpu")
+    leaf.check_machine({"needs_gib": 0.1, "cpus": 1})
+    assert capsys.readouterr().out == ""
+    leaf.check_machine({"needs_gib": 0.1, "cpus": 100_000})
+    assert "slower than PLAN.md says" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"made for 100000 GiB of memory"):
+        leaf.check_machine({"needs_gib": 100_000, "cpus": 1})
+
+
+# ---- rows
+
+
+def test_rows_of_text(load, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\n\xff\nthree")
+    assert list(load("rows/txt").read_rows(tmp_path / "a.txt")) == [(1, b"one\n"), (2, b"\xff\n"), (3, b"three")]
+
+
+def test_rows_of_json_lines(load, tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"a": 1}\n\n  \n{"a": 2}')
+    assert list(load("rows/jsonl").read_rows(tmp_path / "a.jsonl")) == [(1, b'{"a": 1}\n'), (4, b'{"a": 2}')]
+
+
+def test_rows_of_csv(load, tmp_path):
+    (tmp_path / "a.csv").write_bytes('\ufeffa,b\n1,"x\ny"\n2\n'.encode())
+    rows = list(load("rows/csv").read_rows(tmp_path / "a.csv"))
+    assert rows == [(3, {"a": "1", "b": "x\ny"}), (4, {"a": "2", "b": None})]
+
+
+def test_rows_of_parquet(load, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"a": list(range(2500))}), tmp_path / "a.parquet")
+    rows = list(load("rows/parquet").read_rows(tmp_path / "a.parquet"))
+    assert rows[0] == (1, {"a": 0}) and rows[-1] == (2500, {"a": 2499}) and len(rows) == 2500
+
+
+# ---- tokenizer
+
+
+def test_a_tokenizer_is_learnt_once(load, tmp_path):
+    leaf = load("tokenizer")
+    first = leaf.train_tokenizer(["the cat sat on the mat"] * 50, tmp_path / "tokenizer", 270)
+    text = "the cat é\n"
+    assert first.decode(first(text)["input_ids"]) == text and len(first) <= 270
+    assert leaf.train_tokenizer(["other words"], tmp_path / "tokenizer", 300).get_vocab() == first.get_vocab()
+    assert not (tmp_path / "tokenizer.tmp").exists()
+
+
+# ---- parallel, in a group of one
+
+
+@pytest.fixture
+def parallel(load, tmp_path):
+    import torch.distributed as dist
+
+    load("checkpoints")
+    load("stopping")
+    load("wrapping/ddp", "wrapping")
+    leaf = load("parallel")
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    yield leaf
+    leaf.gloo_group.cache_clear()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def test_what_processes_agree_on(parallel):
+    assert parallel.all_reduce_max(-3.5) == -3.5
+    assert parallel.broadcast_from_rank0(lambda a, b: {a: b}, "x", None) == {"x": None}
+
+
+def test_a_signal_is_left_to_come_again(parallel, capsys):
+    callback, control, state = parallel.DistributedSaveOnSignal("its weights are saved"), make_control(), make_state()
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    callback.on_train_begin(None, state, control)
+    for _ in range(2):  # one process would end at the second
+        os.kill(os.getpid(), signal.SIGTERM)
+    for number, handler in kept.items():
+        signal.signal(number, handler)
+    callback.on_step_end(None, state, control)
+    assert control.should_save and control.should_training_stop
+    state.is_world_process_zero = False
+    with pytest.raises(SystemExit):
+        callback.on_train_end(None, state, control)
+    assert capsys.readouterr().out == ""
+
+
+def test_what_a_checkpoint_of_several_processes_needs(parallel, tmp_path):
+    import shutil
+
+    seal = parallel.DistributedSealCheckpoints({"trained parameters": 1000})
+    assert seal.needed_bytes(None) == 16_000 + (16 << 20)
+    assert seal.free_bytes(str(tmp_path)) == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.01)
+    (tmp_path / "checkpoint-1").mkdir()
+    seal.on_save(Values(output_dir=str(tmp_path)), make_state(global_step=1), None)
+    assert (tmp_path / "checkpoint-1" / "complete.json").exists()
+
+
+@pytest.mark.parametrize(("started", "count", "words"), [("1", 2, "2 processes"), (None, 1, "1 process of a launcher")])
+def test_a_wrong_number_of_processes_is_refused(load, monkeypatch, started, count, words):
+    load("checkpoints"), load("stopping"), load("wrapping/ddp", "wrapping")
+    planned = {"launcher": "torchrun --standalone", "expected": {"world_size": count}}
+    monkeypatch.setenv("WORLD_SIZE", str(count))
+    load("parallel").check_launch(planned)
+    monkeypatch.delenv("WORLD_SIZE") if started is None else monkeypatch.setenv("WORLD_SIZE", started)
+    with pytest.raises(SystemExit, match=words) as refused:
+        load("parallel").check_launch(planned)
+    assert "torchrun --standalone train.py" in str(refused.value)
+
+
+def test_a_model_that_is_not_wrapped_as_planned_stops_the_run(parallel, capsys):
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+    args = Values(process_index=0)
+    expected = {"wrapper": "DistributedDataParallel", "world_size": 1, "backend": "gloo", "device": "cpu"}
+    for model in (DistributedDataParallel(nn.Linear(2, 2)), nn.Sequential(DistributedDataParallel(nn.Linear(2, 2)))):
+        parallel.CheckParallel(Values(model_wrapped=model), {"expected": expected}).on_train_begin(
+            args, make_state(), None
+        )
+    assert capsys.readouterr().out.count("as planned: wrapper DistributedDataParallel") == 2
+    with pytest.raises(SystemExit, match=r"wrapper: Linear, not DistributedDataParallel"):
+        parallel.CheckParallel(Values(model_wrapped=nn.Linear(2, 2)), {"expected": expected}).on_train_begin(
+            args, make_state(), None
+        )

@@ -1,0 +1,76 @@
+"""The measurements for a machine with a GPU are costed by the names that the cost model has today."""
+
+import json
+
+from benchmarks import gpu_day
+from benchmarks.gpu.measurements import config_of, list_measurements, shrink
+from benchmarks.gpu.predict import Predictor, compare
+
+H200 = {
+    "device": "cuda",
+    "name": "NVIDIA H200",
+    "memory_bytes": 150754820096,
+    "host_memory_bytes": 128 << 30,
+    "cores": 16,
+    "versions": {},
+}
+
+
+def predicted_rows(predictor: Predictor, tiny: bool):
+    """One row per run, with the prediction in it."""
+    for row in list_measurements():
+        row = shrink(row) if tiny else row
+        config = config_of(row["model"], tiny) if "model" in row else None
+        for run in row.get("runs", [row.get("run")]):
+            one = {**row, "run": run}
+            yield one, predictor.predict(one, config)
+
+
+def test_every_measurement_has_a_prediction():
+    for tiny in (False, True):
+        rows = [
+            (row, predicted) for row, predicted in predicted_rows(Predictor(H200), tiny) if row["kind"] != "project"
+        ]
+        empty = [row["run"]["kernel"] for row, predicted in rows if not predicted]
+        assert empty == ["clip"]  # a part of the fitted STEP_OVERHEAD_SECONDS
+        for row, predicted in rows:
+            assert all(value > 0 for value in predicted.values() if isinstance(value, float)), row["name"]
+
+
+def test_ratio_is_predicted_over_measured():
+    row = {"kind": "gemm", "predicted": {"seconds": 3.0}, "measured": {"median_seconds": 2.0}}
+    assert compare(row) == {"seconds": 1.5}
+
+
+def test_a_baseline_is_measured_too():
+    rows = list_measurements()
+    names = {row["name"] for row in rows}
+    assert len(names) == len(rows)
+    assert {row["baseline"] for row in rows if "baseline" in row} <= names
+
+
+def test_what_takes_too_long_is_killed_and_said(tmp_path):
+    rows, wrong = gpu_day.run_child(["--describe", "--work", str(tmp_path)], 0.05, tmp_path / "result.jsonl")
+    assert rows == []
+    assert wrong.startswith("killed after 0")
+
+
+def test_only_what_is_missing_or_was_cut_short_is_run_again(tmp_path, monkeypatch):
+    old = [
+        {"name": "terms/a/0", "family": "terms/a"},
+        {"name": "train/failed", "error": "out of memory"},
+        {"name": "terms/b/0", "family": "terms/b"},
+        {"name": "terms/b", "error": "killed after 9 s", "cut_short": True},
+    ]
+    file = tmp_path / "out.json"
+    file.write_text(json.dumps({"machine": H200, "rows": old}), encoding="utf-8")
+    monkeypatch.setattr(gpu_day, "run_one", lambda row, left, tiny, work: [{"name": row["name"], "measured": {}}])
+    rows = [{"name": name, "kind": "gemm"} for name in ("terms/a", "train/failed", "terms/b", "terms/c")]
+    gpu_day.run_all(file, tmp_path, rows, 60, False)
+    after = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    assert [row["name"] for row in after] == ["terms/a/0", "train/failed", "terms/b", "terms/c"]
+
+
+def test_results_say_nothing_of_the_machine_they_ran_on():
+    text = 'File "/opt/env/lib/python3.12/site-packages/torch/nn/a.py", line 1\n  OSError: /srv/secret/b.json'
+    assert gpu_day.public(text) == 'File "torch/nn/a.py", line 1\n  OSError: …/b.json'

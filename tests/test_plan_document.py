@@ -1,0 +1,103 @@
+"""plan.json has a type and a schema: what is written fits both, what is read is held against them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from generator.cli import perfgen
+from generator.emit.plan_json import dump_schema, from_json, make_schema, to_json
+from generator.errors import SourceError
+from generator.run.plan_file import read_document, read_plan
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*/project"))
+
+
+def read_example(project: Path) -> dict:
+    return json.loads((project / "plan.json").read_text(encoding="utf-8"))
+
+
+def test_the_published_schema_is_current():
+    assert (ROOT / "generator" / "plan.schema.json").read_text(encoding="utf-8") == dump_schema()
+
+
+def test_the_command_prints_the_schema():
+    assert CliRunner().invoke(perfgen, ["plan", "--schema"]).output == dump_schema()
+
+
+@pytest.mark.parametrize("project", EXAMPLES, ids=lambda p: p.parent.name)
+def test_every_example_fits_the_schema_and_the_type(project):
+    jsonschema = pytest.importorskip("jsonschema")
+    plan = read_example(project)
+    jsonschema.validate(plan, make_schema())
+    assert to_json(from_json(plan)) == plan, "what is read is what was written, and nothing is without a type"
+
+
+def test_the_portable_plan_of_the_template_fits_the_schema():
+    jsonschema = pytest.importorskip("jsonschema")
+    questions = yaml.safe_load((ROOT / "portable.yml").read_text(encoding="utf-8"))
+    jsonschema.validate(questions["plan"]["default"], make_schema())
+
+
+def test_a_plan_for_a_rented_machine_fits_the_schema():
+    jsonschema = pytest.importorskip("jsonschema")
+    arguments = ["plan", "--target-tokens-per-day", "1e6", "--mode", "infer", "--json"]
+    done = CliRunner().invoke(perfgen, arguments, catch_exceptions=False)
+    plan = json.loads(done.stdout)
+    assert plan["goal"]["offers"]
+    jsonschema.validate(plan, make_schema())
+    assert to_json(from_json(plan)) == plan
+
+
+BROKEN = {
+    "schema": 99,
+    "project": {"mode": 5},
+    "estimate": {"step_seconds": "fast"},
+    "decisions": [{"axis": "precision"}],
+    "edits": [],
+    "config": {"training": None},
+    "layout": {"others": {}},
+}
+
+
+@pytest.mark.parametrize("key", BROKEN)
+def test_a_foreign_plan_is_refused_by_the_path_of_what_is_wrong(tmp_path, key):
+    plan, broken = read_example(EXAMPLES[0]), BROKEN[key]
+    plan[key] = plan[key] | broken if isinstance(broken, dict) else broken
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    for read in (read_document, lambda folder: read_plan(folder, key)):
+        with pytest.raises(SourceError, match=key) as refused:
+            read(tmp_path)
+        assert refused.value.code == 4 and refused.value.hint
+    field = next(iter(broken), "") if isinstance(broken, dict) else ""
+    assert field in refused.value.message
+
+
+def test_parts_that_are_not_asked_for_are_not_looked_at(tmp_path):
+    (tmp_path / "plan.json").write_text(json.dumps({"versions": {"torch": "2"}, "decisions": 5}))
+    assert read_plan(tmp_path, "versions")["versions"] == {"torch": "2"}
+
+
+def test_a_key_that_is_left_out_is_not_one_without_a_value():
+    plans = [read_example(project) for project in EXAMPLES]
+    hub = next(p for p in plans if p["project"]["hub"])
+    local = next(p for p in plans if not p["project"]["hub"])
+    assert hub["config"]["revision"] is None and "revision" not in local["config"]
+
+
+@pytest.mark.parametrize("arguments", [["plan", "--schema"], ["plan", "--hardware", "cpu:4"], ["why", "precision"]])
+def test_planning_imports_no_pydantic(arguments):
+    code = (
+        "import sys; from generator.cli import perfgen\n"
+        f"perfgen({arguments!r}, standalone_mode=False)\n"
+        "assert 'pydantic' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -11,7 +11,7 @@ from making import GIB, H100, case, cost, cpu_device, gpu, llama
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.decide.plan import Plan, decide
-from generator.decide.search import search_space
+from generator.decide.search import find_best
 from generator.decide.space import Space, open_space
 from generator.errors import PerfgenError, UsageError
 from generator.model import ModelSpec, describe
@@ -211,8 +211,8 @@ def seconds(of: Case, form: str) -> float:
     """A step of the best plan under one form of parallelism, emitted or only planned; infinite where nothing fits without a
     risk to convergence."""
     members = [t for t in room(of).open["parallelism"] if t.name == form]
-    found = search_space(room(of).narrowed({"parallelism": tuple(members)}), kept=1) if members else []
-    return found[0].estimate.step_seconds if found and found[0].risk == 0 else float("inf")
+    best = find_best(room(of).narrowed({"parallelism": tuple(members)})) if members else None
+    return best.estimate.step_seconds if best and best.risk == 0 else float("inf")
 
 
 def first(names: tuple[str, ...], *forms: str) -> Look:

@@ -298,13 +298,14 @@ cases = st.builds(
 @settings(max_examples=3000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases, st.integers(0, 2**32))
 def test_no_plan_holds_two_techniques_that_conflict(of, seed):
-    """Each axis narrowed to a few members drawn at random, so that conflicting ones meet; the plan that the search finds."""
+    """Each axis narrowed to a few members drawn at random, so that conflicting ones meet; the plan that the search takes."""
     random = Random(seed)
     space = open_space(of, cost(of))
     few = {name: tuple(random.sample(members, min(len(members), 2))) for name, members in space.open.items()}
-    if candidate := find_best(space.narrowed(few)):
-        assert len({t.axis for t in candidate.members}) == len(candidate.members) == len(space.axes)
-        for a, b in combinations(candidate.members, 2):
+    best = find_best(space.narrowed(few))
+    if best:
+        assert len({t.axis for t in best.members}) == len(best.members) == len(space.axes)
+        for a, b in combinations(best.members, 2):
             assert explain_conflict(a, b, of) is None, (a.id, b.id)
 
 

@@ -124,7 +124,7 @@ def test_longer_or_larger_never_needs_less(of, what, random):
 
 
 def some_members(space, random):
-    """One member an axis, drawn at random; None where that draw conflicts everywhere."""
+    """One member an axis, drawn at random; None where that draw clashes everywhere."""
     for _ in range(20):
         members = tuple(random.choice(space.open[axis.name]) for axis in space.axes if space.open[axis.name])
         if len(members) == len(space.axes) and not any(space.conflict(a, b) for a, b in combinations(members, 2)):
@@ -144,7 +144,7 @@ def test_every_refusal_names_the_shortfall_and_its_ladder_fits(of):
 
 
 def everything(space, risk, resort):
-    """Plain enumeration: every set of techniques of at most this risk without a conflict, every layout, every batch split."""
+    """Plain enumeration: every set of techniques of at most this risk without a clash, every layout, every batch split."""
     for members in product(*(space.members(axis, risk, resort) for axis in space.axes)):
         if not any(space.conflict(a, b) for a, b in combinations(members, 2)):
             yield from cost_members(space, members)
@@ -402,15 +402,16 @@ def test_ladder_of_a_model_that_cannot_fit_reaches_a_larger_device():
     assert "--hardware" in options and "--train" in options
 
 
-def test_a_refusal_in_json_has_its_ladder(capsys):
+def test_a_refusal_in_json_has_its_ladder(capsys, monkeypatch):
     import json
 
-    from generator.cli import report_error
+    from generator.cli import report
 
     of = case(T4, llama(), train="full", task="causal-lm", host_gib=32)
+    monkeypatch.setattr("sys.argv", ["perfgen", "plan", "--json"])
     with pytest.raises(NothingFits) as refused:
         plan_case(of)
-    report_error(refused.value, as_json=True)
+    report(refused.value)
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["exit_code"] == 3 and "short" in error["message"]
     assert {"option", "peak_memory_gib", "step_seconds"} <= set(error["ladder"][0])

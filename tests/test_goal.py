@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from generator.case.request import Request
+from generator.case.sources import read_work
 from generator.cli import perfgen
 from generator.decide import goal
 from generator.errors import NothingFits, UsageError
@@ -30,23 +31,25 @@ CONFIG = {
 def request_of(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
 
-    def build(**told):
-        return Request(model="m", config=str(tmp_path / "config.json"), offline=True, **told)
+    def build(**options):
+        return Request(model="m", config=str(tmp_path / "config.json"), offline=True, **options)
 
     return build
 
 
 def offers(request, **target):
-    said = []
-    return goal.find(request, goal.Target(**target), said.append), said
+    progress, wanted = [], goal.Target(**target)
+    goal.check_target(wanted, request)
+    work = read_work(goal.use_whole_machine(request))
+    return goal.find_offers(work.spec, work.workload, wanted, progress.append), progress
 
 
 def test_the_cheapest_meets_the_target_and_all_cheaper_ones_do_not(request_of):
     request = request_of(seq_len=2048)
-    found, said = offers(request, tokens_per_day=3e8)
-    assert said, "it tells which machine it costs"
-    assert all(o.tokens_per_day >= 3e8 for o in found)
-    prices = [o.usd_per_hour for o in found]
+    dear, progress = offers(request, tokens_per_day=3e8)
+    assert progress, "it tells which machine it costs"
+    assert all(o.tokens_per_day >= 3e8 for o in dear)
+    prices = [o.usd_per_hour for o in dear]
     assert prices == sorted(prices)
     cheaper, _ = offers(request, tokens_per_day=3e7)
     assert cheaper[0].usd_per_hour <= prices[0]
@@ -55,15 +58,15 @@ def test_the_cheapest_meets_the_target_and_all_cheaper_ones_do_not(request_of):
 
 
 def test_the_smallest_has_the_fewest_devices(request_of):
-    found, _ = offers(request_of(seq_len=2048), goal="smallest", tokens_per_day=1e8)
-    devices = [o.best.layout.devices for o in found]
+    smallest, _ = offers(request_of(seq_len=2048), goal="smallest", tokens_per_day=1e8)
+    devices = [o.best.layout.devices for o in smallest]
     assert devices[0] == min(devices) == 1
 
 
 def test_latency_is_that_of_an_answer_and_copies_serve_side_by_side(request_of):
-    found, _ = offers(request_of(mode="infer", new_tokens=64, seq_len=512), max_latency=2.0)
-    assert all(o.latency_seconds <= 2.0 for o in found)
-    assert all(o.copies >= 1 for o in found)
+    fast, _ = offers(request_of(mode="infer", new_tokens=64, seq_len=512), max_latency=2.0)
+    assert all(o.latency_seconds <= 2.0 for o in fast)
+    assert all(o.copies >= 1 for o in fast)
 
 
 def test_an_unreachable_target_names_the_best_there_is(request_of):
@@ -73,15 +76,15 @@ def test_an_unreachable_target_names_the_best_there_is(request_of):
 
 
 @pytest.mark.parametrize(
-    ("told", "target", "words"),
+    ("options", "target", "words"),
     [
         ({"hardware": "1xt4"}, {}, "names one"),
         ({}, {"max_latency": 1.0}, "for answers"),
     ],
 )
-def test_wishes_that_contradict_each_other(request_of, told, target, words):
+def test_wishes_that_contradict_each_other(request_of, options, target, words):
     with pytest.raises(UsageError, match=words):
-        offers(request_of(**told), **target)
+        offers(request_of(**options), **target)
 
 
 def test_the_command_plans_for_the_machine_it_found(request_of, tmp_path):
@@ -99,6 +102,7 @@ def test_the_command_plans_for_the_machine_it_found(request_of, tmp_path):
     request_of()
     done = CliRunner().invoke(perfgen, [*words, "--target-tokens-per-day", "3e8"])
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["goal"]["offers"][0]["choice"] == told["choice"]
-    assert told["estimate"]["tokens_per_second"] * 86400 >= 3e8
+    plan = json.loads(done.stdout)
+    assert plan["goal"]["offers"][0]["choice"] == plan["choice"]
+    assert plan["estimate"]["tokens_per_second"] * 86400 >= 3e8
+    assert plan["case"]["workload"]["optimize_for"] == "time", "the machine is paid whole"

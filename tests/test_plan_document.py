@@ -65,7 +65,7 @@ BROKEN = {
     "decisions": [{"axis": "precision"}],
     "edits": [],
     "config": {"training": None},
-    "layout": {"others": {}},
+    "layout": {"devices": "all"},
 }
 
 

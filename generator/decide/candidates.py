@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,8 +112,8 @@ def split_batch(case: Case, dp: int = 1) -> tuple[tuple[int, int], ...]:
 
 
 def cost_members(space: Space, members: tuple[Technique, ...], layout: Layout | None = None) -> list[Candidate]:
-    """Every layout and batch split of one combination, each layout up to the first split that does not fit (memory only
-    grows from there)."""
+    """Every layout and batch split of one combination, each layout up to the first split that does not fit (memory grows from
+    there), and the whole batch at once where that fits (it sums no gradients between passes)."""
     if layout is None:
         return [c for one in space.layouts_of(members) for c in cost_members(space, members, one)]
     known = space.memo.costed
@@ -122,21 +123,25 @@ def cost_members(space: Space, members: tuple[Technique, ...], layout: Layout | 
 
 
 def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -> list[Candidate]:
-    case = space.case
     base = build_execution(space, members, layout)
-    total_risk = sum(rate_risk(t, case) for t in members)
+    total_risk = sum(rate_risk(t, space.case) for t in members)
     costed: list[Candidate] = []
-    for micro, accumulation in split_batch(case, layout.dp):
+    least = math.inf
+    *several, whole = split_batch(space.case, layout.dp)
+    for micro, accumulation in (*several, whole):
+        is_last = accumulation == whole[1]
         if accumulation > 1 and not all(t.accumulates for t in members):
+            continue
+        if costed and not costed[-1].fits and not is_last:
             continue
         run = base.but(micro_batch=micro, accumulation=accumulation)
         estimate = space.cost.estimate(run)
-        seconds = rank_seconds(case, members, estimate.step_seconds)
-        if costed and fits(estimate) and layout.pp == 1:
-            seconds = min(seconds, costed[-1].seconds)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
+        if costed and not costed[-1].fits and not fits(estimate):
+            continue
+        seconds = rank_seconds(space.case, members, estimate.step_seconds)
+        if fits(estimate) and layout.pp == 1:
+            seconds = least = min(seconds, least)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
         costed.append(Candidate(members, layout, run, estimate, total_risk, seconds))
-        if not fits(estimate):
-            break
     return costed
 
 

@@ -63,15 +63,14 @@ def explain_unused_devices(case: Case, best: Candidate, counts: tuple[DeviceCoun
 def why_not_more_devices(case: Case, best: Candidate, counts: tuple[DeviceCount, ...]) -> str:
     """What more of them would bring, and the rule that they must meet."""
     more = [c for c in counts if c.count > best.layout.devices]
-    faster = [(c.count, c.best) for c in more if c.best and speed_up(best, c.best) > 1.005]
-    if not faster:
+    faster = next((c.best for c in more if c.best and speed_up(best, c.best) > 1.005), None)
+    if faster is None:
         return explain_no_gain(case, more)
-    count, nearest = faster[0]
-    gain = speed_up(best, nearest) - 1
+    devices, gain = faster.layout.devices, speed_up(best, faster) - 1
+    if faster.standing > best.standing:
+        return f"{devices} would be {gain:.0%} faster only with what is taken where nothing else fits"
     rule = f"added devices must do at least {MARGINAL_EFFICIENCY:.0%} of their share"
-    if nearest.standing > best.standing:
-        return f"{count} would be {gain:.0%} faster only with what is taken where nothing else fits"
-    return f"{count} would be only {gain:.0%} faster ({rule}; --optimize-for time takes them)"
+    return f"{devices} would be only {gain:.0%} faster ({rule}; --optimize-for time takes them)"
 
 
 def explain_no_gain(case: Case, more: list[DeviceCount]) -> str:

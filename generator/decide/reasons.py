@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 from generator.cost.estimate import Estimate
 from generator.decide.candidates import LARGER_IS_FASTER, Candidate, cost_members
-from generator.decide.device_count import wants_time
+from generator.decide.device_count import MARGINAL_EFFICIENCY, wants_time
 from generator.decide.search import find_best, find_nearest
 from generator.decide.shortfall import describe_shortfall
 from generator.decide.space import Space, rate_risk
@@ -28,7 +29,7 @@ class Rejected:
 
     @property
     def cost(self) -> Estimate | None:
-        return None if self.rival is None else self.rival.estimate
+        return self.rival.estimate if self.rival else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,16 +151,15 @@ def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:
     theirs, ours = rival.estimate.step_seconds, best.estimate.step_seconds
     speed = compare_seconds(theirs, ours)
     memory = f"{speed}, {format_signed(rival.estimate.peak_memory_gib - best.estimate.peak_memory_gib)} GiB"
-    planned = NOT_EMITTED if any(not t.emitted for t in rival.members) else ""
-    if risks := list_risks(space, best, rival):
-        return "; ".join([memory + "".join(format_risk(t) for t in risks), *filter(None, [planned])])
-    if theirs >= ours or planned:
-        return "; ".join(filter(None, [memory, planned]))
+    risks = "".join(format_risk(t) for t in list_risks(space, best, rival))
+    planned = "" if all(t.emitted for t in rival.members) else f"; {NOT_EMITTED}"
+    if risks or planned or theirs >= ours:
+        return memory + risks + planned
     if rival.layout.devices > best.layout.devices:
-        return f"{memory}, but the added devices would do less than half of their share"
+        return f"{memory}, but the added devices would do less than {MARGINAL_EFFICIENCY:.0%} of their share"
     if rival.standing > best.standing:
         return f"{memory}: taken only where nothing fits without it"
-    return f"{speed}{explain_slower_choice(space, best, rival)}"
+    return speed + explain_slower_choice(space, best, rival)
 
 
 def format_risk(technique: Technique) -> str:
@@ -206,16 +206,15 @@ def explain_choice(space: Space, axis: Axis, chosen: Technique, rejected: tuple[
         return "you pinned it"
     if chosen.axis == "trained":
         return f"you asked for --train {workload.train}"
-    rivals = [(r, r.rival) for r in rejected if r.rival is not None]
-    fitting = [(r, rival) for r, rival in rivals if r.fits]
-    short = [(r, rival) for r, rival in rivals if not r.fits]
+    fitting = [(r.rival.key, r) for r in rejected if r.rival and r.fits]
+    short = [(r.rival.estimate.fullness, r) for r in rejected if r.rival and not r.fits]
     if fitting:
-        best, _ = min(fitting, key=lambda pair: pair[1].key)
+        _, best = min(fitting, key=itemgetter(0))
         why = f"without it ({best.name}): {best.why}"
-        plain = next((r for r, _ in short if r.name == axis.baseline(workload.mode).name), None)
+        plain = next((r for _, r in short if r.name == axis.baseline(workload.mode).name), None)
         return f"{why}; {plain.name} does not fit: {plain.why}" if plain else why
     if short:
-        nearest, _ = min(short, key=lambda pair: pair[1].estimate.fullness)
+        _, nearest = min(short, key=itemgetter(0))
         return f"without it nothing fits; the nearest, {nearest.name}: {nearest.why}"
     if not rejected:
         return "there is no other"

@@ -286,17 +286,13 @@ class LevelSearch:
         run = self.build_run(members, branch.layout, self.relax(branch.layout, depth))
         splits = branch.splits
         if depth >= self.neutral_from:
-            splits = splits[: self.count_fitting(run, splits)]
+            splits = select_fitting(splits, lambda split: self.is_small_enough(run, split))
             if not splits:
                 return True
         if self.best is None:
             return False
         risk = sum(rate_risk(t, self.case) for t in members)
         return self.is_beaten(risk, self.least_seconds(members, run, splits))
-
-    def count_fitting(self, run: Execution, splits: Splits) -> int:
-        """How many of the splits, smallest first, fit the device (memory only grows)."""
-        return bisect_left(splits, True, key=lambda split: not self.is_small_enough(run, split))
 
     def is_small_enough(self, run: Execution, split: tuple[int, int]) -> bool:
         known = self.space.memo.peaks
@@ -313,8 +309,9 @@ class LevelSearch:
         return [b for b, members in joined if members and self.may_fit(members, b.layout)]
 
     def may_fit(self, members: Members, layout: Layout) -> bool:
-        """Whether any completion's smallest micro-batch may fit."""
-        return bool(self.list_splits(members, layout, split_batch(self.case, layout.dp)[:1]))
+        """Whether any completion may fit: with the smallest micro-batch, or the whole batch."""
+        splits = split_batch(self.case, layout.dp)
+        return bool(self.list_splits(members, layout, (splits[0], splits[-1])))
 
     def list_splits(self, members: Members, layout: Layout, splits: Splits) -> Splits:
         """Those of the batch splits with which any completion may fit: what is undecided may save all it can, and no states are
@@ -326,7 +323,7 @@ class LevelSearch:
             return ()
         run = run.but(optimizer=LEAST_STATES)
         savings = [run.but(**saving) for saving in self.list_savings()]
-        return splits[: bisect_left(splits, True, key=lambda x: not any(self.is_small_enough(r, x) for r in savings))]
+        return select_fitting(splits, lambda split: any(self.is_small_enough(r, split) for r in savings))
 
     def host_may_hold(self, run: Execution, splits: Splits) -> bool:
         """Whether the host can hold what any completion offloads: what is undecided adds to it."""
@@ -376,6 +373,14 @@ class LevelSearch:
         """What the weights and states of a complete set take of the device."""
         run = self.build_run(members, layout, {})
         return self.space.cost.static_gib(run) if run.mode == "train" else 0.0
+
+
+def select_fitting(splits: Splits, fits: Callable[[tuple[int, int]], bool]) -> Splits:
+    """The splits that fit. Memory grows with the micro-batch but for the last step: the whole batch at once sums no gradients
+    between passes."""
+    *several, whole = splits
+    fitting = several[: bisect_left(several, True, key=lambda split: not fits(split))]
+    return (*fitting, whole) if fits(whole) else tuple(fitting)
 
 
 def divide_axes(root: Space) -> tuple[list[Axis], list[Axis], int]:

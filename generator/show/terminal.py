@@ -143,6 +143,7 @@ def format_runner_up(row: RunnerUpRecord) -> str:
 
 def build_devices_table(document: PlanDocument) -> Table:
     """What 1, 2, 4, … devices would give."""
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -154,7 +155,7 @@ def build_devices_table(document: PlanDocument) -> Table:
     table.add_column("", overflow="fold")
     for row in document.devices:
         if not row.fits:
-            table.add_row(str(row.count), "-", "-", "-", "-", row.why_not)
+            table.add_row(str(row.count), "-", "-", "-", "-", escape(row.why_not or ""))
             continue
         spent = row.gpu_hours if of_run else row.gpu_hours_per_1000_steps
         table.add_row(
@@ -163,7 +164,7 @@ def build_devices_table(document: PlanDocument) -> Table:
             f"{row.tokens_per_second:,.0f}",
             "-" if spent is None else f"{spent:,.3g}",
             f"{row.peak_memory_gib:.1f} GiB",
-            "this plan" if row.chosen else ", ".join(row.changes),
+            "this plan" if row.chosen else escape(", ".join(row.changes)),
         )
     return table
 

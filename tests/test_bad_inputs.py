@@ -201,7 +201,7 @@ def test_model_08_offline_takes_the_cache(cache):
     assert done.code == 0
     document = json.loads(done.out)
     assert document["config"]["revision"] == "a" * 40
-    assert any("weights of owner/name are not in the local cache" in note for note in document["notes"])
+    assert any("weights of owner/name are not in the local cache" in note["text"] for note in document["notes"])
 
 
 @pytest.mark.parametrize("damage", ["absent", "no ref", "binary ref", "path in ref", "no config"])
@@ -300,7 +300,7 @@ def test_model_14_positions_absent_or_endless(tmp_path, positions):
 def test_model_14_the_clamp_is_said(tmp_path):
     document = json.loads(perfgen("plan", *HERE, "--model", model(tmp_path / "m"), "--json").out)
     assert document["yours"]["seq_len"] == 512
-    assert any("512" in note and "positions" in note for note in document["notes"])
+    assert any("512" in note["text"] and "positions" in note["text"] for note in document["notes"])
     done = perfgen("plan", *HERE, "--model", tmp_path / "m", "--seq-len", 513)
     refused(2, "--seq-len 513", "512 positions", by=done)
 
@@ -505,7 +505,7 @@ def test_data_02_skip_bad_counts_them(tmp_path):
     done = perfgen(
         "plan", *HERE, "--data", tmp_path / "d.jsonl", "--skip-bad", "--seq-len", 16, "--global-batch", 1, "--json"
     )
-    assert any("3 bad rows" in note and "row 41" in note for note in json.loads(done.out)["notes"])
+    assert any("3 bad rows" in note["text"] and "row 41" in note["text"] for note in json.loads(done.out)["notes"])
 
 
 def test_data_02_a_column_named_like_a_command_stands_in_config_yaml_alone(tmp_path):
@@ -530,7 +530,7 @@ def test_data_02_a_line_of_200_mb_is_bounded(tmp_path, kind):
             file.write(b"x" * (1 << 20))
         file.write(b",1\n")
     code = (
-        "import re, sys\nfrom generator.datafiles import read_data\nfrom generator.errors import SourceError\n"
+        "import re, sys\nfrom generator.inputs.data_files import read_data\nfrom generator.errors import SourceError\n"
         "try: read_data(sys.argv[1], task='causal-lm')\n"
         "except SourceError as error: print(error.message)\n"
         "print(int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) // 1024)"
@@ -678,7 +678,7 @@ def test_dest_04_a_write_that_fails(tmp_path, monkeypatch, number):
         real(document, dest)
         raise OSError(number, os.strerror(number), str(dest / "train.py"))
 
-    monkeypatch.setattr(render, "render", half)
+    monkeypatch.setattr("generator.pipeline.render", half)
     done = perfgen("init", tmp_path / "a" / "b" / "new", *HERE, "--no-smoke")
     assert done.code == 5 and os.strerror(number) in done.err and "nothing was written" in done.err
     assert list(tmp_path.iterdir()) == []

@@ -210,9 +210,10 @@ def explain_choice(space: Space, axis: Axis, chosen: Technique, rejected: tuple[
     short = [(r.rival.estimate.fullness, r) for r in rejected if r.rival and not r.fits]
     if fitting:
         _, best = min(fitting, key=itemgetter(0))
-        why = f"without it ({best.name}): {best.why}"
         plain = next((r for _, r in short if r.name == axis.baseline(workload.mode).name), None)
-        return f"{why}; {plain.name} does not fit: {plain.why}" if plain else why
+        if plain:  # what speaks against the plain technique is the reason, whatever comes next
+            return f"{plain.name} does not fit: {plain.why}; next best, {best.name}: {best.why}"
+        return f"without it ({best.name}): {best.why}"
     if short:
         _, nearest = min(short, key=itemgetter(0))
         return f"without it nothing fits; the nearest, {nearest.name}: {nearest.why}"

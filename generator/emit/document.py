@@ -111,7 +111,9 @@ def describe_device_count(plan: Plan, count: DeviceCount) -> DeviceCountRecord:
     if count.best is not None:
         workload, seconds = plan.case.workload, count.best.estimate.step_seconds
         steps = (workload.steps or workload.max_steps) if workload.mode == "train" else None
-        hours = None if plan.case.on_cpu else seconds * count.count / 3600
+        # a step of inference answers all prompts of a batch
+        answers = 1 if workload.mode == "train" else count.best.execution.micro_batch
+        hours = None if plan.case.on_cpu else seconds * count.count / 3600 / answers
         per_run = {
             "gpu_hours": hours * steps if hours and steps else None,
             "gpu_hours_per_1000_steps": hours * 1000 if hours else None,

@@ -52,11 +52,11 @@ def wants_time(space: Space) -> bool:
 
 def search_each_count(space: Space, counts: Iterable[int]) -> dict[int, Candidate | None]:
     """The best candidate on each of these numbers of devices."""
-    found: dict[int, Candidate | None] = {}
+    bests: dict[int, Candidate | None] = {}
     for count in counts:
-        seeds = [c for c in found.values() if c]
-        found[count] = find_best(space.limited(least=count, most=count), seeds)
-    return found
+        seeds = [c for c in bests.values() if c]
+        bests[count] = find_best(space.limited(least=count, most=count), seeds)
+    return bests
 
 
 def choose_count(fitting: Sequence[Candidate]) -> Candidate | None:

@@ -209,9 +209,7 @@ def is_as_good(rival: Estimate, best: Estimate) -> bool:
 AS_GOOD = 1.01
 
 
-def explain_choice(
-    space: Space, axis: Axis, best: Candidate, chosen: Technique, rejected: tuple[Rejected, ...]
-) -> str:
+def explain_choice(space: Space, axis: Axis, best: Candidate, chosen: Technique, rejected: tuple[Rejected, ...]) -> str:
     """Why ``chosen``: the best plan without it, or by how much nothing fits without it."""
     workload = space.case.workload
     if (chosen.axis, chosen.name) in workload.pins:

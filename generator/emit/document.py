@@ -220,7 +220,7 @@ def list_untested(plan: Plan) -> tuple[str, ...]:
         lines.append("several processes were run on CPUs over gloo, to the losses of one process, never over NCCL")
     if reads_nvme(plan):
         lines.append("DeepSpeed compiles its NVMe reader on first use: nvcc of the CUDA toolkit must be there")
-    if plan.best.choice["precision"] == "fp16" and case.model.dtype in ("bfloat16", "torch.bfloat16"):
+    if plan.best.execution.compute_dtype == "float16" and case.model.dtype in ("bfloat16", "torch.bfloat16"):
         lines.append(f"{case.model.name} was trained in bf16: in fp16, values above 65504 overflow, so watch for NaN")
     lines += [f"{t.id}: no measurement of ours" for t in plan.best.members if t.quality and not t.evidence]
     return tuple(lines)

@@ -281,6 +281,16 @@ def test_one_call_is_the_first_and_a_classifier_reads(load, tmp_path):
     assert report["labels"] == {"good": 0.9, "bad": 0.1}
 
 
+def test_a_report_that_cannot_be_written_is_one_line(load, tmp_path, capsys):
+    load("machine/portable", "machine")
+    (tmp_path / "file").write_text("")
+    asked = {"prompt": "a", "answer": "b", "prompt_tokens": 3, "new_tokens": 8}
+    load("infer_report").write_report(tmp_path / "file" / "infer.json", **asked, seconds=[2.0])
+    output = capsys.readouterr()
+    assert output.err.startswith("no report written: ") and output.err.count("\n") == 1
+    assert str(tmp_path / "file") in output.err and "8 tokens in 2 s" in output.out
+
+
 def test_the_peak_of_a_process_is_what_the_system_counts(load):
     import psutil
 

@@ -50,6 +50,7 @@ def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
             newest, saved = folder, sealed_run
     if newest is None:
         return None
+    saved = {"processes": run["processes"], **saved}  # seals of earlier versions leave them out
     changed = [f"{key}: {saved.get(key)} then, {value} now" for key, value in run.items() if saved.get(key) != value]
     if changed:
         different = "\n  ".join(changed)

@@ -68,7 +68,7 @@ def checkpoints(load) -> ModuleType:
     return load("checkpoints")
 
 
-RUN = {"data": "3 examples", "seed": 42}
+RUN = {"data": "3 examples", "seed": 42, "processes": 2}
 
 
 def write_checkpoint(checkpoints: ModuleType, output_dir: Path, step: int) -> Path:
@@ -121,6 +121,20 @@ def test_another_runs_checkpoint_is_refused_and_kept(checkpoints, tmp_path):
     with pytest.raises(SystemExit, match=r"seed: 42 then, 7 now"):
         checkpoints.find_newest_checkpoint(tmp_path, RUN | {"seed": 7})
     assert checkpoints.read_seal(folder) == RUN
+
+
+def test_a_seal_of_before_processes_were_named_is_resumed(checkpoints, tmp_path):
+    folder = write_checkpoint(checkpoints, tmp_path, 1)
+    checkpoints.write_seal(folder, {"data": "3 examples", "seed": 42})
+    assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(folder)
+    with pytest.raises(SystemExit, match=r"seed: 42 then, 7 now"):
+        checkpoints.find_newest_checkpoint(tmp_path, RUN | {"seed": 7})
+
+
+def test_another_number_of_processes_is_another_run(checkpoints, tmp_path):
+    write_checkpoint(checkpoints, tmp_path, 1)
+    with pytest.raises(SystemExit, match=r"processes: 2 then, 4 now"):
+        checkpoints.find_newest_checkpoint(tmp_path, RUN | {"processes": 4})
 
 
 def test_a_disk_without_room_leaves_the_checkpoint_out(checkpoints, tmp_path, monkeypatch, capsys):

@@ -320,7 +320,7 @@ PLANNED = {"gpus": 2, "name": "NVIDIA A100", "compute_capability": "8.0", "memor
     ("seen", "words"),
     [
         ({"count": 0}, "PyTorch sees none"),
-        ({"count": 1}, "needs 2 GPUs, and PyTorch sees 1"),
+        ({"count": 1}, "needs 2 GPUs on this machine, and PyTorch sees 1"),
         ({"capability": (7, 5)}, "compute capability 8.0, and NVIDIA A100 has 7.5"),
         ({"memory": 29.0}, "made for 30.0 GiB, and NVIDIA A100 has 29.0"),
         ({"memory": 35.0}, None),

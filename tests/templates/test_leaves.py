@@ -100,6 +100,16 @@ def test_a_damaged_checkpoint_has_no_seal(checkpoints, tmp_path, damage):
     assert checkpoints.read_seal(folder) is None
 
 
+SHAPES = ["[]", "null", "3", '{"files": {}}', '{"run": {}, "files": []}', '{"run": null, "files": {}}', '{"run": [], "files": {}}']
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_json_of_another_shape_is_no_seal(checkpoints, tmp_path, text):
+    folder = write_checkpoint(checkpoints, tmp_path, 1)
+    (folder / "complete.json").write_text(text)
+    assert checkpoints.read_seal(folder) is None
+
+
 def test_the_newest_complete_checkpoint_is_taken_and_the_rest_of_a_kill_removed(checkpoints, tmp_path, capsys):
     for step in (2, 9, 10):
         write_checkpoint(checkpoints, tmp_path, step)

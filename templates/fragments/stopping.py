@@ -12,7 +12,8 @@ class SaveOnSignal(TrainerCallback):
 
     def __init__(self, advice: str = "run again to go on"):
         self.advice = advice
-        self.signum = 0
+        self.requested = 0  # by the handler, at any moment
+        self.signum = 0  # decided at the end of a step
 
     def on_train_begin(self, args, state, control, **kwargs):
         for signum in (signal.SIGTERM, signal.SIGINT):
@@ -20,11 +21,15 @@ class SaveOnSignal(TrainerCallback):
 
     def request_stop(self, signum, frame):
         signal.signal(signum, signal.SIG_DFL)  # a second one ends it at once
-        self.signum = signum
+        self.requested = signum
 
     def on_step_end(self, args, state, control, **kwargs):
+        self.signum = self.decide_signal()
         if self.signum:
             control.should_save = control.should_training_stop = True
+
+    def decide_signal(self) -> int:
+        return self.requested
 
     def on_train_end(self, args, state, control, **kwargs):
         if not self.signum:

@@ -220,6 +220,14 @@ def test_a_signal_saves_after_the_step(stopping, number, code, capsys):
     assert capsys.readouterr().out == f"stopped by {signal.Signals(number).name} after step 5: run again to go on\n"
 
 
+def test_a_signal_after_the_last_decision_leaves_the_end_alone(stopping):
+    callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
+    callback.on_train_begin(None, state, control)
+    callback.on_step_end(None, state, control)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert callback.on_train_end(None, state, control) is None
+
+
 def test_a_run_that_was_not_stopped_ends_well(stopping):
     assert stopping.SaveOnSignal().on_train_end(None, make_state(), make_control()) is None
 
@@ -440,6 +448,22 @@ def test_a_signal_is_left_to_come_again(parallel, capsys):
     with pytest.raises(SystemExit):
         callback.on_train_end(None, state, control)
     assert capsys.readouterr().out == ""
+
+
+def test_a_signal_during_the_vote_waits_for_the_next(parallel, monkeypatch):
+    callback, control, state = parallel.DistributedSaveOnSignal(), make_control(), make_state()
+    votes = []
+
+    def vote(number: float) -> float:
+        votes.append(number)
+        callback.request_stop(signal.SIGTERM, None)  # it comes once this process has given its number
+        return number
+
+    monkeypatch.setattr(parallel, "all_reduce_max", vote)
+    callback.on_step_end(None, state, control)
+    assert not control.should_training_stop and callback.on_train_end(None, state, control) is None
+    callback.on_step_end(None, state, control)
+    assert votes == [0, signal.SIGTERM] and control.should_save and control.should_training_stop
 
 
 def test_what_a_checkpoint_of_several_processes_needs(parallel, tmp_path):

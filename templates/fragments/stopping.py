@@ -32,7 +32,7 @@ class SaveOnSignal(TrainerCallback):
         return self.requested
 
     def on_train_end(self, args, state, control, **kwargs):
-        if not self.signum:
+        if not self.signum or state.global_step >= state.max_steps:  # it is trained: the model and its report follow
             return
         if state.is_world_process_zero:
             print(f"stopped by {signal.Signals(self.signum).name} after step {state.global_step}: {self.advice}")

@@ -220,6 +220,14 @@ def test_a_signal_saves_after_the_step(stopping, number, code, capsys):
     assert capsys.readouterr().out == f"stopped by {signal.Signals(number).name} after step 5: run again to go on\n"
 
 
+def test_a_signal_at_the_last_step_leaves_the_rest_of_the_run(stopping):
+    callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=8)
+    callback.on_train_begin(None, state, control)
+    os.kill(os.getpid(), signal.SIGTERM)
+    callback.on_step_end(None, state, control)
+    assert control.should_save and callback.on_train_end(None, state, control) is None
+
+
 def test_a_signal_after_the_last_decision_leaves_the_end_alone(stopping):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
     callback.on_train_begin(None, state, control)
@@ -279,14 +287,30 @@ def test_a_report_keeps_the_first_step_and_saves_apart(load, tmp_path, monkeypat
     assert "32 tokens/s, 0.50 GiB at peak" in capsys.readouterr().out
 
 
-def test_only_the_first_process_reports_and_only_what_it_measured(load, tmp_path, capsys):
+def test_only_the_first_process_reports_and_a_second_start_closes_the_run(load, tmp_path, capsys):
     leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=2)
+    path = tmp_path / "run.json"
     for zero in (False, True):
-        state, report = make_state(global_step=8, is_world_process_zero=zero), leaf.RunReport()
-        report.on_train_begin(args, state, None)
-        report.write(args, state, {"peak_memory_gib": 0.5})
-    assert list(tmp_path.iterdir()) == []
+        assert not path.exists()
+        state = make_state(global_step=8, is_world_process_zero=zero, log_history=[{"step": 8, "loss": 2.5}])
+        leaf.RunReport().write(args, state, {"peak_memory_gib": 0.5})  # AlreadyTrained came before on_train_begin
     assert capsys.readouterr().out == f"nothing left to train: {tmp_path} had reached step 8\n"
+    known = json.loads(path.read_text())
+    assert (known["losses"], known["finished_step"], known["processes"]) == ([2.5], 8, 2)
+    assert not {"schema", "step_seconds", "steps", "tokens_per_second"} & set(known)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_report_that_is_there_is_kept(load, tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=1)
+    leaf.RunReport().write(args, make_state(global_step=8), {"peak_memory_gib": 0.5})
+    assert (tmp_path / "run.json").read_text() == "{}"
+
+
+def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):
+    load("run_report").draw_loss(tmp_path / "loss.svg", [{"step": 8, "train_runtime": 1.0}])
+    assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
 
 
 # ---- infer_report, machine

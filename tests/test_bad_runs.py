@@ -242,6 +242,11 @@ def test_train_10_a_signal_saves_and_ends(runs, number, code):
     assert ended == 0 and runs.weights(name) == runs.weights("uninterrupted"), output
 
 
+def test_train_10_a_signal_on_a_full_disk_names_the_last_save(runs):
+    code, output = runs.run("signal-full", full_disk_from_step=4, signal_at_step=[5, int(signal.SIGTERM)])
+    assert code == 143 and "nothing was saved since step 2" in output and "run again" not in output, output
+
+
 def test_train_10_a_signal_at_the_last_step_lets_the_run_finish(runs):
     code, output = runs.run("signal-last", signal_at_step=[8, int(signal.SIGTERM)])
     assert code == 0 and (runs.folder / "signal-last" / "run.json").is_file(), output

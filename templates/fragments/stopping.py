@@ -16,6 +16,7 @@ class SaveOnSignal(TrainerCallback):
         self.signum = 0  # decided at the end of a step
 
     def on_train_begin(self, args, state, control, **kwargs):
+        self.saved_step = state.global_step
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self.request_stop)
 
@@ -31,11 +32,16 @@ class SaveOnSignal(TrainerCallback):
     def decide_signal(self) -> int:
         return self.requested
 
+    def on_save(self, args, state, control, **kwargs):
+        self.saved_step = state.global_step
+
     def on_train_end(self, args, state, control, **kwargs):
         if not self.signum or state.global_step >= state.max_steps:  # it is trained: the model and its report follow
             return
         if state.is_world_process_zero:
-            print(f"stopped by {signal.Signals(self.signum).name} after step {state.global_step}: {self.advice}")
+            saved = self.saved_step == state.global_step  # not where the disk had no room
+            advice = self.advice if saved else f"nothing was saved since step {self.saved_step}"
+            print(f"stopped by {signal.Signals(self.signum).name} after step {state.global_step}: {advice}")
         sys.exit(128 + self.signum)
 
 

@@ -100,7 +100,15 @@ def test_a_damaged_checkpoint_has_no_seal(checkpoints, tmp_path, damage):
     assert checkpoints.read_seal(folder) is None
 
 
-SHAPES = ["[]", "null", "3", '{"files": {}}', '{"run": {}, "files": []}', '{"run": null, "files": {}}', '{"run": [], "files": {}}']
+SHAPES = [
+    "[]",
+    "null",
+    "3",
+    '{"files": {}}',
+    '{"run": {}, "files": []}',
+    '{"run": null, "files": {}}',
+    '{"run": [], "files": {}}',
+]
 
 
 @pytest.mark.parametrize("text", SHAPES)
@@ -214,10 +222,22 @@ def test_a_signal_saves_after_the_step(stopping, number, code, capsys):
     callback.on_step_end(None, state, control)
     assert control.should_save and control.should_training_stop
     assert signal.getsignal(number) == signal.SIG_DFL  # a second one ends it at once
+    callback.on_save(None, state, control)
     with pytest.raises(SystemExit) as ended:
         callback.on_train_end(None, state, control)
     assert ended.value.code == code
     assert capsys.readouterr().out == f"stopped by {signal.Signals(number).name} after step 5: run again to go on\n"
+
+
+def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
+    callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=2)
+    callback.on_train_begin(None, state, control)
+    state.global_step = 5
+    os.kill(os.getpid(), signal.SIGTERM)
+    callback.on_step_end(None, state, control)
+    with pytest.raises(SystemExit):
+        callback.on_train_end(None, state, control)
+    assert capsys.readouterr().out == "stopped by SIGTERM after step 5: nothing was saved since step 2\n"
 
 
 def test_a_signal_at_the_last_step_leaves_the_rest_of_the_run(stopping):

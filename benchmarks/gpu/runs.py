@@ -214,7 +214,9 @@ def infer_project(project: Path, plan: dict) -> dict:
     output = run_script(project, ["infer.py", "--prompt", "the first of many", "--max_new_tokens", "64"])
     seconds = time.perf_counter() - started
     files = sorted(project.rglob("infer.json"))
-    figures = json.loads(files[0].read_text(encoding="utf-8")) if files else {"printed": output.strip().splitlines()[-2:]}
+    figures = (
+        json.loads(files[0].read_text(encoding="utf-8")) if files else {"printed": output.strip().splitlines()[-2:]}
+    )
     return {"process_seconds": seconds, **figures}
 
 

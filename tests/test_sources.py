@@ -297,7 +297,7 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
     columns = (text, label) if label else (text,)
     for row in ROWS:
         try:
-            module.example(json.dumps(row).encode(), *columns)
+            module.make_example(json.dumps(row).encode(), *columns)
             refused = None
         except ValueError as error:
             refused = str(error)

@@ -264,13 +264,12 @@ def change_plan(folder: Path, *place: str | int, value: object) -> None:
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
 
 
-@pytest.mark.parametrize("way", ["absolute", "dots", "link", "itself"])
+@pytest.mark.parametrize("way", ["absolute", "dots", "itself"])
 def test_no_folder_outside_the_project_is_emptied(project, tmp_path, way):
     folder, precious = project(), tmp_path / "victim" / "smoke" / "precious"
     precious.parent.mkdir(parents=True)
     precious.write_text("x")
-    (folder / "link").symlink_to(tmp_path / "victim")
-    names = {"absolute": str(tmp_path / "victim"), "dots": "../victim", "link": "link", "itself": "."}
+    names = {"absolute": str(tmp_path / "victim"), "dots": "../victim", "itself": "."}
     change_plan(folder, "config", "output_dir", value=names[way])
     with pytest.raises(SourceError, match=r"config\.output_dir .* outside the project"):
         run(folder)

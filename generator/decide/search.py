@@ -378,9 +378,9 @@ class LevelSearch:
 def select_fitting(splits: Splits, fits: Callable[[tuple[int, int]], bool]) -> Splits:
     """The splits that fit. Memory grows with the micro-batch but for the last step: the whole batch at once sums no gradients
     between passes."""
-    *several, whole = splits
+    *several, last = splits
     fitting = several[: bisect_left(several, True, key=lambda split: not fits(split))]
-    return (*fitting, whole) if fits(whole) else tuple(fitting)
+    return (*fitting, last) if fits(last) else tuple(fitting)
 
 
 def divide_axes(root: Space) -> tuple[list[Axis], list[Axis], int]:

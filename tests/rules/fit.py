@@ -73,7 +73,7 @@ def multiples_of_eight(of: Case) -> bool:
         kind="folder", path="m", config="{}", has_weights=True, has_tokenizer=True, has_chat_template=False, name="m"
     )
     work = Work(request=Request(model="m"), source=source, data=None, spec=of.model, workload=of.workload)
-    return describe_project(Planned(work=work, plan=plan(of)), None)["pad_to_multiple_of"] == 8
+    return describe_project(Planned(work=work, plan=plan(of)), None).pad_to_multiple_of == 8
 
 
 def planned_only(*names: str):

@@ -15,9 +15,10 @@ from generator.case.workload import check_workload
 from generator.decide import frontier
 from generator.decide.candidates import HEADROOM_SHARE, cost_members
 from generator.decide.device_count import MARGINAL_EFFICIENCY, search_each_count, speed_up, weigh_devices
+from generator.decide.nearest import find_nearest
 from generator.decide.plan import decide
 from generator.decide.reasons import explain_decisions
-from generator.decide.search import RISKS, find_best, find_nearest
+from generator.decide.search import RISKS, find_best
 from generator.decide.serving import plan_case
 from generator.decide.space import LAST, open_space
 from generator.errors import NothingFits, UsageError

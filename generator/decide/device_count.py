@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from generator.decide.candidates import Candidate
-from generator.decide.search import find_best, find_nearest
+from generator.decide.nearest import find_nearest
+from generator.decide.search import find_best
 from generator.decide.shortfall import describe_shortfall
 from generator.decide.space import Space
 

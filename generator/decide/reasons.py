@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
 from generator.cost.estimate import Estimate
 from generator.decide.candidates import LARGER_IS_FASTER, Candidate, cost_members
 from generator.decide.device_count import MARGINAL_EFFICIENCY, wants_time
-from generator.decide.search import find_best, find_nearest
+from generator.decide.nearest import find_nearest
+from generator.decide.search import find_best
 from generator.decide.shortfall import describe_shortfall
 from generator.decide.space import Space, rate_risk
 from generator.techniques.base import Axis, Technique
@@ -84,10 +86,11 @@ def explain_alternative(space: Space, best: Candidate, other: Technique, seeds: 
         return explain_misfit(part, best, other, against)
     seeds.append(rival)
     changes = list_changes(best, rival, other.axis)
-    why = explain_rival(space, best, rival) + note_changes(changes, against)
+    risks = [t.id for t in list_risks(space, best, rival)]  # named by their --allow
+    why = explain_rival(space, best, rival) + note_changes([c for c in changes if c not in risks], against)
     short = explain_risk_taken(part, best, rival, other)
     if short:
-        why = f"{short}; fits only with {name_risks(space, best, rival)}: {why}"
+        why = f"{short}; fits only with {' and '.join(risks)}: {why}"
     return Rejected(name=other.name, why=why, rival=rival, fits=True, changes=changes, short=short)
 
 
@@ -131,7 +134,7 @@ def list_changes(best: Candidate, rival: Candidate, axis: str = "", *, of_device
     return (*changed, f"micro-batch {small} instead of {large}") if small != large else tuple(changed)
 
 
-def note_changes(changes: tuple[str, ...], against: str = "") -> str:
+def note_changes(changes: Sequence[str], against: str = "") -> str:
     """The changes in brackets, with what made them necessary."""
     reason = f": {against}" if against else ""
     return f" (with {', '.join(changes)}{reason})" if changes else ""
@@ -151,16 +154,12 @@ def list_risks(space: Space, best: Candidate, rival: Candidate) -> list[Techniqu
     return [t for t in rival.members if rate_risk(t, space.case) and t not in best.members]
 
 
-def name_risks(space: Space, best: Candidate, rival: Candidate) -> str:
-    return " and ".join(t.id for t in list_risks(space, best, rival))
-
-
 def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:
     """What the rival costs, and where it is faster, why it is not the plan."""
     theirs, ours = rival.estimate.step_seconds, best.estimate.step_seconds
     speed = compare_seconds(theirs, ours)
     memory = f"{speed}, {format_signed(rival.estimate.peak_memory_gib - best.estimate.peak_memory_gib)} GiB"
-    risks = "".join(format_risk(t) for t in list_risks(space, best, rival))
+    risks = format_risks(list_risks(space, best, rival))
     planned = "" if all(t.emitted for t in rival.members) else f"; {NOT_EMITTED}"
     if risks or planned or theirs >= ours:
         return memory + risks + planned
@@ -171,8 +170,9 @@ def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:
     return speed + explain_slower_choice(space, best, rival)
 
 
-def format_risk(technique: Technique) -> str:
-    return f", but {technique.quality_note}: only when allowed (--allow {technique.id})"
+def format_risks(risks: list[Technique]) -> str:
+    notes, options = " and ".join(t.quality_note for t in risks), " ".join(f"--allow {t.id}" for t in risks)
+    return f", but {notes}: only when allowed ({options})" if risks else ""
 
 
 def explain_slower_choice(space: Space, best: Candidate, rival: Candidate) -> str:

@@ -84,11 +84,12 @@ class Space:
         return known[key]
 
     def list_foes(self, technique: Technique) -> frozenset[Technique]:
-        """All techniques of the space's axes that ``technique`` cannot stand together with."""
-        known = self.memo.foes
+        """All techniques that can be used here and ``technique`` cannot stand together with."""
+        known, mode = self.memo.foes, self.case.workload.mode
         if technique not in known:
-            others = (t for axis in self.axes for t in axis.members if axis.name != technique.axis)
-            known[technique] = frozenset(t for t in others if self.conflict(technique, t))
+            others = (t for axis in self.axes if axis.name != technique.axis for t in axis.for_mode(mode))
+            usable = (t for t in others if t.id not in self.obstacles)
+            known[technique] = frozenset(t for t in usable if self.conflict(technique, t))
         return known[technique]
 
     def effects_on(self, layout: Layout) -> Callable[[Technique], Mapping[str, Any]]:

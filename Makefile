@@ -38,6 +38,8 @@ check: setup
 golden: setup
 	$(BIN)/python examples/rewrite.py
 	$(BIN)/python docs/picture.py
+	$(BIN)/python -m generator.emit.plan_json > generator/plan.schema.json
+	$(BIN)/python -m generator.run.schema
 
 validate: setup
 	$(BIN)/python benchmarks/validate.py $(MEASURED)

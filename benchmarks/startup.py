@@ -96,11 +96,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--peer", help="the program aiconfigurator")
-    told = parser.parse_args()
-    rows = measure(told.repeats)
+    arguments = parser.parse_args()
+    rows = measure(arguments.repeats)
     file = HERE / "results" / "startup.json"
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    peer = beside(told.peer) if told.peer else before.get("beside a peer")
+    peer = beside(arguments.peer) if arguments.peer else before.get("beside a peer")
     result = {
         "schema": 1,
         "what": "wall time of the whole process",

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,29 @@ from generator.options import AS_JSON, Positive, add_case_options, json_option, 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group(context_settings=CONTEXT)
+@contextmanager
+def end_on_closed_pipe():
+    """Whoever reads standard output may stop: `perfgen devices | head -1` went well. click and rich would exit with 1."""
+    try:
+        yield
+    except (BrokenPipeError, SystemExit) as error:
+        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered
+        raise click.exceptions.Exit(0) from None
+
+
+class Commands(click.Group):
+    def make_context(self, *arguments, **extra):
+        with end_on_closed_pipe():
+            return super().make_context(*arguments, **extra)
+
+    def invoke(self, ctx):
+        with end_on_closed_pipe():
+            return super().invoke(ctx)
+
+
+@click.group(cls=Commands, context_settings=CONTEXT)
 @click.version_option(package_name="perfgen")
 def perfgen():
     """Looks at a machine, decides every performance knob, writes the Hugging Face project for it."""

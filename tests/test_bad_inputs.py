@@ -28,6 +28,7 @@ from projects import ANSWERED, TRAINED
 from generator import cli
 from generator.emit import place, render
 from generator.errors import PerfgenError, SourceError
+from generator.inputs import meta_device
 from generator.inputs.data_files import read_data
 from generator.inputs.data_readers import SCAN_BYTES
 from generator.inputs.model_files import read_model
@@ -124,6 +125,9 @@ def sizes(**text: object) -> bytes:
         (None, {"vocab_size": float("nan")}, "vocab_size is NaN"),
         (None, {"vocab_size": float("inf")}, "vocab_size is Infinity"),
         (None, {"vocab_size": True}, "vocab_size is true"),
+        (None, {"vocab_size": []}, "vocab_size is [], a whole number from 1"),
+        (None, {"vocab_size": [5, 6]}, "vocab_size is [5, 6]"),
+        (None, {"num_attention_heads": []}, "num_attention_heads is []"),
         (None, {"hidden_size": 10**30}, "hidden_size"),
         (None, {"head_dim": "x"}, "head_dim"),
         (None, {"sliding_window": "x"}, "sliding_window"),
@@ -201,7 +205,7 @@ def test_model_08_offline_takes_the_cache(cache):
     assert done.code == 0
     document = json.loads(done.out)
     assert document["config"]["revision"] == "a" * 40
-    assert any("weights of owner/name are not in the local cache" in note for note in document["notes"])
+    assert any("weights of owner/name are not in the local cache" in note["text"] for note in document["notes"])
 
 
 @pytest.mark.parametrize("damage", ["absent", "no ref", "binary ref", "path in ref", "no config"])
@@ -300,7 +304,7 @@ def test_model_14_positions_absent_or_endless(tmp_path, positions):
 def test_model_14_the_clamp_is_said(tmp_path):
     document = json.loads(perfgen("plan", *HERE, "--model", model(tmp_path / "m"), "--json").out)
     assert document["yours"]["seq_len"] == 512
-    assert any("512" in note and "positions" in note for note in document["notes"])
+    assert any("512" in note["text"] and "positions" in note["text"] for note in document["notes"])
     done = perfgen("plan", *HERE, "--model", tmp_path / "m", "--seq-len", 513)
     refused(2, "--seq-len 513", "512 positions", by=done)
 
@@ -320,6 +324,7 @@ def test_model_15_other_kinds_are_counted_or_refused(tmp_path, monkeypatch, kind
 
 
 INDEX = "model.safetensors.index.json"
+ENDLESS = {"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, float("inf")]}}
 
 
 @pytest.mark.parametrize(
@@ -334,6 +339,7 @@ INDEX = "model.safetensors.index.json"
         ({"model.safetensors": safetensors(header={})}, "names no tensor"),
         ({"model.safetensors": safetensors(header={"w": {"data_offsets": [0, "x"]}})}, "broken header"),
         ({"model.safetensors": safetensors(header={"w": 5})}, "broken header"),
+        ({"model.safetensors": safetensors(header=ENDLESS)}, "broken header"),
         ({"model.safetensors": safetensors(header=json.loads("[" * 500 + "]" * 500))}, "broken header"),
         ({INDEX: b"{}"}, "no weight_map"),
         ({INDEX: b"[]"}, "no weight_map"),
@@ -505,7 +511,7 @@ def test_data_02_skip_bad_counts_them(tmp_path):
     done = perfgen(
         "plan", *HERE, "--data", tmp_path / "d.jsonl", "--skip-bad", "--seq-len", 16, "--global-batch", 1, "--json"
     )
-    assert any("3 bad rows" in note and "row 41" in note for note in json.loads(done.out)["notes"])
+    assert any("3 bad rows" in note["text"] and "row 41" in note["text"] for note in json.loads(done.out)["notes"])
 
 
 def test_data_02_a_column_named_like_a_command_stands_in_config_yaml_alone(tmp_path):
@@ -530,7 +536,7 @@ def test_data_02_a_line_of_200_mb_is_bounded(tmp_path, kind):
             file.write(b"x" * (1 << 20))
         file.write(b",1\n")
     code = (
-        "import re, sys\nfrom generator.datafiles import read_data\nfrom generator.errors import SourceError\n"
+        "import re, sys\nfrom generator.inputs.data_files import read_data\nfrom generator.errors import SourceError\n"
         "try: read_data(sys.argv[1], task='causal-lm')\n"
         "except SourceError as error: print(error.message)\n"
         "print(int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) // 1024)"
@@ -678,7 +684,7 @@ def test_dest_04_a_write_that_fails(tmp_path, monkeypatch, number):
         real(document, dest)
         raise OSError(number, os.strerror(number), str(dest / "train.py"))
 
-    monkeypatch.setattr(render, "render", half)
+    monkeypatch.setattr("generator.pipeline.render", half)
     done = perfgen("init", tmp_path / "a" / "b" / "new", *HERE, "--no-smoke")
     assert done.code == 5 and os.strerror(number) in done.err and "nothing was written" in done.err
     assert list(tmp_path.iterdir()) == []
@@ -885,6 +891,86 @@ def test_inject_05_hardware_files_that_are_none(tmp_path, content):
     refused(2, by=perfgen("plan", "--offline", "--hardware", tmp_path / "hw.json"))
 
 
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs pipes and /dev/zero")
+@pytest.mark.parametrize("kind", ["pipe", "endless", "large"])
+def test_files_that_never_end_are_not_read(tmp_path, kind):
+    def put(path: Path) -> Path:
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "endless":
+            path.symlink_to("/dev/zero")
+        else:
+            with path.open("wb") as file:
+                file.truncate((64 << 20) + 1)
+        return path
+
+    refused(2, "no file of at most", by=perfgen("plan", "--offline", "--hardware", put(tmp_path / "hw.json")))
+    if kind != "large":
+        done = perfgen("estimate", "--cases", put(tmp_path / "cases.csv"), "--out", tmp_path / "out.csv")
+        refused(4, "--cases", "no regular file", by=done)
+        folder = model(tmp_path / "m", files={"tokenizer.json": b"{}"})
+        put(folder / "model.safetensors")
+        refused(4, "model.safetensors is no regular file", by=perfgen("plan", *HERE, "--model", folder))
+
+
+def test_names_too_long_for_the_file_system():
+    long = "a" * 5000
+    refused(2, "--hardware", by=perfgen("plan", "--offline", "--hardware", long))
+    refused(2, "--hardware", by=perfgen("plan", "--offline", "--hardware", long + ".json"))
+    refused(4, "--tokenizer", by=perfgen("plan", *HERE, "--model", MODELS / "llama-3.1-8b.json", "--tokenizer", long))
+
+
+def test_a_folder_with_a_file_that_is_no_text_differs(tmp_path):
+    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
+    (tmp_path / "new" / "train.py").write_bytes(b"\xff\xfe")
+    done = perfgen("init", tmp_path / "new", *HERE, "--diff")
+    assert done.code == 7 and "train.py differs: it is no text" in done.out and "1 of " in done.err
+
+
+COUNTS = dict.fromkeys(meta_device.NUMBERS, 2) | {"architecture": "X", "kind": "decoder", "gated": True}
+COUNTS |= {"tied_embeddings": False, "max_positions": None}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        *("", "[]", "{}", "5", "{bad", "[" * 100_000, json.dumps(COUNTS | {"layers": "2"})),
+        *(json.dumps(COUNTS | {"layers": True}), json.dumps(COUNTS | {"more": 1})),
+        json.dumps({key: value for key, value in COUNTS.items() if key != "gated"}),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_a_damaged_cache_of_counts_is_counted_anew(tmp_path, monkeypatch, damaged):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    child = f"import sys; sys.stdin.read(); print({json.dumps(COUNTS)!r})"
+    start, calls = subprocess.run, []
+
+    def count(command, **options):
+        """The other process without Transformers: what it answers is told above."""
+        calls.append(command)
+        return start([command[0], "-c", child], **options)
+
+    monkeypatch.setattr(subprocess, "run", count)
+    config = {"model_type": "x"}
+    first = meta_device.describe_on_meta(config, "x", "why")
+    (path,) = (tmp_path / "perfgen").iterdir()
+    assert meta_device.describe_on_meta(config, "x", "why") == first and len(calls) == 1, "the cache is read"
+    path.write_text(damaged)
+    assert meta_device.describe_on_meta(config, "x", "why") == first and len(calls) == 2
+    assert json.loads(path.read_text()) == COUNTS and [*path.parent.iterdir()] == [path]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes as on Unix")
+@pytest.mark.parametrize("arguments", [("devices",), ("--help",), ("plan", "--help"), ("plan", *HERE)], ids=" ".join)
+def test_a_reader_that_stops_reading_is_no_failure(arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "generator.cli", *arguments]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 # ---- flags
 
 
@@ -938,6 +1024,7 @@ def test_flags_04_typos_and_repetitions(tmp_path, monkeypatch):
         (("why", "precison", *HERE, "--json"), "did you mean precision"),
         (("why", "zzzz", *HERE), "nothing in this project is called zzzz"),
         (("why-not", "bf17", *HERE), "did you mean bf16"),
+        (("why-not", "none=", *HERE), "did you mean none?"),
         (("why-not", "zzzz", *HERE, "--json"), "perfgen techniques"),
     ],
     ids=lambda value: f"flags-04 {' '.join(value[:2])}" if isinstance(value, tuple) else None,

@@ -242,6 +242,27 @@ def test_train_10_a_signal_saves_and_ends(runs, number, code):
     assert ended == 0 and runs.weights(name) == runs.weights("uninterrupted"), output
 
 
+def test_train_10_a_signal_on_a_full_disk_names_the_last_save(runs):
+    code, output = runs.run("signal-full", full_disk_from_step=4, signal_at_step=[5, int(signal.SIGTERM)])
+    assert code == 143 and "nothing was saved since step 2" in output and "run again" not in output, output
+
+
+def test_train_10_a_signal_at_the_last_step_lets_the_run_finish(runs):
+    code, output = runs.run("signal-last", signal_at_step=[8, int(signal.SIGTERM)])
+    assert code == 0 and (runs.folder / "signal-last" / "run.json").is_file(), output
+    assert runs.weights("signal-last") == runs.weights("uninterrupted")
+
+
+def test_train_01_killed_before_its_report_a_second_start_writes_it(runs):
+    folder = copied(runs, "no-report")
+    assert runs.run("no-report")[0] == 0
+    (folder / "run.json").unlink()
+    code, output = runs.run("no-report")
+    assert code == 0 and "nothing left to train" in output, output
+    known = json.loads((folder / "run.json").read_text())
+    assert known["finished_step"] == 8 and len(known["losses"]) == 8 and "step_seconds" not in known
+
+
 def test_data_05_fewer_sequences_than_a_batch_is_refused_by_the_run_too(runs):
     code, output = runs.run("large", "--per_device_train_batch_size", 4096)
     assert code == 1 and "fewer than one global batch" in output and "Traceback" not in output, output

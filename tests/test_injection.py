@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from generator import pipeline
 from generator.case.request import Request
+from generator.decide.notes import Note
 from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
@@ -60,7 +61,7 @@ def poisoned(planned, text: str, task_format: str = "jsonl"):
     source = replace(planned.work.source, path=text, name=text, notes=(text,))
     request = replace(planned.work.request, model=text, tokenizer=text)
     work = replace(planned.work, data=data, source=source, request=request)
-    return replace(planned, plan=replace(plan, case=case), work=work, notes=(text,))
+    return replace(planned, plan=replace(plan, case=case), work=work, notes=(Note(kind="model", text=text),))
 
 
 class Text(HTMLParser):

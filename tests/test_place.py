@@ -82,6 +82,110 @@ def test_landing_on_a_project_keeps_the_old_one_beside_it(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["mine", "mine.old-1"]
 
 
+@pytest.mark.parametrize("swaps", [True, False])
+def test_a_backup_never_takes_a_name_that_is_taken(tmp_path, monkeypatch, swaps):
+    """A link to nothing has a name too."""
+    if not swaps:
+        monkeypatch.setattr(place, "swap_folders", lambda *_: False)
+    target = project(tmp_path / "mine")
+    (tmp_path / "mine.old-1").symlink_to(tmp_path / "gone")
+    (tmp_path / "mine.old-2").write_text("x")
+    with place.make_staging(target) as stage:
+        (stage / "train.py").write_text("new")
+        backup = place.land_tree(stage, target)
+    assert backup.name == "mine.old-3" and (backup / "train.py").read_text() == "old"
+    assert (target / "train.py").read_text() == "new"
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_a_backup_name_that_is_taken_at_the_last_moment(tmp_path, monkeypatch, swaps):
+    if not swaps:
+        monkeypatch.setattr(place, "swap_folders", lambda *_: False)
+    target, exists = project(tmp_path / "mine"), os.path.lexists
+    asked = []
+
+    def take_name(path):
+        """Free when it is looked at, another's backup when it is used."""
+        asked.append(path)
+        if len(asked) > 1:
+            return exists(path)
+        project(path, "theirs")
+        return False
+
+    monkeypatch.setattr(os.path, "lexists", take_name)
+    with place.make_staging(target) as stage:
+        (stage / "train.py").write_text("new")
+        backup = place.land_tree(stage, target)
+    texts = {p.name: (p / "train.py").read_text() for p in tmp_path.iterdir()}
+    assert texts == {"mine": "new", "mine.old-1": "theirs", backup.name: "old"}
+
+
+RACER = textwrap.dedent("""
+    import sys
+    from pathlib import Path
+    from generator.emit import place
+    target, text = Path(sys.argv[1]), sys.argv[2]
+    with place.make_staging(target) as stage:
+        (stage / place.MARK).write_text(text)
+        (stage / "train.py").write_text(text)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print(place.land_tree(stage, target))
+""")
+
+
+def test_projects_that_land_at_the_same_time_are_all_kept(tmp_path):
+    target = project(tmp_path / "mine")
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, str(target), text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for text in ("a", "b", "c", "d")
+    ]
+    for racer in racers:
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    backups = {racer.communicate()[0].strip() for racer in racers}
+    assert [racer.returncode for racer in racers] == [0] * 4
+    assert {str(p) for p in tmp_path.iterdir()} == {str(target), *backups} and len(backups) == 4
+    assert sorted((p / "train.py").read_text() for p in tmp_path.iterdir()) == ["a", "b", "c", "d", "old"]
+
+
+def test_an_old_folder_that_cannot_be_replaced_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(place, "swap_folders", lambda *_: False)
+    target = project(tmp_path / "mine")
+    move = place.move_to_free_name
+
+    def move_and_squat(tree, beside):
+        backup = move(tree, beside)
+        if tree == target:
+            project(target, "theirs")
+        return backup
+
+    monkeypatch.setattr(place, "move_to_free_name", move_and_squat)
+    with pytest.raises(DestinationError, match=r"mine\.old-1"), place.make_staging(target) as stage:
+        (stage / "train.py").write_text("new")
+        place.land_tree(stage, target)
+    assert (tmp_path / "mine.old-1" / "train.py").read_text() == "old"
+    assert (target / "train.py").read_text() == "theirs"
+
+
+def test_leftovers_of_dead_processes_are_swept_and_nothing_else(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead = [f".mine.perfgen-{pid}" for pid in (ended.pid, os.getpid(), 10**30)]
+    kept = [f".mine.perfgen-{end}" for end in ("²", "x", "", f"{ended.pid}x", os.getppid())] + [
+        f".m.perfgen-{ended.pid}"
+    ]
+    for name in dead + kept:
+        (tmp_path / name).mkdir()
+    with place.make_staging(tmp_path / "mine"):
+        pass
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(kept)
+
+
 def test_a_failure_leaves_nothing(tmp_path):
     with pytest.raises(RuntimeError), place.make_staging(tmp_path / "new") as stage:
         (stage / "half").write_text("x")
@@ -139,5 +243,6 @@ def test_kill_at_every_line_leaves_the_old_tree_or_the_new_one(tmp_path):
         with place.make_staging(target):
             pass  # the next run sweeps what the killed one left
         assert not [p for p in target.parent.iterdir() if p.name.startswith(".mine.perfgen-")]
+        assert "old" in {p.read_text() for p in target.parent.glob("*/train.py")}, after
     assert outcomes == {"old", "new"}
     assert os.getpid()

@@ -131,6 +131,49 @@ def test_what_is_read_is_what_pydantic_would_read(wrong):
         assert ours == accepts(lambda p: adapter.validate_json(json.dumps(p), strict=True), changed), (place, ours)
 
 
+LARGE = next(project for project in EXAMPLES if "a100-2x8-8b-full" in str(project))
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("provenance", 0, "axis"), "nope", r"provenance\.0\.axis is 'nope'"),
+        (("choice",), {}, r"choice\.parallelism is missing"),
+        (("choice",), {"parallelism": "fsdp2"}, r"choice\.\w+ is missing"),
+        (("devices", 0, "step_seconds"), None, r"devices\.0\.step_seconds is null"),
+        (("schema",), True, "is of schema True"),
+        (("schema",), 1.0, r"is of schema 1\.0"),
+        (("estimate", "step_seconds"), float("nan"), "NaN is no finite number"),
+        (("estimate", "step_seconds"), float("-inf"), "-Infinity is no finite number"),
+        (("estimate", "step_seconds"), 10**400, r"estimate\.step_seconds is not a number that a float holds"),
+        (("project", "name"), "a\0b", r"project\.name is not a string without NUL"),
+        (("hello",), json.loads("[" * 200 + "]" * 200), "nests deeper than 100 levels"),
+    ],
+    ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_a_plan_that_was_tampered_with_is_refused_by_the_path(tmp_path, place, value, words):
+    plan = read_example(LARGE)
+    plan = put(plan | {"hello": 1}, place, value)
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(SourceError, match=words) as refused:
+        read_document(tmp_path)
+    assert refused.value.code == 4
+
+
+def test_a_number_larger_than_any_float_is_refused(tmp_path):
+    """json reads 1e400 as infinity."""
+    text = (LARGE / "plan.json").read_text(encoding="utf-8")
+    (tmp_path / "plan.json").write_text(text.replace('"learning_rate": ', '"learning_rate": 1e400, "was": ', 1))
+    with pytest.raises(SourceError, match="1e400 is no finite number"):
+        read_document(tmp_path)
+
+
+def test_parts_are_handed_back_as_their_types_have_them(tmp_path):
+    plan = read_example(LARGE)
+    (tmp_path / "plan.json").write_text(json.dumps(put(plan, ("project",), plan["project"] | {"unknown": 5})))
+    assert read_plan(tmp_path, "project", "edits") == {"project": plan["project"], "edits": plan["edits"]}
+
+
 def test_parts_that_are_not_asked_for_are_not_looked_at(tmp_path):
     (tmp_path / "plan.json").write_text(json.dumps({"versions": {"torch": "2"}, "decisions": 5}))
     assert read_plan(tmp_path, "versions")["versions"] == {"torch": "2"}

@@ -21,6 +21,7 @@ from jsonschema import Draft202012Validator
 from projects import ANSWERED, TRAINED, render_small_project
 
 from generator.errors import SmokeError, SourceError
+from generator.inputs.json_files import replace_file
 from generator.run import smoke
 from generator.run.comparison import compare, compare_value, explain_ratios, format_lines
 from generator.run.figures import InferFigures, RunFigures, read_figures
@@ -251,6 +252,142 @@ def is_gone(pid: int) -> bool:
 def test_a_folder_without_a_plan_is_refused(tmp_path):
     with pytest.raises(SourceError, match=r"plan\.json"):
         run(tmp_path)
+
+
+def change_plan(folder: Path, *place: str | int, value: object) -> None:
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    *way, last = place
+    part = plan
+    for key in way:
+        part = part[key]
+    part[last] = value
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+
+
+@pytest.mark.parametrize("way", ["absolute", "dots", "link", "itself"])
+def test_no_folder_outside_the_project_is_emptied(project, tmp_path, way):
+    folder, precious = project(), tmp_path / "victim" / "smoke" / "precious"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("x")
+    (folder / "link").symlink_to(tmp_path / "victim")
+    names = {"absolute": str(tmp_path / "victim"), "dots": "../victim", "link": "link", "itself": "."}
+    change_plan(folder, "config", "output_dir", value=names[way])
+    with pytest.raises(SourceError, match=r"config\.output_dir .* outside the project"):
+        run(folder)
+    assert precious.read_text() == "x"
+
+
+PARALLEL = {
+    "strategy": "ddp",
+    "nodes": 1,
+    "per_node": 2,
+    "world_size": 2,
+    "cpus_per_task": None,
+    "at_load": False,
+    "parameter_count_attribute": None,
+    "expected": {"wrapper": "x", "world_size": 2, "backend": "gloo", "device": "cpu"},
+    "deepspeed": {},
+    "accelerate": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("config", "output_dir"), "a\0b", r"config\.output_dir is not a string without NUL"),
+        (("config", "output_dir"), None, r"config\.output_dir is not a string"),
+        (("edits", "environment"), [["A", "b\0"]], r"edits\.environment\.0\.1 is not a string without NUL"),
+        (("edits", "environment"), [["A=B", "c"]], "'A=B', which is no variable's name"),
+        (("edits", "environment"), [["", "c"]], "'', which is no variable's name"),
+        (("edits", "environment"), [["a"]], r"edits\.environment\.0 is not a list of 2"),
+        (("visible_devices",), "\0", "visible_devices"),
+        (("requirements",), ["a\0b"], r"requirements\.0"),
+        (("parallel",), PARALLEL | {"launcher": []}, r"parallel\.launcher is \[\]"),
+        (("parallel",), PARALLEL | {"launcher": ["rm", "-rf"]}, r"parallel\.launcher .* none of torchrun, accelerate"),
+        (("parallel",), PARALLEL | {"launcher": ["torchrun", "\0"]}, r"parallel\.launcher\.1"),
+        (("estimate", "step_seconds"), 10**400, r"estimate\.step_seconds"),
+        (("estimate", "step_seconds"), float("inf"), "Infinity"),
+    ],
+)
+def test_a_plan_that_was_tampered_with_starts_nothing(project, place, value, words):
+    folder = project("import pathlib; pathlib.Path('CANARY').touch()")
+    change_plan(folder, *place, value=value)
+    with pytest.raises(SourceError, match=words) as refused:
+        run(folder)
+    assert refused.value.code == 4 and not (folder / "CANARY").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[" * 200_000 + "]" * 200_000, "recursion"),
+        ('{"a":' + "[" * 900 + "]" * 900 + "}", "nests deeper than 100"),
+        ('{"step_seconds": NaN}', "NaN is no finite number"),
+        ('{"step_seconds": 1e999}', "1e999 is no finite number"),
+        ('{"finished_step": 1' + "0" * 5000 + "}", "digits"),
+        ('{"answer": "\\ud800"}', "surrogates"),
+        (b"\xff\xfe", "decode"),
+    ],
+    ids=["deep", "nested", "nan", "infinite", "long", "surrogate", "bytes"],
+)
+@pytest.mark.parametrize("kind", [RunFigures, InferFigures])
+def test_results_that_nobody_writes_are_refused(tmp_path, kind, content, words):
+    path = tmp_path / "run.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(SmokeError, match=words) as failed:
+        read_figures(kind, path, "train")
+    assert failed.value.message.startswith("train: ended well, but left no readable")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs pipes and /dev/zero")
+@pytest.mark.parametrize("kind", ["pipe", "endless", "large"])
+def test_results_that_never_end_are_not_read(tmp_path, kind):
+    path = tmp_path / "run.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate((64 << 20) + 1)
+    with pytest.raises(SmokeError, match="no file of at most 64 MiB"):
+        read_figures(RunFigures, path, "train")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_in_the_place_of_the_result_is_replaced(project):
+    folder = project()
+    os.mkfifo(folder / "smoke.json")
+    result = run(folder)
+    assert validate(folder / "smoke.json", "smoke.json") == result
+    assert not list(folder.glob(".smoke.json*"))
+
+
+def test_a_report_that_is_no_text_is_left_alone(project):
+    folder = project()
+    (folder / "report.html").write_bytes(b"\xff\xfe<!-- smoke:begin -->\n<!-- smoke:end -->")
+    assert run(folder)["comparison"]
+    assert (folder / "report.html").read_bytes() == b"\xff\xfe<!-- smoke:begin -->\n<!-- smoke:end -->"
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"), [("new \ud800", UnicodeEncodeError), ("new", IsADirectoryError)], ids=["surrogate", "folder"]
+)
+def test_a_file_that_cannot_be_replaced_stays_as_it_is(tmp_path, text, failure):
+    path = tmp_path / "report.html"
+    if failure is IsADirectoryError:
+        path.mkdir()
+    else:
+        path.write_text("old")
+    with pytest.raises(failure):
+        replace_file(path, text)
+    assert [p.name for p in tmp_path.iterdir()] == ["report.html"]
+    assert path.is_dir() or path.read_text() == "old"
+
+
+def test_a_ratio_that_is_no_number_is_none():
+    assert compare_value("step time", "s", 5e-324, 1.0).ratio is None
+    assert compare_value("step time", "s", 0.0, 1.0).ratio is None
 
 
 def test_the_lines_for_people(rendered, tmp_path):

@@ -288,15 +288,20 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
     data = write(tmp_path / "d.jsonl", [*rows, *[good | {text: good[text] * 50}] * 20])
     planned = pipeline.plan_request(Request(model=str(folder), data=data, hardware="cpu:4", offline=True, **asked))
     render.render(to_json(build_document(planned, name="p")), tmp_path / "p")
+    monkeypatch.syspath_prepend(tmp_path / "p")  # data.py imports the leaves beside it
+    for name in ("rows", "tokenizer"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     spec = importlib.util.spec_from_file_location("emitted_data", tmp_path / "p" / "data.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     columns = (text, label) if label else (text,)
     for row in ROWS:
         try:
-            module.example(json.dumps(row).encode(), *columns)
+            module.make_example(json.dumps(row).encode(), *columns)
             refused = None
         except ValueError as error:
             refused = str(error)
         assert (explain_unusable(row, form, text, label) is None) == (refused is None), (row, refused)
     assert "emitted_data" not in sys.modules
+    for name in ("rows", "tokenizer"):
+        sys.modules.pop(name, None)

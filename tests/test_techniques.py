@@ -14,6 +14,7 @@ from generator.cost.execution import Execution
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.decide.serving import plan_case
 from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
 from generator.errors import UsageError
 from generator.pipeline import plan_request
 from generator.techniques.base import Measured, Published, find_technique, list_axes
@@ -174,7 +175,7 @@ REQUESTS = {
 @pytest.mark.parametrize("name", ["a-first", "zz-last"])
 def test_a_technique_that_no_case_takes_changes_only_lists_of_what_was_not_taken(tmp_path, request_name, name):
     request = REQUESTS[request_name]
-    before = build_document(plan_request(request))
+    before = to_json(build_document(plan_request(request)))
     sources = {}
     for axis in list_axes():
         base = "Optimizer" if axis.name == "optimizer" else "Technique"
@@ -182,7 +183,7 @@ def test_a_technique_that_no_case_takes_changes_only_lists_of_what_was_not_taken
         path = f"{axis.name.replace('-', '_')}/{name.replace('-', '_')}.py"
         sources[path] = NEVER.format(axis=axis.name, name=name, base=base, modes=modes)
     with added_files(tmp_path, sources):
-        after = build_document(plan_request(request))
+        after = to_json(build_document(plan_request(request)))
     assert not take_rejected(before, name)
     assert take_rejected(after, name) == len(list_decisions(before))
     assert after == before

@@ -214,8 +214,10 @@ def infer_project(project: Path, plan: dict) -> dict:
     output = run_script(project, ["infer.py", "--prompt", "the first of many", "--max_new_tokens", "64"])
     seconds = time.perf_counter() - started
     files = sorted(project.rglob("infer.json"))
-    said = json.loads(files[0].read_text(encoding="utf-8")) if files else {"printed": output.strip().splitlines()[-2:]}
-    return {"process_seconds": seconds, **said}
+    figures = (
+        json.loads(files[0].read_text(encoding="utf-8")) if files else {"printed": output.strip().splitlines()[-2:]}
+    )
+    return {"process_seconds": seconds, **figures}
 
 
 def run_script(project: Path, words: list[str]) -> str:

@@ -49,7 +49,7 @@ class Case:
 
     @property
     def on_cuda(self) -> bool:
-        return self.vendor.torch_device == "cuda"
+        return self.device.vendor in VENDORS and self.vendor.torch_device == "cuda"
 
     @property
     def portable(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from generator.errors import PerfgenError
+
 BLOCKWISE8 = 4 / 256
 """bitsandbytes and torchao keep a float32 scale per block of 256 for each 8-bit state (Dettmers et al. 2022; torchao.optim)"""
 BLOCKWISE4 = 4 / 128
@@ -12,12 +14,12 @@ PROJECTION_RANK = 128
 """of GaLore and APOLLO in the Trainer's optim_args (galore-torch 1.0)"""
 
 
-class MissingOptimizer(KeyError):
+class MissingOptimizer(PerfgenError, KeyError):
     """An optimizer that the cost model cannot price: a mistake in a technique, not of a user."""
 
-    def __str__(self) -> str:
-        return (
-            f"the optimizer {self.args[0]!r} has no row in OPTIMIZER_STATES (generator/cost/optimizers.py): add what it keeps per"
+    def __init__(self, name: str):
+        super().__init__(
+            f"the optimizer {name!r} has no row in OPTIMIZER_STATES (generator/cost/optimizers.py): add what it keeps per"
             " trained parameter (full_states in the parameter's dtype, or fixed_bytes), how often its step reads or writes an"
             " array as large as the parameters (step_passes), and the source of both"
         )

@@ -83,7 +83,9 @@ def list_larger(case: Case) -> Iterator[Change]:
             "train", stacks.choose_cuda_build("train", device.compute_capability, None, device.name)
         )
         bigger = replace(case, device=device, device_memory_bytes=device.memory_bytes, stack=stack)
-        yield f"one {device.name}", f"--hardware 1x{device.id}", bigger
+        each = f"{case.devices_per_node}x{device.id}"
+        spec = each if case.nodes == 1 else f"{case.nodes}x{each}"
+        yield f"{'one' if case.devices == 1 else case.devices} {device.name}", f"--hardware {spec}", bigger
 
 
 def change_workload(case: Case, **changed) -> Case:

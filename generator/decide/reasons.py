@@ -67,7 +67,7 @@ def explain_axis(space: Space, axis: Axis, best: Candidate, seeds: list[Candidat
     return Decision(
         axis=axis.name,
         chosen=chosen.name,
-        why=explain_choice(space, axis, chosen, rejected),
+        why=explain_choice(space, axis, best, chosen, rejected),
         quality_note=chosen.quality_note if chosen.quality else "",
         evidence=chosen.evidence,
         basis=best.estimate.basis,
@@ -208,7 +208,17 @@ def format_signed(gib: float) -> str:
     return f"{gib:+.1f}" if abs(gib) >= 0.05 else "±0.0"
 
 
-def explain_choice(space: Space, axis: Axis, chosen: Technique, rejected: tuple[Rejected, ...]) -> str:
+def is_as_good(rival: Estimate, best: Estimate) -> bool:
+    """Within 1 % of time and of memory."""
+    times = rival.step_seconds, best.step_seconds
+    memory = rival.peak_memory_gib, best.peak_memory_gib
+    return all(max(pair) <= AS_GOOD * min(pair) for pair in (times, memory))
+
+
+AS_GOOD = 1.01
+
+
+def explain_choice(space: Space, axis: Axis, best: Candidate, chosen: Technique, rejected: tuple[Rejected, ...]) -> str:
     """Why ``chosen``: the best plan without it, or by how much nothing fits without it."""
     workload = space.case.workload
     if (chosen.axis, chosen.name) in workload.pins:
@@ -218,10 +228,13 @@ def explain_choice(space: Space, axis: Axis, chosen: Technique, rejected: tuple[
     fitting = [(r.rival.key, r) for r in rejected if r.rival and r.fits]
     short = [(r.rival.estimate.fullness, r) for r in rejected if r.rival and not r.fits]
     if fitting:
-        _, best = min(fitting, key=itemgetter(0))
-        why = f"without it ({best.name}): {best.why}"
-        plain = next((r for r in rejected if r.name == axis.baseline(workload.mode).name), best)
-        return f"{why}; {plain.name} does not fit: {plain.short}" if plain.short and plain is not best else why
+        # a rival that a person would not tell from the choice is no reason for it, unless there is no other
+        worse = [(key, r) for key, r in fitting if r.rival and not is_as_good(r.rival.estimate, best.estimate)]
+        _, next_best = min(worse or fitting, key=itemgetter(0))
+        plain = next((r for r in rejected if r.name == axis.baseline(workload.mode).name), next_best)
+        if plain.short and plain is not next_best:  # what speaks against the plain technique is the reason
+            return f"{plain.name} does not fit: {plain.short}; next best, {next_best.name}: {next_best.why}"
+        return f"without it ({next_best.name}): {next_best.why}"
     if short:
         _, nearest = min(short, key=itemgetter(0))
         return f"without it nothing fits; the nearest, {nearest.name}: {nearest.why}"

@@ -49,7 +49,7 @@ def keep_serving_pins(serving: Case, training: Workload) -> tuple[Pins, tuple[No
     kept: list[Technique] = []
     notes: list[Note] = []
     if training.train == "qlora":  # an adapter is served on the 4-bit base that it was trained on
-        kept += [t for t in space.open["quantization"] if t.name == "bnb-nf4"]
+        kept += [t for t in space.open["quantization"] if t.effects(serving).get("quant") == "nf4"]
     for axis, name in dict.fromkeys(pin for pin in training.pins if pin[0] in AXES_OF_BOTH):
         pinned = find_technique(axis, name)
         why = explain_unserved(space, pinned, kept) if pinned else None

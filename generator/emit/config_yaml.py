@@ -56,7 +56,7 @@ def list_data_values(planned: Planned) -> dict[str, Any]:
 
 def build_training_config(plan: Plan) -> TrainingConfig:
     workload = plan.case.workload
-    schedule_free = plan.best.choice["optimizer"] == "schedule-free"
+    scheduler = next((t.scheduler for t in plan.best.members if t.scheduler), "linear")
     return TrainingConfig(
         learning_rate=workload.learning_rate,
         num_train_epochs=workload.epochs,
@@ -64,7 +64,7 @@ def build_training_config(plan: Plan) -> TrainingConfig:
         warmup_steps=workload.warmup,
         weight_decay=workload.weight_decay,
         seed=workload.seed,
-        lr_scheduler_type="constant" if schedule_free else "linear",
+        lr_scheduler_type=scheduler,
         logging_steps=1,
         save_steps=SAVE_STEPS,
     )

@@ -111,7 +111,9 @@ def describe_device_count(plan: Plan, count: DeviceCount) -> DeviceCountRecord:
     if count.best is not None:
         workload, seconds = plan.case.workload, count.best.estimate.step_seconds
         steps = (workload.steps or workload.max_steps) if workload.mode == "train" else None
-        hours = None if plan.case.on_cpu else seconds * count.count / 3600
+        # a step of inference answers all prompts of a batch
+        answers = 1 if workload.mode == "train" else count.best.execution.micro_batch
+        hours = None if plan.case.on_cpu else seconds * count.count / 3600 / answers
         per_run = {
             "gpu_hours": hours * steps if hours and steps else None,
             "gpu_hours_per_1000_steps": hours * 1000 if hours else None,
@@ -218,7 +220,7 @@ def list_untested(plan: Plan) -> tuple[str, ...]:
         lines.append("several processes were run on CPUs over gloo, to the losses of one process, never over NCCL")
     if reads_nvme(plan):
         lines.append("DeepSpeed compiles its NVMe reader on first use: nvcc of the CUDA toolkit must be there")
-    if plan.best.choice["precision"] == "fp16" and case.model.dtype in ("bfloat16", "torch.bfloat16"):
+    if plan.best.execution.compute_dtype == "float16" and case.model.dtype in ("bfloat16", "torch.bfloat16"):
         lines.append(f"{case.model.name} was trained in bf16: in fp16, values above 65504 overflow, so watch for NaN")
     lines += [f"{t.id}: no measurement of ours" for t in plan.best.members if t.quality and not t.evidence]
     return tuple(lines)

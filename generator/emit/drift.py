@@ -12,11 +12,17 @@ def show_diff(stage: Path, target: Path, files: list[Path], say) -> None:
     """Unified diff of what DEST holds against what would be written. Raises ``DriftError`` (exit 7) if they differ."""
     changed = 0
     for path in files:
-        old = (target / path).read_text(encoding="utf-8").splitlines(True) if (target / path).is_file() else []
-        new = (stage / path).read_text(encoding="utf-8").splitlines(True)
-        lines = list(difflib.unified_diff(old, new, str(target / path), f"{path} (would be written)"))
+        lines = list_differences(target / path, stage / path, f"{path} (would be written)")
         changed += bool(lines)
         say("".join(lines), nl=False)
     if changed:
         raise DriftError(f"{changed} of {len(files)} files differ from what would be written")
     say("no difference")
+
+
+def list_differences(old: Path, new: Path, title: str) -> list[str]:
+    try:
+        lines = old.read_text(encoding="utf-8").splitlines(True) if old.is_file() else []
+    except UnicodeDecodeError:
+        return [f"{old} differs: it is no text\n"]
+    return list(difflib.unified_diff(lines, new.read_text(encoding="utf-8").splitlines(True), str(old), title))

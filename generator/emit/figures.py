@@ -6,7 +6,7 @@ from typing import Any
 
 from generator.cost.estimate import Estimate
 from generator.decide.candidates import HEADROOM_SHARE, Candidate
-from generator.emit.plan_document import CandidateCostRecord, CostRecord, EstimateRecord, SourceRecord
+from generator.emit.plan_document import CandidateCostRecord, EstimateRecord, SourceRecord
 
 
 def round_floats(value: Any) -> Any:
@@ -33,7 +33,8 @@ def describe_estimate(estimate: Estimate) -> EstimateRecord:
         tokens_per_step=round_floats(estimate.tokens_per_step),
         tokens_per_second=round_floats(estimate.tokens_per_second),
         basis=estimate.basis,
-        sources={p.name: SourceRecord(basis=p.basis, source=p.source) for p in (*estimate.memory, *estimate.time)},
+        memory_sources={p.name: SourceRecord(basis=p.basis, source=p.source) for p in estimate.memory},
+        time_sources={p.name: SourceRecord(basis=p.basis, source=p.source) for p in estimate.time},
     )
 
 
@@ -46,10 +47,6 @@ def list_costs(estimate: Estimate) -> dict[str, float]:
             "tokens_per_second": estimate.tokens_per_second,
         }
     )
-
-
-def summarize_estimate(estimate: Estimate) -> CostRecord:
-    return CostRecord(**list_costs(estimate))
 
 
 def list_candidate_costs(candidate: Candidate) -> dict[str, Any]:

@@ -122,16 +122,16 @@ def make_scratch() -> Generator[Path]:
 
 def sweep_leftovers(target: Path) -> None:
     """Remove staging folders whose process is gone."""
-    for left in target.parent.glob(f".{target.name}.perfgen-*"):
-        pid = left.name.rsplit("-", 1)[1]
-        if pid.isdigit() and not is_alive(int(pid)):
+    for left in target.parent.iterdir():
+        name = re.fullmatch(re.escape(f".{target.name}.perfgen-") + "([0-9]+)", left.name, re.ASCII)
+        if name and (int(name[1]) == os.getpid() or not is_alive(int(name[1]))):  # ours: of an earlier container
             shutil.rmtree(left, ignore_errors=True)
 
 
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True
@@ -144,13 +144,33 @@ def land_tree(stage: Path, target: Path) -> Path | None:
     if not target.exists() or not any(target.iterdir()):
         stage.rename(target)  # onto nothing or an empty folder: atomic
         return None
-    backup = next(p for i in range(1, 10_000) if not (p := target.with_name(f"{target.name}.old-{i}")).exists())
-    if swap_folders(stage, target):
-        stage.rename(backup)
-    else:
-        target.rename(backup)
+    backup = move_to_free_name(stage, target)  # the name that the old tree will have: the swap puts it there at once
+    if swap_folders(backup, target):
+        return backup
+    backup.rename(stage)
+    backup = move_to_free_name(target, target)
+    try:
         stage.rename(target)
+    except OSError as error:
+        why = f"{target}: {error.strerror}; the old folder is now {backup}"
+        raise DestinationError(why, "rename it back, or choose another folder") from error
     return backup
+
+
+def move_to_free_name(tree: Path, target: Path) -> Path:
+    """``tree`` under the first free ``TARGET.old-N``. A folder never replaces anything but an empty folder: rename(2)."""
+    for number in range(1, 10_000):
+        backup = target.with_name(f"{target.name}.old-{number}")
+        if os.path.lexists(backup):
+            continue
+        try:
+            tree.rename(backup)
+        except OSError:
+            if os.path.lexists(backup):  # somebody else took the name meanwhile
+                continue
+            raise
+        return backup
+    raise DestinationError(f"{target} has 9,999 backups beside it", "remove some")
 
 
 def flush_tree(tree: Path) -> None:

@@ -184,7 +184,8 @@ class EstimateRecord:
     tokens_per_step: float
     tokens_per_second: float
     basis: str
-    sources: Mapping[str, SourceRecord]
+    memory_sources: Mapping[str, SourceRecord]
+    time_sources: Mapping[str, SourceRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
@@ -40,10 +41,10 @@ def from_json(mapping: Mapping[str, Any]) -> PlanDocument:
     return read_value(PlanDocument, mapping, "")
 
 
-def check_parts(mapping: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Hold the named keys against their types. Raises ``ValueError`` with the path of the bad field."""
-    for name in names:
-        read_value(get_fields(PlanDocument)[name], mapping[name], name)
+def check_parts(mapping: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The named keys as their types have them. Raises ``ValueError`` with the path of the bad field."""
+    kinds = get_fields(PlanDocument)
+    return {name: to_json(read_value(kinds[name], mapping[name], name)) for name in names}
 
 
 PLAIN = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
@@ -73,6 +74,8 @@ def read_value(kind: Any, value: Any, path: str) -> Any:
         expect(value in options, f"one of {', '.join(map(str, options))}", value, path)
         return value
     expect(type(value) is kind or (kind is float and type(value) is int), PLAIN[kind], value, path)
+    expect(kind is not float or abs(value) <= sys.float_info.max, "a number that a float holds", value, path)
+    expect(kind is not str or "\0" not in value, "a string without NUL", value, path)
     return value
 
 

@@ -26,6 +26,8 @@ def estimate_table(in_path: Path | str, out_path: Path | str, progress: Callable
     Raises ``SourceError`` where the table itself cannot be read, ``DestinationError`` where the answer cannot be written;
     a bad row never stops the run.
     """
+    if not Path(in_path).is_file():  # a device or a pipe may never end
+        raise SourceError(f"--cases {in_path} is no regular file", "give a CSV file with a header line")
     try:
         with Path(in_path).open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)

@@ -73,7 +73,8 @@ def find_oddities(config: dict) -> Iterator[str]:
             yield f"{key} names no quant_method"
         elif key in COUNTS:
             least, most = COUNTS[key]
-            for number in value if isinstance(value, list) else [value]:  # a list: one for each layer
+            per_layer = isinstance(value, list) and value and key != "vocab_size"
+            for number in value if per_layer else [value]:
                 if number is not None and not is_count(number, least, most):
                     yield f"{key} is {shorten(number)}, a whole number from {least} to {most} is expected"
         elif isinstance(value, dict):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from generator.errors import UsageError
+from generator.inputs.json_files import load_json
 from hwdetect import detect, from_json
 from hwdetect.spec import SpecError, parse_spec
 from hwdetect.types import Hardware
@@ -26,18 +26,17 @@ def read_hardware(text: str | None, measure: bool = False) -> Hardware | None:
     if text == PORTABLE:
         return None
     path = Path(text)
-    if text.endswith(".json") or path.is_file():
-        hint = "give a file written by `perfgen detect --json`"
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair: ValueError
+    hint = "give a file written by `perfgen detect --json`"
+    try:
+        if text.endswith(".json") or path.is_file():
+            content = load_json(path)
             if not isinstance(content, dict) or "schema" not in content:
                 raise UsageError(f"--hardware {text} says no schema: no machine", hint)
             return from_json(content)
-        except OSError as error:
-            raise UsageError(f"--hardware {text}: {error.strerror}", hint) from error
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"--hardware {text}: {error}", hint) from error
+    except OSError as error:
+        raise UsageError(f"--hardware {text}: {error.strerror}", hint) from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--hardware {text}: {error}", hint) from error
     try:
         return parse_spec(text)
     except SpecError as error:

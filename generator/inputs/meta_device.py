@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from generator.errors import SourceError
+from generator.inputs.json_files import load_json, replace_file
 from generator.model import ModelSpec
 
 SECONDS = 300
@@ -29,6 +30,10 @@ SIZES = {
     "expert_ffn": ("moe_intermediate_size",),
     "max_positions": ("max_position_embeddings",),
 }
+NUMBERS = dict.fromkeys((*SIZES, "params", "active_params", "linear_params", "embedding_params"), int)
+LIMITED = NUMBERS | {"architecture": str, "kind": str, "gated": bool, "tied_embeddings": bool}
+COUNTED = (LIMITED, LIMITED | {"max_positions": type(None)})
+"""What ``count`` gives: types by key."""
 
 
 def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
@@ -61,10 +66,14 @@ def find_cache_folder() -> Path:
 
 
 def read_cached(path: Path) -> dict | None:
+    """``None`` for a file that is not there or damaged: what it holds is counted again."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        counts = load_json(path)
+    except (OSError, ValueError, RecursionError):
         return None
+    return (
+        counts if isinstance(counts, dict) and {key: type(value) for key, value in counts.items()} in COUNTED else None
+    )
 
 
 def count_in_child(text: str, name: str, path: Path) -> dict:
@@ -91,7 +100,7 @@ def count_in_child(text: str, name: str, path: Path) -> dict:
     counts = json.loads(done.stdout.strip().splitlines()[-1])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(counts), encoding="utf-8")
+        replace_file(path, json.dumps(counts))
     except OSError:
         pass  # a read-only home: counted again next time
     return counts

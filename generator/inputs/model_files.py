@@ -29,7 +29,11 @@ def read_model(source: str, *, offline: bool, config: str | None = None, mode: s
 def read_tokenizer(source: str) -> str:
     """``--tokenizer``: a folder (its full path is returned) or a hub id. Raises ``SourceError``."""
     path = Path(source)
-    if path.is_dir():
+    try:
+        is_dir = path.is_dir()
+    except (OSError, ValueError) as error:
+        raise SourceError(f"--tokenizer {source!r}: {error}", "give a folder or a hub id") from error
+    if is_dir:
         if not any((path / name).is_file() for name in TOKENIZER_FILES):
             raise SourceError(f"--tokenizer {source} holds none of {', '.join(TOKENIZER_FILES)}", "check the folder")
         check_tokenizer_config(path)

@@ -38,6 +38,8 @@ def check_shard(path: Path) -> int:
     from huggingface_hub import parse_local_safetensors_file_metadata
     from huggingface_hub.errors import SafetensorsParsingError
 
+    if not path.is_file():
+        raise SourceError(f"{path} is no regular file", "download it again")
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -49,7 +51,7 @@ def check_shard(path: Path) -> int:
         ends = [int(tensor.data_offsets[1]) for tensor in tensors.values()]
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}", "download it again") from error
-    # the last five: what the library raises for a header that is JSON and yet none of safetensors
+    # the last six: what the library raises for a header that is JSON and yet none of safetensors
     except (
         SafetensorsParsingError,
         ValueError,
@@ -57,6 +59,7 @@ def check_shard(path: Path) -> int:
         TypeError,
         IndexError,
         AttributeError,
+        OverflowError,
         RecursionError,
     ) as error:
         raise SourceError(f"{path} has a broken header: {error}", "download it again") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +78,9 @@ def compare_training(plan: dict, run: RunFigures) -> list[Comparison]:
 
 
 def compare_value(what: str, unit: str, predicted: float, measured: float) -> Comparison:
-    ratio = measured / predicted if predicted else None
-    return Comparison(what=what, unit=unit, predicted=predicted, measured=measured, ratio=ratio)
+    ratio = measured / predicted if predicted else math.inf
+    finite = ratio if math.isfinite(ratio) else None
+    return Comparison(what=what, unit=unit, predicted=predicted, measured=measured, ratio=finite)
 
 
 def predict_measured_memory(plan: dict) -> float:

@@ -5,13 +5,13 @@ The types are their schemas (``schemas/*.json`` is these, written out). Keys bes
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from generator.errors import SmokeError
+from generator.inputs.json_files import load_json
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -64,10 +64,10 @@ FIGURES = TypeVar("FIGURES", bound=Figures)
 def read_figures(kind: type[FIGURES], path: Path, stage: str) -> FIGURES:
     """The file that a stage wrote. Raises ``SmokeError``."""
     try:
-        return kind.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        return kind.model_validate(load_json(path, own=True))
     except ValidationError as error:
         raise SmokeError(f"{stage}: {path} {describe_problems(error)}") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SmokeError(f"{stage}: ended well, but left no readable {path}: {error}") from error
 
 

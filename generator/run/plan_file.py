@@ -17,13 +17,15 @@ def read_document(folder: Path) -> PlanDocument:
     """The whole plan.json of a generated project. Raises ``SourceError``."""
     plan = read_object(folder / FILE)
     try:
-        return from_json(plan)
+        document = from_json(plan)
+        check_references(document)
+        return document
     except ValueError as error:
         raise describe_refusal(folder, error) from error
 
 
 def read_plan(folder: Path, *keys: str) -> dict:
-    """The plan.json of a generated project; the parts that the caller reads are of their types. Raises ``SourceError``."""
+    """These parts of the plan.json of a generated project, each of its type. Raises ``SourceError``."""
     plan = read_object(folder / FILE)
     missing = [key for key in keys if key not in plan]
     if missing:
@@ -31,18 +33,34 @@ def read_plan(folder: Path, *keys: str) -> dict:
             f"{folder / FILE} has no {', '.join(missing)}: it is no plan, or of another version of perfgen", HINT
         )
     try:
-        check_parts(plan, keys)
+        return check_parts(plan, keys)
     except ValueError as error:
         raise describe_refusal(folder, error) from error
-    return plan
+
+
+def check_references(document: PlanDocument) -> None:
+    """What one part says of another. Raises ``ValueError`` with the path of the bad field."""
+    decisions = document.decisions + (document.serving.decisions if document.serving else ())
+    axes = {decision.axis for decision in decisions}
+    for index, edit in enumerate(document.provenance):
+        if edit.axis not in axes:
+            raise ValueError(f"provenance.{index}.axis is {edit.axis!r}, which no decision is about")
+    for axis in ("parallelism", *(decision.axis for decision in document.decisions)):
+        if axis not in document.choice:
+            raise ValueError(f"choice.{axis} is missing")
+    for index, row in enumerate(document.devices):
+        for name in ("step_seconds", "peak_memory_gib"):
+            if row.fits and getattr(row, name) is None:
+                raise ValueError(f"devices.{index}.{name} is null, though the plan fits")
 
 
 def read_object(path: Path) -> dict:
-    plan = read_json(path, HINT)
+    plan = read_json(path, HINT, own=True)
     if not isinstance(plan, dict):
         raise SourceError(f"{path} holds no object but {type(plan).__name__}", HINT)
-    if plan.get("schema", SCHEMA) != SCHEMA:
-        raise SourceError(f"{path} is of schema {plan['schema']!r}, and this perfgen reads {SCHEMA}", HINT)
+    schema = plan.get("schema", SCHEMA)
+    if type(schema) is not int or schema != SCHEMA:  # true and 1.0 are equal to 1
+        raise SourceError(f"{path} is of schema {schema!r}, and this perfgen reads {SCHEMA}", HINT)
     return plan
 
 

@@ -6,6 +6,8 @@ import re
 from html import escape
 from pathlib import Path
 
+from generator.inputs.json_files import replace_file
+
 SECTION = re.compile(r"(<!-- smoke:begin -->\n).*?(<!-- smoke:end -->)", re.DOTALL)
 
 
@@ -13,9 +15,12 @@ def add_smoke(page: Path, result: dict) -> None:
     """Replace the section between the marks. A page that the user removed or rewrote is left alone."""
     if not page.is_file():
         return
-    text = page.read_text(encoding="utf-8")
+    try:
+        text = page.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return
     body = draw_section(result)
-    page.write_text(SECTION.sub(lambda m: m[1] + body + m[2], text), encoding="utf-8")
+    replace_file(page, SECTION.sub(lambda m: m[1] + body + m[2], text))
 
 
 def draw_section(result: dict) -> str:

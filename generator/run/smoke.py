@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,11 @@ from pathlib import Path
 import click
 
 from generator.errors import SmokeError, SourceError
+from generator.inputs.json_files import replace_file
 from generator.run import report
 from generator.run.comparison import compare, format_lines
 from generator.run.figures import InferFigures, RunFigures, read_figures
-from generator.run.plan_file import read_plan
+from generator.run.plan_file import FILE, HINT, read_plan
 from generator.run.process import run_stage
 
 STEPS = 8
@@ -54,7 +56,7 @@ def find_missing_modules(interpreter: str, folder: Path) -> list[str]:
 
 
 def load_plan(folder: Path) -> dict:
-    return read_plan(
+    plan = read_plan(
         folder,
         "project",
         "config",
@@ -67,6 +69,35 @@ def load_plan(folder: Path) -> dict:
         "parallel",
         "visible_devices",
     )
+    check_commands(folder, plan)
+    return plan
+
+
+def check_commands(folder: Path, plan: dict) -> None:
+    """That variables and the launcher can be those of a process. Raises ``SourceError``."""
+    for name, _ in plan["edits"]["environment"]:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise SourceError(f"{folder / FILE}: edits.environment has {name!r}, which is no variable's name", HINT)
+    words = plan["parallel"]["launcher"] if plan["parallel"] else None
+    if words is not None and words[:1] not in [[program] for program in LAUNCHERS]:
+        raise SourceError(
+            f"{folder / FILE}: parallel.launcher is {words}, which begins with none of {', '.join(LAUNCHERS)}", HINT
+        )
+
+
+def find_output(folder: Path, plan: dict) -> Path:
+    """Where the smoke run writes: a folder that it may empty first. Raises ``SourceError`` for one outside the project."""
+    name = plan["config"].get("output_dir", "runs")
+    try:
+        outputs = (folder / name).resolve()
+    except (OSError, RuntimeError) as error:
+        raise SourceError(f"{folder / FILE}: config.output_dir is {name!r}: {error}", HINT) from error
+    if folder not in outputs.parents:
+        raise SourceError(
+            f"{folder / FILE}: config.output_dir is {name!r}, which lies outside the project: {outputs}",
+            "a smoke run empties its folder in there first: give one inside the project",
+        )
+    return outputs / FOLDER
 
 
 def run_command(folder: Path, *, steps: int, seconds: int, interpreter: str | None, as_json: bool) -> None:
@@ -89,7 +120,7 @@ def run_project(
     folder = folder.resolve()
     plan = load_plan(folder)
     python = python or find_interpreter(folder, None)
-    out = folder / plan["config"].get("output_dir", "runs") / FOLDER
+    out = find_output(folder, plan)
     shutil.rmtree(out, ignore_errors=True)
     stages, run = [], None
     if plan["project"]["mode"] == "train":
@@ -102,7 +133,7 @@ def run_project(
     comparison = compare(plan, run, inference, stages)
     result = asdict(comparison)
     try:
-        (folder / "smoke.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        replace_file(folder / "smoke.json", json.dumps(result, indent=2) + "\n")
         report.add_smoke(folder / "report.html", result)
     except OSError as error:
         raise SmokeError(f"the run went well, but {error.filename or folder}: {error.strerror}") from error

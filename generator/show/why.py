@@ -316,7 +316,7 @@ def explain_inapplicable(technique: str, mode: str) -> Verdict:
     if technique in known:
         why = f"it is not a technique of --mode {mode}"
         return Verdict(technique=technique, taken=False, why=why, cost=None, instead=None)
-    near = difflib.get_close_matches(technique, known, 3)
+    near = difflib.get_close_matches(technique, dict.fromkeys(known), 3)
     raise UsageError(
         f"there is no technique {technique}",
         f"did you mean {', '.join(near)}?" if near else "`perfgen techniques` lists them",

@@ -52,7 +52,8 @@ class Technique:
     of the axis. ``quality`` is what it may do to convergence or outputs: 0 nothing, 1 to 3 rising risk, stated in
     ``quality_note``; above 0 it is taken only when the user allows it or nothing else fits. ``request_only`` names why
     it is never chosen unasked (it is another algorithm, or another result). ``compiles``: it needs a C++ compiler at
-    run time. ``adds``: settings, files and libraries that it brings into the project: each must earn 1 % of a step.
+    run time. ``scheduler``: the ``lr_scheduler_type`` without which it does not work, "" where any will do. ``adds``:
+    settings, files and libraries that it brings into the project: each must earn 1 % of a step.
     ``last_resort``: above 0, taken only where nothing of a lower one fits, whatever the cost model hopes for (the
     guides' rule for DeepSpeed, 1, and offloading, 2). ``accumulates``: False where every backward pass updates the
     weights, so that a micro-batch must be the whole batch. ``emitted``: False where it is planned and priced, but no
@@ -76,6 +77,7 @@ class Technique:
     accumulates: ClassVar[bool] = True
     emitted: ClassVar[bool] = True
     adds: ClassVar[int] = 1
+    scheduler: ClassVar[str] = ""
     evidence: ClassVar[tuple[Evidence, ...]] = ()
     provides: ClassVar[frozenset[Trait]] = frozenset()
     needs: ClassVar[Reasons] = {}

@@ -68,7 +68,7 @@ def checkpoints(load) -> ModuleType:
     return load("checkpoints")
 
 
-RUN = {"data": "3 examples", "seed": 42}
+RUN = {"data": "3 examples", "seed": 42, "processes": 2}
 
 
 def write_checkpoint(checkpoints: ModuleType, output_dir: Path, step: int) -> Path:
@@ -100,6 +100,24 @@ def test_a_damaged_checkpoint_has_no_seal(checkpoints, tmp_path, damage):
     assert checkpoints.read_seal(folder) is None
 
 
+SHAPES = [
+    "[]",
+    "null",
+    "3",
+    '{"files": {}}',
+    '{"run": {}, "files": []}',
+    '{"run": null, "files": {}}',
+    '{"run": [], "files": {}}',
+]
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_json_of_another_shape_is_no_seal(checkpoints, tmp_path, text):
+    folder = write_checkpoint(checkpoints, tmp_path, 1)
+    (folder / "complete.json").write_text(text)
+    assert checkpoints.read_seal(folder) is None
+
+
 def test_the_newest_complete_checkpoint_is_taken_and_the_rest_of_a_kill_removed(checkpoints, tmp_path, capsys):
     for step in (2, 9, 10):
         write_checkpoint(checkpoints, tmp_path, step)
@@ -121,6 +139,20 @@ def test_another_runs_checkpoint_is_refused_and_kept(checkpoints, tmp_path):
     with pytest.raises(SystemExit, match=r"seed: 42 then, 7 now"):
         checkpoints.find_newest_checkpoint(tmp_path, RUN | {"seed": 7})
     assert checkpoints.read_seal(folder) == RUN
+
+
+def test_a_seal_of_before_processes_were_named_is_resumed(checkpoints, tmp_path):
+    folder = write_checkpoint(checkpoints, tmp_path, 1)
+    checkpoints.write_seal(folder, {"data": "3 examples", "seed": 42})
+    assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(folder)
+    with pytest.raises(SystemExit, match=r"seed: 42 then, 7 now"):
+        checkpoints.find_newest_checkpoint(tmp_path, RUN | {"seed": 7})
+
+
+def test_another_number_of_processes_is_another_run(checkpoints, tmp_path):
+    write_checkpoint(checkpoints, tmp_path, 1)
+    with pytest.raises(SystemExit, match=r"processes: 2 then, 4 now"):
+        checkpoints.find_newest_checkpoint(tmp_path, RUN | {"processes": 4})
 
 
 def test_a_disk_without_room_leaves_the_checkpoint_out(checkpoints, tmp_path, monkeypatch, capsys):
@@ -190,10 +222,38 @@ def test_a_signal_saves_after_the_step(stopping, number, code, capsys):
     callback.on_step_end(None, state, control)
     assert control.should_save and control.should_training_stop
     assert signal.getsignal(number) == signal.SIG_DFL  # a second one ends it at once
+    callback.on_save(None, state, control)
     with pytest.raises(SystemExit) as ended:
         callback.on_train_end(None, state, control)
     assert ended.value.code == code
     assert capsys.readouterr().out == f"stopped by {signal.Signals(number).name} after step 5: run again to go on\n"
+
+
+def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
+    callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=2)
+    callback.on_train_begin(None, state, control)
+    state.global_step = 5
+    os.kill(os.getpid(), signal.SIGTERM)
+    callback.on_step_end(None, state, control)
+    with pytest.raises(SystemExit):
+        callback.on_train_end(None, state, control)
+    assert capsys.readouterr().out == "stopped by SIGTERM after step 5: nothing was saved since step 2\n"
+
+
+def test_a_signal_at_the_last_step_leaves_the_rest_of_the_run(stopping):
+    callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=8)
+    callback.on_train_begin(None, state, control)
+    os.kill(os.getpid(), signal.SIGTERM)
+    callback.on_step_end(None, state, control)
+    assert control.should_save and callback.on_train_end(None, state, control) is None
+
+
+def test_a_signal_after_the_last_decision_leaves_the_end_alone(stopping):
+    callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
+    callback.on_train_begin(None, state, control)
+    callback.on_step_end(None, state, control)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert callback.on_train_end(None, state, control) is None
 
 
 def test_a_run_that_was_not_stopped_ends_well(stopping):
@@ -247,14 +307,30 @@ def test_a_report_keeps_the_first_step_and_saves_apart(load, tmp_path, monkeypat
     assert "32 tokens/s, 0.50 GiB at peak" in capsys.readouterr().out
 
 
-def test_only_the_first_process_reports_and_only_what_it_measured(load, tmp_path, capsys):
+def test_only_the_first_process_reports_and_a_second_start_closes_the_run(load, tmp_path, capsys):
     leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=2)
+    path = tmp_path / "run.json"
     for zero in (False, True):
-        state, report = make_state(global_step=8, is_world_process_zero=zero), leaf.RunReport()
-        report.on_train_begin(args, state, None)
-        report.write(args, state, {"peak_memory_gib": 0.5})
-    assert list(tmp_path.iterdir()) == []
+        assert not path.exists()
+        state = make_state(global_step=8, is_world_process_zero=zero, log_history=[{"step": 8, "loss": 2.5}])
+        leaf.RunReport().write(args, state, {"peak_memory_gib": 0.5})  # AlreadyTrained came before on_train_begin
     assert capsys.readouterr().out == f"nothing left to train: {tmp_path} had reached step 8\n"
+    known = json.loads(path.read_text())
+    assert (known["losses"], known["finished_step"], known["processes"]) == ([2.5], 8, 2)
+    assert not {"schema", "step_seconds", "steps", "tokens_per_second"} & set(known)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_report_that_is_there_is_kept(load, tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=1)
+    leaf.RunReport().write(args, make_state(global_step=8), {"peak_memory_gib": 0.5})
+    assert (tmp_path / "run.json").read_text() == "{}"
+
+
+def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):
+    load("run_report").draw_loss(tmp_path / "loss.svg", [{"step": 8, "train_runtime": 1.0}])
+    assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
 
 
 # ---- infer_report, machine
@@ -281,6 +357,16 @@ def test_one_call_is_the_first_and_a_classifier_reads(load, tmp_path):
     assert report["labels"] == {"good": 0.9, "bad": 0.1}
 
 
+def test_a_report_that_cannot_be_written_is_one_line(load, tmp_path, capsys):
+    load("machine/portable", "machine")
+    (tmp_path / "file").write_text("")
+    asked = {"prompt": "a", "answer": "b", "prompt_tokens": 3, "new_tokens": 8}
+    load("infer_report").write_report(tmp_path / "file" / "infer.json", **asked, seconds=[2.0])
+    output = capsys.readouterr()
+    assert output.err.startswith("no report written: ") and output.err.count("\n") == 1
+    assert str(tmp_path / "file") in output.err and "8 tokens in 2 s" in output.out
+
+
 def test_the_peak_of_a_process_is_what_the_system_counts(load):
     import psutil
 
@@ -296,7 +382,7 @@ PLANNED = {"gpus": 2, "name": "NVIDIA A100", "compute_capability": "8.0", "memor
     ("seen", "words"),
     [
         ({"count": 0}, "PyTorch sees none"),
-        ({"count": 1}, "needs 2 GPUs, and PyTorch sees 1"),
+        ({"count": 1}, "needs 2 GPUs on this machine, and PyTorch sees 1"),
         ({"capability": (7, 5)}, "compute capability 8.0, and NVIDIA A100 has 7.5"),
         ({"memory": 29.0}, "made for 30.0 GiB, and NVIDIA A100 has 29.0"),
         ({"memory": 35.0}, None),
@@ -406,6 +492,22 @@ def test_a_signal_is_left_to_come_again(parallel, capsys):
     with pytest.raises(SystemExit):
         callback.on_train_end(None, state, control)
     assert capsys.readouterr().out == ""
+
+
+def test_a_signal_during_the_vote_waits_for_the_next(parallel, monkeypatch):
+    callback, control, state = parallel.DistributedSaveOnSignal(), make_control(), make_state()
+    votes = []
+
+    def vote(number: float) -> float:
+        votes.append(number)
+        callback.request_stop(signal.SIGTERM, None)  # it comes once this process has given its number
+        return number
+
+    monkeypatch.setattr(parallel, "all_reduce_max", vote)
+    callback.on_step_end(None, state, control)
+    assert not control.should_training_stop and callback.on_train_end(None, state, control) is None
+    callback.on_step_end(None, state, control)
+    assert votes == [0, signal.SIGTERM] and control.should_save and control.should_training_stop
 
 
 def test_what_a_checkpoint_of_several_processes_needs(parallel, tmp_path):

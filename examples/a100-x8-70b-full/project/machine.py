@@ -14,7 +14,7 @@ def check_machine(planned: dict) -> None:
     if count == 0:
         sys.exit("This plan needs an NVIDIA GPU, and PyTorch sees none: look at nvidia-smi and CUDA_VISIBLE_DEVICES.")
     if count < planned["gpus"]:
-        sys.exit(f"This plan needs {planned['gpus']} GPUs, and PyTorch sees {count}.")
+        sys.exit(f"This plan needs {planned['gpus']} GPUs on this machine, and PyTorch sees {count}.")
     gpu = torch.cuda.get_device_properties(int(os.environ.get("LOCAL_RANK", 0)))  # each process has its own
     capability, memory_gib = f"{gpu.major}.{gpu.minor}", gpu.total_memory / GIB
     needed = planned["compute_capability"]

@@ -12,25 +12,36 @@ class SaveOnSignal(TrainerCallback):
 
     def __init__(self, advice: str = "run again to go on"):
         self.advice = advice
-        self.signum = 0
+        self.requested = 0  # by the handler, at any moment
+        self.signum = 0  # decided at the end of a step
 
     def on_train_begin(self, args, state, control, **kwargs):
+        self.saved_step = state.global_step
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self.request_stop)
 
     def request_stop(self, signum, frame):
         signal.signal(signum, signal.SIG_DFL)  # a second one ends it at once
-        self.signum = signum
+        self.requested = signum
 
     def on_step_end(self, args, state, control, **kwargs):
+        self.signum = self.decide_signal()
         if self.signum:
             control.should_save = control.should_training_stop = True
 
+    def decide_signal(self) -> int:
+        return self.requested
+
+    def on_save(self, args, state, control, **kwargs):
+        self.saved_step = state.global_step
+
     def on_train_end(self, args, state, control, **kwargs):
-        if not self.signum:
+        if not self.signum or state.global_step >= state.max_steps:  # it is trained: the model and its report follow
             return
         if state.is_world_process_zero:
-            print(f"stopped by {signal.Signals(self.signum).name} after step {state.global_step}: {self.advice}")
+            saved = self.saved_step == state.global_step  # not where the disk had no room
+            advice = self.advice if saved else f"nothing was saved since step {self.saved_step}"
+            print(f"stopped by {signal.Signals(self.signum).name} after step {state.global_step}: {advice}")
         sys.exit(128 + self.signum)
 
 

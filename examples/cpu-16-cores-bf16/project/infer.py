@@ -25,6 +25,8 @@ def main() -> None:
     newest = RUN if (RUN / "run.json").exists() else MODEL
     parser.add_argument("--model", default=newest, help="folder of a finished run, or the base model")
     args = parser.parse_args()
+    if args.calls < 1:
+        parser.error(f"--calls {args.calls}: one at least")
 
     tokenizer = AutoTokenizer.from_pretrained(args.model, revision=CONFIG["revision"])
     model = AutoModelForCausalLM.from_pretrained(
@@ -44,6 +46,7 @@ def main() -> None:
 
     prompt_tokens = inputs["input_ids"].shape[1]
     answer = tokenizer.decode(output[0], skip_special_tokens=True)
+    print(answer)
     write_report(
         args.report,
         prompt=args.prompt,
@@ -52,7 +55,6 @@ def main() -> None:
         new_tokens=output.shape[1] - prompt_tokens,
         seconds=seconds,
     )
-    print(answer)
 
 
 if __name__ == "__main__":

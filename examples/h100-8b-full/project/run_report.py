@@ -38,8 +38,16 @@ class RunReport(TrainerCallback):
         if not state.is_world_process_zero:
             return
         folder = Path(args.output_dir)
+        result = {
+            "losses": [entry["loss"] for entry in state.log_history if "loss" in entry],
+            "finished_step": state.global_step,
+            "processes": args.world_size,
+            "versions": {name: version(name) for name in PACKAGES},
+        }
         if not self.seconds:
             print(f"nothing left to train: {folder} had reached step {state.global_step}")
+            if not (folder / "run.json").exists():  # it was ended between its last step and its report
+                write_json(folder / "run.json", result)  # no step was measured here: no schema, no figures
             return
         step_seconds = statistics.median(self.seconds[1:] or self.seconds)
         tokens_per_step = (state.num_input_tokens_seen - self.tokens_before) / len(self.seconds)
@@ -51,16 +59,17 @@ class RunReport(TrainerCallback):
             **peak_memory,
             "first_step_seconds": self.seconds[0],
             "steps": self.seconds[1:],
-            "losses": [entry["loss"] for entry in state.log_history if "loss" in entry],
             "resumed_from": self.started_at,
-            "finished_step": state.global_step,
-            "processes": args.world_size,
-            "versions": {name: version(name) for name in PACKAGES},
+            **result,
         }
         draw_loss(folder / "loss.svg", state.log_history)
-        (folder / "run.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_json(folder / "run.json", report)
         speed, peak = report["tokens_per_second"], report["peak_memory_gib"]
         print(f"{speed:,.0f} tokens/s, {peak:.2f} GiB at peak; model, run.json and loss.svg are in {folder}")
+
+
+def write_json(path: Path, content: dict) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def draw_loss(path: Path, history: list[dict]) -> None:

@@ -32,10 +32,10 @@ MODEL = CONFIG["model"]
 
 
 def main() -> None:
+    if torch.cuda.device_count() > 1:  # Trainer would spread the batch over all that it sees (DataParallel)
+        sys.exit("This plan uses one GPU, and PyTorch sees more: CUDA_VISIBLE_DEVICES=0 make train")
     check_machine(CONFIG["machine"])
     args = training_arguments()
-    if args.n_gpu > 1:  # Trainer would spread the batch over all that it sees (DataParallel)
-        sys.exit("This plan uses one GPU, and PyTorch sees more: CUDA_VISIBLE_DEVICES=0 make train")
     set_seed(args.seed)
 
     texts = load_texts(CONFIG)

@@ -26,6 +26,8 @@ def main() -> None:
     args = parser.parse_args()
     if not (Path(args.model) / "run.json").exists():
         sys.exit(f"{args.model} holds no finished run: python train.py first")
+    if args.calls < 1:
+        parser.error(f"--calls {args.calls}: one at least")
 
     tokenizer = AutoTokenizer.from_pretrained(args.model, revision=CONFIG["revision"])
     model = AutoModelForCausalLM.from_pretrained(
@@ -52,6 +54,7 @@ def main() -> None:
 
     prompt_tokens = inputs["input_ids"].shape[1]
     answer = tokenizer.decode(output[0, prompt_tokens:], skip_special_tokens=True)
+    print(answer)
     write_report(
         args.report,
         prompt=args.prompt,
@@ -60,7 +63,6 @@ def main() -> None:
         new_tokens=output.shape[1] - prompt_tokens,
         seconds=seconds,
     )
-    print(answer)
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
             newest, saved = folder, sealed_run
     if newest is None:
         return None
+    saved = {"processes": run["processes"], **saved}  # seals of earlier versions leave them out
     changed = [f"{key}: {saved.get(key)} then, {value} now" for key, value in run.items() if saved.get(key) != value]
     if changed:
         different = "\n  ".join(changed)
@@ -59,13 +60,15 @@ def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
 
 
 def read_seal(folder: Path) -> dict | None:
-    """The run that a checkpoint belongs to; ``None`` if the seal or a file is missing or cut short."""
+    """The run that a checkpoint belongs to; ``None`` if the seal or a file is missing, cut short or another."""
     try:
-        seal = json.loads((folder / SEAL).read_text(encoding="utf-8"))
-        complete = all((folder / name).stat().st_size == size for name, size in seal["files"].items())
+        match json.loads((folder / SEAL).read_text(encoding="utf-8")):
+            case {"run": dict(run), "files": dict(files)}:
+                complete = all((folder / name).stat().st_size == size for name, size in files.items())
+                return run if complete else None
     except (OSError, ValueError):
-        return None
-    return seal["run"] if complete else None
+        pass
+    return None
 
 
 def write_seal(folder: Path, run: dict) -> None:

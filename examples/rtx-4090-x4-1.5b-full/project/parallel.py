@@ -68,11 +68,10 @@ class DistributedSaveOnSignal(SaveOnSignal):
     """All processes stop after the same step, whichever of them the signal reached."""
 
     def request_stop(self, signum, frame):
-        self.signum = signum  # it may come again: the launcher passes on what its group of processes was sent
+        self.requested = signum  # it may come again: the launcher passes on what its group of processes was sent
 
-    def on_step_end(self, args, state, control, **kwargs):
-        self.signum = int(all_reduce_max(self.signum))
-        super().on_step_end(args, state, control, **kwargs)
+    def decide_signal(self) -> int:
+        return int(all_reduce_max(self.requested))
 
 
 class DistributedSealCheckpoints(SealCheckpoints):

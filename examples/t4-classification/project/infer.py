@@ -25,6 +25,8 @@ def main() -> None:
     args = parser.parse_args()
     if not (Path(args.model) / "run.json").exists():
         sys.exit(f"{args.model} holds no finished run: python train.py first")
+    if args.calls < 1:
+        parser.error(f"--calls {args.calls}: one at least")
 
     tokenizer = AutoTokenizer.from_pretrained(args.model, revision=CONFIG["revision"])
     model = AutoModelForSequenceClassification.from_pretrained(
@@ -46,6 +48,8 @@ def main() -> None:
 
     names = model.config.id2label
     ranked = sorted(((share, names[number]) for number, share in enumerate(probabilities)), reverse=True)
+    for share, name in ranked:
+        print(f"{share:7.2%}  {name}")
     write_report(
         args.report,
         prompt=args.prompt,
@@ -55,8 +59,6 @@ def main() -> None:
         new_tokens=0,
         seconds=seconds,
     )
-    for share, name in ranked:
-        print(f"{share:7.2%}  {name}")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Full(Technique):
 
     def edits(self, case: Case) -> Edits:
         if is_by_accelerate(case.layout) and case.workload.train == "full":
-            return recompute_by_fsdp(case)
+            return make_fsdp_recomputation(case)
         kwargs: dict[str, object] = {"use_reentrant": False}
         if self.every > 1:
             kwargs["every_n_layers"] = self.every
@@ -57,7 +57,7 @@ class Full(Technique):
         return "recompute activations in the backward pass"
 
 
-def recompute_by_fsdp(case: Case) -> Edits:
+def make_fsdp_recomputation(case: Case) -> Edits:
     """FSDP's own: the Trainer's would gather each layer's weights once more. Not with adapters, whose names its wrappers change,
     so that PEFT finds none to save and writes an empty file (seen with PEFT 0.21.2)."""
     quiet = (make_argument("activation_checkpointing", False, "FSDP does it: accelerate.yaml"),)

@@ -15,6 +15,7 @@ class ScheduleFree(Optimizer):
     quality = 2
     quality_note = "no learning-rate schedule: another training recipe"
     requires = "schedulefree"
+    scheduler = "constant"
     request_only = "it replaces the learning-rate schedule"
     evidence = (
         Published("https://arxiv.org/abs/2405.15682", "matches cosine schedules without knowing the number of steps"),

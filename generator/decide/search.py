@@ -48,6 +48,8 @@ def find_best(space: Space, seeds: Iterable[Candidate] = ()) -> Candidate | None
             # looking for what may fit everywhere is worth its time only where nothing without a risk does
             if risk and promising is None:
                 promising = LevelSearch(part, max(RISKS)).list_promising()
+            if promising is not None and not promising:
+                break
             level = LevelSearch(part, risk, resort, covered)
             if best := level.run(promising, known):
                 return best
@@ -66,15 +68,32 @@ def list_levels(space: Space) -> list[tuple[int, int]]:
     return [level for level, usable in zip(levels, possible, strict=True) if usable]
 
 
-def list_branches(space: Space) -> list[Branch]:
-    """Every branch of the space's root, what is least risky and fastest first; bounded once."""
-    root = space.root
-    if not root.branches:
-        level = LevelSearch(root, max(RISKS))
-        decided, _, _ = divide_axes(root)
-        every = (b for members in level.combine(decided, ()) for b in level.bound_branches(members))
-        root.branches.extend(sorted(every))
-    return root.branches
+def list_branches(level: LevelSearch) -> list[Branch]:
+    """The branches of a level that can hold weights and states. Each is bounded once, for the whole space."""
+    root = level.space.root
+    decided, bounded, neutral_from = divide_axes(root)
+    relaxation = Relaxation(root, root.open, bounded, bounded[:neutral_from])
+    listed = []
+    for members in level.combine(decided, ()):
+        if level.join_forced(members) is None:
+            continue
+        for layout in level.space.layouts_of(members):
+            key = (members, layout)
+            if key not in root.branches:
+                root.branches[key] = bound_branch(relaxation, members, layout)
+            listed.append(root.branches[key])
+    return [branch for branch in listed if branch is not None]
+
+
+def bound_branch(relaxation: Relaxation, members: Members, layout: Layout) -> Branch | None:
+    """What these techniques need at least, divided so; ``None`` where no batch is small enough."""
+    run = relaxation.build_run(members, layout, 0)
+    if not relaxation.some_states_fit(run):
+        return None
+    risk = sum(rate_risk(t, relaxation.case) for t in members)
+    quality = sum(m.quality for m in members)
+    seconds = relaxation.least_seconds(members, run, split_batch(relaxation.case, layout.dp))
+    return Branch(risk, seconds, quality, members, layout)
 
 
 class LevelSearch:
@@ -108,9 +127,9 @@ class LevelSearch:
         for candidate in seeds:
             if self.admits(candidate.members, candidate.layout):
                 self.offer(candidate)
-        every = list_branches(self.space) if branches is None else branches
-        admitted = (b for b in every if self.admits(b.members, b.layout))
-        waiting = [replace(b, risk=b.risk + self.forced_risk) if self.forced_risk else b for b in admitted]
+        admitted = (b for b in branches or () if self.admits(b.members, b.layout))
+        starts = list_branches(self) if branches is None else list(admitted)
+        waiting = [replace(b, risk=b.risk + self.forced_risk) for b in starts] if self.forced_risk else starts
         heapq.heapify(waiting)
         while waiting:
             branch = heapq.heappop(waiting)
@@ -164,16 +183,6 @@ class LevelSearch:
             any(self.space.list_foes(t).isdisjoint(members) for t in self.open[axis.name]) for axis in self.free[depth:]
         )
 
-    def bound_branches(self, members: Members) -> Iterator[Branch]:
-        """The decided techniques with every layout that can hold weights and states, whatever the batch."""
-        risk = sum(rate_risk(t, self.case) for t in members)
-        quality = sum(m.quality for m in members)
-        for layout in self.space.layouts_of(members):
-            run = self.relaxation.build_run(members, layout, 0)
-            if self.relaxation.some_states_fit(run):
-                seconds = self.relaxation.least_seconds(members, run, split_batch(self.case, layout.dp))
-                yield Branch(risk, seconds, quality, members, layout)
-
     def tighten(self, branch: Branch) -> Branch | None:
         """The branch with what there is no choice of, and its bounds among the batch splits that may fit; ``None`` if none does."""
         members = self.join_forced(branch.members)
@@ -226,8 +235,7 @@ class LevelSearch:
 
     def list_promising(self) -> list[Branch]:
         """The branches that may hold anything that fits, in any time."""
-        admitted = (b for b in list_branches(self.space) if self.admits(b.members, b.layout))
-        joined = ((b, self.join_forced(b.members)) for b in admitted)
+        joined = ((b, self.join_forced(b.members)) for b in list_branches(self))
         return [b for b, members in joined if members and self.may_fit(members, b.layout)]
 
     def may_fit(self, members: Members, layout: Layout) -> bool:

@@ -56,8 +56,8 @@ class Space:
     most_gib: float = math.inf
     """a narrower limit than the device's own"""
     memo: Memo = field(default_factory=Memo, repr=False)
-    branches: list = field(default_factory=list, repr=False)
-    """of a root: what ``search`` found to start from"""
+    branches: dict[tuple, Any] = field(default_factory=dict, repr=False)
+    """of a root: where ``search`` starts from, by decided techniques and layout"""
     _root: Space | None = field(default=None, repr=False)
 
     @property
@@ -122,7 +122,7 @@ class Space:
             layouts = {t.id: t.layouts(self.case) for members in open_members.values() for t in members}
             more = {name: ways for name, ways in layouts.items() if ways is not None}
             joined = {**self.open, **open_members}
-            return replace(self, open=joined, layouts={**self.layouts, **more}, branches=[], _root=None)
+            return replace(self, open=joined, layouts={**self.layouts, **more}, branches={}, _root=None)
         return replace(self, open={**self.open, **open_members}, _root=root)
 
     @property

@@ -127,9 +127,9 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
     total_risk = sum(rate_risk(t, space.case) for t in members)
     costed: list[Candidate] = []
     least = math.inf
-    *several, full = split_batch(space.case, layout.dp)
-    for micro, accumulation in (*several, full):
-        is_last = accumulation == full[1]
+    splits = split_batch(space.case, layout.dp)
+    for micro, accumulation in splits:
+        is_last = (micro, accumulation) == splits[-1]
         if accumulation > 1 and not all(t.accumulates for t in members):
             continue
         if costed and not costed[-1].fits and not is_last:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from generator.decide.candidates import Candidate
-from generator.decide.search import find_best, find_nearest
+from generator.decide.nearest import find_nearest
+from generator.decide.search import find_best
 from generator.decide.shortfall import describe_shortfall
 from generator.decide.space import Space
 
@@ -52,11 +53,10 @@ def wants_time(space: Space) -> bool:
 
 def search_each_count(space: Space, counts: Iterable[int]) -> dict[int, Candidate | None]:
     """The best candidate on each of these numbers of devices."""
-    bests: dict[int, Candidate | None] = {}
+    each: dict[int, Candidate | None] = {}
     for count in counts:
-        seeds = [c for c in bests.values() if c]
-        bests[count] = find_best(space.limited(least=count, most=count), seeds)
-    return bests
+        each[count] = find_best(space.limited(least=count, most=count))
+    return each
 
 
 def choose_count(fitting: Sequence[Candidate]) -> Candidate | None:

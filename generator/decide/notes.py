@@ -63,14 +63,28 @@ def explain_unused_devices(case: Case, best: Candidate, counts: tuple[DeviceCoun
 def why_not_more_devices(case: Case, best: Candidate, counts: tuple[DeviceCount, ...]) -> str:
     """What more of them would bring, and the rule that they must meet."""
     more = [c for c in counts if c.count > best.layout.devices]
-    faster = next((c.best for c in more if c.best and speed_up(best, c.best) > 1.005), None)
-    if faster is None:
+    faster = [c.best for c in more if c.best and speed_up(best, c.best) > 1.005]
+    if not faster:
         return explain_no_gain(case, more)
-    devices, gain = faster.layout.devices, speed_up(best, faster) - 1
-    if faster.standing > best.standing:
-        return f"{devices} would be {gain:.0%} faster only with what is taken where nothing else fits"
+    fair = [c for c in faster if c.standing <= best.standing]
+    if not fair:
+        return f"{describe_gain(best, faster[0])} faster, and only with {name_last_resorts(best, faster[0])}"
+    most = max(fair, key=lambda c: speed_up(best, c))
+    gains = describe_gain(best, fair[0]) + ("" if most is fair[0] else f", {describe_gain(best, most)}")
     rule = f"added devices must do at least {MARGINAL_EFFICIENCY:.0%} of their share"
-    return f"{devices} would be only {gain:.0%} faster ({rule}; --optimize-for time takes them)"
+    return f"{gains} faster ({rule}; --optimize-for time takes them)"
+
+
+def describe_gain(best: Candidate, more: Candidate) -> str:
+    return f"{more.layout.devices} would be only {speed_up(best, more) - 1:.0%}"
+
+
+def name_last_resorts(best: Candidate, more: Candidate) -> str:
+    """What a plan with more devices risks, resorts to or cannot emit, and the chosen one does not."""
+    new = [t for t in more.members if t not in best.members]
+    unlike = [t.id for t in new if not t.emitted or t.quality or t.last_resort > best.standing[2]]
+    planned = " (planned, not yet emitted)" if more.standing[0] > best.standing[0] else ""
+    return " and ".join(unlike) + planned
 
 
 def explain_no_gain(case: Case, more: list[DeviceCount]) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
 from generator.cost.estimate import Estimate
 from generator.decide.candidates import LARGER_IS_FASTER, Candidate, cost_members
 from generator.decide.device_count import MARGINAL_EFFICIENCY, wants_time
-from generator.decide.search import find_best, find_nearest
+from generator.decide.nearest import find_nearest
+from generator.decide.search import find_best
 from generator.decide.shortfall import describe_shortfall
 from generator.decide.space import Space, rate_risk
 from generator.techniques.base import Axis, Technique
@@ -19,13 +21,15 @@ NOT_EMITTED = "planned, not yet emitted"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
     """An alternative that was not taken. ``rival`` is the best plan with it (``fits``), or the one that comes nearest to fitting;
-    ``None`` where it cannot be used at all. ``changes`` says what else differs between the rival and the choice."""
+    ``None`` where it cannot be used at all. ``changes`` says what else differs between the rival and the choice; ``short``, by
+    how much the nearest plan is too large that risks no more than the choice."""
 
     name: str
     why: str
     rival: Candidate | None = None
     fits: bool = False
     changes: tuple[str, ...] = ()
+    short: str = ""
 
     @property
     def cost(self) -> Estimate | None:
@@ -78,19 +82,27 @@ def explain_alternative(space: Space, best: Candidate, other: Technique, seeds: 
     part = space.narrowed({other.axis: (other,)})
     against = next((why for t in best.members if t.axis != other.axis and (why := space.conflict(other, t))), "")
     rival = find_rival(part, best, [*seeds, *swap_member(part, best, other)])
-    if rival is not None:
-        seeds.append(rival)
-        changes = list_changes(best, rival, other.axis)
-        why = explain_rival(space, best, rival) + note_changes(changes, against)
-        if short := explain_risk_taken(part, best, rival, other):
-            why = f"{short}; with {name_risks(space, best, rival)}: {why}"
-        return Rejected(name=other.name, why=why, rival=rival, fits=True, changes=changes)
+    if rival is None:
+        return explain_misfit(part, best, other, against)
+    seeds.append(rival)
+    changes = list_changes(best, rival, other.axis)
+    risks = [t.id for t in list_risks(space, best, rival)]  # named by their --allow
+    why = explain_rival(space, best, rival) + note_changes([c for c in changes if c not in risks], against)
+    short = explain_risk_taken(part, best, rival, other)
+    if short:
+        why = f"{short}; fits only with {' and '.join(risks)}: {why}"
+    return Rejected(name=other.name, why=why, rival=rival, fits=True, changes=changes, short=short)
+
+
+def explain_misfit(part: Space, best: Candidate, other: Technique, against: str) -> Rejected:
+    """Nothing with ``other`` fits: by how much, or what it has a conflict with."""
     nearest = find_nearest(part)
     if nearest is None:
         return Rejected(name=other.name, why=against or "it goes with nothing else that can be used here")
     changes = list_changes(best, nearest, other.axis)
-    why = describe_shortfall(part, nearest) + note_changes(changes, against)
-    return Rejected(name=other.name, why=why, rival=nearest, changes=changes)
+    short = describe_shortfall(part, nearest)
+    why = short + note_changes(changes, against)
+    return Rejected(name=other.name, why=why, rival=nearest, changes=changes, short=short)
 
 
 def find_rival(part: Space, best: Candidate, seeds: list[Candidate]) -> Candidate | None:
@@ -122,19 +134,19 @@ def list_changes(best: Candidate, rival: Candidate, axis: str = "", *, of_device
     return (*changed, f"micro-batch {small} instead of {large}") if small != large else tuple(changed)
 
 
-def note_changes(changes: tuple[str, ...], against: str = "") -> str:
+def note_changes(changes: Sequence[str], against: str = "") -> str:
     """The changes in brackets, with what made them necessary."""
-    listed = ", ".join(changes)
-    return f" (with {listed}{': ' + against if against else ''})" if listed else ""
+    reason = f": {against}" if against else ""
+    return f" (with {', '.join(changes)}{reason})" if changes else ""
 
 
-def explain_risk_taken(part: Space, best: Candidate, rival: Candidate, other: Technique) -> str | None:
+def explain_risk_taken(part: Space, best: Candidate, rival: Candidate, other: Technique) -> str:
     """Where a rival fits only with more risk to convergence than the plan takes: by how much it is too large without."""
     accepted = max(rate_risk(t, part.case) for t in (*best.members, other))
     if max(rate_risk(t, part.case) for t in rival.members) <= accepted:
-        return None
+        return ""
     nearest = find_nearest(part.emitted, accepted)
-    return describe_shortfall(part, nearest) if nearest and not nearest.fits else None
+    return describe_shortfall(part, nearest) if nearest and not nearest.fits else ""
 
 
 def list_risks(space: Space, best: Candidate, rival: Candidate) -> list[Technique]:
@@ -142,16 +154,12 @@ def list_risks(space: Space, best: Candidate, rival: Candidate) -> list[Techniqu
     return [t for t in rival.members if rate_risk(t, space.case) and t not in best.members]
 
 
-def name_risks(space: Space, best: Candidate, rival: Candidate) -> str:
-    return " and ".join(t.id for t in list_risks(space, best, rival))
-
-
 def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:
     """What the rival costs, and where it is faster, why it is not the plan."""
     theirs, ours = rival.estimate.step_seconds, best.estimate.step_seconds
     speed = compare_seconds(theirs, ours)
     memory = f"{speed}, {format_signed(rival.estimate.peak_memory_gib - best.estimate.peak_memory_gib)} GiB"
-    risks = "".join(format_risk(t) for t in list_risks(space, best, rival))
+    risks = format_risks(list_risks(space, best, rival))
     planned = "" if all(t.emitted for t in rival.members) else f"; {NOT_EMITTED}"
     if risks or planned or theirs >= ours:
         return memory + risks + planned
@@ -162,8 +170,9 @@ def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:
     return speed + explain_slower_choice(space, best, rival)
 
 
-def format_risk(technique: Technique) -> str:
-    return f", but {technique.quality_note}: only when allowed (--allow {technique.id})"
+def format_risks(risks: list[Technique]) -> str:
+    notes, options = " and ".join(t.quality_note for t in risks), " ".join(f"--allow {t.id}" for t in risks)
+    return f", but {notes}: only when allowed ({options})" if risks else ""
 
 
 def explain_slower_choice(space: Space, best: Candidate, rival: Candidate) -> str:
@@ -222,9 +231,9 @@ def explain_choice(space: Space, axis: Axis, best: Candidate, chosen: Technique,
         # a rival that a person would not tell from the choice is no reason for it, unless there is no other
         worse = [(key, r) for key, r in fitting if r.rival and not is_as_good(r.rival.estimate, best.estimate)]
         _, next_best = min(worse or fitting, key=itemgetter(0))
-        plain = next((r for _, r in short if r.name == axis.baseline(workload.mode).name), None)
-        if plain:  # what speaks against the plain technique is the reason, whatever comes next
-            return f"{plain.name} does not fit: {plain.why}; next best, {next_best.name}: {next_best.why}"
+        plain = next((r for r in rejected if r.name == axis.baseline(workload.mode).name), next_best)
+        if plain.short and plain is not next_best:  # what speaks against the plain technique is the reason
+            return f"{plain.name} does not fit: {plain.short}; next best, {next_best.name}: {next_best.why}"
         return f"without it ({next_best.name}): {next_best.why}"
     if short:
         _, nearest = min(short, key=itemgetter(0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from generator.decide.ladder import build_ladder
-from generator.decide.search import find_nearest
+from generator.decide.nearest import find_nearest
 from generator.decide.shortfall import count_scarcest_gib, is_host_short
 from generator.decide.space import Space
 from generator.errors import NothingFits

@@ -56,8 +56,8 @@ class Space:
     most_gib: float = math.inf
     """a narrower limit than the device's own"""
     memo: Memo = field(default_factory=Memo, repr=False)
-    branches: list = field(default_factory=list, repr=False)
-    """of a root: what ``search`` found to start from"""
+    branches: dict[tuple, Any] = field(default_factory=dict, repr=False)
+    """of a root: where ``search`` starts from, by decided techniques and layout"""
     _root: Space | None = field(default=None, repr=False)
 
     @property
@@ -84,11 +84,12 @@ class Space:
         return known[key]
 
     def list_foes(self, technique: Technique) -> frozenset[Technique]:
-        """All techniques of the space's axes that ``technique`` cannot stand together with."""
-        known = self.memo.foes
+        """All techniques that can be used here and ``technique`` cannot stand together with."""
+        known, mode = self.memo.foes, self.case.workload.mode
         if technique not in known:
-            others = (t for axis in self.axes for t in axis.members if axis.name != technique.axis)
-            known[technique] = frozenset(t for t in others if self.conflict(technique, t))
+            others = (t for axis in self.axes if axis.name != technique.axis for t in axis.for_mode(mode))
+            usable = (t for t in others if t.id not in self.obstacles)
+            known[technique] = frozenset(t for t in usable if self.conflict(technique, t))
         return known[technique]
 
     def effects_on(self, layout: Layout) -> Callable[[Technique], Mapping[str, Any]]:
@@ -121,7 +122,7 @@ class Space:
             layouts = {t.id: t.layouts(self.case) for members in open_members.values() for t in members}
             more = {name: ways for name, ways in layouts.items() if ways is not None}
             joined = {**self.open, **open_members}
-            return replace(self, open=joined, layouts={**self.layouts, **more}, branches=[], _root=None)
+            return replace(self, open=joined, layouts={**self.layouts, **more}, branches={}, _root=None)
         return replace(self, open={**self.open, **open_members}, _root=root)
 
     @property

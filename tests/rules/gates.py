@@ -13,7 +13,6 @@ from rules.table import (
     WITH_BF16,
     Case,
     Rule,
-    amd,
     both,
     chosen,
     conflicting,
@@ -130,7 +129,7 @@ RULES = (
         id="R004",
         words="tf32 only on CUDA, compute capability 8.0 or more",
         look=both(refused("precision=tf32"), without(lambda of: "tf32" in written(of))),
-        takes=(on(T4), on(PLAIN_CPU), on(amd())),
+        takes=(on(T4), on(PLAIN_CPU)),
         leaves=(on(A100), on(RTX_4090)),
     ),
     Rule(
@@ -308,7 +307,7 @@ RULES = (
         id="R033",
         words="no FSDP where it silently becomes DDP",
         look=refused("parallelism=fsdp2"),
-        takes=(on(PLAIN_CPU), on(amd(), devices=4)),
+        takes=on(PLAIN_CPU),
         leaves=FOUR,
     ),
     Rule(

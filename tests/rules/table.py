@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from making import GIB, H100, case, cost, cpu_device, gpu, llama
+from making import H100, case, cost, cpu_device, gpu, llama
 
 from generator.case.case import Case
 from generator.case.layout import Layout
@@ -47,10 +47,6 @@ BIG_GPU = gpu("9.0", 640, 989, 3.35e12, "a very large GPU")
 PASCAL = gpu("6.1", 24, 12, 0.35e12, "Tesla P40")
 RTX_4090 = gpu("8.9", 24, 165, 1.0e12, "RTX 4090")
 NVME = (Disk(role="work", path="/scratch", kind="nvme"),)
-
-
-def amd(memory_gib: float = 64.0) -> Device:
-    return replace(H100, vendor="amd", name="an AMD GPU", compute_capability=None, memory_bytes=int(memory_gib * GIB))
 
 
 def tiny(**more) -> ModelSpec:

@@ -37,7 +37,7 @@ class Zero1(Technique):
         return single or case.stack.why_missing("deepspeed") or explain_uneven(case, self.layouts(case))
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
-        return list_sharded(case, self.name) or list_sharded(case, self.name, least=self.least)
+        return list_sharded(case, self.name, least=self.least)
 
     def edits(self, case: Case) -> Edits:
         settings = Code('str(HERE / "deepspeed.json")')

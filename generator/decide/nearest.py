@@ -1,0 +1,77 @@
+"""The configuration that comes nearest to fitting: what a shortfall is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from generator.case.layout import Layout
+from generator.decide.candidates import Candidate, cost_members, split_batch
+from generator.decide.relaxation import Members, divide_axes
+from generator.decide.search import RISKS, LevelSearch
+from generator.decide.space import Space
+
+
+def find_nearest(space: Space, risk: int = max(RISKS)) -> Candidate | None:
+    """The candidate of at most this risk that is least too large, on as many devices as each way of dividing can use; ``None``
+    where no techniques can stand together."""
+    level = LevelSearch(space, risk)
+    best: Candidate | None = None
+
+    def rank(candidate: Candidate) -> tuple:
+        return candidate.estimate.fullness, candidate.estimate.peak_memory_gib, candidate.key
+
+    for least, members, layout in list_largest(level):
+        if best is not None and least > best.estimate.fullness:
+            break
+        for chosen in list_leanest(level, members, layout):
+            if best is not None and find_least_fullness(level, chosen, layout) > best.estimate.fullness:
+                continue
+            first = cost_members(space, chosen, layout)[0]
+            if best is None or rank(first) < rank(best):
+                best = first
+    return best
+
+
+def list_largest(level: LevelSearch) -> list[tuple[float, Members, Layout]]:
+    """Decided techniques on as many devices as they can use, with the share of a device that weights and states take at least,
+    the least first."""
+    space = level.space
+    decided, _, _ = divide_axes(space.root)
+    listed = []
+    for members in level.combine(decided, ()):
+        if level.join_forced(members) is None:
+            continue
+        layouts = space.layouts_of(members)
+        most = max((x.devices for x in layouts), default=0)
+        for layout in (x for x in layouts if x.devices == most):
+            run = level.relaxation.build_run(members, layout, 0)
+            listed.append((min(level.relaxation.list_static_gib(run)) / space.cost.limit_gib, members, layout))
+    return sorted(listed, key=lambda item: item[0])
+
+
+def list_leanest(level: LevelSearch, members: Members, layout: Layout) -> Iterator[Members]:
+    """Completions that differ in memory: every one of the undecided axes, the leanest optimizer, otherwise the plain."""
+    joined = level.join_forced(members)
+    axes = [axis for axis in level.free[: level.neutral_from] if axis.name != "optimizer"]
+    for chosen in level.combine(axes, joined) if joined else ():
+        for axis in (axis for axis in level.free if axis not in axes):
+            fitting = level.list_standing(axis, chosen)
+            if axis.name == "optimizer":
+                fitting.sort(key=lambda t: count_static_gib(level, (*chosen, t), layout))
+            chosen = (*chosen, *fitting[:1])
+        if len(chosen) == len(level.place):
+            yield tuple(sorted(chosen, key=lambda t: level.place[t.axis]))
+
+
+def find_least_fullness(level: LevelSearch, members: Members, layout: Layout) -> float:
+    """The share of the device that a complete set of techniques takes at least."""
+    run = level.relaxation.build_run(members, layout, len(level.free))
+    splits = split_batch(level.case, layout.dp)
+    peaks = (level.relaxation.find_peak_gib(run, split) for split in (splits[0], splits[-1]))
+    return min(peaks) / level.space.cost.limit_gib
+
+
+def count_static_gib(level: LevelSearch, members: Members, layout: Layout) -> float:
+    """What the weights and states of a complete set take of the device."""
+    run = level.relaxation.build_run(members, layout, len(level.free))
+    return level.space.cost.static_gib(run) if run.mode == "train" else 0.0

@@ -1,0 +1,190 @@
+"""What every completion of a partly decided set of techniques needs at least: time, and memory of device and host."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from generator.case.layout import ONE_DEVICE, Layout
+from generator.cost.bounds import FASTEST, LEAST_STATES, NEUTRAL, choose_fastest
+from generator.cost.execution import Execution
+from generator.decide.candidates import describe_layout, describe_script, rank_seconds, split_batch
+from generator.decide.space import Space
+from generator.techniques.base import Axis, Technique
+
+DEFAULTS = {f.name: f.default for f in fields(Execution)}
+UNSEEN_BY_MEMORY = {name: DEFAULTS[name] for name in NEUTRAL if name != "compile"}
+"""set to one value, so that what was computed for one is known for all"""
+
+Members = tuple[Technique, ...]
+Split = tuple[int, int]
+"""(micro-batch, accumulation)"""
+Splits = tuple[Split, ...]
+"""smallest micro-batch first"""
+
+
+class Relaxation:
+    """A case with the techniques in ``open``, those on the ``free`` axes undecided: a field that they may set has the value that
+    costs least time, or, asked for memory, every value that they may give it. ``memory_axes`` are those that memory depends on.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        open_members: Mapping[str, tuple[Technique, ...]],
+        free: Sequence[Axis],
+        memory_axes: Sequence[Axis],
+    ):
+        self.space, self.case, self.open = space, space.case, open_members
+        self.free, self.memory_axes = free, memory_axes
+        self._relaxed: dict[tuple[Layout, int], dict[str, Any]] = {}
+        self._savings: list[dict[str, Any]] | None = None
+        self._optimizers: list[Any] | None = None
+
+    def relax(self, layout: Layout, depth: int) -> dict[str, Any]:
+        """The fastest value of every field that the free axes from ``depth`` on may set."""
+        key = (layout, depth)
+        if key not in self._relaxed:
+            self._relaxed[key] = self._pick_fastest(layout, [*self.free[depth:]])
+        return self._relaxed[key]
+
+    def _pick_fastest(self, layout: Layout, axes: list[Axis]) -> dict[str, Any]:
+        options: dict[str, list[Any]] = {}
+        effects_of = self.space.effects_on(layout)
+        for axis in axes:
+            effects = [effects_of(t) for t in self.open[axis.name]]
+            for name in {name for e in effects for name in e}:
+                options.setdefault(name, []).extend(e.get(name, DEFAULTS[name]) for e in effects)
+        return {name: choose_fastest(name, values) for name, values in options.items()}
+
+    def build_run(self, members: Members, layout: Layout, depth: int) -> Execution:
+        """The script of what is decided, with the free axes from ``depth`` on at their fastest."""
+        effects_of, bases = self.space.effects_on(layout), self.space.memo.runs
+        decided = {name: value for t in members for name, value in effects_of(t).items()}
+        if layout not in bases:
+            bases[layout] = Execution(**describe_script(self.case), **describe_layout(layout))
+        return bases[layout].but(**{**self.relax(layout, depth), **decided})
+
+    def states_fit(self, run: Execution) -> bool:
+        """Whether weights and states fit once the optimizer is decided, which is the first of the free axes if it is one."""
+        return run.mode == "infer" or self.space.cost.static_gib(run) <= self.space.usable_gib
+
+    def some_states_fit(self, run: Execution) -> bool:
+        """Whether the device holds weights and states of one of the optimizers, whatever the batch."""
+        return any(gib <= self.space.usable_gib for gib in self.list_static_gib(run))
+
+    def list_static_gib(self, run: Execution) -> Iterator[float]:
+        """What weights and states take at the optimizer step's moment, by optimizer."""
+        if run.mode == "infer":
+            yield 0.0
+            return
+        for name in self.list_optimizers(run):
+            yield self.space.cost.static_gib(run.but(optimizer=name))
+
+    def list_optimizers(self, run: Execution) -> list[str]:
+        """The optimizers that the open members may set, what is leanest in the first run that was asked for first."""
+        if self._optimizers is None:
+            effects = [self.space.effects(t, ONE_DEVICE) for members in self.open.values() for t in members]
+            names = sorted({e["optimizer"] for e in effects if "optimizer" in e}) or [DEFAULTS["optimizer"]]
+            self._optimizers = sorted(names, key=lambda name: self.space.cost.static_gib(run.but(optimizer=name)))
+        return self._optimizers
+
+    def least_seconds(self, members: Members, run: Execution, splits: Splits) -> float:
+        """None of the splits takes less: each part of a step's time only grows, or only falls, with the micro-batch."""
+        known = self.space.memo.seconds
+        key = (*vars(run).values(), splits[0], splits[-1])
+        if key not in known:
+            known[key] = self.space.cost.least_parts(run, splits[0], splits[-1])
+        return rank_seconds(self.case, members, known[key])
+
+    def list_splits(self, members: Members, layout: Layout, splits: Splits) -> Splits:
+        """Those of the batch splits with which any completion may fit: what is undecided may save all it can."""
+        if self.case.workload.mode == "infer":
+            return splits
+        run = self.build_run(members, layout, 0)
+        if not self.some_states_fit(run) or not self.host_may_hold(run, split_batch(self.case, layout.dp)):
+            return ()
+        savings = [run.but(**saving) for saving in self.list_savings()]
+        return select_fitting(splits, lambda split: self.fits_some(savings, split))
+
+    def fits_some(self, savings: list[Execution], split: Split) -> bool:
+        """Whether one of the runs fits with one of the optimizers."""
+        # most that do not fit do not even without states
+        possible = (run for run in savings if self.is_small_enough(run.but(optimizer=LEAST_STATES), split))
+        with_states = (run.but(optimizer=name) for run in possible for name in self.list_optimizers(run))
+        return any(self.is_small_enough(run, split) for run in with_states)
+
+    def host_may_hold(self, run: Execution, splits: Splits) -> bool:
+        """Whether the host can hold what any completion offloads: what is undecided adds to it."""
+        limit = self.space.cost.host_limit_gib
+        if limit is None:
+            return True
+        known = self.space.memo.hosts
+        run = run.but(dataloader_workers=0, checkpoint_offload=False)
+        key = tuple(vars(run).values())
+        if key not in known:
+            ends = (run.but(micro_batch=m, accumulation=a) for m, a in (splits[0], splits[-1]))
+            known[key] = min(sum(part.value for part in self.space.cost.estimate(r).host_memory) for r in ends)
+        return known[key] <= limit
+
+    def is_small_enough(self, run: Execution, split: Split) -> bool:
+        return self.find_peak_gib(run, split) <= self.space.usable_gib
+
+    def find_peak_gib(self, run: Execution, split: Split) -> float:
+        known = self.space.memo.peaks
+        run = run.but(micro_batch=split[0], accumulation=split[1], **UNSEEN_BY_MEMORY)
+        key = tuple(vars(run).values())
+        if key not in known:
+            known[key] = self.space.cost.peak_gib(run)
+        return known[key]
+
+    def list_savings(self) -> list[dict[str, Any]]:
+        """Every combination of what the undecided axes can set that memory depends on, the optimizer apart."""
+        if self._savings is None:
+            self._savings = [{}]
+            for axis in self.memory_axes:
+                distinct = self._list_savings_of(axis)
+                self._savings = [have | more for have in self._savings for more in distinct]
+            # what is slowest saves most: it is asked first
+            self._savings.sort(key=lambda saving: sum(FASTEST[n](v) for n, v in saving.items()), reverse=True)
+        return self._savings
+
+    def _list_savings_of(self, axis: Axis) -> list[dict[str, Any]]:
+        effects = [self.space.effects(t, ONE_DEVICE) for t in self.open[axis.name]]
+        names = {name for e in effects for name in e} - NEUTRAL - {"optimizer", "optimizer_fused"}
+        each = [{name: e.get(name, DEFAULTS[name]) for name in names} for e in effects]
+        return [values for place, values in enumerate(each) if values not in each[:place]]
+
+
+def select_fitting(splits: Splits, fits: Callable[[Split], bool]) -> Splits:
+    """The splits that fit. Memory grows with the micro-batch but for the last step: the whole batch at once sums no gradients
+    between passes."""
+    *several, last = splits
+    fitting: Splits = ()
+    if several and fits(several[0]):
+        fitting = tuple(several[: bisect_left(several, True, lo=1, key=lambda split: not fits(split))])
+    return (*fitting, last) if fits(last) else fitting
+
+
+def divide_axes(root: Space) -> tuple[list[Axis], list[Axis], int]:
+    """The axes to enumerate; those whose fields have a known order, what device memory depends on first; and how many of
+    these it depends on."""
+    fields_of: dict[str, set[str]] = {axis.name: list_fields(root, axis) for axis in root.axes}
+    decided = [axis for axis in root.axes if not fields_of[axis.name] <= FASTEST.keys()]
+    bounded = [axis for axis in root.axes if axis not in decided]
+
+    def rank(axis: Axis) -> tuple[bool, bool]:
+        # the optimizer's states alone rule out most of what does not fit
+        return fields_of[axis.name] <= NEUTRAL, "optimizer" not in fields_of[axis.name]
+
+    return decided, sorted(bounded, key=rank), sum(not rank(axis)[0] for axis in bounded)
+
+
+def list_fields(root: Space, axis: Axis) -> set[str]:
+    """The fields of ``Execution`` that the members of an axis set; an axis that divides devices touches them all."""
+    members = root.open[axis.name]
+    if any(t.id in root.layouts for t in members):
+        return {"strategy"}
+    return {name for t in members for name in root.effects(t, ONE_DEVICE)}

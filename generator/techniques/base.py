@@ -148,9 +148,10 @@ def explain_conflict(one: Technique, other: Technique, case: Case) -> str | None
 def _list_refusals(one: Technique, other: Technique, case: Case) -> Iterator[str]:
     """Each reason why ``one`` refuses ``other``: declared ones first."""
     traits, theirs = one.traits(case), other.traits(case)
-    for reasons in (one.excludes, *(EXCLUDED_BY_TRAIT.get(trait, {}) for trait in _order_traits(traits))):
+    excluded_by_traits, needed_by_traits = _join_reasons(traits)
+    for reasons in (one.excludes, *excluded_by_traits):
         yield from (why.format(other=other.name) for trait, why in reasons.items() if trait in theirs)
-    for reasons in (one.needs, *(NEEDED_BY_TRAIT.get(trait, {}) for trait in _order_traits(traits))):
+    for reasons in (one.needs, *needed_by_traits):
         for trait, why in reasons.items():
             able = list_providers()[trait]
             if trait not in theirs and other.axis == able[0].axis:
@@ -159,9 +160,13 @@ def _list_refusals(one: Technique, other: Technique, case: Case) -> Iterator[str
         yield why
 
 
-def _order_traits(traits: frozenset[Trait]) -> tuple[Trait, ...]:
-    """Of several reasons the same one is given in every run: sets have no order of their own."""
-    return tuple(trait for trait in Trait if trait in traits)
+@cache
+def _join_reasons(traits: frozenset[Trait]) -> tuple[list[Reasons], list[Reasons]]:
+    """What whoever brings these traits excludes, and needs. Of several reasons the same one is given in every run: sets have
+    no order of their own."""
+    ordered = [trait for trait in Trait if trait in traits]
+    excluded = [EXCLUDED_BY_TRAIT[trait] for trait in ordered if trait in EXCLUDED_BY_TRAIT]
+    return excluded, [NEEDED_BY_TRAIT[trait] for trait in ordered if trait in NEEDED_BY_TRAIT]
 
 
 @dataclass(frozen=True, slots=True)

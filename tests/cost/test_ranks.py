@@ -29,7 +29,7 @@ def _run(strategies: tuple[str, ...], out: Path) -> dict[tuple, dict]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORLD)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
     done = subprocess.run(
-        [*command, str(script), str(out), *strategies], env=environment, capture_output=True, text=True, timeout=120
+        [*command, str(script), str(out), *strategies], env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr[-3000:]
     report = json.loads(out.read_text())

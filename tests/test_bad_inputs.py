@@ -776,7 +776,7 @@ def test_dest_05_interrupted_at_any_moment(tmp_path):
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         time.sleep(0.2 + 0.15 * step)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=300)
         left = [p.name for p in tmp_path.iterdir()]
         assert left in ([], ["new"]), left
         if left:

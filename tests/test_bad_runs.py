@@ -123,7 +123,7 @@ class Runs:
     def close(self) -> None:
         assert self.process.stdin
         self.process.stdin.close()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=300)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done
 

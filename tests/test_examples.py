@@ -49,7 +49,7 @@ def lint(case: Path, *command: str) -> None:
     """Run a checker inside the project, with its own settings, as its owner would."""
     inside = case / "project"
     done = subprocess.run(
-        [str(BIN / command[0]), *command[1:]], cwd=inside, capture_output=True, text=True, check=False, timeout=300
+        [str(BIN / command[0]), *command[1:]], cwd=inside, capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -104,7 +104,7 @@ def test_trains_resumes_after_a_kill_and_generates(case, tmp_path):
     ]
 
     def run(*command: str) -> str:
-        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=900)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

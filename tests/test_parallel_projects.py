@@ -189,7 +189,7 @@ def run(folder: Path, *words: str, gpus: bool = True, code: int = 0) -> str:
             if len(nodes) > 1:  # each launcher checks that the port is free, which only here it shares with the others
                 wait_for(partial(listening, int(more[1])))
         for process in started:
-            process.wait(timeout=180)
+            process.wait(timeout=600)
     finally:
         for process in started:
             kill_tree(process)
@@ -398,7 +398,7 @@ def interrupt(folder: Path, more: dict[str, str], how) -> str:
         try:
             wait_for(lambda: log.read_text().count("'loss'") >= 2 or process.poll() is not None)
             how(process)
-            process.wait(timeout=60)
+            process.wait(timeout=300)
         finally:
             kill_tree(process)
     assert process.returncode != 0, log.read_text()[-3000:]

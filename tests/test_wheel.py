@@ -19,12 +19,12 @@ def installed(tmp_path_factory) -> Path:
     """An environment that holds perfgen from its wheel; the dependencies come from the running one, nothing from the network."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True, timeout=120)
+    subprocess.run(build, check=True, capture_output=True, timeout=600)
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "env", with_pip=True)
     python = folder / "env" / "bin" / "python"
     install = [str(python), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
-    subprocess.run(install, check=True, capture_output=True, timeout=120)
+    subprocess.run(install, check=True, capture_output=True, timeout=600)
     paths = {"purelib": sysconfig.get_path("purelib"), "platlib": sysconfig.get_path("platlib")}
     (site,) = (folder / "env").glob("lib/python*/site-packages")
     (site / "dependencies.pth").write_text("\n".join(sorted(set(paths.values()))) + "\n")

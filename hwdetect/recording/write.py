@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwdetect.jsonio import convert_to_mapping
@@ -24,6 +24,15 @@ ACCELERATOR_NODE = re.compile(r"(accel|neuron|davinci)\d+")
 MARKS = (".dockerenv", "run/.containerenv", ".singularity.d")
 
 
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What a machine had been asked up to one moment."""
+
+    texts: dict[str, str]
+    folders: set[str]
+    links: dict[str, str]
+
+
 class Tee(Live):
     """A live machine that remembers every text it gave, every folder it listed and every link it followed."""
 
@@ -32,6 +41,10 @@ class Tee(Live):
         self.texts: dict[str, str] = {}
         self.folders: set[str] = set()
         self.links: dict[str, str] = {}
+
+    def copy_readings(self) -> Readings:
+        """A probe that was given up at its deadline may still read on: what it adds later is not in the copy."""
+        return Readings(dict(self.texts), set(self.folders), dict(self.links))
 
     def read(self, path: str) -> str | None:
         text = super().read(path)
@@ -82,9 +95,10 @@ def write_recording(dest: Path, *, private: bool, progress: Callable[[str], None
         from hwdetect.measure.take import take_measurements
 
         hardware = replace(hardware, measured=take_measurements(hardware, progress))
+    readings = machine.copy_readings()
     redactor = Redactor({}) if private else Redactor(list_private_words(), list_board_ids(hardware))
-    _write_tree(dest, machine, redactor)
-    for path, text in sorted(machine.texts.items()):
+    _write_tree(dest, readings, redactor)
+    for path, text in sorted(readings.texts.items()):
         own = text if private else strip_private(path, text)
         if own is not None:
             _write(
@@ -99,21 +113,21 @@ def write_recording(dest: Path, *, private: bool, progress: Callable[[str], None
     return replace(hardware, findings=findings.find_problems(hardware))
 
 
-def _write_tree(dest: Path, machine: Tee, redactor: Redactor) -> None:
+def _write_tree(dest: Path, readings: Readings, redactor: Redactor) -> None:
     """Links first, shortest first: what stands below one is then written where it leads."""
 
     def place(path: str) -> Path:
         return dest / redactor.addresses(redactor.words(path))
 
-    for path, target in sorted(machine.links.items(), key=lambda item: (item[0].count("/"), item[0])):
+    for path, target in sorted(readings.links.items(), key=lambda item: (item[0].count("/"), item[0])):
         link, leads_to = place(path), place(target)
         leads_to.mkdir(parents=True, exist_ok=True)
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.exists() and not link.is_symlink():
             with contextlib.suppress(OSError):  # a file system without links: machine.json says what they told
                 link.symlink_to(os.path.relpath(leads_to.resolve(), link.parent.resolve()))
-    for path in sorted(machine.folders - set(machine.texts)):
-        if not place(path).exists() and not any(text.startswith(f"{path}/") for text in machine.texts):
+    for path in sorted(readings.folders - set(readings.texts)):
+        if not place(path).exists() and not any(text.startswith(f"{path}/") for text in readings.texts):
             # Whether it was a file or a folder, a replay asks only if it is there.
             place(path).mkdir(parents=True, exist_ok=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hwdetect.machine.live import Live
 from hwdetect.machine.process import run_command
 from hwdetect.machine.recorded import Recorded
 from hwdetect.recording.redact import Redactor, strip_private
+from hwdetect.recording.write import Tee, _write_tree
 from tests.hwdetect.test_nvml import FakeNvml, boards
 
 
@@ -257,3 +259,25 @@ def test_the_view_tells_boards_links_and_findings(color, tmp_path):
     text = view.render(replace(hardware, findings=findings.find_problems(hardware)), color)
     assert "2× NVIDIA H100 80GB HBM3" in text and "NV4" in text and "uncorrectable memory errors" in text
     assert ("\x1b[" in text) is color
+
+
+def test_a_probe_that_reads_on_after_its_deadline_does_not_disturb_the_writing(tmp_path):
+    machine, done = Tee(1.0), threading.Event()
+    machine.folders |= {f"sys/listed/{number}" for number in range(50)}
+
+    def read_on() -> None:
+        for number in range(3_000_000):
+            machine.texts[f"sys/read/{number}"] = "x"
+            if done.is_set():
+                return
+
+    late = threading.Thread(target=read_on)
+    late.start()
+    try:
+        while len(machine.texts) < 50_000:
+            time.sleep(0.0001)
+        _write_tree(tmp_path, machine.copy_readings(), Redactor({}))
+    finally:
+        done.set()
+        late.join()
+    assert len(list((tmp_path / "sys/listed").iterdir())) == 50

@@ -61,11 +61,13 @@ def read_message(message: dict, role_key: str = "role", content_key: str = "cont
     if isinstance(content, list):
         content = join_parts(content)
     may_be_empty = bool(calls) or ROLES[speaker] in ("system", "tool")
-    if not isinstance(content, str) and not (content is None and may_be_empty):
+    if content is None and may_be_empty:
+        content = ""
+    if not isinstance(content, str):
         raise ValueError(f"no usable text in column {content_key!r} of {', '.join(map(str, message))}")
     if not may_be_empty and not content.strip():
         raise ValueError(f"no usable text in column {content_key!r}: an empty turn of {speaker}")
-    return make_message(ROLES[speaker], check_text(content or ""), further)
+    return make_message(ROLES[speaker], check_text(content), further)
 
 
 def join_parts(parts: list) -> str:

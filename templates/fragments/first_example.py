@@ -27,7 +27,7 @@ def list_tokens(example: dict, tokenizer) -> str:
 def show_example(example: dict, tokenizer, folder: Path) -> None:
     """In the terminal as text, in ``folder``/first_example.txt token by token."""
     tokens, learned = example["input_ids"], sum(label != -100 for label in example["labels"])
-    title = f"first example: {len(tokens)} tokens, {learned} learned from (between » and «)"
+    title = f"first example: {len(tokens)} tokens" + (f", {learned} learned from (between » and «)" if learned else "")
     text = mark_learned(example, tokenizer)
     folder.mkdir(parents=True, exist_ok=True)
     content = f"{title}\n\n{text}\n\n{list_tokens(example, tokenizer)}\n"

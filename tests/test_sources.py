@@ -241,6 +241,9 @@ def test_hub_data_is_not_looked_at():
     assert (data.format, data.text_column, data.sft_format, data.rows) == ("hub", "messages", "messages", None)
     assert read_data("owner/name", task="sft", text_column="t").sft_format == "text"
     assert read_data("owner/name", task="text-classification").label_column == "label"
+    alpaca = read_data("owner/name", task="sft", kind="alpaca", given={"answer": "response"})
+    assert alpaca.recognised.column_of == {"answer": "response", "prompt": "instruction", "input": "input"}
+    assert (alpaca.sft_format, alpaca.rows) == ("messages", None)
 
 
 ROWS = [

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from generator.errors import SourceError
-from generator.inputs.data_formats import KINDS, Format, recognise_format
+from generator.inputs.data_formats import Format, assume_format, recognise_format
 from generator.inputs.data_readers import (
     READERS,
     Lengths,
@@ -84,7 +84,7 @@ def read_data(
     except (OSError, ValueError) as error:
         raise SourceError(f"--data {source!r}: {error}", "give a file, a folder or a hub id") from error
     if not exists:
-        return describe_hub_data(source, task, text_column, label_column)
+        return describe_hub_data(source, task, text_column, label_column, kind, given)
     try:
         path = choose_split(path)
         files = list_data_files(path)
@@ -135,21 +135,25 @@ def list_endings(files: list[Path]) -> tuple[str, ...]:
     return tuple(sorted({"".join(find_ending(file)) for file in files}))
 
 
-def describe_hub_data(source: str, task: str, text_column: str | None, label_column: str | None) -> DataSource:
+def describe_hub_data(
+    source: str,
+    task: str,
+    text_column: str | None,
+    label_column: str | None,
+    kind: str | None,
+    given: Mapping[str, str] | None,
+) -> DataSource:
     if not is_hub_id(source) or source.endswith(tuple(EXTENSIONS)):
         raise SourceError(f"--data {source!r} is no file, no folder and no hub id", "check the path")
-    messages = task == "sft" and text_column is None
-    text = text_column or ("messages" if messages else "text")
-    label = label_column or ("label" if task == "text-classification" else None)
-    kind = "classification" if label else "messages" if messages else "text"
-    columns = {"messages" if messages else "text": text} | ({"label": label} if label else {})
+    assumed = assume_format(task, text_column, label_column, kind=kind, given=given)
+    column_of = assumed.column_of
     return DataSource(
         path=source,
         format="hub",
-        text_column=text,
-        label_column=label,
-        sft_format=None if task != "sft" else KINDS[kind].form,
-        recognised=Format(kind=kind, columns=tuple(columns.items()), evidence="assumed: the data was not looked at"),
+        text_column=next((column_of[m] for m in ("text", "messages", "prompt") if m in column_of), None),
+        label_column=column_of.get("label"),
+        sft_format=assumed.form if task == "sft" else None,
+        recognised=assumed,
         notes=(f"{source} was not looked at: its columns and size are assumed",),
     )
 

@@ -48,6 +48,15 @@ ANSWERS = (
 )
 TOOLS = ("tools", "functions")
 SYSTEMS = ("system", "system_prompt")
+ASSUMED = {
+    "messages": {"messages": "messages"},
+    "sharegpt": {"messages": "conversations"},
+    "alpaca": {"prompt": "instruction", "input": "input", "answer": "output"},
+    "question-answer": {"prompt": "question", "answer": "answer"},
+    "prompt-completion": {"prompt": "prompt", "answer": "completion"},
+    "text": {"text": "text"},
+}
+"""The usual columns of a format, where the data could not be looked at."""
 FEW = 0.25
 """A column with at most so many distinct values per row holds labels, where no name says so."""
 LABEL_CHARACTERS = 50
@@ -146,6 +155,33 @@ def recognise_format(
     if task != "sft":
         return recognise_text(sample, text_column)
     return recognise_examples(sample, text_column, kind, given)
+
+
+def assume_format(
+    task: str,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    *,
+    kind: str | None = None,
+    given: Mapping[str, str] | None = None,
+) -> Format:
+    """What data is taken for that nobody could look at: what was asked for, else messages, or texts with their labels."""
+    given = dict(given or {})
+    evidence = "assumed: the data was not looked at"
+    if task == "text-classification":
+        text, label = text_column or given.get("text", "text"), label_column or given.get("label", "label")
+        return Format(kind="classification", columns=(("text", text), ("label", label)), evidence=evidence)
+    if task != "sft":
+        return Format(kind="text", columns=(("text", text_column or given.get("text", "text")),), evidence=evidence)
+    kind = kind or (
+        "question-answer" if {"prompt", "answer"} <= given.keys() else "text" if text_column else "messages"
+    )
+    if kind not in ASSUMED:
+        raise SourceError(f"--format {kind} of data that cannot be looked at: texts or messages?", "give a file")
+    usual = {meaning: given.get(meaning, column) for meaning, column in ASSUMED[kind].items()}
+    hint = {"text": "text", "messages": "messages", "sharegpt": "messages"}.get(kind)
+    columns = usual | given | ({hint: text_column} if hint and text_column else {})
+    return Format(kind=kind, columns=tuple(columns.items()), evidence=evidence)
 
 
 def recognise_examples(sample: Sample, text_column: str | None, kind: str | None, given: dict[str, str]) -> Format:

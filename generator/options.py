@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from generator.case.workload import GOALS, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
+from generator.case.workload import GOALS, LOSS_ON, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
+from generator.inputs.data_formats import ASKABLE, MEANINGS
 
 if TYPE_CHECKING:
     from generator.case.request import Request
@@ -61,6 +62,20 @@ class Pin(click.ParamType):
         return axis, name
 
 
+class Meaning(click.ParamType):
+    """MEANING=NAME: what a column holds."""
+
+    name = "meaning=name"
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, tuple):
+            return value
+        meaning, _, name = value.partition("=")
+        if meaning not in MEANINGS or not name:
+            self.fail(f"{value!r} is not MEANING=NAME, with a MEANING of {', '.join(MEANINGS)}", param, ctx)
+        return meaning, name
+
+
 AS_JSON = "json"
 """Key of the root context's object: whether the command was asked for JSON."""
 
@@ -84,9 +99,16 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option("--model", help="Folder, config.json, or hub id. Without it: the embedded sample model."),
     click.option("--config", help="A config.json to use for a hub id whose own cannot be fetched."),
     click.option("--tokenizer", help="Tokenizer folder or hub id, where the model has none."),
-    click.option("--data", help="File (.jsonl .csv .parquet .txt), folder, or hub id."),
+    click.option("--data", help="File (.jsonl .json .csv .tsv .parquet .arrow .txt, also .gz), folder, or hub id."),
     click.option("--text-column", help="Column that holds the text."),
     click.option("--label-column", help="Column that holds the label."),
+    click.option("--format", type=click.Choice(ASKABLE), help="What the rows are (sft), where it is not recognised."),
+    click.option(
+        "--column", "columns", type=Meaning(), multiple=True, help="Which is which: MEANING=NAME. Repeatable."
+    ),
+    click.option(
+        "--loss-on", type=click.Choice(LOSS_ON), help="What is learned from (sft).  [default: what the assistant says]"
+    ),
     click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and count them."),
     click.option(
         "--hardware", help="`detect --json` file, spec (8xh100-sxm-80gb, 1xt4, cpu, cpu:16), or instance type."

@@ -16,7 +16,7 @@ from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.errors import SourceError
-from generator.inputs.data_files import CHARACTERS_A_TOKEN, explain_unusable, read_data
+from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_TURN, explain_unusable, read_data
 from generator.inputs.hub import find_cached_config, is_hub_id
 from generator.inputs.model_files import read_model, read_tokenizer
 from generator.inputs.model_sizes import read_spec
@@ -203,13 +203,13 @@ def test_a_folder_of_files_of_one_kind(tmp_path):
         ({"chat": [{"role": "assistant", "content": "abcd"}]}, "chat", "messages", "chat"),
         ({"prompt": "ab", "completion": "cd"}, None, "prompt_completion", "prompt"),
         ({"text": "abcd"}, None, "text", "text"),
-        ({"prompt": "abcd", "completion": "x"}, "prompt", "text", "prompt"),
     ],
 )
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_forms_of_examples(tmp_path, kind, row, column, form, text):
     data = read_data(write(tmp_path / f"d.{kind}", [row] * 4), task="sft", text_column=column)
-    assert (data.sft_format, data.text_column, data.tokens) == (form, text, 4)
+    marks = TOKENS_PER_TURN * 4 if form == "messages" else 0
+    assert (data.sft_format, data.text_column, data.tokens) == (form, text, 4 + marks)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
@@ -241,6 +241,9 @@ def test_hub_data_is_not_looked_at():
     assert (data.format, data.text_column, data.sft_format, data.rows) == ("hub", "messages", "messages", None)
     assert read_data("owner/name", task="sft", text_column="t").sft_format == "text"
     assert read_data("owner/name", task="text-classification").label_column == "label"
+    alpaca = read_data("owner/name", task="sft", kind="alpaca", given={"answer": "response"})
+    assert alpaca.recognised.column_of == {"answer": "response", "prompt": "instruction", "input": "input"}
+    assert (alpaca.sft_format, alpaca.rows) == ("messages", None)
 
 
 ROWS = [
@@ -268,6 +271,8 @@ ROWS = [
     {"messages": [{"role": "assistant", "content": None}]},
     {"messages": [{"role": "assistant"}, {"role": "assistant", "content": "a"}]},
 ]
+BESIDE = ("rows", "tokenizer", "open_data", "examples", "fields", "labels", "first_example")
+"""modules of a project that its data.py imports"""
 SHAPES = {
     "text": ("causal-lm", "text", "text", None, {"text": "a"}),
     "label": ("text-classification", "text", "text", "label", {"text": "a", "label": "x"}),
@@ -280,7 +285,7 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeypatch, folder, shape):
     """A row that planning takes does not end the run, and the other way round."""
-    task, form, text, label, good = SHAPES[shape]
+    task, _, text, label, good = SHAPES[shape]
     (folder / "model.safetensors").write_bytes(shard(100))
     (folder / "tokenizer.json").write_text("{}")
     rows = [good] * 40 + ([good | {"label": "y"}] if label else [])
@@ -289,19 +294,19 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
     planned = pipeline.plan_request(Request(model=str(folder), data=data, hardware="cpu:4", offline=True, **asked))
     render.render(to_json(build_document(planned, name="p")), tmp_path / "p")
     monkeypatch.syspath_prepend(tmp_path / "p")  # data.py imports the leaves beside it
-    for name in ("rows", "tokenizer"):
+    for name in BESIDE:
         monkeypatch.delitem(sys.modules, name, raising=False)
     spec = importlib.util.spec_from_file_location("emitted_data", tmp_path / "p" / "data.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    columns = (text, label) if label else (text,)
+    columns, recognised = planned.work.data.recognised.column_of, planned.work.data.recognised
     for row in ROWS:
         try:
-            module.make_example(json.dumps(row).encode(), *columns)
+            module.make_example(row, columns)
             refused = None
         except ValueError as error:
             refused = str(error)
-        assert (explain_unusable(row, form, text, label) is None) == (refused is None), (row, refused)
+        assert explain_unusable(row, recognised) == refused, row
     assert "emitted_data" not in sys.modules
-    for name in ("rows", "tokenizer"):
+    for name in BESIDE:
         sys.modules.pop(name, None)

@@ -39,6 +39,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         concurrency=request.concurrency,
         from_scratch=from_scratch,
         packing=request.packing,
+        loss_on=choose_loss_tokens(request, data),
         fill_mean=fill[0],
         fill_long=fill[1],
         optimize_for=request.optimize_for or DEFAULT_GOAL,
@@ -46,6 +47,15 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         pins=request.pins,
     )
     return replace(workload, steps=request.max_steps or count_steps(workload, data))
+
+
+def choose_loss_tokens(request: Request, data: DataSource | None) -> str | None:
+    """What the assistant says, unless something else was asked for, or nothing says who speaks."""
+    if request.task != "sft" or request.mode != "train":
+        return None
+    if data is not None and data.sft_format == "text":
+        return "all"
+    return request.loss_on or "assistant"
 
 
 def measure_fill(data: DataSource | None, seq_len: int) -> tuple[float | None, float | None]:

@@ -17,6 +17,9 @@ class Request:
     data: str | None = None
     text_column: str | None = None
     label_column: str | None = None
+    format: str | None = None
+    columns: tuple[tuple[str, str], ...] = ()
+    loss_on: str | None = None
     skip_bad: bool = False
     hardware: str | None = None
     measure: bool = False

@@ -47,12 +47,23 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
     else:
         model = read_model(request.model, offline=request.offline, config=request.config, mode=request.mode)
         data = request.data
-    columns = {"text_column": request.text_column, "label_column": request.label_column}
-    data_source = read_data(data, task=request.task, skip_bad=request.skip_bad, **columns) if data else None
+    data_source = read_request_data(request, data) if data else None
     if request.config and model.kind != "hub":
         raise UsageError(f"--config {request.config} stands for a hub id's own, and --model names none", "drop one")
     tokenizer = request.tokenizer or model.tokenizer
     return replace(request, tokenizer=read_tokenizer(tokenizer) if tokenizer else None), model, data_source
+
+
+def read_request_data(request: Request, data: str) -> DataSource:
+    return read_data(
+        data,
+        task=request.task,
+        text_column=request.text_column,
+        label_column=request.label_column,
+        skip_bad=request.skip_bad,
+        kind=request.format,
+        given=dict(request.columns),
+    )
 
 
 def check_sources(request: Request, workload: Workload, source: ModelSource, data: DataSource | None) -> None:
@@ -63,6 +74,12 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
             f"--label-column {request.label_column!r} is not used by --task {workload.task}",
             "drop it, or use --task text-classification",
         )
+    sft_only = {"--format": request.format, "--loss-on": request.loss_on}
+    misplaced = next((option for option, value in sft_only.items() if value and workload.task != "sft"), None)
+    if misplaced:
+        raise UsageError(f"{misplaced} is not used by --task {workload.task}", "drop it, or use --task sft")
+    if request.loss_on == "assistant" and workload.loss_on == "all":
+        raise UsageError("--loss-on assistant: the data is texts in which nobody is said to speak", "drop it")
     if not tokenizer and (source.has_weights or workload.task != "causal-lm"):
         raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
     if data is None or workload.mode == "infer":

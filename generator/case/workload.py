@@ -10,6 +10,7 @@ from generator.model import ModelSpec
 TASKS = ("causal-lm", "sft", "text-classification")
 TRAINED = ("full", "lora", "qlora")
 MODES = ("train", "infer")
+LOSS_ON = ("assistant", "all")
 GOALS = {"train": ("efficiency", "time"), "infer": ("efficiency",)}
 """What a plan may be optimized for, by mode: as many devices as earn their place, or time at any price."""
 DEFAULT_GOAL = "efficiency"
@@ -45,6 +46,8 @@ class Workload:
     from_scratch: bool = False
     packing: bool = True
     """whether several texts may share one sequence; the user's choice, since it changes what a sequence is"""
+    loss_on: str | None = None
+    """assistant: what it says, its end of turn included; all: every token. ``None``: not supervised fine-tuning"""
     steps: int | None = None
     fill_mean: float | None = None
     fill_long: float | None = None

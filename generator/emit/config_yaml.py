@@ -47,10 +47,15 @@ def list_data_values(planned: Planned) -> dict[str, Any]:
     values: dict[str, Any] = {"data": "sample/text.txt" if sample else data.path if data else None}
     if kind == "hub":
         values["data_revision"] = None
-    if data and kind != "txt":
+    if data and workload.task == "sft":
+        meaning = "messages" if data.sft_format == "messages" else "text"
+        values["columns"] = data.recognised.column_of if data.recognised else {meaning: data.text_column}
+    elif data and kind != "txt":
         values["text_column"] = data.text_column
     if workload.task == "text-classification":
         values["label_column"] = data.label_column if data else request.label_column
+    if workload.loss_on is not None:
+        values["loss_on"] = workload.loss_on
     return values | {"skip_bad": request.skip_bad}
 
 

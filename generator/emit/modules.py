@@ -13,14 +13,27 @@ WRAPPINGS = {
 """The leaf that looks at a model, by the class that wraps it."""
 
 
+COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
+"""Formats of files that may be compressed as they are; parquet and arrow compress inside."""
+LABELS = {"messages": "labels/messages", "prompt_completion": "labels/prompt_completion", "text": "labels/text"}
+"""The leaf that tokenizes examples and says which tokens are learned from, by their form."""
+
+
 def choose_modules(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
     modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report"}
     if project.mode != "train":
         return modules
     modules |= {name: name for name in ("checkpoints", "stopping", "run_report", *edits.fragments)}
+    modules["first_example"] = "first_example"
     if project.data_format != "hub":
         modules["rows"] = f"rows/{project.data_format}"
+    if project.data_format in COMPRESSIBLE:
+        modules["open_data"] = "open_data"
+    if project.example_leaf is not None:
+        modules |= {"examples": f"examples/{project.example_leaf}", "fields": "fields"}
+    if project.task == "sft":
+        modules["labels"] = LABELS[project.sft_format or "messages"]
     if project.train_tokenizer:
         modules["tokenizer"] = "tokenizer"
     if parallel is not None:

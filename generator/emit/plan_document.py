@@ -62,6 +62,12 @@ class ProjectPart:
     tokenizer: TokenizerRecord
     data_format: str
     sft_format: str | None
+    example_leaf: str | None
+    """the leaf of templates/fragments/examples that makes an example of a row"""
+    data_endings: tuple[str, ...]
+    """of the files in a folder of data"""
+    data_words: str | None
+    """what the data was recognised as, and how"""
     chat_template: bool
     pad_to_multiple_of: int | None
     device: str
@@ -310,6 +316,7 @@ class UserValues:
     warmup: float
     seed: int
     weight_decay: float
+    loss_on: str = ABSENT
     lora_rank: int = ABSENT
     lora_alpha: int = ABSENT
 
@@ -379,7 +386,9 @@ class ConfigRecord:
     data_revision: str | None = ABSENT
     text_column: str | None = ABSENT
     label_column: str | None = ABSENT
+    columns: Mapping[str, str] = ABSENT
     skip_bad: bool = ABSENT
+    loss_on: str = ABSENT
     seq_len: int = ABSENT
     output_dir: str = ABSENT
     training: TrainingConfig = ABSENT

@@ -7,6 +7,7 @@ import re
 from generator.case.case import Case
 from generator.decide.plan import Planned
 from generator.emit.plan_document import ProjectPart, TokenizerRecord
+from generator.inputs.data_files import DataSource
 from hwdetect.machine.installed import list_versions
 
 TITLES = {
@@ -39,6 +40,8 @@ def describe_project(planned: Planned, name: str | None) -> ProjectPart:
     what = TRAINED[workload.train] if not workload.from_scratch else "training from scratch"
     doing = f"{what}, {TITLES[workload.task]}" if workload.mode == "train" else f"inference, {TITLES[workload.task]}"
     hub = planned.work.source.kind == "hub"
+    data = planned.work.data
+    recognised = data.recognised if data else None
     device = "portable" if case.portable else case.vendor.torch_device
     return ProjectPart(
         name=make_slug(name or case.model.name.rsplit("/", 1)[-1]),
@@ -56,14 +59,26 @@ def describe_project(planned: Planned, name: str | None) -> ProjectPart:
         tokenizer=TokenizerRecord(
             source="model" if request.tokenizer is None else "config", revision=hub and request.tokenizer is None
         ),
-        data_format=planned.work.data.format if planned.work.data else "txt",
-        sft_format=planned.work.data.sft_format if planned.work.data else None,
+        data_format=data.format if data else "txt",
+        sft_format=data.sft_format if data else None,
+        example_leaf=choose_example_leaf(data, workload.task),
+        data_endings=data.endings if data else (),
+        data_words=recognised.describe() if recognised else None,
         chat_template=planned.work.source.has_chat_template,
         pad_to_multiple_of=case.vendor.pad_to_multiple_of,
         device=device,
         machine=describe_machine(case),
         summary=f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",
     )
+
+
+def choose_example_leaf(data: DataSource | None, task: str) -> str | None:
+    """The leaf that makes an example of a row; ``None`` where rows are lines of text."""
+    if data is None or data.format == "txt":
+        return None
+    if data.recognised is None:
+        return {"sft": "messages", "text-classification": "label"}.get(task, "text")
+    return data.recognised.leaf
 
 
 def describe_machine(case: Case) -> str:

@@ -28,6 +28,7 @@ def list_user_values(workload: Workload) -> UserValues:
         warmup=workload.warmup,
         seed=workload.seed,
         weight_decay=workload.weight_decay,
+        loss_on=ABSENT if workload.loss_on is None else workload.loss_on,
         lora_rank=workload.lora_rank if adapter else ABSENT,
         lora_alpha=workload.lora_alpha if adapter else ABSENT,
     )

@@ -1,24 +1,43 @@
-"""--data: which files, which columns, how long the texts are."""
+"""--data: which files, what their rows are, how long the texts are."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
 from generator.errors import SourceError
-from generator.inputs.data_readers import HALF_PAIR, READERS, Lengths, sample_texts
+from generator.inputs.data_formats import Format, assume_format, recognise_format
+from generator.inputs.data_readers import (
+    READERS,
+    Lengths,
+    find_ending,
+    is_json_lines,
+    sample_texts,
+)
 from generator.inputs.hub import is_hub_id
+from generator.inputs.leaves import load_make_example
 
-EXTENSIONS = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".txt": "txt"}
+EXTENSIONS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".arrow": "arrow",
+    ".txt": "txt",
+}
+BESIDE = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
+"""What `datasets` writes beside the rows."""
 SAMPLE_ROWS = 1000
 """How many rows tell the columns."""
 CHARACTERS_A_TOKEN = 4.0
 """English text with the usual vocabularies (assumed; the run itself counts)."""
-TEXT_COLUMNS = ("text", "content", "sentence", "document", "review")
-LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
+TOKENS_PER_TURN = 5
+"""What a chat template puts around a turn: two marks, the role, two line breaks (ChatML; the run itself counts)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +50,14 @@ class DataSource:
     text_column: str | None = None
     label_column: str | None = None
     sft_format: str | None = None
+    recognised: Format | None = None
+    """what the rows are, and how that was seen"""
+    endings: tuple[str, ...] = ()
+    """of the files, as in .jsonl or .jsonl.gz"""
     rows: int | None = None
     tokens: int | None = None
     token_quantiles: tuple[float, ...] = ()
-    """lengths of the rows in tokens (estimated from characters), 101 quantiles"""
+    """lengths of what is trained on, in tokens (estimated from characters), 101 quantiles"""
     labels: int | None = None
     label_names: tuple[str, ...] = ()
     bad_rows: int = 0
@@ -42,51 +65,95 @@ class DataSource:
 
 
 def read_data(
-    source: str, *, task: str, text_column: str | None = None, label_column: str | None = None, skip_bad: bool = False
+    source: str,
+    *,
+    task: str,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    skip_bad: bool = False,
+    kind: str | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> DataSource:
-    """A file, a folder of files of one kind, or a hub id. Raises ``SourceError`` naming the row."""
+    """A file, a folder of files of one kind, or a hub id. ``kind`` and ``given`` (column by meaning): what was asked for.
+
+    Raises ``SourceError`` naming the row.
+    """
     path = Path(source)
     try:
         exists = path.exists()
     except (OSError, ValueError) as error:
         raise SourceError(f"--data {source!r}: {error}", "give a file, a folder or a hub id") from error
     if not exists:
-        return describe_hub_data(source, task, text_column, label_column)
+        return describe_hub_data(source, task, text_column, label_column, kind, given)
     try:
+        path = choose_split(path)
         files = list_data_files(path)
-        kind = EXTENSIONS[files[0].suffix.lower()]
-        if kind == "txt":
+        reader = choose_reader(files)
+        if reader == "txt":
             return describe_text_data(path.resolve(), files, task, text_column)
-        return describe_table_data(path.resolve(), files, kind, task, text_column, label_column, skip_bad)
+        hints = {"text_column": text_column, "label_column": label_column, "kind": kind, "given": given}
+        return describe_table_data(path.resolve(), files, reader, task, hints, skip_bad)
     except OSError as error:
         raise SourceError(f"--data {path}: {error.strerror or error}", "give files that you may read") from error
 
 
+def choose_split(path: Path) -> Path:
+    """The training split of what DatasetDict.save_to_disk wrote; any other path as it is."""
+    if not (path / "dataset_dict.json").is_file():
+        return path
+    if (path / "train" / "dataset_info.json").is_file():
+        return path / "train"
+    splits = sorted(entry.name for entry in path.iterdir() if (entry / "dataset_info.json").is_file())
+    raise SourceError(
+        f"--data {path} has the splits {', '.join(splits) or 'none'}, no train", "give one of its folders"
+    )
+
+
 def list_data_files(path: Path) -> list[Path]:
     if path.is_file():
-        if path.suffix.lower() not in EXTENSIONS:
-            hint = f"jq -c '.[]' {path} > {path}l" if path.suffix == ".json" else f"use {', '.join(EXTENSIONS)}"
-            raise SourceError(f"--data {path}: {path.suffix or 'no ending'} is not read", hint)
+        if find_ending(path)[0] not in EXTENSIONS:
+            raise SourceError(
+                f"--data {path}: {path.suffix or 'no ending'} is not read", f"use {', '.join(EXTENSIONS)}"
+            )
         return [path]
-    files = sorted(p for p in path.rglob("*") if p.suffix.lower() in EXTENSIONS and p.is_file())
+    files = [p for p in path.rglob("*") if find_ending(p)[0] in EXTENSIONS and p.is_file() and p.name not in BESIDE]
     if not files:
         raise SourceError(f"--data {path} holds no {', '.join(EXTENSIONS)} file", "give a folder with data")
-    kinds = sorted({p.suffix.lower() for p in files})
+    kinds = sorted({find_ending(p)[0] for p in files})
     if len(kinds) > 1:
         raise SourceError(f"--data {path} mixes {', '.join(kinds)}", "give a folder with files of one kind")
-    return files
+    return sorted(files)
 
 
-def describe_hub_data(source: str, task: str, text_column: str | None, label_column: str | None) -> DataSource:
+def choose_reader(files: list[Path]) -> str:
+    """By the ending; a .json may be JSON lines."""
+    reader = EXTENSIONS[find_ending(files[0])[0]]
+    return "jsonl" if reader == "json" and all(map(is_json_lines, files)) else reader
+
+
+def list_endings(files: list[Path]) -> tuple[str, ...]:
+    return tuple(sorted({"".join(find_ending(file)) for file in files}))
+
+
+def describe_hub_data(
+    source: str,
+    task: str,
+    text_column: str | None,
+    label_column: str | None,
+    kind: str | None,
+    given: Mapping[str, str] | None,
+) -> DataSource:
     if not is_hub_id(source) or source.endswith(tuple(EXTENSIONS)):
         raise SourceError(f"--data {source!r} is no file, no folder and no hub id", "check the path")
-    messages = task == "sft" and text_column is None
+    assumed = assume_format(task, text_column, label_column, kind=kind, given=given)
+    column_of = assumed.column_of
     return DataSource(
         path=source,
         format="hub",
-        text_column=text_column or ("messages" if messages else "text"),
-        label_column=label_column or ("label" if task == "text-classification" else None),
-        sft_format=None if task != "sft" else "messages" if messages else "text",
+        text_column=next((column_of[m] for m in ("text", "messages", "prompt") if m in column_of), None),
+        label_column=column_of.get("label"),
+        sft_format=assumed.form if task == "sft" else None,
+        recognised=assumed,
         notes=(f"{source} was not looked at: its columns and size are assumed",),
     )
 
@@ -102,7 +169,8 @@ def describe_text_data(path: Path, files: list[Path], task: str, text_column: st
             f"--text-column {text_column!r}: --data {path} is plain text, without columns", "leave it out"
         )
     characters = 0
-    for where, line in sample_texts(files):
+    lengths = Lengths()
+    for where, line in sample_texts(files, lengths):
         if isinstance(line, str):
             raise SourceError(f"{where}: {line}", "break the line")
         try:
@@ -113,8 +181,15 @@ def describe_text_data(path: Path, files: list[Path], task: str, text_column: st
             raise SourceError(f"{where}: holds a NUL byte: it is no text, or UTF-16", "convert it: iconv -t utf-8")
     if not characters:
         raise SourceError(f"--data {path} holds no text", "give a file with text")
-    size = sum(f.stat().st_size for f in files)
-    return DataSource(path=str(path), format="txt", rows=len(files), tokens=int(size / CHARACTERS_A_TOKEN))
+    size = lengths.estimate_bytes()
+    return DataSource(
+        path=str(path),
+        format="txt",
+        endings=list_endings(files),
+        rows=len(files),
+        tokens=int(size / CHARACTERS_A_TOKEN),
+        notes=lengths.note() if any(find_ending(file)[1] for file in files) else (),
+    )
 
 
 @dataclass(slots=True)
@@ -136,32 +211,29 @@ class Scan:
 
 
 def describe_table_data(
-    path: Path,
-    files: list[Path],
-    kind: str,
-    task: str,
-    text_column: str | None,
-    label_column: str | None,
-    skip_bad: bool,
+    path: Path, files: list[Path], reader: str, task: str, hints: dict, skip_bad: bool
 ) -> DataSource:
-    """Rows with columns: which hold what, and how long they are. Raises ``SourceError`` naming the row."""
+    """Rows with columns: what they are, and how long. ``hints``: of ``recognise_format``. Raises ``SourceError`` naming the row."""
     scan, lengths = Scan(skip_bad), Lengths()
-    rows = keep_good_rows(READERS[kind](files, lengths), scan)
+    rows = keep_good_rows(READERS[reader](files, lengths), scan)
     sample = list(islice(rows, SAMPLE_ROWS))
     if not sample:
         raise SourceError(f"--data {path} holds no usable row" + show_first_fault(scan), "give a file with data")
     columns = tuple(dict.fromkeys(str(key) for _, row in sample for key in row))
-    form, text, label = choose_columns(path, task, [row for _, row in sample], columns, text_column, label_column)
+    recognised = recognise_format(columns, [row for _, row in sample], task, where=str(path), **hints)
+    make_example, column_of = load_make_example(recognised.leaf), recognised.column_of
     for where, row in chain(sample, rows):
-        wrong = explain_unusable(row, form, text, label)
-        if wrong:
-            scan.reject(f"{where}: {wrong}")
+        try:
+            example = make_example(row, column_of)
+        except ValueError as error:
+            scan.reject(f"{where}: {error}")
             continue
-        scan.characters.append(measure_length(row, form, text))
-        if label:
-            scan.labels.add(str(row[label]))
+        scan.characters.append(measure_length(example))
+        if "label" in example:
+            scan.labels.add(example["label"])
     if not scan.characters:
         raise SourceError(f"--data {path} holds no usable row" + show_first_fault(scan), "give a file with data")
+    label = column_of.get("label")
     if label and len(scan.labels) < 2:
         raise SourceError(
             f"--data {path}: every row has the label {min(scan.labels)!r}", "give data with two classes or more"
@@ -171,18 +243,20 @@ def describe_table_data(
     mean = sum(scan.characters) / seen / CHARACTERS_A_TOKEN
     return DataSource(
         path=str(path),
-        format=kind,
+        format=reader,
         columns=columns,
-        text_column=text,
+        text_column=next((column_of[m] for m in ("text", "messages", "prompt") if m in column_of), None),
         label_column=label,
-        sft_format=form if task == "sft" else None,
+        sft_format=recognised.form if task == "sft" else None,
+        recognised=recognised,
+        endings=list_endings(files),
         rows=rows_in_all,
         tokens=round(rows_in_all * mean),
         token_quantiles=compute_quantiles([n / CHARACTERS_A_TOKEN for n in scan.characters]),
         labels=len(scan.labels) or None,
         label_names=tuple(sorted(scan.labels)),
         bad_rows=scan.bad_rows,
-        notes=(*note_skipped_rows(scan), *lengths.note()),
+        notes=(*note_skipped_rows(scan), *lengths.note(), f"the data is read as {recognised.describe()}"),
     )
 
 
@@ -202,71 +276,24 @@ def keep_good_rows(rows: Iterable[tuple[str, dict | str]], scan: Scan) -> Iterat
             scan.reject(f"{where}: {row}")
 
 
-def choose_columns(
-    path: Path, task: str, sample: list[dict], columns: tuple[str, ...], text: str | None, label: str | None
-) -> tuple[str, str, str | None]:
-    """The form of a row, its text column and its label column. Raises ``SourceError``."""
-    named = ", ".join(map(repr, columns[:50])) or "no columns"
-    for asked, option in ((text, "--text-column"), (label, "--label-column")):
-        if asked is not None and asked not in columns:
-            raise SourceError(f"{option} {asked!r}: --data {path} has {named}", "name one of these")
-    if task == "text-classification":
-        label = label or pick_column(LABEL_COLUMNS, columns)
-        if label is None:
-            raise SourceError(f"--data {path}: no label among {named}", "name it: --label-column")
-
-    def listed(column: str) -> bool:
-        return any(isinstance(row.get(column), list) for row in sample)
-
-    if task == "sft" and text is None:
-        messages = next((c for c in ("messages", "conversations") if c in columns and listed(c)), None)
-        if messages:
-            return "messages", messages, None
-        if "prompt" in columns and "completion" in columns:
-            return "prompt_completion", "prompt", None
-    text = text or pick_column(TEXT_COLUMNS, columns)
-    if text is None:
-        raise SourceError(f"--data {path}: no text among {named}", "name it: --text-column")
-    return "messages" if task == "sft" and listed(text) else "text", text, label if "class" in task else None
-
-
 def compute_quantiles(values: list[float]) -> tuple[float, ...]:
     ordered = sorted(values)
     return tuple(round(ordered[round(share / 100 * (len(ordered) - 1))], 1) for share in range(101))
 
 
-def pick_column(usual: tuple[str, ...], columns: tuple[str, ...]) -> str | None:
-    return next((name for name in usual if name in columns), None)
+def explain_unusable(row: dict, recognised: Format) -> str | None:
+    """What the project's data.py says of the row, for it is the same code; ``None``: it is usable."""
+    try:
+        load_make_example(recognised.leaf)(row, recognised.column_of)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
-def explain_unusable(row: dict, form: str, text: str, label: str | None) -> str | None:
-    """What the project's data.py would say of the row; the two are compared in a test."""
-    if label is not None and (not isinstance(row.get(label), (str, int)) or row[label] == ""):
-        return f"no label in column {label!r}, only {', '.join(map(repr, row))}"
-    if form != "messages":
-        return explain_missing_text(row, text) or (
-            explain_missing_text(row, "completion") if form == "prompt_completion" else None
-        )
-    messages = row.get(text)
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        return f"no list of messages in column {text!r}"
-    wrong = next(
-        (w for m in messages for w in (explain_missing_text(m, "role"), explain_missing_text(m, "content")) if w), None
-    )
-    if wrong is None and not any(m["role"] == "assistant" for m in messages):
-        return "no message of the assistant to learn from"
-    return wrong
-
-
-def explain_missing_text(row: dict, column: str) -> str | None:
-    text = row.get(column)
-    if not isinstance(text, str) or not text.strip():
-        return f"no usable text in column {column!r}"
-    return "half a surrogate pair" if HALF_PAIR.search(text) else None
-
-
-def measure_length(row: dict, form: str, text: str) -> int:
-    """Characters of one usable row."""
-    if form == "messages":
-        return sum(len(message["content"]) for message in row[text])
-    return len(row[text]) + (len(row["completion"]) if form == "prompt_completion" else 0)
+def measure_length(example: Mapping) -> int:
+    """Characters that an example is worth: of its texts, and of what a chat template puts around each turn."""
+    if "messages" in example:
+        marks = int(TOKENS_PER_TURN * CHARACTERS_A_TOKEN)
+        turns = sum(marks + len(turn["content"]) + len(turn["further"] or "") for turn in example["messages"])
+        return turns + len(example["tools"] or "")
+    return sum(len(example[name]) for name in ("text", "prompt", "completion") if name in example)

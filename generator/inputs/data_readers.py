@@ -3,35 +3,113 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
+import lzma
 import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from generator.errors import SourceError
+from generator.inputs.leaves import load_list_rows, load_open_data
 
 
 @dataclass(slots=True)
 class Lengths:
-    """How much of the data there is and how much of it was read: bytes, or the rows of parquet files."""
+    """How much of the data there is and how much of it was read: bytes, or the rows of parquet files.
+
+    ``decompressed`` counts the bytes that came out of files, of which ``seen`` were read on the disk.
+    """
 
     total: int = 0
     seen: int = 1
     unit: str = "bytes"
+    decompressed: int = 0
+
+    def estimate_bytes(self) -> int:
+        """Bytes of all files, decompressed."""
+        return round(self.decompressed * max(1.0, self.total / self.seen))
 
     def note(self) -> tuple[str, ...]:
         return (f"looked at {self.seen:,} of {self.total:,} {self.unit} of the data",) if self.seen < self.total else ()
 
 
+def find_ending(path: Path) -> tuple[str, str]:
+    """The ending that says what a file holds, and the one that says how it is compressed, or none."""
+    name, compression = path.name.lower(), ""
+    for ending in load_open_data().OPENERS:
+        if name.endswith(ending):
+            name, compression = name.removesuffix(ending), ending
+    return Path(name).suffix, compression
+
+
+@contextmanager
+def open_counted(file: Path, lengths: Lengths) -> Generator[BinaryIO]:
+    """The bytes of a file, decompressed; bytes of a compressed one are counted as they are read on the disk.
+
+    Raises ``SourceError`` where what is compressed is damaged, or nothing is installed that reads it.
+    """
+    compression = find_ending(file)[1]
+    if not compression:
+        with file.open("rb") as handle:
+            yield handle
+        return
+    before = lengths.seen
+    with file.open("rb") as raw:
+        try:
+            with load_open_data().OPENERS[compression](raw, "rb") as handle:
+                yield handle
+        except ImportError as error:
+            raise SourceError(f"{file}: reading {compression} needs pyarrow", "pip install pyarrow") from error
+        except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
+            raise SourceError(f"{file}: cannot be decompressed: {error}", "compress it again") from error
+        finally:
+            lengths.seen = before + (file.stat().st_size if raw.closed else raw.tell())
+
+
+def is_json_lines(file: Path) -> bool:
+    """Whether a .json holds one object a line: its first line is an object, and there is another."""
+    with open_counted(file, Lengths()) as handle:
+        lines = (line for line in iter(lambda: handle.readline(SCAN_BYTES), b"") if line.strip(b" \t\r\n\xef\xbb\xbf"))
+        first, second = next(lines, b""), next(lines, b"")
+    return bool(second) and isinstance(parse_line(first), dict)
+
+
 def read_json_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
-    lengths.total = sum(file.stat().st_size for file in files)
-    for where, line in sample_texts(files):
-        lengths.seen += len(line)
+    for where, line in sample_texts(files, lengths):
         if isinstance(line, str):
             raise SourceError(f"{where}: {line}", "break it up")
         if line.strip(b" \t\r\n\xef\xbb\xbf"):
             yield where, parse_line(line)
+
+
+def read_json_documents(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
+    """The rows of files that are one JSON document each: of the first, and of others as long as there is room."""
+    lengths.total, lengths.seen = sum(file.stat().st_size for file in files), 0
+    left = SCAN_BYTES
+    for file in files:
+        if left <= 0:
+            return
+        with file.open("rb") if not find_ending(file)[1] else open_counted(file, Lengths()) as handle:
+            content = handle.read(MAX_DOCUMENT + 1)
+        if len(content) > MAX_DOCUMENT:
+            raise SourceError(
+                f"{file}: a JSON document of more than {MAX_DOCUMENT >> 20} MiB",
+                f"write a row a line: jq -c '.[]' {file} > {file.name.partition('.')[0]}.jsonl",
+            )
+        lengths.seen += file.stat().st_size
+        left -= len(content)
+        try:
+            rows = load_list_rows()(json.loads(content.decode("utf-8-sig")))
+        except (ValueError, RecursionError) as error:
+            raise SourceError(f"{file}: {error}", "mend the file") from error
+        for number, row in enumerate(rows, start=1):
+            wrong = f"no object but {type(row).__name__}"
+            yield f"{file}, row {number}", row if isinstance(row, dict) else wrong
 
 
 def parse_line(line: bytes) -> dict | str:
@@ -48,34 +126,39 @@ def read_csv_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, di
     lengths.total = sum(file.stat().st_size for file in files)
     csv.field_size_limit(SCAN_BYTES)
     for file in files:
-        if lengths.seen >= SCAN_BYTES:
+        if lengths.decompressed >= SCAN_BYTES:
             return
         yield from read_csv_file(file, lengths)
 
 
 def read_csv_file(file: Path, lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
-    def counted() -> Iterator[str]:
-        with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as handle:
-            while lengths.seen < SCAN_BYTES and (line := handle.readline(SCAN_BYTES)):
-                if len(line) == SCAN_BYTES:
-                    where = f"{file}, row {reader.line_num + 1}"
-                    raise SourceError(f"{where}: longer than {SCAN_BYTES >> 20} MiB", "break it up")
-                lengths.seen += len(line.encode(errors="surrogateescape"))
-                yield line
+    ending, compression = find_ending(file)
 
-    reader = csv.DictReader(counted(), strict=True)
-    try:
-        header = list(reader.fieldnames or ())
-        wrong = find_header_fault(header)
-        if wrong:
-            raise SourceError(f"{file}, row 1: {wrong}", "mend the first line")
-        for row in reader:
-            yield f"{file}, row {reader.line_num}", check_csv_row(row, len(header))
-    except csv.Error as error:
-        if lengths.seen < SCAN_BYTES:  # else it is the row at which reading stopped
-            raise SourceError(
-                f"{file}, row {reader.line_num}: {error}", "mend the file: what follows cannot be read"
-            ) from error
+    def count_lines(handle: BinaryIO) -> Iterator[str]:
+        text = io.TextIOWrapper(handle, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        while lengths.decompressed < SCAN_BYTES and (line := text.readline(SCAN_BYTES)):
+            if len(line) == SCAN_BYTES:
+                where = f"{file}, row {reader.line_num + 1}"
+                raise SourceError(f"{where}: longer than {SCAN_BYTES >> 20} MiB", "break it up")
+            size = len(line.encode(errors="surrogateescape"))
+            lengths.decompressed += size
+            lengths.seen += 0 if compression else size
+            yield line
+
+    with open_counted(file, lengths) as handle:
+        reader = csv.DictReader(count_lines(handle), strict=True, delimiter="\t" if ending == ".tsv" else ",")
+        try:
+            header = list(reader.fieldnames or ())
+            wrong = find_header_fault(header)
+            if wrong:
+                raise SourceError(f"{file}, row 1: {wrong}", "mend the first line")
+            for row in reader:
+                yield f"{file}, row {reader.line_num}", check_csv_row(row, len(header))
+        except csv.Error as error:
+            if lengths.decompressed < SCAN_BYTES:  # else it is the row at which reading stopped
+                raise SourceError(
+                    f"{file}, row {reader.line_num}: {error}", "mend the file: what follows cannot be read"
+                ) from error
 
 
 def find_header_fault(header: list[str]) -> str | None:
@@ -116,22 +199,63 @@ def read_parquet_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str
             raise SourceError(f"{file}: not a readable parquet file: {error}", "write it again") from error
 
 
-READERS = {"jsonl": read_json_rows, "csv": read_csv_rows, "parquet": read_parquet_rows}
+def read_arrow_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
+    """Both of Arrow's layouts: the stream, and the file, which begins with a mark."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise SourceError(f"{files[0]}: reading arrow needs pyarrow", "pip install pyarrow") from error
+    left, lengths.seen, lengths.unit = SCAN_BYTES, 0, "rows"
+    for file in files:
+        try:
+            with pa.memory_map(str(file)) as source:
+                mark = source.read(6)
+                source.seek(0)
+                if mark == b"ARROW1":
+                    table = pa.ipc.open_file(source)
+                    batches = (table.get_batch(number) for number in range(table.num_record_batches))
+                else:
+                    batches = iter(pa.ipc.open_stream(source))
+                number = 0
+                for batch in batches:
+                    lengths.total += batch.num_rows
+                    if left <= 0:
+                        continue
+                    left -= batch.nbytes
+                    for row in batch.to_pylist():
+                        number += 1
+                        lengths.seen += 1
+                        yield f"{file}, row {number}", row
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise SourceError(f"{file}: not a readable arrow file: {error}", "write it again") from error
+
+
+READERS = {
+    "jsonl": read_json_rows,
+    "json": read_json_documents,
+    "csv": read_csv_rows,
+    "parquet": read_parquet_rows,
+    "arrow": read_arrow_rows,
+}
 
 
 SCAN_BYTES = 32 << 20
 """How much of the data is looked at; the rest is extrapolated and said so."""
+MAX_DOCUMENT = 1 << 30
+"""A JSON document is read as one: several times its size in memory, in the plan and in the run."""
 
 
-def sample_texts(files: list[Path]) -> Iterator[tuple[str, bytes | str]]:
+def sample_texts(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, bytes | str]]:
     """The lines of the first ``SCAN_BYTES`` and where they are; text in place of a line that is longer than that."""
-    left = SCAN_BYTES
+    lengths.total = sum(file.stat().st_size for file in files)
     for file in files:
-        with file.open("rb") as handle:
+        compressed = bool(find_ending(file)[1])
+        with open_counted(file, lengths) as handle:
             number = 0
-            while left > 0 and (line := handle.readline(SCAN_BYTES + 1)):
+            while lengths.decompressed < SCAN_BYTES and (line := handle.readline(SCAN_BYTES + 1)):
                 number += 1
-                left -= len(line)
+                lengths.decompressed += len(line)
+                lengths.seen += 0 if compressed else len(line)
                 long = len(line) > SCAN_BYTES
                 yield f"{file}, row {number}", f"longer than {SCAN_BYTES >> 20} MiB" if long else line
 

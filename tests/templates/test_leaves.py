@@ -419,16 +419,19 @@ def test_too_little_memory_stops_the_run(load, capsys):
 
 
 def test_rows_of_text(load, tmp_path):
+    load("open_data")
     (tmp_path / "a.txt").write_bytes(b"one\n\xff\nthree")
     assert list(load("rows/txt").read_rows(tmp_path / "a.txt")) == [(1, b"one\n"), (2, b"\xff\n"), (3, b"three")]
 
 
 def test_rows_of_json_lines(load, tmp_path):
+    load("open_data")
     (tmp_path / "a.jsonl").write_bytes(b'{"a": 1}\n\n  \n{"a": 2}')
     assert list(load("rows/jsonl").read_rows(tmp_path / "a.jsonl")) == [(1, b'{"a": 1}\n'), (4, b'{"a": 2}')]
 
 
 def test_rows_of_csv(load, tmp_path):
+    load("open_data")
     (tmp_path / "a.csv").write_bytes('\ufeffa,b\n1,"x\ny"\n2\n'.encode())
     rows = list(load("rows/csv").read_rows(tmp_path / "a.csv"))
     assert rows == [(3, {"a": "1", "b": "x\ny"}), (4, {"a": "2", "b": None})]

@@ -1,0 +1,46 @@
+"""The leaves of the templates that read rows, run as they stand: a plan and its project cannot read the same row in two ways."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import ModuleType
+
+from generator.bundle import ROOT
+
+MakeExample = Callable[[dict, Mapping[str, str]], dict]
+
+
+@cache
+def load_make_example(leaf: str) -> MakeExample:
+    """``make_example`` of a leaf of templates/fragments/examples: an example of a row, or ``ValueError``."""
+    return run_leaf(f"examples/{leaf}", fields=run_leaf("fields")).make_example
+
+
+@cache
+def load_list_rows() -> Callable[[object], list]:
+    """``list_rows`` of the leaf that reads JSON files."""
+    return run_leaf("rows/json", open_data=load_open_data()).list_rows
+
+
+@cache
+def load_open_data() -> ModuleType:
+    return run_leaf("open_data")
+
+
+def run_leaf(leaf: str, **beside: ModuleType) -> ModuleType:
+    """A leaf as a module; ``beside`` are the modules of the project that it imports, by their names there."""
+    path = ROOT / "templates" / "fragments" / f"{leaf}.py"
+    module = ModuleType(path.stem)
+    shadowed = {name: sys.modules.get(name) for name in beside}
+    sys.modules.update(beside)
+    try:
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
+    finally:
+        for name, before in shadowed.items():
+            if before is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = before
+    return module

@@ -1,0 +1,37 @@
+"""An example of a row: the messages of a prompt, and those of its answer, which alone are learned from."""
+
+import json
+
+from fields import check_answered, make_message, read_message, read_system, read_text, read_tools
+
+
+def make_example(row: dict, columns: dict[str, str]) -> dict:
+    """ValueError says what is wrong with the row."""
+    answer = read_messages(row, columns["answer"])
+    prompt: list[dict] = []
+    if "prompt" in columns and isinstance(row.get(columns["prompt"]), str):
+        prompt = [make_message("user", read_text(row, columns["prompt"]))]
+    elif "prompt" in columns:
+        prompt = read_messages(row, columns["prompt"])
+    if prompt and answer[: len(prompt)] == prompt:  # the answer repeats the prompt
+        answer = answer[len(prompt) :]
+    elif prompt and answer and answer[0]["role"] == "user":
+        raise ValueError(f"column {columns['answer']!r} begins with another question than {columns['prompt']!r}")
+    check_answered(answer)
+    messages = read_system(row, columns.get("system")) + [leave_out(message) for message in prompt] + answer
+    return {"messages": messages, "tools": read_tools(row, columns.get("tools"))}
+
+
+def leave_out(message: dict) -> dict:
+    """The message with a weight of 0: what the assistant says in a prompt is not learned from."""
+    if message["role"] != "assistant":
+        return message
+    further = json.loads(message["further"] or "{}")
+    return make_message(message["role"], message["content"], {**further, "weight": 0})
+
+
+def read_messages(row: dict, column: str) -> list[dict]:
+    turns = row.get(column)
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        raise ValueError(f"no list of messages in column {column!r}, only {', '.join(map(str, row))}")
+    return [read_message(turn) for turn in turns]

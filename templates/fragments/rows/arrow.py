@@ -1,0 +1,22 @@
+"""The rows of an Arrow file: what Dataset.save_to_disk and the cache of datasets hold."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+
+def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
+    """The rows of the file, numbered."""
+    with pa.memory_map(str(file)) as source:
+        yield from enumerate((row for batch in open_batches(source) for row in batch.to_pylist()), start=1)
+
+
+def open_batches(source: pa.MemoryMappedFile) -> Iterator[pa.RecordBatch]:
+    """Record batches of either of Arrow's two layouts: the stream, and the file, which begins with a mark."""
+    mark = source.read(6)
+    source.seek(0)
+    if mark == b"ARROW1":
+        reader = pa.ipc.open_file(source)
+        return (reader.get_batch(number) for number in range(reader.num_record_batches))
+    return iter(pa.ipc.open_stream(source))

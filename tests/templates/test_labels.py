@@ -1,0 +1,178 @@
+"""What is learned from a conversation, under the chat templates that models have (TRL's copies of them)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from test_data_formats import MODEL, draw_labels, make_tokenizer
+
+FRAGMENTS = Path(__file__).resolve().parents[2] / "templates" / "fragments"
+CALL = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "add", "description": "d", "parameters": {"type": "object", "properties": {}}},
+    }
+]
+TURNS = [
+    {"role": "user", "content": "Q1?"},
+    {"role": "assistant", "content": "A one."},
+    {"role": "user", "content": "Q2?"},
+    {"role": "assistant", "content": "A two."},
+]
+WITH_TOOL = [
+    TURNS[0],
+    {"role": "assistant", "content": None, "tool_calls": CALL},
+    {"role": "tool", "tool_call_id": "c1", "name": "add", "content": "2"},
+    {"role": "assistant", "content": "Two."},
+]
+
+
+@pytest.fixture
+def load(monkeypatch):
+    """Import a leaf under the name that it has in a project."""
+
+    def load_leaf(leaf: str, name: str | None = None) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(name or leaf, FRAGMENTS / f"{leaf}.py")
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name or leaf, module)
+        spec.loader.exec_module(module)
+        return module
+
+    return load_leaf
+
+
+@pytest.fixture
+def tokenize(load, tmp_path):
+    """A conversation under one of TRL's templates: its drawn labels and how many turns are left out."""
+    load("fields")
+    make_example = load("examples/messages", "examples").make_example
+    leaf = load("labels/messages", "labels")
+
+    def run(template: str, turns: list[dict], loss_on: str = "assistant", **row):
+        import trl
+
+        text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
+        marks = dict.fromkeys(re.findall(r"<\|[a-zA-Z_]+\|>|<[a-z]+_of_[a-z]+>", text))
+        known = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+        tokenizer = make_tokenizer(tmp_path / "tokenizer", text, tuple(m for m in marks if m not in known))
+        tokenizer.bos_token = "<|endoftext|>"
+        example = make_example({"messages": turns, **row}, {"messages": "messages", "tools": "tools"})
+        result = leaf.tokenize_example(example, tokenizer, loss_on)
+        return draw_labels(result, tokenizer), result["left_out_turns"]
+
+    return run
+
+
+HEADER = "<|start_header_id|>{}<|end_header_id|>\n\n"
+LLAMA = "<|endoftext|>" + "".join(
+    HEADER.format(t["role"])
+    + (f"»{t['content']}<|eot_id|>«" if t["role"] == "assistant" else t["content"] + "<|eot_id|>")
+    for t in TURNS
+)
+CHATS = {
+    "llama3": (LLAMA, 0),
+    "phi3": (
+        "<|user|>\nQ1?<|end|>\n<|assistant|>\n»A one.<|end|>«\n<|user|>\nQ2?<|end|>\n<|assistant|>\n"
+        "»A two.<|end|>\n<|endoftext|>«",
+        0,
+    ),
+    "qwen3": (  # earlier thinking is dropped: the first answer is rendered as no model would say it
+        "<|im_start|>user\nQ1?<|im_end|>\n<|im_start|>assistant\nA one.<|im_end|>\n<|im_start|>user\nQ2?<|im_end|>\n"
+        "<|im_start|>assistant\n»<think>\n\n</think>\n\nA two.<|im_end|>«\n",
+        1,
+    ),
+    "qwen3_training": (  # its own {% generation %}
+        "<|im_start|>user\nQ1?<|im_end|>\n<|im_start|>assistant\n»<think>\n\n</think>\n\nA one.<|im_end|>«\n"
+        "<|im_start|>user\nQ2?<|im_end|>\n<|im_start|>assistant\n»<think>\n\n</think>\n\nA two.<|im_end|>«\n",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("template", CHATS)
+def test_every_turn_that_can_be_located_is_learned_with_its_end(tokenize, template):
+    assert tokenize(template, TURNS) == CHATS[template]
+
+
+def test_all_tokens_but_the_first_are_learned_on_request(tokenize):
+    drawn, left_out = tokenize("llama3", TURNS, "all")
+    assert drawn == "<|endoftext|>»" + re.sub("[»«]", "", LLAMA).removeprefix("<|endoftext|>") + "«" and not left_out
+
+
+def test_a_turn_of_weight_0_is_not_learned(tokenize):
+    drawn, left_out = tokenize("llama3", [TURNS[0], {**TURNS[1], "weight": 0}, *TURNS[2:]])
+    assert re.findall("»(.*?)«", drawn) == ["A two.<|eot_id|>"] and left_out == 0
+
+
+def test_tool_calls_are_learned_and_their_results_are_not(tokenize):
+    drawn, _ = tokenize("qwen2_5", WITH_TOOL, tools=json.dumps(TOOLS))
+    call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call><|im_end|>'
+    assert re.findall("»(.*?)«", drawn, re.DOTALL) == [call, "Two.<|im_end|>"] and '"description": "d"' in drawn
+
+
+def test_a_template_that_drops_tool_calls_is_refused(tokenize):
+    with pytest.raises(ValueError, match="leaves out a call of 'add'"):
+        tokenize("llama3", WITH_TOOL, tools=TOOLS)
+
+
+def test_a_template_that_raises_is_named(tokenize):
+    with pytest.raises(ValueError, match="refuses user assistant tool assistant"):
+        tokenize("gemma", WITH_TOOL)
+
+
+def test_a_template_without_an_end_of_turn_is_said(load, tokenize, tmp_path, capsys):
+    drawn, _ = tokenize("glm4moe", TURNS)
+    assert "A one.«<|user|>" in drawn
+    tokenizer = make_tokenizer(tmp_path / "plain")
+    shown = load("first_example")
+    ids = tokenizer("Paris is.")["input_ids"]
+    shown.warn_of_open_end({"labels": ids, "full_length": len(ids)}, tokenizer)
+    assert "nothing teaches the model to stop" in capsys.readouterr().out
+    ids.append(tokenizer.convert_tokens_to_ids("<|im_end|>"))
+    shown.warn_of_open_end({"labels": ids, "full_length": len(ids)}, tokenizer)
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_truncation_and_packing_keep_labels_beside_their_tokens(load, tmp_path, packing):
+    """Through SFTTrainer itself: every sequence that it makes of the examples has the labels they had."""
+    from datasets import Dataset
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from trl import SFTConfig, SFTTrainer
+
+    load("fields")
+    make_example, leaf = load("examples/messages", "examples").make_example, load("labels/messages", "labels")
+    tokenizer = make_tokenizer(tmp_path / "t")
+    chats = [[{**TURNS[0], "content": "Q" * n}, TURNS[1]] for n in range(1, 40)]
+    rows = [
+        leaf.tokenize_example(make_example({"messages": turns}, {"messages": "messages"}), tokenizer, "assistant")
+        for turns in chats
+    ]
+    seq_len = max(len(row["input_ids"]) for row in rows) - 4
+    rows = [{name: row[name][:seq_len] for name in ("input_ids", "labels")} for row in rows]
+    config = {k: v for k, v in MODEL.items() if k != "architectures"} | {"vocab_size": len(tokenizer)}
+    args = SFTConfig(
+        output_dir=str(tmp_path / "run"),
+        max_length=seq_len,
+        packing=packing,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+    )
+    model = LlamaForCausalLM(LlamaConfig(**config))
+    trainer = SFTTrainer(model=model, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer)
+    made = []
+    for row in trainer.train_dataset:
+        lengths, start = row.get("seq_lengths") or [len(row["input_ids"])], 0
+        for length in lengths:
+            made.append((row["input_ids"][start : start + length], row["labels"][start : start + length]))
+            start += length
+    assert sorted(made) == sorted((row["input_ids"], row["labels"]) for row in rows)

@@ -1,0 +1,345 @@
+"""Twelve data sets of eight formats: recognised without a flag, labelled token by token, trained and evaluated."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import importlib
+import json
+import lzma
+import subprocess
+import sys
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+import yaml
+from projects import MODEL
+
+from generator import pipeline
+from generator.case.request import Request
+from generator.emit import render
+from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
+from generator.errors import SourceError
+from generator.inputs.data_files import read_data
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""ChatML as Qwen2 and SmolLM2 have it, without {% generation %}."""
+QUESTION, ANSWER = "What is the capital of France?", "Paris is."
+PAIR = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]
+SHARED = [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": ANSWER}]
+RENDERED = f"<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\n»{ANSWER}<|im_end|>«\n"
+TOOLS = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]
+SETS = {
+    "messages.jsonl": ("messages", {"messages": PAIR}, RENDERED),
+    "parts.json": (
+        "messages",
+        {"chat": [{"role": "user", "content": [{"type": "text", "text": QUESTION}]}, PAIR[1]]},
+        RENDERED,
+    ),
+    "sharegpt.json": (
+        "sharegpt",
+        {"id": "x", "conversations": [{"from": "system", "value": "Be brief."}, *SHARED, *SHARED]},
+        "<|im_start|>system\nBe brief.<|im_end|>\n" + RENDERED * 2,
+    ),
+    "sharegpt.parquet": ("sharegpt", {"conversations": SHARED}, RENDERED),
+    "alpaca.json.gz": (
+        "alpaca",
+        {"instruction": "Translate.", "input": "chat", "output": "cat"},
+        "<|im_start|>user\nTranslate.\n\nchat<|im_end|>\n<|im_start|>assistant\n»cat<|im_end|>«\n",
+    ),
+    "alpaca.csv": (
+        "alpaca",
+        {"instruction": QUESTION, "context": "", "response": ANSWER, "category": "qa"},
+        RENDERED,
+    ),
+    "completion.jsonl.xz": (
+        "prompt-completion",
+        {"prompt": "The sky is", "completion": " blue."},
+        "The sky is» blue.<|endoftext|>«",
+    ),
+    "completion_messages.jsonl": (
+        "prompt-messages",
+        {"prompt": [PAIR[0], PAIR[1], PAIR[0]], "completion": [PAIR[1]]},
+        RENDERED.replace("»", "").replace("«", "") + RENDERED,
+    ),
+    "question.tsv": ("question-answer", {"statement": QUESTION, "reply": ANSWER}, RENDERED),
+    "preference.jsonl.bz2": (
+        "preference-messages",
+        {"prompt": QUESTION, "chosen": PAIR, "rejected": [PAIR[0], {"role": "assistant", "content": "No."}]},
+        RENDERED,
+    ),
+    "text.arrow": ("text", {"text": "a quick fox", "url": "x"}, "a» quick fox<|endoftext|>«"),
+    "label.csv": ("classification", {"utterance": "what a day", "mood": "good"}, None),
+}
+"""File, format, a row, and the first example with what is learned between the marks."""
+TASKS = {"classification": "text-classification"}
+
+
+def write_rows(path: Path, rows: list[dict]) -> None:
+    if path.suffix in (".csv", ".tsv"):
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0], delimiter="\t" if path.suffix == ".tsv" else ",")
+            writer.writeheader()
+            writer.writerows(rows)
+    elif path.suffix in (".parquet", ".arrow"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        table = pa.Table.from_pylist(rows)
+        if path.suffix == ".parquet":
+            pq.write_table(table, path)
+        else:
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+    else:
+        lines = ".jsonl" in path.suffixes
+        text = "".join(json.dumps(row) + "\n" for row in rows) if lines else json.dumps(rows)
+        openers = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+        with openers.get(path.suffix, open)(path, "wt") as file:
+            file.write(text)
+
+
+def make_rows(name: str) -> list[dict]:
+    kind, row, _ = SETS[name]
+    if kind != "classification":
+        return [row] * 24
+    return [{"utterance": f"{row['utterance']} {n}", "mood": ("good", "bad")[n % 2]} for n in range(24)]
+
+
+def make_tokenizer(folder: Path, template: str | None = CHATML, extra: tuple[str, ...] = ()):
+    """Byte-level BPE over the rows, with the marks of ChatML as special tokens."""
+    from tokenizers import Tokenizer
+    from tokenizers.decoders import ByteLevel as Decoder
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers.trainers import BpeTrainer
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *extra]
+    bpe = Tokenizer(BPE())
+    bpe.pre_tokenizer, bpe.decoder = ByteLevel(add_prefix_space=False), Decoder()
+    trainer = BpeTrainer(
+        vocab_size=MODEL["vocab_size"],
+        special_tokens=special,
+        initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator([QUESTION, ANSWER, "assistant user system\n"] * 3, trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token="<|endoftext|>",
+        pad_token="<|endoftext|>",
+        additional_special_tokens=special[1:],
+    )
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("model")
+    torch.manual_seed(0)
+    tokenizer = make_tokenizer(folder)
+    config = {**MODEL, "vocab_size": len(tokenizer), "max_position_embeddings": 256}
+    LlamaForCausalLM(LlamaConfig(**{k: v for k, v in config.items() if k != "architectures"})).save_pretrained(folder)
+    return folder
+
+
+def render_project(folder: Path, model: Path, name: str, **request) -> Path:
+    write_rows(folder / name, make_rows(name))
+    pins = (("compile", "off"), ("precision", "fp32"))
+    asked = {"seq_len": 128, "global_batch": 4, "max_steps": 3, "pins": pins, "task": TASKS.get(SETS[name][0], "sft")}
+    places = {"model": str(model), "data": str(folder / name), "hardware": "cpu:1", "offline": True}
+    planned = pipeline.plan_request(Request(**places | asked | request))
+    document = to_json(build_document(planned, name="p"))
+    document["config"]["machine"]["memory_gib"] = document["config"]["machine"]["needs_gib"]
+    render.render(document, folder / "p")
+    return folder / "p"
+
+
+@pytest.fixture
+def load_data(monkeypatch):
+    """Import data.py of a project; its own modules are gone afterwards."""
+
+    def load(project: Path):
+        monkeypatch.syspath_prepend(str(project))
+        names = [path.stem for path in project.glob("*.py")]
+        for name in names:
+            monkeypatch.delitem(sys.modules, name, raising=False)
+        loaded.extend(names)
+        return importlib.import_module("data")
+
+    loaded: list[str] = []
+    yield load
+    for name in loaded:
+        sys.modules.pop(name, None)
+
+
+def draw_labels(example: dict, tokenizer) -> str:
+    """The text of an example, what is learned between marks: from the tokens and labels alone."""
+    pairs = list(zip(example["input_ids"], example["labels"], strict=True))
+    assert all(label in (-100, token) for token, label in pairs)
+    runs = [(on, [t for t, _ in run]) for on, run in groupby(pairs, key=lambda pair: pair[1] != -100)]
+    return "".join(f"»{tokenizer.decode(tokens)}«" if on else tokenizer.decode(tokens) for on, tokens in runs)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_format_is_recognised_without_a_flag(tmp_path, name):
+    kind = SETS[name][0]
+    write_rows(tmp_path / name, make_rows(name))
+    data = read_data(str(tmp_path / name), task=TASKS.get(kind, "sft"))
+    assert data.recognised.kind == kind and data.rows == 24 and len(data.token_quantiles) == 101
+    assert f"the data is read as {data.recognised.describe()}" in data.notes
+
+
+@pytest.mark.parametrize("name", [name for name in SETS if name != "label.csv"])
+def test_the_first_example_learns_what_the_assistant_says(tmp_path, model, load_data, name):
+    from transformers import AutoTokenizer
+
+    project = render_project(tmp_path, model, name)
+    data = load_data(project)
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    examples = data.load_examples(config)
+    dataset = data.tokenize_examples(examples, tokenizer, 128, config["loss_on"])
+    assert len(examples) == len(dataset) == 24
+    assert draw_labels(dataset[0], tokenizer) == SETS[name][2]
+
+
+def run(project: Path, *command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], cwd=project, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "name", ["sharegpt.json", *(pytest.param(name, marks=pytest.mark.slow) for name in SETS if name != "sharegpt.json")]
+)
+def test_every_format_is_shown_trained_and_evaluated(tmp_path, model, load_data, name):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+    project = render_project(tmp_path, model, name)
+    shown = run(project, "data.py")
+    drawn = SETS[name][2]
+    assert (drawn or "what a day") in shown and "24 " in shown and not (project / "runs" / "run.json").exists()
+    printed = run(project, "train.py")
+    assert (drawn or "what a day") in printed
+    assert (drawn or "what a day") in (project / "runs" / "first_example.txt").read_text()
+    report = json.loads((project / "runs" / "run.json").read_text())
+    assert len(report["losses"]) == 3 and report["finished_step"] == 3
+    tokenizer = AutoTokenizer.from_pretrained(project / "runs")
+    assert tokenizer.chat_template == CHATML
+    data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text())
+    examples = data.load_examples(config)
+    if drawn is None:
+        trained = AutoModelForSequenceClassification.from_pretrained(project / "runs")
+        tokenizer.pad_token = tokenizer.eos_token
+        dataset = data.tokenize(examples, data.list_labels(examples), tokenizer, 128)
+        assert trained.config.id2label == {0: "bad", 1: "good"}
+        inputs = {"input_ids": torch.tensor([dataset[0]["input_ids"]]), "labels": torch.tensor([dataset[0]["labels"]])}
+    else:
+        trained = AutoModelForCausalLM.from_pretrained(project / "runs")
+        dataset = data.tokenize_examples(examples, tokenizer, 128, config["loss_on"])
+        inputs = {key: torch.tensor([dataset[0][key]]) for key in ("input_ids", "labels")}
+    with torch.no_grad():
+        assert 0 < trained(**inputs).loss.item() < 10
+
+
+# ---- what must not be trained on silently
+
+
+ALPACA = {"instruction": "Add.", "input": "1 1", "output": "2"}
+
+
+def refuse(tmp_path, rows: list[dict], words: str, task: str = "sft", **hints) -> SourceError:
+    write_rows(tmp_path / "d.jsonl", rows)
+    with pytest.raises(SourceError, match=words) as raised:
+        read_data(str(tmp_path / "d.jsonl"), task=task, **hints)
+    return raised.value
+
+
+def test_a_hint_that_would_train_answers_without_questions_is_refused(tmp_path):
+    error = refuse(tmp_path, [ALPACA] * 4, "alone would be trained on.*Alpaca", text_column="output")
+    assert "--format text" in str(error.hint)
+    data = read_data(str(tmp_path / "d.jsonl"), task="sft", text_column="output", kind="text")
+    assert data.recognised.form == "text"
+    assert "--text-column" not in str(refuse(tmp_path, [ALPACA] * 4, "Alpaca", task="causal-lm").hint)
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"problem": "a", "solution": "b", "answer": "c"}, "the answer could be 'answer' or 'solution'"),
+        ({"english": "a", "french": "b"}, "no text among 'english', 'french': 'english' or 'french' could be"),
+        ({"article": "a", "summary": "b"}, "no column that is known to ask; it could be 'article'"),
+        ({"chosen": "Human: a", "rejected": "Human: b"}, "'chosen'"),
+        ({"first": PAIR, "second": PAIR}, "conversations in 'first' and 'second'"),
+        ({"rejected": PAIR}, "what was rejected is not to be learned"),
+    ],
+)
+def test_what_could_be_read_in_two_ways_is_an_error_with_its_candidates(tmp_path, row, words):
+    refuse(tmp_path, [row] * 4, words)
+
+
+def test_columns_can_be_named(tmp_path):
+    write_rows(tmp_path / "d.jsonl", [{"english": "a", "french": "b"}] * 4)
+    path = str(tmp_path / "d.jsonl")
+    data = read_data(path, task="sft", given={"prompt": "english", "answer": "french"})
+    assert data.recognised.column_of == {"prompt": "english", "answer": "french"}
+    write_rows(tmp_path / "d.jsonl", [{"prompt": "a", "completion": "b"}] * 4)
+    assert read_data(path, task="sft").sft_format == "prompt_completion"
+    assert read_data(path, task="sft", kind="question-answer").sft_format == "messages"
+
+
+def test_a_label_is_seen_by_its_few_values(tmp_path):
+    rows = [{"id": n, "remark": f"remark number {n}", "mood": n % 3} for n in range(30)]
+    write_rows(tmp_path / "d.jsonl", rows)
+    data = read_data(str(tmp_path / "d.jsonl"), task="text-classification")
+    assert (data.text_column, data.label_column, data.labels) == ("remark", "mood", 3)
+    assert "3 distinct values" in data.recognised.evidence
+    refuse(
+        tmp_path, [row | {"other": row["mood"]} for row in rows], "'mood' or 'other' could be", "text-classification"
+    )
+
+
+def test_saved_data_sets_and_json_of_other_shapes(tmp_path):
+    from datasets import Dataset, DatasetDict
+
+    rows = [{"question": "a", "answer": "b"}] * 6
+    DatasetDict({"train": Dataset.from_list(rows), "test": Dataset.from_list(rows[:2])}).save_to_disk(
+        tmp_path / "saved"
+    )
+    data = read_data(str(tmp_path / "saved"), task="sft")
+    assert (data.format, data.rows, data.path) == ("arrow", 6, str(tmp_path / "saved" / "train"))
+    shapes = {
+        "rows": {"version": 1, "data": rows},
+        "columns": {"question": ["a"] * 6, "answer": ["b"] * 6},
+    }
+    for name, content in shapes.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+        assert read_data(str(tmp_path / f"{name}.json"), task="sft").rows == 6, name
+    (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, rows)))
+    data = read_data(str(tmp_path / "lines.json"), task="sft")
+    assert (data.format, data.rows, data.endings) == ("jsonl", 6, (".json",))
+    (tmp_path / "two.json").write_text(json.dumps({"a": rows, "b": rows}))
+    with pytest.raises(SourceError, match="rows stand under 'a' and 'b'"):
+        read_data(str(tmp_path / "two.json"), task="sft")
+
+
+def test_a_damaged_archive_is_refused(tmp_path):
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n' * 1000)[:-20])
+    with pytest.raises(SourceError, match="cannot be decompressed"):
+        read_data(str(tmp_path / "d.jsonl.gz"), task="causal-lm")

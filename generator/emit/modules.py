@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator.emit.plan_document import ParallelRecord, ProjectPart
+from generator.emit.plan_document import CompilerRecord, ParallelRecord, ProjectPart
 from generator.techniques.edits import Edits
 
 WRAPPINGS = {
@@ -13,12 +13,16 @@ WRAPPINGS = {
 """The leaf that looks at a model, by the class that wraps it."""
 
 
-def choose_modules(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> dict[str, str]:
+def choose_modules(
+    project: ProjectPart, edits: Edits, parallel: ParallelRecord | None, compilers: CompilerRecord
+) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
     modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report"}
+    if compilers.train or compilers.infer:
+        modules["compiler"] = "compiler"
     if project.mode != "train":
         return modules
-    modules |= {name: name for name in ("checkpoints", "stopping", "run_report", *edits.fragments)}
+    modules |= {name: name for name in ("checkpoints", "stopping", "run_report", "token_count", *edits.fragments)}
     if project.data_format != "hub":
         modules["rows"] = f"rows/{project.data_format}"
     if project.train_tokenizer:

@@ -29,15 +29,21 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace as Values
 
+from torch.utils.data import DataLoader
+from transformers import default_data_collator
+
 from run_report import RunReport
 
-args = Values(output_dir=sys.argv[sys.argv.index("--output_dir") + 1], world_size=1)
+args = Values(output_dir=sys.argv[sys.argv.index("--output_dir") + 1], world_size=1, device="cpu")
 Path(args.output_dir).mkdir(parents=True)
-state = Values(global_step=0, num_input_tokens_seen=0, is_world_process_zero=True, log_history=[])
+state = Values(global_step=0, is_world_process_zero=True, log_history=[])
 report = RunReport()
-report.on_train_begin(args, state, None)
-for step, loss in ((1, 2.0), (2, 1.0)):
-    state.global_step, state.num_input_tokens_seen = step, 64 * step
+loader = DataLoader([{"input_ids": [1] * 16}] * 8, batch_size=4, collate_fn=default_data_collator)
+report.on_train_begin(args, state, None, train_dataloader=loader)
+report.on_epoch_begin(args, state, None)
+for (step, loss), _ in zip(((1, 2.0), (2, 1.0)), loader, strict=True):
+    state.global_step = step
+    report.on_step_end(args, state, None)
     state.log_history.append({"step": step, "loss": loss})
     report.on_log(args, state, None)
 report.write(args, state, {"peak_memory_gib": 1.1})

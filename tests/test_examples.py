@@ -66,7 +66,7 @@ def test_dockerfile_and_yaml(case):
     settings = sorted(path.name for path in (case / "project").glob("*.yaml"))
     assert "config.yaml" in settings
     lint(case, "yamllint", "--strict", "-d", "{extends: relaxed, rules: {line-length: disable}}", *settings)
-    for script in (case / "project").glob("*.sbatch"):
+    for script in (case / "project").glob("*.s[bh]*"):
         lint(case, "shellcheck", script.name)
 
 

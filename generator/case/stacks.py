@@ -20,6 +20,8 @@ class Build:
     min_driver: str | None = None
     min_capability: str | None = None
     max_capability: str | None = None
+    toolkit_image: str | None = None
+    """an image with the CUDA toolkit of this build, for what is compiled with nvcc"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,12 @@ from generator.emit.plan_document import (
     MachineConfig,
     ParallelRecord,
     ProcessesConfig,
+    SavingRecord,
     TrainingConfig,
 )
 
 
-def build_config(planned: Planned, parallel: ParallelRecord | None) -> ConfigRecord:
+def build_config(planned: Planned, parallel: ParallelRecord | None, saving: SavingRecord | None) -> ConfigRecord:
     """config.yaml: every value that comes from outside, and of those the ones that this project reads."""
     plan, source, request = planned.plan, planned.work.source, planned.work.request
     workload = plan.case.workload
@@ -27,7 +28,7 @@ def build_config(planned: Planned, parallel: ParallelRecord | None) -> ConfigRec
         tokenizer=ABSENT if request.tokenizer is None else request.tokenizer,
         seq_len=workload.seq_len if training or workload.task == "text-classification" else ABSENT,
         output_dir="runs" if training else ABSENT,
-        training=build_training_config(plan) if training else ABSENT,
+        training=build_training_config(plan, saving.save_steps) if saving else ABSENT,
         lora=build_lora_config(plan) if training and workload.train != "full" else ABSENT,
         machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
         processes=describe_launch(parallel) if parallel else ABSENT,
@@ -59,7 +60,7 @@ def list_data_values(planned: Planned) -> dict[str, Any]:
     return values | {"skip_bad": request.skip_bad}
 
 
-def build_training_config(plan: Plan) -> TrainingConfig:
+def build_training_config(plan: Plan, save_steps: int) -> TrainingConfig:
     workload = plan.case.workload
     scheduler = next((t.scheduler for t in plan.best.members if t.scheduler), "linear")
     return TrainingConfig(
@@ -71,7 +72,7 @@ def build_training_config(plan: Plan) -> TrainingConfig:
         seed=workload.seed,
         lr_scheduler_type=scheduler,
         logging_steps=1,
-        save_steps=SAVE_STEPS,
+        save_steps=save_steps,
     )
 
 
@@ -81,7 +82,6 @@ def build_lora_config(plan: Plan) -> LoraConfig:
 
 
 LORA_DROPOUT = 0.05
-SAVE_STEPS = 500
 
 
 def describe_fingerprint(plan: Plan) -> MachineConfig:

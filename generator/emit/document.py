@@ -11,7 +11,9 @@ from generator.decide.device_count import DeviceCount
 from generator.decide.notes import Note
 from generator.decide.plan import Plan, Planned
 from generator.decide.reasons import Decision, Rejected, list_changes
+from generator.emit.compilers import builds_deepspeed_ops, list_compilers
 from generator.emit.config_yaml import build_config
+from generator.emit.environment import complete_environment
 from generator.emit.figures import (
     describe_estimate,
     list_candidate_costs,
@@ -40,7 +42,8 @@ from generator.emit.plan_document import (
 from generator.emit.plan_json import to_json
 from generator.emit.project import describe_project, read_version
 from generator.emit.provenance import trace_edits
-from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements, reads_nvme
+from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements
+from generator.emit.saving import describe_saving
 from generator.emit.user_values import list_defaults, list_user_values
 from generator.techniques.edits import Edits
 from hwdetect.types import Device, Hardware
@@ -50,8 +53,10 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
     """The plan document: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
     plan, work = planned.plan, planned.work
     project, parallel = describe_project(planned, name), describe_processes(plan)
-    config = build_config(planned, parallel)
-    edits, yours = merge_edits(plan, plan.serving), list_user_values(plan.case.workload)
+    saving = describe_saving(plan) if plan.case.workload.mode == "train" else None
+    config = build_config(planned, parallel, saving)
+    compilers = list_compilers(plan)
+    edits, yours = complete_environment(plan, merge_edits(plan, plan.serving)), list_user_values(plan.case.workload)
     return PlanDocument(
         schema=SCHEMA,
         perfgen=read_version(),
@@ -67,7 +72,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         edits=edits,
         fixed=write_fixed(project, edits, parallel),
         parallel=parallel,
-        modules=choose_modules(project, edits, parallel),
+        modules=choose_modules(project, edits, parallel, compilers),
         visible_devices=select_visible_devices(plan),
         provenance=trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
         yours=yours,
@@ -76,7 +81,9 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         config=config,
         requirements=pin_requirements(plan),
         versions=dict(plan.case.stack.packages),
-        docker=describe_image(plan),
+        saving=saving,
+        compilers=compilers,
+        docker=describe_image(plan, compilers, saving),
         files={"pyproject.toml": dump_pyproject(planned, name)},
         untested=list_untested(plan),
         notes=list_notes(planned),
@@ -218,8 +225,10 @@ def list_untested(plan: Plan) -> tuple[str, ...]:
         lines.append(f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first")
     if plan.edits.launcher:
         lines.append("several processes were run on CPUs over gloo, to the losses of one process, never over NCCL")
-    if reads_nvme(plan):
-        lines.append("DeepSpeed compiles its NVMe reader on first use: nvcc of the CUDA toolkit must be there")
+    if builds_deepspeed_ops(plan):
+        lines.append(
+            "DeepSpeed compiles what offloads on first use, with nvcc; neither that nor the image with it was tried"
+        )
     if plan.best.execution.compute_dtype == "float16" and case.model.dtype in ("bfloat16", "torch.bfloat16"):
         lines.append(f"{case.model.name} was trained in bf16: in fp16, values above 65504 overflow, so watch for NaN")
     lines += [f"{t.id}: no measurement of ours" for t in plan.best.members if t.quality and not t.evidence]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from generator.case.vendors import TENSOR_CORE_MULTIPLE
+from generator.emit.environment import ALLOCATOR, EXPANDABLE
 from generator.emit.plan_document import ParallelRecord, ProjectPart
 from generator.techniques.edits import Argument, Edits, write_literal
 
@@ -77,11 +78,11 @@ ROWS = (
         why="show a bad loss as it is",
     ),
     Row(
-        "training_arguments",
-        "include_num_input_tokens_seen",
-        ("train",),
-        "counts tokens, so that predicted and measured speed can be compared",
-        value=True,
+        "environment",
+        ALLOCATOR,
+        ("train", "cuda", "expandable"),
+        "batches of many sizes, or a plan that fills the memory: segments that grow leave no holes",
+        value=EXPANDABLE,
     ),
     Row("from_pretrained", "id2label", ("text-classification", "train"), "the labels as they are in the data"),
     Row("from_pretrained", "label2id", ("text-classification", "train"), "the labels as they are in the data"),
@@ -170,7 +171,8 @@ CONFIG_REASONS = {
     "training.lr_scheduler_type": "yours: TrainingArguments' own default; constant with the schedule-free optimizer, which "
     "averages weights in its place",
     "training.logging_steps": "yours: every step, so that no loss is missed and loss.svg has them all",
-    "training.save_steps": "yours: TrainingArguments' own default",
+    "training.save_steps": "default: 20 to 30 minutes by the predicted step time, up to two hours where saves would else take "
+    "more than 5 % of the run, never more than its steps; PLAN.md has the figures",
     "lora": "yours: every name of peft's LoraConfig may stand here",
     "lora.r": "yours: --lora-rank",
     "lora.lora_alpha": "yours: twice the rank",
@@ -223,6 +225,7 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
         "counts-with-numel": parallel is None or parallel.parameter_count_attribute is None,
         "resumes": parallel is None or not parallel.at_load,
         "callbacks": bool(edits.callbacks),
+        "expandable": ALLOCATOR in dict(edits.environment),
         "generates": project.task != "text-classification",
         "chat": project.task == "sft" and project.sft_format == "messages",
         "places-model": project.device != "cpu"

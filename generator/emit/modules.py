@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator.emit.plan_document import ParallelRecord, ProjectPart
+from generator.emit.plan_document import CompilerRecord, ParallelRecord, ProjectPart
 from generator.techniques.edits import Edits
 
 WRAPPINGS = {
@@ -19,12 +19,16 @@ LABELS = {"messages": "labels/messages", "prompt_completion": "labels/prompt_com
 """The leaf that tokenizes examples and says which tokens are learned from, by their form."""
 
 
-def choose_modules(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> dict[str, str]:
+def choose_modules(
+    project: ProjectPart, edits: Edits, parallel: ParallelRecord | None, compilers: CompilerRecord
+) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
     modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report"}
+    if compilers.train or compilers.infer:
+        modules["compiler"] = "compiler"
     if project.mode != "train":
         return modules
-    modules |= {name: name for name in ("checkpoints", "stopping", "run_report", *edits.fragments)}
+    modules |= {name: name for name in ("checkpoints", "stopping", "run_report", "token_count", *edits.fragments)}
     modules["first_example"] = "first_example"
     if project.data_format != "hub":
         modules["rows"] = f"rows/{project.data_format}"

@@ -398,13 +398,42 @@ class ConfigRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SavingRecord:
+    """How often the Trainer saves and why: ``generator/case/saving.py``. ``time_share`` is what saves take of the run."""
+
+    save_steps: int
+    interval_seconds: float
+    checkpoint_gib: float
+    disk_bytes_per_s: float
+    disk_basis: str
+    save_seconds: float
+    time_share: float
+    grace_seconds: int
+    """that the last save may take after SIGTERM"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CompilerRecord:
+    """The commands that compile what a script runs: gcc, g++, nvcc. Empty: nothing is compiled there."""
+
+    train: tuple[str, ...]
+    infer: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ImageRecord:
     """What the Dockerfile builds on. ``packages`` are of its distribution; ``shm_size`` is what workers and NCCL need."""
 
     base: str
     torch_index: str
+    toolkit: bool
+    """the base is NVIDIA's with the CUDA toolkit, and brings no Python of its own"""
     packages: tuple[str, ...]
+    compiler_packages: tuple[str, ...]
+    """what compilers need on a Debian whose Python is its own"""
     shm_size: str
+    stop_seconds: int
+    """between SIGTERM and SIGKILL"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -468,6 +497,9 @@ class PlanDocument:
     config: ConfigRecord
     requirements: tuple[str, ...]
     versions: Mapping[str, str]
+    saving: SavingRecord | None
+    """``None`` where nothing is trained"""
+    compilers: CompilerRecord
     docker: ImageRecord
     files: Mapping[str, str]
     untested: tuple[str, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from generator.decide.plan import Plan, Planned
-from generator.emit.plan_document import ImageRecord
+from generator.emit.compilers import list_debian_packages, list_image_packages
+from generator.emit.plan_document import CompilerRecord, ImageRecord, SavingRecord
 from generator.emit.project import describe_project
 
 BASE = ("torch", "transformers", "accelerate", "datasets", "pyyaml", "matplotlib")
@@ -17,21 +18,19 @@ def pin_requirements(plan: Plan) -> tuple[str, ...]:
     return tuple(f"{name}=={plan.case.stack.version(name)}" for name in sorted(wanted))
 
 
-def describe_image(plan: Plan) -> ImageRecord:
+def describe_image(plan: Plan, compilers: CompilerRecord, saving: SavingRecord | None) -> ImageRecord:
     """The base image, what it lacks, and the shared memory that data-loading workers need."""
-    stack = plan.case.stack
-    members = (*plan.best.members, *(plan.serving.best.members if plan.serving else ()))
-    compiles = any(t.compiles for t in members)
+    build = plan.case.stack.build
+    toolkit = "nvcc" in compilers.train
     return ImageRecord(
-        base=stack.build.image,
-        torch_index=stack.build.index,
-        packages=(*(["g++"] if compiles else []), *(["libaio-dev"] if reads_nvme(plan) else [])),
+        base=(build.toolkit_image or build.image) if toolkit else build.image,
+        torch_index=build.index,
+        toolkit=toolkit,
+        packages=list_image_packages(compilers),
+        compiler_packages=list_debian_packages(compilers),
         shm_size="8g" if plan.best.execution.dataloader_workers or plan.best.layout.devices > 1 else "1g",
+        stop_seconds=saving.grace_seconds if saving else 10,  # Docker's default
     )
-
-
-def reads_nvme(plan: Plan) -> bool:
-    return any(value == "nvme" for _, value in plan.edits.deepspeed)
 
 
 def dump_pyproject(planned: Planned, name: str | None) -> str:

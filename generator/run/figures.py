@@ -35,6 +35,8 @@ class RunFigures(Figures):
 
     step_seconds: Positive
     tokens_per_step: Positive
+    padding_share: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """of the places of all batches; tokens are counted without it"""
     first_step_seconds: Positive
     steps: list[float]
     losses: list[float]

@@ -6,18 +6,24 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import Layout
+from generator.case.saving import STATE_BYTES, choose_grace_seconds, read_disk_rate
 from generator.case.strategies import STRATEGIES
 from generator.techniques.edits import Edits
 
-GRACE_SECONDS = 600
-"""How long a launcher waits for the last save after SIGTERM. torchrun's own 30 s end in a kill in the middle of it."""
 PORT = 29500
 """torchrun's and Accelerate's default."""
 
 
-def launch_with_torchrun(layout: Layout) -> tuple[str, ...]:
+def find_grace_seconds(case: Case) -> int:
+    """How long a launcher waits for the last save after SIGTERM. torchrun's own 30 s end in a kill in the middle of it."""
+    trained = case.model.params if case.workload.train == "full" else 0  # adapters are saved in no time
+    return choose_grace_seconds(STATE_BYTES * trained, read_disk_rate(case.hardware)[0])
+
+
+def launch_with_torchrun(case: Case) -> tuple[str, ...]:
     """One node by itself; several meet at ``$MASTER_ADDR``, where the first of them runs."""
-    each = ("--nproc-per-node", str(layout.per_node), "--shutdown-timeout", str(GRACE_SECONDS))
+    layout = case.layout
+    each = ("--nproc-per-node", str(layout.per_node), "--shutdown-timeout", str(find_grace_seconds(case)))
     if layout.nodes == 1:
         return ("torchrun", "--standalone", *each)
     meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"$MASTER_ADDR:{PORT}")
@@ -61,7 +67,7 @@ def make_fsdp_edits(case: Case, *, reshard: bool) -> Edits:
         launcher=launch_with_accelerate(layout),
         accelerate=tuple((describe_processes(layout) | sharding).items()),
         # Accelerate's launcher has no flag for the first
-        environment=(("PET_SHUTDOWN_TIMEOUT", str(GRACE_SECONDS)), *restrict_links(case)),
+        environment=(("PET_SHUTDOWN_TIMEOUT", str(find_grace_seconds(case))), *restrict_links(case)),
     )
 
 

@@ -43,7 +43,7 @@ def make_control() -> Values:
 
 
 def make_state(**given) -> Values:
-    start = {"global_step": 0, "max_steps": 8, "num_input_tokens_seen": 0, "is_world_process_zero": True}
+    start = {"global_step": 0, "max_steps": 8, "is_world_process_zero": True}
     return Values(**{**start, "log_history": [], **given})
 
 
@@ -285,13 +285,23 @@ def test_a_bad_loss_ends_the_run(stopping, logs, fp16, stops):
 
 
 def test_a_report_keeps_the_first_step_and_saves_apart(load, tmp_path, monkeypatch, capsys):
+    load("token_count")
     leaf, clock = load("run_report"), Values(now=100.0)
     monkeypatch.setattr(leaf.time, "perf_counter", lambda: clock.now)
-    args, state, report = Values(output_dir=str(tmp_path), world_size=2), make_state(), leaf.RunReport()
-    report.on_train_begin(args, state, None)
+    args, state = Values(output_dir=str(tmp_path), world_size=2, device="cpu"), make_state()
+    from torch.utils.data import DataLoader
+    from transformers import default_data_collator
+
+    rows = [{"input_ids": [1] * 16}] * 16  # 4 steps of 4 sequences
+    report, loader = leaf.RunReport(), DataLoader(rows, batch_size=4, collate_fn=default_data_collator)
+    report.on_train_begin(args, state, None, train_dataloader=loader)
+    report.on_epoch_begin(args, state, None)
+    assert len(list(loader)) == 4
     for step, seconds, loss in ((1, 9.0, 3.0), (2, 1.0, 2.5), (4, 4.0, 2.0)):  # the last log is of two steps
         clock.now += seconds
-        state.global_step, state.num_input_tokens_seen = step, 64 * step
+        while state.global_step < step:
+            state.global_step += 1
+            report.on_step_end(args, state, None)
         state.log_history.append({"step": step, "loss": loss})
         report.on_log(args, state, None)
         clock.now += 50.0
@@ -302,13 +312,15 @@ def test_a_report_keeps_the_first_step_and_saves_apart(load, tmp_path, monkeypat
     measured = validate(tmp_path / "run.json")
     assert measured["first_step_seconds"] == 9.0 and measured["steps"] == [1.0, 2.0, 2.0]
     assert measured["step_seconds"] == 2.0 and measured["tokens_per_second"] == 32.0
+    assert measured["padding_share"] == 0 and not list(tmp_path.glob("*.tmp"))
     assert measured["losses"] == [3.0, 2.5, 2.0] and measured["finished_step"] == 4 and measured["processes"] == 2
     assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
     assert "32 tokens/s, 0.50 GiB at peak" in capsys.readouterr().out
 
 
 def test_only_the_first_process_reports_and_a_second_start_closes_the_run(load, tmp_path, capsys):
-    leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=2)
+    load("token_count")
+    leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=2, device="cpu")
     path = tmp_path / "run.json"
     for zero in (False, True):
         assert not path.exists()
@@ -317,18 +329,20 @@ def test_only_the_first_process_reports_and_a_second_start_closes_the_run(load, 
     assert capsys.readouterr().out == f"nothing left to train: {tmp_path} had reached step 8\n"
     known = json.loads(path.read_text())
     assert (known["losses"], known["finished_step"], known["processes"]) == ([2.5], 8, 2)
-    assert not {"schema", "step_seconds", "steps", "tokens_per_second"} & set(known)
+    assert known["schema"] == 1 and not {"step_seconds", "steps", "tokens_per_second"} & set(known)
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_report_that_is_there_is_kept(load, tmp_path):
     (tmp_path / "run.json").write_text("{}")
-    leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=1)
+    load("token_count")
+    leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=1, device="cpu")
     leaf.RunReport().write(args, make_state(global_step=8), {"peak_memory_gib": 0.5})
     assert (tmp_path / "run.json").read_text() == "{}"
 
 
 def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):
+    load("token_count")
     load("run_report").draw_loss(tmp_path / "loss.svg", [{"step": 8, "train_runtime": 1.0}])
     assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
 

@@ -34,7 +34,7 @@ class Ddp(Technique):
         none_unused = case.model.kind == "decoder"  # its every weight has a gradient in every step
         why = "every weight has a gradient: saves a search of the graph"
         return Edits(
-            launcher=launch_with_torchrun(case.layout),
+            launcher=launch_with_torchrun(case),
             training_arguments=(make_argument("ddp_find_unused_parameters", False, why),) if none_unused else (),
             environment=restrict_links(case),
         )

@@ -42,7 +42,7 @@ class Fsdp2AtLoad(Fsdp):
     def edits(self, case: Case) -> Edits:
         return Edits(
             imports=("from transformers.distributed import DistributedConfig",),
-            launcher=launch_with_torchrun(case.layout),
+            launcher=launch_with_torchrun(case),
             model_arguments=(
                 make_argument(
                     "distributed_config",

@@ -42,7 +42,7 @@ class Zero1(Technique):
     def edits(self, case: Case) -> Edits:
         settings = Code('str(HERE / "deepspeed.json")')
         return Edits(
-            launcher=launch_with_torchrun(case.layout),
+            launcher=launch_with_torchrun(case),
             training_arguments=(make_argument("deepspeed", settings, f"ZeRO stage {self.stage}"),),
             deepspeed=tuple((FILLED_BY_TRAINER | {"zero_optimization.stage": self.stage} | self.settings()).items()),
             environment=restrict_links(case),

@@ -1,0 +1,266 @@
+"""Images, launchers and environments of the golden cases: what would break on the first machine with a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from dockerfile_parse import DockerfileParser
+
+import hwdetect
+from generator import pipeline
+from generator.case.request import Request
+from generator.emit import render
+from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
+from generator.inputs.hardware import read_hardware
+from generator.techniques.base import find_technique
+from hwdetect.types import Disk
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ROOT / "examples" / "models"
+BIN = Path(sys.executable).parent
+LLAMA = {"model": "meta-llama/Llama-3.1-8B", "config": str(MODELS / "llama-3.1-8b.json"), "offline": True}
+
+
+def render_plan(folder: Path, **given) -> tuple[Path, dict]:
+    planned = pipeline.plan_request(Request(**LLAMA | given))
+    document = to_json(build_document(planned, name="p"))
+    render.render(document, folder / "p")
+    return folder / "p", document
+
+
+@pytest.fixture(scope="module")
+def sft(tmp_path_factory):
+    """LoRA by TRL on one GPU: no technique compiles anything for train.py."""
+    return render_plan(
+        tmp_path_factory.mktemp("sft"),
+        hardware="1xrtx-4090",
+        task="sft",
+        train="lora",
+        data="HuggingFaceH4/no_robots",
+        pins=(("packing", "padded"),),
+    )
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory):
+    return render_plan(
+        tmp_path_factory.mktemp("nodes"),
+        hardware="2x8xa100-sxm-80gb",
+        task="sft",
+        train="full",
+        data="HuggingFaceH4/no_robots",
+    )
+
+
+def read_instructions(project: Path) -> list[tuple[str, str]]:
+    parser = DockerfileParser(path=str(project))
+    return [(line["instruction"], line["value"]) for line in parser.structure]
+
+
+def check_shell(project: Path) -> None:
+    for command in (("hadolint", "Dockerfile"), ("shellcheck", *sorted(p.name for p in project.glob("*.s*h*")))):
+        done = subprocess.run(
+            [BIN / command[0], *command[1:]], cwd=project, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+# ---- compilers
+
+
+def test_the_image_has_the_compiler_that_trl_needs(sft):
+    """TRL's loss is Triton's on every CUDA device, and a slim image has no C compiler."""
+    project, document = sft
+    assert not any(
+        find_technique(axis, name).compiles for axis, name in document["choice"].items()
+    )  # it is no technique that asks for it
+    (installed,) = (v for i, v in read_instructions(project) if i == "RUN" and "apt-get install" in v)
+    assert {"gcc", "libc6-dev"} <= set(installed.split()) or "g++" in installed.split()
+    assert 'check_compilers("gcc")' in (project / "train.py").read_text()
+    assert "apt-get install" in (project / "README.md").read_text()
+    check_shell(project)
+
+
+def test_a_plan_that_compiles_nothing_asks_for_no_compiler(tmp_path):
+    project, document = render_plan(
+        tmp_path, hardware="cpu:4", model=None, config=None, seq_len=64, global_batch=2, pins=(("compile", "off"),)
+    )
+    assert document["compilers"] == {"train": [], "infer": []} and not (project / "compiler.py").exists()
+    assert "apt-get" not in (project / "Dockerfile").read_text()
+
+
+def test_offloading_to_a_disk_is_built_with_the_toolkit(tmp_path):
+    """DeepSpeed asks nvcc for its version before it compiles its reader: an image with CUDA's toolkit, of torch's version."""
+    machine = replace(read_hardware("8xa100-sxm-80gb"), disks=(Disk(role="work", path="/scratch", kind="nvme"),))
+    (tmp_path / "machine.json").write_text(json.dumps(hwdetect.to_json(machine)))
+    project, document = render_plan(
+        tmp_path,
+        hardware=str(tmp_path / "machine.json"),
+        task="sft",
+        train="full",
+        data="HuggingFaceH4/no_robots",
+        pins=(("parallelism", "zero3"), ("offload", "optimizer-nvme")),
+    )
+    instructions = read_instructions(project)
+    (base,) = (v for i, v in instructions if i == "FROM")
+    index = document["docker"]["torch_index"]
+    version = re.search(r"cu(\d\d)(\d)$", index)
+    assert base.startswith(f"nvidia/cuda:{version[1]}.{version[2]}.") and "-devel-" in base
+    text = " ".join(v for i, v in instructions if i == "RUN")
+    assert {"libaio-dev", "g++", "python3-venv", "python3-dev"} <= set(text.split())
+    assert '"nvcc"' in (project / "train.py").read_text() and "nvme_path" in (project / "container.sh").read_text()
+    check_shell(project)
+
+
+@pytest.mark.parametrize(
+    ("present", "needed", "advice"),
+    [
+        ((), ("gcc",), "apt-get install gcc libc6-dev"),
+        (("gcc",), ("g++", "gcc"), "apt-get install g++"),
+        (("clang",), ("gcc",), ""),
+        (("g++", "gcc"), ("g++", "gcc", "nvcc"), "CUDA toolkit"),
+    ],
+)
+def test_a_missing_compiler_is_named_at_the_start(tmp_path, present, needed, advice):
+    for name in present:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    code = f"import sys; sys.path.insert(0, {str(ROOT / 'templates/fragments')!r}); import compiler\n"
+    # whatever this machine has of CUDA and of Python's headers
+    code += "compiler.COMMANDS['nvcc'] = ('nvcc',); compiler.sysconfig.get_path = lambda name: sys.argv[1]\n"
+    code += f"compiler.check_compilers(*{needed!r})"
+    (tmp_path / "Python.h").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0) == (not advice), done.stderr
+    assert advice in done.stderr and done.stderr.count("\n") <= 1
+    (tmp_path / "Python.h").unlink()
+    if not advice:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)],
+            env={"PATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1 and "-dev" in done.stderr
+
+
+# ---- docker run
+
+
+DOCKER = '#!/bin/sh\nprintf "%s\\n" "$@"\nprintf "HF_TOKEN=%s\\n" "$HF_TOKEN" >&2\n'
+
+
+def run_container(project: Path, home: Path, *words: str, **variables: str) -> tuple[list[str], str]:
+    """The arguments that `docker` gets, and the token in its environment."""
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "docker").write_text(DOCKER)
+    (home / "bin" / "docker").chmod(0o755)
+    env = {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "HOME": str(home), **variables}
+    done = subprocess.run(
+        ["sh", "container.sh", *words], cwd=project, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines(), done.stderr
+
+
+def test_a_container_gets_token_cache_and_files_and_belongs_to_its_caller(sft, tmp_path):
+    project = tmp_path / "p"
+    shutil.copytree(sft[0], project)
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    data = tmp_path / "some data.jsonl"
+    data.touch()
+    (project / "config.yaml").write_text(yaml.safe_dump(config | {"data": str(data)}, sort_keys=False, width=1000))
+    (project / ".env").write_text("HF_TOKEN=secret\n")
+
+    words, errors = run_container(project, tmp_path / "home", "python", "infer.py")
+    assert errors == "HF_TOKEN=secret\n"  # handed over by name
+    assert "secret" not in " ".join(words) and words[words.index("HF_TOKEN") - 1] == "--env"
+    assert words[words.index("--user") + 1] == f"{os.getuid()}:{os.getgid()}"
+    cache = tmp_path / "home" / ".cache" / "huggingface"
+    assert cache.is_dir() and (project / "runs").is_dir()  # by the caller: what Docker makes belongs to root
+    assert f"{cache}:/home/trainer/.cache/huggingface" in words and f"{project}/runs:/project/runs" in words
+    assert f"type=bind,source={data},target={data},readonly" in words
+    assert words[-3:] == ["p", "python", "infer.py"]
+    assert int(words[words.index("--stop-timeout") + 1]) >= 600  # Docker's own 10 s end in the middle of a save
+    # the image: any user may write to its home and to the project
+    text = " ".join(v for i, v in read_instructions(project) if i in ("RUN", "ENV"))
+    assert "chmod 1777" in text and "HOME=/home/trainer" in text
+
+
+def test_a_node_without_a_meeting_point_is_not_started(nodes, tmp_path):
+    project, _ = nodes
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(["sh", "container.sh"], cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "MASTER_ADDR" in done.stderr
+
+
+# ---- Slurm
+
+
+def test_srun_gets_the_cpus_of_the_job_and_time_to_save(nodes):
+    project, document = nodes
+    text = (project / "train.sbatch").read_text()
+    assert text.index("export SRUN_CPUS_PER_TASK=") < text.index("\nsrun ")
+    grace = document["saving"]["grace_seconds"]
+    assert f"--signal=TERM@{grace}\n" in text
+    check_shell(project)
+
+
+# ---- memory
+
+
+def test_changing_shapes_get_segments_that_grow_before_torch_is_imported(sft):
+    """A CUDA build reads its settings as torch is loaded (c10/cuda/CUDACachingAllocator.cpp, BackendStaticInitializer)."""
+    project, _ = sft
+    setting = "PYTORCH_ALLOC_CONF=expandable_segments:True"
+    lines = (project / "train.py").read_text().splitlines()
+    (place,) = (n for n, line in enumerate(lines) if "PYTORCH_ALLOC_CONF" in line)
+    assert place < min(n for n, line in enumerate(lines) if re.match(r"(import|from) (torch|transformers|trl)", line))
+    assert setting in (project / "Dockerfile").read_text()
+    assert setting.replace("=", " := ") in (project / "Makefile").read_text()
+
+
+def test_a_roomy_plan_of_one_shape_keeps_the_default(tmp_path):
+    project, document = render_plan(
+        tmp_path, hardware="1xh200-sxm-141gb", model="HuggingFaceTB/SmolLM2-135M", config=str(MODELS / "smollm2-135m.json"),
+        data="Salesforce/wikitext", task="causal-lm", seq_len=512, global_batch=8,
+    )  # fmt: skip
+    estimate = document["estimate"]
+    assert estimate["peak_memory_gib"] < 0.9 * estimate["limit_gib"]
+    assert "ALLOC_CONF" not in (project / "train.py").read_text()
+
+
+# ---- saves
+
+
+def test_the_interval_of_saves_is_that_of_the_plan(sft):
+    project, document = sft
+    saving, estimate = document["saving"], document["estimate"]
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    assert config["training"]["save_steps"] == saving["save_steps"]
+    assert 15 * 60 <= saving["save_steps"] * estimate["step_seconds"] <= 45 * 60
+    assert "## Saved" in (project / "PLAN.md").read_text() and json.dumps(saving)
+
+
+def test_tokens_are_not_counted_by_the_trainer(sft):
+    """include_num_input_tokens_seen counts padding, and waits for the device in every micro-batch (trainer.py)."""
+    project, _ = sft
+    assert "include_num_input_tokens_seen" not in (project / "train.py").read_text()
+    assert (project / "token_count.py").is_file()

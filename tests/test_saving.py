@@ -1,0 +1,63 @@
+"""How often a project saves: by time, by what a save costs, and never more rarely than the run is long."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from generator.case.saving import (
+    INTERVAL_SECONDS,
+    LEAST_GRACE_SECONDS,
+    LONGEST_SECONDS,
+    STEP_SECONDS,
+    choose_grace_seconds,
+    choose_save_steps,
+    read_disk_rate,
+)
+from hwdetect.types import Disk, Hardware
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "steps", "save_seconds", "expected"),
+    [
+        (30.0, None, 1.0, 50),  # 25 minutes
+        (30.0, 148, 1.0, 50),  # 74 minutes: three parts, the last saved by the Trainer
+        (0.5, 60, 0.1, 60),  # half a minute: the end is enough
+        (31.7, None, 112.0, 68),  # 35 minutes, so that saves take a twentieth
+        (108.0, 148, 990.0, 74),  # a save of a quarter of an hour, and never more than two hours without one
+        (90_000.0, 3, 1.0, 1),  # a step longer than any interval
+    ],
+)
+def test_the_interval_follows_time_and_what_a_save_costs(step_seconds, steps, save_seconds, expected):
+    assert choose_save_steps(step_seconds, steps, save_seconds) == expected
+
+
+@given(st.floats(1e-3, 1e4), st.one_of(st.none(), st.integers(1, 10**6)), st.floats(0, 1e4), st.integers(1, 500))
+def test_any_interval_can_be_saved_at(step_seconds, steps, save_seconds, eval_steps):
+    chosen = choose_save_steps(step_seconds, steps, save_seconds, multiple_of=eval_steps)
+    assert chosen >= 1 and chosen % eval_steps == 0
+    if steps is not None:
+        assert chosen <= max(steps, eval_steps)
+    # half more than the longest interval where steps are divided evenly, then up to the next multiple
+    assert chosen * step_seconds <= 1.5 * LONGEST_SECONDS + (eval_steps + 1) * step_seconds
+    if steps is None:
+        assert chosen * step_seconds >= min(INTERVAL_SECONDS, LONGEST_SECONDS) * 0.999
+
+
+def test_the_last_save_gets_the_time_that_its_bytes_take():
+    """14 bytes of 70e9 parameters: 600 s would do at 1.65 GB/s and more only."""
+    seconds = choose_grace_seconds(14 * 70e9, 1e9)
+    assert seconds >= STEP_SECONDS + 980 and seconds % 60 == 0
+    assert choose_grace_seconds(1e9, 1e9) == LEAST_GRACE_SECONDS
+
+
+def test_the_rate_is_that_of_the_folder_of_the_runs():
+    disks = (
+        Disk(role="cache", kind="hdd"),
+        Disk(role="work", kind="nvme", read_bytes_per_s=0.4e9),
+    )
+    assert read_disk_rate(Hardware(disks=disks))[0] == 0.4e9
+    assert read_disk_rate(Hardware(disks=(Disk(role="work", kind="nvme", read_bytes_per_s=9e9),)))[0] < 3e9
+    rate, basis = read_disk_rate(Hardware(disks=()))
+    assert rate > 0 and "assumed" in basis

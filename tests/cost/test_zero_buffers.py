@@ -125,8 +125,8 @@ def test_parts_agree_with_the_named_buffers(measured, stage: str, offload: str, 
     assert add_up(row["kept"]["host"]) == pytest.approx(host, rel=0.02, abs=1e5), row["kept"]
     # nothing else is alive that no name has
     named = add_up(row["before step"]["device"]) + add_up(row["before step"]["host"])
-    if stage != "zero3":  # its reduce bucket stays, hidden² in the emitted file, and the engine's hooks keep old models
-        assert row["live"] == pytest.approx(named, rel=0.02)
+    if stage != "zero3":  # its reduce bucket stays, and the engine's hooks keep old models
+        assert row["live"] <= 1.02 * named  # less, where something of the run before has gone meanwhile
 
 
 def test_what_offloading_takes_of_the_host():

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from generator.case.strategies import SEQUENCE_FORMS, SequenceForm
 from generator.cost import constants as c
+from generator.cost.deepspeed import sums_all_gradients
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
@@ -137,7 +138,8 @@ def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticM
         if run.sharding.reduces_every_micro_batch and run.accumulation > 1:
             # to their owners after every micro-batch; the updated weights come back once
             return Exchange(each=ring, once=ring)
-        return Exchange(each=0.0, once=2 * ring)  # an all-reduce, or (ZeRO) reduced gradients there and weights back
+        # an all-reduce, or (ZeRO) reduced gradients there and weights back; BF16_Optimizer does both
+        return Exchange(each=0.0, once=(3 if sums_all_gradients(run) else 2) * ring)
     layers = shape.layers / run.pp
     # per block: for the forward pass, for the backward pass where it let go, and for what checkpointing repeats
     gathers = 2.0 + (1.0 if run.checkpoint_every else 0.0) if run.sharding.reshards else 1.0

@@ -73,9 +73,6 @@ WORKER_GIB = Constant(0.35, "GiB", ASSUMED, "a forked worker with its own interp
 SHARD_GIB = Constant(
     4.7, "GiB", PUBLISHED, "5 GB: the largest shard that save_pretrained writes (transformers docs, big_models)"
 )
-OFFLOADED_STATE_BYTES = Constant(
-    16, "bytes per parameter", PUBLISHED, "DeepSpeed: 16 bytes a parameter on the host (docs memory.rst)"
-)
 # since 20c8828
 FRAGMENTATION = Constant(
     0.10,
@@ -145,6 +142,12 @@ FSDP_LIVE_BLOCKS = Constant(
     PUBLISHED,
     "FSDP keeps the block in use and prefetches one (torch docs, FullyShardedDataParallel)",
 )
+ZERO_SUB_GROUP = Constant(
+    1e9, "parameters", PUBLISHED, "sub_group_size: stage 3 updates as many at a time (deepspeed 0.19.8)"
+)
+NVME_STATE_BUFFERS = Constant(4, "buffers", PUBLISHED, "offload_optimizer.buffer_count (deepspeed 0.19.8)")
+NVME_PARAM_BUFFERS = Constant(5e8, "elements", PUBLISHED, "offload_param.buffer_count x buffer_size (deepspeed 0.19.8)")
+NVME_PARAMS_IN_MEMORY = Constant(1e9, "elements", PUBLISHED, "offload_param.max_in_cpu (deepspeed 0.19.8)")
 ZERO_BUCKET_COPIES = Constant(
     4.5,
     "16-bit copies of each bucket",
@@ -487,6 +490,9 @@ HOST_NODE_BYTES_PER_S = Constant(200e9, "bytes per second and node", ASSUMED, _O
 NVME_BYTES_PER_S = Constant(3.2e9, "bytes per second and node", ASSUMED, _OFFLOAD)
 HOST_ADAM_BYTES = Constant(
     28, "bytes of host memory traffic per parameter", COUNTED, "fp32 weight, gradient, two moments read, three written"
+)
+HOST_SCALE_BYTES = Constant(
+    8, "bytes of host memory traffic per parameter", COUNTED, "clipping: the fp32 gradient read and written"
 )
 NVME_ADAM_BYTES = Constant(
     24, "bytes of disk traffic per parameter", COUNTED, "fp32 weight and two moments, read and written"

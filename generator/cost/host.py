@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from generator.case.strategies import EACH_ITS_SHARD, ONE_OF_A_NODE
 from generator.cost import constants as c
+from generator.cost.deepspeed import compute_staging, compute_swap_buffers, count_host_gradient_bytes
 from generator.cost.estimate import GIB, CostItem
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 from generator.cost.static_memory import StaticMemory
+
+STATES = (
+    "float32 masters and two moments (deepspeed 0.19.8: single_partition_of_fp32_groups, fp32_partitioned_groups_flat)"
+)
+GRADIENTS = (
+    "float32 gradients, their sums, and staging buffers (deepspeed 0.19.8, stage_1_and_2.py and stage3.py; torch FSDP2)"
+)
+WEIGHTS = "the weights' own copy (deepspeed 0.19.8: param_groups_fp16_flat_cpu_memory; torch: CPUOffloadPolicy)"
+SWAPPED = "page-locked buffers between device and disk (deepspeed 0.19.8, runtime/swap_tensor)"
 
 
 def compute_host_memory(shape: Shape, run: Execution, static: StaticMemory | None) -> tuple[CostItem, ...]:
@@ -20,38 +30,42 @@ def compute_host_memory(shape: Shape, run: Execution, static: StaticMemory | Non
             basis="assumed",
             source="Python, torch, CUDA libraries, per process",
         ),
-        *compute_loading(shape, run, processes),
     ]
+    # what is offloaded comes when the model has left for its devices: the fuller of the two moments counts
+    loading = compute_loading(shape, run, processes)
+    offloaded = [] if static is None else compute_offloaded(shape, run, static, processes)
+    items += max(loading, offloaded, key=add_up)
     if run.dataloader_workers:
         workers = c.WORKER_GIB * run.dataloader_workers * processes
         items.append(CostItem(name="data workers", value=workers, basis="assumed", source=c.WORKER_GIB.source))
-    if static is not None:
-        items += compute_offloaded(shape, run, static, processes)
     return tuple(items)
+
+
+def add_up(items: list[CostItem]) -> float:
+    return sum(item.value for item in items)
 
 
 def compute_offloaded(shape: Shape, run: Execution, static: StaticMemory, processes: int) -> list[CostItem]:
     items = []
-    share = 1 / run.nodes  # the states of the whole model are divided over the nodes
+    # all processes of a node together: the model's are divided over the nodes
+    owned = static.trained / run.nodes
     if run.offload_optimizer == "cpu":
-        source = c.OFFLOADED_STATE_BYTES.source
-        states = static.trained * c.OFFLOADED_STATE_BYTES * share / GIB
-        items.append(CostItem(name="offloaded optimizer", value=states, basis="published", source=source))
+        states = static.state_bytes / run.nodes / GIB
+        items.append(CostItem(name="offloaded optimizer", value=states, basis="derived", source=STATES))
+    if run.offload_optimizer != "none" and (run.sharding.float32_masters or run.offload_params != "none"):
+        gradients = owned * count_host_gradient_bytes(run) + processes * compute_staging(shape, run)
+        items.append(CostItem(name="offloaded gradients", value=gradients / GIB, basis="derived", source=GRADIENTS))
     if run.offload_params == "cpu":
-        weights = compute_pinned_bytes(shape.params, accumulates=run.accumulation > 1) * share / GIB
-        source = "pinned copies (memory.rst)"
-        items.append(CostItem(name="offloaded weights", value=weights, basis="published", source=source))
+        weights = static.weight_bytes / run.nodes / GIB
+        items.append(CostItem(name="offloaded weights", value=weights, basis="derived", source=WEIGHTS))
+    swapped = processes * compute_swap_buffers(run, owned / processes)
+    if swapped:
+        items.append(CostItem(name="swap buffers", value=swapped / GIB, basis="derived", source=SWAPPED))
     if run.checkpoint_offload:
         inputs = run.micro_batch * run.seq_len * shape.layers * static.block.kept * processes / GIB
         source = "pinned copies of block inputs"
         items.append(CostItem(name="offloaded activations", value=inputs, basis="derived", source=source))
     return items
-
-
-def compute_pinned_bytes(params: float, *, accumulates: bool) -> float:
-    """Page-locked host bytes of ZeRO-3 with its weights offloaded (DeepSpeed docs, memory.rst): 4 bytes per
-    parameter whatever is offloaded, 2 for the 16-bit weights, and 2 more for gradients that wait for the next micro-batch."""
-    return 6 * params + (2 * params if accumulates else 0)
 
 
 def compute_loading(shape: Shape, run: Execution, processes: int) -> list[CostItem]:

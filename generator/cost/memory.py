@@ -29,6 +29,7 @@ SOURCES = {
     "block in backward": AUTOGRAD,
     "dequantized weights": "one layer's weights dequantized at a time (bitsandbytes, gptqmodel)",
     "adapted experts": "PEFT adds the adapter to the fused experts as a whole tensor (peft ParamWrapper)",
+    "gradients of DeepSpeed": "averaged_gradients, grad_partitions_flat_buffer, fp32_groups_gradients_flat (deepspeed 0.19.8)",
     "optimizer temporary": "torch.optim foreach makes one temporary the size of the parameters",
 }
 DDP_BUCKETS = "its reducer copies every gradient into a bucket (torch docs, DistributedDataParallel)"
@@ -45,6 +46,8 @@ def find_source(name: str, run: Execution) -> str:
         return OPTIMIZER_STATES[run.optimizer].source
     if name == "reduce buckets" and run.sharding.buckets_every_gradient:
         return DDP_BUCKETS
+    if name == "gradients" and run.sharding.by_deepspeed:
+        return SOURCES["gradients of DeepSpeed"]
     return SOURCES[name]
 
 
@@ -61,7 +64,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
         last -= tokens * (block.saved + block.saved_scores * run.seq_len)
     steady = {"weights": static.weights, "optimizer states": static.states, "reduce buckets": static.reduce_buckets}
     # the sums of the micro-batches before stay through this one's forward pass
-    carried = static.gradients if run.accumulation > 1 else 0.0
+    carried = static.gradients if run.accumulation > 1 else static.lasting_gradients
     loss = compute_loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes)
     moments = {
         "loss": {
@@ -139,8 +142,9 @@ def compute_kept_activations(
 
 def compute_update_moment(run: Execution, static: StaticMemory) -> Moment:
     """Bytes by item while the optimizer updates: no batch is small enough to save them."""
-    # ZeRO-1 reduces gradients to their owners and frees the others' before it updates
-    freed = run.shards if run.sharding.divides_states and not run.sharding.divides_gradients else 1
+    # ZeRO-1 reduces gradients to their owners and frees the others' before it updates, unless they are one buffer
+    frees = run.sharding.divides_states and not run.sharding.divides_gradients and not static.lasting_gradients
+    freed = run.shards if frees else 1
     return {
         "weights": static.weights,
         "optimizer states": static.states,

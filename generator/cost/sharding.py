@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from generator.cost import constants as c
+from generator.cost.deepspeed import compute_single_buckets, compute_staging, sums_all_gradients
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 from generator.cost.weights import compute_stored_bytes
@@ -69,15 +70,17 @@ def compute_gathered_ends(shape: Shape, run: Execution) -> float:
     return ends if run.sharding.reshards else ends + blocks
 
 
-def compute_reduce_buckets(run: Execution, trained: float, bytes_per_gradient: float) -> float:
-    """Buffers in which DDP and DeepSpeed's stages 1 and 2 reduce gradients (and these gather weights)."""
+def compute_reduce_buckets(shape: Shape, run: Execution, trained: float, bytes_per_gradient: float) -> float:
+    """Buffers in which DDP and DeepSpeed's stages 1 and 2 reduce gradients (and these gather weights), or send them away."""
     if run.dp <= 1:
-        return 0.0
+        return compute_single_buckets(run) + compute_staging(shape, run)
     if run.sharding.buckets_every_gradient:  # DDP copies: the Trainer leaves gradient_as_bucket_view off
         return trained * bytes_per_gradient / (run.tp * run.pp)
+    if sums_all_gradients(run):
+        return 0.0
     # two kinds of bucket, of gradients and of weights, as large as each other
     elements = min(run.sharding.bucket_elements, trained)
-    return 2 * c.ZERO_BUCKET_COPIES * elements * BYTES[run.compute_dtype]
+    return 2 * c.ZERO_BUCKET_COPIES * elements * BYTES[run.compute_dtype] + compute_staging(shape, run)
 
 
 def keeps_checkpointed_inputs(run: Execution) -> bool:

@@ -9,6 +9,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from generator.cost.activations import BlockActivations, compute_block_activations
+from generator.cost.deepspeed import (
+    allocates_gradients_at_once,
+    compute_large_gradient,
+    compute_update_temporary,
+    keeps_gradient_buffer,
+    leaves_gradients_to_host,
+    mixes_in_16_bits,
+)
 from generator.cost.execution import BYTES, Execution
 from generator.cost.optimizers import OPTIMIZER_STATES, compute_state_bytes
 from generator.cost.shape import Linear, Shape, count_lora_params, select_adapted
@@ -42,8 +50,14 @@ class StaticMemory:
     """bytes of one block's experts with their adapters added: PEFT makes the whole tensor anew in each forward pass"""
     trained: float
     """trained parameters of the whole model"""
+    state_bytes: float
+    weight_bytes: float
+    """optimizer states and weights of the whole model, wherever they are"""
     adapted: tuple[Linear, ...]
     head_gradient: float
+    """of all gradients, what is there when the output layer's has come"""
+    lasting_gradients: float
+    """of all gradients, the buffer that is there in every moment"""
     embedding_gradient: float
     """what only comes when the backward pass has left the first block; tied to the head, it is there from the start"""
     states_paged: bool
@@ -73,30 +87,31 @@ def compute_static_memory(shape: Shape, run: Execution) -> StaticMemory:
     weights_here = run.offload_params == "none" or not run.sharding.divides_weights
     # with frozen weights neither end of the model has a gradient
     per_gradient = each.gradient / shards.gradients if run.train == "full" and gradients_here else 0.0
+    gradients = compute_gradients(run, each, trained) / shards.gradients if gradients_here else 0.0
+    at_once = allocates_gradients_at_once(run)
+    weights, states = compute_weights(shape, run, each, trained), compute_states(shape, run, each, trained)
     return StaticMemory(
-        weights=compute_weights(shape, run, each, trained) / shards.weights if weights_here else 0.0,
-        gradients=compute_gradients(run, each, trained) / shards.gradients if gradients_here else 0.0,
-        states=0.0 if offloaded else compute_states(shape, run, each, trained) / shards.states,
-        step_temporary=0.0 if offloaded else compute_step_temporary(run, each, trained) / shards.states,
+        weights=weights / shards.weights if weights_here else 0.0,
+        gradients=gradients,
+        states=0.0 if offloaded else states / shards.states,
+        step_temporary=0.0 if offloaded else compute_step_temporary(run, each, trained, shards.states),
         gathered_block=compute_gathered_block(shape, run),
         gathered_ends=compute_gathered_ends(shape, run),
-        reduce_buckets=compute_reduce_buckets(run, trained, each.trained),
+        reduce_buckets=compute_reduce_buckets(shape, run, trained, each.trained),
         cast_weights=cast_weights,
         cast_block=cast_block,
         dequantized=compute_dequantized_bytes(shape, run),
         adapted_experts=compute_adapted_experts(shape, run),
         trained=trained,
+        state_bytes=states,
+        weight_bytes=weights,
         adapted=() if run.train == "full" else select_adapted(shape, run.lora_targets),
-        head_gradient=shape.head_params * per_gradient,
-        embedding_gradient=0.0 if ties_head(shape) else shape.embedding * per_gradient,
+        head_gradient=gradients + compute_large_gradient(shape, run) if at_once else shape.head_params * per_gradient,
+        lasting_gradients=gradients if keeps_gradient_buffer(run) else 0.0,
+        embedding_gradient=0.0 if at_once or ties_head(shape) else shape.embedding * per_gradient,
         states_paged=OPTIMIZER_STATES[run.optimizer].paged,
         block=compute_block_activations(shape, run),
     )
-
-
-def mixes_in_16_bits(run: Execution) -> bool:
-    """DeepSpeed under bf16 or fp16: 16-bit weights on every device, and float32 masters beside the states."""
-    return run.sharding.float32_masters and BYTES[run.compute_dtype] < 4
 
 
 def find_parameter_bytes(run: Execution) -> ParameterBytes:
@@ -134,19 +149,13 @@ def compute_states(shape: Shape, run: Execution, each: ParameterBytes, trained: 
     return states
 
 
-def compute_step_temporary(run: Execution, each: ParameterBytes, trained: float) -> float:
-    """What only lives while the optimizer updates."""
-    if run.sharding.float32_masters:  # gradients of its part in float32, for the masters
-        return 4.0 * trained
+def compute_step_temporary(run: Execution, each: ParameterBytes, trained: float, shards: int) -> float:
+    """What only lives while the optimizer updates, on one device."""
     # foreach computes one operation for all parameters at once: its result is as large as they are
     foreach = OPTIMIZER_STATES[run.optimizer].foreach and not run.optimizer_fused
-    return trained * each.trained if foreach else 0.0
-
-
-def leaves_gradients_to_host(run: Execution) -> bool:
-    """DeepSpeed moves gradients out as they come; FSDP does where the weights are out as well (CPUOffloadPolicy)."""
-    offloaded = run.offload_optimizer != "none"
-    return offloaded and (run.sharding.float32_masters or run.offload_params != "none")
+    if run.sharding.float32_masters:
+        return compute_update_temporary(run, trained) + (4.0 * trained / shards if foreach else 0.0)
+    return trained * each.trained / shards if foreach else 0.0
 
 
 def ties_head(shape: Shape) -> bool:

@@ -13,17 +13,19 @@ from generator.cost.activations import find_element_bytes
 from generator.cost.comm import (
     compute_communication_seconds,
     compute_expert_parallel_seconds,
+    compute_exposed_seconds,
     compute_sequence_parallel_seconds,
     compute_tensor_parallel_seconds,
     find_sequence_form,
 )
+from generator.cost.deepspeed import count_host_traffic
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, Execution
 from generator.cost.loss import is_classifier
 from generator.cost.memory import count_checkpointed_blocks
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape
-from generator.cost.static_memory import StaticMemory
+from generator.cost.static_memory import StaticMemory, find_parameter_bytes
 from generator.cost.weights import count_packed_params
 from generator.model import Attended
 
@@ -66,6 +68,7 @@ def compute_training_seconds(shape: Shape, run: Execution, rates: Rates, static:
         **{name: n * value for name, value in exchanged.items()},
         # they come while the block before computes
         "weights from host": n * max(0.0, fetched - device),
+        "gradients to host": compute_gradient_transfer_seconds(static, run, rates, device + stall),
         "optimizer": compute_update_seconds(static, run, rates),
         "communication": compute_communication_seconds(shape, run, rates, static, device + stall),
     }
@@ -87,6 +90,7 @@ def find_training_source(name: str, run: Execution, rates: Rates) -> str:
         "sequence parallel": c.COLLECTIVE_REALISED.source,
         "expert parallel": c.COLLECTIVE_REALISED.source,
         "weights from host": c.HOST_BYTES_PER_S.source,
+        "gradients to host": "bytes over the link of the board, counted in deepspeed 0.19.8 and torch 2.13 (generator/cost/deepspeed.py)",
         "communication": describe_link_source(run, rates),
         "data loading": c.COLLATE_SECONDS_PER_TOKEN.source,
     }.get(name, rates.source)
@@ -336,21 +340,32 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
 
 
 def compute_host_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:
-    """The update of offloaded states: gradients there and weights back in 16 bits, and Adam where they are."""
-    share = static.trained / run.shards
-    to_and_from = share * (2.0 + 2.0) / rates.host_link_bytes_per_s
-    of_node = share * run.per_node  # the processes of a node share its memory and its disk
+    """The update of offloaded states: Adam where they are, and the weights back."""
+    owned = static.trained / run.shards
+    moved = count_host_traffic(run)
+    back = owned * moved.weights / rates.host_link_bytes_per_s
+    of_node = owned * run.per_node  # the processes of a node share its memory and its disk
     disk = of_node * c.NVME_ADAM_BYTES / c.NVME_BYTES_PER_S if run.offload_optimizer == "nvme" else 0.0
     # one process alone does not fill the memory's channels
     memory = min(run.per_node * c.HOST_BYTES_PER_S, c.HOST_NODE_BYTES_PER_S)
-    return to_and_from + disk + of_node * c.HOST_ADAM_BYTES / memory
+    return back + disk + of_node * moved.memory / memory
+
+
+def compute_gradient_transfer_seconds(static: StaticMemory, run: Execution, rates: Rates, computed: float) -> float:
+    """Gradients on their way to the host, of a whole step, beyond what hides behind a micro-batch's ``computed`` seconds:
+    both libraries copy on a stream beside the backward pass and wait for it at its end."""
+    if run.offload_optimizer == "none":
+        return 0.0
+    step = static.trained / run.shards * count_host_traffic(run).gradients / rates.host_link_bytes_per_s
+    return run.accumulation * compute_exposed_seconds(step / run.accumulation, computed)
 
 
 def compute_fetch_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
-    """Weights that are kept on the host or on disk come over once for each pass of a micro-batch."""
+    """Weights that are kept on the host or on disk come over once for each pass of a micro-batch, as they are stored: FSDP
+    casts its float32 shards on the device."""
     if run.offload_params == "none":
         return 0.0
-    share = shape.params * BYTES[run.compute_dtype] / run.shards
+    share = shape.params * find_parameter_bytes(run).base / run.shards
     if run.offload_params == "cpu":
         return share * (2.0 + again) / rates.host_link_bytes_per_s
     return share * run.per_node * (2.0 + again) / c.NVME_BYTES_PER_S

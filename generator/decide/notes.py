@@ -20,7 +20,7 @@ BUSY = 0.95
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """A sentence for the reader of a plan. ``kind`` is what it is about: devices, length, busy, hardware, rates, model, data,
-    pins."""
+    pins, precision."""
 
     kind: str
     text: str
@@ -58,6 +58,16 @@ def explain_unused_devices(case: Case, best: Candidate, counts: tuple[DeviceCoun
     else:
         why = why_not_more_devices(case, best, counts)
     return (Note(kind="devices", text=f"uses {used} of your {have} accelerators: {why}"),)
+
+
+def note_reduction(best: Candidate) -> tuple[Note, ...]:
+    """FSDP2 by Accelerate adds up the devices' gradients in the dtype of the arithmetic: its mixed precision has one dtype for
+    weights, reduction and outputs, and no key of its file says otherwise (accelerate utils/dataclasses.py, set_mixed_precision)."""
+    run = best.execution
+    if not run.sharding.by_fsdp or best.layout.at_load or run.mode != "train" or not run.autocast_dtype:
+        return ()
+    text = f"gradients are added up over the devices in {run.autocast_dtype} (Accelerate's FSDP2), and kept in float32"
+    return (Note(kind="precision", text=text),)
 
 
 def why_not_more_devices(case: Case, best: Candidate, counts: tuple[DeviceCount, ...]) -> str:

@@ -14,7 +14,11 @@ from hwdetect.types import Disk
 
 CANNOT = "only {able} can offload this"
 STATE_BYTES = 16
-"""per parameter: float32 weight, gradient and two moments (DeepSpeed docs, memory.rst)"""
+"""on disk, per parameter: float32 weight, gradient and two moments (DeepSpeed docs, memory.rst)"""
+
+PINNED_AS_ASKED = ("PYTORCH_ALLOC_CONF", "pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:64")
+"""PyTorch rounds page-locked memory up to a power of two and never gives it back: 35 GB of states would take 69
+(torch 2.13, ATen/core/CachingHostAllocator.h)."""
 
 
 class Offload(Technique):
@@ -40,8 +44,9 @@ class Offload(Technique):
         return {"offload_optimizer": self.optimizer, "offload_params": self.params}
 
     def edits(self, case: Case) -> Edits:
+        environment = (*name_threads(case), PINNED_AS_ASKED)
         if is_by_accelerate(case.layout):
-            return Edits(accelerate=(("fsdp_config.fsdp_offload_params", True),))
+            return Edits(accelerate=(("fsdp_config.fsdp_offload_params", True),), environment=environment)
         settings: dict[str, object] = {
             # PyTorch's fused AdamW is vectorized on CPUs too; DeepSpeed's own has to be compiled, with nvcc
             "zero_force_ds_cpu_optimizer": False,
@@ -50,11 +55,19 @@ class Offload(Technique):
             if where != "none":
                 block = f"zero_optimization.offload_{what}"
                 settings |= {f"{block}.device": where, f"{block}.pin_memory": True} | self.locate(block, case)
-        return Edits(deepspeed=tuple(settings.items()))
+        return Edits(deepspeed=tuple(settings.items()), environment=environment)
 
     def locate(self, block: str, case: Case) -> dict[str, object]:
         """More of one offload block of deepspeed.json: where on the host."""
         return {}
+
+
+def name_threads(case: Case) -> tuple[tuple[str, str], ...]:
+    """``OMP_NUM_THREADS``: physical cores for each process of a node. The optimizer runs on them, and torchrun leaves every
+    process one where nobody says more. Nothing where the cores are not known."""
+    cpu = case.hardware.cpu
+    cores = cpu.budget if cpu.budget is None or not cpu.cores else min(cpu.budget, cpu.cores)
+    return () if cores is None else (("OMP_NUM_THREADS", str(max(1, cores // case.layout.per_node))),)
 
 
 class NvmeOffload(Offload):

@@ -13,8 +13,8 @@ from generator.techniques.traits import Trait
 class Zero1(Technique):
     """ZeRO stage 1 (DeepSpeed): optimizer states are divided over the devices.
 
-    What it does: every device keeps 16-bit weights and all gradients, and updates its part of the float32 master
-    weights: as much traffic as DDP for states of 12 bytes per parameter divided by the devices.
+    What it does: every device keeps 16-bit weights and the float32 sums of all gradients, and updates its part of the
+    float32 master weights: as much traffic as DDP for states of 12 bytes per parameter divided by the devices.
     When it loses: wherever DDP fits: it only adds a library.
     Known problems: a misspelt key at the top of deepspeed.json is silently accepted; bf16 gradients are summed in bf16
     unless it is told otherwise.
@@ -44,10 +44,16 @@ class Zero1(Technique):
         return Edits(
             launcher=launch_with_torchrun(case),
             training_arguments=(make_argument("deepspeed", settings, f"ZeRO stage {self.stage}"),),
-            deepspeed=tuple((FILLED_BY_TRAINER | {"zero_optimization.stage": self.stage} | self.settings()).items()),
+            deepspeed=tuple(
+                (FILLED_BY_TRAINER | {"zero_optimization.stage": self.stage} | self.settings() | self.release()).items()
+            ),
             environment=restrict_links(case),
             requirements=("deepspeed",),
         )
+
+    def release(self) -> dict[str, object]:
+        """What frees 16-bit gradients as they come: their float32 sums, of the whole model at stage 1, have them already."""
+        return {"bf16.immediate_grad_update": True} if self.stage == 1 else {}
 
     def settings(self) -> dict[str, object]:
         """Of this stage, under ``zero_optimization``."""

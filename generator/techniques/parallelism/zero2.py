@@ -9,7 +9,8 @@ class Zero2(Zero1):
     What it does: as stage 1, and each device keeps only its part of the gradients; on one device it serves to offload
     the optimizer.
     When it loses: with accumulation: it reduces the gradients every micro-batch.
-    Known problems: as stage 1; with the optimizer offloaded it moves gradients to the host in every micro-batch.
+    Known problems: as stage 1; with the optimizer offloaded the float32 sums of the gradients stay on the device, 4 bytes
+    per parameter divided by the devices, and go to the host once a step.
     """
 
     name = "zero2"

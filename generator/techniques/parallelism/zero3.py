@@ -11,7 +11,7 @@ class Zero3(Zero1):
     of devices. Weights, too, can be offloaded to the host or its disk.
     When it loses: wherever a lower stage fits: 1.5 times the traffic of DDP.
     Known problems: as stage 1; small parameters stay whole on every device; the model must be made after
-    TrainingArguments.
+    TrainingArguments; with the optimizer offloaded gradients go to the host and back in every micro-batch.
     """
 
     name = "zero3"

@@ -17,7 +17,7 @@ class Sdpa(Technique):
 
     What it does: picks a flash, memory-efficient or plain kernel; the first two never hold the score matrix.
     When it loses: where texts are packed and must not see each other, because the mask that keeps them apart is dense.
-    Known problems: one padded row in a batch makes the mask dense, and the flash kernel is left; before Ampere, 16-bit
+    Known problems: one padded row whose mask is kept makes it dense, and the flash kernel is left; before Ampere, 16-bit
     attention with grouped keys holds all scores; it cannot return attention weights.
     """
 

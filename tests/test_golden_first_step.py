@@ -99,10 +99,6 @@ def make_tiny_project(name: str, inputs: Path, folder: Path) -> Path:  # noqa: F
             "model": str(save_tiny_model(config, inputs, folder, classify=request.task == "text-classification"))
         }
         values["data"] = str(write_rows(folder / "rows", request.task))
-    if "first_step" in values:
-        values["first_step"].pop("kernel", None)
-        if "device" in values["first_step"]:
-            values["first_step"]["device"] = "cpu"
     project = folder / "project"
     render.render(document, project)
     return on_cpu(project)

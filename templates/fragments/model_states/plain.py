@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers import Trainer
 
@@ -23,7 +24,9 @@ def list_model_states(trainer: Trainer) -> dict[str, list[torch.Tensor]]:
 def unwrap_tensors(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
     """The shard of a DTensor; codes and scales of a quantized state."""
     for tensor in tensors:
-        if is_traceable_wrapper_subclass(tensor):
+        if isinstance(tensor, DTensor):
+            yield tensor.to_local()
+        elif is_traceable_wrapper_subclass(tensor):
             names, _ = tensor.__tensor_flatten__()
             yield from unwrap_tensors(getattr(tensor, name) for name in names)
         else:

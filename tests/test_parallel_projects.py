@@ -128,6 +128,8 @@ def on_cpu(folder: Path) -> Path:
     values = yaml.safe_load(config.read_text())
     if "processes" in values:
         values["processes"]["expected"] |= {"backend": "gloo", "device": "cpu"}
+    if "device" in values.get("first_step", {}):
+        values["first_step"]["device"] = "cpu"
     if "lora" in values:
         values["lora"]["lora_dropout"] = 0.0
     config.write_text(yaml.safe_dump(values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from generator.decide.plan import Plan, Planned
+from generator.emit.first_step import expect_first_step
 from generator.emit.plan_document import (
     ABSENT,
     ConfigRecord,
@@ -32,6 +33,7 @@ def build_config(planned: Planned, parallel: ParallelRecord | None, saving: Savi
         lora=build_lora_config(plan) if training and workload.train != "full" else ABSENT,
         machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
         processes=describe_launch(parallel) if parallel else ABSENT,
+        first_step=expect_first_step(plan, parallel) if training else ABSENT,
         **(list_data_values(planned) if training else {}),
     )
 

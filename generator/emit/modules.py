@@ -12,6 +12,9 @@ WRAPPINGS = {
 }
 """The leaf that looks at a model, by the class that wraps it."""
 
+STATES = {"": "model_states/plain", "DeepSpeedEngine": "model_states/deepspeed"}
+"""The leaf that lists weights, gradients and optimizer states, by the class that holds them."""
+
 
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
@@ -28,8 +31,8 @@ def choose_modules(
         modules["compiler"] = "compiler"
     if project.mode != "train":
         return modules
-    modules |= {name: name for name in ("checkpoints", "stopping", "run_report", "token_count", *edits.fragments)}
-    modules["first_example"] = "first_example"
+    always = ("checkpoints", "stopping", "run_report", "token_count", "first_example", "first_step")
+    modules |= {name: name for name in (*always, *edits.fragments)}
     if project.data_format != "hub":
         modules["rows"] = f"rows/{project.data_format}"
     if project.data_format in COMPRESSIBLE:
@@ -40,6 +43,7 @@ def choose_modules(
         modules["labels"] = LABELS[project.sft_format or "messages"]
     if project.train_tokenizer:
         modules["tokenizer"] = "tokenizer"
+    modules["model_states"] = STATES.get(parallel.expected.wrapper, STATES[""]) if parallel else STATES[""]
     if parallel is not None:
         modules |= {"parallel": "parallel", "wrapping": WRAPPINGS[parallel.expected.wrapper]}
     return dict(sorted(modules.items()))

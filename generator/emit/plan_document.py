@@ -376,6 +376,29 @@ class ProcessesConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FirstStepRecord:
+    """``first_step`` in config.yaml: what first_step.py compares the trained thing with. Dtypes are PyTorch's names."""
+
+    trained: str
+    """of the weights that are trained: the model's, or the adapters'"""
+    frozen: str = ABSENT
+    gradients: str = ABSENT
+    """absent where none is kept"""
+    states: str = ABSENT
+    """of the optimizer's states"""
+    device: str = ABSENT
+    """absent where ``processes`` has it, or any device will do"""
+    attention: str = ABSENT
+    """attn_implementation; absent where nothing attends"""
+    dense_mask: bool = ABSENT
+    """False: attention must be called without one"""
+    kernel: str = ABSENT
+    """flash: SDPA must be able to take a fused kernel"""
+    gib: Mapping[str, float]
+    """on one device; parts that lie elsewhere are left out"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigRecord:
     """The content of config.yaml: every value that comes from outside, and of those the ones that this project reads."""
 
@@ -395,6 +418,7 @@ class ConfigRecord:
     lora: LoraConfig = ABSENT
     machine: MachineConfig = ABSENT
     processes: ProcessesConfig = ABSENT
+    first_step: FirstStepRecord = ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,7 +12,7 @@ from generator.techniques.base import Technique
 from generator.techniques.edits import Argument, Edits
 
 SETTINGS = ("environment", "deepspeed", "accelerate")
-STATEMENTS = ("setup", "after_model", "infer_setup", "infer_after_model")
+STATEMENTS = ("setup", "after_model", "after_trainer", "infer_setup", "infer_after_model")
 
 
 def trace_edits(plan: Plan) -> tuple[EditRecord, ...]:

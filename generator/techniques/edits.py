@@ -55,7 +55,8 @@ class Edits:
 
     ``imports`` are whole import lines of train.py; ``setup`` statements before the model is loaded, ``after_model``
     statements after it; ``model_arguments`` go to ``from_pretrained``, ``training_arguments`` to ``TrainingArguments``
-    (or TRL's subclass), ``trainer_arguments`` to the trainer, ``callbacks`` are expressions in its callback list.
+    (or TRL's subclass), ``trainer_arguments`` to the trainer, ``callbacks`` are expressions in its callback list, and
+    ``after_trainer`` are statements after it, before it makes its optimizer.
     ``fragments`` name files of ``templates/fragments`` whose functions are placed above ``main``.
     ``infer_*`` are the same places of infer.py. ``environment`` is exported by the launcher and the Dockerfile,
     ``launch`` are words before ``python``, ``requirements`` are distributions of ``stacks.toml``.
@@ -71,6 +72,7 @@ class Edits:
     training_arguments: tuple[Argument, ...] = ()
     trainer_arguments: tuple[Argument, ...] = ()
     callbacks: tuple[str, ...] = ()
+    after_trainer: tuple[str, ...] = ()
     fragments: tuple[str, ...] = ()
     infer_imports: tuple[str, ...] = ()
     infer_setup: tuple[str, ...] = ()

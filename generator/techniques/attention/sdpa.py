@@ -11,13 +11,37 @@ FLASH = (8, 0)
 """Before Ampere half-precision attention with grouped keys falls back to the kernel that makes all scores
 (https://github.com/huggingface/transformers/issues/48633)."""
 
+WITHOUT_SDPA = frozenset(
+    [
+        "bloom",
+        "codegen",
+        "deberta",
+        "falcon_mamba",
+        "gemma2",
+        "gpt_neo",
+        "gpt_oss",
+        "gptj",
+        "mamba",
+        "mamba2",
+        "mpnet",
+        "mpt",
+        "openai-gpt",
+        "rembert",
+        "roformer",
+        "rwkv",
+        "vaultgemma",
+        "xglm",
+    ]
+)
+"""Model types for which Transformers raises when it is asked for SDPA (5.23; ``_supports_sdpa`` of the model's class)."""
+
 
 class Sdpa(Technique):
     """PyTorch's scaled_dot_product_attention: the best kernel that PyTorch itself has for the device.
 
     What it does: picks a flash, memory-efficient or plain kernel; the first two never hold the score matrix.
     When it loses: where texts are packed and must not see each other, because the mask that keeps them apart is dense.
-    Known problems: one padded row in a batch makes the mask dense, and the flash kernel is left; before Ampere, 16-bit
+    Known problems: one padded row whose mask is kept makes it dense, and the flash kernel is left; before Ampere, 16-bit
     attention with grouped keys holds all scores; it cannot return attention weights.
     """
 
@@ -32,6 +56,11 @@ class Sdpa(Technique):
             "octocoder, long prompt: 10.97 s to 3.02 s and 37.7 to 32.6 GB",
         ),
     )
+
+    def obstacle(self, case: Case) -> str | None:
+        if case.model.model_type in WITHOUT_SDPA:
+            return f"Transformers has no SDPA for models of type {case.model.model_type}"
+        return None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"attention": "sdpa", "flash_kernels": not case.on_cuda or case.capability >= FLASH}

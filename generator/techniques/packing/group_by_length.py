@@ -1,10 +1,12 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits, make_argument
 from generator.techniques.packing.padded import estimate_lengths, explain_one_stream
+from generator.techniques.padding import make_padding_edits
 from generator.techniques.traits import Trait
 
 PADDING_LEFT = 0.2
@@ -37,8 +39,9 @@ class GroupByLength(Technique):
         return estimate_lengths(case, PADDING_LEFT)
 
     def edits(self, case: Case) -> Edits:
-        return Edits(
+        return replace(
+            make_padding_edits(case),
             training_arguments=(
                 make_argument("train_sampling_strategy", "group_by_length", "texts of similar length together"),
-            )
+            ),
         )

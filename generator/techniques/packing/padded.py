@@ -3,6 +3,8 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Technique
+from generator.techniques.edits import Edits
+from generator.techniques.padding import make_padding_edits
 from generator.techniques.traits import Trait
 
 
@@ -11,7 +13,8 @@ class Padded(Technique):
 
     What it does: keeps every text whole and by itself.
     When it loses: where lengths differ: padding is computed and thrown away.
-    Known problems: one padded row gives the batch a dense mask, for which SDPA has no flash kernel.
+    Known problems: one padded row gives the batch a dense mask, for which SDPA has no flash kernel; where attention is
+    causal the emitted project drops that mask, which changes no loss and no gradient.
     """
 
     axis = "packing"
@@ -24,6 +27,9 @@ class Padded(Technique):
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return estimate_lengths(case, 1.0)
+
+    def edits(self, case: Case) -> Edits:
+        return make_padding_edits(case)
 
 
 def explain_one_stream(case: Case) -> str | None:

@@ -10,6 +10,12 @@ from generator.techniques.precision.fp16 import explain_missing_fp16
 from generator.techniques.trained.lora import make_adapter_edits
 from generator.techniques.traits import Trait
 
+RESTORE_ADAPTERS = """\
+for weight in trainer.model.parameters():
+    if weight.requires_grad:
+        weight.data = weight.data.float()  # TRL made the adapters bf16: their updates would be rounded away"""
+"""What PEFT does by itself, undone by SFTTrainer for a quantized model; fp16's scaler has no kernel for bf16 gradients."""
+
 
 class QLora(Technique):
     """Freeze the model in 4 bits (NF4, double quantization) and train low-rank adapters on it.
@@ -17,7 +23,7 @@ class QLora(Technique):
     What it does: the frozen weights take a quarter of their memory in 16 bits.
     When it loses: in speed against 16-bit weights that fit: every use dequantizes a layer first.
     Known problems: the rounded base is part of the result: evaluate with it, and merge with care; TRL casts the
-    adapters to bf16, under fp16 too.
+    adapters to bf16, under fp16 too, so train.py makes them fp32 again.
     """
 
     axis = "trained"
@@ -33,8 +39,9 @@ class QLora(Technique):
         return case.stack.why_missing("bitsandbytes")
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        rank = case.workload.lora_rank
-        return {"train": "lora", "lora_rank": rank, "lora_targets": "all-linear", "quant": "nf4", "lora_upcast": True}
+        adapters = {"train": "lora", "lora_rank": case.workload.lora_rank, "lora_targets": "all-linear"}
+        # SFTTrainer prepares the model without PEFT's prepare_model_for_kbit_training: nothing frozen is upcast
+        return {**adapters, "quant": "nf4", "lora_upcast": case.workload.task != "sft"}
 
     def edits(self, case: Case) -> Edits:
         prepare = "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)"
@@ -48,6 +55,7 @@ class QLora(Technique):
                 make_argument("quantization_config", Code("quantization"), "base weights in 4 bits"),
                 *place_on_own_device(case),
             ),
+            after_trainer=(RESTORE_ADAPTERS,) if case.workload.task == "sft" else (),
             requirements=(*base.requirements, "bitsandbytes"),
         )
 

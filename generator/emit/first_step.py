@@ -1,0 +1,90 @@
+"""What first_step.py compares the trained thing with: dtypes, attention, and the bytes of each kind, from the plan's execution."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from generator.cost.estimate import GIB
+from generator.cost.execution import BYTES, Execution
+from generator.cost.of_case import build_cost_model
+from generator.cost.optimizers import OPTIMIZER_STATES
+from generator.cost.sharding import count_shards
+from generator.cost.static_memory import compute_static_memory, find_parameter_bytes, mixes_in_16_bits
+from generator.decide.plan import Plan
+from generator.emit.figures import round_floats
+from generator.emit.plan_document import ABSENT, FirstStepRecord, ParallelRecord
+from generator.techniques.padding import attends_without_mask
+
+PACKED = {"nf4": "uint8", "int8": "int8"}
+"""the dtype of a quantizer's packed weights, by ``Execution.quant`` (bitsandbytes)"""
+FLASH_HEAD_DIM = 256
+"""the widest head of PyTorch's flash kernel (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)"""
+
+
+def expect_first_step(plan: Plan, parallel: ParallelRecord | None) -> FirstStepRecord:
+    case, run = plan.case, plan.best.execution
+    return FirstStepRecord(
+        **expect_dtypes(run),
+        device=ABSENT if parallel or case.portable else case.vendor.torch_device,
+        **expect_attention(plan),
+        gib=round_floats(expect_gib(plan)),
+    )
+
+
+def expect_dtypes(run: Execution) -> dict[str, Any]:
+    """Names of torch dtypes. Bytes of the same are in ``find_parameter_bytes``."""
+    mixed, full = mixes_in_16_bits(run), run.train == "full"
+    stored = run.compute_dtype if mixed else run.weights_dtype
+    # FSDP's mixed precision keeps float32 shards; adapters are float32 wherever DeepSpeed does not cast the model
+    wide = bool(run.sharding.divides_weights and run.autocast_dtype) if full else True
+    trained = "float32" if wide and not mixed else stored
+    kept = OPTIMIZER_STATES[run.optimizer].stores_gradients
+    return {
+        "trained": trained,
+        "frozen": ABSENT if full else PACKED.get(run.quant, stored),
+        "gradients": (run.sums_dtype if mixed and run.sums_dtype else trained) if kept else ABSENT,
+        "states": name_states_dtype(run.optimizer, "float32" if mixed else trained),
+    }
+
+
+def name_states_dtype(optimizer: str, trained: str) -> Any:
+    """Of the states that grow with the parameters; absent where there are none."""
+    kind = OPTIMIZER_STATES[optimizer]
+    if kind.full_states or kind.projected:
+        return trained
+    if kind.fixed_bytes:
+        return "uint8" if kind.fixed_bytes < BYTES["float32"] else "float32"
+    return "float32" if kind.factored else ABSENT
+
+
+def expect_attention(plan: Plan) -> dict[str, Any]:
+    """The implementation that the plan names, and for PyTorch's own what it must be called with."""
+    case, run = plan.case, plan.best.execution
+    named = [ast.literal_eval(a.code) for a in plan.edits.model_arguments if a.name == "attn_implementation"]
+    if not named or not case.model.attended:
+        return {}
+    maskless = run.attention == "sdpa" and attends_without_mask(case)
+    narrow = case.model.head_dim <= FLASH_HEAD_DIM and BYTES[run.compute_dtype] == 2
+    flash = maskless and case.on_cuda and run.flash_kernels and narrow
+    return {
+        "attention": named[0],
+        "dense_mask": False if maskless else ABSENT,
+        "kernel": "flash" if flash else ABSENT,
+    }
+
+
+def expect_gib(plan: Plan) -> dict[str, float]:
+    """By kind, on one device."""
+    run, shape = plan.best.execution, build_cost_model(plan.case).shape
+    static = compute_static_memory(shape, run)
+    adapters = 0.0
+    if run.train != "full" and static.weights:
+        adapters = static.trained * find_parameter_bytes(run).trained / count_shards(run).weights
+    parts = {
+        "weights": static.weights - adapters,
+        "adapters": adapters,
+        "gradients": static.gradients,
+        "states": static.states,
+    }
+    return {kind: size / GIB for kind, size in parts.items() if size}

@@ -1,0 +1,296 @@
+"""first_step.py sees each fault when it is put in, and nothing where there is none. Real trainers, a tiny model."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from generator.cost.execution import Execution
+from generator.emit.first_step import expect_dtypes
+
+FRAGMENTS = Path(__file__).resolve().parents[1] / "templates" / "fragments"
+PLANNED = {
+    "trained": "float32",
+    "gradients": "float32",
+    "states": "float32",
+    "device": "cpu",
+    "attention": "sdpa",
+    "dense_mask": False,
+    "gib": {"weights": 1.0},
+}
+
+
+@pytest.fixture
+def first_step(monkeypatch):
+    """The leaf as a project has it: beside the model_states of one process."""
+    for name, leaf in (("model_states", "model_states/plain"), ("first_step", "first_step"), ("padding", "padding")):
+        spec = importlib.util.spec_from_file_location(name, FRAGMENTS / f"{leaf}.py")
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, name, module)
+        spec.loader.exec_module(module)
+    return sys.modules["first_step"]
+
+
+def make_trainer(folder: Path, *, adapters: bool = False, attention: str = "sdpa", dtype: str = "float32", **more):
+    """A Trainer of two rows a batch, one of them padded."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 96}
+    config = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, attn_implementation=attention)
+    model = LlamaForCausalLM(config).to(getattr(torch, dtype))
+    if adapters:
+        model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear"))
+    tokens = [[1, *range(10, 17)], [1, *range(20, 24), 0, 0, 0]]
+    labels = [[-100, *row[1:5], *(-100 if t == 0 else t for t in row[5:])] for row in tokens]
+    masks = [[int(place == 0 or token != 0) for place, token in enumerate(row)] for row in tokens]
+    rows = [
+        {"input_ids": t, "labels": label, "attention_mask": m}
+        for t, label, m in zip(tokens, labels, masks, strict=True)
+    ]
+    arguments = {"optim": "adamw_torch", "bf16": False} | more
+    args = TrainingArguments(
+        output_dir=str(folder),
+        use_cpu=True,
+        max_steps=2,
+        per_device_train_batch_size=2,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+        **arguments,
+    )
+    return Trainer(model=model, args=args, train_dataset=rows * 4)
+
+
+def train(first_step, trainer, **planned) -> None:
+    """``planned`` in the place of what the plan expects; ``loss_on`` is the config's."""
+    config = {"first_step": PLANNED | planned, "loss_on": planned.pop("loss_on", None)}
+    sys.modules["padding"].drop_padding_mask(trainer.model)
+    trainer.add_callback(first_step.CheckFirstStep(trainer, config))
+    trainer.train()
+
+
+def test_as_planned(first_step, tmp_path, capsys):
+    trainer = make_trainer(tmp_path)
+    weights = sum(p.numel() * 4 for p in trainer.model.parameters()) / 2**30
+    parts = {"weights": weights, "gradients": 1.2 * weights, "states": 2 * weights}
+    train(first_step, trainer, gib=parts)
+    printed = capsys.readouterr().out
+    assert "as planned: trained float32, gradients float32, states float32" in printed
+    assert "trained tokens " in printed
+    (line,) = [line for line in printed.splitlines() if line.startswith("memory is not as planned")]
+    assert "gradients" in line and "weights" not in line and "states" not in line
+    assert trainer.state.global_step == 2
+    assert "compute_loss" in vars(trainer)  # what was there before, put back
+    assert trainer.compute_loss.__qualname__ == "Trainer.compute_loss"
+
+
+def stop_of(first_step, trainer, **planned) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        train(first_step, trainer, **planned)
+    assert "\n" not in stopped.value.code and "What to do: " in stopped.value.code
+    return stopped.value.code
+
+
+def test_adapters_in_bf16(first_step, tmp_path):
+    import torch
+
+    trainer = make_trainer(tmp_path, adapters=True, dtype="bfloat16")
+    for weight in trainer.model.parameters():
+        if weight.requires_grad:
+            weight.data = weight.data.to(torch.bfloat16)
+    words = stop_of(first_step, trainer, frozen="bfloat16")
+    assert words.startswith("dtype of the trained weights: bfloat16, planned float32")
+
+
+def test_one_adapter_in_bf16(first_step, tmp_path):
+    import torch
+
+    trainer = make_trainer(tmp_path, adapters=True)
+    weight = next(p for p in trainer.model.parameters() if p.requires_grad)
+    weight.data = weight.data.to(torch.bfloat16)
+    assert "float32 and bfloat16, planned float32" in stop_of(first_step, trainer, frozen="float32")
+
+
+def test_frozen_weights_in_fp32(first_step, tmp_path):
+    trainer = make_trainer(tmp_path, adapters=True)
+    assert "dtype of the frozen weights: float32, planned bfloat16" in stop_of(first_step, trainer, frozen="bfloat16")
+
+
+def test_states_in_bf16(first_step, tmp_path):
+    """Weights and gradients in fp32, and an optimizer that rounds its states."""
+    import torch
+
+    trainer = make_trainer(tmp_path)
+
+    class Rounded(torch.optim.AdamW):
+        def step(self, closure=None):
+            super().step(closure)
+            for state in self.state.values():
+                state["exp_avg"] = state["exp_avg"].bfloat16()
+                state["exp_avg_sq"] = state["exp_avg_sq"].bfloat16()
+
+    trainer.optimizer = Rounded(trainer.model.parameters())
+    assert "dtype of the optimizer's states: bfloat16, planned float32" in stop_of(first_step, trainer)
+
+
+def test_no_states(first_step, tmp_path):
+    assert "dtype of the optimizer's states: none, planned float32" in stop_of(
+        first_step, make_trainer(tmp_path, optim="sgd")
+    )
+
+
+def test_gradients_in_bf16(first_step, tmp_path):
+    trainer = make_trainer(tmp_path, dtype="bfloat16")
+    words = stop_of(first_step, trainer, trained="bfloat16")
+    assert "dtype of the gradients: bfloat16, planned float32" in words
+
+
+def test_no_trained_label(first_step, tmp_path):
+    trainer = make_trainer(tmp_path)
+    for row in trainer.train_dataset:
+        row["labels"] = [-100] * len(row["labels"])
+    assert "trained tokens of the first step: 0, planned some" in stop_of(first_step, trainer)
+
+
+def test_eager_instead_of_sdpa(first_step, tmp_path):
+    assert "attention: eager, planned sdpa" in stop_of(first_step, make_trainer(tmp_path, attention="eager"))
+
+
+def test_a_model_that_says_sdpa_and_does_not_call_it(first_step, tmp_path, monkeypatch):
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+    from transformers.models.llama.modeling_llama import eager_attention_forward
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", eager_attention_forward)
+    assert "attention: 0 calls of PyTorch's own (sdpa)" in stop_of(first_step, make_trainer(tmp_path))
+
+
+def test_a_padding_mask(first_step, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["padding"], "drop_padding_mask", lambda model: None)
+    assert "attention: with a mask of 128 elements, planned without" in stop_of(first_step, make_trainer(tmp_path))
+
+
+def test_another_device(first_step, tmp_path):
+    assert "device of the weights: cpu, planned cuda" in stop_of(first_step, make_trainer(tmp_path), device="cuda")
+
+
+def test_without_the_section_nothing_is_checked(first_step, tmp_path, capsys):
+    trainer = make_trainer(tmp_path, attention="eager")
+    trainer.add_callback(first_step.CheckFirstStep(trainer, {}))
+    trainer.train()
+    assert trainer.state.global_step == 2 and "as planned" not in capsys.readouterr().out
+
+
+HEADERS = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+
+
+def make_tokenizer(template: str | None = HEADERS):
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "hello", "there", "good", "day", "?"]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    model = Tokenizer(WordLevel(vocabulary, unk_token="?"))
+    model.pre_tokenizer = WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=model, additional_special_tokens=words[:4])
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+TURNS = "<|user|> hello there <|end|> <|assistant|> good day <|end|>"
+"""two turns: tokens 0 to 3 are the user's"""
+
+
+def make_check(first_step, folder: Path, template: str | None = HEADERS):
+    """The check, and the tokens of an exchange."""
+    trainer = make_trainer(folder)
+    trainer.processing_class = make_tokenizer(template)
+    config = {"first_step": PLANNED, "loss_on": "assistant"}
+    return first_step.CheckFirstStep(trainer, config), trainer.processing_class(TURNS)["input_ids"]
+
+
+@pytest.mark.parametrize("first", [5, 4], ids=["answer", "answer and its header"])
+def test_learning_from_the_assistant(first_step, tmp_path, first):
+    check, tokens = make_check(first_step, tmp_path)
+    labels = [-100] * first + tokens[first:]
+    check.check_turns([tokens * 2], [labels * 2])
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_learning_from_a_user(first_step, tmp_path, first):
+    """In the second exchange, from a token of the user's on."""
+    check, tokens = make_check(first_step, tmp_path)
+    right, wrong = [-100] * 4 + tokens[4:], [-100] * first + tokens[first:]
+    with pytest.raises(SystemExit, match=r"trained tokens: also '<\|user\|> .*planned those of the assistant alone"):
+        check.check_turns([tokens * 2], [right + wrong])
+
+
+def test_learning_from_everything(first_step, tmp_path):
+    """Even where the template does not say where a user begins."""
+    check, tokens = make_check(first_step, tmp_path, template=None)
+    with pytest.raises(SystemExit, match="planned those of the assistant alone"):
+        check.check_turns([tokens], [tokens])
+
+
+@pytest.mark.parametrize("template", [HEADERS, "<|system|> hello <|end|> " + HEADERS], ids=["plain", "system first"])
+def test_header_of_a_user(first_step, template):
+    header = first_step.find_user_header(make_tokenizer(template))
+    assert header.endswith("<|user|>") and "assistant" not in header and "system" not in header
+
+
+def test_no_template_no_header(first_step):
+    assert first_step.find_user_header(make_tokenizer(None)) == ""
+
+
+def test_packed_states_stand_beside_small_ones(first_step):
+    import torch
+
+    small, packed = torch.zeros(9), torch.zeros(4, dtype=torch.uint8)
+    assert first_step.has_dtype([small, packed], "uint8")
+    assert not first_step.has_dtype([small], "uint8")
+
+
+EXPECTED = {
+    "mixed precision": (
+        Execution(weights_dtype="float32", autocast_dtype="bfloat16"),
+        ("float32", None, "float32", "float32"),
+    ),
+    "pure bf16": (Execution(weights_dtype="bfloat16"), ("bfloat16", None, "bfloat16", "bfloat16")),
+    "8-bit states": (Execution(optimizer="adamw-8bit"), ("float32", None, "float32", "uint8")),
+    "adafactor in bf16": (
+        Execution(weights_dtype="bfloat16", optimizer="adafactor"),
+        ("bfloat16", None, "bfloat16", "float32"),
+    ),
+    "lomo": (Execution(optimizer="lomo"), ("float32", None, None, None)),
+    "sgd": (Execution(optimizer="sgd"), ("float32", None, "float32", None)),
+    "qlora": (
+        Execution(train="lora", quant="nf4", weights_dtype="float16", autocast_dtype="float16"),
+        ("float32", "uint8", "float32", "float32"),
+    ),
+    "lora in shards": (
+        Execution(train="lora", weights_dtype="bfloat16", autocast_dtype="bfloat16", strategy="fsdp_full_shard", dp=8),
+        ("float32", "bfloat16", "float32", "float32"),
+    ),
+    "zero2": (
+        Execution(weights_dtype="float32", autocast_dtype="bfloat16", strategy="zero2", dp=8, sums_dtype="float32"),
+        ("bfloat16", None, "float32", "float32"),
+    ),
+    "zero3, summed as stored": (
+        Execution(weights_dtype="float32", autocast_dtype="bfloat16", strategy="zero3", dp=8),
+        ("bfloat16", None, "bfloat16", "float32"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_expected_dtypes(name):
+    run, dtypes = EXPECTED[name]
+    expected = expect_dtypes(run)
+    assert tuple(expected[kind] or None for kind in ("trained", "frozen", "gradients", "states")) == dtypes

@@ -16,8 +16,10 @@ WRAPPINGS = {
 def choose_modules(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
     modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report"}
+    if project.sft_format == "messages" and not project.chat_template:
+        modules["chat_template"] = "chat_template"
     if project.mode != "train":
-        return modules
+        return dict(sorted(modules.items()))
     modules |= {name: name for name in ("checkpoints", "stopping", "run_report", *edits.fragments)}
     if project.data_format != "hub":
         modules["rows"] = f"rows/{project.data_format}"

@@ -62,7 +62,8 @@ class ProjectPart:
     tokenizer: TokenizerRecord
     data_format: str
     sft_format: str | None
-    chat_template: bool
+    chat_template: bool | None
+    """None: whether the tokenizer has one is seen when the project runs"""
     pad_to_multiple_of: int | None
     device: str
     """portable, cpu or cuda"""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from generator.errors import SourceError
 from generator.inputs.data_readers import HALF_PAIR, READERS, Lengths, sample_texts
-from generator.inputs.hub import is_hub_id
+from generator.inputs.hub_ids import is_hub_id
 
 EXTENSIONS = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".txt": "txt"}
 SAMPLE_ROWS = 1000

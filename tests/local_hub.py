@@ -53,6 +53,8 @@ class LocalHub:
     repos: dict[tuple[str, str], Repo] = field(default_factory=dict)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
     """method, path and Authorization of each request"""
+    sent: int = 0
+    """bytes of bodies"""
     delay: float = 0.0
     limited: bool = False
     cut: int | None = None
@@ -224,6 +226,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
+            self.hub.sent += len(content)
             self.wfile.write(content)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 import pytest
@@ -52,6 +53,9 @@ def hub(monkeypatch, tmp_path):
         monkeypatch.delenv("HF_TOKEN", raising=False)
         monkeypatch.setattr(hub_requests, "HUB_SECONDS", 5)
         yield server
+        server.delay = 0  # a question that was given up still holds the address of this hub
+        for thread in [t for t in threading.enumerate() if t.name == hub_requests.THREAD]:
+            thread.join(timeout=10)
 
 
 def add_model(hub, name="owner/model", kind="models", files=None, access=None, **more):

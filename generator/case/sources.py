@@ -48,7 +48,12 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
         model = read_model(request.model, offline=request.offline, config=request.config, mode=request.mode)
         data = request.data
     columns = {"text_column": request.text_column, "label_column": request.label_column}
-    data_source = read_data(data, task=request.task, skip_bad=request.skip_bad, **columns) if data else None
+    part = {"config": request.data_config, "split": request.split}
+    data_source = (
+        read_data(data, task=request.task, skip_bad=request.skip_bad, offline=request.offline, **columns, **part)
+        if data
+        else None
+    )
     if request.config and model.kind != "hub":
         raise UsageError(f"--config {request.config} stands for a hub id's own, and --model names none", "drop one")
     tokenizer = request.tokenizer or model.tokenizer

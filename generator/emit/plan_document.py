@@ -377,6 +377,8 @@ class ConfigRecord:
     revision: str | None = ABSENT
     tokenizer: str = ABSENT
     data: str | None = ABSENT
+    data_config: str | None = ABSENT
+    data_split: str | None = ABSENT
     data_revision: str | None = ABSENT
     text_column: str | None = ABSENT
     label_column: str | None = ABSENT

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from generator.errors import SourceError
+from generator.errors import SourceError, UsageError
 from generator.inputs.data_readers import HALF_PAIR, READERS, Lengths, sample_texts
+from generator.inputs.hub_data import HubSample, fetch_sample
 from generator.inputs.hub_ids import is_hub_id
 
 EXTENSIONS = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".txt": "txt"}
@@ -38,20 +39,37 @@ class DataSource:
     labels: int | None = None
     label_names: tuple[str, ...] = ()
     bad_rows: int = 0
+    config: str | None = None
+    """of the hub, as are ``split`` and ``revision``; None: the only one, or seen when the project runs"""
+    split: str | None = None
+    revision: str | None = None
     notes: tuple[str, ...] = ()
 
 
 def read_data(
-    source: str, *, task: str, text_column: str | None = None, label_column: str | None = None, skip_bad: bool = False
+    source: str,
+    *,
+    task: str,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    skip_bad: bool = False,
+    config: str | None = None,
+    split: str | None = None,
+    offline: bool = True,
 ) -> DataSource:
-    """A file, a folder of files of one kind, or a hub id. Raises ``SourceError`` naming the row."""
+    """A file, a folder of files of one kind, or a hub id, with ``config`` and ``split``. Raises ``SourceError`` naming the row."""
     path = Path(source)
     try:
         exists = path.exists()
     except (OSError, ValueError) as error:
         raise SourceError(f"--data {source!r}: {error}", "give a file, a folder or a hub id") from error
     if not exists:
-        return describe_hub_data(source, task, text_column, label_column)
+        if not is_hub_id(source) or source.endswith(tuple(EXTENSIONS)):
+            raise SourceError(f"--data {source!r} is no file, no folder and no hub id", "check the path")
+        with fetch_sample(source, config, split, offline) as sample:
+            return describe_hub_data(source, sample, task, text_column, label_column, skip_bad)
+    if config or split:
+        raise UsageError(f"--data-config and --split are of hub data, and --data {source} is a path", "drop them")
     try:
         files = list_data_files(path)
         kind = EXTENSIONS[files[0].suffix.lower()]
@@ -77,18 +95,32 @@ def list_data_files(path: Path) -> list[Path]:
     return files
 
 
-def describe_hub_data(source: str, task: str, text_column: str | None, label_column: str | None) -> DataSource:
-    if not is_hub_id(source) or source.endswith(tuple(EXTENSIONS)):
-        raise SourceError(f"--data {source!r} is no file, no folder and no hub id", "check the path")
-    messages = task == "sft" and text_column is None
-    return DataSource(
-        path=source,
-        format="hub",
-        text_column=text_column or ("messages" if messages else "text"),
-        label_column=label_column or ("label" if task == "text-classification" else None),
-        sft_format=None if task != "sft" else "messages" if messages else "text",
-        notes=(f"{source} was not looked at: its columns and size are assumed",),
-    )
+def describe_hub_data(
+    source: str, sample: HubSample, task: str, text_column: str | None, label_column: str | None, skip_bad: bool
+) -> DataSource:
+    """By the rows of ``sample``; what nobody could look at is assumed."""
+    part = {"config": sample.config, "split": sample.split, "revision": sample.revision}
+    if sample.file is None:
+        messages = task == "sft" and text_column is None
+        assumed = DataSource(
+            path=source,
+            format="hub",
+            text_column=text_column or ("messages" if messages else "text"),
+            label_column=label_column or ("label" if task == "text-classification" else None),
+            sft_format=None if task != "sft" else "messages" if messages else "text",
+            rows=sample.rows,
+            notes=sample.notes,
+        )
+        return replace(assumed, **part)
+    kind, file = sample.file.suffix.removeprefix("."), sample.file
+    try:
+        read = describe_table_data(file, [file], kind, task, text_column, label_column, skip_bad)
+    except SourceError as error:  # names the rows of the hub's file, not of a copy that is gone
+        raise SourceError(error.message.replace(str(file), source), error.hint) from error
+    rows = sample.rows or round((read.rows or 0) / sample.share)
+    tokens = round((read.tokens or 0) * rows / (read.rows or 1))
+    notes = (*sample.notes, *read.notes)
+    return replace(read, path=source, format="hub", rows=rows, tokens=tokens, notes=notes, **part)
 
 
 def describe_text_data(path: Path, files: list[Path], task: str, text_column: str | None) -> DataSource:

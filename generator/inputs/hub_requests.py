@@ -15,9 +15,16 @@ from generator.errors import SourceError
 
 HUB_SECONDS = 20
 """How long the hub may take to answer one question, or to hand over small files."""
+THREAD = "perfgen-hub"
+BUSY = (408, 429, 500, 502, 503, 504)
+"""statuses that say nothing of what was asked"""
 KINDS = {"model": "", "dataset": "datasets/"}
 """repo_type of the hub, and how the address of such a page begins"""
 Answer = TypeVar("Answer")
+
+
+class HubUnreachable(SourceError):
+    """The hub said nothing of what was asked: no connection, no time, too many requests, a fault of its own."""
 
 
 def ask_hub(name: str, kind: str, ask: Callable[[], Answer], seconds: float | None = None) -> Answer:
@@ -37,18 +44,19 @@ def ask_hub(name: str, kind: str, ask: Callable[[], Answer], seconds: float | No
         done.set()
 
     # a thread, for the library has no deadline of its own: it tries six times and waits longer each time
-    threading.Thread(target=answer, daemon=True).start()
+    threading.Thread(target=answer, name=THREAD, daemon=True).start()
     limit = HUB_SECONDS if seconds is None else seconds
     if not done.wait(limit):
         hint = "try again, or give a folder or file; --offline does not ask"
-        raise SourceError(f"{name}: the hub did not answer in {limit:g} s", hint)
+        raise HubUnreachable(f"{name}: the hub did not answer in {limit:g} s", hint)
     try:
         return answers.get_nowait()
     except Empty:
         error = errors.get_nowait()
     if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
         raise error
-    raise SourceError(*explain_failure(name, kind, error)) from error
+    unreachable = is_connection_error(error) and (status_of(error) is None or status_of(error) in BUSY)
+    raise (HubUnreachable if unreachable else SourceError)(*explain_failure(name, kind, error)) from error
 
 
 def explain_failure(name: str, kind: str, error: Exception) -> tuple[str, str]:
@@ -72,6 +80,13 @@ def explain_failure(name: str, kind: str, error: Exception) -> tuple[str, str]:
         where = f"{name}: the hub at {constants.ENDPOINT} cannot be reached"
         return f"{where} ({summarize(error)})", "check the network, or give a folder or file; --offline does not ask"
     raise error
+
+
+def status_of(error: Exception) -> int | None:
+    """The HTTP status of a hub's answer."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return error.response.status_code if isinstance(error, HfHubHTTPError) else None
 
 
 def explain_status(name: str, error) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,6 +50,8 @@ class LocalHub:
     for each path), ``limited``: every answer is 429."""
 
     url: str = ""
+    storage: str = ""
+    """another address, of what is outside git: a token that is sent there has leaked"""
     repos: dict[tuple[str, str], Repo] = field(default_factory=dict)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
     """method, path and Authorization of each request"""
@@ -74,15 +76,20 @@ class LocalHub:
 
 
 @contextmanager
-def serve_hub() -> Iterator[LocalHub]:
+def serve_hub() -> Generator[LocalHub]:
     hub = LocalHub()
+    with serve_address(hub) as hub.url, serve_address(hub) as hub.storage:
+        yield hub
+
+
+@contextmanager
+def serve_address(hub: LocalHub) -> Generator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"hub": hub}))
     server.daemon_threads = True
-    hub.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield hub
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
@@ -183,7 +190,11 @@ class Handler(BaseHTTPRequestHandler):
         headers = {"X-Repo-Commit": commit, "ETag": f'"{name_blob(content)}"', "Accept-Ranges": "bytes"}
         if file.endswith(LFS_SUFFIXES):
             sha = hashlib.sha256(content).hexdigest()
-            headers |= {"X-Linked-Etag": f'"{sha}"', "X-Linked-Size": str(len(content)), "Location": f"/lfs/{sha}"}
+            headers |= {
+                "X-Linked-Etag": f'"{sha}"',
+                "X-Linked-Size": str(len(content)),
+                "Location": f"{self.hub.storage}/lfs/{sha}",
+            }
             return self.send(302, b"", headers)
         return self.send_body(content, headers)
 

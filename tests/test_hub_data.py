@@ -191,20 +191,29 @@ def test_splits_and_configs_are_named_or_refused(hub):  # noqa: F811
         ({"access": {"token": "hf_right"}}, "no data set owner/set"),
         ({"files": {"set.py": "print(1)"}}, "its own Python code"),
         ({"files": {"README.md": "# nothing"}}, "no data file among README.md"),
+        ({"files": {"data.jsonl": LINES}, "access": {"gated": "hf_right"}}, "gated, and no token"),
+        ({"files": {"README.md": "---\na: [\n---\n", "a.txt": "x"}}, "owner/set, README.md cannot be read"),
         ({"files": {"a.parquet": "not parquet"}}, "cannot be read"),
         ({"files": {"a.jsonl": '{"x": 1}\n'}}, "no text among 'x'"),
         ({"files": {"a.jsonl": LINES + "{]\n"}}, "owner/set, row 41: not JSON"),
     ],
-    ids=["missing", "gated", "private", "code", "empty", "damaged", "columns", "bad row"],
+    ids=[
+        "missing",
+        "gated",
+        "private",
+        "code",
+        "empty",
+        "gated without README",
+        "README",
+        "damaged",
+        "columns",
+        "bad row",
+    ],
 )
 def test_what_the_hub_denies_is_one_line(hub, add, words):  # noqa: F811
     if add:
-        hub.add(
-            "datasets",
-            "owner/set",
-            {"README.md": "# x", "data.jsonl": LINES} if "access" in add else add["files"],
-            **add.get("access", {}),
-        )
+        files = add.get("files", {"README.md": "# x", "data.jsonl": LINES})
+        hub.add("datasets", "owner/set", files, **add.get("access", {}))
     with pytest.raises(SourceError, match=words) as refused:
         read()
     assert len(str(refused.value).splitlines()) == 2

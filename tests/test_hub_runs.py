@@ -20,7 +20,12 @@ OWN_TEMPLATE = (
 )
 WORDS = "the quick brown fox jumps over the lazy dog and asks: how much is it?"
 ROWS = [
-    {"messages": [{"role": "user", "content": f"how much is {n}?"}, {"role": "assistant", "content": f"it is {n} dogs"}]}
+    {
+        "messages": [
+            {"role": "user", "content": f"how much is {n}?"},
+            {"role": "assistant", "content": f"it is {n} dogs"},
+        ]
+    }
     for n in range(40)
 ]
 
@@ -42,7 +47,9 @@ def make_model(folder: Path, template: str | None, begins: bool) -> Path:
     tokenizer.chat_template = template
     tokenizer.save_pretrained(folder)
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = LlamaConfig(**sizes, vocab_size=len(tokenizer), max_position_embeddings=256, bos_token_id=0, eos_token_id=1)
+    config = LlamaConfig(
+        **sizes, vocab_size=len(tokenizer), max_position_embeddings=256, bos_token_id=0, eos_token_id=1
+    )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
 
@@ -109,35 +116,38 @@ def test_a_private_model_and_set_are_planned_trained_and_asked_then_again_offlin
     first = machine.hub.add("models", "owner/model", model, token=TOKEN)
     data = machine.hub.add("datasets", "owner/set", dict.fromkeys(names, rows), token=TOKEN)
     pinned, pinned_data = first.head, data.head
-    asked = {"HF_TOKEN": TOKEN}
-    said = machine.init("--model", "owner/model", "--data", "owner/set", **asked)
+    token = {"HF_TOKEN": TOKEN}
+    said = machine.init("--model", "owner/model", "--data", "owner/set", **token)
     assert ("has no chat template" in said) is not own and "split train" in said
     project = machine.folder / "p"
     relax_fingerprint(project)
     config = (project / "config.yaml").read_text()
-    assert f"revision: {pinned}" in config and f"data_revision: {pinned_data}" in config and "data_split: train" in config
+    assert (
+        f"revision: {pinned}" in config and f"data_revision: {pinned_data}" in config and "data_split: train" in config
+    )
 
     first.commit({"config.json": b"{}"})  # the newest versions are of no use: the project takes those that were read
     data.commit({"train.jsonl": b"not JSON"})
-    trained = machine.run("train.py", cwd=project, **asked)
+    trained = machine.run("train.py", cwd=project, **token)
     assert ("The tokenizer has no chat template" in trained) is not own
     saved = read_template(project / "runs")
-    assert json.loads((project / "runs" / "run.json").read_text())["steps"] == 2
+    assert (project / "runs" / "checkpoint-2").is_dir() and (project / "runs" / "run.json").is_file()
     if own:
         assert saved == OWN_TEMPLATE.encode(), "byte for byte"
     check_beginning(project / "runs")
 
     seen = len(machine.hub.requests)
     offline = {"HF_HUB_OFFLINE": "1"}
-    resumed = machine.run("train.py", "--max_steps", "4", cwd=project, **offline)
-    assert "4/4" in resumed.replace(" ", "") or json.loads((project / "runs" / "run.json").read_text())["steps"] == 4
+    machine.run("train.py", "--max_steps", "4", cwd=project, **offline)
+    assert json.loads((project / "runs" / "checkpoint-4" / "trainer_state.json").read_text())["global_step"] == 4
     answer = machine.run("infer.py", "--max_new_tokens", "3", cwd=project, **offline)
     assert answer and "has no chat template" not in answer, "the run's tokenizer has it"
     assert len(machine.hub.requests) == seen, "nobody was asked"
     assert read_template(project / "runs") == saved
 
-    tokens = {auth for _, path, auth in machine.hub.requests if auth}
-    assert tokens == {f"Bearer {TOKEN}"}
+    asked = machine.hub.requests
+    assert {auth for _, path, auth in asked if "/lfs/" not in path} == {f"Bearer {TOKEN}"}
+    assert {auth for _, path, auth in asked if "/lfs/" in path} == {None}, "no token leaves the hub"
     written = [p for p in machine.folder.rglob("*") if p.is_file() and not p.is_symlink()]
     assert not [p for p in written if TOKEN.encode() in p.read_bytes()]
 
@@ -176,10 +186,47 @@ def test_the_template_of_a_tokenizer_without_one_keeps_bos_as_the_tokenizer_does
     ids, learnt = marked["input_ids"], marked["assistant_masks"]
     assert ids.count(tokenizer.bos_token_id) == int(begins) and (ids[0] == tokenizer.bos_token_id) is begins
     assert tokenizer.decode([i for i, mark in zip(ids, learnt, strict=True) if mark]) == "it is 3 dogs</s>"
-    prompt = tokenizer.apply_chat_template(ROWS[3]["messages"][:1], add_generation_prompt=True, return_dict=True)["input_ids"]
+    prompt = tokenizer.apply_chat_template(ROWS[3]["messages"][:1], add_generation_prompt=True, return_dict=True)[
+        "input_ids"
+    ]
     assert ids[: len(prompt)] == prompt, "an answer begins where the prompt ends"
     leaf.ensure_chat_template(tokenizer)
     assert not capfd.readouterr().err
     tokenizer.chat_template = OWN_TEMPLATE
     leaf.ensure_chat_template(tokenizer)
     assert tokenizer.chat_template == OWN_TEMPLATE
+
+
+LOAD = "import yaml, data; print('ROWS', len(data.load_examples(yaml.safe_load(open('config.yaml')))))"
+
+
+@pytest.mark.slow
+def test_what_was_not_looked_at_is_chosen_when_it_is_loaded(machine):
+    """Planned offline; the set has one split, which is no train, then several."""
+    (machine.folder / "model").mkdir()
+    sizes = {
+        "model_type": "llama",
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "vocab_size": 300,
+    }
+    heads = {"architectures": ["LlamaForCausalLM"], "num_attention_heads": 2, "max_position_embeddings": 256}
+    (machine.folder / "model" / "config.json").write_text(json.dumps(sizes | heads))
+    (machine.folder / "model" / "tokenizer.json").write_text("{}")
+    said = machine.init("--model", machine.folder / "model", "--data", "owner/set", "--offline")
+    assert "owner/set was not looked at (offline)" in said
+    project = machine.folder / "p"
+    assert "data_split: null" in (project / "config.yaml").read_text()
+    rows = "".join(json.dumps(row) + "\n" for row in ROWS)
+    repo = machine.hub.add("datasets", "owner/set", {"data/only-00000-of-00001.jsonl": rows})
+    assert "ROWS 40" in machine.run("-c", LOAD, cwd=project)
+    assert "ROWS 40" in machine.run("-c", LOAD, cwd=project, HF_HUB_OFFLINE="1")
+    repo.commit({f"data/{name}-00000-of-00001.jsonl": rows.encode() for name in ("sft", "gen")})
+    said = machine.run("-c", LOAD, cwd=project, code=1)
+    assert (
+        "owner/set has the splits gen, sft: name one in config.yaml (data_split)." in said and "Traceback" not in said
+    )
+    repo.commit({"train.jsonl": b'{"text": "a"}\n'})
+    said = machine.run("-c", LOAD, cwd=project, code=1)
+    assert "no list of messages in column 'messages', only text" in said and "Traceback" not in said

@@ -47,6 +47,10 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
     else:
         model = read_model(request.model, offline=request.offline, config=request.config, mode=request.mode)
         data = request.data
+    if data is None and (request.data_config or request.split):
+        raise UsageError(
+            "--data-config and --split are of a data set of the hub, and --data names none", "give --data ID"
+        )
     columns = {"text_column": request.text_column, "label_column": request.label_column}
     part = {"config": request.data_config, "split": request.split}
     data_source = (

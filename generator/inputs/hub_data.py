@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +41,7 @@ class HubSample:
 
 
 @contextmanager
-def fetch_sample(name: str, config: str | None, split: str | None, offline: bool) -> Iterator[HubSample]:
+def fetch_sample(name: str, config: str | None, split: str | None, offline: bool) -> Generator[HubSample]:
     """What the hub has under ``name``; the file is gone afterwards. Raises ``SourceError`` for what the hub denies; a hub that
     cannot be asked is a note."""
     if offline:
@@ -75,10 +75,10 @@ def read_head(name: str, config: str | None, split: str | None, scratch: Path) -
     if kind not in (*READERS, "parquet"):
         note = f"{name}: {first} is of a kind that is not read here: its columns are assumed"
         return replace(sample, notes=(note,))
-    fetch = fetch_parquet if kind == "parquet" else fetch_lines
-    path = f"datasets/{name}@{revision}/{first}"
     try:
-        file, share, rows_of_file = ask_hub(name, "dataset", lambda: fetch(path, sizes[first], scratch), DATA_SECONDS)
+        file, share, rows_of_file = ask_hub(
+            name, "dataset", lambda: fetch_rows(name, revision, first, sizes[first], scratch), DATA_SECONDS
+        )
     except ImportError:
         note = f"{name}: its columns are assumed, reading {first} needs pyarrow (pip install pyarrow)"
         return replace(sample, notes=(note,))
@@ -99,7 +99,7 @@ def describe_reading(name: str, choice: Choice, revision: str) -> str:
 
 def read_page(name: str) -> tuple[str, dict[str, int], dict[str, Any]]:
     """The newest commit, the size of each file, and the front matter of the README. Raises ``SourceError``."""
-    from huggingface_hub import DatasetCard, HfApi, hf_hub_download
+    from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.hf_api import RepoFile
 
     def ask() -> tuple[str, dict[str, int], dict[str, Any]]:
@@ -110,12 +110,22 @@ def read_page(name: str) -> tuple[str, dict[str, int], dict[str, Any]]:
         for file in ("README.md", STANDALONE_CARD):
             if file in sizes:
                 path = Path(hf_hub_download(name, file, repo_type="dataset", revision=commit))
-                text = path.read_text(encoding="utf-8")
-                text = text if file == "README.md" else f"---\n{text}\n---\n"
-                card |= DatasetCard(text, ignore_metadata_errors=True).data.to_dict()
+                text = path.read_text(encoding="utf-8", errors="replace")
+                card |= read_front_matter(name, file, text if file == "README.md" else f"---\n{text}\n---\n")
         return commit or "main", sizes, card
 
     return ask_hub(name, "dataset", ask)
+
+
+def read_front_matter(name: str, file: str, text: str) -> dict[str, Any]:
+    """The YAML between the first two lines of dashes. Raises ``SourceError``."""
+    from huggingface_hub import DatasetCard
+    from yaml import YAMLError
+
+    try:
+        return DatasetCard(text, ignore_metadata_errors=True).data.to_dict()
+    except (YAMLError, ValueError) as error:
+        raise SourceError(*explain_damage(f"{name}, {file}", error)) from error
 
 
 def open_remote(path: str, block: int) -> BinaryIO:
@@ -123,6 +133,15 @@ def open_remote(path: str, block: int) -> BinaryIO:
     from huggingface_hub import HfFileSystem, constants
 
     return HfFileSystem(endpoint=constants.ENDPOINT, skip_instance_cache=True).open(path, "rb", block_size=block)
+
+
+def fetch_rows(name: str, revision: str, file: str, size: int, scratch: Path) -> tuple[Path, float, int | None]:
+    """The first rows of one data file."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+    get_hf_file_metadata(hf_hub_url(name, file, repo_type="dataset", revision=revision))  # says why, where it is denied
+    fetch = fetch_parquet if name_reader(file) == "parquet" else fetch_lines
+    return fetch(f"datasets/{name}@{revision}/{file}", size, scratch)
 
 
 def fetch_parquet(path: str, size: int, scratch: Path) -> tuple[Path, float, int | None]:
@@ -164,7 +183,8 @@ def fetch_lines(path: str, size: int, scratch: Path) -> tuple[Path, float, int |
 
 
 def explain_damage(path: str, error: Exception) -> tuple[str, str]:
-    return f"--data {path} cannot be read: {error}", "the file is damaged, or not of the kind that its ending says"
+    reason = " ".join(str(error).split())
+    return f"--data {path} cannot be read: {reason}", "the file is damaged, or not of the kind that its ending says"
 
 
 def read_json_head(text: str, path: str) -> list[Any]:

@@ -227,6 +227,15 @@ def test_what_was_not_looked_at_is_chosen_when_it_is_loaded(machine):
     assert (
         "owner/set has the splits gen, sft: name one in config.yaml (data_split)." in said and "Traceback" not in said
     )
+    card = {"configs": [{"config_name": name, "data_files": f"{name}.jsonl"} for name in ("en", "fr")]}
+    files = {
+        "README.md": f"---\n{json.dumps(card)}\n---\n".encode(),
+        "en.jsonl": rows.encode(),
+        "fr.jsonl": rows.encode(),
+    }
+    repo.commit(files)
+    said = machine.run("-c", LOAD, cwd=project, code=1)
+    assert "owner/set, data_config in config.yaml: " in said and "'en', 'fr'" in said and "Traceback" not in said
     repo.commit({"train.jsonl": b'{"text": "a"}\n'})
     said = machine.run("-c", LOAD, cwd=project, code=1)
     assert "no list of messages in column 'messages', only text" in said and "Traceback" not in said

@@ -72,7 +72,7 @@ class Machine:
             capture_output=True,
             text=True,
             check=False,
-            timeout=280,
+            timeout=900,
         )
         assert done.returncode == code, f"{command}: {done.returncode}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}"
         return done.stdout + done.stderr

@@ -100,6 +100,8 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option("--config", help="A config.json to use for a hub id whose own cannot be fetched."),
     click.option("--tokenizer", help="Tokenizer folder or hub id, where the model has none."),
     click.option("--data", help="File (.jsonl .json .csv .tsv .parquet .arrow .txt, also .gz), folder, or hub id."),
+    click.option("--data-config", help="Config of a data set of the hub, where it has several."),
+    click.option("--split", help="Split of a data set of the hub.  [default: train, else the only one]"),
     click.option("--text-column", help="Column that holds the text."),
     click.option("--label-column", help="Column that holds the label."),
     click.option("--format", type=click.Choice(ASKABLE), help="What the rows are (sft), where it is not recognised."),

@@ -229,18 +229,6 @@ def test_model_08_offline_says_what_is_missing(cache, damage):
     refused(4, "owner/name", "hf download", by=perfgen("plan", *HERE, "--model", "owner/name"))
 
 
-def test_model_08_the_hub_that_does_not_answer_is_given_up(cache, monkeypatch):
-    import huggingface_hub
-
-    from generator.inputs import hub
-
-    monkeypatch.setattr(hub, "HUB_SECONDS", 0.2)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda *_, **__: time.sleep(5))
-    started = time.monotonic()
-    refused(4, "did not answer", "--offline", by=perfgen("plan", "--hardware", "cpu:4", "--model", "a/b"))
-    assert time.monotonic() - started < 4
-
-
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
 def test_model_09_code_of_its_own_is_refused(tmp_path, file):
     folder = model(tmp_path / "m", files={file: sizes(auto_map={"AutoModel": "evil.Model"})})

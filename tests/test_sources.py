@@ -17,7 +17,8 @@ from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.errors import SourceError
 from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_TURN, explain_unusable, read_data
-from generator.inputs.hub import find_cached_config, is_hub_id
+from generator.inputs.hub_files import find_cached_file
+from generator.inputs.hub_ids import is_hub_id
 from generator.inputs.model_files import read_model, read_tokenizer
 from generator.inputs.model_sizes import read_spec
 
@@ -120,7 +121,7 @@ def test_a_cached_model_is_read_without_the_hub(tmp_path, monkeypatch, folder):
     (repo / "snapshots" / commit).mkdir(parents=True)
     (folder / "config.json").rename(repo / "snapshots" / commit / "config.json")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "elsewhere"))
-    assert find_cached_config("owner/name") is None
+    assert find_cached_file("owner/name", "config.json") is None
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "home" / "hub"))
     source = read_model("owner/name", offline=True)
     assert (source.kind, source.path, source.revision) == ("hub", "owner/name", commit)

@@ -15,6 +15,8 @@ class Request:
     config: str | None = None
     tokenizer: str | None = None
     data: str | None = None
+    data_config: str | None = None
+    split: str | None = None
     text_column: str | None = None
     label_column: str | None = None
     format: str | None = None

@@ -10,7 +10,7 @@ from generator.case.request import Request
 from generator.case.workload import Workload, check_workload
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import CHARACTERS_A_TOKEN, DataSource, read_data
-from generator.inputs.model_files import read_model, read_tokenizer
+from generator.inputs.model_files import find_tokenizer_template, read_model, read_tokenizer
 from generator.inputs.model_sizes import read_spec
 from generator.inputs.model_source import ModelSource
 from generator.model import ModelSpec
@@ -47,11 +47,18 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
     else:
         model = read_model(request.model, offline=request.offline, config=request.config, mode=request.mode)
         data = request.data
+    if data is None and (request.data_config or request.split):
+        raise UsageError(
+            "--data-config and --split are of a data set of the hub, and --data names none", "give --data ID"
+        )
     data_source = read_request_data(request, data) if data else None
     if request.config and model.kind != "hub":
         raise UsageError(f"--config {request.config} stands for a hub id's own, and --model names none", "drop one")
     tokenizer = request.tokenizer or model.tokenizer
-    return replace(request, tokenizer=read_tokenizer(tokenizer) if tokenizer else None), model, data_source
+    request = replace(request, tokenizer=read_tokenizer(tokenizer) if tokenizer else None)
+    if request.tokenizer:
+        model = replace(model, has_chat_template=find_tokenizer_template(request.tokenizer))
+    return request, model, data_source
 
 
 def read_request_data(request: Request, data: str) -> DataSource:
@@ -63,6 +70,9 @@ def read_request_data(request: Request, data: str) -> DataSource:
         skip_bad=request.skip_bad,
         kind=request.format,
         given=dict(request.columns),
+        config=request.data_config,
+        split=request.split,
+        offline=request.offline,
     )
 
 

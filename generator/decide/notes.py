@@ -20,7 +20,7 @@ BUSY = 0.95
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """A sentence for the reader of a plan. ``kind`` is what it is about: devices, length, busy, hardware, rates, model, data,
-    pins, precision."""
+    pins, precision, template."""
 
     kind: str
     text: str
@@ -120,6 +120,22 @@ def note_case(case: Case) -> tuple[Note, ...]:
     return tuple(notes)
 
 
+def note_chat_template(work: Work) -> tuple[Note, ...]:
+    """Said where a project may write a chat template of its own: the tokenizer has none, or nobody could look."""
+    name, known = work.request.tokenizer or work.source.name, work.source.has_chat_template
+    if work.data is None or work.data.sft_format != "messages" or known:
+        return ()
+    plain = "a plain one (<|user|>, <|assistant|>), saved with the model"
+    if known is None:
+        text = (
+            f"the tokenizer of {name} was not looked at: its own chat template is kept; if it has none, it gets {plain}"
+        )
+    else:
+        text = f"the tokenizer of {name} has no chat template: it gets {plain}"
+    return (Note(kind="template", text=text),)
+
+
 def collect_notes(work: Work, case: Case, of_plan: tuple[Note, ...]) -> tuple[Note, ...]:
     """What is said beside the plan: of the machine, the devices used, and a length that was cut."""
-    return (*note_case(case), *of_plan, *note_clamped_length(work.request, work.workload, work.spec))
+    of_work = (*note_clamped_length(work.request, work.workload, work.spec), *note_chat_template(work))
+    return (*note_case(case), *of_plan, *of_work)

@@ -48,8 +48,8 @@ def list_data_values(planned: Planned) -> dict[str, Any]:
     kind = data.format if data else "txt"
     sample = request.model is None and not request.data
     values: dict[str, Any] = {"data": "sample/text.txt" if sample else data.path if data else None}
-    if kind == "hub":
-        values["data_revision"] = None
+    if data and kind == "hub":
+        values |= {"data_config": data.config, "data_split": data.split, "data_revision": data.revision}
     if data and workload.task == "sft":
         meaning = "messages" if data.sft_format == "messages" else "text"
         values["columns"] = data.recognised.column_of if data.recognised else {meaning: data.text_column}

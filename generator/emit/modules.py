@@ -29,8 +29,10 @@ def choose_modules(
     modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report"}
     if compilers.train or compilers.infer:
         modules["compiler"] = "compiler"
+    if project.sft_format == "messages" and not project.chat_template:
+        modules["chat_template"] = "chat_template"
     if project.mode != "train":
-        return modules
+        return dict(sorted(modules.items()))
     always = ("checkpoints", "stopping", "run_report", "token_count", "first_example", "first_step")
     modules |= {name: name for name in (*always, *edits.fragments)}
     if project.data_format != "hub":

@@ -68,7 +68,8 @@ class ProjectPart:
     """of the files in a folder of data"""
     data_words: str | None
     """what the data was recognised as, and how"""
-    chat_template: bool
+    chat_template: bool | None
+    """None: whether the tokenizer has one is seen when the project runs"""
     pad_to_multiple_of: int | None
     device: str
     """portable, cpu or cuda"""
@@ -406,6 +407,8 @@ class ConfigRecord:
     revision: str | None = ABSENT
     tokenizer: str = ABSENT
     data: str | None = ABSENT
+    data_config: str | None = ABSENT
+    data_split: str | None = ABSENT
     data_revision: str | None = ABSENT
     text_column: str | None = ABSENT
     label_column: str | None = ABSENT

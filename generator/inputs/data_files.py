@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
-from generator.errors import SourceError
+from generator.errors import SourceError, UsageError
 from generator.inputs.data_formats import Format, assume_format, recognise_format
 from generator.inputs.data_readers import (
     READERS,
@@ -17,7 +18,8 @@ from generator.inputs.data_readers import (
     is_json_lines,
     sample_texts,
 )
-from generator.inputs.hub import is_hub_id
+from generator.inputs.hub_data import HubSample, fetch_sample
+from generator.inputs.hub_ids import is_hub_id
 from generator.inputs.leaves import load_make_example
 
 EXTENSIONS = {
@@ -61,6 +63,10 @@ class DataSource:
     labels: int | None = None
     label_names: tuple[str, ...] = ()
     bad_rows: int = 0
+    config: str | None = None
+    """of the hub, as are ``split`` and ``revision``; None: the only one, or seen when the project runs"""
+    split: str | None = None
+    revision: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -73,25 +79,31 @@ def read_data(
     skip_bad: bool = False,
     kind: str | None = None,
     given: Mapping[str, str] | None = None,
+    config: str | None = None,
+    split: str | None = None,
+    offline: bool = True,
 ) -> DataSource:
-    """A file, a folder of files of one kind, or a hub id. ``kind`` and ``given`` (column by meaning): what was asked for.
-
-    Raises ``SourceError`` naming the row.
-    """
+    """A file, a folder of files of one kind, or a hub id, with ``config`` and ``split``. ``kind`` and ``given`` (column by
+    meaning): what was asked for. Raises ``SourceError`` naming the row."""
+    hints = {"text_column": text_column, "label_column": label_column, "kind": kind, "given": given}
     path = Path(source)
     try:
         exists = path.exists()
     except (OSError, ValueError) as error:
         raise SourceError(f"--data {source!r}: {error}", "give a file, a folder or a hub id") from error
     if not exists:
-        return describe_hub_data(source, task, text_column, label_column, kind, given)
+        if not is_hub_id(source) or source.endswith(tuple(EXTENSIONS)):
+            raise SourceError(f"--data {source!r} is no file, no folder and no hub id", "check the path")
+        with fetch_sample(source, config, split, offline) as sample:
+            return describe_hub_data(source, sample, task, hints, skip_bad)
+    if config or split:
+        raise UsageError(f"--data-config and --split are of hub data, and --data {source} is a path", "drop them")
     try:
         path = choose_split(path)
         files = list_data_files(path)
         reader = choose_reader(files)
         if reader == "txt":
             return describe_text_data(path.resolve(), files, task, text_column)
-        hints = {"text_column": text_column, "label_column": label_column, "kind": kind, "given": given}
         return describe_table_data(path.resolve(), files, reader, task, hints, skip_bad)
     except OSError as error:
         raise SourceError(f"--data {path}: {error.strerror or error}", "give files that you may read") from error
@@ -135,17 +147,24 @@ def list_endings(files: list[Path]) -> tuple[str, ...]:
     return tuple(sorted({"".join(find_ending(file)) for file in files}))
 
 
-def describe_hub_data(
-    source: str,
-    task: str,
-    text_column: str | None,
-    label_column: str | None,
-    kind: str | None,
-    given: Mapping[str, str] | None,
-) -> DataSource:
-    if not is_hub_id(source) or source.endswith(tuple(EXTENSIONS)):
-        raise SourceError(f"--data {source!r} is no file, no folder and no hub id", "check the path")
-    assumed = assume_format(task, text_column, label_column, kind=kind, given=given)
+def describe_hub_data(source: str, sample: HubSample, task: str, hints: dict[str, Any], skip_bad: bool) -> DataSource:
+    """By the rows of ``sample``; what nobody could look at is assumed."""
+    part = {"config": sample.config, "split": sample.split, "revision": sample.revision}
+    if sample.file is None:
+        return replace(assume_hub_data(source, task, hints), rows=sample.rows, notes=sample.notes, **part)
+    kind, file = sample.file.suffix.removeprefix("."), sample.file
+    try:
+        read = describe_table_data(file, [file], kind, task, hints, skip_bad)
+    except SourceError as error:  # names the rows of the hub's file, not of a copy that is gone
+        raise SourceError(error.message.replace(str(file), source), error.hint) from error
+    rows = sample.rows or round((read.rows or 0) / sample.share)
+    tokens = round((read.tokens or 0) * rows / (read.rows or 1))
+    notes = (*sample.notes, *read.notes)
+    return replace(read, path=source, format="hub", endings=(), rows=rows, tokens=tokens, notes=notes, **part)
+
+
+def assume_hub_data(source: str, task: str, hints: dict[str, Any]) -> DataSource:
+    assumed = assume_format(task, **hints)
     column_of = assumed.column_of
     return DataSource(
         path=source,
@@ -154,7 +173,6 @@ def describe_hub_data(
         label_column=column_of.get("label"),
         sft_format=assumed.form if task == "sft" else None,
         recognised=assumed,
-        notes=(f"{source} was not looked at: its columns and size are assumed",),
     )
 
 

@@ -1,95 +1,95 @@
-"""Models of the hub: what is cached, and the config.json of what is not."""
+"""A model of the hub, as its small files show it: those that are cached, and the others fetched."""
 
 from __future__ import annotations
 
 import json
-import re
-import threading
 from pathlib import Path
-from queue import Empty, Queue
 
 from generator.errors import SourceError
+from generator.inputs.chat_templates import TEMPLATE_FILE, TOKENIZER_CONFIG, find_chat_template
 from generator.inputs.config_checks import load_config
-from generator.inputs.model_folder import check_tokenizer_config, has_chat_template, refuse_other_weights
+from generator.inputs.hub_files import fetch_config, fetch_small_files, find_cached_file, list_files
+from generator.inputs.model_folder import (
+    TOKENIZER_FILES,
+    WITHOUT_WEIGHTS,
+    check_tokenizer_config,
+    explain_missing_config,
+    refuse_other_weights,
+)
 from generator.inputs.model_source import ModelSource
 
-HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,95})?", re.ASCII)
-HUB_ID_RULE = "a hub id is NAME or OWNER/NAME of letters, digits, dots, dashes and underscores"
-HUB_SECONDS = 20
-"""How long the hub may take to hand over a config.json of a few KiB."""
 
-
-def is_hub_id(text: str) -> bool:
-    return bool(HUB_ID.fullmatch(text)) and ".." not in text
-
-
-def read_hub(name: str, offline: bool, config: str | None) -> ModelSource:
-    """From ``config``, the local cache, or the hub. Weights and tokenizer are taken to be there."""
+def read_hub(name: str, offline: bool, config: str | None, mode: str = "train") -> ModelSource:
+    """From ``config``, the local cache, or the hub. What the files do not show is taken to be there. Raises ``SourceError``."""
     if config is not None:
         return ModelSource(
             **make_hub_fields(name),
             config=json.dumps(load_config(Path(config))),
-            has_chat_template=False,
+            has_weights=True,
+            has_tokenizer=True,
+            has_chat_template=None,
             notes=(f"sizes of {name} come from {Path(config).name}, its files were not looked at",),
         )
-    path = find_cached_config(name)
-    if path is None and not offline:
-        path = fetch_config(name)
-    if path is None:
+    cached = find_cached_file(name, "config.json")
+    path = cached if isinstance(cached, Path) else None
+    if path is None and offline:
         raise SourceError(
             f"the config.json of {name} is not in the local cache, and the hub may not be asked (offline)",
             "download it first (`hf download " + name + " config.json`), or give a folder, or --config FILE",
         )
-    names = {p.name for p in path.parent.iterdir()}
-    has_weights = any(n.endswith(".safetensors") for n in names)
-    if not has_weights:
-        refuse_other_weights(name, names)
-    check_tokenizer_config(path.parent)
-    missing = f"the weights of {name} are not in the local cache: the project downloads them when it first runs"
-    return ModelSource(
-        **make_hub_fields(name),
-        config=json.dumps(load_config(path)),
-        has_chat_template=has_chat_template(path.parent),
-        revision=path.parent.name,
-        notes=(missing,) if offline and not has_weights else (),
-    )
+    if path is None:
+        path = fetch_config(name)
+    if path is None:
+        raise SourceError(*explain_missing_config(name, set(list_files(name, None))))
+    return describe_snapshot(name, path.parent, offline, mode)
 
 
 def make_hub_fields(name: str) -> dict:
-    return {"kind": "hub", "name": name, "path": name, "has_weights": True, "has_tokenizer": True}
+    return {"kind": "hub", "name": name, "path": name}
 
 
-def find_cached_config(name: str) -> Path | None:
-    """The config.json of the newest snapshot in the hub cache (HF_HUB_CACHE, HF_HOME)."""
-    from huggingface_hub import try_to_load_from_cache
+def describe_snapshot(name: str, folder: Path, offline: bool, mode: str) -> ModelSource:
+    """The model whose snapshot of the cache is ``folder``; that is named by the commit."""
+    listed, notes = (None, ()) if offline or has_all(name, folder) else complete_snapshot(name, folder)
+    names = {p.name for p in folder.iterdir()} | (listed or frozenset())
+    has_weights = any(n.endswith(".safetensors") for n in names)
+    if not has_weights:
+        refuse_other_weights(name, names)
+    check_tokenizer_config(folder)
+    if offline and not has_weights:
+        notes = (f"the weights of {name} are not in the local cache: the project downloads them when it first runs",)
+    if listed is not None and not has_weights:
+        notes = (f"{name} holds no weights: {WITHOUT_WEIGHTS[mode]}",)
+    has_tokenizer = any(file in names for file in TOKENIZER_FILES)
+    known = listed is not None or (has_tokenizer and is_tokenizer_known(name, folder))
+    return ModelSource(
+        **make_hub_fields(name),
+        config=json.dumps(load_config(folder / "config.json")),
+        has_weights=has_weights or listed is None,
+        has_tokenizer=has_tokenizer or listed is None,
+        has_chat_template=find_chat_template(folder, listed, known),
+        revision=folder.name,
+        notes=notes,
+    )
 
+
+def is_tokenizer_known(name: str, folder: Path) -> bool:
+    """Whether the cache has what says if there is a chat template, or knows that the model lacks it."""
+    return all(find_cached_file(name, file, folder.name) is not None for file in (TOKENIZER_CONFIG, TEMPLATE_FILE))
+
+
+def has_all(name: str, folder: Path) -> bool:
+    """Whether the model needs no question to the hub: it was downloaded before, weights and tokenizer."""
+    names = {p.name for p in folder.iterdir()}
+    complete = any(n.endswith(".safetensors") for n in names) and any(n in names for n in TOKENIZER_FILES)
+    return complete and (is_tokenizer_known(name, folder) or find_chat_template(folder) is True)
+
+
+def complete_snapshot(name: str, folder: Path) -> tuple[frozenset[str] | None, tuple[str, ...]]:
+    """The names of all files of the model, its small ones fetched. None, and why, where the hub does not hand them over."""
     try:
-        cached = try_to_load_from_cache(name, "config.json")
-    except (OSError, ValueError):  # a damaged cache: refs that are no text
-        return None
-    return Path(cached) if isinstance(cached, str) and Path(cached).is_file() else None
-
-
-def fetch_config(name: str) -> Path:
-    """Ask the hub, for at most ``HUB_SECONDS``. Raises ``SourceError``."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError
-
-    answer: Queue[str | Exception] = Queue()
-
-    def ask() -> None:
-        try:
-            answer.put(hf_hub_download(name, "config.json", etag_timeout=HUB_SECONDS / 2))
-        except (HfHubHTTPError, OSError, ValueError) as error:
-            answer.put(error)
-
-    # a thread, for the library has no deadline of its own: it tries six times and waits longer each time
-    threading.Thread(target=ask, daemon=True).start()
-    hint = "check the name and your access, or give a folder, or --config FILE; --offline does not ask"
-    try:
-        path = answer.get(timeout=HUB_SECONDS)
-    except Empty:
-        raise SourceError(f"{name}: the model hub did not answer in {HUB_SECONDS} s", hint) from None
-    if isinstance(path, Exception):
-        raise SourceError(f"{name}: {(str(path).strip() or type(path).__name__).splitlines()[0]}", hint) from path
-    return Path(path)
+        listed = list_files(name, folder.name)
+        fetch_small_files(name, folder.name, listed)
+    except SourceError as error:
+        return None, (f"of {name} only config.json could be read: {error.message}",)
+    return listed, ()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from generator.errors import SourceError
-from generator.inputs.hub import HUB_ID_RULE, is_hub_id, read_hub
+from generator.inputs.chat_templates import find_chat_template
+from generator.inputs.hub import read_hub
+from generator.inputs.hub_ids import HUB_ID_RULE, is_hub_id
 from generator.inputs.model_folder import TOKENIZER_FILES, check_tokenizer_config, read_config_file, read_folder
 from generator.inputs.model_source import ModelSource
 
@@ -23,7 +25,7 @@ def read_model(source: str, *, offline: bool, config: str | None = None, mode: s
         return read_config_file(path.resolve(), mode)
     if not is_hub_id(source):
         raise SourceError(f"--model {source!r} is neither a folder, nor a config.json, nor a hub id", HUB_ID_RULE)
-    return read_hub(source, offline, config)
+    return read_hub(source, offline, config, mode)
 
 
 def read_tokenizer(source: str) -> str:
@@ -41,3 +43,8 @@ def read_tokenizer(source: str) -> str:
     if not is_hub_id(source):
         raise SourceError(f"--tokenizer {source!r} is neither a folder nor a hub id", HUB_ID_RULE)
     return source
+
+
+def find_tokenizer_template(tokenizer: str) -> bool | None:
+    """Whether what ``read_tokenizer`` returned has a chat template; of a hub id that is seen when the project runs."""
+    return find_chat_template(Path(tokenizer)) if Path(tokenizer).is_dir() else None

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from generator.errors import SourceError
+from generator.inputs.chat_templates import find_chat_template
 from generator.inputs.config_checks import load_config
 from generator.inputs.json_files import read_json
 from generator.inputs.model_source import ModelSource
@@ -32,7 +33,7 @@ def read_config_file(path: Path, mode: str) -> ModelSource:
         config=json.dumps(load_config(path)),
         has_weights=False,
         has_tokenizer=has_tokenizer,
-        has_chat_template=has_tokenizer and has_chat_template(path.parent),
+        has_chat_template=has_tokenizer and find_chat_template(path.parent),
         tokenizer=str(path.parent) if has_tokenizer else None,
         notes=(f"{path.name} holds sizes only: {WITHOUT_WEIGHTS[mode]}",),
     )
@@ -58,7 +59,7 @@ def read_folder(folder: Path, shown_path: str, mode: str) -> ModelSource:
         config=json.dumps(config),
         has_weights=weight_bytes is not None,
         has_tokenizer=any(name in names for name in TOKENIZER_FILES),
-        has_chat_template=has_chat_template(folder),
+        has_chat_template=find_chat_template(folder),
         weight_bytes=weight_bytes,
         notes=notes,
     )
@@ -103,12 +104,3 @@ def check_tokenizer_config(folder: Path) -> None:
             f"{path}: the tokenizer needs its own Python code (auto_map), which perfgen never runs",
             "use a model that Transformers itself knows",
         )
-
-
-def has_chat_template(folder: Path) -> bool:
-    if (folder / "chat_template.jinja").is_file():
-        return True
-    try:
-        return bool(json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template"))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return False

@@ -15,7 +15,8 @@ class ModelSource:
     """the parsed config.json, as JSON text"""
     has_weights: bool
     has_tokenizer: bool
-    has_chat_template: bool
+    has_chat_template: bool | None
+    """of its tokenizer; None: seen only when the project runs"""
     name: str = ""
     revision: str | None = None
     weight_bytes: int | None = None

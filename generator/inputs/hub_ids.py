@@ -1,0 +1,12 @@
+"""What can be the name of a model or a data set of the hub."""
+
+from __future__ import annotations
+
+import re
+
+HUB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9_][A-Za-z0-9._-]{0,95})?", re.ASCII)
+HUB_ID_RULE = "a hub id is NAME or OWNER/NAME of letters, digits, dots, dashes and underscores"
+
+
+def is_hub_id(text: str) -> bool:
+    return bool(HUB_ID.fullmatch(text)) and ".." not in text

@@ -18,6 +18,9 @@ class Request:
     text_column: str | None = None
     label_column: str | None = None
     skip_bad: bool = False
+    eval: str | None = None
+    early_stopping: int | None = None
+    report_to: str = "none"
     hardware: str | None = None
     measure: bool = False
     mode: str = "train"

@@ -12,6 +12,7 @@ from generator.decide.notes import Note
 from generator.decide.plan import Plan, Planned
 from generator.decide.reasons import Decision, Rejected, list_changes
 from generator.emit.config_yaml import build_config
+from generator.emit.evaluation import plan_evaluation
 from generator.emit.figures import (
     describe_estimate,
     list_candidate_costs,
@@ -22,6 +23,7 @@ from generator.emit.fixed import write_fixed
 from generator.emit.modules import choose_modules
 from generator.emit.parallel import describe_processes, select_visible_devices
 from generator.emit.plan_document import (
+    ABSENT,
     SCHEMA,
     BatchRecord,
     CaseRecord,
@@ -50,7 +52,8 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
     """The plan document: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
     plan, work = planned.plan, planned.work
     project, parallel = describe_project(planned, name), describe_processes(plan)
-    config = build_config(planned, parallel)
+    evaluation = plan_evaluation(planned)
+    config = build_config(planned, parallel, evaluation)
     edits, yours = merge_edits(plan, plan.serving), list_user_values(plan.case.workload)
     return PlanDocument(
         schema=SCHEMA,
@@ -80,6 +83,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         files={"pyproject.toml": dump_pyproject(planned, name)},
         untested=list_untested(plan),
         notes=list_notes(planned),
+        evaluation=evaluation or ABSENT,
     )
 
 

@@ -1,0 +1,55 @@
+"""What a project holds out of its data, and when it is evaluated on that."""
+
+from __future__ import annotations
+
+from generator.cost import evaluation as schedule
+from generator.decide.plan import Plan, Planned
+from generator.emit.figures import round_floats
+from generator.emit.plan_document import EvaluationRecord
+from generator.inputs.data_files import DataSource
+
+SAVE_STEPS = 500
+"""TrainingArguments' own default."""
+
+
+def plan_evaluation(planned: Planned) -> EvaluationRecord | None:
+    """``None`` where nothing is held out."""
+    plan, held = planned.plan, planned.work.held_out
+    if held is None:
+        return None
+    case, best = plan.case, plan.best
+    rows = count_sequences(held.file or planned.work.data, case.workload.task, case.workload.seq_len)
+    planned_schedule = schedule.schedule_evaluation(
+        rows=rows,
+        share=1.0 if held.file else held.share,
+        batch_rows=best.execution.micro_batch * best.execution.dp,
+        forward_seconds=schedule.compute_forward_seconds(best.estimate, best.execution),
+        step_seconds=best.estimate.step_seconds,
+        steps=case.workload.max_steps or case.workload.steps,
+        save_steps=SAVE_STEPS,
+        save_seconds=schedule.compute_save_seconds(count_saved(plan)),
+    )
+    keeps = not best.layout.at_load
+    return EvaluationRecord(
+        source=held.file.path if held.file else schedule.SHARE if held.share is None else held.share,
+        default=held.share is None and held.file is None,
+        rows=planned_schedule.rows,
+        interval=planned_schedule.interval,
+        count=planned_schedule.count,
+        seconds=round_floats(planned_schedule.seconds),
+        share=round_floats(planned_schedule.share),
+        keeps_best=keeps,
+        notes=() if keeps else ("the last model is kept, not the best one: a checkpoint here holds weights only",),
+    )
+
+
+def count_sequences(data: DataSource | None, task: str, seq_len: int) -> int | None:
+    """Rows that an evaluation counts: examples, or sequences of a stream of tokens."""
+    if data is None or task != "causal-lm":
+        return data.rows if data else None
+    return None if data.tokens is None else data.tokens // seq_len
+
+
+def count_saved(plan: Plan) -> int:
+    """Trained parameters that a checkpoint holds; an adapter's are too few to matter."""
+    return plan.case.model.params if plan.case.workload.train == "full" else 0

@@ -336,12 +336,12 @@ class TrainingConfig:
     lr_scheduler_type: str
     logging_steps: int
     save_steps: int
-    eval_strategy: str
+    eval_strategy: str = ABSENT
     eval_steps: int = ABSENT
     eval_on_start: bool = ABSENT
     load_best_model_at_end: bool = ABSENT
     metric_for_best_model: str = ABSENT
-    report_to: str
+    report_to: str = ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -17,11 +17,11 @@ from transformers.trainer_utils import IntervalStrategy
 def hold_out(rows, config: dict, args, load: Callable):
     """Rows to train on, and rows to evaluate on: those of ``eval_data`` if it is a file, else that share of ``rows``.
 
-    ``load`` reads such a file. Where nothing is held out, the second is ``None`` and evaluation is off.
+    ``load`` reads a file that ``data`` of a config names. Where nothing is held out, the second is ``None`` and evaluation is off.
     """
     source, most = config["eval_data"], config["eval_rows"]
     if isinstance(source, str):
-        held = load(source)
+        held = load(config | {"data": source})
         check_labels_are_known(held, rows, source)
         picked = list(range(len(held)))
         if most is not None and len(held) > most:

@@ -1,4 +1,4 @@
-"""README.md of the trained model: from what, on what and how it was trained, and what was measured. No more is claimed."""
+"""README.md of the trained model: from what, on what and how it was trained, and what was measured."""
 
 import json
 from importlib.metadata import PackageNotFoundError, version
@@ -7,11 +7,13 @@ from pathlib import Path
 import yaml
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "datasets")
+ARGUMENTS = ("learning_rate", "num_train_epochs", "warmup_steps", "weight_decay", "seed")
 METRICS = {"loss": "loss", "perplexity": "perplexity", "accuracy": "accuracy", "macro_f1": "macro F1"}
 
 
-def write_model_card(folder: Path, config: dict, *, from_scratch: bool) -> None:
-    """From config.yaml and the run.json in ``folder``."""
+def write_model_card(args, config: dict, *, from_scratch: bool) -> None:
+    """From config.yaml, the flags that were given, and run.json."""
+    folder = Path(args.output_dir)
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     license_name = None if from_scratch else find_license(config)
     base = config["model"] if "revision" in config else Path(config["model"]).name
@@ -19,10 +21,11 @@ def write_model_card(folder: Path, config: dict, *, from_scratch: bool) -> None:
     head |= {"base_model": base} if "revision" in config and not from_scratch else {}
     head |= {"license": license_name} if license_name else {}
     head |= {"datasets": [config["data"]]} if "data_revision" in config else {}
+    kind = "LoRA adapters" if "lora" in config else "from random weights" if from_scratch else "fine-tuned"
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
-        f"# {base}, {'LoRA adapters' if 'lora' in config else 'from random weights' if from_scratch else 'fine-tuned'}\n",
-        make_table("Training", list_values(config, run)),
+        f"# {base}, {kind}\n",
+        make_table("Training", list_values(args, config, run)),
         make_table("Measured", list_figures(run)),
         make_table("Versions", list_versions()),
     ]
@@ -31,12 +34,13 @@ def write_model_card(folder: Path, config: dict, *, from_scratch: bool) -> None:
     (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
 
 
-def list_values(config: dict, run: dict) -> dict:
+def list_values(args, config: dict, run: dict) -> dict:
     data = config["data"] if "data_revision" in config else Path(str(config["data"])).name
     values = {"data": data, "tokens a sequence": config["seq_len"], "steps": run["finished_step"]}
     lora = {f"LoRA {name}": value for name, value in config.get("lora", {}).items()}
-    names = ("learning_rate", "num_train_epochs", "warmup_steps", "weight_decay", "lr_scheduler_type", "seed")
-    return values | {name: config["training"][name] for name in names if name in config["training"]} | lora
+    batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    values |= {"sequences a step": batch, "scheduler": args.lr_scheduler_type.value}
+    return values | {name.replace("_", " "): getattr(args, name) for name in ARGUMENTS} | lora
 
 
 def list_figures(run: dict) -> dict:

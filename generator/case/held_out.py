@@ -53,7 +53,7 @@ def read_file(request: Request, name: str, data: DataSource | None) -> DataSourc
         raise UsageError(
             f"--eval {name} needs --data that is a file too", "use a share of the data, such as --eval 0.02"
         )
-    columns = {"text_column": data.text_column, "label_column": data.label_column}
+    columns = {"text_column": request.text_column, "label_column": request.label_column}
     held = read_data(name, task=request.task, skip_bad=request.skip_bad, **columns)
     if (held.format, held.sft_format) != (data.format, data.sft_format):
         raise UsageError(

@@ -65,7 +65,9 @@ def test_nothing_is_held_out_unasked(capsys):
 
 def test_the_same_rows_by_seed():
     leaf = load("evaluation")
-    parts = [leaf.hold_out(make_rows(100), make_config(0.1), make_args(seed=seed), None)[1]["text"] for seed in (1, 1, 2)]
+    parts = [
+        leaf.hold_out(make_rows(100), make_config(0.1), make_args(seed=seed), None)[1]["text"] for seed in (1, 1, 2)
+    ]
     assert parts[0] == parts[1] != parts[2]
 
 

@@ -44,6 +44,6 @@ def test_a_file_of_the_form_of_the_data(tmp_path):
     data = read_data(write_rows(tmp_path / "a.jsonl", "prompt", "completion"), task="sft")
     held = read_held_out(Request(task="sft", eval=write_rows(tmp_path / "b.jsonl", "prompt", "completion")), data)
     assert held.file.rows == 10
-    (tmp_path / "c.txt").write_text("words\n" * 10)
+    other = write_rows(tmp_path / "c.jsonl", "text")
     with pytest.raises(UsageError, match="of another form"):
-        read_held_out(Request(task="sft", eval=str(tmp_path / "c.txt")), data)
+        read_held_out(Request(task="sft", eval=other), data)

@@ -17,7 +17,8 @@ from transformers.trainer_utils import IntervalStrategy
 def hold_out(rows, config: dict, args, load: Callable):
     """Rows to train on, and rows to evaluate on: those of ``eval_data`` if it is a file, else that share of ``rows``.
 
-    ``load`` reads a file that ``data`` of a config names. Where nothing is held out, the second is ``None`` and evaluation is off.
+    ``load`` reads a file that ``data`` of a config names. Where nothing is held out, the second is ``None`` and
+    evaluation is off.
     """
     source, most = config["eval_data"], config["eval_rows"]
     if isinstance(source, str):

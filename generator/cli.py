@@ -223,6 +223,15 @@ def smoke(folder, steps, seconds, interpreter, as_json):
 
 
 @perfgen.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=".")
+def report(folder):
+    """Write what a finished training measured into the project's report.html."""
+    from generator.run.report import report_run
+
+    report_run(folder, click.echo)
+
+
+@perfgen.command()
 @json_option
 def techniques(as_json):
     """Every technique, by axis, with what it does and its sources."""

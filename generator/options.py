@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from generator.case.held_out import TRACKERS
 from generator.case.workload import GOALS, LOSS_ON, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
 from generator.inputs.data_formats import ASKABLE, MEANINGS
 
@@ -112,6 +113,11 @@ CASE_OPTIONS: tuple[Callable, ...] = (
         "--loss-on", type=click.Choice(LOSS_ON), help="What is learned from (sft).  [default: what the assistant says]"
     ),
     click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and count them."),
+    click.option(
+        "--eval", help="What to evaluate on: FILE, SHARE of the data, or none.  [default: 0.02, 500 rows at most]"
+    ),
+    click.option("--early-stopping", type=Count(10**6), help="Stop after so many evaluations without a better loss."),
+    click.option("--report-to", type=click.Choice(TRACKERS), default="none", show_default=True),
     click.option(
         "--hardware", help="`detect --json` file, spec (8xh100-sxm-80gb, 1xt4, cpu, cpu:16), or instance type."
     ),

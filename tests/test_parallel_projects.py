@@ -398,7 +398,7 @@ def interrupt(folder: Path, more: dict[str, str], how) -> str:
             stderr=subprocess.STDOUT,
         )
         try:
-            wait_for(lambda: log.read_text().count("'loss'") >= 2 or process.poll() is not None)
+            wait_for(lambda: log.read_text().count("  loss ") >= 2 or process.poll() is not None)
             how(process)
             process.wait(timeout=300)
         finally:

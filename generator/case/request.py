@@ -23,6 +23,9 @@ class Request:
     columns: tuple[tuple[str, str], ...] = ()
     loss_on: str | None = None
     skip_bad: bool = False
+    eval: str | None = None
+    early_stopping: int | None = None
+    report_to: str = "none"
     hardware: str | None = None
     measure: bool = False
     mode: str = "train"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from generator.bundle import find_sample_file
 from generator.case.defaults import fill_workload
+from generator.case.held_out import HeldOut, read_held_out
 from generator.case.request import Request
 from generator.case.workload import Workload, check_workload
 from generator.errors import SourceError, UsageError
@@ -25,6 +26,7 @@ class Work:
     data: DataSource | None
     spec: ModelSpec
     workload: Workload
+    held_out: HeldOut | None = None
 
 
 def read_work(request: Request) -> Work:
@@ -34,7 +36,8 @@ def read_work(request: Request) -> Work:
     workload = fill_workload(request, spec, source, data)
     check_workload(workload, spec)
     check_sources(request, workload, source, data)
-    return Work(request=request, source=source, data=data, spec=spec, workload=workload)
+    held_out = read_held_out(request, data)
+    return Work(request=request, source=source, data=data, spec=spec, workload=workload, held_out=held_out)
 
 
 def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | None]:

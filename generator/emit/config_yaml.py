@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from generator.case.request import Request
 from generator.decide.plan import Plan, Planned
 from generator.emit.first_step import expect_first_step
 from generator.emit.plan_document import (
     ABSENT,
     ConfigRecord,
+    EvaluationRecord,
     LoraConfig,
     MachineConfig,
     ParallelRecord,
@@ -18,7 +20,12 @@ from generator.emit.plan_document import (
 )
 
 
-def build_config(planned: Planned, parallel: ParallelRecord | None, saving: SavingRecord | None) -> ConfigRecord:
+def build_config(
+    planned: Planned,
+    parallel: ParallelRecord | None,
+    saving: SavingRecord | None,
+    evaluation: EvaluationRecord | None,
+) -> ConfigRecord:
     """config.yaml: every value that comes from outside, and of those the ones that this project reads."""
     plan, source, request = planned.plan, planned.work.source, planned.work.request
     workload = plan.case.workload
@@ -29,7 +36,8 @@ def build_config(planned: Planned, parallel: ParallelRecord | None, saving: Savi
         tokenizer=ABSENT if request.tokenizer is None else request.tokenizer,
         seq_len=workload.seq_len if training or workload.task == "text-classification" else ABSENT,
         output_dir="runs" if training else ABSENT,
-        training=build_training_config(plan, saving.save_steps) if saving else ABSENT,
+        training=build_training_config(planned, saving.save_steps, evaluation) if saving else ABSENT,
+        **(list_evaluation_values(request, evaluation) if training else {}),
         lora=build_lora_config(plan) if training and workload.train != "full" else ABSENT,
         machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
         processes=describe_launch(parallel) if parallel else ABSENT,
@@ -62,8 +70,17 @@ def list_data_values(planned: Planned) -> dict[str, Any]:
     return values | {"skip_bad": request.skip_bad}
 
 
-def build_training_config(plan: Plan, save_steps: int) -> TrainingConfig:
-    workload = plan.case.workload
+def list_evaluation_values(request: Request, evaluation: EvaluationRecord | None) -> dict[str, Any]:
+    """The fields of a ``ConfigRecord`` that say what is held out."""
+    return {
+        "eval_data": evaluation.source if evaluation else None,
+        "eval_rows": evaluation.rows if evaluation and evaluation.default else None,
+        "early_stopping": request.early_stopping,
+    }
+
+
+def build_training_config(planned: Planned, save_steps: int, evaluation: EvaluationRecord | None) -> TrainingConfig:
+    plan, workload = planned.plan, planned.plan.case.workload
     scheduler = next((t.scheduler for t in plan.best.members if t.scheduler), "linear")
     return TrainingConfig(
         learning_rate=workload.learning_rate,
@@ -75,7 +92,17 @@ def build_training_config(plan: Plan, save_steps: int) -> TrainingConfig:
         lr_scheduler_type=scheduler,
         logging_steps=1,
         save_steps=save_steps,
+        report_to=planned.work.request.report_to,
+        **list_evaluation_arguments(evaluation),
     )
+
+
+def list_evaluation_arguments(evaluation: EvaluationRecord | None) -> dict[str, Any]:
+    """The fields of a ``TrainingConfig`` that say when to evaluate: wherever the run saves, so that the best can be kept."""
+    if evaluation is None:
+        return {"eval_strategy": "no"}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss"} if evaluation.keeps_best else {}
+    return {"eval_strategy": "steps", "eval_steps": evaluation.interval, "eval_on_start": True} | best
 
 
 def build_lora_config(plan: Plan) -> LoraConfig:

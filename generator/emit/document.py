@@ -14,6 +14,7 @@ from generator.decide.reasons import Decision, Rejected, list_changes
 from generator.emit.compilers import builds_deepspeed_ops, list_compilers
 from generator.emit.config_yaml import build_config
 from generator.emit.environment import complete_environment
+from generator.emit.evaluation import plan_evaluation
 from generator.emit.figures import (
     describe_estimate,
     list_candidate_costs,
@@ -24,6 +25,7 @@ from generator.emit.fixed import write_fixed
 from generator.emit.modules import choose_modules
 from generator.emit.parallel import describe_processes, select_visible_devices
 from generator.emit.plan_document import (
+    ABSENT,
     SCHEMA,
     BatchRecord,
     CaseRecord,
@@ -54,7 +56,10 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
     plan, work = planned.plan, planned.work
     project, parallel = describe_project(planned, name), describe_processes(plan)
     saving = describe_saving(plan) if plan.case.workload.mode == "train" else None
-    config = build_config(planned, parallel, saving)
+    evaluation = plan_evaluation(planned, saving) if saving else None
+    if evaluation:
+        saving = describe_saving(plan, evaluation.interval)  # the best model is one that was saved
+    config = build_config(planned, parallel, saving, evaluation)
     compilers = list_compilers(plan)
     edits, yours = complete_environment(plan, merge_edits(plan, plan.serving)), list_user_values(plan.case.workload)
     return PlanDocument(
@@ -87,6 +92,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         files={"pyproject.toml": dump_pyproject(planned, name)},
         untested=list_untested(plan),
         notes=list_notes(planned),
+        evaluation=evaluation or ABSENT,
     )
 
 

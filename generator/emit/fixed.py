@@ -31,6 +31,28 @@ class Row:
 
 
 ROWS = (
+    Row(
+        "TrainingArguments",
+        "per_device_eval_batch_size",
+        ("train",),
+        "the micro-batch: without a backward pass it needs less memory than a training step",
+    ),
+    Row(
+        "training_arguments",
+        "prediction_loss_only",
+        ("train", "tokens"),
+        "evaluation keeps the loss and not the logits of every token",
+        value=True,
+        why="logits of all tokens would fill the memory",
+    ),
+    Row(
+        "training_arguments",
+        "disable_tqdm",
+        ("train",),
+        "a line for each log in the place of a bar: it reads well in a file too",
+        value=True,
+        why="progress.py prints one line for each log",
+    ),
     Row("TrainingArguments", "max_length", ("train", "sft"), "yours: seq_len in config.yaml"),
     Row(
         "TrainingArguments",
@@ -95,6 +117,14 @@ ROWS = (
     ),
     Row("Trainer", "args", ("train",), "the arguments above: the plan's values, those of config.yaml, and your flags"),
     Row("Trainer", "train_dataset", ("train",), "your data, as data.py reads it"),
+    Row("Trainer", "eval_dataset", ("train",), "what is held out of it: eval_data in config.yaml"),
+    Row("Trainer", "compute_metrics", ("train", "text-classification"), "accuracy, macro F1 and the confusion table"),
+    Row(
+        "Trainer",
+        "preprocess_logits_for_metrics",
+        ("train", "text-classification"),
+        "one class a row is kept, not its logits",
+    ),
     Row("Trainer", "processing_class", ("train",), "the tokenizer, so that it is saved with the model"),
     Row("Trainer", "data_collator", ("train", "causal-lm"), "every block has seq_len tokens: there is nothing to pad"),
     Row(
@@ -175,6 +205,15 @@ CONFIG_REASONS = {
     "training.logging_steps": "yours: every step, so that no loss is missed and loss.svg has them all",
     "training.save_steps": "default: 20 to 30 minutes by the predicted step time, up to two hours where saves would else take "
     "more than 5 % of the run, never more than its steps; PLAN.md has the figures",
+    "training.eval_strategy": "yours: steps, or no where nothing is held out",
+    "training.eval_steps": "yours: so that evaluation takes no more than 5 % of the predicted time of the run",
+    "training.eval_on_start": "yours: what the model knows before the first step is what the rest is compared with",
+    "training.load_best_model_at_end": "yours: the model with the lowest evaluation loss is kept, not the last one",
+    "training.metric_for_best_model": "yours: the evaluation loss",
+    "training.report_to": "yours: --report-to",
+    "eval_data": "yours: --eval, else 2 % of the data",
+    "eval_rows": "yours: 500 at most where nothing was asked for, and no more than there is time for; empty: all",
+    "early_stopping": "yours: --early-stopping, so many evaluations without a better loss; empty: never",
     "lora": "yours: every name of peft's LoraConfig may stand here",
     "lora.r": "yours: --lora-rank",
     "lora.lora_alpha": "yours: twice the rank",
@@ -243,6 +282,7 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
         "resumes": parallel is None or not parallel.at_load,
         "callbacks": bool(edits.callbacks),
         "expandable": ALLOCATOR in dict(edits.environment),
+        "tokens": project.task != "text-classification",
         "generates": project.task != "text-classification",
         "chat": project.task == "sft" and project.sft_format == "messages",
         "places-model": project.device != "cpu"

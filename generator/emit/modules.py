@@ -14,8 +14,15 @@ WRAPPINGS = {
 
 STATES = {"": "model_states/plain", "DeepSpeedEngine": "model_states/deepspeed"}
 """The leaf that lists weights, gradients and optimizer states, by the class that holds them."""
+WITH_ALL_WEIGHTS = ("DistributedDataParallel",)
+"""Wrappers under which one process alone can answer a prompt while the others wait."""
 
 
+ALWAYS = (
+    *("arguments", "checkpoints", "evaluation", "first_example", "first_step", "model_card", "progress", "run_report"),
+    *("stopping", "token_count"),
+)
+"""The leaves of every training."""
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
 LABELS = {"messages": "labels/messages", "prompt_completion": "labels/prompt_completion", "text": "labels/text"}
@@ -33,8 +40,13 @@ def choose_modules(
         modules["chat_template"] = "chat_template"
     if project.mode != "train":
         return dict(sorted(modules.items()))
-    always = ("checkpoints", "stopping", "run_report", "token_count", "first_example", "first_step")
-    modules |= {name: name for name in (*always, *edits.fragments)}
+    modules |= {name: name for name in (*ALWAYS, *edits.fragments)}
+    if project.task == "text-classification":
+        modules["class_metrics"] = "class_metrics"
+    if project.adapter:
+        modules["merge"] = "merge"
+    if project.task == "sft" and (parallel is None or parallel.expected.wrapper in WITH_ALL_WEIGHTS):
+        modules["answers"] = "answers"
     if project.data_format != "hub":
         modules["rows"] = f"rows/{project.data_format}"
     if project.data_format in COMPRESSIBLE:

@@ -344,6 +344,12 @@ class TrainingConfig:
     lr_scheduler_type: str
     logging_steps: int
     save_steps: int
+    eval_strategy: str = ABSENT
+    eval_steps: int = ABSENT
+    eval_on_start: bool = ABSENT
+    load_best_model_at_end: bool = ABSENT
+    metric_for_best_model: str = ABSENT
+    report_to: str = ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -415,6 +421,9 @@ class ConfigRecord:
     columns: Mapping[str, str] = ABSENT
     skip_bad: bool = ABSENT
     loss_on: str = ABSENT
+    eval_data: str | float | None = ABSENT
+    eval_rows: int | None = ABSENT
+    early_stopping: int | None = ABSENT
     seq_len: int = ABSENT
     output_dir: str = ABSENT
     training: TrainingConfig = ABSENT
@@ -492,6 +501,25 @@ class GoalRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvaluationRecord:
+    """What is held out, and what evaluating it costs.
+
+    ``rows`` at most in one evaluation of ``seconds``, every ``interval`` steps, ``count`` in all (null: the number of steps is not
+    known); ``share`` of the time of all steps. ``default``: nobody asked for it. ``notes`` say what differs from the usual.
+    """
+
+    source: str | float
+    default: bool
+    rows: int
+    interval: int
+    count: int | None
+    seconds: float
+    share: float
+    keeps_best: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanDocument:
     """Everything that plan.json holds and that a template may print."""
 
@@ -531,4 +559,5 @@ class PlanDocument:
     files: Mapping[str, str]
     untested: tuple[str, ...]
     notes: tuple[Note, ...]
+    evaluation: EvaluationRecord = ABSENT
     goal: GoalRecord = ABSENT

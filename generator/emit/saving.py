@@ -9,14 +9,14 @@ from generator.decide.plan import Plan
 from generator.emit.plan_document import SavingRecord
 
 
-def describe_saving(plan: Plan) -> SavingRecord:
-    """The interval that config.yaml gets, with the figures behind it."""
+def describe_saving(plan: Plan, save_steps: int | None = None) -> SavingRecord:
+    """The interval that config.yaml gets, with the figures behind it. ``save_steps``: where something else decides it."""
     case, step_seconds = plan.case, plan.best.estimate.step_seconds
     checkpoint_bytes = count_checkpoint_bytes(build_cost_model(case).shape, plan.best.execution)
     rate, basis = read_disk_rate(case.hardware)
     save_seconds = checkpoint_bytes / rate
     steps = case.workload.steps or case.workload.max_steps
-    save_steps = choose_save_steps(step_seconds, steps, save_seconds)
+    save_steps = save_steps or choose_save_steps(step_seconds, steps, save_seconds)
     training_seconds = save_steps * step_seconds
     return SavingRecord(
         save_steps=save_steps,

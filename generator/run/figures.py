@@ -28,8 +28,43 @@ class Figures(BaseModel):
     versions: dict[str, str]
 
 
+class Evaluation(BaseModel):
+    """On the held-out rows, after ``step`` steps; what a task does not have is left out."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    step: Count
+    loss: float
+    perplexity: float | None = None
+    accuracy: float | None = None
+    macro_f1: float | None = None
+
+
+class Confusion(BaseModel):
+    """How often a row of one label (line) was taken for another (column)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    labels: list[str]
+    counts: list[list[Count]]
+
+
+class Answer(BaseModel):
+    """To a held-out prompt; ``before`` is ``None`` where training had begun already."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    prompt: str
+    expected: str
+    before: str | None
+    after: str | None = None
+
+
 class RunFigures(Figures):
-    """run.json. ``step_seconds`` is the median of ``steps``, which leave out the first: it warms up and compiles."""
+    """run.json. ``step_seconds`` is the median of ``steps``, which leave out the first: it warms up and compiles.
+
+    ``kept_step`` is the step whose weights were saved as the result: that of the lowest evaluation loss where it was kept.
+    """
 
     model_config = ConfigDict(title="run.json")
 
@@ -40,6 +75,11 @@ class RunFigures(Figures):
     first_step_seconds: Positive
     steps: list[float]
     losses: list[float]
+    evaluations: list[Evaluation] = []
+    eval_rows: Count | None = None
+    kept_step: Count | None = None
+    confusion: Confusion | None = None
+    answers: list[Answer] = []
     resumed_from: Count
     finished_step: Count
     processes: Annotated[int, Field(ge=1)]

@@ -40,13 +40,16 @@ class RunReport(TrainerCallback):
             self.seconds += [(time.perf_counter() - self.clock) / steps] * steps
             self.step, self.clock = state.global_step, time.perf_counter()
 
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        self.clock += metrics.get("eval_runtime", 0.0)  # an evaluation is not part of a step
+
     def on_save(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
             draw_loss(Path(args.output_dir) / "loss.svg", state.log_history)
         self.clock = time.perf_counter()  # a save is not part of a step
 
-    def write(self, args, state, peak_memory: dict[str, float]) -> None:
-        """run.json: what was measured. The first step is kept apart, it warms up and compiles."""
+    def write(self, args, state, peak_memory: dict[str, float], **more) -> None:
+        """run.json: what was measured, and ``more``. The first step is kept apart, it warms up and compiles."""
         tokens, places = self.tokens.total(args.device) if self.tokens else (0, 0)
         if not state.is_world_process_zero:
             return
@@ -57,6 +60,7 @@ class RunReport(TrainerCallback):
             "finished_step": state.global_step,
             "processes": args.world_size,
             "versions": {name: version(name) for name in PACKAGES},
+            **more,
         }
         if not self.seconds:
             print(f"nothing left to train: {folder} had reached step {state.global_step}")
@@ -93,7 +97,11 @@ def draw_loss(path: Path, history: list[dict]) -> None:
     points = [(entry["step"], entry["loss"]) for entry in history if "loss" in entry]
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    axes.plot(*zip(*points, strict=True))
-    axes.set(xlabel="step", ylabel="training loss")
+    axes.plot(*zip(*points, strict=True), label="training")
+    evaluations = [(entry["step"], entry["eval_loss"]) for entry in history if "eval_loss" in entry]
+    if evaluations:
+        axes.plot(*zip(*evaluations, strict=True), marker="o", label="evaluation")
+        axes.legend()
+    axes.set(xlabel="step", ylabel="loss")
     axes.grid(alpha=0.3)
     figure.savefig(path)

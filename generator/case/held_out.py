@@ -1,0 +1,77 @@
+"""--eval: what a training is evaluated on."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from generator.case.request import Request
+from generator.errors import UsageError
+from generator.inputs.data_files import DataSource, read_data
+
+TRACKERS = ("none", "tensorboard", "wandb", "trackio", "mlflow")
+"""Where a training can write its log to, as Trainer names them; each is the name of its distribution too."""
+NUMBER = re.compile(r"[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?|inf|nan", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """``share`` of the data (``None``: the default one), or the rows of a ``file`` of its own."""
+
+    share: float | None = None
+    file: DataSource | None = None
+
+
+def read_held_out(request: Request, data: DataSource | None) -> HeldOut | None:
+    """``None``: there is no evaluation. Raises ``UsageError``, and ``SourceError`` naming a row of the file."""
+    if request.mode != "train":
+        for name in ("eval", "early_stopping"):
+            if getattr(request, name) is not None:
+                raise UsageError(f"--{name.replace('_', '-')} is not for --mode {request.mode}", "drop it")
+        return None
+    if request.eval == "none":
+        if request.early_stopping is not None:
+            raise UsageError(f"--early-stopping {request.early_stopping} needs an evaluation, and --eval is none")
+        return None
+    if request.eval is None:
+        return HeldOut()
+    if NUMBER.fullmatch(request.eval):
+        share = float(request.eval)
+        if not 0 < share < 1 or not math.isfinite(share):
+            raise UsageError(f"--eval {request.eval} is no share of the data", "give one between 0 and 1, such as 0.02")
+        return HeldOut(share=share)
+    return HeldOut(file=read_file(request, request.eval, data))
+
+
+def read_file(request: Request, name: str, data: DataSource | None) -> DataSource:
+    """The rows of a file, of the form of the data's own. Raises ``UsageError``."""
+    if not Path(name).exists():
+        raise UsageError(f"--eval {name} is neither a file, nor a share of the data, nor none")
+    if data is None or data.format == "hub":
+        raise UsageError(
+            f"--eval {name} needs --data that is a file too", "use a share of the data, such as --eval 0.02"
+        )
+    held = read_data(
+        name,
+        task=request.task,
+        text_column=request.text_column,
+        label_column=request.label_column,
+        skip_bad=request.skip_bad,
+        kind=request.format,
+        given=dict(request.columns),
+    )
+    if describe_form(held) != describe_form(data):
+        raise UsageError(
+            f"--eval {name} is of another form than --data: {describe_form(held)}, not {describe_form(data)}",
+            "give both in one form",
+        )
+    return held
+
+
+def describe_form(data: DataSource) -> str:
+    if data.recognised is None:
+        return data.format
+    columns = ", ".join(f"{meaning} in {column!r}" for meaning, column in data.recognised.columns)
+    return f"{data.format} with {data.recognised.kind}: {columns}"

@@ -1,0 +1,47 @@
+"""What a project holds out of its data, and when it is evaluated on that."""
+
+from __future__ import annotations
+
+from generator.cost import evaluation as schedule
+from generator.decide.plan import Planned
+from generator.emit.figures import round_floats
+from generator.emit.plan_document import EvaluationRecord, SavingRecord
+from generator.inputs.data_files import DataSource
+
+
+def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord | None:
+    """``None`` where nothing is held out."""
+    plan, held = planned.plan, planned.work.held_out
+    if held is None:
+        return None
+    case, best = plan.case, plan.best
+    rows = count_sequences(held.file or planned.work.data, case.workload.task, case.workload.seq_len)
+    planned_schedule = schedule.schedule_evaluation(
+        rows=rows,
+        share=1.0 if held.file else held.share,
+        batch_rows=best.execution.micro_batch * best.execution.dp,
+        forward_seconds=schedule.compute_forward_seconds(best.estimate, best.execution),
+        step_seconds=best.estimate.step_seconds,
+        steps=case.workload.max_steps or case.workload.steps,
+        save_steps=saving.save_steps,
+        save_seconds=saving.save_seconds,
+    )
+    keeps = not best.layout.at_load
+    return EvaluationRecord(
+        source=held.file.path if held.file else schedule.SHARE if held.share is None else held.share,
+        default=held.share is None and held.file is None,
+        rows=planned_schedule.rows,
+        interval=planned_schedule.interval,
+        count=planned_schedule.count,
+        seconds=round_floats(planned_schedule.seconds),
+        share=round_floats(planned_schedule.share),
+        keeps_best=keeps,
+        notes=() if keeps else ("the last model is kept, not the best one: a checkpoint here holds weights only",),
+    )
+
+
+def count_sequences(data: DataSource | None, task: str, seq_len: int) -> int | None:
+    """Rows that an evaluation counts: examples, or sequences of a stream of tokens."""
+    if data is None or task != "causal-lm":
+        return data.rows if data else None
+    return None if data.tokens is None else data.tokens // seq_len

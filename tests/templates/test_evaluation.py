@@ -1,0 +1,254 @@
+"""The leaves that say whether a training is any good: what is held out, how it is counted, what is printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace as Values
+
+import pytest
+
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+FRAGMENTS = Path(__file__).resolve().parents[2] / "templates" / "fragments"
+
+
+def load(name: str):
+    spec = importlib.util.spec_from_file_location(name, FRAGMENTS / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_args(**more) -> Values:
+    start = {"seed": 1, "data_seed": None, "train_batch_size": 4, "gradient_accumulation_steps": 2, "world_size": 1}
+    return Values(**start | {"process_index": 0, "eval_strategy": "steps"} | more)
+
+
+def make_config(source, most=None) -> dict:
+    return {"eval_data": source, "eval_rows": most}
+
+
+def make_rows(count: int, label=None):
+    from datasets import Dataset
+
+    rows = {"text": [f"row {number}" for number in range(count)]}
+    return Dataset.from_dict(rows | ({"label": [label(number) for number in range(count)]} if label else {}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "most", "held"),
+    [(1000, 0.02, None, 20), (1000, 0.02, 5, 5), (100_000, 0.02, 500, 500), (20, 0.02, 500, 1), (12, 0.9, None, 4)],
+)
+def test_a_share_is_held_out_and_a_batch_is_left(rows, share, most, held):
+    training, evaluation = load("evaluation").hold_out(make_rows(rows), make_config(share, most), make_args(), None)
+    assert (len(training), len(evaluation)) == (rows - held, held)
+    assert sorted(training["text"][:] + evaluation["text"][:]) == sorted(f"row {number}" for number in range(rows))
+
+
+def test_where_no_row_is_left_nothing_is_held_out_and_that_is_printed(capsys):
+    args = make_args()
+    training, evaluation = load("evaluation").hold_out(make_rows(8), make_config(0.02, 500), args, None)
+    assert len(training) == 8 and evaluation is None
+    assert (args.eval_strategy, args.eval_on_start, args.load_best_model_at_end) == ("no", False, False)
+    assert "no evaluation: 8 rows" in capsys.readouterr().out
+
+
+def test_nothing_is_held_out_unasked(capsys):
+    training, evaluation = load("evaluation").hold_out(make_rows(100), make_config(None), make_args(), None)
+    assert len(training) == 100 and evaluation is None and capsys.readouterr().out == ""
+
+
+def test_the_same_rows_by_seed():
+    leaf = load("evaluation")
+    parts = [
+        leaf.hold_out(make_rows(100), make_config(0.1), make_args(seed=seed), None)[1]["text"] for seed in (1, 1, 2)
+    ]
+    assert parts[0] == parts[1] != parts[2]
+
+
+def test_each_label_has_its_share_and_an_only_row_is_learnt_from():
+    rows = make_rows(1001, lambda number: "only" if number == 1000 else "rare" if number % 10 == 0 else "common")
+    training, evaluation = load("evaluation").hold_out(rows, make_config(0.1), make_args(), None)
+    counts = [evaluation["label"][:].count(label) for label in ("common", "rare", "only")]
+    assert counts == [90, 10, 0] and "only" in training["label"]
+
+
+def test_of_a_stream_the_last_sequences():
+    stream = [{"input_ids": [number]} for number in range(100)]
+    training, evaluation = load("evaluation").hold_out(stream, make_config(0.05), make_args(), None)
+    assert [row["input_ids"][0] for row in evaluation] == [95, 96, 97, 98, 99] and len(training) == 95
+
+
+def test_a_file_of_its_own_is_read_and_its_labels_are_known():
+    leaf, read = load("evaluation"), []
+
+    def load_file(config):
+        read.append(config["data"])
+        return make_rows(30, lambda number: "b")
+
+    config = make_config("/held.jsonl", 10) | {"data": "/all.jsonl"}
+    training, evaluation = leaf.hold_out(make_rows(50, lambda number: "ab"[number % 2]), config, make_args(), load_file)
+    assert read == ["/held.jsonl"] and (len(training), len(evaluation)) == (50, 10)
+    with pytest.raises(SystemExit, match="the label 'b' is not in the training data"):
+        leaf.hold_out(make_rows(50, lambda number: "a"), config, make_args(), load_file)
+
+
+def test_rows_that_fill_a_batch_have_no_label():
+    filled = load("evaluation").FilledRows([{"input_ids": [1, 2], "labels": [1, 2]}] * 5, 4)
+    assert len(filled) == 8 and len(list(filled)) == 8
+    assert [row["labels"] for row in filled] == [[1, 2]] * 5 + [[-100, -100]] * 3
+    assert list(load("evaluation").FilledRows([{"labels": 1}], 2))[1] == {"labels": -100}
+
+
+def make_trainer(tmp_path, batch: int, rows: list[list[int]]):
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=1, vocab_size=32, initializer_range=0.5))
+
+    def pad(batch):
+        longest = max(map(len, batch))
+        labels = [row + [-100] * (longest - len(row)) for row in batch]
+        return {"input_ids": torch.tensor(labels).clamp(min=0), "labels": torch.tensor(labels)}
+
+    args = TrainingArguments(
+        str(tmp_path), use_cpu=True, per_device_eval_batch_size=batch, prediction_loss_only=True, report_to="none"
+    )
+    return Trainer(model, args, data_collator=pad, eval_dataset=rows)
+
+
+def test_the_loss_is_a_mean_of_tokens_whatever_the_batches(tmp_path):
+    """Against the model itself, token by token; Trainer's own mean of batches is another number."""
+    import torch
+
+    rows = [[1, 2, 3, 4, 5, 6, 7, 8], [9, 3], [4, 4, 1], [7, 6, 5, 4, 3]]
+    trainer = make_trainer(tmp_path, 2, rows)
+    losses = [
+        torch.nn.functional.cross_entropy(
+            trainer.model(torch.tensor([row])).logits[0, :-1], torch.tensor(row[1:]), reduction="sum"
+        )
+        for row in rows
+    ]
+    expected = (sum(losses) / sum(len(row) - 1 for row in rows)).item()
+    plain = trainer.evaluate()["eval_loss"]
+    assert plain != pytest.approx(expected, rel=1e-3)
+    for batch in (1, 2, 3):
+        trainer = make_trainer(tmp_path, batch, rows)
+        load("evaluation").average_over_tokens(trainer)
+        metrics = trainer.evaluate()
+        assert metrics["eval_loss"] == pytest.approx(expected, rel=1e-5)
+        assert metrics["eval_perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
+
+
+def test_class_metrics_are_those_of_their_definitions():
+    import numpy as np
+
+    metrics = load("class_metrics").ClassMetrics(["a", "b", "never"])
+    values = metrics(Values(label_ids=np.array([0, 0, 0, 1, -100]), predictions=np.array([0, 0, 1, 1, 2])))
+    assert values == {"accuracy": 0.75, "macro_f1": pytest.approx((0.8 + 2 / 3) / 2)}
+    assert metrics.confusion == {"labels": ["a", "b", "never"], "counts": [[2, 1, 0], [0, 1, 0], [0, 0, 0]]}
+
+
+def test_a_log_is_one_line_that_fits_a_terminal(monkeypatch, capsys):
+    leaf = load("progress")
+    clock = iter([0.0, 2.0])
+    monkeypatch.setattr(leaf.time, "perf_counter", lambda: next(clock))
+    progress = leaf.PrintProgress()
+    state = Values(global_step=0, max_steps=12000, num_input_tokens_seen=0, is_world_process_zero=True)
+    progress.on_train_begin(None, state, None)
+    progress.on_log(None, state, None, logs={"eval_loss": 2.5, "eval_perplexity": 12.18, "eval_runtime": 1.0})
+    state.global_step, state.num_input_tokens_seen = 2, 2_000_000
+    progress.on_log(None, state, None, logs={"loss": 2.34567, "learning_rate": 1.25e-5, "grad_norm": 1.234})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "step     0/12000  evaluation: loss 2.5  perplexity 12.18"
+    assert lines[1].endswith("loss 2.346  lr 1.25e-05  grad 1.23  2,000,000 tokens/s  1:39:59 left")
+    assert all(len(line) <= 100 for line in lines)
+
+
+# ---- flags: every name of TrainingArguments
+
+
+CONFIG = {"eval_data": 0.02, "training": {"learning_rate": 1e-4, "eval_strategy": "steps", "eval_steps": 10}}
+CONFIG["training"] |= {"save_steps": 10, "load_best_model_at_end": True, "eval_on_start": True}
+
+
+def parse(words: list[str], config=CONFIG, kind=None):
+    from transformers import HfArgumentParser, TrainingArguments
+
+    sys.argv = ["train.py", *words]
+    parser = HfArgumentParser(kind or TrainingArguments)
+    parser.set_defaults(**config["training"], output_dir="/tmp/none", use_cpu=True)
+    return load("arguments").parse_arguments(parser, config)
+
+
+@pytest.fixture(autouse=True)
+def keep_process(monkeypatch):
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    for name in ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_LOGGING_DIR"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def list_flags() -> list[tuple[str, str]]:
+    """Each field of SFTConfig (which has all of TrainingArguments) with values that a user would try."""
+    if find_spec("trl") is None:
+        return []
+    from trl import SFTConfig
+
+    return [(field.name, value) for field in dataclasses.fields(SFTConfig) if field.init for value in ("2", "x")]
+
+
+@pytest.mark.parametrize(("name", "value"), list_flags())
+def test_every_name_works_or_gives_one_line(name, value, capsys):
+    from trl import SFTConfig
+
+    if name == "deepspeed":
+        pytest.skip("it starts a group of processes")
+    try:
+        parse([f"--{name}", value], kind=SFTConfig)
+    except SystemExit as ended:
+        assert ended.code == 2
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert len(lines) <= 3 and "train.py: error: " in lines[-1], lines
+
+
+@pytest.mark.parametrize(
+    ("words", "config", "line"),
+    [
+        (["--nope", "3"], CONFIG, "no such argument: --nope 3"),
+        (["--eval_strategy", "steps"], CONFIG | {"eval_data": None}, "nothing is held out"),
+        ([], CONFIG | {"training": {"learning_rat": 1}}, "training.learning_rat is no name of TrainingArguments"),
+        (["--load_best_model_at_end", "true", "--save_steps", "3"], CONFIG, "round multiple of the evaluation steps"),
+        (["--report_to", "wandb"], CONFIG, "--report_to wandb: not installed"),
+    ],
+)
+def test_what_cannot_be_is_one_line(words, config, line, capsys):
+    if "wandb" in words and find_spec("wandb"):
+        pytest.skip("wandb is installed")
+    with pytest.raises(SystemExit):
+        parse(words, config)
+    assert line in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "keeps", "words_printed"),
+    [
+        ([], True, ""),
+        (["--save_steps", "20"], True, ""),
+        (["--save_steps", "2"], False, "--save_steps 2 is no multiple of --eval_steps 10"),
+        (["--save_strategy", "no"], False, "saved by no, evaluated by steps"),
+        (["--eval_strategy", "no"], False, ""),
+    ],
+)
+def test_the_best_is_kept_where_it_is_saved_and_else_that_is_printed(words, keeps, words_printed, capsys):
+    args = parse(words)
+    assert args.load_best_model_at_end is keeps
+    assert args.eval_on_start is ("--eval_strategy" not in words)
+    assert words_printed in capsys.readouterr().out

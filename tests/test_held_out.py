@@ -1,0 +1,49 @@
+"""--eval: a share, a file, or none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from generator.case.held_out import read_held_out
+from generator.case.request import Request
+from generator.errors import UsageError
+from generator.inputs.data_files import read_data
+
+
+def write_rows(path, *columns: str):
+    path.write_text("\n".join(json.dumps(dict.fromkeys(columns, "some words")) for _ in range(10)))
+    return str(path)
+
+
+def test_the_default_a_share_and_none():
+    assert read_held_out(Request(), None).share is None
+    assert read_held_out(Request(eval="0.1"), None).share == 0.1
+    assert read_held_out(Request(eval="none"), None) is None
+    assert read_held_out(Request(mode="infer"), None) is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (Request(eval="1.5"), "no share"),
+        (Request(eval="0"), "no share"),
+        (Request(eval="nan"), "no share"),
+        (Request(eval="missing.jsonl"), "neither a file, nor a share"),
+        (Request(eval="none", early_stopping=2), "needs an evaluation"),
+        (Request(mode="infer", eval="0.1"), "not for --mode infer"),
+    ],
+)
+def test_what_is_refused(request_, words):
+    with pytest.raises(UsageError, match=words):
+        read_held_out(request_, None)
+
+
+def test_a_file_of_the_form_of_the_data(tmp_path):
+    data = read_data(write_rows(tmp_path / "a.jsonl", "prompt", "completion"), task="sft")
+    held = read_held_out(Request(task="sft", eval=write_rows(tmp_path / "b.jsonl", "prompt", "completion")), data)
+    assert held.file.rows == 10
+    other = write_rows(tmp_path / "c.jsonl", "text")
+    with pytest.raises(UsageError, match="of another form"):
+        read_held_out(Request(task="sft", eval=other), data)

@@ -34,7 +34,9 @@ class DataSource:
     rows: int | None = None
     tokens: int | None = None
     token_quantiles: tuple[float, ...] = ()
-    """lengths of the rows in tokens (estimated from characters), 101 quantiles"""
+    """lengths of the rows in tokens, 101 quantiles; ``lengths_counted``: with the tokenizer, else from characters"""
+    length_source: str = f"{CHARACTERS_A_TOKEN:g} characters a token, assumed"
+    lengths_counted: bool = False
     labels: int | None = None
     label_names: tuple[str, ...] = ()
     bad_rows: int = 0

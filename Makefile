@@ -23,7 +23,7 @@ $(VENV)/.ready: pyproject.toml
 demo: setup
 	rm -rf demo
 	$(BIN)/perfgen detect
-	$(BIN)/perfgen init demo --measure --seq-len 256 --global-batch 8 --max-steps 60
+	$(BIN)/perfgen init demo --sample --measure --seq-len 256 --global-batch 8 --max-steps 60
 	@echo "predicted against measured: demo/report.html"
 
 # files side by side: several wait for processes of their own

@@ -22,7 +22,7 @@ MODEL = HERE.parent / "examples" / "models" / "llama-3.1-8b.json"
 COMMANDS = {
     "--help": ["--help"],
     "detect": ["detect"],
-    "plan, sample model, this machine": ["plan"],
+    "plan, sample model, this machine": ["plan", "--sample"],
     "plan, 8B from scratch on one H100": [
         "plan",
         "--model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from generator.pipeline import document_request  # noqa: E402
 
 TEMPLATE = "perfgen"
 """In place of the path of whoever rewrites the examples."""
+DATA = "/data"
+"""Where the data of the examples lies on nobody's machine: in place of that of whoever rewrites them."""
 MARK = "# Written by `make golden`; included by copier.yml.\n"
 
 
@@ -38,11 +41,17 @@ def read_request(case: Path) -> Request:
         fields["pins"] = tuple(tuple(pin.split("=", 1)) for pin in fields["pins"])
     if "allow" in fields:
         fields["allow"] = tuple(fields["allow"])
-    return Request(**fields, offline=True)
+    return Request(**fields, offline=True, given=tuple(fields))
 
 
 def write_case(case: Path, dest: Path) -> None:
-    render(to_json(document_request(read_request(case), name=case.name)), dest, template=TEMPLATE)
+    render(describe_case(case), dest, template=TEMPLATE)
+
+
+def describe_case(case: Path) -> dict:
+    """plan.json of a case, its data at the place that stands for the user's."""
+    text = json.dumps(to_json(document_request(read_request(case), name=case.name)))
+    return json.loads(text.replace(str(ROOT / "examples" / "data"), DATA))
 
 
 def dump_portable_plan() -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from generator.errors import PerfgenError, UsageError
-from generator.options import AS_JSON, Positive, add_case_options, json_option, make_request
+from generator.options import AS_JSON, Positive, add_case_options, ask_sources, json_option, make_request
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -101,7 +101,7 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, sche
         raise click.UsageError("--json and --answers both want standard output: give one of them")
     from generator import pipeline
 
-    request, offers = make_request(options), None
+    request, offers = make_request(ask_sources(options, data=False)), None
     if goal or target_tokens_per_day or max_latency:
         from generator.decide.goal import Target
 
@@ -138,7 +138,7 @@ def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
     from generator.pipeline import write_project
 
     write_project(
-        make_request(options),
+        make_request(ask_sources(options, data=True, may_ask=not yes)),
         dest,
         smoke=smoke,
         dry_run=dry_run,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from generator.case.held_out import TRACKERS
 from generator.case.workload import GOALS, LOSS_ON, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
+from generator.errors import PerfgenError, UsageError
 from generator.inputs.data_formats import ASKABLE, MEANINGS
 
 if TYPE_CHECKING:
@@ -97,12 +100,13 @@ json_option = click.option(
 )
 STEPS = Count(10**12)
 CASE_OPTIONS: tuple[Callable, ...] = (
-    click.option("--model", help="Folder, config.json, or hub id. Without it: the embedded sample model."),
+    click.option("--model", help="Folder, config.json, or hub id."),
     click.option("--config", help="A config.json to use for a hub id whose own cannot be fetched."),
     click.option("--tokenizer", help="Tokenizer folder or hub id, where the model has none."),
     click.option("--data", help="File (.jsonl .json .csv .tsv .parquet .arrow .txt, also .gz), folder, or hub id."),
     click.option("--data-config", help="Config of a data set of the hub, where it has several."),
     click.option("--split", help="Split of a data set of the hub.  [default: train, else the only one]"),
+    click.option("--sample", is_flag=True, help="The embedded sample model and text, in place of --model and --data."),
     click.option("--text-column", help="Column that holds the text."),
     click.option("--label-column", help="Column that holds the label."),
     click.option("--format", type=click.Choice(ASKABLE), help="What the rows are (sft), where it is not recognised."),
@@ -126,7 +130,9 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option("--mode", type=click.Choice(MODES), default="train", show_default=True),
     click.option("--train", type=click.Choice(TRAINED), default="full", show_default=True, help="What is trained."),
     click.option("--from-scratch", is_flag=True, help="Start from random weights even if the model has trained ones."),
-    click.option("--seq-len", type=Count(MAX_SEQ_LEN), help="Tokens a sequence."),
+    click.option(
+        "--seq-len", type=Count(MAX_SEQ_LEN), help="Tokens a sequence.  [default: what holds 99 % of the examples]"
+    ),
     click.option("--global-batch", type=Count(MAX_GLOBAL_BATCH), help="Sequences an optimizer step.  [default: 32]"),
     click.option("--learning-rate", type=Positive()),
     click.option("--epochs", type=Positive(), help="[default: 1]"),
@@ -161,4 +167,73 @@ def make_request(options: dict[str, Any]) -> Request:
 
     values = dict(options)
     values["packing"] = not values.pop("no_packing")
-    return Request(**values)
+    values.pop("sample", None)  # without a model, a request is for the sample
+    return Request(**values, given=list_given(values))
+
+
+def list_given(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of those that stand on the command line, or in its environment."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return ()
+    given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT, ParameterSource.PROMPT)
+    return tuple(name for name in values if context.get_parameter_source(name) in given)
+
+
+def ask_sources(options: dict[str, Any], *, data: bool, may_ask: bool = True) -> dict[str, Any]:
+    """The options with --model, and for training --data where ``data`` is wanted: asked for on a terminal, else required.
+
+    Raises ``UsageError`` off a terminal, and for --sample beside what it stands for.
+    """
+    if options["sample"]:
+        if options["model"] is not None:
+            raise UsageError("--sample brings a model, and --model names one", "give one of them")
+        return options
+    wanted = ["model"] + (["data"] if data and options["mode"] == "train" else [])
+    missing = [name for name in wanted if options[name] is None]
+    if not missing:
+        return options
+    if not (may_ask and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            f"{' and '.join(f'--{name}' for name in missing)} must be given",
+            f"perfgen {click.get_current_context().info_name} … --model FOLDER_OR_HUB_ID"
+            + (" --data FILE_FOLDER_OR_HUB_ID" if "data" in wanted else "")
+            + "; or --sample, for the embedded sample model and text",
+        )
+    questions = {
+        "model": ("Model (folder, config.json or hub id)", check_model),
+        "data": ("Data (file, folder or hub id)", check_data),
+    }
+    answers = dict(options)
+    for name in missing:
+        text, check = questions[name]
+        answers[name] = click.prompt(text, value_proc=lambda value, check=check: check(value, answers), err=True)
+    return answers
+
+
+def check_model(value: str, options: Mapping[str, Any]) -> str:
+    """An answer that names a model; click asks again for one that does not."""
+    from generator.inputs.model_files import read_model
+
+    try:
+        read_model(value.strip(), offline=options["offline"], config=options["config"], mode=options["mode"])
+    except PerfgenError as error:
+        raise click.UsageError(str(error)) from error
+    return value.strip()
+
+
+def check_data(value: str, _: Mapping[str, Any]) -> str:
+    """An answer that names data: a path that is there, or what can be a hub id. Its rows are read later."""
+    from pathlib import Path
+
+    from generator.inputs.hub_ids import HUB_ID_RULE, is_hub_id
+
+    value = value.strip()
+    looks_local = value.startswith((".", "/", "~")) or bool(Path(value).suffix in LOCAL_ENDINGS)
+    if "\0" in value or not (Path(value).exists() or (is_hub_id(value) and not looks_local)):
+        raise click.UsageError(f"{value!r} is no file, no folder and no hub id: {HUB_ID_RULE}")
+    return value
+
+
+LOCAL_ENDINGS = (".jsonl", ".json", ".csv", ".parquet", ".txt", ".arrow", ".gz")
+"""What a hub id could end in and hardly ever does."""

@@ -16,6 +16,7 @@ from generator.case.request import Request, check_text
 from generator.case.sources import read_work
 from generator.decide.device_group import choose_case
 from generator.decide.goal import Target, check_target, find_offers, use_machine, use_whole_machine
+from generator.decide.lengths import note_lengths
 from generator.decide.notes import collect_notes
 from generator.decide.plan import Planned
 from generator.decide.serving import plan_case
@@ -39,7 +40,8 @@ def plan_request(request: Request) -> Planned:
     spec, workload = work.spec, work.workload
     case = make_portable_case(spec, workload) if hardware is None else choose_case(hardware, spec, workload)
     plan = plan_case(case)
-    return Planned(work=work, plan=plan, notes=collect_notes(work, plan.case, plan.notes))
+    notes = (*collect_notes(work, plan.case, plan.notes), *note_lengths(work, plan))
+    return Planned(work=work, plan=plan, notes=notes)
 
 
 def document_request(request: Request, name: str | None = None) -> PlanDocument:
@@ -63,6 +65,8 @@ def load_document(folder: Path | None, request: Request) -> PlanDocument:
         folder = Path()
     if folder is not None:
         return read_document(folder)
+    if request.model is None:
+        click.echo("perfgen: no --model, and no project here: this is about the embedded sample model", err=True)
     return document_request(request)
 
 

@@ -49,6 +49,7 @@ LLAMA = {
     "tie_word_embeddings": True,
 }
 HERE = ("--hardware", "cpu:4", "--offline")
+SAMPLE = (*HERE, "--sample")
 
 
 @dataclass(frozen=True)
@@ -483,7 +484,7 @@ ROW = b'{"text": "the quick brown fox jumps over the lazy dog"}\n'
 )
 def test_data_02_bad_rows_are_named(tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
-    done = perfgen("init", tmp_path / "new", *HERE, "--data", tmp_path / name, "--seq-len", 16, "--global-batch", 1)
+    done = perfgen("init", tmp_path / "new", *SAMPLE, "--data", tmp_path / name, "--seq-len", 16, "--global-batch", 1)
     refused(4, words, name, by=done)
     assert sorted(p.name for p in tmp_path.iterdir()) == [name]
 
@@ -501,7 +502,7 @@ def test_data_02_line_ends_and_a_byte_order_mark_are_read(tmp_path, start, end, 
 def test_data_02_skip_bad_counts_them(tmp_path):
     (tmp_path / "d.jsonl").write_bytes(ROW * 40 + b"{bad\n" + b'{"text": ""}\n' + b"\xff\n")
     done = perfgen(
-        "plan", *HERE, "--data", tmp_path / "d.jsonl", "--skip-bad", "--seq-len", 16, "--global-batch", 1, "--json"
+        "plan", *SAMPLE, "--data", tmp_path / "d.jsonl", "--skip-bad", "--seq-len", 16, "--global-batch", 1, "--json"
     )
     assert any("3 bad rows" in note["text"] and "row 41" in note["text"] for note in json.loads(done.out)["notes"])
 
@@ -509,7 +510,7 @@ def test_data_02_skip_bad_counts_them(tmp_path):
 def test_data_02_a_column_named_like_a_command_stands_in_config_yaml_alone(tmp_path):
     (tmp_path / "d.jsonl").write_bytes(ROW.replace(b"text", b"labels; rm") * 40)
     done = perfgen(
-        *("init", tmp_path / "new", *HERE, "--data", tmp_path / "d.jsonl", "--text-column", "labels; rm"),
+        *("init", tmp_path / "new", *SAMPLE, "--data", tmp_path / "d.jsonl", "--text-column", "labels; rm"),
         *("--seq-len", 16, "--global-batch", 1, "--no-smoke"),
     )
     assert done.code == 0, done.err
@@ -553,14 +554,14 @@ def test_data_02_a_large_file_is_looked_at_in_part(tmp_path):
 @pytest.mark.parametrize("path", ["gone.jsonl", "gone/d.txt", "", "a\nb", "-rf", "../x", "x" * 5000, "https://a:b@c/d"])
 def test_data_02_paths_that_are_none(tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
-    refused(2 if path == "" else 4, "--data", by=perfgen("plan", *HERE, f"--data={path}"))
+    refused(2 if path == "" else 4, "--data", by=perfgen("plan", *SAMPLE, f"--data={path}"))
 
 
 def test_data_02_mixed_folders_and_empty_ones(tmp_path):
-    refused(4, "holds no .jsonl", by=perfgen("plan", *HERE, "--data", tmp_path))
+    refused(4, "holds no .jsonl", by=perfgen("plan", *SAMPLE, "--data", tmp_path))
     (tmp_path / "a.csv").write_text("x")
     (tmp_path / "a.jsonl").write_text("x")
-    refused(4, "mixes .csv, .jsonl", by=perfgen("plan", *HERE, "--data", tmp_path))
+    refused(4, "mixes .csv, .jsonl", by=perfgen("plan", *SAMPLE, "--data", tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -600,7 +601,7 @@ def test_data_03_examples_without_an_answer(tmp_path, rows):
 
 def test_data_05_less_than_one_global_batch(tmp_path):
     (tmp_path / "d.txt").write_text("too short\n")
-    done = perfgen("init", tmp_path / "new", *HERE, "--data", tmp_path / "d.txt", "--seq-len", 16)
+    done = perfgen("init", tmp_path / "new", *SAMPLE, "--data", tmp_path / "d.txt", "--seq-len", 16)
     refused(4, "fewer than one global batch of 32", "--global-batch", by=done)
     assert not (tmp_path / "new").exists()
 
@@ -630,12 +631,12 @@ def test_data_02_any_bytes_are_read_or_refused(tmp_path, content, kind, task, sk
 def test_dest_01_07_names(tmp_path, monkeypatch, name):
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
-    refused(5, by=perfgen("init", *HERE, "--no-smoke", "--", name))
+    refused(5, by=perfgen("init", *SAMPLE, "--no-smoke", "--", name))
     assert sorted(p.name for p in tmp_path.rglob("*")) == ["cwd"]
 
 
 def test_dest_07_a_path_of_4096_characters(tmp_path):
-    refused(5, by=perfgen("init", "/".join([str(tmp_path), *["d" * 200] * 21]), *HERE, "--no-smoke"))
+    refused(5, by=perfgen("init", "/".join([str(tmp_path), *["d" * 200] * 21]), *SAMPLE, "--no-smoke"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -643,26 +644,26 @@ def test_dest_01_files_full_folders_and_projects(tmp_path):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
-    refused(5, "is a file", by=perfgen("init", tmp_path / "file", *HERE))
+    refused(5, "is a file", by=perfgen("init", tmp_path / "file", *SAMPLE))
     for more in ((), ("--overwrite", "--yes")):
-        refused(5, "not empty", by=perfgen("init", tmp_path / "full", *HERE, *more))
+        refused(5, "not empty", by=perfgen("init", tmp_path / "full", *SAMPLE, *more))
     assert (tmp_path / "full" / "thesis.txt").read_text() == "mine" and len(list(tmp_path.rglob("*"))) == 3
 
 
 def test_dest_01_a_link_is_resolved_and_shown(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    done = perfgen("init", tmp_path / "link", *HERE, "--no-smoke")
+    done = perfgen("init", tmp_path / "link", *SAMPLE, "--no-smoke")
     assert done.code == 0 and f"writing to {tmp_path / 'real'}" in done.out
     assert (tmp_path / "link").is_symlink() and (tmp_path / "real" / "train.py").is_file()
 
 
 def test_dest_02_a_link_inside_is_not_written_through(tmp_path):
     (tmp_path / "outside").write_text("mine")
-    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
+    assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke").code == 0
     (tmp_path / "new" / "train.py").unlink()
     (tmp_path / "new" / "train.py").symlink_to(tmp_path / "outside")
-    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke", "--overwrite", "--yes").code == 0
+    assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke", "--overwrite", "--yes").code == 0
     assert (tmp_path / "outside").read_text() == "mine"
     assert not (tmp_path / "new" / "train.py").is_symlink()
 
@@ -677,7 +678,7 @@ def test_dest_04_a_write_that_fails(tmp_path, monkeypatch, number):
         raise OSError(number, os.strerror(number), str(dest / "train.py"))
 
     monkeypatch.setattr("generator.pipeline.render", half)
-    done = perfgen("init", tmp_path / "a" / "b" / "new", *HERE, "--no-smoke")
+    done = perfgen("init", tmp_path / "a" / "b" / "new", *SAMPLE, "--no-smoke")
     assert done.code == 5 and os.strerror(number) in done.err and "nothing was written" in done.err
     assert list(tmp_path.iterdir()) == []
 
@@ -692,7 +693,7 @@ def test_dest_04_a_real_full_disk(tmp_path):
     if mounted.returncode:
         pytest.skip("no permission to mount here")
     try:
-        done = perfgen("init", small / "new", *HERE, "--no-smoke")
+        done = perfgen("init", small / "new", *SAMPLE, "--no-smoke")
         assert done.code == 5 and "No space left" in done.err
         assert list(small.iterdir()) == []
     finally:
@@ -701,7 +702,7 @@ def test_dest_04_a_real_full_disk(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_dest_04_standard_output_that_is_full():
-    command = [sys.executable, "-m", "generator.cli", "plan", *HERE, "--json"]
+    command = [sys.executable, "-m", "generator.cli", "plan", *SAMPLE, "--json"]
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 5 and "standard output: No space left" in done.stderr
@@ -720,22 +721,22 @@ def test_model_08_a_user_without_a_home(tmp_path, monkeypatch):
     )  # what the library makes of it
     monkeypatch.setattr(Path, "expanduser", none)
     refused(4, "not in the local cache", by=perfgen("plan", *HERE, "--model", "owner/name"))
-    assert perfgen("plan", "--offline", "--json").code == 0
+    assert perfgen("plan", "--offline", "--sample", "--json").code == 0
     import platformdirs.unix  # Copier asks it for the user's own settings, which must not matter
 
     monkeypatch.setattr(platformdirs.unix.Unix, "user_config_dir", property(none))
-    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
+    assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke").code == 0
 
 
 def test_dest_04_a_parent_that_is_no_folder(tmp_path):
     (tmp_path / "file").write_text("mine")
-    refused(5, "file", by=perfgen("init", tmp_path / "file" / "new", *HERE, "--no-smoke"))
+    refused(5, "file", by=perfgen("init", tmp_path / "file" / "new", *SAMPLE, "--no-smoke"))
     assert (tmp_path / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize("flag", ["--dry-run", "--diff"])
 def test_dest_04_looking_writes_nothing(tmp_path, flag):
-    done = perfgen("init", tmp_path / "a" / "new", *HERE, flag)
+    done = perfgen("init", tmp_path / "a" / "new", *SAMPLE, flag)
     assert done.code == (0 if flag == "--dry-run" else 7)
     assert list(tmp_path.iterdir()) == []
 
@@ -753,7 +754,7 @@ def test_dest_05_interrupted_while_writing(tmp_path, monkeypatch, number, code):
     monkeypatch.setattr(render, "check_file", interrupted)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     try:
-        done = perfgen("init", tmp_path / "deep" / "new", *HERE, "--no-smoke")
+        done = perfgen("init", tmp_path / "deep" / "new", *SAMPLE, "--no-smoke")
     finally:
         signal.signal(signal.SIGINT, before)
     assert done.code == code and "Traceback" not in done.err
@@ -763,7 +764,7 @@ def test_dest_05_interrupted_while_writing(tmp_path, monkeypatch, number, code):
 @pytest.mark.slow
 def test_dest_05_interrupted_at_any_moment(tmp_path):
     """SIGINT from outside, later and later, until one run gets through."""
-    command = [sys.executable, "-m", "generator.cli", "init", str(tmp_path / "new"), *HERE, "--no-smoke"]
+    command = [sys.executable, "-m", "generator.cli", "init", str(tmp_path / "new"), *SAMPLE, "--no-smoke"]
     for step in range(60):
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         time.sleep(0.2 + 0.15 * step)
@@ -779,13 +780,13 @@ def test_dest_05_interrupted_at_any_moment(tmp_path):
 
 
 def test_dest_08_an_edit_is_shown_and_kept(tmp_path):
-    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
+    assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke").code == 0
     train = tmp_path / "new" / "train.py"
     train.write_text(train.read_text() + "# mine\n")
-    refused(5, "already holds a project", "--diff", by=perfgen("init", tmp_path / "new", *HERE))
-    done = perfgen("init", tmp_path / "new", *HERE, "--diff")
+    refused(5, "already holds a project", "--diff", by=perfgen("init", tmp_path / "new", *SAMPLE))
+    done = perfgen("init", tmp_path / "new", *SAMPLE, "--diff")
     assert done.code == 7 and "-# mine" in done.out
-    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke", "--overwrite", "--yes").code == 0
+    assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke", "--overwrite", "--yes").code == 0
     assert (tmp_path / "new.old-1" / "train.py").read_text().endswith("# mine\n")
 
 
@@ -803,14 +804,14 @@ HALF, NUL = "a\udcffb", "a\0b"
 )
 def test_inject_01_what_no_file_can_hold_is_refused_at_the_door(tmp_path, option, value):
     value = f"{value}={value}" if option == "pin" and value.strip() else value
-    refused(2, f"--{option}", by=perfgen("init", tmp_path / "new", *HERE[2:], f"--{option}={value}"))
+    refused(2, f"--{option}", by=perfgen("init", tmp_path / "new", *SAMPLE[2:], f"--{option}={value}"))
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", [HALF, NUL], ids=["inject-01 half", "inject-01 NUL"])
 def test_inject_01_destinations(tmp_path, name):
     for path in (tmp_path / name, tmp_path / name / "new"):
-        refused(5, by=perfgen("init", path, *HERE, "--no-smoke"))
+        refused(5, by=perfgen("init", path, *SAMPLE, "--no-smoke"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -847,7 +848,7 @@ def test_inject_04_the_environment_reaches_no_file(tmp_path, monkeypatch):
         "TORCH_CUDA_ARCH_LIST",
     ):
         monkeypatch.setenv(name, "eth0\nRUN curl CANARY")
-    assert perfgen("init", tmp_path / "new", "--offline", "--no-smoke").code == 0
+    assert perfgen("init", tmp_path / "new", "--offline", "--sample", "--no-smoke").code == 0
     assert holding(tmp_path / "new", b"CANARY") == []
 
 
@@ -862,7 +863,7 @@ def test_inject_05_names_of_hardware_are_text(tmp_path, name):
     told = json.loads((ROOT / "examples" / "cpu-2-cores-sample" / "hardware.json").read_text())
     told["cpu"]["model_name"] = name
     (tmp_path / "hw.json").write_text(json.dumps(told))
-    done = perfgen("init", tmp_path / "new", "--offline", "--hardware", tmp_path / "hw.json", "--no-smoke")
+    done = perfgen("init", tmp_path / "new", "--offline", "--sample", "--hardware", tmp_path / "hw.json", "--no-smoke")
     assert done.code == 0, done.err
     assert json.loads((tmp_path / "new" / "plan.json").read_text())["case"]["hardware"]["cpu"]["model_name"] == name
     assert not {n for n in holding(tmp_path / "new", b"touch CANARY") if n.endswith((".py", "Makefile", "Dockerfile"))}
@@ -880,7 +881,7 @@ def test_inject_05_names_of_hardware_are_text(tmp_path, name):
 )
 def test_inject_05_hardware_files_that_are_none(tmp_path, content):
     (tmp_path / "hw.json").write_bytes(content)
-    refused(2, by=perfgen("plan", "--offline", "--hardware", tmp_path / "hw.json"))
+    refused(2, by=perfgen("plan", "--offline", "--sample", "--hardware", tmp_path / "hw.json"))
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs pipes and /dev/zero")
@@ -896,7 +897,9 @@ def test_files_that_never_end_are_not_read(tmp_path, kind):
                 file.truncate((64 << 20) + 1)
         return path
 
-    refused(2, "no file of at most", by=perfgen("plan", "--offline", "--hardware", put(tmp_path / "hw.json")))
+    refused(
+        2, "no file of at most", by=perfgen("plan", "--offline", "--sample", "--hardware", put(tmp_path / "hw.json"))
+    )
     if kind == "endless":  # a pipe of rows ends
         done = perfgen("estimate", "--cases", put(tmp_path / "cases.csv"), "--out", tmp_path / "out.csv")
         refused(4, "--cases", "no regular file", by=done)
@@ -908,15 +911,15 @@ def test_files_that_never_end_are_not_read(tmp_path, kind):
 
 def test_names_too_long_for_the_file_system():
     long = "a" * 5000
-    refused(2, "--hardware", by=perfgen("plan", "--offline", "--hardware", long))
-    refused(2, "--hardware", by=perfgen("plan", "--offline", "--hardware", long + ".json"))
+    refused(2, "--hardware", by=perfgen("plan", "--offline", "--sample", "--hardware", long))
+    refused(2, "--hardware", by=perfgen("plan", "--offline", "--sample", "--hardware", long + ".json"))
     refused(4, "--tokenizer", by=perfgen("plan", *HERE, "--model", MODELS / "llama-3.1-8b.json", "--tokenizer", long))
 
 
 def test_a_folder_with_a_file_that_is_no_text_differs(tmp_path):
-    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
+    assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke").code == 0
     (tmp_path / "new" / "train.py").write_bytes(b"\xff\xfe")
-    done = perfgen("init", tmp_path / "new", *HERE, "--diff")
+    done = perfgen("init", tmp_path / "new", *SAMPLE, "--diff")
     assert done.code == 7 and "train.py differs: it is no text" in done.out and "1 of " in done.err
 
 
@@ -954,7 +957,7 @@ def test_a_damaged_cache_of_counts_is_counted_anew(tmp_path, monkeypatch, damage
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes as on Unix")
-@pytest.mark.parametrize("arguments", [("devices",), ("--help",), ("plan", "--help"), ("plan", *HERE)], ids=" ".join)
+@pytest.mark.parametrize("arguments", [("devices",), ("--help",), ("plan", "--help"), ("plan", *SAMPLE)], ids=" ".join)
 def test_a_reader_that_stops_reading_is_no_failure(arguments):
     reader, writer = os.pipe()
     os.close(reader)
@@ -988,7 +991,7 @@ def test_a_reader_that_stops_reading_is_no_failure(arguments):
     ids=lambda value: f"flags-01 {' '.join(value[-2:])}" if value[0].startswith("--hardware") else None,
 )
 def test_flags_01_conflicts_name_what_contradicts(arguments, words):
-    refused(2, *words, by=perfgen("plan", "--offline", *arguments))
+    refused(2, *words, by=perfgen("plan", "--offline", "--sample", *arguments))
 
 
 @pytest.mark.parametrize(
@@ -998,13 +1001,13 @@ def test_flags_01_conflicts_name_what_contradicts(arguments, words):
     "option", ["--seq-len", "--global-batch", "--learning-rate", "--max-steps", "--lora-rank", "--epochs"]
 )
 def test_flags_03_numbers(option, value):
-    refused(2, option, by=perfgen("plan", *HERE, f"{option}={value}"))
+    refused(2, option, by=perfgen("plan", *SAMPLE, f"{option}={value}"))
 
 
 def test_flags_04_typos_and_repetitions(tmp_path, monkeypatch):
     refused(2, "--global-batch", by=perfgen("plan", "--gobal-batch", 4))
     refused(2, "'smoke'", by=perfgen("smok"))
-    twice = perfgen("plan", *HERE, "--seq-len", 32, "--seq-len", 64, "--json")
+    twice = perfgen("plan", *SAMPLE, "--seq-len", 32, "--seq-len", 64, "--json")
     assert json.loads(twice.out)["yours"]["seq_len"] == 64, "the last one counts"
     monkeypatch.setenv("HF_HUB_OFFLINE", "nonsense")
     refused(2, "--offline", by=perfgen("plan"))
@@ -1053,13 +1056,13 @@ def test_flags_06_the_same_bytes_whichever_way_python_runs(tmp_path):
         start = [sys.executable, *flags, "-m", "generator.cli"]
         env = os.environ | {"PYTHONPATH": str(ROOT)} | environment
         done = subprocess.run(
-            [*start, "plan", *HERE, "--json"], cwd=tmp_path, env=env, capture_output=True, check=False
+            [*start, "plan", *SAMPLE, "--json"], cwd=tmp_path, env=env, capture_output=True, check=False
         )
         assert done.returncode == 0, (way, done.stderr.decode(errors="replace"))
         plans[way] = done.stdout
         dest = tmp_path / way.strip("-").replace(" ", "") / "new"
         done = subprocess.run(
-            [*start, "init", str(dest), *HERE, "--no-smoke"], cwd=tmp_path, env=env, capture_output=True, check=False
+            [*start, "init", str(dest), *SAMPLE, "--no-smoke"], cwd=tmp_path, env=env, capture_output=True, check=False
         )
         assert done.returncode == 0, (way, done.stderr.decode(errors="replace"))
         trees[way] = {str(p.relative_to(dest)): p.read_bytes() for p in sorted(dest.rglob("*")) if p.is_file()}
@@ -1091,7 +1094,7 @@ out.mkdir(parents=True)
     ids=["smoke-01", "smoke-06 disk", "smoke-06 quota", "smoke-06 noexec", "smoke-07", "smoke no result", "smoke half a result"],
 )  # fmt: skip
 def test_smoke_failures_are_exit_6_and_named(tmp_path, train, words):
-    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
+    assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke").code == 0
     (tmp_path / "new" / "train.py").write_text(train)
     (tmp_path / "new" / "infer.py").write_text("print('an answer')")
     done = perfgen("smoke", tmp_path / "new", "--python", sys.executable)
@@ -1099,7 +1102,7 @@ def test_smoke_failures_are_exit_6_and_named(tmp_path, train, words):
 
 
 def test_smoke_06_a_result_that_cannot_be_kept(tmp_path, monkeypatch):
-    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
+    assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke").code == 0
     (tmp_path / "new" / "train.py").write_text(TRAINED)
     (tmp_path / "new" / "infer.py").write_text(ANSWERED)
     (tmp_path / "new" / "smoke.json").mkdir()
@@ -1108,7 +1111,7 @@ def test_smoke_06_a_result_that_cannot_be_kept(tmp_path, monkeypatch):
 
 
 def test_smoke_09_every_requirement_is_pinned(tmp_path):
-    document = json.loads(perfgen("plan", *HERE, "--json").out)
+    document = json.loads(perfgen("plan", *SAMPLE, "--json").out)
     assert document["requirements"] and all("==" in r for r in document["requirements"])
 
 
@@ -1142,7 +1145,7 @@ def test_secret_01_the_token_is_in_no_file_and_no_message(tmp_path, monkeypatch)
 
 def test_secret_01_a_token_that_the_project_prints_is_masked(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "not-of-the-usual-form")
-    assert perfgen("init", tmp_path / "new", *HERE, "--no-smoke").code == 0
+    assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke").code == 0
     (tmp_path / "new" / "train.py").write_text(f"import os; raise SystemExit(os.environ['HF_TOKEN'] + ' {TOKEN}')")
     done = perfgen("smoke", tmp_path / "new", "--python", sys.executable)
     assert done.code == 6 and "***" in done.err
@@ -1164,7 +1167,7 @@ def test_secret_02_the_project_does_not_name_the_machine(tmp_path):
         "accelerators": [{"index": 0, "board": 0, "memory_bytes": 80 << 30, "uuid": "GPU-CANARY-2"}],
     }
     (tmp_path / "hw.json").write_text(json.dumps(told))
-    done = perfgen("init", tmp_path / "new", "--offline", "--hardware", tmp_path / "hw.json", "--no-smoke")
+    done = perfgen("init", tmp_path / "new", "--offline", "--sample", "--hardware", tmp_path / "hw.json", "--no-smoke")
     assert done.code == 0, done.err
     for needle in (b"GPU-CANARY", b"0000:CA"):
         assert holding(tmp_path / "new", needle) == []
@@ -1177,7 +1180,7 @@ def test_secret_02_the_live_plan_does_not_name_the_host(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "canary-host")
     monkeypatch.setenv("HOSTNAME", "canary-host")
     monkeypatch.setenv("USER", "canary-user")
-    for arguments in (("plan", "--offline", "--json"), ("plan", "--offline", "--answers")):
+    for arguments in (("plan", "--sample", "--offline", "--json"), ("plan", "--sample", "--offline", "--answers")):
         done = perfgen(*arguments)
         assert done.code == 0 and "canary" not in done.out
 

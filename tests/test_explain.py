@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -128,9 +127,13 @@ def test_devices_are_explained_by_what_other_numbers_of_them_give():
 
 
 def test_a_default_is_called_one():
-    plan = replace(read_example(EXAMPLES[0]), defaults=("seed",))
-    assert "default" in why.explain_key(plan, "seed").why
-    assert why.explain_key(plan, "learning_rate").why == why.NEVER_CHANGED
+    """A default says where it comes from, under its name in config.yaml too; what was given says by which option."""
+    plan = next(p for p in map(read_example, EXAMPLES) if p.project.name == "rtx-4090-8b-lora")
+    for key in ("learning_rate", "training.learning_rate"):
+        assert why.explain_key(plan, key).why.startswith("default: ten times that of full fine-tuning")
+        assert why.explain_key(plan, key).value == plan.config.training.learning_rate
+    assert why.explain_key(plan, "seq_len").why == "yours (--seq-len): perfgen never changes it"
+    assert "your global batch of 32" in why.explain_key(plan, "batch").why
 
 
 def test_what_is_unknown_gets_a_suggestion():

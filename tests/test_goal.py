@@ -105,4 +105,4 @@ def test_the_command_plans_for_the_machine_it_found(request_of, tmp_path):
     plan = json.loads(done.stdout)
     assert plan["goal"]["offers"][0]["choice"] == plan["choice"]
     assert plan["estimate"]["tokens_per_second"] * 86400 >= 3e8
-    assert plan["case"]["workload"]["optimize_for"] == "time", "the machine is paid whole"
+    assert plan["case"]["workload"]["optimize_for"]["value"] == "time", "the machine is paid whole"

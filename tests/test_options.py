@@ -63,11 +63,11 @@ def run_main(monkeypatch, capsys, *arguments: str) -> tuple[int, str, str]:
     ("arguments", "code"),
     [
         (["plan", "--json", "--offline", "--model", "nothing"], 4),
-        (["plan", "--hardware", "1xnothing", "--json"], 2),
+        (["plan", "--hardware", "1xnothing", "--json", "--sample"], 2),
         (["why", "nothing", "--json", "--hardware", "cpu:4"], 2),
         (["why-not", "nothing", "--json", "--hardware", "cpu:4"], 2),
         (["smoke", ".", "--json"], 4),
-        (["init", "/", "--json"], 5),
+        (["init", "/", "--json", "--sample"], 5),
     ],
 )
 def test_an_error_of_a_command_that_was_asked_for_json_is_json(monkeypatch, capsys, tmp_path, arguments, code):

@@ -59,6 +59,7 @@ def test_init_works_offline_and_writes_what_a_checkout_writes(installed, tmp_pat
         "perfgen",
         "init",
         "mine",
+        "--sample",
         "--hardware",
         "portable",
         "--seq-len",
@@ -87,7 +88,7 @@ def test_every_command_answers(installed, tmp_path):
         ["detect", "--json"],
         ["techniques"],
         ["devices"],
-        ["plan", "--hardware", "1xt4", "--mode", "infer"],
+        ["plan", "--sample", "--hardware", "1xt4", "--mode", "infer"],
     ):
         assert run(installed, tmp_path, "perfgen", *command).stdout
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from generator.case.request import Request
 from generator.case.workload import DEFAULT_GOAL, Workload
@@ -10,26 +12,44 @@ from generator.inputs.data_files import DataSource
 from generator.inputs.model_source import ModelSource
 from generator.model import ModelSpec
 
-DEFAULT_LEARNING_RATE = {"full": 2e-5, "lora": 2e-4, "qlora": 2e-4}
-"""TRL's SFT and LoRA defaults (docs "sft_trainer", "peft_integration"); 3e-4 for small models from scratch."""
-FROM_SCRATCH_LEARNING_RATE = 3e-4
+DEFAULT_LEARNING_RATE = {
+    "full": (2e-5, "TRL's own default for fine-tuning (SFTConfig)"),
+    "lora": (2e-4, "ten times that of full fine-tuning, as TRL's documentation of PEFT advises"),
+    "qlora": (2e-4, "what the QLoRA paper used for models up to 13B (arXiv 2305.14314)"),
+}
+FROM_SCRATCH_LEARNING_RATE = 3e-4, "what Llama 7B was pre-trained with (arXiv 2302.13971); small models bear more"
 DEFAULT_SEQ_LEN = {"causal-lm": 2048, "sft": 2048, "text-classification": 512}
 DEFAULT_GLOBAL_BATCH = 32
+HELD_PERCENT = 99
+"""How many of the examples a length that nobody gave must hold."""
+LENGTH_MULTIPLE = 64
+"""What that length is rounded up to: whole tiles of the matrix kernels."""
+ESTIMATE_MARGIN = 1.25
+"""Lengths that were estimated from characters get this much room (assumed: English text has 3.2 to 5 characters a token)."""
+LONGEST_DEFAULT = 8192
+"""Beyond this a few texts would decide the memory of the plan: it is taken only when it is asked for (ours)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value of the user's comes from: he gave it, or it is a default, and ``why`` that one."""
+
+    given: bool
+    why: str
 
 
 def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: DataSource | None) -> Workload:
     """The user's numbers, and the field's usual ones where nothing was said."""
     from_scratch = request.from_scratch or not source.has_weights
-    seq_len = request.seq_len or min(DEFAULT_SEQ_LEN.get(request.task, 2048), spec.max_positions or 1 << 30)
-    rate = FROM_SCRATCH_LEARNING_RATE if from_scratch else DEFAULT_LEARNING_RATE.get(request.train, 2e-5)
-    fill = measure_fill(data, seq_len)
+    seq_len = request.seq_len or choose_seq_len(request, spec, data)[0]
+    mean, long, shares = measure_fill(data, seq_len)
     workload = Workload(
         mode=request.mode,
         task=request.task,
         train=request.train,
         seq_len=seq_len,
         global_batch=request.global_batch or DEFAULT_GLOBAL_BATCH,
-        learning_rate=request.learning_rate or rate,
+        learning_rate=request.learning_rate or choose_learning_rate(request.train, from_scratch)[0],
         epochs=request.epochs or 1.0,
         max_steps=request.max_steps,
         lora_rank=request.lora_rank,
@@ -40,8 +60,9 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         from_scratch=from_scratch,
         packing=request.packing,
         loss_on=choose_loss_tokens(request, data),
-        fill_mean=fill[0],
-        fill_long=fill[1],
+        fill_mean=mean,
+        fill_long=long,
+        fill_shares=shares,
         optimize_for=request.optimize_for or DEFAULT_GOAL,
         allow=request.allow,
         pins=request.pins,
@@ -58,21 +79,115 @@ def choose_loss_tokens(request: Request, data: DataSource | None) -> str | None:
     return request.loss_on or "assistant"
 
 
-def measure_fill(data: DataSource | None, seq_len: int) -> tuple[float | None, float | None]:
-    """Mean and 90th percentile of the rows' lengths as shares of ``seq_len``, rows cut there."""
+def explain_loss_tokens(data: DataSource | None) -> str:
+    if data is not None and data.sft_format == "text":
+        return "plain text: nothing says who speaks"
+    return "what the assistant says, the end of its turns included, unless --loss-on says otherwise"
+
+
+def choose_learning_rate(train: str, from_scratch: bool) -> tuple[float, str]:
+    return (
+        FROM_SCRATCH_LEARNING_RATE if from_scratch else DEFAULT_LEARNING_RATE.get(train, DEFAULT_LEARNING_RATE["full"])
+    )
+
+
+def choose_seq_len(request: Request, spec: ModelSpec, data: DataSource | None) -> tuple[int, str]:
+    """The length that nobody gave, and where it comes from: what holds 99 % of the examples, where their lengths are known."""
+    most = spec.max_positions or 1 << 30
+    usual = DEFAULT_SEQ_LEN.get(request.task, 2048)
+    if request.mode == "infer":
+        return min(usual, most), f"{usual:,} tokens of prompt"
+    if request.task == "causal-lm":
+        return min(usual, most), f"blocks of plain text, usually of {usual:,} tokens" + explain_limit(usual, most, spec)
     if data is None or not data.token_quantiles:
-        return None, None
-    shares = [min(1.0, n / seq_len) for n in data.token_quantiles]
-    return sum(shares) / len(shares), shares[90]
+        reason = "no data was given" if data is None else f"the lengths in {data.path} are not known"
+        return min(usual, most), f"the usual {usual:,}: {reason}" + explain_limit(usual, most, spec)
+    needed = data.token_quantiles[HELD_PERCENT] * (1.0 if data.lengths_counted else ESTIMATE_MARGIN)
+    length = LENGTH_MULTIPLE * math.ceil(needed / LENGTH_MULTIPLE)
+    most = min(most, LONGEST_DEFAULT)
+    room = "" if data.lengths_counted else f" and {ESTIMATE_MARGIN - 1:.0%} of room"
+    longest = f"the longest has about {data.token_quantiles[-1]:,.0f} tokens ({data.length_source})"
+    limit = f", cut to {most:,}" if length > most else ""
+    return min(length, most), f"holds {HELD_PERCENT} % of the examples{room}{limit}; {longest}"
 
 
-def count_steps(workload: Workload, data: DataSource | None) -> int | None:
+def explain_limit(length: int, most: int, spec: ModelSpec) -> str:
+    return f", here all {most:,} positions of {spec.name}" if length > most else ""
+
+
+def measure_fill(data: DataSource | None, seq_len: int) -> tuple[float | None, float | None, tuple[float, ...]]:
+    """Mean and 90th percentile of the rows' lengths as shares of ``seq_len``, rows cut there, and all of their quantiles."""
+    if data is None or not data.token_quantiles:
+        return None, None, ()
+    shares = tuple(round(min(1.0, n / seq_len), 6) for n in data.token_quantiles)
+    return sum(shares) / len(shares), shares[90], shares
+
+
+def measure_cut_share(data: DataSource | None, seq_len: int) -> float:
+    """Share of the examples that are longer than ``seq_len``; 0 where the lengths are not known."""
+    if data is None or not data.token_quantiles:
+        return 0.0
+    longer = sum(n > seq_len for n in data.token_quantiles[1:])
+    return longer / (len(data.token_quantiles) - 1)
+
+
+def count_steps(workload: Workload, data: DataSource | None, *, packed: bool = False) -> int | None:
     """Optimizer steps of the whole run, from the data's size; ``None`` where that is not known."""
+    sequences = count_sequences(workload, data, packed=packed)
+    return None if sequences is None else max(1, int(sequences / workload.global_batch * workload.epochs))
+
+
+def count_sequences(workload: Workload, data: DataSource | None, *, packed: bool = False) -> int | None:
+    """Sequences of one pass over the data: blocks of plain text, examples, or what ``packed`` examples fill."""
     if data is None or data.rows is None:
         return None
-    sequences = data.rows
     if workload.task == "causal-lm":
-        if data.tokens is None:
-            return None
-        sequences = data.tokens // workload.seq_len
-    return max(1, int(sequences / workload.global_batch * workload.epochs))
+        return None if data.tokens is None else data.tokens // workload.seq_len
+    return math.ceil(data.rows * workload.fill_mean) if packed and workload.fill_mean else data.rows
+
+
+OPTION_OF = {"lora_alpha": "lora_rank"}
+"""Values that follow from the option of another."""
+
+
+def trace_values(
+    request: Request, workload: Workload, spec: ModelSpec, data: DataSource | None
+) -> Mapping[str, Origin]:
+    """Where each value of the user's comes from: the option that gave it, or why the default is what it is."""
+    whys = {
+        "mode": "training, unless --mode says infer",
+        "task": "plain language modelling, unless --task says otherwise",
+        "train": "every weight is trained, unless --train says otherwise",
+        "seq_len": choose_seq_len(request, spec, data)[1],
+        "global_batch": f"{DEFAULT_GLOBAL_BATCH} sequences, as in LIMA's fine-tuning (arXiv 2305.11206)",
+        "learning_rate": choose_learning_rate(request.train, workload.from_scratch)[1],
+        "epochs": "one pass over the data (ours; TrainingArguments' own is 3)",
+        "max_steps": "none: the epochs say how long",
+        "warmup": "3 % of the steps, as in Stanford Alpaca's and QLoRA's recipes; change it in config.yaml",
+        "weight_decay": "TrainingArguments' own; change it in config.yaml",
+        "seed": "TrainingArguments' own; change it in config.yaml",
+        "lora_rank": "TRL's own (ModelConfig.lora_r)",
+        "lora_alpha": "twice the rank, as in TRL's own (ModelConfig.lora_alpha)",
+        "labels": "counted in the data" if data and data.labels else "two classes: the data does not tell",
+        "new_tokens": "an answer of some sentences, unless --new-tokens says otherwise",
+        "concurrency": "one prompt at a time, unless --concurrency says otherwise",
+        "from_scratch": "the model has no trained weights"
+        if workload.from_scratch
+        else "the trained weights are the start",
+        "packing": "texts may share a sequence, unless --no-packing is given",
+        "loss_on": explain_loss_tokens(data),
+        "optimize_for": "as many devices as earn their place, unless --optimize-for says otherwise",
+    }
+    return {name: trace_value(request, OPTION_OF.get(name, name), name, why) for name, why in whys.items()}
+
+
+def trace_value(request: Request, option: str, name: str, why: str) -> Origin:
+    """``option`` is the field of the request that decides ``name``; values without one are never given."""
+    if option in WITHOUT_OPTION or not request.is_given(option):
+        return Origin(given=False, why=why)
+    flag = "--no-packing" if option == "packing" else f"--{option.replace('_', '-')}"
+    return Origin(given=True, why=f"{flag}" if option == name else f"twice the rank that {flag} gave")
+
+
+WITHOUT_OPTION = ("warmup", "seed", "weight_decay")
+"""Values of the user's for which there is no option: config.yaml is where they are changed."""

@@ -9,7 +9,10 @@ from generator.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user asked for, as text and numbers; ``None`` = not said. ``model=None`` is the embedded sample."""
+    """What the user asked for, as text and numbers; ``None`` = not said. ``model=None`` is the embedded sample.
+
+    ``given`` names the fields that were given although their value is the default's.
+    """
 
     model: str | None = None
     config: str | None = None
@@ -46,6 +49,12 @@ class Request:
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
     offline: bool = False
+    given: tuple[str, ...] = ()
+
+    def is_given(self, name: str) -> bool:
+        """Whether the user gave this field a value."""
+        default = next(field.default for field in fields(self) if field.name == name)
+        return name in self.given or getattr(self, name) != default
 
 
 def check_text(request: Request) -> None:

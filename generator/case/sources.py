@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from generator.bundle import find_sample_file
-from generator.case.defaults import fill_workload
+from generator.case.defaults import Origin, fill_workload, trace_values
 from generator.case.held_out import HeldOut, read_held_out
 from generator.case.request import Request
 from generator.case.workload import Workload, check_workload
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import CHARACTERS_A_TOKEN, DataSource, read_data
+from generator.inputs.lengths import count_lengths
 from generator.inputs.model_files import find_tokenizer_template, read_model, read_tokenizer
 from generator.inputs.model_sizes import read_spec
 from generator.inputs.model_source import ModelSource
@@ -27,6 +29,8 @@ class Work:
     spec: ModelSpec
     workload: Workload
     held_out: HeldOut | None = None
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    """where each value of the user's comes from, by its name in ``workload``"""
 
 
 def read_work(request: Request) -> Work:
@@ -36,13 +40,25 @@ def read_work(request: Request) -> Work:
     workload = fill_workload(request, spec, source, data)
     check_workload(workload, spec)
     check_sources(request, workload, source, data)
-    held_out = read_held_out(request, data)
-    return Work(request=request, source=source, data=data, spec=spec, workload=workload, held_out=held_out)
+    return Work(
+        request=request,
+        source=source,
+        data=data,
+        spec=spec,
+        workload=workload,
+        held_out=read_held_out(request, data),
+        origins=trace_values(request, workload, spec, data),
+    )
 
 
 def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | None]:
     """The request with its tokenizer's full path, the model and the data."""
     if request.model is None:
+        if request.data is None and request.mode == "train" and request.task != "causal-lm":
+            raise UsageError(
+                f"--task {request.task} needs --data: the embedded sample is plain text, for --task causal-lm",
+                "give --data FILE, folder or hub id",
+            )
         model = replace(
             read_model(str(find_sample_file("config.json")), offline=True, mode=request.mode), name="sample"
         )
@@ -57,6 +73,8 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
     data_source = read_request_data(request, data) if data else None
     if request.config and model.kind != "hub":
         raise UsageError(f"--config {request.config} stands for a hub id's own, and --model names none", "drop one")
+    if data_source:
+        data_source = count_lengths(data_source, model, request.tokenizer)
     tokenizer = request.tokenizer or model.tokenizer
     request = replace(request, tokenizer=read_tokenizer(tokenizer) if tokenizer else None)
     if request.tokenizer:
@@ -106,5 +124,6 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
     if most is not None and most < workload.global_batch:
         raise SourceError(
             f"{data.path} holds {most} {unit}, fewer than one global batch of {workload.global_batch}: no step could be made",
-            f"add data, or give --global-batch {max(most, 1)} or less",
+            f"add data, or give --global-batch {max(most, 1)} or less"
+            + ("" if request.seq_len or workload.task != "causal-lm" else f", or a --seq-len below {workload.seq_len}"),
         )

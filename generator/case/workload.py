@@ -52,6 +52,8 @@ class Workload:
     fill_mean: float | None = None
     fill_long: float | None = None
     """mean and 90th percentile of the texts' lengths, cut at seq_len, as shares of it; None: the data was not looked at"""
+    fill_shares: tuple[float, ...] = ()
+    """101 quantiles of the same lengths, as shares of seq_len; none: the data was not looked at"""
     optimize_for: str = DEFAULT_GOAL
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
@@ -86,18 +88,32 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
             f"--train qlora would quantize {model.name} a second time (it is already {model.quantization})",
             "use --train lora, or the unquantized checkpoint",
         )
-    if model.kind == "encoder" and workload.task != "text-classification":
-        raise UsageError(
-            f"--task {workload.task} needs a decoder, and {model.name} ({model.model_type}) is an encoder",
-            "use --task text-classification",
-        )
-    if model.kind not in ("decoder", "encoder") and workload.task != "text-classification":
-        raise UsageError(
-            f"--task {workload.task} needs a decoder-only model, and {model.name} ({model.model_type}) is {model.kind}",
-            "perfgen does not emit training for this kind of model yet",
-        )
+    if workload.task != "text-classification":
+        check_generates(workload, model)
     if model.max_positions and workload.seq_len > model.max_positions:
         raise UsageError(
             f"--seq-len {workload.seq_len} is longer than the {model.max_positions} positions of {model.name}",
             f"use --seq-len {model.max_positions} or less",
+        )
+
+
+def check_generates(workload: Workload, model: ModelSpec) -> None:
+    """Refuse a task on text for a model that is no decoder. Raises ``UsageError``."""
+    name = f"{model.name} ({model.model_type})"
+    doing = "training" if workload.mode == "train" else "inference"
+    if model.kind == "encoder" and workload.mode == "train":
+        raise UsageError(
+            f"--task {workload.task} needs a decoder, and {name} is an encoder: plain text trains it by masked language "
+            "modelling (masked-lm), which perfgen does not emit yet",
+            "give a decoder; or, for rows that have labels, --task text-classification",
+        )
+    if model.kind == "encoder":
+        raise UsageError(
+            f"--task {workload.task} needs a decoder, and {name} is an encoder: it generates no text",
+            "use --task text-classification for a classifier; filling masks is not emitted yet",
+        )
+    if model.kind != "decoder":
+        raise UsageError(
+            f"--task {workload.task} needs a decoder-only model, and {name} is {model.kind}",
+            f"perfgen does not emit {doing} for this kind of model yet",
         )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
+from functools import cache
+from itertools import pairwise
 from operator import attrgetter
 
 from generator.cost import constants as c
@@ -32,7 +35,8 @@ from generator.cost.time import compute_training_seconds, find_training_source
 from generator.model import ModelSpec
 from hwdetect.types import Device, Link, Measurement
 
-STATIC_FIELDS = attrgetter(*(f.name for f in fields(Execution) if f.name not in ("micro_batch", "accumulation")))
+OF_BATCHES = ("micro_batch", "accumulation", "length_shares", "padding_left")
+STATIC_FIELDS = attrgetter(*(f.name for f in fields(Execution) if f.name not in OF_BATCHES))
 """everything but the batch; one call into C, because it is asked for every candidate"""
 STEADY = ("weights", "optimizer states", "gradients", "optimizer temporary")
 """what is allocated once, in large pieces, and leaves no holes"""
@@ -96,6 +100,11 @@ class CostModel:
 
     def least_parts(self, run: Execution, *splits: tuple[int, int]) -> float:
         """The sum over the items of a step's time of the least that any of ``splits`` (micro-batch, accumulation) takes."""
+        if (
+            run.length_shares
+        ):  # padding grows with the micro-batch while its kernels gain: only without the first is each item monotone
+            share = compute_computed_share(run.but(micro_batch=min(m for m, _ in splits)))
+            run = run.but(length_shares=(share, share))
         timed = [self._compute_seconds(run.but(micro_batch=m, accumulation=a)) for m, a in dict.fromkeys(splits)]
         if len(timed) == 1:
             return sum(timed[0].values())
@@ -130,7 +139,8 @@ class CostModel:
         if run.mode == "infer":
             return compute_inference_seconds(self.shape, run, self._find_rates(run))
         # time goes with the sequences as they are, memory with the longest
-        timed = run if run.computed_share == 1.0 else run.but(seq_len=count_computed_tokens(run))
+        computed = count_computed_tokens(run)
+        timed = run if computed == run.seq_len else run.but(seq_len=computed)
         seconds = compute_training_seconds(self.shape, timed, self._find_rates(run), self._find_static(run))
         if not run.dataloader_workers:
             tokens = run.micro_batch * run.accumulation * timed.seq_len
@@ -206,10 +216,38 @@ def count_step_tokens(run: Execution) -> float:
     """Tokens of an optimizer step over all devices, padding aside; of a generated batch, the new ones."""
     if run.mode == "infer":
         return float(run.micro_batch) * (run.new_tokens if run.new_tokens > 1 else run.seq_len)
-    tokens = float(run.micro_batch) * run.accumulation * run.dp * count_computed_tokens(run)
-    return tokens * (1 - run.padding_share)
+    return float(run.micro_batch) * run.accumulation * run.dp * count_real_tokens(run)
+
+
+def count_real_tokens(run: Execution) -> float:
+    """Tokens of a sequence, padding aside."""
+    return run.seq_len * compute_mean(run.length_shares) if run.length_shares else float(count_computed_tokens(run))
 
 
 def count_computed_tokens(run: Execution) -> int:
-    """Tokens of a sequence that are computed on average."""
-    return max(1, round(run.seq_len * run.computed_share))
+    """Tokens of a sequence that are computed on average, those of the padding too."""
+    return max(1, round(run.seq_len * compute_computed_share(run)))
+
+
+def compute_computed_share(run: Execution) -> float:
+    """Of seq_len. A micro-batch is as long as its longest example: the expected maximum of as many draws as it has."""
+    if not run.length_shares:
+        return 1.0
+    mean = compute_mean(run.length_shares)
+    return mean + run.padding_left * (expect_longest(run.length_shares, run.micro_batch) - mean)
+
+
+@cache
+def expect_longest(shares: tuple[float, ...], draws: int) -> float:
+    """E[max] of independent draws from quantiles: the maximum is in the k-th of n parts with probability (k/n)^m - ((k-1)/n)^m."""
+    parts = len(shares) - 1
+    means = [(low + high) / 2 for low, high in pairwise(shares)]
+    if parts > 1:
+        # a single longest example says little of the last part: survivors halve over the part before it, and an exponential tail
+        # that halves in d has a mean excess of d / ln 2
+        means[-1] = min(means[-1], shares[-2] + (shares[-2] - shares[-3]) / math.log(2))
+    return sum(mean * (((k + 1) / parts) ** draws - (k / parts) ** draws) for k, mean in enumerate(means))
+
+
+def compute_mean(shares: tuple[float, ...]) -> float:
+    return expect_longest(shares, 1)

@@ -70,10 +70,11 @@ class Execution:
     compile: str | None = None
     """None (eager mode), default, reduce-overhead, max-autotune"""
     # data
-    computed_share: float = 1.0
-    """mean length of the computed sequences as a share of seq_len: time only, memory is that of the longest"""
-    padding_share: float = 0.0
-    """share of the processed tokens that is padding"""
+    length_shares: tuple[float, ...] = ()
+    """quantiles of the examples' lengths as shares of seq_len, equally spaced, where a micro-batch is padded to its longest: time
+    only, memory is that of the longest of all; none: every sequence is full"""
+    padding_left: float = 1.0
+    """how much of that padding remains (less where batches are of similar length)"""
     padding_free: bool = False
     dataloader_workers: int = 0
     pin_memory: bool = False

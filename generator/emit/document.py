@@ -6,6 +6,7 @@ from dataclasses import asdict, fields, replace
 
 from generator.case.case import Case
 from generator.case.layout import Layout
+from generator.case.sources import Work
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import DeviceCount
 from generator.decide.notes import Note
@@ -45,8 +46,9 @@ from generator.emit.plan_json import to_json
 from generator.emit.project import describe_project, read_version
 from generator.emit.provenance import trace_edits
 from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements
+from generator.emit.run_total import describe_run
 from generator.emit.saving import describe_saving
-from generator.emit.user_values import list_defaults, list_user_values
+from generator.emit.user_values import describe_workload, list_defaults, list_user_values
 from generator.techniques.edits import Edits
 from hwdetect.types import Device, Hardware
 
@@ -66,7 +68,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         schema=SCHEMA,
         perfgen=read_version(),
         project=project,
-        case=describe_case(plan.case),
+        case=describe_case(plan.case, work),
         choice=plan.best.choice,
         layout=describe_layout(plan),
         batch=describe_batch(plan),
@@ -81,7 +83,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         visible_devices=select_visible_devices(plan),
         provenance=trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
         yours=yours,
-        defaults=list_defaults(yours, work.request),
+        defaults=list_defaults(yours, work.origins),
         serving=describe_serving(plan.serving) if plan.serving else None,
         config=config,
         requirements=pin_requirements(plan),
@@ -93,15 +95,16 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         untested=list_untested(plan),
         notes=list_notes(planned),
         evaluation=evaluation or ABSENT,
+        run=describe_run(planned) if plan.case.workload.mode == "train" else ABSENT,
     )
 
 
-def describe_case(case: Case) -> CaseRecord:
+def describe_case(case: Case, work: Work) -> CaseRecord:
     return CaseRecord(
         device=describe_device(case.device),
         device_memory_bytes=case.device_memory_bytes,
         model=case.model,
-        workload=case.workload,
+        workload=describe_workload(case.workload, work.origins),
         hardware=keep_stable(case.hardware),
     )
 

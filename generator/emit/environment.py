@@ -15,9 +15,11 @@ TIGHT_SHARE = 0.9
 
 
 def complete_environment(plan: Plan, edits: Edits) -> Edits:
-    if not needs_expandable_segments(plan):
-        return edits
-    return replace(edits, environment=(*edits.environment, (ALLOCATOR, EXPANDABLE)))
+    """One value a variable: what techniques ask of the allocator, and what the plan does."""
+    settings = [value for name, value in edits.environment if name == ALLOCATOR]
+    settings += [EXPANDABLE] if needs_expandable_segments(plan) else []
+    others = tuple(item for item in edits.environment if item[0] != ALLOCATOR)
+    return replace(edits, environment=(*others, *([(ALLOCATOR, ",".join(settings))] if settings else [])))
 
 
 def needs_expandable_segments(plan: Plan) -> bool:

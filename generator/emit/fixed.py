@@ -53,7 +53,7 @@ ROWS = (
         value=True,
         why="progress.py prints one line for each log",
     ),
-    Row("TrainingArguments", "max_length", ("train", "sft"), "yours: seq_len in config.yaml"),
+    Row("TrainingArguments", "max_length", ("train", "sft"), "seq_len of config.yaml: `why seq_len`"),
     Row(
         "TrainingArguments",
         "use_cpu",
@@ -162,7 +162,7 @@ ROWS = (
     Row(
         "tokenizer", "truncation", ("text-classification",), "a text longer than seq_len is cut, as it was in training"
     ),
-    Row("tokenizer", "max_length", ("text-classification",), "yours: seq_len in config.yaml"),
+    Row("tokenizer", "max_length", ("text-classification",), "seq_len of config.yaml: `why seq_len`"),
     Row("tokenizer", "return_tensors", (), "PyTorch tensors: what the model takes"),
     Row("apply_chat_template", "add_generation_prompt", ("chat",), "ends with the mark that an answer comes now"),
     Row("apply_chat_template", "return_dict", ("chat",), "with the attention mask, which generate needs"),
@@ -197,7 +197,7 @@ CONFIG_REASONS = {
     "training.learning_rate": "yours: perfgen never changes it",
     "training.num_train_epochs": "yours: --epochs",
     "training.max_steps": "yours: --max-steps; -1: num_train_epochs says how long",
-    "training.warmup_steps": "yours: below 1, the share of all steps over which the learning rate rises from 0",
+    "training.warmup_steps": "below 1, the share of all steps over which the learning rate rises from 0",
     "training.weight_decay": "yours: perfgen never changes it",
     "training.seed": "yours: perfgen never changes it",
     "training.lr_scheduler_type": "yours: TrainingArguments' own default; constant with the schedule-free optimizer, which "

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from generator.case.workload import Workload
 from generator.decide.notes import Note
 from generator.model import ModelSpec
 from generator.techniques.base import Measured, Published
@@ -99,13 +98,76 @@ class HardwareRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ValueRecord:
+    """A value of the user's. ``from_`` (``from`` in the JSON): given or default; ``why``: the option, or where from."""
+
+    value: str | int | float | bool | None
+    from_: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorkloadRecord:
+    """``generator.case.workload.Workload``, each value of the user's with where it comes from."""
+
+    mode: ValueRecord
+    task: ValueRecord
+    train: ValueRecord
+    seq_len: ValueRecord
+    global_batch: ValueRecord
+    learning_rate: ValueRecord
+    epochs: ValueRecord
+    max_steps: ValueRecord
+    warmup: ValueRecord
+    weight_decay: ValueRecord
+    seed: ValueRecord
+    lora_rank: ValueRecord
+    lora_alpha: ValueRecord
+    labels: ValueRecord
+    new_tokens: ValueRecord
+    concurrency: ValueRecord
+    from_scratch: ValueRecord
+    packing: ValueRecord
+    loss_on: ValueRecord
+    optimize_for: ValueRecord
+    steps: int | None
+    fill_mean: float | None
+    fill_long: float | None
+    fill_shares: tuple[float, ...]
+    allow: tuple[str, ...]
+    pins: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunRecord:
+    """The whole run: optimizer steps and what is paid once, without loading, saving and evaluating.
+
+    ``usd`` is for the machine while it runs: at the price of the instance, else at the cheapest of the catalogue with such
+    devices, by their number (``price_of`` says which).
+    """
+
+    summary: str
+    steps: int | None
+    seconds_per_1000_steps: float
+    once_seconds: float
+    seconds: float | None
+    gpu_hours: float | None
+    usd_per_hour: float | None
+    usd: float | None
+    usd_per_1000_steps: float | None
+    price_of: str | None
+    price_source: str | None
+    price_read: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CaseRecord:
     """What was decided for."""
 
     device: DeviceRecord
     device_memory_bytes: int
     model: ModelSpec
-    workload: Workload
+    workload: WorkloadRecord
     hardware: HardwareRecord
 
 
@@ -546,8 +608,8 @@ class PlanDocument:
     """what CUDA_VISIBLE_DEVICES must be, ``None`` where all devices, or the first of them, are used"""
     provenance: tuple[EditRecord, ...]
     yours: UserValues
-    defaults: tuple[str, ...]
-    """names in ``yours`` that nobody gave"""
+    defaults: Mapping[str, str]
+    """names in ``yours`` that nobody gave, and where the default comes from"""
     serving: ServingRecord | None
     config: ConfigRecord
     requirements: tuple[str, ...]
@@ -560,4 +622,6 @@ class PlanDocument:
     untested: tuple[str, ...]
     notes: tuple[Note, ...]
     evaluation: EvaluationRecord = ABSENT
+    run: RunRecord = ABSENT
+    """of a training plan"""
     goal: GoalRecord = ABSENT

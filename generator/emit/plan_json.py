@@ -19,7 +19,7 @@ from generator.emit.plan_document import ABSENT, SCHEMA, HardwareRecord, PlanDoc
 def to_json(value: Any) -> Any:
     """A record as what `json.loads` would give for it: fields under their names, lists for tuples; absent keys left out."""
     if is_dataclass(value):
-        items = {f.name: getattr(value, f.name) for f in fields(value)}
+        items = {name_key(f.name): getattr(value, f.name) for f in fields(value)}
         plain = {name: to_json(item) for name, item in items.items() if item is not ABSENT}
         return drop_unread(plain) if isinstance(value, HardwareRecord) else plain
     if isinstance(value, Mapping):
@@ -27,6 +27,11 @@ def to_json(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [to_json(item) for item in value]
     return value
+
+
+def name_key(name: str) -> str:
+    """A field's key in the JSON: ``from_`` is ``from``, which no field of a class may be called."""
+    return name.removesuffix("_")
 
 
 def drop_unread(value: Any) -> Any:
@@ -88,11 +93,14 @@ def read_record(kind: Any, value: Any, path: str) -> Any:
     """Keys that the type does not know are not looked at: a later version may write more."""
     expect(isinstance(value, dict), "an object", value, path)
     kinds = get_fields(kind)
-    missing = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING and f.name not in value]
+    needed = [name_key(f.name) for f in fields(kind) if f.default is f.default_factory is MISSING]
+    missing = [key for key in needed if key not in value]
     if missing:
         raise ValueError(f"{path + '.' if path else ''}{missing[0]} is missing")
-    prefix = f"{path}." if path else ""
-    return kind(**{name: read_value(kinds[name], value[name], prefix + name) for name in kinds if name in value})
+    prefix, keys = f"{path}." if path else "", {name: name_key(name) for name in kinds}
+    return kind(
+        **{name: read_value(kinds[name], value[key], prefix + key) for name, key in keys.items() if key in value}
+    )
 
 
 def read_option(options: tuple[Any, ...], value: Any, path: str) -> Any:
@@ -131,6 +139,10 @@ def make_schema() -> dict[str, object]:
             )
 
     schema = TypeAdapter(PlanDocument).json_schema(mode="serialization", schema_generator=Generate)
+    for record in schema["$defs"].values():
+        if "properties" in record:
+            record["properties"] = {name_key(name): kind for name, kind in record["properties"].items()}
+            record["required"] = [name_key(name) for name in record.get("required", ())]
     schema["properties"]["schema"]["const"] = SCHEMA
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "perfgen plan --json"}
 

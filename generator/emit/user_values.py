@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
-from generator.case.request import Request
+from generator.case.defaults import Origin
 from generator.case.workload import Workload
-from generator.emit.plan_document import ABSENT, UserValues
+from generator.emit.plan_document import ABSENT, UserValues, ValueRecord, WorkloadRecord
 
-WITHOUT_OPTION = ("warmup", "seed", "weight_decay")
-"""Values of the user's for which there is no option: config.yaml is where they are changed."""
-OPTION_OF = {"lora_alpha": "lora_rank"}
-"""Values that follow from the option of another."""
+GIVEN, DEFAULT = "given", "default"
 
 
 def list_user_values(workload: Workload) -> UserValues:
@@ -34,9 +33,17 @@ def list_user_values(workload: Workload) -> UserValues:
     )
 
 
-def list_defaults(values: UserValues, request: Request) -> tuple[str, ...]:
-    """The names of those that are what they would be had nothing been asked for."""
-    unasked = {f.name: f.default for f in fields(Request)}
+def list_defaults(values: UserValues, origins: Mapping[str, Origin]) -> dict[str, str]:
+    """Those that nobody gave, and where the default comes from."""
     names = [f.name for f in fields(values) if getattr(values, f.name) is not ABSENT]
-    options = {name: OPTION_OF.get(name, name) for name in names if name not in WITHOUT_OPTION}
-    return tuple(n for n in names if n not in options or getattr(request, options[n]) == unasked[options[n]])
+    return {name: origins[name].why for name in names if not origins[name].given}
+
+
+def describe_workload(workload: Workload, origins: Mapping[str, Origin]) -> WorkloadRecord:
+    """The workload, each value of the user's with where it comes from."""
+    values: dict[str, Any] = {f.name: getattr(workload, f.name) for f in fields(WorkloadRecord)}
+    traced: dict[str, Any] = {
+        name: ValueRecord(value=values[name], from_=GIVEN if origin.given else DEFAULT, why=origin.why)
+        for name, origin in origins.items()
+    }
+    return WorkloadRecord(**values | traced)

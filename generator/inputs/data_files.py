@@ -59,7 +59,9 @@ class DataSource:
     rows: int | None = None
     tokens: int | None = None
     token_quantiles: tuple[float, ...] = ()
-    """lengths of what is trained on, in tokens (estimated from characters), 101 quantiles"""
+    """lengths of what is trained on in tokens, 101 quantiles; ``lengths_counted``: with the tokenizer, else from characters"""
+    length_source: str = f"{CHARACTERS_A_TOKEN:g} characters a token, assumed"
+    lengths_counted: bool = False
     labels: int | None = None
     label_names: tuple[str, ...] = ()
     bad_rows: int = 0

@@ -12,6 +12,7 @@ from generator.emit.plan_document import (
     PlanDocument,
     RunnerUpRecord,
 )
+from generator.emit.plan_json import to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +30,8 @@ def print_plan(document: PlanDocument, console: Console, *, every: bool = False)
     from rich.markup import escape
 
     console.print(f"[bold]{escape(document.project.summary)}[/bold]")
+    for line in list_value_lines(document):
+        console.print(f"  {escape(line)}", soft_wrap=True)
     for note in document.notes:
         console.print(f"  [dim]note: {escape(note.text)}[/dim]")
     console.print(build_decisions_table(document, every))
@@ -38,6 +41,8 @@ def print_plan(document: PlanDocument, console: Console, *, every: bool = False)
         if gib >= 0.005 * document.estimate.peak_memory_gib:
             console.print(f"    {name:<28} {gib:8.2f} GiB")
     console.print(format_speed(document))
+    if document.run:
+        console.print(f"run    {document.run.summary}", soft_wrap=True)
     if len(document.devices) > 1:
         console.print(build_devices_table(document))
     if document.runners_up:
@@ -48,6 +53,25 @@ def print_plan(document: PlanDocument, console: Console, *, every: bool = False)
         console.print(f"  [dim]untested: {escape(line)}[/dim]")
     if document.goal:
         console.print(build_offers_table(document.goal))
+
+
+SHOWN_VALUES = ("seq_len", "global_batch", "learning_rate", "epochs", "lora_rank")
+"""Defaults that are worth a word in a terminal; PLAN.md has all."""
+
+
+def list_value_lines(document: PlanDocument) -> list[str]:
+    """What the user gave, then what perfgen chose for him."""
+    values = to_json(document.yours)
+    if document.project.mode == "infer":
+        return []
+    given = [f"{name} {values[name]}" for name in values if name not in document.defaults]
+    chosen = [f"{name} {values[name]}" for name in SHOWN_VALUES if name in document.defaults]
+    lines = [f"yours: {', '.join(given)}"] if given else []
+    if chosen:
+        lines.append(f"default: {', '.join(chosen)} (`perfgen why NAME` says where from)")
+    if "seq_len" in document.defaults:
+        lines.append(f"default seq_len {values['seq_len']}: {document.defaults['seq_len']}")
+    return lines
 
 
 def build_decisions_table(document: PlanDocument, every: bool) -> Table:
@@ -73,7 +97,8 @@ def describe_batch(document: PlanDocument) -> str:
     if document.project.mode == "infer":
         return f"{batch.micro_batch} prompts at a time"
     each = " on each" if document.layout.devices > 1 else ""
-    return f"{batch.micro_batch} sequences at a time{each}, {batch.global_batch} an optimizer step (yours)"
+    whose = "default" if "global_batch" in document.defaults else "yours"
+    return f"{batch.micro_batch} sequences at a time{each}, {batch.global_batch} an optimizer step ({whose})"
 
 
 def build_offers_table(goal: GoalRecord) -> Table:

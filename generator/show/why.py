@@ -149,11 +149,12 @@ def explain_batch(document: PlanDocument, key: str) -> Answer | None:
         return None
     if document.project.mode == "infer":
         return Answer(key=key, value=getattr(batch, BATCH[key]), why="yours: --concurrency prompts at a time")
+    whose = "the default" if "global_batch" in document.defaults else "your"
     return Answer(
         key=key,
         value=getattr(batch, BATCH[key]),
         technique="batch split",
-        why=f"{batch.micro_batch} x {batch.accumulation}{format_copies(document)} = your global batch of "
+        why=f"{batch.micro_batch} x {batch.accumulation}{format_copies(document)} = {whose} global batch of "
         f"{batch.global_batch}: the largest "
         "micro-batch that fits, since fewer passes are never slower in published runs",
         basis=document.estimate.basis,
@@ -241,14 +242,34 @@ def explain_fixed(document: PlanDocument, key: str) -> Answer | None:
 
 
 def explain_user_value(document: PlanDocument, key: str) -> Answer | None:
+    """A value of the user's, also by its key in config.yaml: who gave it, and where a default comes from."""
+    name = CONFIG_VALUES.get(key, key)
     values = to_json(document.yours)
-    if key not in values:
+    if name not in values:
         return None
-    why = "a default, and yours to change: perfgen never does" if key in document.defaults else NEVER_CHANGED
-    return Answer(key=key, value=values[key], why=why)
+    if name in document.defaults:
+        why = f"default: {document.defaults[name]}; yours to change, perfgen never does"
+    else:
+        why = f"yours ({getattr(document.case.workload, name).why}): perfgen never changes it"
+    in_config = key in CONFIG_VALUES
+    written = dict(list_keys(to_json(document.config))) if in_config else {}
+    value = next((v for k, v in written.items() if key in (k, k.rsplit(".", 1)[-1])), values[name])
+    return Answer(key=key, value=value, place="config.yaml" if in_config else ABSENT, why=why)
 
 
-NEVER_CHANGED = "yours: perfgen never changes it"
+CONFIG_VALUES = {
+    "training.learning_rate": "learning_rate",
+    "training.num_train_epochs": "epochs",
+    "num_train_epochs": "epochs",
+    "training.max_steps": "max_steps",
+    "training.warmup_steps": "warmup",
+    "warmup_steps": "warmup",
+    "training.weight_decay": "weight_decay",
+    "training.seed": "seed",
+    "lora.r": "lora_rank",
+    "lora.lora_alpha": "lora_alpha",
+}
+"""Values of the user's by their key in config.yaml, where that is another."""
 
 
 def explain_config(document: PlanDocument, key: str) -> Answer | None:

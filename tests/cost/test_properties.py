@@ -51,7 +51,8 @@ def executions(draw, mode=either):
         attention=draw(st.sampled_from(["eager", "sdpa", "flash"])),
         fused_kernels=draw(st.sampled_from(["none", "liger"])),
         compile=draw(st.sampled_from([None, "default"])),
-        padding_share=draw(st.floats(0, 0.9)),
+        length_shares=draw(st.sampled_from([(), (0.1, 0.2, 0.9), (1.0, 1.0)])),
+        padding_left=draw(st.floats(0, 1)),
         strategy=(parallel := draw(st.sampled_from(["none", "ddp", "fsdp_full_shard", "zero1", "zero2", "zero3"]))),
         dp=1 if parallel == "none" else draw(st.sampled_from([2, 4, 8])),
     )

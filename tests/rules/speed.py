@@ -46,8 +46,8 @@ ASKED_FOR = (
     "galore",
     "apollo",
 )
-UNEVEN = {"task": "text-classification", "fill_mean": 0.2, "fill_long": 0.6}
-EVEN = {"task": "text-classification", "fill_mean": 1.0, "fill_long": 1.0}
+UNEVEN = {"task": "text-classification", "fill_shares": (0.05, 0.1, 0.15, 0.2, 0.6)}
+EVEN = {"task": "text-classification", "fill_shares": (1.0, 1.0)}
 
 
 def t5(model_type: str):

@@ -36,7 +36,7 @@ class Packed(Technique):
         return self.provides if case.workload.task == "sft" else frozenset()
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"computed_share": 1.0, "padding_share": 0.0, "padding_free": True}
+        return {"padding_free": True}
 
     def edits(self, case: Case) -> Edits:
         if case.workload.task == "sft":

@@ -39,14 +39,9 @@ def explain_one_stream(case: Case) -> str | None:
     return None
 
 
-def estimate_lengths(case: Case, padding_left: float) -> dict[str, float]:
-    """How long the computed sequences are when ``padding_left`` of the padding remains, as shares of the full length.
+def estimate_lengths(case: Case, padding_left: float) -> dict[str, Any]:
+    """How long the computed sequences are when ``padding_left`` of the padding remains.
 
-    The longest of a batch of eight lies at the 90th percentile of the lengths (mean rank of a maximum: b / (b + 1)). Without a
-    look at the data, nothing is claimed: full sequences.
+    Without a look at the data, nothing is claimed: full sequences.
     """
-    mean, long = case.workload.fill_mean, case.workload.fill_long
-    if mean is None or long is None or long <= 0:
-        return {"computed_share": 1.0, "padding_share": 0.0}
-    computed = mean + padding_left * max(long - mean, 0.0)
-    return {"computed_share": computed, "padding_share": 1.0 - mean / computed}
+    return {"length_shares": case.workload.fill_shares, "padding_left": padding_left}

@@ -1,0 +1,95 @@
+"""What a reader of the plan must know about the length of sequences: what is cut, what is assumed, what another would cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from generator.case.case import Case
+from generator.case.defaults import choose_seq_len, count_sequences, measure_cut_share, measure_fill
+from generator.case.sources import Work
+from generator.cost.of_case import build_cost_model
+from generator.decide.candidates import Candidate
+from generator.decide.device_count import choose_candidate
+from generator.decide.notes import Note
+from generator.decide.plan import Plan
+from generator.decide.space import open_space
+
+WORTH_A_WORD = 0.75
+"""A length that was given is compared with the one that the data needs where that is shorter than this share of it."""
+USUAL_SEQ_LEN = 2048
+"""What a length from the data is compared with: perfgen's and many recipes' plain default."""
+
+
+def note_lengths(work: Work, plan: Plan) -> tuple[Note, ...]:
+    """Of a training plan on examples; plain text is cut into blocks, and nothing of it is lost or padded."""
+    workload = plan.case.workload
+    if workload.mode == "infer" or workload.task == "causal-lm":
+        return ()
+    texts = (note_unknown(work, plan), note_cut(work), note_few_sequences(work, plan), note_other_length(work, plan))
+    return tuple(Note(kind="length", text=text) for text in texts if text)
+
+
+def note_unknown(work: Work, plan: Plan) -> str | None:
+    if work.workload.fill_shares or plan.best.execution.padding_free:
+        return None
+    data = "no data was given" if work.data is None else f"the lengths in {work.data.path} are not known"
+    return (
+        f"{data}: every example is costed as {work.workload.seq_len:,} tokens; shorter ones take less time than planned"
+    )
+
+
+def note_cut(work: Work) -> str | None:
+    share = measure_cut_share(work.data, work.workload.seq_len)
+    if work.data is None or share == 0:
+        return None
+    return (
+        f"about {share:.0%} of the examples are longer than seq_len {work.workload.seq_len:,} and are cut there; the longest has "
+        f"about {work.data.token_quantiles[-1]:,.0f} tokens ({work.data.length_source})"
+    )
+
+
+def note_few_sequences(work: Work, plan: Plan) -> str | None:
+    """Packed examples are fewer sequences than there are examples."""
+    workload, run = plan.case.workload, plan.best.execution
+    sequences = count_sequences(workload, work.data, packed=run.padding_free)
+    if sequences is None or sequences >= workload.global_batch:
+        return None
+    return (
+        f"packed, the data is about {sequences:,} sequences of {workload.seq_len:,} tokens, less than one global batch of "
+        f"{workload.global_batch}: each epoch is one step on what there is; --no-packing or a smaller --global-batch makes more"
+    )
+
+
+def note_other_length(work: Work, plan: Plan) -> str | None:
+    """What the length that the data needs would save, where a longer one was given; else what the usual one would cost."""
+    data, workload, spec = work.data, plan.case.workload, work.spec
+    if data is None or not data.token_quantiles:
+        return None
+    longest = f"the longest example has about {data.token_quantiles[-1]:,.0f} tokens"
+    needed = choose_seq_len(work.request, spec, data)[0]
+    if work.request.seq_len:
+        if needed >= WORTH_A_WORD * workload.seq_len:
+            return None
+        return f"{longest}: --seq-len {needed} {compare_length(work, plan, needed)} than your {workload.seq_len:,}"
+    usual = min(USUAL_SEQ_LEN, spec.max_positions or USUAL_SEQ_LEN)
+    if usual <= workload.seq_len:
+        return None
+    return f"{longest}: --seq-len {usual} {compare_length(work, plan, usual)} than the default {workload.seq_len:,}"
+
+
+def compare_length(work: Work, plan: Plan, seq_len: int) -> str:
+    """How the best plan with another length compares: "would be 3.1 times slower"."""
+    other = choose_with_length(plan.case, work, seq_len)
+    if other is None:
+        return "would not fit, and needs more memory"
+    ratio = other.estimate.step_seconds / plan.best.estimate.step_seconds
+    if 0.98 < ratio < 1.02:
+        return f"would be as fast, with {other.estimate.peak_memory_gib:.1f} GiB, no better"
+    return f"would be {ratio:.2g} times slower" if ratio > 1 else f"would be {1 / ratio:.2g} times faster"
+
+
+def choose_with_length(case: Case, work: Work, seq_len: int) -> Candidate | None:
+    mean, long, shares = measure_fill(work.data, seq_len)
+    workload = replace(case.workload, seq_len=seq_len, fill_mean=mean, fill_long=long, fill_shares=shares)
+    other = replace(case, workload=workload)
+    return choose_candidate(open_space(other, build_cost_model(other)))

@@ -1,0 +1,102 @@
+"""Time, GPU-hours and price of the whole run, from a step and what is paid once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from generator.case.case import Case
+from generator.case.defaults import count_steps
+from generator.decide.plan import Planned
+from generator.emit.figures import round_floats
+from generator.emit.plan_document import RunRecord
+from hwdetect.instances import Price, find_instance, list_instances
+
+COUNT_BEFORE = re.compile(r"\s*(?:(\d+)\s*[x×]\s*)?(.+)", re.IGNORECASE | re.DOTALL)
+"""NODESxNAME, as ``hwdetect.spec`` reads it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HourlyPrice:
+    """US dollars an hour for what the run occupies. ``of`` says of what."""
+
+    usd: float
+    of: str
+    price: Price
+
+
+def describe_run(planned: Planned) -> RunRecord:
+    """The whole run; what depends on its steps is null where they are not known."""
+    plan, case = planned.plan, planned.plan.case
+    steps = count_run_steps(planned)
+    once = sum(technique.once_seconds(case) for technique in plan.best.members)
+    step = plan.best.estimate.step_seconds
+    seconds = None if steps is None else once + steps * step
+    devices = plan.best.layout.devices
+    hourly = find_hourly_price(planned.work.request.hardware, case, devices)
+    figures = {
+        "steps": steps,
+        "seconds_per_1000_steps": 1000 * step,
+        "once_seconds": once,
+        "seconds": seconds,
+        "gpu_hours": None if seconds is None or case.on_cpu else seconds * devices / 3600,
+        "usd_per_hour": hourly.usd if hourly else None,
+        "usd": hourly.usd * seconds / 3600 if hourly and seconds is not None else None,
+        "usd_per_1000_steps": hourly.usd * 1000 * step / 3600 if hourly else None,
+        "price_of": hourly.of if hourly else None,
+        "price_source": hourly.price.source if hourly else None,
+        "price_read": hourly.price.read if hourly else None,
+    }
+    record = RunRecord(summary="", **round_floats(figures))
+    return replace(record, summary=summarize_run(record))
+
+
+def summarize_run(run: RunRecord) -> str:
+    """Time, GPU-hours and price in words; those of 1,000 steps where their number is not known."""
+    if run.steps is None or run.seconds is None:
+        usd = run.usd_per_1000_steps
+        words = [f"{format_duration(run.seconds_per_1000_steps)} for 1,000 steps, the number of steps is not known"]
+    else:
+        usd = run.usd
+        words = [f"{format_duration(run.seconds)} for {run.steps:,} step{'s' if run.steps > 1 else ''}"]
+        words += [f"of which {format_duration(run.once_seconds)} once"] if run.once_seconds else []
+    words += [f"{run.gpu_hours:,.3g} GPU-hours"] if run.gpu_hours is not None else []
+    if usd is not None:
+        words.append(
+            f"{usd:,.2f} US dollars ({run.usd_per_hour:,.2f} an hour: {run.price_of}, read on {run.price_read})"
+        )
+    return ", ".join(words)
+
+
+def format_duration(seconds: float) -> str:
+    """In the largest unit of which there are two."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def count_run_steps(planned: Planned) -> int | None:
+    """Those that were asked for, else those of the data as the plan puts it into sequences; ``None``: its size is not known."""
+    workload, packed = planned.plan.case.workload, planned.plan.best.execution.padding_free
+    return workload.max_steps or count_steps(workload, planned.work.data, packed=packed)
+
+
+def find_hourly_price(hardware: str | None, case: Case, devices: int) -> HourlyPrice | None:
+    """The price of the named instance, all of it; else the lowest of the catalogue per device, for ``devices`` of them."""
+    match = COUNT_BEFORE.fullmatch(hardware or "")
+    instance = find_instance(match[2]) if match else None
+    if instance:
+        if instance.price is None:
+            return None
+        of = f"{case.nodes} x {instance.name}" if case.nodes > 1 else instance.name
+        return HourlyPrice(usd=instance.price.usd_per_hour * case.nodes, of=of, price=instance.price)
+    if case.on_cpu or case.portable or any(a.profile for a in case.hardware.accelerators):
+        return None
+    priced = [(i.price.usd_per_hour / i.devices, i.name, i) for i in list_instances() if i.price and i.device]
+    each, name, instance = min((row for row in priced if row[2].device == case.device.id), default=(0.0, "", None))
+    if instance is None or instance.price is None:
+        return None
+    return HourlyPrice(
+        usd=each * devices, of=f"{devices} of the devices of {name}, the cheapest here", price=instance.price
+    )

@@ -9,7 +9,7 @@ TORCH_INDEX ?=
 MEASURED ?= ../shared/measured
 # bytecode is written when a module is first imported: compiling all of torch takes longer than installing it
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses 2
 # model and data of the demo, converted once
 DEMO_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-demo
 
@@ -40,7 +40,7 @@ demo: $(VENV)/.demo
 	$(BIN)/perfgen detect
 	$(BIN)/python docs/demo/prepare.py --cache $(DEMO_CACHE)
 	$(BIN)/perfgen init demo --model $(DEMO_CACHE)/smollm2-135m-instruct --data $(DEMO_CACHE)/dialogues.jsonl \
-		--task sft --train lora --measure --seq-len 128 --global-batch 8 --max-steps 32 --learning-rate 1e-3
+		--task sft --train lora --measure --seq-len 128 --global-batch 8 --max-steps 24 --learning-rate 1e-3
 	cd demo && ../$(BIN)/python train.py
 	$(BIN)/python docs/demo/compare.py $(DEMO_CACHE)/smollm2-135m-instruct demo/runs $(DEMO_CACHE)/held-out.jsonl
 	@echo "predicted against measured: demo/report.html; ask it more: cd demo && ../$(BIN)/python infer.py --prompt '...'"
@@ -52,13 +52,13 @@ demo-scratch: $(VENV)/.train
 	$(BIN)/perfgen init demo --measure --seq-len 256 --global-batch 8 --max-steps 60
 	@echo "predicted against measured: demo/report.html"
 
-# files side by side: several wait for processes of their own
+# two workers share the list and take over from each other: the longest files have the fewest tests, which loadfile starts last
 test: setup
-	$(PYTEST) -m "not slow or core"
+	$(PYTEST) --dist worksteal -m "not slow or core"
 
-# the real runs: every emitted form, every way to break off
+# the real runs: every emitted form, every way to break off; files side by side, for their tests share what was trained
 test-slow: setup
-	$(PYTEST) -m "slow and not core"
+	$(PYTEST) --dist loadfile -m "slow and not core"
 
 check: setup
 	$(BIN)/ruff check .

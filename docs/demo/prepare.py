@@ -58,11 +58,12 @@ def prepare(cache: Path) -> None:
 
 
 def place(path: Path, write: Callable[[Path], None]) -> None:
-    """Written beside its place and moved there when it is complete; an interrupted one leaves nothing."""
+    """Written beside its place and moved there when it is complete; an interrupted one leaves nothing, and of two the first stays."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".part-") as folder:
         part = Path(folder) / path.name
         write(part)
-        part.rename(path)
+        if not path.exists():
+            part.rename(path)
 
 
 def download_packages(folder: Path) -> None:

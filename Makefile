@@ -7,28 +7,58 @@ TORCH := torch==2.13.0
 TORCH_INDEX ?=
 # the tables of published runs
 MEASURED ?= ../shared/measured
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# bytecode is written when a module is first imported: compiling all of torch takes longer than installing it
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+PYTEST := $(BIN)/python -m pytest --numprocesses 2
+# model and data of the demo, converted once
+DEMO_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-demo
 
-.PHONY: setup demo test check golden validate clean
+.PHONY: setup demo demo-scratch test test-slow check golden validate clean
 
 setup: $(VENV)/.ready
 
-$(VENV)/.ready: pyproject.toml
+# what perfgen and its projects run on
+$(VENV)/.train: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)
+	$(PIP) --editable '.[train]'
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.train pyproject.toml
+	$(PIP) --group demo
+	touch $@
+
+# what tests and lint need besides
+$(VENV)/.ready: $(VENV)/.train pyproject.toml
 	$(PIP) --editable '.[train]' --group dev
 	touch $@
 
-demo: setup
+# a real model on real dialogues; what a user would type, and the values are a user's: two minutes of a two-core CPU
+demo: $(VENV)/.demo
+	rm -rf demo
+	$(BIN)/perfgen detect
+	$(BIN)/python docs/demo/prepare.py --cache $(DEMO_CACHE)
+	$(BIN)/perfgen init demo --model $(DEMO_CACHE)/smollm2-135m-instruct --data $(DEMO_CACHE)/dialogues.jsonl \
+		--task sft --train lora --measure --seq-len 128 --global-batch 8 --max-steps 24 --learning-rate 1e-3
+	cd demo && ../$(BIN)/python train.py
+	$(BIN)/python docs/demo/compare.py $(DEMO_CACHE)/smollm2-135m-instruct demo/runs $(DEMO_CACHE)/held-out.jsonl
+	@echo "predicted against measured: demo/report.html; ask it more: cd demo && ../$(BIN)/python infer.py --prompt '...'"
+
+# nothing fetched but packages: a sample model from random weights
+demo-scratch: $(VENV)/.train
 	rm -rf demo
 	$(BIN)/perfgen detect
 	$(BIN)/perfgen init demo --sample --measure --seq-len 256 --global-batch 8 --max-steps 60
 	@echo "predicted against measured: demo/report.html"
 
-# files side by side: several wait for processes of their own
+# two workers share the list and take over from each other: the longest files have the fewest tests, which loadfile starts last
 test: setup
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	$(PYTEST) --dist worksteal -m "not slow or core"
+
+# the real runs: every emitted form, every way to break off; files side by side, for their tests share what was trained
+test-slow: setup
+	$(PYTEST) --dist loadfile -m "slow and not core"
 
 check: setup
 	$(BIN)/ruff check .

@@ -56,9 +56,9 @@ from pathlib import Path
 from infer_report import write_report
 
 path = Path(sys.argv[sys.argv.index("--report") + 1])
-write_report(path, prompt="a", answer="<script>x</script>\\nand a second line", prompt_tokens=1, new_tokens=4, seconds=[3.0, 1.0, 2.0])
+write_report(path, prompt="a", answer="<script>x</script>\\nand a second line", prompt_tokens=1, new_tokens=[4, 4], seconds=[1.0, 2.0], first_call_seconds=3.0)
 """
-"""An infer.py of three calls: infer.json by the project's own leaf."""
+"""An infer.py of two calls and one before: infer.json by the project's own leaf."""
 
 
 def render_small_project(folder: Path, data: str = TEXT, name: str = "d.txt", **request) -> Path:

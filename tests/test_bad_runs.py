@@ -232,6 +232,7 @@ def test_train_09_a_checkpoint_that_holds_code_does_not_run_it(runs, file):
     assert not canary.exists()
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["train-10 TERM", "^C"])
 def test_train_10_a_signal_saves_and_ends(runs, number, code):
     name = f"signal-{code}"

@@ -75,6 +75,7 @@ def check_portable(folder: Path) -> None:
             assert (folder / name).read_bytes() == path.read_bytes(), name
 
 
+@pytest.mark.core
 def test_a_bare_copy_needs_no_trust_and_is_the_portable_example(template, tmp_path):
     run(*COPIER, "copy", "--defaults", "--quiet", str(template), str(tmp_path / "mine"))
     check_portable(tmp_path / "mine")

@@ -19,7 +19,17 @@ from generator.show import why
 from generator.techniques.base import list_axes
 
 EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*/project"))
-PROGRAM = {"add_argument", "ArgumentParser", "parse_args_into_dataclasses", "read_text", "write_text", "dict", "sorted"}
+PROGRAM = {
+    "add_argument",
+    "ArgumentParser",
+    "parse_args_into_dataclasses",
+    "read_text",
+    "write_text",
+    "dict",
+    "sorted",
+    "max",
+    "print",
+}
 """Calls of the standard library and of argument parsers: the script's own, no knob of a library's."""
 
 

@@ -349,6 +349,7 @@ def test_a_silent_fallback_is_an_error(inputs, tmp_path):
     assert not (folder / "runs" / "run.json").exists()
 
 
+@pytest.mark.core
 def test_smoke_run_starts_the_launcher(inputs, tmp_path, monkeypatch):
     folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")

@@ -70,6 +70,7 @@ def smoked(rendered) -> tuple[Path, dict, list[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.core
 def test_a_real_project_is_trained_and_asked(smoked):
     folder, result, lines = smoked
     out = folder / "runs" / "smoke"
@@ -78,7 +79,7 @@ def test_a_real_project_is_trained_and_asked(smoked):
     assert len(result["losses"]) == smoke.STEPS == trained["finished_step"] and result["losses"] == trained["losses"]
     measured = {row["what"]: row["measured"] for row in result["comparison"]}
     assert measured["step time"] == trained["step_seconds"] and measured["peak memory"] == trained["peak_memory_gib"]
-    assert answered["prompt"] == "To be, or not" and answered["new_tokens"] == 16 and answered["calls"] == 2
+    assert answered["prompt"] == "To be, or not" and answered["new_tokens"] == 16 and answered["calls"] == 1
     assert result["answer"] == answered["answer"] and answered["answer"].startswith("To be, or not")
     assert any(line.startswith("inference: ") for line in lines)
     page = (folder / "report.html").read_text(encoding="utf-8")
@@ -105,7 +106,7 @@ def test_predicted_against_measured(project):
     assert memory["ratio"] == pytest.approx(1.1 / memory["predicted"])
     assert result["losses"] == [2.0, 1.0] and result["answer"] == "<script>x</script>\nand a second line"
     assert result["inference"]["seconds"] == 1.5 and result["inference"]["first_call_seconds"] == 3.0
-    assert result["inference"]["tokens_per_second"] == pytest.approx(4 / 1.5)
+    assert result["inference"]["tokens_per_second"] == pytest.approx((4 / 1 + 4 / 2) / 2)
     assert validate(folder / "smoke.json", "smoke.json") == result
 
 

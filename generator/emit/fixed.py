@@ -168,6 +168,14 @@ ROWS = (
     Row("apply_chat_template", "return_dict", ("chat",), "with the attention mask, which generate needs"),
     Row("generate", "max_new_tokens", ("generates",), "yours: --new-tokens, and a flag of infer.py"),
     Row(
+        "generate",
+        "stopping_criteria",
+        ("generates",),
+        "ends the call that warms up and compiles, which is not timed as an answer",
+    ),
+    Row("generate", "streamer", ("generates",), "shows the answer as it is written; none with --json"),
+    Row("TextStreamer", "skip_prompt", ("chat",), "the answer alone, without the turns before it"),
+    Row(
         "decode", "skip_special_tokens", ("generates",), "the text alone, without marks such as the end of the sequence"
     ),
 )

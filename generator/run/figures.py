@@ -86,7 +86,8 @@ class RunFigures(Figures):
 
 
 class InferFigures(Figures):
-    """infer.json. ``seconds`` is the median of the calls after the first, if there are any; ``answer`` is what was printed."""
+    """infer.json. ``seconds`` is the median of ``calls``, before which a first one warmed up and compiled; ``answer`` is what was
+    printed."""
 
     model_config = ConfigDict(title="infer.json")
 

@@ -150,10 +150,9 @@ def build_train_command(plan: dict, python: str, steps: int, out: Path) -> tuple
 
 
 def build_infer_command(plan: dict, python: str, out: Path) -> tuple[str, ...]:
-    """Two answers: the first warms up and compiles."""
     classifies = plan["project"]["task"] == "text-classification"
     words = ["--prompt", "The quick brown fox" if classifies else "To be, or not"]
-    words += ["--calls", "2", "--report", str(out / "infer.json")]
+    words += ["--report", str(out / "infer.json")]
     if not classifies:
         words += ["--max_new_tokens", "16"]
     if plan["project"]["mode"] == "train":

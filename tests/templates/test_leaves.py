@@ -354,27 +354,48 @@ def test_the_first_call_is_kept_apart(load, tmp_path, capsys):
     load("machine/cpu", "machine")
     leaf = load("infer_report")
     path = tmp_path / "new" / "infer.json"
-    asked = {"prompt": "a \ud800", "answer": "b\nc", "prompt_tokens": 3, "new_tokens": 8}
-    leaf.write_report(path, **asked, seconds=[9.0, 2.0, 4.0, 1.0])
+    asked = {"prompt": "a \ud800", "answer": "b\nc", "prompt_tokens": 3, "new_tokens": [8, 8, 8]}
+    leaf.write_report(path, **asked, first_call_seconds=9.0, seconds=[2.0, 4.0, 1.0])
     report = validate(path)
-    assert (report["seconds"], report["first_call_seconds"], report["calls"]) == (2.0, 9.0, 4)
+    assert (report["seconds"], report["first_call_seconds"], report["calls"]) == (2.0, 9.0, 3)
     assert report["tokens_per_second"] == 4.0 and report["answer"] == "b\nc" and report["peak_memory_gib"] > 0
     assert "8 tokens in 2 s: 4.0 tokens/s" in capsys.readouterr().out
 
 
-def test_one_call_is_the_first_and_a_classifier_reads(load, tmp_path):
-    load("machine/portable", "machine")
-    asked = {"prompt": "a", "answer": "good", "prompt_tokens": 6, "new_tokens": 0, "labels": {"good": 0.9, "bad": 0.1}}
-    load("infer_report").write_report(tmp_path / "infer.json", **asked, seconds=[2.0])
+def test_answers_of_different_lengths_have_one_speed(load, tmp_path):
+    load("machine/cpu", "machine")
+    asked = {"prompt": "a", "answer": "b", "prompt_tokens": 3, "new_tokens": [10, 40, 9], "first_call_seconds": 9.0}
+    load("infer_report").write_report(tmp_path / "infer.json", **asked, seconds=[1.0, 4.0, 1.0])
     report = validate(tmp_path / "infer.json")
-    assert (report["seconds"], report["first_call_seconds"], report["tokens_per_second"]) == (2.0, 2.0, 3.0)
+    assert report["tokens_per_second"] == 10.0 and report["new_tokens"] == 9
+
+
+def test_json_is_the_report_and_nothing_else(load, tmp_path, capsys):
+    load("machine/cpu", "machine")
+    asked = {"prompt": "a", "answer": "b", "prompt_tokens": 3, "new_tokens": [8], "first_call_seconds": 9.0}
+    load("infer_report").write_report(tmp_path / "infer.json", **asked, seconds=[2.0], as_json=True)
+    assert json.loads(capsys.readouterr().out) == validate(tmp_path / "infer.json")
+
+
+def test_a_classifier_reads(load, tmp_path):
+    load("machine/portable", "machine")
+    asked = {
+        "prompt": "a",
+        "answer": "good",
+        "prompt_tokens": 6,
+        "new_tokens": [0],
+        "labels": {"good": 0.9, "bad": 0.1},
+    }
+    load("infer_report").write_report(tmp_path / "infer.json", **asked, first_call_seconds=5.0, seconds=[2.0])
+    report = validate(tmp_path / "infer.json")
+    assert (report["seconds"], report["first_call_seconds"], report["tokens_per_second"]) == (2.0, 5.0, 3.0)
     assert report["labels"] == {"good": 0.9, "bad": 0.1}
 
 
 def test_a_report_that_cannot_be_written_is_one_line(load, tmp_path, capsys):
     load("machine/portable", "machine")
     (tmp_path / "file").write_text("")
-    asked = {"prompt": "a", "answer": "b", "prompt_tokens": 3, "new_tokens": 8}
+    asked = {"prompt": "a", "answer": "b", "prompt_tokens": 3, "new_tokens": [8], "first_call_seconds": 9.0}
     load("infer_report").write_report(tmp_path / "file" / "infer.json", **asked, seconds=[2.0])
     output = capsys.readouterr()
     assert output.err.startswith("no report written: ") and output.err.count("\n") == 1

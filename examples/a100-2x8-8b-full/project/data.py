@@ -2,24 +2,26 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-from datasets import Dataset, Features, List, Value, load_dataset
+import yaml
+from datasets import Dataset, Features, List, Value, get_dataset_split_names, load_dataset
+from transformers import AutoTokenizer
 
-COLUMNS = Features({"messages": List({"role": Value("string"), "content": Value("string")})})
+from chat_template import ensure_chat_template
+from examples import make_example
+from first_example import show_example, show_lengths, warn_of_open_end
+from labels import tokenize_example
 
-CHAT_TEMPLATE = (
-    "{% for message in messages %}<|{{ message['role'] }}|>\n"
-    "{% if message['role'] == 'assistant' %}"
-    "{% generation %}{{ message['content'] }}{{ eos_token }}{% endgeneration %}"
-    "{% else %}{{ message['content'] }}{% endif %}\n{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
-)
-"""The tokenizer has none of its own; this one is saved with the model."""
+HERE = Path(__file__).resolve().parent
+TURN = {"role": Value("string"), "content": Value("string"), "further": Value("string")}
+COLUMNS = Features({"messages": List(TURN), "tools": Value("string")})
 
 
 def load_examples(config: dict) -> Dataset:
-    """The usable rows of the data set's train split."""
-    source = load_dataset(config["data"], revision=config["data_revision"], split="train")
+    """The usable rows of the data set's split."""
+    split = config["data_split"] or choose_split(config)
+    source = load_dataset(config["data"], config["data_config"], revision=config["data_revision"], split=split)
     return Dataset.from_generator(
         generate_examples,
         features=COLUMNS,
@@ -27,12 +29,23 @@ def load_examples(config: dict) -> Dataset:
     )
 
 
+def choose_split(config: dict) -> str:
+    """The training split, or the only one there is."""
+    try:
+        splits = get_dataset_split_names(config["data"], config["data_config"], revision=config["data_revision"])
+    except ValueError as error:  # several configs, and none is the default
+        sys.exit(f"{config['data']}, data_config in config.yaml: {error}")
+    if "train" not in splits and len(splits) > 1:
+        sys.exit(f"{config['data']} has the splits {', '.join(splits)}: name one in config.yaml (data_split).")
+    return "train" if "train" in splits else splits[0]
+
+
 def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for number, row in enumerate(source, start=1):
         try:
-            example = make_example(row, config["text_column"])
+            example = make_example(row, config["columns"])
         except ValueError as error:
             if not config["skip_bad"]:
                 sys.exit(f"{config['data']}, row {number}: {error}. Or set skip_bad: true in config.yaml.")
@@ -46,31 +59,38 @@ def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
         sys.exit(f"{config['data']}: no usable text")
 
 
-def make_example(row: dict, text_column: str) -> dict:
-    """The columns of one row; ValueError says what is wrong with it."""
-    messages = row.get(text_column)
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise ValueError(f"no list of messages in column {text_column!r}, only {', '.join(map(str, row))}")
-    turns = [{"role": read_text(message, "role"), "content": read_text(message, "content")} for message in messages]
-    if not any(turn["role"] == "assistant" for turn in turns):
-        raise ValueError("no message of the assistant to learn from")
-    return {"messages": turns}
+TOKENIZED = Features(
+    {
+        "input_ids": List(Value("int32")),
+        "labels": List(Value("int32")),
+        "full_length": Value("int32"),
+        "left_out_turns": Value("int32"),
+    }
+)
 
 
-def read_text(row: dict, column: str) -> str:
-    text = row.get(column)
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"no usable text in column {column!r} of {', '.join(map(str, row))}")
-    text.encode()  # half a surrogate pair or undecodable bytes: ValueError
-    return text
+def tokenize_examples(examples: Dataset, tokenizer, seq_len: int, loss_on: str) -> Dataset:
+    """Token ids and labels, cut at ``seq_len``; examples with nothing to learn until there are left out."""
 
+    def tokenize(example: dict, index: int) -> dict:
+        try:
+            tokenized = tokenize_example(example, tokenizer, loss_on)
+        except ValueError as error:
+            sys.exit(f"example {index + 1}: {error}")
+        ids, labels = tokenized["input_ids"], tokenized["labels"]
+        return {**tokenized, "input_ids": ids[:seq_len], "labels": labels[:seq_len], "full_length": len(ids)}
 
-def check_labels(prepared, examples: Dataset, seq_len: int) -> None:
-    """SFTTrainer leaves out examples that are all prompt up to ``seq_len``: say how many; stop if none is left."""
-    if not any(token != -100 for labels in prepared["labels"] for token in labels):
+    dataset = examples.map(
+        tokenize, with_indices=True, remove_columns=examples.column_names, features=TOKENIZED, desc="Tokenizing"
+    )
+    dataset = dataset.filter(has_labels, input_columns="labels", desc="Leaving out examples without a label")
+    if not len(dataset):
         sys.exit(f"no trainable token: in no example does the answer begin within {seq_len} tokens")
-    if "seq_lengths" not in prepared.column_names and len(prepared) < len(examples):
-        print(f"{len(examples) - len(prepared)} examples have no answer within {seq_len} tokens: left out")
+    return dataset
+
+
+def has_labels(labels: list[int]) -> bool:
+    return any(label != -100 for label in labels)
 
 
 def check_size(dataset, args) -> None:
@@ -83,3 +103,25 @@ def check_size(dataset, args) -> None:
             f"({args.train_batch_size} x {accumulated} accumulated x {processes} processes): "
             "add data, or give a smaller --gradient_accumulation_steps."
         )
+
+
+def show_data(dataset: Dataset, examples: Dataset, tokenizer, seq_len: int, folder: Path) -> None:
+    """The first example, its learned tokens marked, and what all are."""
+    show_example(dataset[0], tokenizer, folder)
+    warn_of_open_end(dataset[0], tokenizer)
+    show_lengths(dataset, len(examples), seq_len)
+
+
+def main() -> None:
+    """Show the data as it would be trained on. Nothing is trained."""
+    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    output_dir = HERE / config["output_dir"]
+    examples = load_examples(config)
+    tokenizer = AutoTokenizer.from_pretrained(config["model"], revision=config["revision"])
+    ensure_chat_template(tokenizer)
+    dataset = tokenize_examples(examples, tokenizer, config["seq_len"], config["loss_on"])
+    show_data(dataset, examples, tokenizer, config["seq_len"], output_dir)
+
+
+if __name__ == "__main__":
+    main()

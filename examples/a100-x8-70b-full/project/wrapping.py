@@ -1,28 +1,21 @@
-"""How DeepSpeed divides the model and its optimizer states."""
+"""How FSDP2 divides the model."""
 
 import torch.distributed as dist
-from deepspeed import DeepSpeedEngine
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from transformers import Trainer
 
 
 def describe_wrapping(trainer: Trainer) -> dict:
-    """How the model is wrapped, over how many processes its states are divided, on what device."""
-    engine = trainer.model_wrapped
-    processes = {
-        "wrapper": type(engine).__name__,
+    """How the model is wrapped, how its weights are divided, on what device, and among how many processes."""
+    model, weights = trainer.model, list(trainer.model.parameters())
+    sharded = [p for p in weights if isinstance(p, DTensor)]
+    return {
+        "wrapper": "FSDPModule" if isinstance(model, FSDPModule) else type(trainer.model_wrapped).__name__,
+        "sharded": "all" if len(sharded) == len(weights) else f"{len(sharded)} of {len(weights)}",
+        "mesh": sorted({str(tuple(p.device_mesh.shape)) for p in sharded}),
+        "placements": sorted({str(p.placements) for p in sharded}),
         "world_size": dist.get_world_size(),
         "backend": dist.get_backend(),
-        "device": trainer.args.device.type,
+        "device": " and ".join(sorted({p.device.type for p in weights})),
     }
-    if not isinstance(engine, DeepSpeedEngine):
-        return processes
-    return processes | {"zero_stage": engine.zero_optimization_stage(), "shards": count_shards(engine)}
-
-
-def count_shards(engine: DeepSpeedEngine) -> int:
-    """What is divided, over what one process keeps of it: the weights, or the optimizer states of those that train."""
-    weights = list(engine.module.parameters())
-    if engine.zero_optimization_partition_weights():
-        return round(sum(p.ds_numel for p in weights) / sum(p.ds_tensor.numel() for p in weights))
-    trained = sum(p.numel() for p in weights if p.requires_grad)
-    return round(trained / sum(part.numel() for part in engine.optimizer.single_partition_of_fp32_groups))

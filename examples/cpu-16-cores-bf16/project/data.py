@@ -2,17 +2,25 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
-from datasets import Dataset, Features, List, Value, load_dataset
+import yaml
+from datasets import Dataset, Features, List, Value, get_dataset_split_names, load_dataset
 from torch.utils.data import Dataset as TorchDataset
+from transformers import AutoTokenizer
 
+from examples import make_example
+from first_example import show_example
+
+HERE = Path(__file__).resolve().parent
 COLUMNS = Features({"text": Value("string")})
 
 
 def load_texts(config: dict) -> Dataset:
-    """The usable rows of the data set's train split."""
-    source = load_dataset(config["data"], revision=config["data_revision"], split="train")
+    """The usable rows of the data set's split."""
+    split = config["data_split"] or choose_split(config)
+    source = load_dataset(config["data"], config["data_config"], revision=config["data_revision"], split=split)
     return Dataset.from_generator(
         generate_examples,
         features=COLUMNS,
@@ -20,12 +28,23 @@ def load_texts(config: dict) -> Dataset:
     )
 
 
+def choose_split(config: dict) -> str:
+    """The training split, or the only one there is."""
+    try:
+        splits = get_dataset_split_names(config["data"], config["data_config"], revision=config["data_revision"])
+    except ValueError as error:  # several configs, and none is the default
+        sys.exit(f"{config['data']}, data_config in config.yaml: {error}")
+    if "train" not in splits and len(splits) > 1:
+        sys.exit(f"{config['data']} has the splits {', '.join(splits)}: name one in config.yaml (data_split).")
+    return "train" if "train" in splits else splits[0]
+
+
 def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for number, row in enumerate(source, start=1):
         try:
-            example = make_example(row, config["text_column"])
+            example = make_example(row, {"text": config["text_column"]})
         except ValueError as error:
             if not config["skip_bad"]:
                 sys.exit(f"{config['data']}, row {number}: {error}. Or set skip_bad: true in config.yaml.")
@@ -37,19 +56,6 @@ def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
         print(f"skipped {skipped} bad rows")
     if not usable:
         sys.exit(f"{config['data']}: no usable text")
-
-
-def make_example(row: dict, text_column: str) -> dict:
-    """The columns of one row; ValueError says what is wrong with it."""
-    return {"text": read_text(row, text_column)}
-
-
-def read_text(row: dict, column: str) -> str:
-    text = row.get(column)
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"no usable text in column {column!r} of {', '.join(map(str, row))}")
-    text.encode()  # half a surrogate pair or undecodable bytes: ValueError
-    return text
 
 
 class Blocks(TorchDataset):
@@ -91,3 +97,25 @@ def check_size(dataset, args) -> None:
             f"({args.train_batch_size} x {accumulated} accumulated x {processes} processes): "
             "add data, or give a smaller --gradient_accumulation_steps."
         )
+
+
+def show_data(blocks: Blocks, tokenizer, folder: Path) -> None:
+    """The first sequence, and how many there are."""
+    show_example(blocks[0], tokenizer, folder)
+    print(f"{len(blocks)} sequences of {blocks.seq_len} tokens")
+
+
+def main() -> None:
+    """Show the data as it would be trained on. Nothing is trained."""
+    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    output_dir = HERE / config["output_dir"]
+    texts = load_texts(config)
+    tokenizer = AutoTokenizer.from_pretrained(config["model"], revision=config["revision"])
+    blocks = cut_blocks(texts, tokenizer, config["seq_len"])
+    if not len(blocks):
+        sys.exit(f"the texts are shorter than one sequence of {config['seq_len']} tokens")
+    show_data(blocks, tokenizer, output_dir)
+
+
+if __name__ == "__main__":
+    main()

@@ -18,9 +18,15 @@ from transformers import (
     set_seed,
 )
 
+from arguments import parse_arguments
 from checkpoints import AlreadyTrained, SealCheckpoints, describe_run, find_newest_checkpoint
-from data import check_size, cut_blocks, load_texts
+from compiler import check_compilers
+from data import check_size, cut_blocks, load_texts, show_data
+from evaluation import describe_evaluation, hold_out, prepare_evaluation
+from first_step import CheckFirstStep
 from machine import check_machine, peak_memory
+from model_card import write_model_card
+from progress import print_lines
 from run_report import RunReport
 from stopping import SaveOnSignal, StopOnBadLoss
 
@@ -31,12 +37,16 @@ MODEL = CONFIG["model"]
 
 def main() -> None:
     check_machine(CONFIG["machine"])
+    check_compilers("g++")
     args = training_arguments()
     set_seed(args.seed)
 
-    texts = load_texts(CONFIG)
+    texts = load_texts(CONFIG).shuffle(seed=args.seed)
     tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
-    train_dataset = cut_blocks(texts, tokenizer, CONFIG["seq_len"])
+    blocks = cut_blocks(texts, tokenizer, CONFIG["seq_len"])
+    train_dataset, eval_dataset = hold_out(
+        blocks, CONFIG, args, lambda config: cut_blocks(load_texts(config), tokenizer, config["seq_len"])
+    )
 
     model = AutoModelForCausalLM.from_pretrained(
         MODEL,
@@ -50,21 +60,26 @@ def main() -> None:
         model=model,
         args=args,
         train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
         processing_class=tokenizer,
         data_collator=default_data_collator,
     )
     check_size(trainer.train_dataset, args)
+    show_data(train_dataset, tokenizer, Path(args.output_dir))
+    prepare_evaluation(trainer, CONFIG["early_stopping"])
+    print_lines(trainer)
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
     report = RunReport()
-    for callback in (SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
+    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
         trainer.add_callback(callback)
 
     with suppress(AlreadyTrained):
         trainer.train(resume_from_checkpoint=find_newest_checkpoint(Path(args.output_dir), run))
     trainer.save_model()
-    report.write(args, trainer.state, peak_memory())
+    report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer))
+    write_model_card(args, CONFIG, from_scratch=False)
 
 
 def training_arguments() -> TrainingArguments:
@@ -74,19 +89,18 @@ def training_arguments() -> TrainingArguments:
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         per_device_train_batch_size=16,
+        per_device_eval_batch_size=16,
         gradient_accumulation_steps=2,
         use_cpu=True,
         bf16=True,  # compute in bf16, keep weights in fp32
         optim="adamw_torch_fused",
         torch_compile=True,  # shapes are fixed; the first step compiles
+        prediction_loss_only=True,  # logits of all tokens would fill the memory
+        disable_tqdm=True,  # progress.py prints one line for each log
         save_total_limit=2,  # while one is written, the other is whole
         logging_nan_inf_filter=False,  # show a bad loss as it is
-        include_num_input_tokens_seen=True,
     )
-    args, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
-    if unknown:
-        parser.error(f"no such argument: {' '.join(unknown)}")
-    return args
+    return parse_arguments(parser, CONFIG)
 
 
 if __name__ == "__main__":

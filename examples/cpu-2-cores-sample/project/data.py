@@ -5,10 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import yaml
 from datasets import Dataset, Features, List, Value
 from torch.utils.data import Dataset as TorchDataset
+from transformers import AutoConfig
 
+from first_example import show_example
 from rows import read_rows
+from tokenizer import train_tokenizer
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = Features({"text": Value("string")})
@@ -91,3 +95,26 @@ def check_size(dataset, args) -> None:
             f"({args.train_batch_size} x {accumulated} accumulated x {processes} processes): "
             "add data, or give a smaller --gradient_accumulation_steps."
         )
+
+
+def show_data(blocks: Blocks, tokenizer, folder: Path) -> None:
+    """The first sequence, and how many there are."""
+    show_example(blocks[0], tokenizer, folder)
+    print(f"{len(blocks)} sequences of {blocks.seq_len} tokens")
+
+
+def main() -> None:
+    """Show the data as it would be trained on. Nothing is trained."""
+    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    output_dir = HERE / config["output_dir"]
+    texts = load_texts(config)
+    vocab_size = AutoConfig.from_pretrained(HERE / config["model"]).vocab_size
+    tokenizer = train_tokenizer(texts["text"], output_dir / "tokenizer", vocab_size)
+    blocks = cut_blocks(texts, tokenizer, config["seq_len"])
+    if not len(blocks):
+        sys.exit(f"the texts are shorter than one sequence of {config['seq_len']} tokens")
+    show_data(blocks, tokenizer, output_dir)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,29 +7,45 @@ from pathlib import Path
 
 import torch
 import yaml
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, TextStreamer
 
+from chat_template import ensure_chat_template
+from compiler import check_compilers
 from infer_report import write_report
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 RUN = HERE / CONFIG["output_dir"]
+MODEL = CONFIG["model"]
+
+
+def find_run() -> Path | None:
+    """The finished run: where config.yaml says, else the newest beside it (--output_dir); a smoke run is none."""
+    if (RUN / "run.json").exists():
+        return RUN
+    reports = [*HERE.glob("*/run.json"), *HERE.glob("*/*/run.json")]
+    runs = [report for report in reports if report.parent != RUN / "smoke"]
+    return max(runs, key=lambda report: report.stat().st_mtime).parent if runs else None
 
 
 def main() -> None:
+    check_compilers("g++", "gcc")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompt", default="Who are you?")
     parser.add_argument("--max_new_tokens", type=int, default=128)
-    parser.add_argument("--calls", type=int, default=1, help="answers to time; the first call warms up and compiles")
+    parser.add_argument("--calls", type=int, default=1, help="answers to time, after one that warms up and compiles")
+    parser.add_argument("--json", action="store_true", help="the report on standard output, and nothing else there")
     parser.add_argument("--report", type=Path, default=HERE / "infer.json", help="what was measured, for programs")
-    parser.add_argument("--model", default=RUN, help="folder of a finished run")
+    parser.add_argument("--model", default=find_run() or MODEL, help="folder of a finished run, or the base model")
     args = parser.parse_args()
-    if not (Path(args.model) / "run.json").exists():
-        sys.exit(f"{args.model} holds no finished run: python train.py first")
     if args.calls < 1:
         parser.error(f"--calls {args.calls}: one at least")
+    finished = (Path(args.model) / "run.json").exists()
+    state = "the finished run" if finished else "no finished run, so the model as it was"
+    print(f"{args.model}: {state}", file=sys.stderr)
 
     tokenizer = AutoTokenizer.from_pretrained(args.model, revision=CONFIG["revision"])
+    ensure_chat_template(tokenizer)
     model = AutoModelForCausalLM.from_pretrained(
         args.model,
         revision=CONFIG["revision"],
@@ -41,27 +57,41 @@ def main() -> None:
     turns = [{"role": "user", "content": args.prompt}]
     inputs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
     inputs = inputs.to(model.device)
+    prompt_tokens = inputs["input_ids"].shape[1]
 
-    seconds = []
+    options = {
+        **inputs,
+        "max_new_tokens": args.max_new_tokens,
+        "cache_implementation": "static",  # generate compiles the decoding step
+    }
+
+    def is_warm(tokens: torch.Tensor, scores: object) -> torch.Tensor:
+        """After two tokens: reading the prompt and adding a token have run, and compiled, with the answer's shapes."""
+        return torch.ones_like(tokens[:, -1]).bool() & (tokens.shape[1] >= prompt_tokens + 2)
+
+    started = time.perf_counter()
+    model.generate(**options, stopping_criteria=[is_warm])
+    first_call_seconds = time.perf_counter() - started
+
+    streamer = None if args.json else TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    new_tokens, seconds = [], []
     for _ in range(args.calls):
         started = time.perf_counter()
-        output = model.generate(
-            **inputs,
-            max_new_tokens=args.max_new_tokens,
-            cache_implementation="static",  # generate compiles the decoding step
-        )
+        output = model.generate(**options, streamer=streamer)
         seconds.append(time.perf_counter() - started)
+        new_tokens.append(output.shape[1] - prompt_tokens)
+        streamer = None  # shown once
 
-    prompt_tokens = inputs["input_ids"].shape[1]
     answer = tokenizer.decode(output[0, prompt_tokens:], skip_special_tokens=True)
-    print(answer)
     write_report(
         args.report,
         prompt=args.prompt,
         answer=answer,
         prompt_tokens=prompt_tokens,
-        new_tokens=output.shape[1] - prompt_tokens,
+        new_tokens=new_tokens,
+        first_call_seconds=first_call_seconds,
         seconds=seconds,
+        as_json=args.json,
     )
 
 

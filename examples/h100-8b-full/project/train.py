@@ -3,6 +3,10 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `make train` resumes by itself.
 """
 
+import os
+
+os.environ.setdefault("PYTORCH_ALLOC_CONF", "pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:64,expandable_segments:True")  # read once, as PyTorch is imported
+
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,9 +15,16 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
 from trl import SFTConfig, SFTTrainer
 
+from arguments import parse_arguments
+from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, describe_run, find_newest_checkpoint
-from data import CHAT_TEMPLATE, check_labels, check_size, load_examples
+from compiler import check_compilers
+from data import check_size, load_examples, show_data, tokenize_examples
+from evaluation import describe_evaluation, hold_out, prepare_evaluation
+from first_step import CheckFirstStep
 from machine import check_machine, peak_memory
+from model_card import write_model_card
+from padding import drop_padding_mask
 from parallel import (
     CheckParallel,
     DistributedSaveOnSignal,
@@ -23,6 +34,7 @@ from parallel import (
     check_launch,
     shut_down,
 )
+from progress import print_lines
 from run_report import RunReport
 from stopping import StopOnBadLoss
 
@@ -33,13 +45,17 @@ MODEL = CONFIG["model"]
 
 def main() -> None:
     check_machine(CONFIG["machine"])
+    check_compilers("gcc")
     check_launch(CONFIG["processes"])
     args = training_arguments()
     set_seed(args.seed)
 
     examples = load_examples(CONFIG)
+    examples, held_out = hold_out(examples, CONFIG, args, load_examples)
     tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
-    tokenizer.chat_template = CHAT_TEMPLATE
+    ensure_chat_template(tokenizer)
+    train_dataset = tokenize_examples(examples, tokenizer, CONFIG["seq_len"], CONFIG["loss_on"])
+    eval_dataset = held_out and tokenize_examples(held_out, tokenizer, CONFIG["seq_len"], CONFIG["loss_on"])
 
     model = AutoModelForCausalLM.from_pretrained(
         MODEL,
@@ -52,17 +68,22 @@ def main() -> None:
     trainer = SFTTrainer(
         model=model,
         args=args,
-        train_dataset=examples,
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
         processing_class=tokenizer,
     )
-    check_labels(trainer.train_dataset, examples, CONFIG["seq_len"])
+    drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
+    show_data(train_dataset, examples, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
+    prepare_evaluation(trainer, CONFIG["early_stopping"])
+    print_lines(trainer)
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
     report = RunReport()
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),
+        CheckFirstStep(trainer, CONFIG),
         DistributedSaveOnSignal(),
         DistributedSealCheckpoints(run),
         StopOnBadLoss(),
@@ -75,7 +96,9 @@ def main() -> None:
         trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()
     peak = {name: all_reduce_max(value) for name, value in peak_memory().items()}  # of the process that needed most
-    report.write(args, trainer.state, peak)
+    report.write(args, trainer.state, peak, **describe_evaluation(trainer))
+    if args.process_index == 0:
+        write_model_card(args, CONFIG, from_scratch=False)
     shut_down(trainer.accelerator)
 
 
@@ -86,22 +109,23 @@ def training_arguments() -> SFTConfig:
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=32,
+        per_device_train_batch_size=8,
+        per_device_eval_batch_size=8,
+        gradient_accumulation_steps=8,
         deepspeed=str(HERE / "deepspeed.json"),  # ZeRO stage 2
         bf16=True,  # compute in bf16
         tf32=True,  # what stays in fp32 uses TF32 products
-        activation_checkpointing=False,  # activations fit; TRL would recompute
+        activation_checkpointing=True,  # recompute activations in the backward pass
+        activation_checkpointing_kwargs={"use_reentrant": False},
         optim="adamw_torch_fused",
+        train_sampling_strategy="group_by_length",  # texts of similar length together
+        prediction_loss_only=True,  # logits of all tokens would fill the memory
+        disable_tqdm=True,  # progress.py prints one line for each log
         pad_to_multiple_of=8,
         save_total_limit=2,  # while one is written, the other is whole
         logging_nan_inf_filter=False,  # show a bad loss as it is
-        include_num_input_tokens_seen=True,
     )
-    args, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
-    if unknown:
-        parser.error(f"no such argument: {' '.join(unknown)}")
-    return args
+    return parse_arguments(parser, CONFIG)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from transformers import TrainerCallback
 
+from token_count import TokenCount
+
 PACKAGES = ("torch", "transformers", "accelerate", "datasets")
 
 
@@ -17,10 +19,20 @@ class RunReport(TrainerCallback):
 
     def __init__(self):
         self.seconds: list[float] = []
+        self.tokens: TokenCount | None = None
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.started_at, self.tokens_before = state.global_step, state.num_input_tokens_seen
+        self.started_at, self.tokens = state.global_step, TokenCount(kwargs["train_dataloader"])
         self.step, self.clock = state.global_step, time.perf_counter()
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        self.tokens.begin_epoch()
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        self.tokens.trained += 1
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.tokens.trained += 1
 
     def on_log(self, args, state, control, **kwargs):
         steps = state.global_step - self.step
@@ -28,34 +40,40 @@ class RunReport(TrainerCallback):
             self.seconds += [(time.perf_counter() - self.clock) / steps] * steps
             self.step, self.clock = state.global_step, time.perf_counter()
 
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        self.clock += metrics.get("eval_runtime", 0.0)  # an evaluation is not part of a step
+
     def on_save(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
             draw_loss(Path(args.output_dir) / "loss.svg", state.log_history)
         self.clock = time.perf_counter()  # a save is not part of a step
 
-    def write(self, args, state, peak_memory: dict[str, float]) -> None:
-        """run.json: what was measured. The first step is kept apart, it warms up and compiles."""
+    def write(self, args, state, peak_memory: dict[str, float], **more) -> None:
+        """run.json: what was measured, and ``more``. The first step is kept apart, it warms up and compiles."""
+        tokens, places = self.tokens.total(args.device) if self.tokens else (0, 0)
         if not state.is_world_process_zero:
             return
         folder = Path(args.output_dir)
         result = {
+            "schema": 1,
             "losses": [entry["loss"] for entry in state.log_history if "loss" in entry],
             "finished_step": state.global_step,
             "processes": args.world_size,
             "versions": {name: version(name) for name in PACKAGES},
+            **more,
         }
         if not self.seconds:
             print(f"nothing left to train: {folder} had reached step {state.global_step}")
             if not (folder / "run.json").exists():  # it was ended between its last step and its report
-                write_json(folder / "run.json", result)  # no step was measured here: no schema, no figures
+                write_json(folder / "run.json", result)  # no step was measured here: no figures
             return
         step_seconds = statistics.median(self.seconds[1:] or self.seconds)
-        tokens_per_step = (state.num_input_tokens_seen - self.tokens_before) / len(self.seconds)
+        tokens_per_step = tokens / len(self.seconds)
         report = {
-            "schema": 1,
             "step_seconds": step_seconds,
             "tokens_per_step": tokens_per_step,
-            "tokens_per_second": tokens_per_step / step_seconds,
+            "tokens_per_second": tokens_per_step / step_seconds,  # without padding
+            "padding_share": 1 - tokens / places,
             **peak_memory,
             "first_step_seconds": self.seconds[0],
             "steps": self.seconds[1:],
@@ -69,14 +87,21 @@ class RunReport(TrainerCallback):
 
 
 def write_json(path: Path, content: dict) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    """At once: who reads it finds the old file or the new one."""
+    draft = path.with_name(f"{path.name}.tmp")
+    draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    draft.replace(path)
 
 
 def draw_loss(path: Path, history: list[dict]) -> None:
     points = [(entry["step"], entry["loss"]) for entry in history if "loss" in entry]
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    axes.plot(*zip(*points, strict=True))
-    axes.set(xlabel="step", ylabel="training loss")
+    axes.plot(*zip(*points, strict=True), label="training")
+    evaluations = [(entry["step"], entry["eval_loss"]) for entry in history if "eval_loss" in entry]
+    if evaluations:
+        axes.plot(*zip(*evaluations, strict=True), marker="o", label="evaluation")
+        axes.legend()
+    axes.set(xlabel="step", ylabel="loss")
     axes.grid(alpha=0.3)
     figure.savefig(path)

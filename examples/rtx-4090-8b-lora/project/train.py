@@ -3,6 +3,10 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `python train.py` resumes by itself.
 """
 
+import os
+
+os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # read once, as PyTorch is imported
+
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -13,9 +17,18 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
 from trl import SFTConfig, SFTTrainer
 
+from answers import SampleAnswers
+from arguments import parse_arguments
+from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, SealCheckpoints, describe_run, find_newest_checkpoint
-from data import CHAT_TEMPLATE, check_labels, check_size, load_examples
+from compiler import check_compilers
+from data import check_size, load_examples, show_data, tokenize_examples
+from evaluation import describe_evaluation, hold_out, prepare_evaluation
+from first_step import CheckFirstStep
 from machine import check_machine, peak_memory
+from model_card import write_model_card
+from padding import drop_padding_mask
+from progress import print_lines
 from run_report import RunReport
 from stopping import SaveOnSignal, StopOnBadLoss
 
@@ -28,13 +41,17 @@ def main() -> None:
     if torch.cuda.device_count() > 1:  # Trainer would spread the batch over all that it sees (DataParallel)
         sys.exit("This plan uses one GPU, and PyTorch sees more: CUDA_VISIBLE_DEVICES=0 make train")
     check_machine(CONFIG["machine"])
+    check_compilers("gcc")
     args = training_arguments()
     set_seed(args.seed)
     adapter = LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **CONFIG["lora"])
 
     examples = load_examples(CONFIG)
+    examples, held_out = hold_out(examples, CONFIG, args, load_examples)
     tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
-    tokenizer.chat_template = CHAT_TEMPLATE
+    ensure_chat_template(tokenizer)
+    train_dataset = tokenize_examples(examples, tokenizer, CONFIG["seq_len"], CONFIG["loss_on"])
+    eval_dataset = held_out and tokenize_examples(held_out, tokenizer, CONFIG["seq_len"], CONFIG["loss_on"])
 
     model = AutoModelForCausalLM.from_pretrained(
         MODEL,
@@ -47,23 +64,30 @@ def main() -> None:
     trainer = SFTTrainer(
         model=model,
         args=args,
-        train_dataset=examples,
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
         processing_class=tokenizer,
         peft_config=adapter,
     )
-    check_labels(trainer.train_dataset, examples, CONFIG["seq_len"])
+    drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
+    show_data(train_dataset, examples, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
+    prepare_evaluation(trainer, CONFIG["early_stopping"])
+    print_lines(trainer)
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
     report = RunReport()
-    for callback in (SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
+    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
         trainer.add_callback(callback)
 
+    answers = SampleAnswers(held_out, tokenizer, Path(args.output_dir))
+    trainer.add_callback(answers)
     with suppress(AlreadyTrained):
         trainer.train(resume_from_checkpoint=find_newest_checkpoint(Path(args.output_dir), run))
     trainer.save_model()
-    report.write(args, trainer.state, peak_memory())
+    report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer), answers=answers.rows)
+    write_model_card(args, CONFIG, from_scratch=False)
 
 
 def training_arguments() -> SFTConfig:
@@ -74,21 +98,21 @@ def training_arguments() -> SFTConfig:
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
         per_device_train_batch_size=4,
+        per_device_eval_batch_size=4,
         gradient_accumulation_steps=8,
         bf16=True,  # compute in bf16
         tf32=True,  # what stays in fp32 uses TF32 products
         activation_checkpointing=True,  # recompute activations in the backward pass
         activation_checkpointing_kwargs={"use_reentrant": False},
         optim="adamw_torch_fused",
+        train_sampling_strategy="group_by_length",  # texts of similar length together
+        prediction_loss_only=True,  # logits of all tokens would fill the memory
+        disable_tqdm=True,  # progress.py prints one line for each log
         pad_to_multiple_of=8,
         save_total_limit=2,  # while one is written, the other is whole
         logging_nan_inf_filter=False,  # show a bad loss as it is
-        include_num_input_tokens_seen=True,
     )
-    args, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
-    if unknown:
-        parser.error(f"no such argument: {' '.join(unknown)}")
-    return args
+    return parse_arguments(parser, CONFIG)
 
 
 if __name__ == "__main__":

@@ -2,15 +2,23 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-from datasets import Dataset, Features, Value, load_dataset
+import yaml
+from datasets import Dataset, Features, Value, get_dataset_split_names, load_dataset
+from transformers import AutoTokenizer
 
+from examples import make_example
+from first_example import show_example
+
+HERE = Path(__file__).resolve().parent
 COLUMNS = Features({"text": Value("string"), "label": Value("string")})
 
 
 def load_examples(config: dict) -> Dataset:
-    """The usable rows of the data set's train split."""
-    source = load_dataset(config["data"], revision=config["data_revision"], split="train")
+    """The usable rows of the data set's split."""
+    split = config["data_split"] or choose_split(config)
+    source = load_dataset(config["data"], config["data_config"], revision=config["data_revision"], split=split)
     return Dataset.from_generator(
         generate_examples,
         features=COLUMNS,
@@ -18,12 +26,23 @@ def load_examples(config: dict) -> Dataset:
     )
 
 
+def choose_split(config: dict) -> str:
+    """The training split, or the only one there is."""
+    try:
+        splits = get_dataset_split_names(config["data"], config["data_config"], revision=config["data_revision"])
+    except ValueError as error:  # several configs, and none is the default
+        sys.exit(f"{config['data']}, data_config in config.yaml: {error}")
+    if "train" not in splits and len(splits) > 1:
+        sys.exit(f"{config['data']} has the splits {', '.join(splits)}: name one in config.yaml (data_split).")
+    return "train" if "train" in splits else splits[0]
+
+
 def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for number, row in enumerate(source, start=1):
         try:
-            example = make_example(row, config["text_column"], config["label_column"])
+            example = make_example(row, {"text": config["text_column"], "label": config["label_column"]})
         except ValueError as error:
             if not config["skip_bad"]:
                 sys.exit(f"{config['data']}, row {number}: {error}. Or set skip_bad: true in config.yaml.")
@@ -35,22 +54,6 @@ def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
         print(f"skipped {skipped} bad rows")
     if not usable:
         sys.exit(f"{config['data']}: no usable text")
-
-
-def make_example(row: dict, text_column: str, label_column: str) -> dict:
-    """The columns of one row; ValueError says what is wrong with it."""
-    label = row.get(label_column)
-    if not isinstance(label, (str, int)) or label == "":
-        raise ValueError(f"no label in column {label_column!r}, only {', '.join(map(str, row))}")
-    return {"text": read_text(row, text_column), "label": str(label)}
-
-
-def read_text(row: dict, column: str) -> str:
-    text = row.get(column)
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"no usable text in column {column!r} of {', '.join(map(str, row))}")
-    text.encode()  # half a surrogate pair or undecodable bytes: ValueError
-    return text
 
 
 def list_labels(examples: Dataset) -> list[str]:
@@ -82,3 +85,28 @@ def check_size(dataset, args) -> None:
             f"({args.train_batch_size} x {accumulated} accumulated x {processes} processes): "
             "add data, or give a smaller --gradient_accumulation_steps."
         )
+
+
+def show_data(dataset: Dataset, names: list[str], tokenizer, seq_len: int, folder: Path) -> None:
+    """The first example, and what all are."""
+    first = dataset[0]
+    print(f"the first label is {names[first['labels']]!r}")
+    show_example({"input_ids": first["input_ids"], "labels": [-100] * len(first["input_ids"])}, tokenizer, folder)
+    lengths = sorted(map(len, dataset["input_ids"]))
+    full, median = sum(length == seq_len for length in lengths), lengths[len(lengths) // 2]
+    print(f"{len(lengths)} texts of {lengths[0]} to {lengths[-1]} tokens, half of them up to {median}")
+    print(f"{full} of them fill all {seq_len} tokens, and are cut there if they are longer")
+
+
+def main() -> None:
+    """Show the data as it would be trained on. Nothing is trained."""
+    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    output_dir = HERE / config["output_dir"]
+    examples = load_examples(config)
+    tokenizer = AutoTokenizer.from_pretrained(config["model"], revision=config["revision"])
+    names = list_labels(examples)
+    show_data(tokenize(examples, names, tokenizer, config["seq_len"]), names, tokenizer, config["seq_len"], output_dir)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,6 +3,10 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `python train.py` resumes by itself.
 """
 
+import os
+
+os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # read once, as PyTorch is imported
+
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -19,9 +23,15 @@ from transformers import (
     set_seed,
 )
 
+from arguments import parse_arguments
 from checkpoints import AlreadyTrained, SealCheckpoints, describe_run, find_newest_checkpoint
-from data import check_size, list_labels, load_examples, tokenize
+from class_metrics import ClassMetrics, keep_class
+from data import check_size, list_labels, load_examples, show_data, tokenize
+from evaluation import describe_evaluation, hold_out, prepare_evaluation
+from first_step import CheckFirstStep
 from machine import check_machine, peak_memory
+from model_card import write_model_card
+from progress import print_lines
 from run_report import RunReport
 from stopping import SaveOnSignal, StopOnBadLoss
 
@@ -39,9 +49,11 @@ def main() -> None:
 
     examples = load_examples(CONFIG)
     names = list_labels(examples)
+    examples, held_out = hold_out(examples, CONFIG, args, load_examples)
     tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     train_dataset = tokenize(examples, names, tokenizer, CONFIG["seq_len"])
+    eval_dataset = held_out and tokenize(held_out, names, tokenizer, CONFIG["seq_len"])
 
     model = AutoModelForSequenceClassification.from_pretrained(
         MODEL,
@@ -58,22 +70,29 @@ def main() -> None:
         model=model,
         args=args,
         train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8),
+        compute_metrics=ClassMetrics(names),
+        preprocess_logits_for_metrics=keep_class,
     )
     trainer.loss_is_scaled_for_ga = False  # a classifier's loss is a mean over its micro-batch
     check_size(trainer.train_dataset, args)
+    show_data(train_dataset, names, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
+    prepare_evaluation(trainer, CONFIG["early_stopping"])
+    print_lines(trainer)
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
     report = RunReport()
-    for callback in (SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
+    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
         trainer.add_callback(callback)
 
     with suppress(AlreadyTrained):
         trainer.train(resume_from_checkpoint=find_newest_checkpoint(Path(args.output_dir), run))
     trainer.save_model()
-    report.write(args, trainer.state, peak_memory())
+    report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer))
+    write_model_card(args, CONFIG, from_scratch=False)
 
 
 def training_arguments() -> TrainingArguments:
@@ -83,17 +102,15 @@ def training_arguments() -> TrainingArguments:
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         per_device_train_batch_size=32,
+        per_device_eval_batch_size=32,
         gradient_accumulation_steps=1,
         fp16=True,  # compute in fp16, keep weights in fp32
         optim="adamw_torch_fused",
+        disable_tqdm=True,  # progress.py prints one line for each log
         save_total_limit=2,  # while one is written, the other is whole
         logging_nan_inf_filter=False,  # show a bad loss as it is
-        include_num_input_tokens_seen=True,
     )
-    args, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
-    if unknown:
-        parser.error(f"no such argument: {' '.join(unknown)}")
-    return args
+    return parse_arguments(parser, CONFIG)
 
 
 if __name__ == "__main__":

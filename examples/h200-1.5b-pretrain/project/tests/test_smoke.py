@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
+QUICK = ("--logging_steps", "1", "--eval_strategy", "no")
 
 
 def run(*words: str) -> str:
@@ -18,13 +19,13 @@ def run(*words: str) -> str:
 def test_trains_resumes_and_answers(tmp_path):
     folder = str(tmp_path / "run")
 
-    run("train.py", "--max_steps", "3", "--logging_steps", "1", "--output_dir", folder)
+    run("train.py", "--max_steps", "3", *QUICK, "--output_dir", folder)
     first = json.loads((tmp_path / "run" / "run.json").read_text())
     assert first["finished_step"] == 3
     assert len(first["losses"]) == 3
     assert all(math.isfinite(loss) for loss in first["losses"])
 
-    run("train.py", "--max_steps", "5", "--logging_steps", "1", "--output_dir", folder)
+    run("train.py", "--max_steps", "5", *QUICK, "--output_dir", folder)
     second = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (second["resumed_from"], second["finished_step"]) == (3, 5)
     assert second["losses"][:3] == first["losses"]

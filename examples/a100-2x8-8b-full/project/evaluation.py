@@ -1,0 +1,171 @@
+"""Evaluation on rows that are held out: which they are, and a loss that does not depend on how they are batched."""
+
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+from datasets import Dataset
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import Subset
+from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
+from transformers.trainer_utils import IntervalStrategy
+
+
+def hold_out(rows, config: dict, args, load: Callable):
+    """Rows to train on, and rows to evaluate on: those of ``eval_data`` if it is a file, else that share of ``rows``.
+
+    ``load`` reads a file that ``data`` of a config names. Where nothing is held out, the second is ``None`` and
+    evaluation is off.
+    """
+    source, most = config["eval_data"], config["eval_rows"]
+    if isinstance(source, str):
+        held = load(config | {"data": source})
+        check_labels_are_known(held, rows, source)
+        picked = list(range(len(held)))
+        if most is not None and len(held) > most:
+            picked = sorted(random.Random(args.data_seed or args.seed).sample(picked, most))
+            print(f"evaluation: {most:,} of the {len(held):,} rows of {source} (eval_rows in config.yaml)")
+        return rows, select(held, picked)
+    batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    count = 0 if source is None else count_held(len(rows), source, most, batch)
+    if count:
+        picked = pick_rows(rows, count, args.data_seed or args.seed)
+        count = len(picked)
+    if not count:
+        if source is not None and args.process_index == 0:
+            print(f"no evaluation: {len(rows)} rows are one batch of {batch} at most, and none is left to hold out")
+        args.eval_strategy, args.eval_on_start, args.load_best_model_at_end = IntervalStrategy.NO, False, False
+        return rows, None
+    chosen = set(picked)
+    return select(rows, [index for index in range(len(rows)) if index not in chosen]), select(rows, picked)
+
+
+def count_held(rows: int, share: float, most: int | None, batch: int) -> int:
+    """The share, one row at least and ``most`` at most; a global batch is left to train on."""
+    wanted = max(1, int(rows * share))
+    return max(0, min(wanted, wanted if most is None else most, rows - batch))
+
+
+def pick_rows(rows, count: int, seed: int) -> list[int]:
+    """Indices in order: the last sequences of a stream of tokens, else any rows, of each label its share."""
+    if not isinstance(rows, Dataset):  # neighbours in a stream are parts of one text
+        return list(range(len(rows) - count, len(rows)))
+    order = list(range(len(rows)))
+    random.Random(seed).shuffle(order)
+    if "label" in rows.column_names:
+        labels = rows["label"]
+        frequency = Counter(labels)
+        order = [index for index in order if frequency[labels[index]] > 1]  # an only one is to be learnt from
+        order.sort(key=lambda index: labels[index])
+        count = min(count, len(order) // 2)
+    return sorted(order[int((place + 0.5) * len(order) / count)] for place in range(count))
+
+
+def select(rows, indices: list[int]):
+    return rows.select(indices) if isinstance(rows, Dataset) else Subset(rows, indices)
+
+
+def check_labels_are_known(held, rows, source: str) -> None:
+    if isinstance(rows, Dataset) and "label" in rows.column_names:
+        unknown = sorted(set(held["label"]) - set(rows["label"]))
+        if unknown:
+            sys.exit(f"{source}: the label {unknown[0]!r} is not in the training data")
+
+
+def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
+    """Count losses by token, give every process equal batches, stop early after ``patience`` evaluations, if any."""
+    if trainer.eval_dataset is None:
+        return
+    average_over_tokens(trainer)
+    if trainer.args.world_size > 1:
+        batch = trainer.args.eval_batch_size * trainer.args.world_size
+        trainer.eval_dataset = FilledRows(trainer.eval_dataset, batch)
+    trainer.add_callback(EvaluateOnce())
+    if patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(early_stopping_patience=patience))
+
+
+class EvaluateOnce(TrainerCallback):
+    """A resumed run was evaluated before its first step already."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step:
+            args.eval_on_start = False
+
+
+class FilledRows(TorchDataset):
+    """Rows, and behind them as many without a label as make the last batch full: Accelerate would repeat rows there."""
+
+    def __init__(self, rows, batch: int):
+        self.rows, self.batch = rows, batch
+
+    def __len__(self) -> int:
+        return math.ceil(len(self.rows) / self.batch) * self.batch
+
+    def __getitem__(self, index: int) -> dict:
+        if index >= len(self):
+            raise IndexError(index)
+        if index < len(self.rows):
+            return self.rows[index]
+        row = self.rows[0]
+        labels = row["labels"]
+        return {**row, "labels": -100 if isinstance(labels, int) else [-100] * len(labels)}
+
+
+def average_over_tokens(trainer: Trainer) -> None:
+    """Make eval_loss the mean over all trained tokens (a classifier's: over rows), and add perplexity to it.
+
+    Trainer's own is a mean of batches' means: it moves with the size of batches and the number of processes.
+    """
+    compute_loss, evaluation_loop = trainer.compute_loss, trainer.evaluation_loop
+    sums: list[torch.Tensor] = []
+
+    def sum_loss(model, inputs, return_outputs=False, num_items_in_batch=None):
+        if model.training:
+            return compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
+        labels = inputs["labels"]
+        count = (labels[..., 1:] if labels.dim() > 1 else labels).ne(-100).sum()  # each token predicts the next
+        result = compute_loss(model, inputs, return_outputs=return_outputs)
+        loss = (result[0] if return_outputs else result).detach().float()
+        sums.append(torch.stack([torch.where(count > 0, loss * count, 0.0), count.float()]))
+        return result
+
+    def loop(*arguments, metric_key_prefix: str = "eval", **keywords):
+        sums.clear()
+        output = evaluation_loop(*arguments, metric_key_prefix=metric_key_prefix, **keywords)
+        total, count = trainer.accelerator.reduce(torch.stack(sums).double().sum(0).float(), "sum").tolist()
+        loss = total / count if count else math.nan
+        output.metrics[f"{metric_key_prefix}_loss"] = loss
+        if trainer.compute_metrics is None:  # a loss of tokens
+            output.metrics[f"{metric_key_prefix}_perplexity"] = math.exp(min(loss, 700.0))
+        return output
+
+    trainer.compute_loss, trainer.evaluation_loop = sum_loss, loop
+
+
+def describe_evaluation(trainer: Trainer) -> dict:
+    """What run.json says of the evaluations: each with its step, and the one whose model was kept."""
+    if trainer.eval_dataset is None:
+        return {}
+    dataset = trainer.eval_dataset
+    evaluations = [
+        {"step": entry["step"]} | {name.removeprefix("eval_"): entry[name] for name in KEPT if name in entry}
+        for entry in trainer.state.log_history
+        if "eval_loss" in entry
+    ]
+    if not evaluations:
+        return {}
+    kept = trainer.state.best_global_step if trainer.state.best_model_checkpoint else trainer.state.global_step
+    confusion = getattr(trainer.compute_metrics, "confusion", None)
+    return {
+        "evaluations": evaluations,
+        "eval_rows": len(dataset.rows if isinstance(dataset, FilledRows) else dataset),
+        "kept_step": kept,
+        **({"confusion": confusion} if confusion else {}),
+    }
+
+
+KEPT = ("eval_loss", "eval_perplexity", "eval_accuracy", "eval_macro_f1", "eval_runtime")

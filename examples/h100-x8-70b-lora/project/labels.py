@@ -1,0 +1,128 @@
+"""Tokens of conversations as the chat template renders them, and the labels: what the assistant says is learned from.
+
+The token that ends its turn belongs to it: a model that never learns it does not stop.
+"""
+
+import json
+import re
+from itertools import groupby
+
+from jinja2 import TemplateError
+
+GENERATION = re.compile(r"%-?\s*generation\s*-?%")
+"""What a template may put around the words of the assistant."""
+
+
+def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
+    """Token ids, labels (-100 where nothing is learned), and how many turns could not be located.
+
+    ValueError where the template refuses the conversation.
+    """
+    messages = [
+        {"role": turn["role"], "content": turn["content"], **json.loads(turn["further"] or "{}")}
+        for turn in example["messages"]
+    ]
+    tools = json.loads(example["tools"]) if example["tools"] else None
+    try:
+        text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
+    except (TemplateError, ValueError, TypeError) as error:
+        raise ValueError(f"the chat template refuses {' '.join(m['role'] for m in messages)}: {error}") from None
+    check_rendered(messages, text)
+    if loss_on == "all":
+        tokens = encode([text], tokenizer)[0]
+        return make_labels(tokens, [1] * len(tokens), 0)
+    turns = [number for number, turn in enumerate(messages) if turn["role"] == "assistant"]
+    learned_turns = [number for number in turns if messages[number].get("weight") != 0]
+    if len(learned_turns) == len(turns) and GENERATION.search(tokenizer.get_chat_template(tools=tools)):
+        marked = tokenizer.apply_chat_template(
+            messages, tools=tools, return_dict=True, return_assistant_tokens_mask=True
+        )
+        mask = trim_marks(marked["input_ids"], marked["assistant_masks"], tokenizer)
+        if mask is not None and count_runs(mask) == len(turns):
+            return make_labels(marked["input_ids"], mask, 0)
+    spans = [find_turn(messages, number, text, tools, tokenizer) for number in learned_turns]
+    return make_labels(*mark_spans(text, [span for span in spans if span], tokenizer), spans.count(None))
+
+
+def check_rendered(messages: list[dict], text: str) -> None:
+    """ValueError where the template leaves out what was said: those of models without tools drop calls in silence."""
+    for message in messages:
+        names = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        content = message["content"].strip() if message["role"] != "assistant" else ""
+        missing = [part for part in [*names, content] if part not in text and json.dumps(part)[1:-1] not in text]
+        if missing:
+            what = f"a call of {missing[0]!r}" if names else f"the turn of {message['role']}"
+            raise ValueError(f"the model's chat template leaves out {what}: train a model whose template has it")
+
+
+def make_labels(tokens: list[int], mask: list[int], left_out_turns: int) -> dict:
+    """Nothing predicts the first token."""
+    labels = [token if learned else -100 for token, learned in zip(tokens, mask, strict=True)]
+    return {"input_ids": tokens, "labels": [-100, *labels[1:]], "left_out_turns": left_out_turns}
+
+
+def encode(texts: list[str], tokenizer) -> list[list[int]]:
+    """A rendered text has its special tokens already."""
+    return tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def render(messages: list[dict], tools: list | None, tokenizer, *, prompt: bool = False) -> str | None:
+    """``None`` where the template refuses so few messages."""
+    try:
+        return tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=prompt)
+    except (TemplateError, ValueError, TypeError, IndexError):
+        return None
+
+
+def find_turn(messages: list[dict], number: int, text: str, tools: list | None, tokenizer) -> tuple[int, int] | None:
+    """Where in ``text`` a turn of the assistant stands, from what the template renders before it and with it.
+
+    ``None`` where these are no prefixes of the whole: the template renders a turn differently once others follow.
+    """
+    asked = render(messages[:number], tools, tokenizer, prompt=True)
+    until = render(messages[: number + 1], tools, tokenizer)
+    if until is not None and not text.startswith(until):  # some templates end the text itself, after the last turn
+        until = until.removesuffix(tokenizer.eos_token or "")
+    if asked is None or until is None or not text.startswith(until):
+        return None
+    start = len(asked)
+    if not text.startswith(asked):  # a prompt may open a thought that the conversation does not hold
+        before, start = render(messages[:number], tools, tokenizer), count_common(asked, text)
+        if before is None or not text.startswith(before) or start <= len(before):
+            return None
+    stripped = until.rstrip()
+    closed = any(stripped.endswith(token) for token in tokenizer.get_added_vocab())
+    return start, len(stripped if closed else until)  # a line break after the end of the turn is not said
+
+
+def count_common(first, second) -> int:
+    """How many items both begin with."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
+
+
+def mark_spans(text: str, spans: list[tuple[int, int]], tokenizer) -> tuple[list[int], list[int]]:
+    """Tokens, and 1 where they lie in a span. A token over an edge counts to what comes after it."""
+    tokens, *prefixes = encode([text, *(text[:edge] for span in spans for edge in span)], tokenizer)
+    edges = [count_common(prefix, tokens) for prefix in prefixes]
+    mask = [0] * len(tokens)
+    for start, end in zip(edges[::2], edges[1::2], strict=True):
+        mask[start:end] = [1] * (end - start)
+    return tokens, mask
+
+
+def trim_marks(tokens: list[int], mask: list[int], tokenizer) -> list[int] | None:
+    """The template's own marks, without white space after an end of turn; ``None`` where a turn has no end to learn."""
+    added, trimmed = set(tokenizer.get_added_vocab().values()), list(mask)
+    stops = [i for i, learned in enumerate(mask) if learned and (i + 1 == len(mask) or not mask[i + 1])]
+    for stop in stops:
+        while trimmed[stop] and not tokenizer.decode([tokens[stop]]).strip() and tokens[stop] not in added:
+            trimmed[stop] = 0
+            stop -= 1
+        if not trimmed[stop] or tokens[stop] not in added:
+            return None
+    return trimmed
+
+
+def count_runs(mask: list[int]) -> int:
+    return sum(value for value, _ in groupby(mask))

@@ -1,0 +1,84 @@
+"""Put the trained adapter into the weights of its model: `python merge.py` writes runs/merged, a plain model."""
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+import yaml
+from peft import PeftConfig, PeftModel
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+HERE = Path(__file__).resolve().parent
+CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+TEXT = "The quick brown fox jumps over the lazy dog."
+BOUNDS = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.1}
+"""Largest difference of an output, as a share of the largest output: what rounding the merged weights may make of it on
+the way through the layers. An adapter that went to the wrong place, or not at all, differs by more."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=HERE / CONFIG["output_dir"], help="folder of a finished run")
+    parser.add_argument("--output", type=Path, help="where the merged model goes (default: merged, inside of it)")
+    parser.add_argument("--dtype", default="auto", help="auto: that of the model's own weights; bfloat16, float16, …")
+    parser.add_argument("--push_to_hub", metavar="NAME", help="also upload it, as a private repository")
+    args = parser.parse_args()
+    output = args.output or args.model / "merged"
+    if not (args.model / "adapter_config.json").is_file():
+        sys.exit(f"{args.model} holds no adapter: python train.py first")
+    if output.exists():
+        sys.exit(f"{output} exists: remove it, or give another --output")
+
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    adapted = PeftModel.from_pretrained(load_base(args.model, args.dtype), args.model).eval()
+    inputs = tokenizer(TEXT, return_tensors="pt").to(adapted.device)
+    before = compute_outputs(adapted, inputs)
+    merged = adapted.merge_and_unload(safe_merge=True)
+    difference, largest = compare(compute_outputs(merged, inputs), before)
+    bound = BOUNDS[merged.dtype] * largest
+    print(f"largest difference of an output: {difference:.3g} (outputs up to {largest:.3g}, {merged.dtype})")
+    if not difference <= bound:
+        sys.exit(f"more than {bound:.3g}: this is no rounding. Nothing was written; try --dtype float32.")
+
+    draft = output.with_name(f"{output.name}.tmp")
+    shutil.rmtree(draft, ignore_errors=True)
+    merged.save_pretrained(draft)
+    tokenizer.save_pretrained(draft)
+    for name in ("run.json", "README.md", "labels.json"):
+        if (args.model / name).is_file():
+            shutil.copy(args.model / name, draft)
+    draft.rename(output)
+    print(f"{output}: python infer.py --model {output}")
+    if args.push_to_hub:
+        merged.push_to_hub(args.push_to_hub, private=True)
+        tokenizer.push_to_hub(args.push_to_hub, private=True)
+
+
+def load_base(run: Path, dtype: str):
+    """The model as it was before training, unquantized: rounding to 4 bits is no part of an adapter."""
+    hub = "revision" in CONFIG
+    model = CONFIG["model"] if hub else HERE / CONFIG["model"]
+    more = {"revision": CONFIG["revision"]} if hub else {}
+    kind = AutoModelForCausalLM
+    if PeftConfig.from_pretrained(run).task_type == "SEQ_CLS":
+        kind = AutoModelForSequenceClassification
+        names = json.loads((run / "labels.json").read_text(encoding="utf-8"))
+        more |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
+    return kind.from_pretrained(model, dtype=dtype, use_safetensors=True, **more)
+
+
+def compute_outputs(model, inputs) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(**inputs).logits.float()
+
+
+def compare(merged: torch.Tensor, adapted: torch.Tensor) -> tuple[float, float]:
+    """The largest difference, and the largest output."""
+    return (merged - adapted).abs().max().item(), adapted.abs().max().item()
+
+
+if __name__ == "__main__":
+    main()

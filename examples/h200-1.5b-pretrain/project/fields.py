@@ -1,0 +1,120 @@
+"""What rows hold: texts, and the messages of a conversation."""
+
+import json
+
+ROLES = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "function_call": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "ipython": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+}
+"""Who speaks, by the words of OpenAI, ShareGPT and their like."""
+FURTHER = ("name", "tool_call_id", "reasoning_content", "thinking", "weight")
+"""Keys of a message that chat templates read, and OpenAI's weight: 0 is a turn that is not learned from."""
+
+
+def read_text(row: dict, column: str) -> str:
+    """ValueError where there is no text, or none that UTF-8 can hold."""
+    text = row.get(column)
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"no usable text in column {column!r} of {', '.join(map(str, row))}")
+    return check_text(text)
+
+
+def check_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half a surrogate pair, or bytes that are not UTF-8") from None
+    return text
+
+
+def make_message(role: str, content: str, further: dict | None = None) -> dict:
+    """What is neither role nor content is JSON: tool calls of different tools have no columns in common."""
+    return {"role": role, "content": content, "further": json.dumps(further) if further else None}
+
+
+def read_message(message: dict, role_key: str = "role", content_key: str = "content") -> dict:
+    """One turn, whatever the words for role and content are."""
+    speaker = message.get(role_key)
+    if speaker not in ROLES:
+        raise ValueError(f"a message of {speaker!r}, not of one of {', '.join(ROLES)}")
+    further = {key: message[key] for key in FURTHER if message.get(key) is not None}
+    calls = message.get("tool_calls")
+    if speaker == "function_call":
+        calls = parse_json(message.get(content_key), "function call")
+        calls, message = calls if isinstance(calls, list) else [calls], {}
+    if calls:
+        further["tool_calls"] = [read_tool_call(call) for call in calls]
+    content = message.get(content_key)
+    if isinstance(content, list):
+        content = join_parts(content)
+    may_be_empty = bool(calls) or ROLES[speaker] in ("system", "tool")
+    if content is None and may_be_empty:
+        content = ""
+    if not isinstance(content, str):
+        raise ValueError(f"no usable text in column {content_key!r} of {', '.join(map(str, message))}")
+    if not may_be_empty and not content.strip():
+        raise ValueError(f"no usable text in column {content_key!r}: an empty turn of {speaker}")
+    return make_message(ROLES[speaker], check_text(content), further)
+
+
+def join_parts(parts: list) -> str:
+    """Content in parts, as OpenAI's API has it: the texts of those parts."""
+    for part in parts:
+        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else type(part).__name__
+            raise ValueError(f"a part of a message that is no text but {kind}")
+    return "".join(part["text"] for part in parts)
+
+
+def read_tool_call(call: dict) -> dict:
+    """Arguments as an object: OpenAI has them as JSON in a string, which templates would quote a second time."""
+    function = call.get("function", call) if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise ValueError("a tool call without the name of a function")
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        arguments = parse_json(arguments, "arguments of a tool call")
+    kept = {"id": call["id"]} if call.get("id") else {}
+    return {**kept, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+
+
+def read_tools(row: dict, column: str | None) -> str | None:
+    """The tools that a row offers, as JSON."""
+    tools = row.get(column) if column else None
+    if isinstance(tools, str) and tools.strip():
+        tools = parse_json(tools, f"column {column!r}")
+    return json.dumps(tools) if tools else None
+
+
+def parse_json(text: object, what: str) -> object:
+    if not isinstance(text, str):
+        raise ValueError(f"{what}: no JSON but {type(text).__name__}")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{what}: not JSON: {error}") from None
+
+
+def read_system(row: dict, column: str | None) -> list[dict]:
+    """The system turn of a row that has one in a column of its own."""
+    text = row.get(column) if column else None
+    return [make_message("system", check_text(text))] if isinstance(text, str) and text.strip() else []
+
+
+def check_answered(messages: list[dict]) -> list[dict]:
+    if not any(message["role"] == "assistant" for message in messages):
+        raise ValueError("no message of the assistant to learn from")
+    return messages

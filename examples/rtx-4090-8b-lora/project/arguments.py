@@ -1,0 +1,75 @@
+"""Flags of train.py: every name of TrainingArguments, and one line for what cannot be."""
+
+import os
+import sys
+from importlib.util import find_spec
+
+from transformers import HfArgumentParser
+
+TRACKERS = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
+"""Value of --report_to to the module it needs."""
+
+
+def parse_arguments(parser: HfArgumentParser, config: dict):
+    """The arguments; one line and exit code 2 for what TrainingArguments refuses."""
+    parser.usage = "train.py [--NAME VALUE ...], names of TrainingArguments (train.py --help lists them)"
+    known = {action.dest for action in parser._actions}
+    wrong = [name for name in config["training"] if name not in known]
+    if wrong:
+        parser.error(f"config.yaml: training.{wrong[0]} is no name of TrainingArguments")
+    fit_saves_and_evaluations(parser, config)
+    try:
+        args, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
+    except (ValueError, TypeError, ImportError, RuntimeError, OSError, NotImplementedError) as error:
+        parser.error(" ".join(str(error).split()))
+    if unknown:
+        parser.error(f"no such argument: {' '.join(unknown)}")
+    check_trackers(parser, args)
+    return args
+
+
+def fit_saves_and_evaluations(parser: HfArgumentParser, config: dict) -> None:
+    """The best model can be kept only where it is evaluated and saved. Else the last one is, and that is said."""
+    values, _ = parser.parse_known_args()
+    evaluates = str(getattr(values.eval_strategy, "value", values.eval_strategy)) != "no"
+    if evaluates and config["eval_data"] is None:
+        parser.error("--eval_strategy: nothing is held out; set eval_data in config.yaml to a file or a share")
+    if not evaluates:
+        parser.set_defaults(eval_on_start=False)
+    asked = any(word.split("=")[0].replace("-", "_") == "__load_best_model_at_end" for word in sys.argv[1:])
+    if asked or not values.load_best_model_at_end:
+        return
+    reason = describe_mismatch(values, evaluates)
+    if reason:
+        parser.set_defaults(load_best_model_at_end=False)
+        if evaluates and os.environ.get("RANK", "0") == "0":
+            print(f"the last model is kept, not the best one: {reason}")
+
+
+def describe_mismatch(values, evaluates: bool) -> str | None:
+    """Why TrainingArguments would refuse to keep the best model."""
+    strategy = {name: str(getattr(getattr(values, name), "value", getattr(values, name))) for name in STRATEGIES}
+    if not evaluates:
+        return "there is no evaluation"
+    if strategy["save_strategy"] == "best":
+        return None
+    if strategy["save_strategy"] != strategy["eval_strategy"]:
+        return f"saved by {strategy['save_strategy']}, evaluated by {strategy['eval_strategy']}"
+    steps = values.eval_steps or values.logging_steps
+    if strategy["eval_strategy"] == "steps" and (values.save_steps < 1) == (steps < 1) and values.save_steps % steps:
+        return f"--save_steps {values.save_steps:g} is no multiple of --eval_steps {steps:g}"
+    return None
+
+
+STRATEGIES = ("save_strategy", "eval_strategy")
+
+
+def check_trackers(parser: HfArgumentParser, args) -> None:
+    """Each tracker is installed; W&B without a key writes to disk in place of asking for one."""
+    for name in args.report_to:
+        if name in TRACKERS and find_spec(TRACKERS[name]) is None:
+            parser.error(f"--report_to {name}: not installed; .venv/bin/pip install '.[{name}]'")
+    os.environ.setdefault("WANDB_DIR", args.output_dir)
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", os.path.join(args.output_dir, "tensorboard"))  # noqa: PTH118
+    if "wandb" in args.report_to and not os.environ.get("WANDB_API_KEY"):
+        os.environ.setdefault("WANDB_MODE", "offline")

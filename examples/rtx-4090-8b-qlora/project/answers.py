@@ -1,0 +1,85 @@
+"""Answers to a few prompts that are held out, before training and after it: what a person can judge."""
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import TrainerCallback
+
+PROMPTS = 3
+NEW_TOKENS = 96
+SHOWN = 70
+"""Characters of an answer in the terminal; all of it is in run.json."""
+
+
+class SampleAnswers(TrainerCallback):
+    """Asks at the start and at the end of training; what was answered first is kept for a resumed run."""
+
+    def __init__(self, rows, tokenizer, folder: Path):
+        self.tokenizer = tokenizer
+        self.path = folder / "answers.json"
+        self.asked = [split_row(rows[index], tokenizer) for index in range(min(PROMPTS, len(rows)))] if rows else []
+        self.asked = [pair for pair in self.asked if pair]
+        self.rows: list[dict] = []
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        if not state.is_world_process_zero or not self.asked:
+            return
+        if state.global_step and self.path.exists():
+            self.rows = json.loads(self.path.read_text(encoding="utf-8"))
+            return
+        before = [None] * len(self.asked) if state.global_step else self.answer(model)
+        self.rows = [
+            {"prompt": prompt, "expected": expected, "before": text}
+            for (prompt, expected), text in zip(self.asked, before, strict=True)
+        ]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.rows, indent=2) + "\n", encoding="utf-8")
+
+    def on_train_end(self, args, state, control, model=None, **kwargs):
+        if not state.is_world_process_zero or not self.rows:
+            return
+        for row, text in zip(self.rows, self.answer(model), strict=True):
+            row["after"] = text
+            for name, value in row.items():
+                print(f"{name:>8}  {shorten(value)}")
+        self.path.write_text(json.dumps(self.rows, indent=2) + "\n", encoding="utf-8")
+
+    def answer(self, model) -> list[str]:
+        """The likeliest answer to each prompt, and not a drawn one: both times the same way."""
+        training = model.training
+        model.eval()
+        texts = []
+        with torch.no_grad():
+            for prompt, _ in self.asked:
+                inputs = self.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").to(model.device)
+                output = model.generate(
+                    input_ids=inputs["input_ids"],
+                    attention_mask=inputs["attention_mask"],
+                    max_new_tokens=NEW_TOKENS,
+                    do_sample=False,
+                    pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
+                )
+                new = output[0, inputs["input_ids"].shape[1] :]
+                texts.append(self.tokenizer.decode(new, skip_special_tokens=True).strip())
+        model.train(training)
+        return texts
+
+
+def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
+    """A prompt as the model sees it, and the answer in the data; ``None`` where a row has no two parts."""
+    if "messages" in row:
+        turns = row["messages"]
+        last = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
+        if not last:
+            return None
+        prompt = tokenizer.apply_chat_template(turns[:last], add_generation_prompt=True, tokenize=False)
+        return prompt, turns[last]["content"]
+    if isinstance(row.get("prompt"), str):
+        return row["prompt"], row["completion"]
+    return None
+
+
+def shorten(text: str | None) -> str:
+    line = " ".join((text or "").split())
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"

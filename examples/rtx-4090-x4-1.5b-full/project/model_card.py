@@ -1,0 +1,94 @@
+"""README.md of the trained model: from what, on what and how it was trained, and what was measured."""
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import yaml
+
+PACKAGES = ("torch", "transformers", "trl", "peft", "datasets")
+ARGUMENTS = ("learning_rate", "num_train_epochs", "warmup_steps", "weight_decay", "seed")
+METRICS = {"loss": "loss", "perplexity": "perplexity", "accuracy": "accuracy", "macro_f1": "macro F1"}
+
+
+def write_model_card(args, config: dict, *, from_scratch: bool) -> None:
+    """From config.yaml, the flags that were given, and run.json."""
+    folder = Path(args.output_dir)
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    license_name = None if from_scratch else find_license(config)
+    base = config["model"] if "revision" in config else Path(config["model"]).name
+    head = {"library_name": "peft" if "lora" in config else "transformers"}
+    head |= {"base_model": base} if "revision" in config and not from_scratch else {}
+    head |= {"license": license_name} if license_name else {}
+    head |= {"datasets": [config["data"]]} if "data_revision" in config else {}
+    kind = "LoRA adapters" if "lora" in config else "from random weights" if from_scratch else "fine-tuned"
+    parts = [
+        f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
+        f"# {base}, {kind}\n",
+        make_table("Training", list_values(args, config, run)),
+        make_table("Measured", list_figures(run)),
+        make_table("Versions", list_versions()),
+    ]
+    if not license_name and not from_scratch:
+        parts.append("The license of the base model was not found beside it: look there before you pass this on.\n")
+    (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def list_values(args, config: dict, run: dict) -> dict:
+    data = config["data"] if "data_revision" in config else Path(str(config["data"])).name
+    values = {"data": data, "tokens a sequence": config["seq_len"], "steps": run["finished_step"]}
+    lora = {f"LoRA {name}": value for name, value in config.get("lora", {}).items()}
+    batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+    values |= {"sequences a step": batch, "scheduler": args.lr_scheduler_type.value}
+    return values | {name.replace("_", " "): getattr(args, name) for name in ARGUMENTS} | lora
+
+
+def list_figures(run: dict) -> dict:
+    figures = {"processes": run["processes"]}
+    if "tokens_per_second" in run:
+        figures |= {"tokens per second": f"{run['tokens_per_second']:,.0f}"}
+        figures |= {"memory at peak": f"{run['peak_memory_gib']:.2f} GiB"}
+    evaluations = run.get("evaluations", [])
+    kept = [row for row in evaluations if row["step"] == run.get("kept_step")]
+    if kept:
+        figures["held-out rows"] = run["eval_rows"]
+        for key, name in METRICS.items():
+            if key in kept[-1]:
+                before = f"{evaluations[0][key]:.4g} before, " if evaluations[0]["step"] == 0 else ""
+                figures[f"{name} on them"] = f"{before}{kept[-1][key]:.4g} at step {kept[-1]['step']}, which was kept"
+    return figures
+
+
+def list_versions() -> dict:
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue  # this project does not use it
+    return versions
+
+
+def make_table(title: str, rows: dict) -> str:
+    lines = [f"| {name} | {str(value).replace('|', '&#124;')} |" for name, value in rows.items()]
+    return "\n".join([f"## {title}", "", "| | |", "|---|---|", *lines, ""])
+
+
+def find_license(config: dict) -> str | None:
+    """Of the base model's own card, beside its weights or in the hub's cache; never asked of the hub."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if "revision" in config:
+        card = try_to_load_from_cache(config["model"], "README.md", revision=config["revision"])
+    else:
+        card = Path(__file__).parent / config["model"] / "README.md"
+    if not isinstance(card, (str, Path)) or not Path(card).is_file():
+        return None
+    text = Path(card).read_text(encoding="utf-8", errors="replace")
+    if not text.startswith("---\n"):
+        return None
+    try:
+        head = yaml.safe_load(text.split("---", 2)[1])
+    except yaml.YAMLError:
+        return None
+    return str(head["license"]) if isinstance(head, dict) and head.get("license") else None

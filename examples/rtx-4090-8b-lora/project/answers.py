@@ -45,6 +45,10 @@ class SampleAnswers(TrainerCallback):
                 print(f"{name:>8}  {shorten(value)}")
         self.path.write_text(json.dumps(self.rows, indent=2) + "\n", encoding="utf-8")
 
+    def describe(self) -> dict:
+        """For run.json."""
+        return {"answers": self.rows}
+
     def answer(self, model) -> list[str]:
         """The likeliest answer to each prompt, and not a drawn one: both times the same way."""
         training = model.training

@@ -5,7 +5,10 @@ Your values are in config.yaml, the reasons for the others in PLAN.md. `python t
 
 import os
 
-os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # read once, as PyTorch is imported
+os.environ.setdefault(  # read once, as PyTorch is imported
+    "PYTORCH_ALLOC_CONF",
+    "expandable_segments:True",
+)
 
 import sys
 from contextlib import suppress
@@ -86,7 +89,7 @@ def main() -> None:
     with suppress(AlreadyTrained):
         trainer.train(resume_from_checkpoint=find_newest_checkpoint(Path(args.output_dir), run))
     trainer.save_model()
-    report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer), answers=answers.rows)
+    report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer), **answers.describe())
     write_model_card(args, CONFIG, from_scratch=False)
 
 

@@ -5,7 +5,10 @@ Your values are in config.yaml, the reasons for the others in PLAN.md. `make tra
 
 import os
 
-os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # read once, as PyTorch is imported
+os.environ.setdefault(  # read once, as PyTorch is imported
+    "PYTORCH_ALLOC_CONF",
+    "expandable_segments:True",
+)
 
 from contextlib import suppress
 from pathlib import Path

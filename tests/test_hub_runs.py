@@ -102,7 +102,7 @@ def relax_fingerprint(project: Path) -> None:
 def test_init_says_in_one_line_what_the_hub_denies(machine):
     """The command itself, in a process of its own, with nothing replaced."""
     machine.hub.add("models", "owner/model", {"config.json": "{}"}, gated=TOKEN)
-    said = machine.init("--model", "owner/model", code=4)
+    said = machine.init("--model", "owner/model", "--data", "owner/set", code=4)
     assert "owner/model is gated, and no token was given" in said and "HF_TOKEN" in said and "Traceback" not in said
     assert not (machine.folder / "p").exists()
 

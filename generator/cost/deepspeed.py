@@ -13,12 +13,10 @@ from generator.cost import constants as c
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 
-FLOAT32 = 4.0
-
 
 def mixes_in_16_bits(run: Execution) -> bool:
     """DeepSpeed under bf16 or fp16: 16-bit weights on every device, and float32 masters beside the states."""
-    return run.sharding.float32_masters and BYTES[run.compute_dtype] < FLOAT32
+    return run.sharding.float32_masters and BYTES[run.compute_dtype] < BYTES["float32"]
 
 
 def sums_apart(run: Execution) -> bool:
@@ -62,18 +60,18 @@ def compute_large_gradient(shape: Shape, run: Execution) -> float:
     one, and is cast whole as it is added to the float32 sums (extra_large_param_to_reduce)."""
     large = run.train == "full" and shape.head_params > run.sharding.bucket_elements > 0
     whole = sums_apart(run) and run.sharding.divides_gradients and large
-    return shape.head_params * (BYTES[run.compute_dtype] + FLOAT32) / (run.tp * run.pp) if whole else 0.0
+    return shape.head_params * (BYTES[run.compute_dtype] + BYTES["float32"]) / (run.tp * run.pp) if whole else 0.0
 
 
 def compute_update_temporary(run: Execution, trained: float) -> float:
     """Device bytes that live only while the update runs, the optimizer's own temporaries aside."""
     owned = trained / run.shards
     if run.sharding.divides_weights:  # a sub-group's gradients are flattened before it is updated
-        return FLOAT32 * min(owned, c.ZERO_SUB_GROUP)
+        return BYTES["float32"] * min(owned, c.ZERO_SUB_GROUP)
     if sums_all_gradients(run):  # the sums are cast, all at once, to be reduced in the dtype of the weights
         return BYTES[run.compute_dtype] * trained
     # a buffer that is float32 and flat becomes the master's gradient as it is
-    return 0.0 if sums_apart(run) else FLOAT32 * owned
+    return 0.0 if sums_apart(run) else BYTES["float32"] * owned
 
 
 def compute_staging(shape: Shape, run: Execution) -> float:
@@ -99,21 +97,21 @@ def count_host_gradient_bytes(run: Execution) -> float:
     """Host bytes per owned parameter of gradients and of what passes through beside the optimizer's states."""
     compute = BYTES[run.compute_dtype]
     if not run.sharding.float32_masters:  # FSDP: gradients lie beside the weights, in their dtype
-        return FLOAT32
+        return BYTES["float32"]
     if run.sharding.divides_weights:
         # grad_partitions_flat_buffer, and the masters' .grad where they are not swapped to disk
-        sums = FLOAT32 if sums_apart(run) else compute
-        return sums + (FLOAT32 if run.offload_optimizer == "cpu" else 0.0)
+        sums = BYTES["float32"] if sums_apart(run) else compute
+        return sums + (BYTES["float32"] if run.offload_optimizer == "cpu" else 0.0)
     # the masters' .grad, the weights' way back (param_buffer_of_bit16_for_cpu_offload_groups), accumulated_grads_in_cpu
     accumulates = run.accumulation > 1 and not sums_apart(run)
-    return FLOAT32 + compute + (compute if accumulates else 0.0)
+    return BYTES["float32"] + compute + (compute if accumulates else 0.0)
 
 
 def compute_swap_buffers(run: Execution, owned: float) -> float:
     """Page-locked host bytes of one process through which states and weights pass on their way to a disk."""
     locked = 0.0
     if run.offload_optimizer == "nvme":
-        locked += c.NVME_STATE_BUFFERS * FLOAT32 * min(owned, c.ZERO_SUB_GROUP)
+        locked += c.NVME_STATE_BUFFERS * BYTES["float32"] * min(owned, c.ZERO_SUB_GROUP)
     if run.offload_params == "nvme":
         # its buffers, what stays in memory (max_in_cpu), and one sub-group on its way
         more = min(owned, c.ZERO_SUB_GROUP) if owned > c.NVME_PARAMS_IN_MEMORY else 0.0
@@ -144,13 +142,13 @@ def count_host_traffic(run: Execution) -> HostTraffic:
     n, compute = run.accumulation, BYTES[run.compute_dtype]
     update = c.HOST_ADAM_BYTES + c.HOST_SCALE_BYTES
     if not run.sharding.float32_masters:
-        return HostTraffic(gradients=n * FLOAT32, weights=0.0, memory=update + (n - 1) * 3 * FLOAT32)
-    written = FLOAT32 + compute  # the new masters are cast on the host
+        return HostTraffic(gradients=n * BYTES["float32"], weights=0.0, memory=update + (n - 1) * 3 * BYTES["float32"])
+    written = BYTES["float32"] + compute  # the new masters are cast on the host
     weights = compute if run.offload_params == "none" else 0.0
     if run.sharding.divides_weights:
-        sums = FLOAT32 if sums_apart(run) else compute
-        gradients = compute + sums + (n - 1) * 2 * sums + FLOAT32
+        sums = BYTES["float32"] if sums_apart(run) else compute
+        gradients = compute + sums + (n - 1) * 2 * sums + BYTES["float32"]
         cast = compute + sums if sums != compute else 0.0
         return HostTraffic(gradients=gradients, weights=weights, memory=update + written + cast)
     summed_here = 0.0 if sums_apart(run) or n == 1 else (2 * n - 1) * compute
-    return HostTraffic(gradients=summed_here + FLOAT32, weights=weights, memory=update + written)
+    return HostTraffic(gradients=summed_here + BYTES["float32"], weights=weights, memory=update + written)

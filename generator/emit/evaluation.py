@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from generator.cost import evaluation as schedule
+from generator.case.layout import Layout
+from generator.decide import evaluation as schedule
 from generator.decide.plan import Planned
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import EvaluationRecord, SavingRecord
@@ -26,7 +27,7 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
         save_steps=saving.save_steps,
         save_seconds=saving.save_seconds,
     )
-    keeps = not best.layout.at_load
+    keeps = keeps_best(best.layout)
     return EvaluationRecord(
         source=held.file.path if held.file else schedule.SHARE if held.share is None else held.share,
         default=held.share is None and held.file is None,
@@ -38,6 +39,11 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
         keeps_best=keeps,
         notes=() if keeps else ("the last model is kept, not the best one: a checkpoint here holds weights only",),
     )
+
+
+def keeps_best(layout: Layout) -> bool:
+    """Whether the best model can be loaded again: not where a checkpoint holds weights alone (save_only_model)."""
+    return not layout.at_load
 
 
 def count_sequences(data: DataSource | None, task: str, seq_len: int) -> int | None:

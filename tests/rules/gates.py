@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from making import A100, H100, SMALL, T4, V100, case, llama
 
+from generator.decide.plan import decide
+from generator.emit.evaluation import keeps_best
 from rules.table import (
     BF16_CPU,
     PLAIN_CPU,
@@ -165,6 +167,13 @@ RULES = (
         words="sharded checkpoints are whole ones: not with save_only_model",
         look=sharded_checkpoints,
         takes=pin(FOUR, "parallelism=fsdp2"),
+        leaves=pin(FOUR, "parallelism=fsdp2-at-load"),
+    ),
+    Rule(
+        id="R010",
+        words="a sharded model that is saved without its optimizer does not end with its best checkpoint",
+        look=lambda of: keeps_best(decide(of).best.layout),
+        takes=(pin(FOUR, "parallelism=fsdp2"), pin(FOUR, "parallelism=zero3")),
         leaves=pin(FOUR, "parallelism=fsdp2-at-load"),
     ),
     Rule(

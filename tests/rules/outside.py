@@ -8,13 +8,12 @@ from __future__ import annotations
 
 NEVER: dict[str, tuple[str, tuple[str, ...]]] = {
     "R009": ("the micro-batch is computed: the Trainer does not search for one", ("auto_find_batch_size",)),
-    "R010": ("no run ends by loading an earlier checkpoint", ("load_best_model_at_end",)),
     "R017": ("the optimizer is named (optim=), never built by the script", ("optimizers=(",)),
     "R018": ("the model is given, not a function that makes it", ("model_init=",)),
     "R039": ("paged attention belongs to generate_batch, which is not used", ('"paged|', "generate_batch")),
     "R047": (
-        "nothing that needs the hub at run time is chosen: the kernels hub is off in the tested stack (R037)",
-        ("use_kernels", "estimate-memory", "wandb"),
+        "nothing that needs the hub at run time is chosen: the kernels hub is off in the tested stack (R037); no sweeps",
+        ("use_kernels", "estimate-memory", "wandb.sweep", "wandb agent"),
     ),
     "R222": ("the learning rate is the user's on any number of devices", ("scale_lr", "learning_rate *")),
     "R508": (

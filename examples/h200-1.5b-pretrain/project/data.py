@@ -102,7 +102,7 @@ def check_size(dataset, args) -> None:
 def show_data(blocks: Blocks, tokenizer, folder: Path) -> None:
     """The first sequence, and how many there are."""
     show_example(blocks[0], tokenizer, folder)
-    print(f"{len(blocks)} sequences of {blocks.seq_len} tokens")
+    print(f"{len(blocks)} sequences of {len(blocks[0]['input_ids'])} tokens")
 
 
 def main() -> None:

@@ -73,11 +73,15 @@ class SampleAnswers(TrainerCallback):
 def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
     """A prompt as the model sees it, and the answer in the data; ``None`` where a row has no two parts."""
     if "messages" in row:
-        turns = row["messages"]
+        turns = [
+            {"role": turn["role"], "content": turn["content"], **json.loads(turn["further"] or "{}")}
+            for turn in row["messages"]
+        ]
+        tools = json.loads(row["tools"]) if row["tools"] else None
         last = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
         if not last:
             return None
-        prompt = tokenizer.apply_chat_template(turns[:last], add_generation_prompt=True, tokenize=False)
+        prompt = tokenizer.apply_chat_template(turns[:last], tools=tools, add_generation_prompt=True, tokenize=False)
         return prompt, turns[last]["content"]
     if isinstance(row.get("prompt"), str):
         return row["prompt"], row["completion"]

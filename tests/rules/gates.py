@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from making import A100, H100, SMALL, T4, V100, case, llama
+from making import A100, H100, SMALL, T4, V100, case, cost, llama
 
 from generator.decide.plan import decide
 from generator.emit.evaluation import keeps_best
@@ -172,7 +172,7 @@ RULES = (
     Rule(
         id="R010",
         words="a sharded model that is saved without its optimizer does not end with its best checkpoint",
-        look=lambda of: keeps_best(decide(of).best.layout),
+        look=lambda of: keeps_best(decide(of, cost(of)).best.layout),
         takes=(pin(FOUR, "parallelism=fsdp2"), pin(FOUR, "parallelism=zero3")),
         leaves=pin(FOUR, "parallelism=fsdp2-at-load"),
     ),

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from endless import ENDLESS_KINDS, make_endless
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from projects import ANSWERED, TRAINED
@@ -885,27 +886,16 @@ def test_inject_05_hardware_files_that_are_none(tmp_path, content):
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs pipes and /dev/zero")
-@pytest.mark.parametrize("kind", ["pipe", "endless", "large"])
+@pytest.mark.parametrize("kind", ENDLESS_KINDS)
 def test_files_that_never_end_are_not_read(tmp_path, kind):
-    def put(path: Path) -> Path:
-        if kind == "pipe":
-            os.mkfifo(path)
-        elif kind == "endless":
-            path.symlink_to("/dev/zero")
-        else:
-            with path.open("wb") as file:
-                file.truncate((64 << 20) + 1)
-        return path
-
-    refused(
-        2, "no file of at most", by=perfgen("plan", "--offline", "--sample", "--hardware", put(tmp_path / "hw.json"))
-    )
+    hardware = make_endless(tmp_path / "hw.json", kind)
+    refused(2, "no file of at most", by=perfgen("plan", "--offline", "--sample", "--hardware", hardware))
     if kind == "endless":  # a pipe of rows ends
-        done = perfgen("estimate", "--cases", put(tmp_path / "cases.csv"), "--out", tmp_path / "out.csv")
+        done = perfgen("estimate", "--cases", make_endless(tmp_path / "cases.csv", kind), "--out", tmp_path / "out.csv")
         refused(4, "--cases", "no regular file", by=done)
     if kind != "large":
         folder = model(tmp_path / "m", files={"tokenizer.json": b"{}"})
-        put(folder / "model.safetensors")
+        make_endless(folder / "model.safetensors", kind)
         refused(4, "model.safetensors is no regular file", by=perfgen("plan", *HERE, "--model", folder))
 
 

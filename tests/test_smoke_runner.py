@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
+from endless import ENDLESS_KINDS, make_endless
 from jsonschema import Draft202012Validator
 from projects import ANSWERED, TRAINED, render_small_project
 
@@ -340,16 +341,9 @@ def test_results_that_nobody_writes_are_refused(tmp_path, kind, content, words):
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs pipes and /dev/zero")
-@pytest.mark.parametrize("kind", ["pipe", "endless", "large"])
+@pytest.mark.parametrize("kind", ENDLESS_KINDS)
 def test_results_that_never_end_are_not_read(tmp_path, kind):
-    path = tmp_path / "run.json"
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "endless":
-        path.symlink_to("/dev/zero")
-    else:
-        with path.open("wb") as file:
-            file.truncate((64 << 20) + 1)
+    path = make_endless(tmp_path / "run.json", kind)
     with pytest.raises(SmokeError, match="no file of at most 64 MiB"):
         read_figures(RunFigures, path, "train")
 

@@ -53,10 +53,7 @@ def wants_time(space: Space) -> bool:
 
 def search_each_count(space: Space, counts: Iterable[int]) -> dict[int, Candidate | None]:
     """The best candidate on each of these numbers of devices."""
-    each: dict[int, Candidate | None] = {}
-    for count in counts:
-        each[count] = find_best(space.limited(least=count, most=count))
-    return each
+    return {count: find_best(space.limited(least=count, most=count)) for count in counts}
 
 
 def choose_count(fitting: Sequence[Candidate]) -> Candidate | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from generator.case.layout import Layout
 from generator.decide.candidates import Candidate, cost_members, split_batch
-from generator.decide.relaxation import Members, divide_axes
+from generator.decide.relaxation import Members
 from generator.decide.search import RISKS, LevelSearch
 from generator.decide.space import Space
 
@@ -36,11 +36,8 @@ def list_largest(level: LevelSearch) -> list[tuple[float, Members, Layout]]:
     """Decided techniques on as many devices as they can use, with the share of a device that weights and states take at least,
     the least first."""
     space = level.space
-    decided, _, _ = divide_axes(space.root)
     listed = []
-    for members in level.combine(decided, ()):
-        if level.join_forced(members) is None:
-            continue
+    for members in level.list_decided():
         layouts = space.layouts_of(members)
         most = max((x.devices for x in layouts), default=0)
         for layout in (x for x in layouts if x.devices == most):
@@ -74,4 +71,4 @@ def find_least_fullness(level: LevelSearch, members: Members, layout: Layout) ->
 def count_static_gib(level: LevelSearch, members: Members, layout: Layout) -> float:
     """What the weights and states of a complete set take of the device."""
     run = level.relaxation.build_run(members, layout, len(level.free))
-    return level.space.cost.static_gib(run) if run.mode == "train" else 0.0
+    return level.relaxation.find_static_gib(run)

@@ -69,7 +69,7 @@ class Relaxation:
 
     def states_fit(self, run: Execution) -> bool:
         """Whether weights and states fit once the optimizer is decided, which is the first of the free axes if it is one."""
-        return run.mode == "infer" or self.space.cost.static_gib(run) <= self.space.usable_gib
+        return self.find_static_gib(run) <= self.space.usable_gib
 
     def some_states_fit(self, run: Execution) -> bool:
         """Whether the device holds weights and states of one of the optimizers, whatever the batch."""
@@ -77,18 +77,18 @@ class Relaxation:
 
     def list_static_gib(self, run: Execution) -> Iterator[float]:
         """What weights and states take at the optimizer step's moment, by optimizer."""
-        if run.mode == "infer":
-            yield 0.0
-            return
-        for name in self.list_optimizers(run):
-            yield self.space.cost.static_gib(run.but(optimizer=name))
+        return (self.find_static_gib(run.but(optimizer=name)) for name in self.list_optimizers(run))
+
+    def find_static_gib(self, run: Execution) -> float:
+        """What weights and states take at the optimizer step's moment; inference has none."""
+        return 0.0 if run.mode == "infer" else self.space.cost.static_gib(run)
 
     def list_optimizers(self, run: Execution) -> list[str]:
         """The optimizers that the open members may set, what is leanest in the first run that was asked for first."""
         if self._optimizers is None:
             effects = [self.space.effects(t, ONE_DEVICE) for members in self.open.values() for t in members]
             names = sorted({e["optimizer"] for e in effects if "optimizer" in e}) or [DEFAULTS["optimizer"]]
-            self._optimizers = sorted(names, key=lambda name: self.space.cost.static_gib(run.but(optimizer=name)))
+            self._optimizers = sorted(names, key=lambda name: self.find_static_gib(run.but(optimizer=name)))
         return self._optimizers
 
     def least_seconds(self, members: Members, run: Execution, splits: Splits) -> float:

@@ -71,12 +71,9 @@ def list_levels(space: Space) -> list[tuple[int, int]]:
 def list_branches(level: LevelSearch) -> list[Branch]:
     """The branches of a level that can hold weights and states. Each is bounded once, for the whole space."""
     root = level.space.root
-    decided, bounded, neutral_from = divide_axes(root)
-    relaxation = Relaxation(root, root.open, bounded, bounded[:neutral_from])
+    relaxation = Relaxation(root, root.open, level.bounded, level.memory_axes)
     listed = []
-    for members in level.combine(decided, ()):
-        if level.join_forced(members) is None:
-            continue
+    for members in level.list_decided():
         for layout in level.space.layouts_of(members):
             key = (members, layout)
             if key not in root.branches:
@@ -104,13 +101,14 @@ class LevelSearch:
         self.space, self.case = space, space.case
         self.open = {axis.name: space.members(axis, risk, resort) for axis in space.axes}
         self.admitted = frozenset(t for members in self.open.values() for t in members)
-        _, bounded, neutral_from = divide_axes(space.root)
+        self.decided, self.bounded, memory_axes = divide_axes(space.root)
+        self.memory_axes = self.bounded[:memory_axes]
         # what there is no choice of is decided first: it rules out most
-        self.forced = tuple(self.open[axis.name][0] for axis in bounded if len(self.open[axis.name]) == 1)
+        self.forced = tuple(self.open[axis.name][0] for axis in self.bounded if len(self.open[axis.name]) == 1)
         self.forced_risk = sum(rate_risk(t, self.case) for t in self.forced)
-        self.free = [axis for axis in bounded if len(self.open[axis.name]) != 1]
-        self.neutral_from = sum(axis in bounded[:neutral_from] for axis in self.free)
-        self.relaxation = Relaxation(space, self.open, self.free, bounded[:neutral_from])
+        self.free = [axis for axis in self.bounded if len(self.open[axis.name]) != 1]
+        self.neutral_from = sum(axis in self.memory_axes for axis in self.free)
+        self.relaxation = Relaxation(space, self.open, self.free, self.memory_axes)
         self.covered = [(techniques, self._covers_rest(techniques)) for techniques in covered]
         self.place = {axis.name: place for place, axis in enumerate(space.axes)}
         self.best: Candidate | None = None
@@ -127,9 +125,9 @@ class LevelSearch:
         for candidate in seeds:
             if self.admits(candidate.members, candidate.layout):
                 self.offer(candidate)
-        admitted = (b for b in branches or () if self.admits(b.members, b.layout))
-        starts = list_branches(self) if branches is None else list(admitted)
-        waiting = [replace(b, risk=b.risk + self.forced_risk) for b in starts] if self.forced_risk else starts
+        waiting = list_branches(self) if branches is None else [b for b in branches if self.admits(b.members, b.layout)]
+        if self.forced_risk:
+            waiting = [replace(b, risk=b.risk + self.forced_risk) for b in waiting]
         heapq.heapify(waiting)
         while waiting:
             branch = heapq.heappop(waiting)
@@ -146,16 +144,18 @@ class LevelSearch:
         inside = self.space.least_devices <= layout.devices <= self.space.most_devices
         return inside and self.admitted.issuperset(members)
 
-    def is_usable(self, candidate: Candidate) -> bool:
-        return candidate.fits and candidate.estimate.peak_memory_gib <= self.space.usable_gib
-
     def offer(self, candidate: Candidate) -> None:
-        if self.is_usable(candidate) and (self.best is None or candidate.key < self.best.key):
+        usable = candidate.fits and candidate.estimate.peak_memory_gib <= self.space.usable_gib
+        if usable and (self.best is None or candidate.key < self.best.key):
             self.best = candidate
 
     def is_beaten(self, risk: int, seconds: float) -> bool:
         """Whether nothing of at least this risk and time can still be the best."""
         return self.best is not None and (risk, seconds) > (self.best.risk, self.best.seconds)
+
+    def list_decided(self) -> Iterator[Members]:
+        """Every set of techniques on the axes that are enumerated which can stand with what there is no choice of."""
+        return (members for members in self.combine(self.decided, ()) if self.join_forced(members) is not None)
 
     def combine(self, axes: list[Axis], chosen: Members) -> Iterator[Members]:
         """Every set of one member per axis without a conflict."""

@@ -75,6 +75,7 @@ def test_what_a_process_keeps(strategy: str, mixed: bool, accumulation: int, req
     assert row["kept"] == pytest.approx(held, abs=room)
     divided = WORLD if strategy == "zero1" else 1
     gradients = 0.0 if strategy == "zero3" else model.gradients / divided
-    assert row["before step"] == pytest.approx(held + gradients, abs=room)
+    late = 0.2 * params if strategy in ZERO else 0.0  # buckets whose reduction, beside the backward pass, has not ended
+    assert row["before step"] == pytest.approx(held + gradients, abs=room + late)
     if strategy in ZERO:
         assert row["step"] <= held + gradients + model.step_temporary + 0.65 * params

@@ -291,7 +291,9 @@ def test_the_losses_of_one_process(inputs, alone, tmp_path, name):
     assert measured["losses"] == pytest.approx(expected, rel=1e-4)
     assert measured["processes"] == len(processes) == layout.devices
     assert measured["tokens_per_step"] == BATCH * 64
-    assert output.count("divided as planned: ") == output.count("\nas planned: ") == 1  # the first process alone says it
+    assert (
+        output.count("divided as planned: ") == output.count("\nas planned: ") == 1
+    )  # the first process alone says it
     for process in processes:
         assert wrapper in process["kinds"]
         assert process["local"] == pytest.approx(process["full"] / parts, rel=0.02)

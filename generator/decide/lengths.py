@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from generator.case.case import Case
-from generator.case.defaults import choose_seq_len, count_sequences, measure_cut_share, measure_fill
+from generator.case.defaults import HELD_PERCENT, choose_seq_len, count_sequences, measure_cut_share, measure_fill
 from generator.case.sources import Work
 from generator.cost.of_case import build_cost_model
 from generator.decide.candidates import Candidate
-from generator.decide.device_count import choose_candidate
 from generator.decide.notes import Note
 from generator.decide.plan import Plan
+from generator.decide.search import find_best
 from generator.decide.space import open_space
 
 WORTH_A_WORD = 0.75
@@ -70,26 +69,30 @@ def note_other_length(work: Work, plan: Plan) -> str | None:
     if work.request.seq_len:
         if needed >= WORTH_A_WORD * workload.seq_len:
             return None
-        return f"{longest}: --seq-len {needed} {compare_length(work, plan, needed)} than your {workload.seq_len:,}"
+        compared = compare_length(work, plan, needed, f"your {workload.seq_len:,}")
+        return f"{longest}, and {HELD_PERCENT} % fit into {needed:,}: --seq-len {needed} {compared}"
     usual = min(USUAL_SEQ_LEN, spec.max_positions or USUAL_SEQ_LEN)
     if usual <= workload.seq_len:
         return None
-    return f"{longest}: --seq-len {usual} {compare_length(work, plan, usual)} than the default {workload.seq_len:,}"
+    return f"{longest}: --seq-len {usual} {compare_length(work, plan, usual, f'the default {workload.seq_len:,}')}"
 
 
-def compare_length(work: Work, plan: Plan, seq_len: int) -> str:
-    """How the best plan with another length compares: "would be 3.1 times slower"."""
-    other = choose_with_length(plan.case, work, seq_len)
+def compare_length(work: Work, plan: Plan, seq_len: int, current: str) -> str:
+    """How the best plan with another length on as many devices compares with ``current``: "would be 3.1 times slower than …"."""
+    other = find_with_length(plan, work, seq_len)
     if other is None:
         return "would not fit, and needs more memory"
     ratio = other.estimate.step_seconds / plan.best.estimate.step_seconds
     if 0.98 < ratio < 1.02:
-        return f"would be as fast, with {other.estimate.peak_memory_gib:.1f} GiB, no better"
-    return f"would be {ratio:.2g} times slower" if ratio > 1 else f"would be {1 / ratio:.2g} times faster"
+        memory = f"{other.estimate.peak_memory_gib:.1f} instead of {plan.best.estimate.peak_memory_gib:.1f} GiB"
+        return f"would be as fast as {current}, at {memory}"
+    speed = f"{ratio:.2g} times slower" if ratio > 1 else f"{1 / ratio:.2g} times faster"
+    return f"would be {speed} than {current}"
 
 
-def choose_with_length(case: Case, work: Work, seq_len: int) -> Candidate | None:
+def find_with_length(plan: Plan, work: Work, seq_len: int) -> Candidate | None:
     mean, long, shares = measure_fill(work.data, seq_len)
-    workload = replace(case.workload, seq_len=seq_len, fill_mean=mean, fill_long=long, fill_shares=shares)
-    other = replace(case, workload=workload)
-    return choose_candidate(open_space(other, build_cost_model(other)))
+    workload = replace(plan.case.workload, seq_len=seq_len, fill_mean=mean, fill_long=long, fill_shares=shares)
+    other = replace(plan.case, workload=workload)
+    devices = plan.best.layout.devices
+    return find_best(open_space(other, build_cost_model(other)).limited(least=devices, most=devices))

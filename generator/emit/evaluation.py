@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from generator.case.layout import Layout
 from generator.decide import evaluation as schedule
 from generator.decide.plan import Planned
@@ -28,7 +30,8 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
         save_seconds=saving.save_seconds,
     )
     keeps = keeps_best(best.layout)
-    return EvaluationRecord(
+    record = EvaluationRecord(
+        summary="",
         source=held.file.path if held.file else schedule.SHARE if held.share is None else held.share,
         default=held.share is None and held.file is None,
         rows=planned_schedule.rows,
@@ -39,6 +42,16 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
         keeps_best=keeps,
         notes=() if keeps else ("the last model is kept, not the best one: a checkpoint here holds weights only",),
     )
+    return replace(record, summary=summarize_evaluation(record))
+
+
+def summarize_evaluation(record: EvaluationRecord) -> str:
+    """Which rows, when, and what that costs, in words."""
+    count = f"{'at most ' if record.default else ''}{record.rows:,} row{'s' if record.rows > 1 else ''}"
+    rows = f"{count} of {record.source}" if isinstance(record.source, str) else f"{count} held out of the data"
+    when = f"before the first step and every {record.interval:,} step{'s' if record.interval > 1 else ''}"
+    share = f"{record.share * 100:.1f} % of the run{'' if record.count else ' if it has as many steps'}"
+    return f"{rows}{' (a default: --eval)' if record.default else ''}, {when}: {record.seconds:.2g} s each, {share}"
 
 
 def keeps_best(layout: Layout) -> bool:

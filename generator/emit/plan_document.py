@@ -567,9 +567,11 @@ class EvaluationRecord:
     """What is held out, and what evaluating it costs.
 
     ``rows`` at most in one evaluation of ``seconds``, every ``interval`` steps, ``count`` in all (null: the number of steps is not
-    known); ``share`` of the time of all steps. ``default``: nobody asked for it. ``notes`` say what differs from the usual.
+    known); ``share`` of the time of all steps. ``default``: nobody asked for it. ``notes`` say what differs from the usual,
+    ``summary`` says it in words.
     """
 
+    summary: str
     source: str | float
     default: bool
     rows: int

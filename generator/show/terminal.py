@@ -43,6 +43,8 @@ def print_plan(document: PlanDocument, console: Console, *, every: bool = False)
     console.print(format_speed(document))
     if document.run:
         console.print(f"run    {document.run.summary}", soft_wrap=True)
+    if document.evaluation:
+        console.print(f"eval   {escape(document.evaluation.summary)}", soft_wrap=True)
     if len(document.devices) > 1:
         console.print(build_devices_table(document))
     if document.runners_up:

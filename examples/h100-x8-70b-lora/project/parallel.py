@@ -41,7 +41,9 @@ class CheckParallel(TrainerCallback):
             differences = "\n  ".join(f"{key}: {actual.get(key)}, not {value}" for key, value in wrong.items())
             sys.exit(f"process {args.process_index} does not train as planned:\n  {differences}")
         if state.is_world_process_zero:
-            print("divided as planned: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in actual.items()))
+            print(
+                "divided as planned: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in actual.items())
+            )
 
 
 @cache

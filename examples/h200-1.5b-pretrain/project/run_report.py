@@ -20,13 +20,16 @@ class RunReport(TrainerCallback):
     def __init__(self):
         self.seconds: list[float] = []
         self.tokens: TokenCount | None = None
+        self.tokens_seen = 0  # without padding, of all processes, up to the last log
+        self.speed = 0.0  # tokens/s between the last two logs
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.started_at, self.tokens = state.global_step, TokenCount(kwargs["train_dataloader"])
-        self.step, self.clock = state.global_step, time.perf_counter()
+        self.step, self.clock = state.global_step, None
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.tokens.begin_epoch()
+        self.clock = self.clock or time.perf_counter()  # the first evaluation and its answers are not part of a step
 
     def on_substep_end(self, args, state, control, **kwargs):
         self.tokens.trained += 1
@@ -37,16 +40,19 @@ class RunReport(TrainerCallback):
     def on_log(self, args, state, control, **kwargs):
         steps = state.global_step - self.step
         if steps:  # the loss was just read, so the device is done with them
-            self.seconds += [(time.perf_counter() - self.clock) / steps] * steps
+            seconds, tokens = time.perf_counter() - self.clock, self.tokens.total(args.device)[0]
+            self.seconds += [seconds / steps] * steps
+            self.tokens_seen, self.speed = tokens, (tokens - self.tokens_seen) / seconds
             self.step, self.clock = state.global_step, time.perf_counter()
 
     def on_evaluate(self, args, state, control, metrics, **kwargs):
-        self.clock += metrics.get("eval_runtime", 0.0)  # an evaluation is not part of a step
+        if self.clock:
+            self.clock += metrics.get("eval_runtime", 0.0)
 
     def on_save(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
             draw_loss(Path(args.output_dir) / "loss.svg", state.log_history)
-        self.clock = time.perf_counter()  # a save is not part of a step
+        self.clock = time.perf_counter()  # a save is not part of a step, and follows a log
 
     def write(self, args, state, peak_memory: dict[str, float], **more) -> None:
         """run.json: what was measured, and ``more``. The first step is kept apart, it warms up and compiles."""

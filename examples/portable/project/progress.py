@@ -1,9 +1,14 @@
 """The log of a run: one line for each, that fits a terminal and reads well in a file."""
 
-import time
+import statistics
 
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
+
+from run_report import RunReport
+
+RECENT = 20
+"""Steps whose median tells the time that is left."""
 
 METRICS = {
     "eval_loss": "loss",
@@ -16,35 +21,24 @@ METRICS = {
 class PrintProgress(TrainerCallback):
     """Step, loss, learning rate, gradient norm, tokens/s since the last line, and the time that is left."""
 
-    def on_train_begin(self, args, state, control, **kwargs):
-        self.step, self.clock, self.tokens = state.global_step, time.perf_counter(), state.num_input_tokens_seen
-        self.evaluating = 0.0
+    def __init__(self, report: RunReport):
+        self.report = report
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or not logs:
             return
         if "eval_loss" in logs:
-            self.evaluating += logs.get("eval_runtime", 0.0)  # not a part of the steps
             print(f"{describe_step(state)}  evaluation: {describe_metrics(logs)}", flush=True)
         elif "loss" in logs:
             print(f"{describe_step(state)}  {self.describe_logs(state, logs)}", flush=True)
 
     def describe_logs(self, state, logs: dict) -> str:
-        now = time.perf_counter()
-        steps, seconds = state.global_step - self.step, now - self.clock - self.evaluating
         parts = [f"loss {float(logs['loss']):.4g}"]
         parts += [f"lr {float(logs['learning_rate']):.2e}"] if "learning_rate" in logs else []
         parts += [f"grad {float(logs['grad_norm']):.3g}"] if "grad_norm" in logs else []
-        if steps > 0 and seconds > 0:
-            tokens = (state.num_input_tokens_seen or 0) - (self.tokens or 0)
-            parts += [f"{tokens / seconds:,.0f} tokens/s"] if tokens > 0 else []
-            parts += [f"{format_duration((state.max_steps - state.global_step) * seconds / steps)} left"]
-        self.step, self.clock, self.tokens = state.global_step, now, state.num_input_tokens_seen
-        self.evaluating = 0.0
-        return "  ".join(parts)
-
-    def on_save(self, args, state, control, **kwargs):
-        self.clock, self.evaluating = time.perf_counter(), 0.0  # a save is not a part of a step
+        seconds = self.report.seconds[1:] or self.report.seconds  # the first step warms up and compiles
+        left = (state.max_steps - state.global_step) * statistics.median(seconds[-RECENT:])
+        return "  ".join([*parts, f"{self.report.speed:,.0f} tokens/s", f"{format_duration(left)} left"])
 
 
 def describe_step(state) -> str:
@@ -61,7 +55,8 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes[0] % 60:02}:{minutes[1]:02}" if hours else f"{minutes[0]}:{minutes[1]:02}"
 
 
-def print_lines(trainer: Trainer) -> None:
-    """These lines in the place of Trainer's dictionaries."""
+def print_lines(trainer: Trainer, report: RunReport) -> None:
+    """These lines in the place of Trainer's dictionaries; ``report`` measures what they say."""
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(PrintProgress())
+    trainer.add_callback(report)
+    trainer.add_callback(PrintProgress(report))

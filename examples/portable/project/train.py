@@ -66,14 +66,13 @@ def main() -> None:
     check_size(trainer.train_dataset, args)
     show_data(train_dataset, tokenizer, Path(args.output_dir))
     prepare_evaluation(trainer, CONFIG["early_stopping"])
-    print_lines(trainer)
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
     report = RunReport()
-    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss(), report):
+    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss()):
         trainer.add_callback(callback)
-
+    print_lines(trainer, report)
     with suppress(AlreadyTrained):
         trainer.train(resume_from_checkpoint=find_newest_checkpoint(Path(args.output_dir), run))
     trainer.save_model()

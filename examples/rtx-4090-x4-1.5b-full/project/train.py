@@ -81,7 +81,6 @@ def main() -> None:
     if args.process_index == 0:
         show_data(train_dataset, examples, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
     prepare_evaluation(trainer, CONFIG["early_stopping"])
-    print_lines(trainer)
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
@@ -92,10 +91,9 @@ def main() -> None:
         DistributedSaveOnSignal(),
         DistributedSealCheckpoints(run),
         StopOnBadLoss(),
-        report,
     ):
         trainer.add_callback(callback)
-
+    print_lines(trainer, report)
     checkpoint = broadcast_from_rank0(find_newest_checkpoint, Path(args.output_dir), run)
     with suppress(AlreadyTrained):
         trainer.train(resume_from_checkpoint=checkpoint)

@@ -100,6 +100,7 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
 def check_generates(workload: Workload, model: ModelSpec) -> None:
     """Refuse a task on text for a model that is no decoder. Raises ``UsageError``."""
     name = f"{model.name} ({model.model_type})"
+    asked = f"--task {workload.task}" if workload.mode == "train" else "generating text"
     doing = "training" if workload.mode == "train" else "inference"
     if model.kind == "encoder" and workload.mode == "train":
         raise UsageError(
@@ -109,11 +110,11 @@ def check_generates(workload: Workload, model: ModelSpec) -> None:
         )
     if model.kind == "encoder":
         raise UsageError(
-            f"--task {workload.task} needs a decoder, and {name} is an encoder: it generates no text",
+            f"{asked} needs a decoder, and {name} is an encoder",
             "use --task text-classification for a classifier; filling masks is not emitted yet",
         )
     if model.kind != "decoder":
         raise UsageError(
-            f"--task {workload.task} needs a decoder-only model, and {name} is {model.kind}",
+            f"{asked} needs a decoder-only model, and {name} is {model.kind}",
             f"perfgen does not emit {doing} for this kind of model yet",
         )

@@ -1,24 +1,23 @@
-"""The data: examples in the form that SFTTrainer takes."""
+"""The data: texts, as one stream of tokens cut into sequences of equal length."""
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import yaml
 from datasets import Dataset, Features, List, Value, get_dataset_split_names, load_dataset
+from torch.utils.data import Dataset as TorchDataset
 from transformers import AutoTokenizer
 
-from chat_template import ensure_chat_template
 from examples import make_example
-from first_example import show_example, show_lengths, warn_of_open_end
-from labels import tokenize_example
+from first_example import show_example
 
 HERE = Path(__file__).resolve().parent
-TURN = {"role": Value("string"), "content": Value("string"), "further": Value("string")}
-COLUMNS = Features({"messages": List(TURN), "tools": Value("string")})
+COLUMNS = Features({"text": Value("string")})
 
 
-def load_examples(config: dict) -> Dataset:
+def load_texts(config: dict) -> Dataset:
     """The usable rows of the data set's split."""
     split = config["data_split"] or choose_split(config)
     source = load_dataset(config["data"], config["data_config"], revision=config["data_revision"], split=split)
@@ -45,7 +44,7 @@ def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
     usable = skipped = 0
     for number, row in enumerate(source, start=1):
         try:
-            example = make_example(row, config["columns"])
+            example = make_example(row, {"text": config["text_column"]})
         except ValueError as error:
             if not config["skip_bad"]:
                 sys.exit(f"{config['data']}, row {number}: {error}. Or set skip_bad: true in config.yaml.")
@@ -59,38 +58,33 @@ def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
         sys.exit(f"{config['data']}: no usable text")
 
 
-TOKENIZED = Features(
-    {
-        "input_ids": List(Value("int32")),
-        "labels": List(Value("int32")),
-        "full_length": Value("int32"),
-        "left_out_turns": Value("int32"),
-    }
-)
+class Blocks(TorchDataset):
+    """Sequences of ``seq_len`` tokens, one after the other from one long stream that stays on disk."""
+
+    def __init__(self, stream: pa.ChunkedArray, seq_len: int):
+        self.stream, self.seq_len = stream, seq_len
+
+    def __len__(self) -> int:
+        return len(self.stream) // self.seq_len
+
+    def __getitem__(self, index: int) -> dict:
+        if index >= len(self):
+            raise IndexError(index)
+        tokens = self.stream.slice(index * self.seq_len, self.seq_len).to_pylist()
+        return {"input_ids": tokens, "labels": tokens}
 
 
-def tokenize_examples(examples: Dataset, tokenizer, seq_len: int, loss_on: str) -> Dataset:
-    """Token ids and labels, cut at ``seq_len``; examples with nothing to learn until there are left out."""
+def cut_blocks(texts: Dataset, tokenizer, seq_len: int) -> Blocks:
+    """Tokenize the texts, put the end-of-text token after each, and cut."""
 
-    def tokenize(example: dict, index: int) -> dict:
-        try:
-            tokenized = tokenize_example(example, tokenizer, loss_on)
-        except ValueError as error:
-            sys.exit(f"example {index + 1}: {error}")
-        ids, labels = tokenized["input_ids"], tokenized["labels"]
-        return {**tokenized, "input_ids": ids[:seq_len], "labels": labels[:seq_len], "full_length": len(ids)}
+    def tokenize(batch: dict) -> dict:
+        sequences = tokenizer(batch["text"], add_special_tokens=False, verbose=False)["input_ids"]
+        return {"input_ids": [[*tokens, tokenizer.eos_token_id] for tokens in sequences]}
 
-    dataset = examples.map(
-        tokenize, with_indices=True, remove_columns=examples.column_names, features=TOKENIZED, desc="Tokenizing"
-    )
-    dataset = dataset.filter(has_labels, input_columns="labels", desc="Leaving out examples without a label")
-    if not len(dataset):
-        sys.exit(f"no trainable token: in no example does the answer begin within {seq_len} tokens")
-    return dataset
-
-
-def has_labels(labels: list[int]) -> bool:
-    return any(label != -100 for label in labels)
+    tokens = Features({"input_ids": List(Value("int32"))})
+    texts = texts.map(tokenize, batched=True, remove_columns="text", features=tokens, desc="Tokenizing")
+    chunks = [chunk.flatten() for chunk in texts.data.column("input_ids").chunks]
+    return Blocks(pa.chunked_array(chunks), seq_len)
 
 
 def check_size(dataset, args) -> None:
@@ -105,22 +99,22 @@ def check_size(dataset, args) -> None:
         )
 
 
-def show_data(dataset: Dataset, examples: Dataset, tokenizer, seq_len: int, folder: Path) -> None:
-    """The first example, its learned tokens marked, and what all are."""
-    show_example(dataset[0], tokenizer, folder)
-    warn_of_open_end(dataset[0], tokenizer)
-    show_lengths(dataset, len(examples), seq_len)
+def show_data(blocks: Blocks, tokenizer, folder: Path) -> None:
+    """The first sequence, and how many there are."""
+    show_example(blocks[0], tokenizer, folder)
+    print(f"{len(blocks)} sequences of {len(blocks[0]['input_ids'])} tokens")
 
 
 def main() -> None:
     """Show the data as it would be trained on. Nothing is trained."""
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
-    examples = load_examples(config)
+    texts = load_texts(config)
     tokenizer = AutoTokenizer.from_pretrained(config["model"], revision=config["revision"])
-    ensure_chat_template(tokenizer)
-    dataset = tokenize_examples(examples, tokenizer, config["seq_len"], config["loss_on"])
-    show_data(dataset, examples, tokenizer, config["seq_len"], output_dir)
+    blocks = cut_blocks(texts, tokenizer, config["seq_len"])
+    if not len(blocks):
+        sys.exit(f"the texts are shorter than one sequence of {config['seq_len']} tokens")
+    show_data(blocks, tokenizer, output_dir)
 
 
 if __name__ == "__main__":

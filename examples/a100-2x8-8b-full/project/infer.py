@@ -1,4 +1,4 @@
-"""Answer a prompt with the trained model: `python infer.py --prompt "..."`."""
+"""Continue a prompt with the trained model: `python infer.py --prompt "..."`."""
 
 import argparse
 import sys
@@ -9,7 +9,6 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, TextStreamer
 
-from chat_template import ensure_chat_template
 from compiler import check_compilers
 from infer_report import write_report
 
@@ -31,7 +30,7 @@ def find_run() -> Path | None:
 def main() -> None:
     check_compilers("g++", "gcc")
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompt", default="Who are you?")
+    parser.add_argument("--prompt", default="Once upon a time")
     parser.add_argument("--max_new_tokens", type=int, default=128)
     parser.add_argument("--calls", type=int, default=1, help="answers to time, after one that warms up and compiles")
     parser.add_argument("--json", action="store_true", help="the report on standard output, and nothing else there")
@@ -45,7 +44,6 @@ def main() -> None:
     print(f"{args.model}: {state}", file=sys.stderr)
 
     tokenizer = AutoTokenizer.from_pretrained(args.model, revision=CONFIG["revision"])
-    ensure_chat_template(tokenizer)
     model = AutoModelForCausalLM.from_pretrained(
         args.model,
         revision=CONFIG["revision"],
@@ -54,8 +52,7 @@ def main() -> None:
         device_map="cuda",
         use_safetensors=True,
     ).eval()
-    turns = [{"role": "user", "content": args.prompt}]
-    inputs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    inputs = tokenizer(args.prompt, return_tensors="pt")
     inputs = inputs.to(model.device)
     prompt_tokens = inputs["input_ids"].shape[1]
 
@@ -73,7 +70,7 @@ def main() -> None:
     model.generate(**options, stopping_criteria=[is_warm])
     first_call_seconds = time.perf_counter() - started
 
-    streamer = None if args.json else TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    streamer = None if args.json else TextStreamer(tokenizer, skip_special_tokens=True)
     new_tokens, seconds = [], []
     for _ in range(args.calls):
         started = time.perf_counter()
@@ -82,7 +79,7 @@ def main() -> None:
         new_tokens.append(output.shape[1] - prompt_tokens)
         streamer = None  # shown once
 
-    answer = tokenizer.decode(output[0, prompt_tokens:], skip_special_tokens=True)
+    answer = tokenizer.decode(output[0], skip_special_tokens=True)
     write_report(
         args.report,
         prompt=args.prompt,

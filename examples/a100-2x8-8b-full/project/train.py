@@ -1,33 +1,31 @@
-"""Train a language model on examples, on 16 NVIDIA GPUs of 2 nodes.
+"""Train a language model on plain text, on 16 NVIDIA GPUs of 2 nodes.
 
 Your values are in config.yaml, the reasons for the others in PLAN.md. `make train` resumes by itself.
 """
-
-import os
-
-os.environ.setdefault(  # read once, as PyTorch is imported
-    "PYTORCH_ALLOC_CONF",
-    "expandable_segments:True",
-)
 
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 import yaml
-from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
-from trl import SFTConfig, SFTTrainer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    HfArgumentParser,
+    Trainer,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
 
 from arguments import parse_arguments
-from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, describe_run, find_newest_checkpoint
 from compiler import check_compilers
-from data import check_size, load_examples, show_data, tokenize_examples
+from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from first_step import CheckFirstStep
 from machine import check_machine, peak_memory
 from model_card import write_model_card
-from padding import drop_padding_mask
 from parallel import (
     CheckParallel,
     DistributedSaveOnSignal,
@@ -48,18 +46,18 @@ MODEL = CONFIG["model"]
 
 def main() -> None:
     check_machine(CONFIG["machine"])
-    check_compilers("gcc")
+    check_compilers("g++", "gcc")
     check_launch(CONFIG["processes"])
     args = training_arguments()
     set_seed(args.seed)
 
     with args.main_process_first(local=False, desc="the data"):  # the others read what it has prepared
-        examples = load_examples(CONFIG)
-        examples, held_out = hold_out(examples, CONFIG, args, load_examples)
+        texts = load_texts(CONFIG).shuffle(seed=args.seed)
         tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
-        ensure_chat_template(tokenizer)
-        train_dataset = tokenize_examples(examples, tokenizer, CONFIG["seq_len"], CONFIG["loss_on"])
-        eval_dataset = held_out and tokenize_examples(held_out, tokenizer, CONFIG["seq_len"], CONFIG["loss_on"])
+        blocks = cut_blocks(texts, tokenizer, CONFIG["seq_len"])
+        train_dataset, eval_dataset = hold_out(
+            blocks, CONFIG, args, lambda config: cut_blocks(load_texts(config), tokenizer, config["seq_len"])
+        )
 
     model = AutoModelForCausalLM.from_pretrained(
         MODEL,
@@ -69,17 +67,17 @@ def main() -> None:
         use_safetensors=True,
     )
 
-    trainer = SFTTrainer(
+    trainer = Trainer(
         model=model,
         args=args,
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
+        data_collator=default_data_collator,
     )
-    drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
     if args.process_index == 0:
-        show_data(train_dataset, examples, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
+        show_data(train_dataset, tokenizer, Path(args.output_dir))
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
@@ -106,23 +104,21 @@ def main() -> None:
     shut_down(trainer.accelerator)
 
 
-def training_arguments() -> SFTConfig:
+def training_arguments() -> TrainingArguments:
     """The plan's values and those of config.yaml; each is a flag too, as in `--max_steps 3`."""
-    parser = HfArgumentParser(SFTConfig)
+    parser = HfArgumentParser(TrainingArguments)
     parser.set_defaults(
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
-        max_length=CONFIG["seq_len"],
         per_device_train_batch_size=1,
         per_device_eval_batch_size=1,
         gradient_accumulation_steps=4,
         bf16=True,  # compute in bf16, keep weights in fp32
         tf32=True,  # what stays in fp32 uses TF32 products
-        activation_checkpointing=False,  # activations fit; TRL would recompute
         optim="adamw_torch_fused",
+        use_liger_kernel=True,  # fused cross-entropy, RMSNorm, rotary and SwiGLU
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
-        pad_to_multiple_of=8,
         ddp_timeout=7200,  # seconds; the others wait while the first process prepares the data
         save_total_limit=2,  # while one is written, the other is whole
         logging_nan_inf_filter=False,  # show a bad loss as it is

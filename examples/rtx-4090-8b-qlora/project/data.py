@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
-from datasets import Dataset, Features, List, Value, get_dataset_split_names, load_dataset
+from datasets import Dataset, Features, List, Value
 from transformers import AutoTokenizer
 
 from chat_template import ensure_chat_template
 from examples import make_example
 from first_example import show_example, show_lengths, warn_of_open_end
 from labels import tokenize_example
+from rows import parse_row, read_rows
 
 HERE = Path(__file__).resolve().parent
 TURN = {"role": Value("string"), "content": Value("string"), "further": Value("string")}
@@ -19,40 +20,33 @@ COLUMNS = Features({"messages": List(TURN), "tools": Value("string")})
 
 
 def load_examples(config: dict) -> Dataset:
-    """The usable rows of the data set's split."""
-    split = config["data_split"] or choose_split(config)
-    source = load_dataset(config["data"], config["data_config"], revision=config["data_revision"], split=split)
+    """The usable rows of all files. A file that changed is read again, not taken from the cache."""
+    path = HERE / config["data"]
+    files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    if not all(file.is_file() for file in files):
+        sys.exit(f"{path}: no such file")
+    stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return Dataset.from_generator(
         generate_examples,
         features=COLUMNS,
-        gen_kwargs={"source": source, "config": config},
+        gen_kwargs={"files": files, "stamps": stamps, "config": config},
     )
 
 
-def choose_split(config: dict) -> str:
-    """The training split, or the only one there is."""
-    try:
-        splits = get_dataset_split_names(config["data"], config["data_config"], revision=config["data_revision"])
-    except ValueError as error:  # several configs, and none is the default
-        sys.exit(f"{config['data']}, data_config in config.yaml: {error}")
-    if "train" not in splits and len(splits) > 1:
-        sys.exit(f"{config['data']} has the splits {', '.join(splits)}: name one in config.yaml (data_split).")
-    return "train" if "train" in splits else splits[0]
-
-
-def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
+def generate_examples(files: list[Path], stamps: list, config: dict) -> Iterator[dict]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
-    for number, row in enumerate(source, start=1):
-        try:
-            example = make_example(row, config["columns"])
-        except ValueError as error:
-            if not config["skip_bad"]:
-                sys.exit(f"{config['data']}, row {number}: {error}. Or set skip_bad: true in config.yaml.")
-            skipped += 1
-        else:
-            usable += 1
-            yield example
+    for file in files:
+        for number, row in read_rows(file):
+            try:
+                example = make_example(parse_row(row), config["columns"])
+            except ValueError as error:
+                if not config["skip_bad"]:
+                    sys.exit(f"{file}, row {number}: {error}. Mend it, or set skip_bad: true in config.yaml.")
+                skipped += 1
+            else:
+                usable += 1
+                yield example
     if skipped:
         print(f"skipped {skipped} bad rows")
     if not usable:

@@ -109,14 +109,15 @@ def training_arguments() -> SFTConfig:
         **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=1,
-        per_device_eval_batch_size=1,
-        gradient_accumulation_steps=32,
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=4,
+        gradient_accumulation_steps=8,
         bf16=True,  # compute in bf16
         tf32=True,  # what stays in fp32 uses TF32 products
-        activation_checkpointing=True,  # recompute every second layer
-        activation_checkpointing_kwargs={"use_reentrant": False, "every_n_layers": 2},
+        activation_checkpointing=True,  # recompute activations in the backward pass
+        activation_checkpointing_kwargs={"use_reentrant": False},
         optim="adamw_torch_fused",
+        train_sampling_strategy="group_by_length",  # texts of similar length together
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
         pad_to_multiple_of=8,

@@ -49,11 +49,8 @@ class Workload:
     loss_on: str | None = None
     """assistant: what it says, its end of turn included; all: every token. ``None``: not supervised fine-tuning"""
     steps: int | None = None
-    fill_mean: float | None = None
-    fill_long: float | None = None
-    """mean and 90th percentile of the texts' lengths, cut at seq_len, as shares of it; None: the data was not looked at"""
     fill_shares: tuple[float, ...] = ()
-    """101 quantiles of the same lengths, as shares of seq_len; none: the data was not looked at"""
+    """101 quantiles of the examples' lengths, cut at seq_len, as shares of it; none: the data was not looked at"""
     optimize_for: str = DEFAULT_GOAL
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()

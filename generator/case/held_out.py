@@ -11,8 +11,6 @@ from generator.case.request import Request
 from generator.errors import UsageError
 from generator.inputs.data_files import DataSource, read_data
 
-TRACKERS = ("none", "tensorboard", "wandb", "trackio", "mlflow")
-"""Where a training can write its log to, as Trainer names them; each is the name of its distribution too."""
 NUMBER = re.compile(r"[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?|inf|nan", re.ASCII)
 
 

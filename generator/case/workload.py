@@ -11,6 +11,8 @@ TASKS = ("causal-lm", "sft", "text-classification")
 TRAINED = ("full", "lora", "qlora")
 MODES = ("train", "infer")
 LOSS_ON = ("assistant", "all")
+TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
+"""Where a training can write its log to: Trainer's name for it, its distribution's and its module's."""
 GOALS = {"train": ("efficiency", "time"), "infer": ("efficiency",)}
 """What a plan may be optimized for, by mode: as many devices as earn their place, or time at any price."""
 DEFAULT_GOAL = "efficiency"

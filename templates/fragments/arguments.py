@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 from transformers import HfArgumentParser
 
-TRACKERS = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
-"""Value of --report_to to the module it needs."""
+TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
+"""Values of --report_to: each is the name of its module, and of its extra in pyproject.toml."""
 
 
 def parse_arguments(parser: HfArgumentParser, config: dict):
@@ -67,7 +67,7 @@ STRATEGIES = ("save_strategy", "eval_strategy")
 def check_trackers(parser: HfArgumentParser, args) -> None:
     """Each tracker is installed; W&B without a key writes to disk in place of asking for one."""
     for name in args.report_to:
-        if name in TRACKERS and find_spec(TRACKERS[name]) is None:
+        if name in TRACKERS and find_spec(name) is None:
             parser.error(f"--report_to {name}: not installed; .venv/bin/pip install '.[{name}]'")
     os.environ.setdefault("WANDB_DIR", args.output_dir)
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", os.path.join(args.output_dir, "tensorboard"))  # noqa: PTH118

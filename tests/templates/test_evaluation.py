@@ -12,6 +12,9 @@ from types import SimpleNamespace as Values
 
 import pytest
 
+from generator.case.stacks import load_stack
+from generator.case.workload import TRACKERS
+
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 FRAGMENTS = Path(__file__).resolve().parents[2] / "templates" / "fragments"
 
@@ -235,6 +238,11 @@ def test_what_cannot_be_is_one_line(words, config, line, capsys):
     with pytest.raises(SystemExit):
         parse(words, config)
     assert line in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_project_knows_the_trackers_that_perfgen_offers_and_pins():
+    assert load("arguments").TRACKERS == TRACKERS
+    assert set(TRACKERS) <= dict(load_stack("train", "cpu").packages).keys()
 
 
 @pytest.mark.parametrize(

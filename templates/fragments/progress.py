@@ -5,12 +5,7 @@ import time
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
-METRICS = {
-    "eval_loss": "loss",
-    "eval_perplexity": "perplexity",
-    "eval_accuracy": "accuracy",
-    "eval_macro_f1": "macro F1",
-}
+from evaluation import METRICS
 
 
 class PrintProgress(TrainerCallback):
@@ -53,12 +48,13 @@ def describe_step(state) -> str:
 
 
 def describe_metrics(logs: dict) -> str:
-    return "  ".join(f"{name} {logs[key]:.4g}" for key, name in METRICS.items() if key in logs)
+    return "  ".join(f"{name} {logs[f'eval_{key}']:.4g}" for key, name in METRICS.items() if f"eval_{key}" in logs)
 
 
 def format_duration(seconds: float) -> str:
-    minutes, hours = divmod(round(seconds), 60), round(seconds) // 3600
-    return f"{hours}:{minutes[0] % 60:02}:{minutes[1]:02}" if hours else f"{minutes[0]}:{minutes[1]:02}"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def print_lines(trainer: Trainer) -> None:

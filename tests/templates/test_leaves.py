@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
 import re
 import signal
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -16,27 +14,11 @@ from types import SimpleNamespace as Values
 
 import pytest
 from jsonschema import Draft202012Validator
+from leaves import FRAGMENTS
 
 from generator.run.schema import FOLDER
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
-FRAGMENTS = Path(__file__).resolve().parents[2] / "templates" / "fragments"
-
-
-@pytest.fixture
-def load(monkeypatch):
-    """Import a leaf under the name that it has in a project."""
-
-    def load_leaf(leaf: str, name: str | None = None) -> ModuleType:
-        name = name or leaf
-        spec = importlib.util.spec_from_file_location(name, FRAGMENTS / f"{leaf}.py")
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-        return module
-
-    return load_leaf
 
 
 def make_control() -> Values:

@@ -15,6 +15,10 @@ class PrintProgress(TrainerCallback):
         self.step, self.clock, self.tokens = state.global_step, time.perf_counter(), state.num_input_tokens_seen
         self.evaluating = 0.0
 
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        if state.global_step == self.step:  # an evaluation and sample answers come before the first step
+            self.clock, self.evaluating = time.perf_counter(), 0.0
+
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or not logs:
             return

@@ -27,6 +27,8 @@ class RunReport(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.tokens.begin_epoch()
+        if state.global_step == self.started_at:  # an evaluation and sample answers come before the first step
+            self.clock = time.perf_counter()
 
     def on_substep_end(self, args, state, control, **kwargs):
         self.tokens.trained += 1

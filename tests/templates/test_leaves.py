@@ -282,6 +282,7 @@ def test_a_report_keeps_the_first_step_and_saves_apart(load, tmp_path, monkeypat
     rows = [{"input_ids": [1] * 16}] * 16  # 4 steps of 4 sequences
     report, loader = leaf.RunReport(), DataLoader(rows, batch_size=4, collate_fn=default_data_collator)
     report.on_train_begin(args, state, None, train_dataloader=loader)
+    clock.now += 400.0  # sample answers
     report.on_epoch_begin(args, state, None)
     assert len(list(loader)) == 4
     for step, seconds, loss in ((1, 9.0, 3.0), (2, 1.0, 2.5), (4, 4.0, 2.0)):  # the last log is of two steps

@@ -16,9 +16,10 @@ from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.errors import SourceError
-from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_TURN, explain_unusable, read_data
+from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_TURN, read_data
 from generator.inputs.hub_files import find_cached_file
 from generator.inputs.hub_ids import is_hub_id
+from generator.inputs.leaves import load_make_example
 from generator.inputs.model_files import read_model, read_tokenizer
 from generator.inputs.model_sizes import read_spec
 
@@ -282,6 +283,14 @@ SHAPES = {
 }
 
 
+def explain_refusal(make_example, row, columns) -> str | None:
+    try:
+        make_example(row, columns)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeypatch, folder, shape):
@@ -302,12 +311,8 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
     spec.loader.exec_module(module)
     columns, recognised = planned.work.data.recognised.column_of, planned.work.data.recognised
     for row in ROWS:
-        try:
-            module.make_example(row, columns)
-            refused = None
-        except ValueError as error:
-            refused = str(error)
-        assert explain_unusable(row, recognised) == refused, row
+        in_plan = explain_refusal(load_make_example(recognised.leaf), row, columns)
+        assert explain_refusal(module.make_example, row, columns) == in_plan, row
     assert "emitted_data" not in sys.modules
     for name in BESIDE:
         sys.modules.pop(name, None)

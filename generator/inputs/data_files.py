@@ -101,7 +101,7 @@ def read_data(
     if config or split:
         raise UsageError(f"--data-config and --split are of hub data, and --data {source} is a path", "drop them")
     try:
-        path = choose_split(path)
+        path = find_training_folder(path)
         files = list_data_files(path)
         reader = choose_reader(files)
         if reader == "txt":
@@ -111,7 +111,7 @@ def read_data(
         raise SourceError(f"--data {path}: {error.strerror or error}", "give files that you may read") from error
 
 
-def choose_split(path: Path) -> Path:
+def find_training_folder(path: Path) -> Path:
     """The training split of what DatasetDict.save_to_disk wrote; any other path as it is."""
     if not (path / "dataset_dict.json").is_file():
         return path
@@ -299,15 +299,6 @@ def keep_good_rows(rows: Iterable[tuple[str, dict | str]], scan: Scan) -> Iterat
 def compute_quantiles(values: list[float]) -> tuple[float, ...]:
     ordered = sorted(values)
     return tuple(round(ordered[round(share / 100 * (len(ordered) - 1))], 1) for share in range(101))
-
-
-def explain_unusable(row: dict, recognised: Format) -> str | None:
-    """What the project's data.py says of the row, for it is the same code; ``None``: it is usable."""
-    try:
-        load_make_example(recognised.leaf)(row, recognised.column_of)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def measure_length(example: Mapping) -> int:

@@ -56,7 +56,8 @@ def find_tokenizer_file(source: ModelSource, tokenizer: str | None) -> Path | No
         return path if path.is_file() else None
     if tokenizer is None and source.kind != "hub":
         return None
-    return find_cached_file(place, "tokenizer.json") or None
+    cached = find_cached_file(place, "tokenizer.json")
+    return cached if isinstance(cached, Path) else None
 
 
 def measure_characters_per_token(tokenizer: Path, texts: tuple[str, ...]) -> float | None:

@@ -3,6 +3,7 @@
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 from transformers import HfArgumentParser
 
@@ -70,6 +71,6 @@ def check_trackers(parser: HfArgumentParser, args) -> None:
         if name in TRACKERS and find_spec(name) is None:
             parser.error(f"--report_to {name}: not installed; .venv/bin/pip install '.[{name}]'")
     os.environ.setdefault("WANDB_DIR", args.output_dir)
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", os.path.join(args.output_dir, "tensorboard"))  # noqa: PTH118
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(Path(args.output_dir, "tensorboard")))
     if "wandb" in args.report_to and not os.environ.get("WANDB_API_KEY"):
         os.environ.setdefault("WANDB_MODE", "offline")

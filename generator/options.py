@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from generator.case.held_out import TRACKERS
-from generator.case.workload import GOALS, LOSS_ON, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRAINED
+from generator.case.workload import GOALS, LOSS_ON, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRACKERS, TRAINED
 from generator.errors import PerfgenError, UsageError
 from generator.inputs.data_formats import ASKABLE, MEANINGS
 
@@ -121,7 +120,7 @@ CASE_OPTIONS: tuple[Callable, ...] = (
         "--eval", help="What to evaluate on: FILE, SHARE of the data, or none.  [default: 0.02, 500 rows at most]"
     ),
     click.option("--early-stopping", type=Count(10**6), help="Stop after so many evaluations without a better loss."),
-    click.option("--report-to", type=click.Choice(TRACKERS), default="none", show_default=True),
+    click.option("--report-to", type=click.Choice(("none", *TRACKERS)), default="none", show_default=True),
     click.option(
         "--hardware", help="`detect --json` file, spec (8xh100-sxm-80gb, 1xt4, cpu, cpu:16), or instance type."
     ),

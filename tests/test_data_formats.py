@@ -24,6 +24,7 @@ from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.errors import SourceError
 from generator.inputs.data_files import read_data
+from generator.inputs.data_formats import Hints
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -267,14 +268,14 @@ ALPACA = {"instruction": "Add.", "input": "1 1", "output": "2"}
 def refuse(tmp_path, rows: list[dict], words: str, task: str = "sft", **hints) -> SourceError:
     write_rows(tmp_path / "d.jsonl", rows)
     with pytest.raises(SourceError, match=words) as raised:
-        read_data(str(tmp_path / "d.jsonl"), task=task, **hints)
+        read_data(str(tmp_path / "d.jsonl"), task=task, hints=Hints(**hints))
     return raised.value
 
 
 def test_a_hint_that_would_train_answers_without_questions_is_refused(tmp_path):
     error = refuse(tmp_path, [ALPACA] * 4, "alone would be trained on.*Alpaca", text_column="output")
     assert "--format text" in str(error.hint)
-    data = read_data(str(tmp_path / "d.jsonl"), task="sft", text_column="output", kind="text")
+    data = read_data(str(tmp_path / "d.jsonl"), task="sft", hints=Hints(text_column="output", format="text"))
     assert data.recognised.form == "text"
     assert "--text-column" not in str(refuse(tmp_path, [ALPACA] * 4, "Alpaca", task="causal-lm").hint)
 
@@ -297,11 +298,11 @@ def test_what_could_be_read_in_two_ways_is_an_error_with_its_candidates(tmp_path
 def test_columns_can_be_named(tmp_path):
     write_rows(tmp_path / "d.jsonl", [{"english": "a", "french": "b"}] * 4)
     path = str(tmp_path / "d.jsonl")
-    data = read_data(path, task="sft", given={"prompt": "english", "answer": "french"})
+    data = read_data(path, task="sft", hints=Hints(columns={"prompt": "english", "answer": "french"}))
     assert data.recognised.column_of == {"prompt": "english", "answer": "french"}
     write_rows(tmp_path / "d.jsonl", [{"prompt": "a", "completion": "b"}] * 4)
     assert read_data(path, task="sft").sft_format == "prompt_completion"
-    assert read_data(path, task="sft", kind="question-answer").sft_format == "messages"
+    assert read_data(path, task="sft", hints=Hints(format="question-answer")).sft_format == "messages"
 
 
 def test_a_label_is_seen_by_its_few_values(tmp_path):

@@ -20,6 +20,15 @@ def test_every_path_in_architecture_exists():
             assert path.exists(), name
 
 
+def test_every_path_that_a_question_or_a_recipe_names_exists():
+    for document in ("ARCHITECTURE.md", "CONTRIBUTING.md"):
+        text = (ROOT / document).read_text(encoding="utf-8")
+        paths = re.findall(r"`((?:generator|hwdetect|templates|tests|benchmarks|docs)/[\w./-]*)`", text)
+        assert len(paths) > 10
+        for path in paths:
+            assert (ROOT / path).exists(), path
+
+
 def test_every_module_and_room_of_the_generator_is_in_architecture():
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     modules = [path for path in (ROOT / "generator").glob("*.py") if path.stem != "__init__"]
@@ -63,6 +72,14 @@ def test_exit_codes_in_the_readme_are_those_of_the_code():
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
     raised = {e.code for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.PerfgenError)} - {1}
     assert raised <= documented
+
+
+def test_every_command_but_the_two_of_the_readme_has_json():
+    from generator.cli import perfgen
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    without = {name for name, c in perfgen.commands.items() if not any("--json" in p.opts for p in c.params)}
+    assert set(re.findall(r"`(\w+)`", re.search(r"All commands but ([^,]+),", text)[1])) == without
 
 
 def test_options_in_the_readme_exist():

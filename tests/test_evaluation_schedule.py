@@ -24,7 +24,7 @@ def test_a_share_of_the_rows_at_most_500():
 def test_what_was_asked_for_is_evaluated_less_often():
     cheap = schedule_evaluation(**RUN, save_steps=500)
     given = schedule_evaluation(**RUN | {"share": 0.1}, save_steps=500)
-    assert given.rows == 1000 and given.rows_given and given.interval > cheap.interval
+    assert given.rows == 1000 and given.interval > cheap.interval
     assert cheap.rows < 200 and cheap.count == 9, "the default's rows are cut, its curve is not"
 
 

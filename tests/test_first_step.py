@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from generator.cost.execution import Execution
 from generator.emit.first_step import expect_dtypes
 
-FRAGMENTS = Path(__file__).resolve().parents[1] / "templates" / "fragments"
 PLANNED = {
     "trained": "float32",
     "gradients": "float32",
@@ -24,14 +22,11 @@ PLANNED = {
 
 
 @pytest.fixture
-def first_step(monkeypatch):
+def first_step(load):
     """The leaf as a project has it: beside the model_states of one process."""
-    for name, leaf in (("model_states", "model_states/plain"), ("first_step", "first_step"), ("padding", "padding")):
-        spec = importlib.util.spec_from_file_location(name, FRAGMENTS / f"{leaf}.py")
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-    return sys.modules["first_step"]
+    load("model_states/plain", "model_states")
+    load("padding")
+    return load("first_step")
 
 
 def make_trainer(folder: Path, *, adapters: bool = False, attention: str = "sdpa", dtype: str = "float32", **more):

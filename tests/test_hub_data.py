@@ -142,7 +142,7 @@ def test_tables_and_texts(hub):  # noqa: F811
 def test_of_large_files_the_beginning_is_fetched(hub, monkeypatch):  # noqa: F811
     rows = [{"text": os.urandom(500).hex()} for _ in range(3000)]
     monkeypatch.setattr(hub_data, "HEAD_BYTES", 100_000)
-    monkeypatch.setattr(hub_data, "SAMPLE_ROWS", 50)
+    monkeypatch.setattr(hub_data, "HEAD_ROWS", 50)
     hub.add(
         "datasets",
         "owner/lines",

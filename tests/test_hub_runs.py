@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from leaves import load_leaf
 from local_hub import serve_hub
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -170,17 +171,11 @@ def check_beginning(run: Path) -> None:
 @pytest.mark.parametrize("begins", [True, False])
 def test_the_template_of_a_tokenizer_without_one_keeps_bos_as_the_tokenizer_does(tmp_path, begins, capfd):
     """The leaf itself."""
-    from importlib.util import module_from_spec, spec_from_file_location
-
     from transformers import AutoTokenizer
 
-    place = ROOT / "templates" / "fragments" / "chat_template.py"
-    spec = spec_from_file_location("chat_template", place)
-    leaf = module_from_spec(spec)
-    spec.loader.exec_module(leaf)
     folder = make_model(tmp_path / "m", None, begins)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    leaf.ensure_chat_template(tokenizer)
+    load_leaf("chat_template").ensure_chat_template(tokenizer)
     assert "has no chat template" in capfd.readouterr().err
     marked = tokenizer.apply_chat_template(ROWS[3]["messages"], return_dict=True, return_assistant_tokens_mask=True)
     ids, learnt = marked["input_ids"], marked["assistant_masks"]
@@ -190,10 +185,10 @@ def test_the_template_of_a_tokenizer_without_one_keeps_bos_as_the_tokenizer_does
         "input_ids"
     ]
     assert ids[: len(prompt)] == prompt, "an answer begins where the prompt ends"
-    leaf.ensure_chat_template(tokenizer)
+    load_leaf("chat_template").ensure_chat_template(tokenizer)
     assert not capfd.readouterr().err
     tokenizer.chat_template = OWN_TEMPLATE
-    leaf.ensure_chat_template(tokenizer)
+    load_leaf("chat_template").ensure_chat_template(tokenizer)
     assert tokenizer.chat_template == OWN_TEMPLATE
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
 from unittest import mock
 
 import pytest
+from leaves import load_leaf
 from making import case, llama
 
 from generator.case.case import Case
@@ -15,7 +13,6 @@ from generator.techniques.packing.group_by_length import GroupByLength
 from generator.techniques.packing.padded import Padded
 from generator.techniques.padding import MASKLESS, attends_without_mask
 
-FRAGMENTS = Path(__file__).resolve().parents[1] / "templates" / "fragments"
 SIZES = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -39,13 +36,6 @@ SIZES = {
 }
 LENGTHS = (16, 11, 5)
 QUICK = ("llama", "mistral", "gpt2", "opt")
-
-
-def load_fragment(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FRAGMENTS / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def build_tiny_model(model_type: str, **more):
@@ -101,7 +91,7 @@ def check_equal(model_type: str, **more) -> list[bool]:
     model, batch = build_tiny_model(model_type, **more), make_padded_batch()
     loss, gradients, masked = learn(model, batch)
     assert all(masked) and masked
-    load_fragment("padding").drop_padding_mask(model)
+    load_leaf("padding").drop_padding_mask(model)
     loss_without, gradients_without, masked_without = learn(model, batch)
     assert loss_without == pytest.approx(loss, abs=1e-6)
     assert gradients.keys() == gradients_without.keys()
@@ -130,7 +120,7 @@ def test_a_mask_that_matters_is_seen():
     model, batch = build_tiny_model("llama"), make_padded_batch()
     batch = {name: tensor.flip(1) for name, tensor in batch.items()}
     loss, _, _ = learn(model, batch)
-    load_fragment("padding").drop_padding_mask(model)
+    load_leaf("padding").drop_padding_mask(model)
     assert learn(model, batch)[0] != pytest.approx(loss, abs=1e-3)
 
 
@@ -140,7 +130,7 @@ def test_generation_keeps_its_mask():
     model = build_tiny_model("llama").eval()
     ids, mask = torch.tensor([[0, 0, 5, 6]]), torch.tensor([[0, 0, 1, 1]])
     before = model.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False)
-    load_fragment("padding").drop_padding_mask(model)
+    load_leaf("padding").drop_padding_mask(model)
     assert torch.equal(model.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False), before)
 
 

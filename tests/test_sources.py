@@ -16,9 +16,11 @@ from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.errors import SourceError
-from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_TURN, explain_unusable, read_data
+from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_TURN, read_data
+from generator.inputs.data_formats import Hints
 from generator.inputs.hub_files import find_cached_file
 from generator.inputs.hub_ids import is_hub_id
+from generator.inputs.leaves import load_make_example
 from generator.inputs.model_files import read_model, read_tokenizer
 from generator.inputs.model_sizes import read_spec
 
@@ -186,7 +188,7 @@ def test_plain_text(tmp_path):
         with pytest.raises(SourceError, match="plain text has no"):
             read_data(str(tmp_path), task=task)
     with pytest.raises(SourceError, match="without columns"):
-        read_data(str(tmp_path), task="causal-lm", text_column="text")
+        read_data(str(tmp_path), task="causal-lm", hints=Hints(text_column="text"))
 
 
 def test_a_folder_of_files_of_one_kind(tmp_path):
@@ -208,7 +210,7 @@ def test_a_folder_of_files_of_one_kind(tmp_path):
 )
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_forms_of_examples(tmp_path, kind, row, column, form, text):
-    data = read_data(write(tmp_path / f"d.{kind}", [row] * 4), task="sft", text_column=column)
+    data = read_data(write(tmp_path / f"d.{kind}", [row] * 4), task="sft", hints=Hints(text_column=column))
     marks = TOKENS_PER_TURN * 4 if form == "messages" else 0
     assert (data.sft_format, data.text_column, data.tokens) == (form, text, 4 + marks)
 
@@ -226,7 +228,7 @@ def test_columns_that_are_asked_for_must_be_there(tmp_path):
     path = write(tmp_path / "d.jsonl", [{"text": "a", "label": 1}])
     for option in ("text_column", "label_column"):
         with pytest.raises(SourceError, match=r"'nope'.*'text', 'label'"):
-            read_data(path, task="causal-lm", **{option: "nope"})
+            read_data(path, task="causal-lm", hints=Hints(**{option: "nope"}))
 
 
 def test_bad_rows_are_counted_only_when_asked(tmp_path):
@@ -240,9 +242,9 @@ def test_bad_rows_are_counted_only_when_asked(tmp_path):
 def test_hub_data_is_not_looked_at():
     data = read_data("owner/name", task="sft")
     assert (data.format, data.text_column, data.sft_format, data.rows) == ("hub", "messages", "messages", None)
-    assert read_data("owner/name", task="sft", text_column="t").sft_format == "text"
+    assert read_data("owner/name", task="sft", hints=Hints(text_column="t")).sft_format == "text"
     assert read_data("owner/name", task="text-classification").label_column == "label"
-    alpaca = read_data("owner/name", task="sft", kind="alpaca", given={"answer": "response"})
+    alpaca = read_data("owner/name", task="sft", hints=Hints(format="alpaca", columns={"answer": "response"}))
     assert alpaca.recognised.column_of == {"answer": "response", "prompt": "instruction", "input": "input"}
     assert (alpaca.sft_format, alpaca.rows) == ("messages", None)
 
@@ -282,6 +284,14 @@ SHAPES = {
 }
 
 
+def explain_refusal(make_example, row, columns) -> str | None:
+    try:
+        make_example(row, columns)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeypatch, folder, shape):
@@ -302,12 +312,8 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
     spec.loader.exec_module(module)
     columns, recognised = planned.work.data.recognised.column_of, planned.work.data.recognised
     for row in ROWS:
-        try:
-            module.make_example(row, columns)
-            refused = None
-        except ValueError as error:
-            refused = str(error)
-        assert explain_unusable(row, recognised) == refused, row
+        in_plan = explain_refusal(load_make_example(recognised.leaf), row, columns)
+        assert explain_refusal(module.make_example, row, columns) == in_plan, row
     assert "emitted_data" not in sys.modules
     for name in BESIDE:
         sys.modules.pop(name, None)

@@ -42,7 +42,6 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
     """The user's numbers, and the field's usual ones where nothing was said."""
     from_scratch = request.from_scratch or not source.has_weights
     seq_len = request.seq_len or choose_seq_len(request, spec, data)[0]
-    mean, long, shares = measure_fill(data, seq_len)
     workload = Workload(
         mode=request.mode,
         task=request.task,
@@ -60,9 +59,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         from_scratch=from_scratch,
         packing=request.packing,
         loss_on=choose_loss_tokens(request, data),
-        fill_mean=mean,
-        fill_long=long,
-        fill_shares=shares,
+        fill_shares=measure_fill(data, seq_len),
         optimize_for=request.optimize_for or DEFAULT_GOAL,
         allow=request.allow,
         pins=request.pins,
@@ -115,12 +112,9 @@ def explain_limit(length: int, most: int, spec: ModelSpec) -> str:
     return f", here all {most:,} positions of {spec.name}" if length > most else ""
 
 
-def measure_fill(data: DataSource | None, seq_len: int) -> tuple[float | None, float | None, tuple[float, ...]]:
-    """Mean and 90th percentile of the rows' lengths as shares of ``seq_len``, rows cut there, and all of their quantiles."""
-    if data is None or not data.token_quantiles:
-        return None, None, ()
-    shares = tuple(round(min(1.0, n / seq_len), 6) for n in data.token_quantiles)
-    return sum(shares) / len(shares), shares[90], shares
+def measure_fill(data: DataSource | None, seq_len: int) -> tuple[float, ...]:
+    """Quantiles of the examples' lengths as shares of ``seq_len``, where they are cut; none where they are not known."""
+    return tuple(round(min(1.0, n / seq_len), 6) for n in data.token_quantiles) if data else ()
 
 
 def measure_cut_share(data: DataSource | None, seq_len: int) -> float:
@@ -143,7 +137,8 @@ def count_sequences(workload: Workload, data: DataSource | None, *, packed: bool
         return None
     if workload.task == "causal-lm":
         return None if data.tokens is None else data.tokens // workload.seq_len
-    return math.ceil(data.rows * workload.fill_mean) if packed and workload.fill_mean else data.rows
+    shares = workload.fill_shares if packed else ()
+    return math.ceil(data.rows * sum(shares) / len(shares)) if shares else data.rows
 
 
 OPTION_OF = {"lora_alpha": "lora_rank"}
@@ -186,7 +181,7 @@ def trace_value(request: Request, option: str, name: str, why: str) -> Origin:
     if option in WITHOUT_OPTION or not request.is_given(option):
         return Origin(given=False, why=why)
     flag = "--no-packing" if option == "packing" else f"--{option.replace('_', '-')}"
-    return Origin(given=True, why=f"{flag}" if option == name else f"twice the rank that {flag} gave")
+    return Origin(given=True, why=flag if option == name else f"twice the rank that {flag} gave")
 
 
 WITHOUT_OPTION = ("warmup", "seed", "weight_decay")

@@ -11,8 +11,6 @@ from generator.case.request import Request
 from generator.errors import UsageError
 from generator.inputs.data_files import DataSource, read_data
 
-TRACKERS = ("none", "tensorboard", "wandb", "trackio", "mlflow")
-"""Where a training can write its log to, as Trainer names them; each is the name of its distribution too."""
 NUMBER = re.compile(r"[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?|inf|nan", re.ASCII)
 
 
@@ -53,15 +51,7 @@ def read_file(request: Request, name: str, data: DataSource | None) -> DataSourc
         raise UsageError(
             f"--eval {name} needs --data that is a file too", "use a share of the data, such as --eval 0.02"
         )
-    held = read_data(
-        name,
-        task=request.task,
-        text_column=request.text_column,
-        label_column=request.label_column,
-        skip_bad=request.skip_bad,
-        kind=request.format,
-        given=dict(request.columns),
-    )
+    held = read_data(name, task=request.task, hints=request.hints, skip_bad=request.skip_bad)
     if describe_form(held) != describe_form(data):
         raise UsageError(
             f"--eval {name} is of another form than --data: {describe_form(held)}, not {describe_form(data)}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from generator.errors import UsageError
+from generator.inputs.data_formats import Hints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,16 @@ class Request:
     pins: tuple[tuple[str, str], ...] = ()
     offline: bool = False
     given: tuple[str, ...] = ()
+
+    @property
+    def hints(self) -> Hints:
+        """What was said of the data's rows."""
+        return Hints(
+            text_column=self.text_column,
+            label_column=self.label_column,
+            format=self.format,
+            columns=dict(self.columns),
+        )
 
     def is_given(self, name: str) -> bool:
         """Whether the user gave this field a value."""

@@ -47,22 +47,18 @@ def read_disk_rate(hardware: Hardware) -> tuple[float, str]:
     return rate, f"assumed for {disk.kind}"
 
 
-def choose_save_steps(step_seconds: float, steps: int | None, save_seconds: float, *, multiple_of: int = 1) -> int:
-    """Optimizer steps from one checkpoint to the next, a multiple of ``multiple_of`` (``eval_steps``, for
-    ``load_best_model_at_end``).
+def choose_save_steps(step_seconds: float, steps: int | None, save_seconds: float) -> int:
+    """Optimizer steps from one checkpoint to the next.
 
     So many that an interruption costs ``INTERVAL_SECONDS``, or as many more as keep saves at ``TIME_SHARE`` of the time, up to
-    ``LONGEST_SECONDS``. ``steps`` of the whole run (``None``: unknown) are divided evenly; it is never more than those, but
-    for one multiple. The Trainer saves after the last step in any case.
+    ``LONGEST_SECONDS``. ``steps`` of the whole run (``None``: unknown) are divided evenly, and never exceeded. The Trainer
+    saves after the last step in any case.
     """
     seconds = min(max(INTERVAL_SECONDS, save_seconds * (1 / TIME_SHARE - 1)), LONGEST_SECONDS)
     interval = seconds / step_seconds
-    if steps is not None:
-        interval = steps / max(round(steps / max(interval, 1)), 1)
-    multiples = max(math.ceil(interval / multiple_of), 1)
-    if steps is not None:
-        multiples = min(multiples, max(steps // multiple_of, 1))
-    return multiples * multiple_of
+    if steps is None:
+        return max(math.ceil(interval), 1)
+    return math.ceil(steps / max(round(steps / max(interval, 1)), 1))
 
 
 def choose_grace_seconds(checkpoint_bytes: float, bytes_per_s: float) -> int:

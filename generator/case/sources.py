@@ -86,11 +86,8 @@ def read_request_data(request: Request, data: str) -> DataSource:
     return read_data(
         data,
         task=request.task,
-        text_column=request.text_column,
-        label_column=request.label_column,
+        hints=request.hints,
         skip_bad=request.skip_bad,
-        kind=request.format,
-        given=dict(request.columns),
         config=request.data_config,
         split=request.split,
         offline=request.offline,

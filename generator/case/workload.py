@@ -11,6 +11,8 @@ TASKS = ("causal-lm", "sft", "text-classification")
 TRAINED = ("full", "lora", "qlora")
 MODES = ("train", "infer")
 LOSS_ON = ("assistant", "all")
+TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
+"""Where a training can write its log to: Trainer's name for it, its distribution's and its module's."""
 GOALS = {"train": ("efficiency", "time"), "infer": ("efficiency",)}
 """What a plan may be optimized for, by mode: as many devices as earn their place, or time at any price."""
 DEFAULT_GOAL = "efficiency"
@@ -49,11 +51,8 @@ class Workload:
     loss_on: str | None = None
     """assistant: what it says, its end of turn included; all: every token. ``None``: not supervised fine-tuning"""
     steps: int | None = None
-    fill_mean: float | None = None
-    fill_long: float | None = None
-    """mean and 90th percentile of the texts' lengths, cut at seq_len, as shares of it; None: the data was not looked at"""
     fill_shares: tuple[float, ...] = ()
-    """101 quantiles of the same lengths, as shares of seq_len; none: the data was not looked at"""
+    """101 quantiles of the examples' lengths, cut at seq_len, as shares of it; none: the data was not looked at"""
     optimize_for: str = DEFAULT_GOAL
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()

@@ -148,5 +148,5 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
 def rank_seconds(case: Case, members: tuple[Technique, ...], step_seconds: float) -> float:
     """A step with 1 % for everything that techniques other than the plain ones add, and its share of what is paid once."""
     plain = 1 + PLAINNESS * sum(t.adds for t in members if not t.baseline)
-    steps = case.workload.steps or case.workload.max_steps
+    steps = case.workload.steps
     return step_seconds * plain + (sum(t.once_seconds(case) for t in members) / steps if steps else 0.0)

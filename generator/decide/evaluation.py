@@ -25,7 +25,7 @@ class Schedule:
     """``rows`` in one evaluation, every ``interval`` optimizer steps, and before the first and after the last step.
 
     ``seconds`` is one evaluation's, ``share`` that of all of them in the time of all steps; ``count`` is ``None``, and
-    ``share`` that of a run of one interval, where the number of steps is not known. ``rows_given``: nobody's default.
+    ``share`` that of a run of one interval, where the number of steps is not known.
     """
 
     rows: int
@@ -33,7 +33,6 @@ class Schedule:
     seconds: float
     count: int | None
     share: float
-    rows_given: bool = False
 
 
 def compute_forward_seconds(estimate: Estimate, run: Execution) -> float:
@@ -75,7 +74,6 @@ def schedule_evaluation(
         seconds=seconds,
         count=None if steps is None else count_evaluations(steps, interval),
         share=taken,
-        rows_given=share is not None,
     )
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from generator.case.defaults import HELD_PERCENT, choose_seq_len, count_sequences, measure_cut_share, measure_fill
+from generator.case.defaults import (
+    DEFAULT_SEQ_LEN,
+    HELD_PERCENT,
+    choose_seq_len,
+    count_sequences,
+    measure_cut_share,
+    measure_fill,
+)
 from generator.case.sources import Work
 from generator.cost.of_case import build_cost_model
 from generator.decide.candidates import Candidate
@@ -15,8 +22,6 @@ from generator.decide.space import open_space
 
 WORTH_A_WORD = 0.75
 """A length that was given is compared with the one that the data needs where that is shorter than this share of it."""
-USUAL_SEQ_LEN = 2048
-"""What a length from the data is compared with: perfgen's and many recipes' plain default."""
 
 
 def note_lengths(work: Work, plan: Plan) -> tuple[Note, ...]:
@@ -71,7 +76,8 @@ def note_other_length(work: Work, plan: Plan) -> str | None:
             return None
         compared = compare_length(work, plan, needed, f"your {workload.seq_len:,}")
         return f"{longest}, and {HELD_PERCENT} % fit into {needed:,}: --seq-len {needed} {compared}"
-    usual = min(USUAL_SEQ_LEN, spec.max_positions or USUAL_SEQ_LEN)
+    usual = DEFAULT_SEQ_LEN[workload.task]
+    usual = min(usual, spec.max_positions or usual)
     if usual <= workload.seq_len:
         return None
     return f"{longest}: --seq-len {usual} {compare_length(work, plan, usual, f'the default {workload.seq_len:,}')}"
@@ -91,8 +97,7 @@ def compare_length(work: Work, plan: Plan, seq_len: int, current: str) -> str:
 
 
 def find_with_length(plan: Plan, work: Work, seq_len: int) -> Candidate | None:
-    mean, long, shares = measure_fill(work.data, seq_len)
-    workload = replace(plan.case.workload, seq_len=seq_len, fill_mean=mean, fill_long=long, fill_shares=shares)
+    workload = replace(plan.case.workload, seq_len=seq_len, fill_shares=measure_fill(work.data, seq_len))
     other = replace(plan.case, workload=workload)
     devices = plan.best.layout.devices
     return find_best(open_space(other, build_cost_model(other)).limited(least=devices, most=devices))

@@ -180,7 +180,7 @@ def explain_slower_choice(space: Space, best: Candidate, rival: Candidate) -> st
     case = space.case
     once = sum(t.once_seconds(case) for t in rival.members) - sum(t.once_seconds(case) for t in best.members)
     if once > 0:
-        steps = case.workload.steps or case.workload.max_steps
+        steps = case.workload.steps
         return f" per step, but costs {once:.0f} s once, which {steps} steps do not earn back"
     if count_settings(rival) > count_settings(best):
         return ": not worth another setting"

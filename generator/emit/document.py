@@ -126,7 +126,7 @@ def describe_device_count(plan: Plan, count: DeviceCount) -> DeviceCountRecord:
     changes: tuple[str, ...] = ()
     if count.best is not None:
         workload, seconds = plan.case.workload, count.best.estimate.step_seconds
-        steps = (workload.steps or workload.max_steps) if workload.mode == "train" else None
+        steps = workload.steps if workload.mode == "train" else None
         # a step of inference answers all prompts of a batch
         answers = 1 if workload.mode == "train" else count.best.execution.micro_batch
         hours = None if plan.case.on_cpu else seconds * count.count / 3600 / answers

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from generator.case.defaults import count_sequences
 from generator.case.layout import Layout
 from generator.decide import evaluation as schedule
 from generator.decide.plan import Planned
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import EvaluationRecord, SavingRecord
-from generator.inputs.data_files import DataSource
 
 
 def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord | None:
@@ -18,14 +18,14 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
     if held is None:
         return None
     case, best = plan.case, plan.best
-    rows = count_sequences(held.file or planned.work.data, case.workload.task, case.workload.seq_len)
+    rows = count_sequences(case.workload, held.file or planned.work.data)
     planned_schedule = schedule.schedule_evaluation(
         rows=rows,
         share=1.0 if held.file else held.share,
         batch_rows=best.execution.micro_batch * best.execution.dp,
         forward_seconds=schedule.compute_forward_seconds(best.estimate, best.execution),
         step_seconds=best.estimate.step_seconds,
-        steps=case.workload.max_steps or case.workload.steps,
+        steps=case.workload.steps,
         save_steps=saving.save_steps,
         save_seconds=saving.save_seconds,
     )
@@ -57,10 +57,3 @@ def summarize_evaluation(record: EvaluationRecord) -> str:
 def keeps_best(layout: Layout) -> bool:
     """Whether the best model can be loaded again: not where a checkpoint holds weights alone (save_only_model)."""
     return not layout.at_load
-
-
-def count_sequences(data: DataSource | None, task: str, seq_len: int) -> int | None:
-    """Rows that an evaluation counts: examples, or sequences of a stream of tokens."""
-    if data is None or task != "causal-lm":
-        return data.rows if data else None
-    return None if data.tokens is None else data.tokens // seq_len

@@ -131,8 +131,6 @@ class WorkloadRecord:
     loss_on: ValueRecord
     optimize_for: ValueRecord
     steps: int | None
-    fill_mean: float | None
-    fill_long: float | None
     fill_shares: tuple[float, ...]
     allow: tuple[str, ...]
     pins: tuple[tuple[str, str], ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator.case.held_out import TRACKERS
+from generator.case.workload import TRACKERS
 from generator.decide.plan import Plan, Planned
 from generator.emit.compilers import list_debian_packages, list_image_packages
 from generator.emit.plan_document import CompilerRecord, ImageRecord, SavingRecord
@@ -36,8 +36,10 @@ def describe_image(plan: Plan, compilers: CompilerRecord, saving: SavingRecord |
 
 def list_extras(plan: Plan) -> dict[str, list[str]]:
     """What can be installed beside: the tests, and for a training whatever its log can be written to."""
-    names = {"test": "pytest"} | ({t: t for t in TRACKERS if t != "none"} if plan.case.workload.mode == "train" else {})
-    return {extra: [f"{name}=={plan.case.stack.version(name)}"] for extra, name in names.items()}
+    trackers = {name: name for name in TRACKERS} if plan.case.workload.mode == "train" else {}
+    return {
+        extra: [f"{name}=={plan.case.stack.version(name)}"] for extra, name in ({"test": "pytest"} | trackers).items()
+    }
 
 
 def dump_pyproject(planned: Planned, name: str | None) -> str:

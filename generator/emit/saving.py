@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from generator.case.saving import choose_grace_seconds, choose_save_steps, read_disk_rate
+from generator.case.saving import choose_save_steps, read_disk_rate
 from generator.cost.checkpoint import count_checkpoint_bytes
 from generator.cost.of_case import build_cost_model
 from generator.decide.plan import Plan
 from generator.emit.plan_document import SavingRecord
+from generator.techniques.launch import find_grace_seconds
 
 
 def describe_saving(plan: Plan, save_steps: int | None = None) -> SavingRecord:
@@ -15,8 +16,7 @@ def describe_saving(plan: Plan, save_steps: int | None = None) -> SavingRecord:
     checkpoint_bytes = count_checkpoint_bytes(build_cost_model(case).shape, plan.best.execution)
     rate, basis = read_disk_rate(case.hardware)
     save_seconds = checkpoint_bytes / rate
-    steps = case.workload.steps or case.workload.max_steps
-    save_steps = save_steps or choose_save_steps(step_seconds, steps, save_seconds)
+    save_steps = save_steps or choose_save_steps(step_seconds, case.workload.steps, save_seconds)
     training_seconds = save_steps * step_seconds
     return SavingRecord(
         save_steps=save_steps,
@@ -26,5 +26,5 @@ def describe_saving(plan: Plan, save_steps: int | None = None) -> SavingRecord:
         disk_basis=basis,
         save_seconds=round(save_seconds, 2),
         time_share=round(save_seconds / (save_seconds + training_seconds), 4),
-        grace_seconds=choose_grace_seconds(checkpoint_bytes, rate),
+        grace_seconds=find_grace_seconds(case),
     )

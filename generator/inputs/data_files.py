@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
 from generator.errors import SourceError, UsageError
-from generator.inputs.data_formats import Format, assume_format, recognise_format
+from generator.inputs.data_formats import NO_HINTS, Format, Hints, assume_format
 from generator.inputs.data_readers import (
     READERS,
     Lengths,
@@ -18,6 +17,7 @@ from generator.inputs.data_readers import (
     is_json_lines,
     sample_texts,
 )
+from generator.inputs.data_recognition import recognise_format
 from generator.inputs.hub_data import HubSample, fetch_sample
 from generator.inputs.hub_ids import is_hub_id
 from generator.inputs.leaves import load_make_example
@@ -76,18 +76,13 @@ def read_data(
     source: str,
     *,
     task: str,
-    text_column: str | None = None,
-    label_column: str | None = None,
+    hints: Hints = NO_HINTS,
     skip_bad: bool = False,
-    kind: str | None = None,
-    given: Mapping[str, str] | None = None,
     config: str | None = None,
     split: str | None = None,
     offline: bool = True,
 ) -> DataSource:
-    """A file, a folder of files of one kind, or a hub id, with ``config`` and ``split``. ``kind`` and ``given`` (column by
-    meaning): what was asked for. Raises ``SourceError`` naming the row."""
-    hints = {"text_column": text_column, "label_column": label_column, "kind": kind, "given": given}
+    """A file, a folder of files of one kind, or a hub id, with ``config`` and ``split``. Raises ``SourceError`` naming the row."""
     path = Path(source)
     try:
         exists = path.exists()
@@ -101,17 +96,17 @@ def read_data(
     if config or split:
         raise UsageError(f"--data-config and --split are of hub data, and --data {source} is a path", "drop them")
     try:
-        path = choose_split(path)
+        path = find_training_folder(path)
         files = list_data_files(path)
         reader = choose_reader(files)
         if reader == "txt":
-            return describe_text_data(path.resolve(), files, task, text_column)
+            return describe_text_data(path.resolve(), files, task, hints.text_column)
         return describe_table_data(path.resolve(), files, reader, task, hints, skip_bad)
     except OSError as error:
         raise SourceError(f"--data {path}: {error.strerror or error}", "give files that you may read") from error
 
 
-def choose_split(path: Path) -> Path:
+def find_training_folder(path: Path) -> Path:
     """The training split of what DatasetDict.save_to_disk wrote; any other path as it is."""
     if not (path / "dataset_dict.json").is_file():
         return path
@@ -149,7 +144,7 @@ def list_endings(files: list[Path]) -> tuple[str, ...]:
     return tuple(sorted({"".join(find_ending(file)) for file in files}))
 
 
-def describe_hub_data(source: str, sample: HubSample, task: str, hints: dict[str, Any], skip_bad: bool) -> DataSource:
+def describe_hub_data(source: str, sample: HubSample, task: str, hints: Hints, skip_bad: bool) -> DataSource:
     """By the rows of ``sample``; what nobody could look at is assumed."""
     part = {"config": sample.config, "split": sample.split, "revision": sample.revision}
     if sample.file is None:
@@ -165,8 +160,8 @@ def describe_hub_data(source: str, sample: HubSample, task: str, hints: dict[str
     return replace(read, path=source, format="hub", endings=(), rows=rows, tokens=tokens, notes=notes, **part)
 
 
-def assume_hub_data(source: str, task: str, hints: dict[str, Any]) -> DataSource:
-    assumed = assume_format(task, **hints)
+def assume_hub_data(source: str, task: str, hints: Hints) -> DataSource:
+    assumed = assume_format(task, hints)
     column_of = assumed.column_of
     return DataSource(
         path=source,
@@ -231,16 +226,16 @@ class Scan:
 
 
 def describe_table_data(
-    path: Path, files: list[Path], reader: str, task: str, hints: dict, skip_bad: bool
+    path: Path, files: list[Path], reader: str, task: str, hints: Hints, skip_bad: bool
 ) -> DataSource:
-    """Rows with columns: what they are, and how long. ``hints``: of ``recognise_format``. Raises ``SourceError`` naming the row."""
+    """Rows with columns: what they are, and how long. Raises ``SourceError`` naming the row."""
     scan, lengths = Scan(skip_bad), Lengths()
     rows = keep_good_rows(READERS[reader](files, lengths), scan)
     sample = list(islice(rows, SAMPLE_ROWS))
     if not sample:
         raise SourceError(f"--data {path} holds no usable row" + show_first_fault(scan), "give a file with data")
     columns = tuple(dict.fromkeys(str(key) for _, row in sample for key in row))
-    recognised = recognise_format(columns, [row for _, row in sample], task, where=str(path), **hints)
+    recognised = recognise_format(columns, [row for _, row in sample], task, hints, where=str(path))
     make_example, column_of = load_make_example(recognised.leaf), recognised.column_of
     for where, row in chain(sample, rows):
         try:
@@ -299,15 +294,6 @@ def keep_good_rows(rows: Iterable[tuple[str, dict | str]], scan: Scan) -> Iterat
 def compute_quantiles(values: list[float]) -> tuple[float, ...]:
     ordered = sorted(values)
     return tuple(round(ordered[round(share / 100 * (len(ordered) - 1))], 1) for share in range(101))
-
-
-def explain_unusable(row: dict, recognised: Format) -> str | None:
-    """What the project's data.py says of the row, for it is the same code; ``None``: it is usable."""
-    try:
-        load_make_example(recognised.leaf)(row, recognised.column_of)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def measure_length(example: Mapping) -> int:

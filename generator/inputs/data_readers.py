@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from generator.errors import SourceError
-from generator.inputs.leaves import load_list_rows, load_open_data
+from generator.inputs.leaves import load_list_rows, load_open_batches, load_open_data
 
 
 @dataclass(slots=True)
@@ -200,24 +200,18 @@ def read_parquet_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str
 
 
 def read_arrow_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
-    """Both of Arrow's layouts: the stream, and the file, which begins with a mark."""
     try:
         import pyarrow as pa
+
+        open_batches = load_open_batches()
     except ImportError as error:
         raise SourceError(f"{files[0]}: reading arrow needs pyarrow", "pip install pyarrow") from error
     left, lengths.seen, lengths.unit = SCAN_BYTES, 0, "rows"
     for file in files:
         try:
             with pa.memory_map(str(file)) as source:
-                mark = source.read(6)
-                source.seek(0)
-                if mark == b"ARROW1":
-                    table = pa.ipc.open_file(source)
-                    batches = (table.get_batch(number) for number in range(table.num_record_batches))
-                else:
-                    batches = iter(pa.ipc.open_stream(source))
                 number = 0
-                for batch in batches:
+                for batch in open_batches(source):
                     lengths.total += batch.num_rows
                     if left <= 0:
                         continue

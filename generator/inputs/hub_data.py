@@ -19,7 +19,7 @@ from generator.inputs.hub_splits import Choice, choose_split, count_rows, name_r
 
 HEAD_BYTES = 8 << 20
 """How much of a file that is read from its beginning is fetched"""
-SAMPLE_ROWS = 2000
+HEAD_ROWS = 2000
 """how many rows of a parquet file are"""
 DATA_SECONDS = 60
 """How long the hub may take to hand over a beginning of data"""
@@ -72,7 +72,7 @@ def read_head(name: str, config: str | None, split: str | None, scratch: Path) -
     first, kind = choice.files[0], name_reader(choice.files[0])
     rows = count_rows(card, choice.config, choice.split)
     sample = HubSample(revision=revision, config=choice.config, split=choice.split, rows=rows)
-    if kind not in (*READERS, "parquet"):
+    if kind not in (*HEAD_READERS, "parquet"):
         note = f"{name}: {first} is of a kind that is not read here: its columns are assumed"
         return replace(sample, notes=(note,))
     try:
@@ -153,7 +153,7 @@ def fetch_parquet(path: str, size: int, scratch: Path) -> tuple[Path, float, int
     with open_remote(path, 1 << 20) as remote:
         try:
             table = pq.ParquetFile(remote, buffer_size=1 << 20, pre_buffer=False)
-            batch = next(table.iter_batches(batch_size=SAMPLE_ROWS), None)
+            batch = next(table.iter_batches(batch_size=HEAD_ROWS), None)
         except pa.ArrowException as error:
             raise SourceError(*explain_damage(path, error)) from error
         rows = table.metadata.num_rows
@@ -171,7 +171,7 @@ def fetch_lines(path: str, size: int, scratch: Path) -> tuple[Path, float, int |
     packed = path.endswith(".gz")
     try:
         content = zlib.decompressobj(31).decompress(raw, 8 * HEAD_BYTES) if packed else raw
-        rows = READERS[name_reader(path) or ""](content.decode("utf-8-sig", errors="surrogateescape"), path)
+        rows = HEAD_READERS[name_reader(path) or ""](content.decode("utf-8-sig", errors="surrogateescape"), path)
     except (zlib.error, csv.Error) as error:
         raise SourceError(*explain_damage(path, error)) from error
     complete = complete and not (packed and len(content) == 8 * HEAD_BYTES)
@@ -211,4 +211,4 @@ def read_text_head(text: str, path: str) -> list[dict]:
     return [{"text": line} for line in text.splitlines()]
 
 
-READERS = {"json": read_json_head, "csv": read_csv_head, "text": read_text_head}
+HEAD_READERS = {"json": read_json_head, "csv": read_csv_head, "text": read_text_head}

@@ -25,6 +25,12 @@ def load_list_rows() -> Callable[[object], list]:
 
 
 @cache
+def load_open_batches() -> Callable:
+    """``open_batches`` of the leaf that reads Arrow files. Raises ``ImportError`` without pyarrow."""
+    return run_leaf("rows/arrow").open_batches
+
+
+@cache
 def load_open_data() -> ModuleType:
     return run_leaf("open_data")
 

@@ -12,6 +12,7 @@ from typing import Any
 from generator.inputs.data_files import CHARACTERS_A_TOKEN, DataSource, list_data_files
 from generator.inputs.data_formats import Format
 from generator.inputs.data_readers import READERS, Lengths, sample_texts
+from generator.inputs.hub_files import find_cached_file
 from generator.inputs.leaves import load_make_example
 from generator.inputs.model_source import ModelSource
 
@@ -55,13 +56,8 @@ def find_tokenizer_file(source: ModelSource, tokenizer: str | None) -> Path | No
         return path if path.is_file() else None
     if tokenizer is None and source.kind != "hub":
         return None
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        cached = try_to_load_from_cache(place, "tokenizer.json")
-    except (OSError, ValueError):  # no hub id, or a damaged cache
-        return None
-    return Path(cached) if isinstance(cached, str) and Path(cached).is_file() else None
+    cached = find_cached_file(place, "tokenizer.json")
+    return cached if isinstance(cached, Path) else None
 
 
 def measure_characters_per_token(tokenizer: Path, texts: tuple[str, ...]) -> float | None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
+from fields import unpack_conversation
+
 PROMPTS = 3
 NEW_TOKENS = 96
 SHOWN = 70
@@ -73,11 +75,7 @@ class SampleAnswers(TrainerCallback):
 def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
     """A prompt as the model sees it, and the answer in the data; ``None`` where a row has no two parts."""
     if "messages" in row:
-        turns = [
-            {"role": turn["role"], "content": turn["content"], **json.loads(turn["further"] or "{}")}
-            for turn in row["messages"]
-        ]
-        tools = json.loads(row["tools"]) if row["tools"] else None
+        turns, tools = unpack_conversation(row)
         last = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
         if not last:
             return None

@@ -45,7 +45,7 @@ def make_message(role: str, content: str, further: dict | None = None) -> dict:
     return {"role": role, "content": content, "further": json.dumps(further) if further else None}
 
 
-def read_message(message: dict, role_key: str = "role", content_key: str = "content") -> dict:
+def read_message(message: dict, role_key: str, content_key: str) -> dict:
     """One turn, whatever the words for role and content are."""
     speaker = message.get(role_key)
     if speaker not in ROLES:
@@ -68,6 +68,23 @@ def read_message(message: dict, role_key: str = "role", content_key: str = "cont
     if not may_be_empty and not content.strip():
         raise ValueError(f"no usable text in column {content_key!r}: an empty turn of {speaker}")
     return make_message(ROLES[speaker], check_text(content), further)
+
+
+def read_messages(row: dict, column: str, role_key: str = "role", content_key: str = "content") -> list[dict]:
+    """The turns of a conversation."""
+    turns = row.get(column)
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        raise ValueError(f"no list of messages in column {column!r}, only {', '.join(map(str, row))}")
+    return [read_message(turn, role_key, content_key) for turn in turns]
+
+
+def unpack_conversation(example: dict) -> tuple[list[dict], list | None]:
+    """Messages and tools of an example, as a chat template takes them."""
+    messages = [
+        {"role": turn["role"], "content": turn["content"], **json.loads(turn["further"] or "{}")}
+        for turn in example["messages"]
+    ]
+    return messages, json.loads(example["tools"]) if example["tools"] else None
 
 
 def join_parts(parts: list) -> str:

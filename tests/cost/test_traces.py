@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
+from leaves import load_leaf
 
 from generator.cost.execution import Execution
 from generator.cost.memory import compute_training_moments
@@ -129,11 +128,7 @@ def test_the_errors_together(compared):
 
 
 def emitted_chunk_loss(model: torch.nn.Module) -> None:
-    path = Path(__file__).resolve().parents[2] / "templates/fragments/chunked_loss.py"
-    spec = importlib.util.spec_from_file_location("chunked_loss", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    module.chunk_loss(model)
+    load_leaf("chunked_loss").chunk_loss(model)
 
 
 def fused_output_layer(model: torch.nn.Module) -> None:

@@ -159,7 +159,7 @@ RULES = (
         id="R405",
         words="no compilation that the run does not earn back",
         look=unearned,
-        takes=on(BF16_CPU, features=WITH_BF16, seq_len=512, max_steps=3, **LM),
+        takes=on(BF16_CPU, features=WITH_BF16, seq_len=512, steps=3, **LM),
         leaves=(on(BF16_CPU, features=WITH_BF16, seq_len=512, steps=100_000, **LM), on(T4, **LM)),
     ),
     Rule(

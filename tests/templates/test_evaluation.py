@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace as Values
 
 import pytest
+from leaves import load_leaf
+
+from generator.case.stacks import load_stack
+from generator.case.workload import TRACKERS
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
-FRAGMENTS = Path(__file__).resolve().parents[2] / "templates" / "fragments"
-
-
-def load(name: str):
-    spec = importlib.util.spec_from_file_location(name, FRAGMENTS / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def make_args(**more) -> Values:
@@ -45,26 +38,28 @@ def make_rows(count: int, label=None):
     [(1000, 0.02, None, 20), (1000, 0.02, 5, 5), (100_000, 0.02, 500, 500), (20, 0.02, 500, 1), (12, 0.9, None, 4)],
 )
 def test_a_share_is_held_out_and_a_batch_is_left(rows, share, most, held):
-    training, evaluation = load("evaluation").hold_out(make_rows(rows), make_config(share, most), make_args(), None)
+    training, evaluation = load_leaf("evaluation").hold_out(
+        make_rows(rows), make_config(share, most), make_args(), None
+    )
     assert (len(training), len(evaluation)) == (rows - held, held)
     assert sorted(training["text"][:] + evaluation["text"][:]) == sorted(f"row {number}" for number in range(rows))
 
 
 def test_where_no_row_is_left_nothing_is_held_out_and_that_is_printed(capsys):
     args = make_args()
-    training, evaluation = load("evaluation").hold_out(make_rows(8), make_config(0.02, 500), args, None)
+    training, evaluation = load_leaf("evaluation").hold_out(make_rows(8), make_config(0.02, 500), args, None)
     assert len(training) == 8 and evaluation is None
     assert (args.eval_strategy, args.eval_on_start, args.load_best_model_at_end) == ("no", False, False)
     assert "no evaluation: 8 rows" in capsys.readouterr().out
 
 
 def test_nothing_is_held_out_unasked(capsys):
-    training, evaluation = load("evaluation").hold_out(make_rows(100), make_config(None), make_args(), None)
+    training, evaluation = load_leaf("evaluation").hold_out(make_rows(100), make_config(None), make_args(), None)
     assert len(training) == 100 and evaluation is None and capsys.readouterr().out == ""
 
 
 def test_the_same_rows_by_seed():
-    leaf = load("evaluation")
+    leaf = load_leaf("evaluation")
     parts = [
         leaf.hold_out(make_rows(100), make_config(0.1), make_args(seed=seed), None)[1]["text"] for seed in (1, 1, 2)
     ]
@@ -73,19 +68,19 @@ def test_the_same_rows_by_seed():
 
 def test_each_label_has_its_share_and_an_only_row_is_learnt_from():
     rows = make_rows(1001, lambda number: "only" if number == 1000 else "rare" if number % 10 == 0 else "common")
-    training, evaluation = load("evaluation").hold_out(rows, make_config(0.1), make_args(), None)
+    training, evaluation = load_leaf("evaluation").hold_out(rows, make_config(0.1), make_args(), None)
     counts = [evaluation["label"][:].count(label) for label in ("common", "rare", "only")]
     assert counts == [90, 10, 0] and "only" in training["label"]
 
 
 def test_of_a_stream_the_last_sequences():
     stream = [{"input_ids": [number]} for number in range(100)]
-    training, evaluation = load("evaluation").hold_out(stream, make_config(0.05), make_args(), None)
+    training, evaluation = load_leaf("evaluation").hold_out(stream, make_config(0.05), make_args(), None)
     assert [row["input_ids"][0] for row in evaluation] == [95, 96, 97, 98, 99] and len(training) == 95
 
 
 def test_a_file_of_its_own_is_read_and_its_labels_are_known():
-    leaf, read = load("evaluation"), []
+    leaf, read = load_leaf("evaluation"), []
 
     def load_file(config):
         read.append(config["data"])
@@ -99,10 +94,10 @@ def test_a_file_of_its_own_is_read_and_its_labels_are_known():
 
 
 def test_rows_that_fill_a_batch_have_no_label():
-    filled = load("evaluation").FilledRows([{"input_ids": [1, 2], "labels": [1, 2]}] * 5, 4)
+    filled = load_leaf("evaluation").FilledRows([{"input_ids": [1, 2], "labels": [1, 2]}] * 5, 4)
     assert len(filled) == 8 and len(list(filled)) == 8
     assert [row["labels"] for row in filled] == [[1, 2]] * 5 + [[-100, -100]] * 3
-    assert list(load("evaluation").FilledRows([{"labels": 1}], 2))[1] == {"labels": -100}
+    assert list(load_leaf("evaluation").FilledRows([{"labels": 1}], 2))[1] == {"labels": -100}
 
 
 def make_trainer(tmp_path, batch: int, rows: list[list[int]]):
@@ -141,7 +136,7 @@ def test_the_loss_is_a_mean_of_tokens_whatever_the_batches(tmp_path):
     assert plain != pytest.approx(expected, rel=1e-3)
     for batch in (1, 2, 3):
         trainer = make_trainer(tmp_path, batch, rows)
-        load("evaluation").average_over_tokens(trainer)
+        load_leaf("evaluation").average_over_tokens(trainer)
         metrics = trainer.evaluate()
         assert metrics["eval_loss"] == pytest.approx(expected, rel=1e-5)
         assert metrics["eval_perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
@@ -150,7 +145,7 @@ def test_the_loss_is_a_mean_of_tokens_whatever_the_batches(tmp_path):
 def test_class_metrics_are_those_of_their_definitions():
     import numpy as np
 
-    metrics = load("class_metrics").ClassMetrics(["a", "b", "never"])
+    metrics = load_leaf("class_metrics").ClassMetrics(["a", "b", "never"])
     values = metrics(Values(label_ids=np.array([0, 0, 0, 1, -100]), predictions=np.array([0, 0, 1, 1, 2])))
     assert values == {"accuracy": 0.75, "macro_f1": pytest.approx((0.8 + 2 / 3) / 2)}
     assert metrics.confusion == {"labels": ["a", "b", "never"], "counts": [[2, 1, 0], [0, 1, 0], [0, 0, 0]]}
@@ -169,7 +164,7 @@ def parse(words: list[str], config=CONFIG, kind=None):
     sys.argv = ["train.py", *words]
     parser = HfArgumentParser(kind or TrainingArguments)
     parser.set_defaults(**config["training"], output_dir="/tmp/none", use_cpu=True)
-    return load("arguments").parse_arguments(parser, config)
+    return load_leaf("arguments").parse_arguments(parser, config)
 
 
 @pytest.fixture(autouse=True)
@@ -219,6 +214,11 @@ def test_what_cannot_be_is_one_line(words, config, line, capsys):
     with pytest.raises(SystemExit):
         parse(words, config)
     assert line in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_project_knows_the_trackers_that_perfgen_offers_and_pins():
+    assert load_leaf("arguments").TRACKERS == TRACKERS
+    assert set(TRACKERS) <= dict(load_stack("train", "cpu").packages).keys()
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from test_data_formats import MODEL, draw_labels, make_tokenizer
 
-FRAGMENTS = Path(__file__).resolve().parents[2] / "templates" / "fragments"
 CALL = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]
 TOOLS = [
     {
@@ -32,21 +28,6 @@ WITH_TOOL = [
     {"role": "tool", "tool_call_id": "c1", "name": "add", "content": "2"},
     {"role": "assistant", "content": "Two."},
 ]
-
-
-@pytest.fixture
-def load(monkeypatch):
-    """Import a leaf under the name that it has in a project."""
-
-    def load_leaf(leaf: str, name: str | None = None) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(name or leaf, FRAGMENTS / f"{leaf}.py")
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name or leaf, module)
-        spec.loader.exec_module(module)
-        return module
-
-    return load_leaf
 
 
 @pytest.fixture

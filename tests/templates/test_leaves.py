@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
 import re
 import signal
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -16,27 +14,11 @@ from types import SimpleNamespace as Values
 
 import pytest
 from jsonschema import Draft202012Validator
+from leaves import FRAGMENTS
 
 from generator.run.schema import FOLDER
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
-FRAGMENTS = Path(__file__).resolve().parents[2] / "templates" / "fragments"
-
-
-@pytest.fixture
-def load(monkeypatch):
-    """Import a leaf under the name that it has in a project."""
-
-    def load_leaf(leaf: str, name: str | None = None) -> ModuleType:
-        name = name or leaf
-        spec = importlib.util.spec_from_file_location(name, FRAGMENTS / f"{leaf}.py")
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-        return module
-
-    return load_leaf
 
 
 def make_control() -> Values:
@@ -328,6 +310,7 @@ def test_a_report_keeps_the_first_step_and_saves_apart(load, tmp_path, monkeypat
 
 def test_a_log_is_one_line_that_fits_a_terminal(load, capsys):
     load("token_count")
+    load("evaluation")
     report = load("run_report").RunReport()
     progress = load("progress").PrintProgress(report)
     state = Values(global_step=0, max_steps=12000, is_world_process_zero=True)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 from accelerate.data_loader import prepare_data_loader, skip_first_batches  # noqa: E402
+from leaves import load_leaf  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-LEAF = Path(__file__).resolve().parents[2] / "templates" / "fragments" / "token_count.py"
-spec = importlib.util.spec_from_file_location("token_count", LEAF)
-token_count = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(token_count)
+token_count = load_leaf("token_count")
 
 
 def collate_padded(rows: list[dict]) -> dict[str, torch.Tensor]:

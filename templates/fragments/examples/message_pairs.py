@@ -2,7 +2,7 @@
 
 import json
 
-from fields import check_answered, make_message, read_message, read_system, read_text, read_tools
+from fields import check_answered, make_message, read_messages, read_system, read_text, read_tools
 
 
 def make_example(row: dict, columns: dict[str, str]) -> dict:
@@ -28,10 +28,3 @@ def leave_out(message: dict) -> dict:
         return message
     further = json.loads(message["further"] or "{}")
     return make_message(message["role"], message["content"], {**further, "weight": 0})
-
-
-def read_messages(row: dict, column: str) -> list[dict]:
-    turns = row.get(column)
-    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-        raise ValueError(f"no list of messages in column {column!r}, only {', '.join(map(str, row))}")
-    return [read_message(turn) for turn in turns]

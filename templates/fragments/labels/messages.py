@@ -9,6 +9,8 @@ from itertools import groupby
 
 from jinja2 import TemplateError
 
+from fields import unpack_conversation
+
 GENERATION = re.compile(r"%-?\s*generation\s*-?%")
 """What a template may put around the words of the assistant."""
 
@@ -18,11 +20,7 @@ def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
 
     ValueError where the template refuses the conversation.
     """
-    messages = [
-        {"role": turn["role"], "content": turn["content"], **json.loads(turn["further"] or "{}")}
-        for turn in example["messages"]
-    ]
-    tools = json.loads(example["tools"]) if example["tools"] else None
+    messages, tools = unpack_conversation(example)
     try:
         text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
     except (TemplateError, ValueError, TypeError) as error:

@@ -1,0 +1,360 @@
+"""What rows of data are, seen by what they hold: which of the formats, and which column is what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from generator.errors import SourceError
+from generator.inputs.data_formats import NO_HINTS, Format, Hints
+
+TEXT_COLUMNS = ("text", "content", "sentence", "document", "review")
+LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
+CONVERSATION_COLUMNS = ("messages", "conversations", "conversation")
+QUESTIONS = ("instruction", "question", "query", "prompt", "problem", "statement", "request", "user", "human")
+INPUTS = ("input", "context")
+ANSWERS = (
+    *("output", "answer", "response", "reply", "completion", "solution", "assistant", "bot", "chosen"),
+    *("summary", "translation"),
+)
+TOOLS = ("tools", "functions")
+SYSTEMS = ("system", "system_prompt")
+FEW = 0.25
+"""A column with at most so many distinct values per row holds labels, where no name says so."""
+LABEL_CHARACTERS = 50
+MANY = 0.5
+"""A column in which at least this share of rows has something is used; one bad row does not make another format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Columns and some of the rows. ``where`` names the data in errors."""
+
+    where: str
+    columns: tuple[str, ...]
+    rows: Sequence[Mapping]
+
+    def read_column(self, column: str) -> list:
+        """Its values, without those that are not there."""
+        return [row[column] for row in self.rows if row.get(column) not in (None, "")]
+
+    def holds_texts(self, column: str) -> bool:
+        values = self.read_column(column)
+        texts = sum(isinstance(value, str) for value in values)
+        return bool(values) and texts >= MANY * len(values)
+
+    def holds_lists(self, column: str) -> bool:
+        return any(isinstance(value, list) for value in self.read_column(column))
+
+    def count_turns(self, column: str, *keys: str) -> int:
+        """Rows whose value is a list of objects with these keys."""
+        return sum(
+            isinstance(value, list)
+            and bool(value)
+            and all(isinstance(t, dict) and set(keys) <= t.keys() for t in value)
+            for value in self.read_column(column)
+        )
+
+    def pick(self, names: Sequence[str]) -> list[str]:
+        """The columns of these names, in their order, whatever their case."""
+        return [column for name in names for column in self.columns if column.lower() == name]
+
+    def list_columns(self) -> str:
+        return ", ".join(map(repr, self.columns[:50])) or "no columns"
+
+
+def recognise_format(
+    columns: Sequence[str], rows: Sequence[Mapping], task: str, hints: Hints = NO_HINTS, *, where: str = "the data"
+) -> Format:
+    """What ``rows`` (some of all) are, for a task.
+
+    Raises ``SourceError``: a column that is not there, no format, or more than one, with its candidates.
+    """
+    sample = Sample(where, tuple(map(str, columns)), rows)
+    for option, column in hints.list_named():
+        if column not in sample.columns:
+            raise SourceError(f"{option} {column!r}: --data {where} has {sample.list_columns()}", "name one of these")
+    if task == "text-classification":
+        return recognise_labelled(sample, hints.text, hints.label)
+    if task != "sft":
+        return recognise_text(sample, hints.text)
+    return force_format(sample, hints.format, hints) if hints.format else recognise_examples(sample, hints)
+
+
+def recognise_examples(sample: Sample, hints: Hints) -> Format:
+    """For supervised fine-tuning. A hint that would train answers without their questions is refused."""
+    text_column = hints.text
+    if text_column is not None and not sample.holds_lists(text_column):
+        other = recognise_conversation(sample, {}) or recognise_pair(sample, {})
+        if other is not None:
+            raise SourceError(
+                f"--text-column {text_column!r} alone would be trained on, and --data {sample.where} holds "
+                f"{other.describe()}",
+                "leave --text-column out, or say --format text if only this column is meant",
+            )
+        return make_format("text", {"text": text_column}, "you named the column", sample)
+    named = ({} if text_column is None else {"messages": text_column}) | dict(hints.columns)
+    recognised = recognise_conversation(sample, named) or recognise_pair(sample, named)
+    if recognised is not None:
+        return recognised
+    questions = [column for column in sample.pick(QUESTIONS) if sample.holds_texts(column)]
+    if questions:
+        others = [column for column in sample.columns if column not in questions and sample.holds_texts(column)]
+        could = f"; it could be {' or '.join(map(repr, others[:9]))}" if others else ""
+        raise SourceError(
+            f"--data {sample.where} asks in {' and '.join(map(repr, questions))} and has no column that is known to answer{could}",
+            "name it: --column answer=NAME, or --format text to learn texts alone",
+        )
+    return recognise_text(sample, None)
+
+
+def force_format(sample: Sample, kind: str, hints: Hints) -> Format:
+    """What --format says. Raises ``SourceError`` where its columns are not there."""
+    evidence, given = "you asked for this format", hints.columns
+    if kind == "text":
+        column = hints.text or recognise_text(sample, None).column_of["text"]
+        return make_format(kind, {"text": column}, evidence, sample)
+    if kind in ("messages", "sharegpt"):
+        named = given.get("messages") or hints.text
+        candidates = [named] if named else [c for c in sample.columns if sample.holds_lists(c) and c not in TOOLS]
+        candidates = [c for c in candidates if c in CONVERSATION_COLUMNS] or candidates
+        if len(candidates) != 1:
+            raise SourceError(
+                f"--format {kind}: --data {sample.where} has {sample.list_columns()}, of which "
+                f"{' and '.join(map(repr, candidates)) or 'none'} could be conversations",
+                "name the column: --column messages=NAME",
+            )
+        return make_format(kind, {"messages": candidates[0]} | find_beside(sample, given), evidence, sample)
+    pair = find_pair(sample, given, preferred=kind)
+    if pair is None:
+        raise SourceError(
+            f"--format {kind}: no prompt and answer among {sample.list_columns()} of --data {sample.where}",
+            "name them: --column prompt=NAME --column answer=NAME",
+        )
+    lists = sample.holds_lists(pair["answer"])
+    kinds = {"prompt-completion": "prompt-messages", "preference": "preference-messages"}
+    return make_format(kinds.get(kind, kind) if lists else kind, pair, evidence, sample)
+
+
+def make_format(kind: str, columns: Mapping[str, str], evidence: str, sample: Sample) -> Format:
+    """With the columns that are not used named in the evidence."""
+    unused = [column for column in sample.columns if column not in columns.values()]
+    more = f", {len(unused) - 6} more" if len(unused) > 6 else ""
+    rest = f"; not used: {', '.join(map(repr, unused[:6]))}{more}" if unused else ""
+    return Format(kind=kind, columns=tuple(columns.items()), evidence=evidence + rest)
+
+
+def find_beside(sample: Sample, given: Mapping[str, str]) -> dict[str, str]:
+    """The columns of tools and of the system's turn, if there are."""
+    named = {meaning: given[meaning] for meaning in ("system", "tools") if meaning in given}
+    tools = next((c for c in sample.pick(TOOLS) if sample.read_column(c)), None)
+    system = next((c for c in sample.pick(SYSTEMS) if sample.holds_texts(c)), None)
+    return ({"system": system} if system else {}) | ({"tools": tools} if tools else {}) | named
+
+
+def recognise_conversation(sample: Sample, given: Mapping[str, str]) -> Format | None:
+    """One column of messages, or a prompt and an answer in messages."""
+    if "prompt" in given or "answer" in given:
+        return None
+    named = given.get("messages")
+    shapes = {"messages": ("role", "content"), "sharegpt": ("from", "value")}
+    counts = {
+        (column, kind): sample.count_turns(column, *keys)
+        for column in ([named] if named else sample.columns)
+        if column.lower() not in TOOLS or named
+        for kind, keys in shapes.items()
+    }
+    counts |= {  # tool calls have no content
+        (column, "messages"): max(count, sample.count_turns(column, "role"))
+        for (column, kind), count in counts.items()
+        if kind == "messages"
+    }
+    candidates = [pair for pair, count in counts.items() if count]
+    names = [column for column, _ in candidates]
+    chosen, rejected = sample.pick(("chosen",)), sample.pick(("rejected",))
+    if named is None and len(names) > 1:
+        usual = [pair for pair in candidates if pair[0].lower() in CONVERSATION_COLUMNS]
+        if len(usual) == 1:
+            candidates = usual
+        elif (
+            chosen
+            and rejected
+            and {*chosen, *rejected} <= set(names) <= {*chosen, *rejected, *sample.pick(("prompt",))}
+        ):
+            return make_preference(sample, chosen[0])
+        elif sample.pick(("prompt",)) and sample.pick(("completion",)) and len(names) == 2:
+            columns = {"prompt": sample.pick(("prompt",))[0], "answer": sample.pick(("completion",))[0]}
+            evidence = "lists of objects with 'role' and 'content' under both"
+            return make_format("prompt-messages", columns | find_beside(sample, given), evidence, sample)
+        else:
+            raise SourceError(
+                f"--data {sample.where} has conversations in {' and '.join(map(repr, names))}",
+                "name the one to learn from: --column messages=NAME",
+            )
+    if not candidates:
+        empty = [c for c in ([named] if named else sample.pick(CONVERSATION_COLUMNS)) if sample.columns and c]
+        empty = [c for c in empty if any(isinstance(row.get(c), list) for row in sample.rows)]
+        if not empty:
+            return None
+        return make_format("messages", {"messages": empty[0]}, "its values are lists", sample)
+    column, kind = candidates[0]
+    if named is None and column in rejected:
+        raise SourceError(
+            f"--data {sample.where} has conversations in {column!r} alone: what was rejected is not to be learned",
+            "name the column to learn from: --column messages=NAME",
+        )
+    first, second = shapes[kind]
+    evidence = f"{counts[column, kind]} of {len(sample.rows)} rows looked at hold a list of objects with {first!r} and {second!r}"
+    return make_format(kind, {"messages": column} | find_beside(sample, given), evidence, sample)
+
+
+def make_preference(sample: Sample, chosen: str) -> Format:
+    questions = sample.pick(("prompt", "question", "instruction"))
+    prompt = {"prompt": questions[0]} if questions else {}
+    evidence = "both 'chosen' and 'rejected' hold conversations"
+    return make_format("preference-messages", prompt | {"answer": chosen} | find_beside(sample, {}), evidence, sample)
+
+
+def recognise_pair(sample: Sample, given: Mapping[str, str]) -> Format | None:
+    """A column that asks and one that answers, in texts."""
+    if "messages" in given:
+        return None
+    pair = find_pair(sample, given)
+    if pair is None:
+        return None
+    question, answer = pair["prompt"].lower(), pair["answer"].lower()
+    if sample.holds_lists(pair["answer"]):
+        kind = "preference-messages" if answer == "chosen" else "prompt-messages"
+    elif answer == "chosen":
+        kind = "preference"
+    elif (question, answer) == ("prompt", "completion"):
+        kind = "prompt-completion"
+    else:
+        kind = "alpaca" if question == "instruction" else "question-answer"
+    both = f"{pair['prompt']!r} and {pair['answer']!r}"
+    if "prompt" in given or "answer" in given:
+        return make_format(kind, pair, "you named the columns", sample)
+    return make_format(
+        kind, pair, f"columns named {both}, with {'texts' if kind != 'prompt-messages' else 'messages'} in both", sample
+    )
+
+
+def find_pair(sample: Sample, given: Mapping[str, str], preferred: str | None = None) -> dict[str, str] | None:
+    """Columns by meaning: prompt, input, answer, system. ``None``: no pair. Raises ``SourceError`` where there are several."""
+    usable = [c for c in sample.columns if sample.holds_texts(c) or (sample.holds_lists(c) and c in given.values())]
+    questions = [c for c in sample.pick(QUESTIONS) if c in usable and c not in given.values()]
+    answers = [c for c in sample.pick(ANSWERS) if c in usable and c not in given.values()]
+    if not answers:  # all empty: no other format, but rows to be refused
+        answers = [c for c in sample.pick(ANSWERS) if not sample.read_column(c) and c not in given.values()]
+    inputs = [c for c in sample.pick(INPUTS) if c in usable and c not in given.values()]
+    if sample.pick(("chosen",)) and sample.pick(("rejected",)) and preferred in (None, "preference"):
+        answers = [c for c in answers if c.lower() == "chosen"] or answers
+    elif "chosen" in answers:
+        answers.remove("chosen")
+    if not questions and not given and len(inputs) == 1 and inputs[0].lower() == "input" and answers:
+        questions, inputs = inputs, []
+    questions = [given["prompt"]] if "prompt" in given else questions
+    answers = [given["answer"]] if "answer" in given else answers
+    if given.keys() & {"prompt", "answer"} and not (questions and answers):
+        missing = "answer" if "prompt" in given else "prompt"
+        raise SourceError(
+            f"--data {sample.where} has no column for the {missing} among {sample.list_columns()}",
+            f"name it: --column {missing}=NAME",
+        )
+    if not questions or not answers:
+        if not answers:
+            return None
+        texts = [c for c in usable if c not in answers]
+        if answers[0].lower() == "chosen" and not texts[:1]:
+            raise SourceError(
+                f"--data {sample.where} has 'chosen' without a prompt: transcripts in one text are not split",
+                "give the prompt in a column of its own, or messages",
+            )
+        if not texts:
+            return None
+        raise SourceError(
+            f"--data {sample.where} has an answer in {' or '.join(map(repr, answers))} and no column that is known to ask; "
+            f"it could be {' or '.join(map(repr, texts[:9]))}",
+            f"name it: --column prompt={texts[0]}, or --format text to learn texts alone",
+        )
+    for meaning, candidates in (("prompt", questions), ("answer", answers)):
+        if len(candidates) > 1:
+            raise SourceError(
+                f"--data {sample.where}: the {meaning} could be {' or '.join(map(repr, candidates))}",
+                f"name it: --column {meaning}=NAME",
+            )
+    inputs = [given["input"]] if "input" in given else inputs
+    if len(inputs) > 1:
+        raise SourceError(
+            f"--data {sample.where}: what the prompt is asked of could be {' or '.join(map(repr, inputs))}",
+            "name it: --column input=NAME",
+        )
+    beside = find_beside(sample, given)
+    beside.pop("tools", None)
+    asked = {"prompt": questions[0]} | ({"input": inputs[0]} if inputs else {})
+    return asked | {"answer": answers[0]} | beside
+
+
+def recognise_text(sample: Sample, text_column: str | None) -> Format:
+    """The column of texts."""
+    if text_column is not None:
+        return make_format("text", {"text": text_column}, "you named the column", sample)
+    usual = sample.pick(TEXT_COLUMNS)
+    if usual:
+        return make_format("text", {"text": usual[0]}, "the column is named so", sample)
+    other = recognise_conversation(sample, {}) or recognise_pair(sample, {})
+    if other is not None:
+        raise SourceError(f"--data {sample.where} holds {other.describe()}, and no text by itself", "use --task sft")
+    texts = [column for column in sample.columns if sample.holds_texts(column)]
+    if len(texts) == 1:
+        return make_format("text", {"text": texts[0]}, "the only column of texts", sample)
+    candidates = f": {' or '.join(map(repr, texts[:9]))} could be" if texts else ""
+    raise SourceError(
+        f"--data {sample.where}: no text among {sample.list_columns()}{candidates}", "name it: --text-column"
+    )
+
+
+def recognise_labelled(sample: Sample, text_column: str | None, label_column: str | None) -> Format:
+    """A column of texts and one of few distinct values."""
+    reasons = []
+    if label_column is None:
+        label_column, reason = find_label(sample, text_column)
+        reasons.append(reason)
+    if text_column is None:
+        usual = [c for c in sample.pick(TEXT_COLUMNS) if c != label_column]
+        texts = [c for c in sample.columns if c != label_column and sample.holds_texts(c)]
+        if len(texts) > 1 and not usual:
+            texts = [c for c in texts if not holds_labels(sample, c)] or texts
+        if not usual and len(texts) != 1:
+            candidates = f": {' or '.join(map(repr, texts[:9]))} could be" if texts else ""
+            raise SourceError(
+                f"--data {sample.where}: no text among {sample.list_columns()}{candidates}", "name it: --text-column"
+            )
+        text_column = (usual or texts)[0]
+        reasons.append(f"{text_column!r} is {'named so' if usual else 'the only column of texts beside it'}")
+    columns = {"text": text_column, "label": label_column}
+    return make_format("classification", columns, ", ".join(reasons) or "you named the columns", sample)
+
+
+def find_label(sample: Sample, text_column: str | None) -> tuple[str, str]:
+    """The column of the labels, and why it is."""
+    usual = [c for c in sample.pick(LABEL_COLUMNS) if c != text_column]
+    if usual:
+        return usual[0], f"{usual[0]!r} is named so"
+    few = [c for c in sample.columns if c != text_column and holds_labels(sample, c)]
+    if len(few) == 1:
+        distinct = len({str(value) for value in sample.read_column(few[0])})
+        return few[0], f"{few[0]!r} has {distinct} distinct values in {len(sample.rows)} rows looked at"
+    candidates = f": {' or '.join(map(repr, few[:9]))} could be" if few else ""
+    raise SourceError(
+        f"--data {sample.where}: no label among {sample.list_columns()}{candidates}", "name it: --label-column"
+    )
+
+
+def holds_labels(sample: Sample, column: str) -> bool:
+    """Whether its values are few, short and again and again the same."""
+    values = sample.read_column(column)
+    if len(values) < MANY * len(sample.rows) or not all(isinstance(v, str | int) for v in values):
+        return False
+    distinct = {str(value) for value in values}
+    return 2 <= len(distinct) <= FEW * len(values) and max(map(len, distinct)) <= LABEL_CHARACTERS

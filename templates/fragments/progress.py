@@ -18,7 +18,11 @@ class PrintProgress(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.step, self.clock, self.tokens = state.global_step, time.perf_counter(), state.num_input_tokens_seen
-        self.evaluating = 0.0
+        self.evaluating, self.saved = 0.0, False
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if self.saved:  # that was no part of a step, and other callbacks had their share in it
+            self.clock, self.evaluating, self.saved = time.perf_counter(), 0.0, False
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or not logs:
@@ -44,7 +48,7 @@ class PrintProgress(TrainerCallback):
         return "  ".join(parts)
 
     def on_save(self, args, state, control, **kwargs):
-        self.clock, self.evaluating = time.perf_counter(), 0.0  # a save is not a part of a step
+        self.saved = True
 
 
 def describe_step(state) -> str:

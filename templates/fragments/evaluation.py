@@ -89,7 +89,7 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
 
 
 def load_best_model(trainer: Trainer) -> None:
-    """What the Trainer does behind its last step, for a run that had reached it: its last checkpoint need not be its best."""
+    """What the Trainer does behind its last step, for a run that had taken it: its last model need not be its best."""
     if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from generator.case.held_out import SHARE
 from generator.case.layout import Layout
 from generator.decide import evaluation as schedule
 from generator.decide.plan import Planned
@@ -29,7 +30,7 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
     )
     keeps = keeps_best(best.layout)
     return EvaluationRecord(
-        source=held.file.path if held.file else schedule.SHARE if held.share is None else held.share,
+        source=held.file.path if held.file else SHARE if held.share is None else held.share,
         default=held.share is None and held.file is None,
         rows=planned_schedule.rows,
         interval=planned_schedule.interval,
@@ -39,6 +40,12 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
         keeps_best=keeps,
         notes=() if keeps else ("the last model is kept, not the best one: a checkpoint here holds weights only",),
     )
+
+
+def count_held_rows(planned: Planned, evaluation: EvaluationRecord | None) -> int:
+    """Rows of the data that are not trained on: none where the evaluation has a file of its own."""
+    held = planned.work.held_out
+    return 0 if evaluation is None or held is None or held.file else evaluation.rows
 
 
 def keeps_best(layout: Layout) -> bool:

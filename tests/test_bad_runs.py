@@ -264,6 +264,17 @@ def test_train_01_killed_before_its_report_a_second_start_writes_it(runs):
     assert known["finished_step"] == 8 and len(known["losses"]) == 8 and "step_seconds" not in known
 
 
+def test_train_01_a_second_start_leaves_the_best_model_in_place(runs):
+    worse = ("--learning_rate", 0.7, "--lr_scheduler_type", "constant", "--eval_steps", 2)
+    code, output = runs.run("best", *worse)
+    kept = json.loads((runs.folder / "best" / "run.json").read_text())["kept_step"]
+    assert code == 0 and kept < 8, output
+    weights = runs.weights("best")
+    code, output = runs.run("best", *worse)
+    assert code == 0 and "nothing left to train" in output, output
+    assert runs.weights("best") == weights
+
+
 def test_data_05_fewer_sequences_than_a_batch_is_refused_by_the_run_too(runs):
     code, output = runs.run("large", "--per_device_train_batch_size", 4096)
     assert code == 1 and "fewer than one global batch" in output and "Traceback" not in output, output

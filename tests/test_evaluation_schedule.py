@@ -7,7 +7,8 @@ import random
 import pytest
 from making import H100, SMALL, case, cost, cpu_device, llama
 
-from generator.decide.evaluation import MOST_ROWS, TIME_SHARE, compute_forward_seconds, schedule_evaluation
+from generator.case.held_out import MOST_ROWS
+from generator.decide.evaluation import TIME_SHARE, compute_forward_seconds, schedule_evaluation
 from generator.decide.plan import decide
 
 RUN = {"rows": 10_000, "share": None, "batch_rows": 8, "forward_seconds": 0.3, "step_seconds": 4.0, "steps": 312}

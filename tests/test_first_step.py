@@ -289,3 +289,27 @@ def test_expected_dtypes(name):
     run, dtypes = EXPECTED[name]
     expected = expect_dtypes(run)
     assert tuple(expected[kind] or None for kind in ("trained", "frozen", "gradients", "states")) == dtypes
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_head_that_is_trained_beside_adapters_is_float32_too(dtype):
+    """PEFT widens adapters alone; the plan, fp16's scaler and small updates want all that trains in float32."""
+    import torch
+    from making import H100, case
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForSequenceClassification
+
+    from generator.techniques.trained.lora import Lora
+
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "vocab_size": 96}
+    config = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    names = {
+        "model": LlamaForSequenceClassification(config).to(getattr(torch, dtype)),
+        "get_peft_model": get_peft_model,
+        "adapter": LoraConfig(task_type="SEQ_CLS", target_modules="all-linear"),
+    }
+    for statement in Lora().edits(case(H100, task="text-classification", train="lora")).after_model:
+        exec(statement, names)
+    trained = {name: weight.dtype for name, weight in names["model"].named_parameters() if weight.requires_grad}
+    assert any("score" in name for name in trained)
+    assert set(trained.values()) == {torch.float32}

@@ -140,7 +140,7 @@ def make_case(model_type: str = "llama", **workload) -> Case:
 
 @pytest.mark.parametrize("technique", [Padded(), GroupByLength()])
 def test_who_drops_the_mask(technique):
-    assert technique.edits(make_case()).fragments == ("padding",)
+    assert "padding" in technique.edits(make_case()).fragments
     assert technique.edits(make_case(task="text-classification")).after_trainer == ()
     experts = {"num_local_experts": 8, "num_experts_per_tok": 2}
     mixture = case(model=llama(model_type="mixtral", **experts), task="sft")

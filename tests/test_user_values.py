@@ -158,6 +158,30 @@ def test_a_length_far_beyond_the_data_is_compared_with_what_it_needs(tmp_path):
     assert any("the longest example has about 65 tokens: --seq-len 128 would be" in text for text in texts), texts
 
 
+@pytest.mark.parametrize(("rows", "epochs"), [(100, 1.0), (36, 10.0), (97, 0.5), (640, 3.0)])
+def test_steps_are_those_that_the_trainer_takes_of_what_is_not_held_out(tmp_path, rows, epochs):
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    path = tmp_path / "rows.jsonl"
+    turn = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    path.write_text((json.dumps({"messages": turn}) + "\n") * rows)
+    request = Request(**LLAMA, hardware="1xrtx-4090", task="sft", train="lora", data=str(path), epochs=epochs)
+    document = document_request(request)
+    args = TrainingArguments(
+        str(tmp_path),
+        per_device_train_batch_size=document.batch.micro_batch,
+        gradient_accumulation_steps=document.batch.accumulation,
+        num_train_epochs=epochs,
+        use_cpu=True,
+        report_to="none",
+    )
+    trained = list(range(rows - document.evaluation.rows))
+    trainer = Trainer(torch.nn.Linear(1, 1), args, train_dataset=trained, data_collator=list)
+    *_, steps = trainer.set_initial_training_values(args, trainer.get_train_dataloader())
+    assert document.run.steps == document.case.workload.steps == steps
+
+
 def test_the_whole_run_is_steps_times_a_step_at_the_price_of_the_machine():
     request = Request(**LLAMA, hardware="2xp4de.24xlarge", task="sft", train="lora", seq_len=2048, data=str(CHATS))
     document = document_request(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from generator.case.request import Request
 from generator.case.workload import DEFAULT_GOAL, Workload
@@ -42,7 +42,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
     """The user's numbers, and the field's usual ones where nothing was said."""
     from_scratch = request.from_scratch or not source.has_weights
     seq_len = request.seq_len or choose_seq_len(request, spec, data)[0]
-    workload = Workload(
+    return Workload(
         mode=request.mode,
         task=request.task,
         train=request.train,
@@ -64,7 +64,6 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         allow=request.allow,
         pins=request.pins,
     )
-    return replace(workload, steps=request.max_steps or count_steps(workload, data))
 
 
 def choose_loss_tokens(request: Request, data: DataSource | None) -> str | None:
@@ -125,20 +124,27 @@ def measure_cut_share(data: DataSource | None, seq_len: int) -> float:
     return longer / (len(data.token_quantiles) - 1)
 
 
-def count_steps(workload: Workload, data: DataSource | None, *, packed: bool = False) -> int | None:
-    """Optimizer steps of the whole run, from the data's size; ``None`` where that is not known."""
-    sequences = count_sequences(workload, data, packed=packed)
-    return None if sequences is None else max(1, int(sequences / workload.global_batch * workload.epochs))
+def count_steps(workload: Workload, data: DataSource | None, *, packed: bool = False, held_rows: int = 0) -> int | None:
+    """Optimizer steps of the whole run; ``None`` where neither they nor the data's size are known.
+
+    As the Trainer counts them: what is left of an epoch after its last full batch is a step too.
+    """
+    sequences = count_sequences(workload, data, packed=packed, held_rows=held_rows)
+    if workload.max_steps or sequences is None:
+        return workload.max_steps
+    return math.ceil(max(1, math.ceil(sequences / workload.global_batch)) * workload.epochs)
 
 
-def count_sequences(workload: Workload, data: DataSource | None, *, packed: bool = False) -> int | None:
-    """Sequences of one pass over the data: blocks of plain text, examples, or what ``packed`` examples fill."""
+def count_sequences(
+    workload: Workload, data: DataSource | None, *, packed: bool = False, held_rows: int = 0
+) -> int | None:
+    """Sequences of one pass over the data but ``held_rows``: blocks of plain text, examples, or what ``packed`` ones fill."""
     if data is None or data.rows is None:
         return None
     if workload.task == "causal-lm":
-        return None if data.tokens is None else data.tokens // workload.seq_len
-    shares = workload.fill_shares if packed else ()
-    return math.ceil(data.rows * sum(shares) / len(shares)) if shares else data.rows
+        return None if data.tokens is None else data.tokens // workload.seq_len - held_rows
+    rows, shares = data.rows - held_rows, workload.fill_shares if packed else ()
+    return math.ceil(rows * sum(shares) / len(shares)) if shares else rows
 
 
 OPTION_OF = {"lora_alpha": "lora_rank"}

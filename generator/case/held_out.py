@@ -11,6 +11,10 @@ from generator.case.request import Request
 from generator.errors import UsageError
 from generator.inputs.data_files import DataSource, read_data
 
+SHARE = 0.02
+"""Of the rows, held out where nothing was asked for."""
+MOST_ROWS = 500
+"""Of that share: the standard error of a mean falls with the root of their number, and their time rises with it (ours)."""
 NUMBER = re.compile(r"[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?|inf|nan", re.ASCII)
 
 
@@ -41,6 +45,13 @@ def read_held_out(request: Request, data: DataSource | None) -> HeldOut | None:
             raise UsageError(f"--eval {request.eval} is no share of the data", "give one between 0 and 1, such as 0.02")
         return HeldOut(share=share)
     return HeldOut(file=read_file(request, request.eval, data))
+
+
+def count_held_rows(rows: int | None, share: float | None) -> int:
+    """Of ``rows`` (``None``: not counted). ``share``: ``None`` for the default one."""
+    if share is not None:
+        return MOST_ROWS if rows is None else max(1, int(rows * share))
+    return MOST_ROWS if rows is None else min(MOST_ROWS, max(1, int(rows * SHARE)))
 
 
 def read_file(request: Request, name: str, data: DataSource | None) -> DataSource:

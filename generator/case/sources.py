@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from generator.bundle import find_sample_file
-from generator.case.defaults import Origin, fill_workload, trace_values
-from generator.case.held_out import HeldOut, read_held_out
+from generator.case.defaults import Origin, count_sequences, count_steps, fill_workload, trace_values
+from generator.case.held_out import HeldOut, count_held_rows, read_held_out
 from generator.case.request import Request
 from generator.case.workload import Workload, check_workload
 from generator.errors import SourceError, UsageError
@@ -40,13 +40,17 @@ def read_work(request: Request) -> Work:
     workload = fill_workload(request, spec, source, data)
     check_workload(workload, spec)
     check_sources(request, workload, source, data)
+    held_out = read_held_out(request, data)
+    held_rows = 0
+    if held_out and not held_out.file and (sequences := count_sequences(workload, data)) is not None:
+        held_rows = count_held_rows(sequences, held_out.share)
     return Work(
         request=request,
         source=source,
         data=data,
         spec=spec,
-        workload=workload,
-        held_out=read_held_out(request, data),
+        workload=replace(workload, steps=count_steps(workload, data, held_rows=held_rows)),
+        held_out=held_out,
         origins=trace_values(request, workload, spec, data),
     )
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from generator.case.held_out import count_held_rows
 from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution
 
-SHARE = 0.02
-"""Of the rows, held out where nothing was asked for."""
-MOST_ROWS = 500
-"""Of that share: the standard error of a mean falls with the root of their number, and their time rises with it (ours)."""
 TIME_SHARE = 0.05
 """Of a run's steps, that evaluation may take (ours)."""
 SAVE_SHARE = 0.02
@@ -58,7 +55,7 @@ def schedule_evaluation(
     are cut where they take too long; those that were asked for stay, and are evaluated less often. ``batch_rows`` go through
     one forward pass of ``forward_seconds`` on all devices.
     """
-    wanted = count_rows(rows, share)
+    wanted = count_held_rows(rows, share)
     interval = choose_interval(steps, step_seconds, save_steps, save_seconds)
     budget = TIME_SHARE * (steps or interval) * step_seconds
     if share is None:
@@ -75,12 +72,6 @@ def schedule_evaluation(
         count=None if steps is None else count_evaluations(steps, interval),
         share=taken,
     )
-
-
-def count_rows(rows: int | None, share: float | None) -> int:
-    if share is not None:
-        return MOST_ROWS if rows is None else max(1, int(rows * share))
-    return MOST_ROWS if rows is None else min(MOST_ROWS, max(1, int(rows * SHARE)))
 
 
 def choose_interval(steps: int | None, step_seconds: float, save_steps: int, save_seconds: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from generator.case.defaults import count_sequences
+from generator.case.held_out import SHARE
 from generator.case.layout import Layout
 from generator.decide import evaluation as schedule
 from generator.decide.plan import Planned
@@ -32,7 +33,7 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
     keeps = keeps_best(best.layout)
     record = EvaluationRecord(
         summary="",
-        source=held.file.path if held.file else schedule.SHARE if held.share is None else held.share,
+        source=held.file.path if held.file else SHARE if held.share is None else held.share,
         default=held.share is None and held.file is None,
         rows=planned_schedule.rows,
         interval=planned_schedule.interval,
@@ -52,6 +53,12 @@ def summarize_evaluation(record: EvaluationRecord) -> str:
     when = f"before the first step and every {record.interval:,} step{'s' if record.interval > 1 else ''}"
     share = f"{record.share * 100:.1f} % of the run{'' if record.count else ' if it has as many steps'}"
     return f"{rows}{' (a default: --eval)' if record.default else ''}, {when}: {record.seconds:.2g} s each, {share}"
+
+
+def count_held_rows(planned: Planned, evaluation: EvaluationRecord | None) -> int:
+    """Rows of the data that are not trained on: none where the evaluation has a file of its own."""
+    held = planned.work.held_out
+    return 0 if evaluation is None or held is None or held.file else evaluation.rows
 
 
 def keeps_best(layout: Layout) -> bool:

@@ -25,10 +25,11 @@ class HourlyPrice:
     price: Price
 
 
-def describe_run(planned: Planned) -> RunRecord:
-    """The whole run; what depends on its steps is null where they are not known."""
+def describe_run(planned: Planned, held_rows: int = 0) -> RunRecord:
+    """The whole run, ``held_rows`` of whose data are not trained on; null where it depends on steps that are not known."""
     plan, case = planned.plan, planned.plan.case
-    steps = count_run_steps(planned)
+    packed = plan.best.execution.padding_free
+    steps = count_steps(case.workload, planned.work.data, packed=packed, held_rows=held_rows)
     once = sum(technique.once_seconds(case) for technique in plan.best.members)
     step = plan.best.estimate.step_seconds
     seconds = None if steps is None else once + steps * step
@@ -74,12 +75,6 @@ def format_duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.3g} {unit}"
     return f"{seconds:.3g} s"
-
-
-def count_run_steps(planned: Planned) -> int | None:
-    """Those that were asked for, else those of the data as the plan puts it into sequences; ``None``: its size is not known."""
-    workload, packed = planned.plan.case.workload, planned.plan.best.execution.padding_free
-    return workload.max_steps or count_steps(workload, planned.work.data, packed=packed)
 
 
 def find_hourly_price(hardware: str | None, case: Case, devices: int) -> HourlyPrice | None:

@@ -39,8 +39,12 @@ class GroupByLength(Technique):
         return estimate_lengths(case, PADDING_LEFT)
 
     def edits(self, case: Case) -> Edits:
+        padding = make_padding_edits(case)
         return replace(
-            make_padding_edits(case),
+            padding,
+            imports=(*padding.imports, "from length_groups import SeedLengthGroups"),
+            fragments=(*padding.fragments, "length_groups"),
+            callbacks=("SeedLengthGroups()",),
             training_arguments=(
                 make_argument("train_sampling_strategy", "group_by_length", "texts of similar length together"),
             ),

@@ -1,9 +1,16 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Code, Edits, make_argument
+
+WIDEN_HEAD = """\
+for weight in model.parameters():  # PEFT makes its adapters float32, and leaves the head that it trains in 16 bits
+    if weight.requires_grad:
+        weight.data = weight.data.float()"""
+"""A head in bf16 would lose small updates, and fp16's scaler refuses the gradients of one in fp16."""
 
 
 class Lora(Technique):
@@ -27,7 +34,10 @@ class Lora(Technique):
         return {"train": "lora", "lora_rank": case.workload.lora_rank, "lora_targets": "all-linear"}
 
     def edits(self, case: Case) -> Edits:
-        return make_adapter_edits(case)
+        edits = make_adapter_edits(case)
+        if case.workload.task != "text-classification":
+            return edits
+        return replace(edits, after_model=(*edits.after_model, WIDEN_HEAD))
 
 
 def make_adapter_edits(case: Case, before: tuple[str, ...] = ()) -> Edits:

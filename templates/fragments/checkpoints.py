@@ -20,6 +20,13 @@ class AlreadyTrained(Exception):
     """The checkpoint has reached the last step."""
 
 
+def finish_training(trainer: Trainer) -> None:
+    """What Trainer does after the last step, for a run that was ended there: the best model and the callbacks."""
+    if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+        trainer._load_best_model()
+    trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
+
+
 def describe_run(trainer: Trainer, seq_len: int, trained_parameters: int) -> dict:
     """What a checkpoint depends on: to resume with another value would silently shift data or numbers."""
     args, dataset = trainer.args, trainer.train_dataset
@@ -90,15 +97,19 @@ def sync_to_disk(path: Path) -> None:
     os.close(descriptor)
 
 
+class EndAtLastStep(TrainerCallback):
+    """The last of the callbacks, for the others begin before it: Trainer would train one step too many."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step >= state.max_steps:
+            raise AlreadyTrained
+
+
 class SealCheckpoints(TrainerCallback):
     """Seals each checkpoint once it is written; leaves one out where the disk has no room for it."""
 
     def __init__(self, run: dict):
         self.run = run
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step >= state.max_steps:
-            raise AlreadyTrained  # Trainer itself would train one step too many
 
     def on_step_end(self, args, state, control, **kwargs):
         if not control.should_save:

@@ -184,10 +184,10 @@ def test_one_process_seals(checkpoints, tmp_path):
 
 
 def test_a_finished_training_is_not_trained_further(checkpoints):
-    seal = checkpoints.SealCheckpoints(RUN)
-    seal.on_train_begin(None, make_state(global_step=7), None)
+    end = checkpoints.EndAtLastStep()
+    end.on_train_begin(None, make_state(global_step=7), None)
     with pytest.raises(checkpoints.AlreadyTrained):
-        seal.on_train_begin(None, make_state(global_step=8), None)
+        end.on_train_begin(None, make_state(global_step=8), None)
 
 
 def test_a_run_is_another_when_a_sampled_row_is(checkpoints):
@@ -338,12 +338,57 @@ def test_only_the_first_process_reports_and_a_second_start_closes_the_run(load, 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_report_that_is_there_is_kept(load, tmp_path):
-    (tmp_path / "run.json").write_text("{}")
+@pytest.mark.parametrize(("step", "kept"), [(8, True), (4, False)], ids=["of this run", "of a shorter run before"])
+def test_a_report_of_this_run_is_kept(load, tmp_path, step, kept):
+    before = json.dumps({"finished_step": step})
+    (tmp_path / "run.json").write_text(before)
     load("token_count")
     leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=1, device="cpu")
     leaf.RunReport().write(args, make_state(global_step=8), {"peak_memory_gib": 0.5})
-    assert (tmp_path / "run.json").read_text() == "{}"
+    assert ((tmp_path / "run.json").read_text() == before) == kept
+    assert json.loads((tmp_path / "run.json").read_text())["finished_step"] == 8
+
+
+class Words:
+    """A tokenizer for which a word is a token, and a model that says the same to everything."""
+
+    pad_token_id = eos_token_id = 0
+
+    def __call__(self, text, **_):
+        import torch
+        from transformers import BatchEncoding
+
+        return BatchEncoding({n: torch.ones(1, len(text.split()), dtype=torch.long) for n in KEYS})
+
+    def decode(self, tokens, **_) -> str:
+        return f"{len(tokens)} words"
+
+
+KEYS = ("input_ids", "attention_mask")
+
+
+def make_model():
+    import torch
+
+    def generate(input_ids, **_):
+        return torch.cat([input_ids, input_ids], dim=1)
+
+    return Values(training=True, device="cpu", eval=lambda: None, train=lambda _: None, generate=generate)
+
+
+def test_answers_of_a_resumed_run_are_those_of_the_same_prompts(load, tmp_path):
+    """The rows that are held out may be others then; a run that was ended at its last step has not answered yet."""
+    load("token_count")
+    load("run_report")
+    leaf = load("answers")
+    rows = [{"prompt": "how much is it", "completion": "ten"}, {"prompt": "who", "completion": "me"}]
+    first = leaf.SampleAnswers(rows[:1], Words(), tmp_path)
+    first.on_train_begin(None, make_state(), None, model=make_model())
+    assert first.describe()["answers"][0]["before"] == "4 words" and not list(tmp_path.glob("*.tmp"))
+    again = leaf.SampleAnswers(rows[::-1], Words(), tmp_path)
+    again.on_train_begin(None, make_state(global_step=8), None, model=make_model())
+    again.on_train_end(None, make_state(global_step=8), None, model=make_model())
+    assert [(row["before"], row["after"]) for row in again.rows] == [(None, "1 words"), ("4 words", "4 words")]
 
 
 def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):

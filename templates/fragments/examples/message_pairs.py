@@ -2,7 +2,7 @@
 
 import json
 
-from fields import check_answered, make_message, read_message, read_system, read_text, read_tools
+from fields import check_answered, list_columns, make_message, read_message, read_system, read_text, read_tools
 
 
 def make_example(row: dict, columns: dict[str, str]) -> dict:
@@ -33,5 +33,5 @@ def leave_out(message: dict) -> dict:
 def read_messages(row: dict, column: str) -> list[dict]:
     turns = row.get(column)
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-        raise ValueError(f"no list of messages in column {column!r}, only {', '.join(map(str, row))}")
+        raise ValueError(f"no list of messages in column {column!r}, only {list_columns(row)}")
     return [read_message(turn) for turn in turns]

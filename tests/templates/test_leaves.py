@@ -8,6 +8,7 @@ import math
 import os
 import re
 import signal
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -188,6 +189,21 @@ def test_a_finished_training_is_not_trained_further(checkpoints):
     end.on_train_begin(None, make_state(global_step=7), None)
     with pytest.raises(checkpoints.AlreadyTrained):
         end.on_train_begin(None, make_state(global_step=8), None)
+
+
+def test_a_second_run_in_one_folder_is_refused_and_touches_nothing(checkpoints, tmp_path):
+    """It removed what the first was about to save, as the rest of an interrupted save."""
+    (tmp_path / "checkpoint-3").mkdir()
+    hold = f"import sys; sys.path.insert(0, {str(FRAGMENTS)!r}); import checkpoints, pathlib\n"
+    hold += f"checkpoints.lock_folder(pathlib.Path({str(tmp_path)!r})); print('locked', flush=True); input()"
+    first = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert first.stdin and first.stdout and first.stdout.readline() == "locked\n"
+    with pytest.raises(SystemExit, match="is at work there"):
+        checkpoints.find_newest_checkpoint(tmp_path, RUN)
+    assert (tmp_path / "checkpoint-3").is_dir()
+    first.kill()
+    first.wait()
+    assert checkpoints.find_newest_checkpoint(tmp_path, RUN) is None and not (tmp_path / "checkpoint-3").exists()
 
 
 def test_a_run_is_another_when_a_sampled_row_is(checkpoints):

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
+from first_example import escape_control
 from run_report import write_json
 
 PROMPTS = 3
@@ -94,5 +95,5 @@ def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
 
 
 def shorten(text: str | None) -> str:
-    line = " ".join((text or "").split())
+    line = escape_control(" ".join((text or "").split()))
     return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"

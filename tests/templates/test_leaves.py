@@ -396,6 +396,7 @@ def test_answers_of_a_resumed_run_are_those_of_the_same_prompts(load, tmp_path):
     """The rows that are held out may be others then; a run that was ended at its last step has not answered yet."""
     load("token_count")
     load("run_report")
+    load("first_example")
     leaf = load("answers")
     rows = [{"prompt": "how much is it", "completion": "ten"}, {"prompt": "who", "completion": "me"}]
     first = leaf.SampleAnswers(rows[:1], Words(), tmp_path)
@@ -411,6 +412,18 @@ def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):
     load("token_count")
     load("run_report").draw_loss(tmp_path / "loss.svg", [{"step": 8, "train_runtime": 1.0}])
     assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
+
+
+def test_the_words_of_a_row_have_no_power_over_a_terminal(load, tmp_path, capsys):
+    """OSC 52 writes to the clipboard; what the model answers is of the same rows."""
+    tokenizer = Values(decode=lambda tokens, **_: "".join(map(chr, tokens)))
+    example = {"input_ids": list(map(ord, "a\x1b]52;c;eA==\x07\x9b1m\té\nb")), "labels": [-100] * 20}
+    load("first_example").show_example(example | {"labels": [-100] * len(example["input_ids"])}, tokenizer, tmp_path)
+    out = capsys.readouterr().out
+    assert "a\\x1b]52;c;eA==\\x07\\x9b1m\té\nb" in out and not {"\x1b", "\x07", "\x9b"} & set(out)
+    load("token_count")
+    load("run_report")
+    assert load("answers").shorten("a\x1b]0;x\x07 b") == r"a\x1b]0;x\x07 b"
 
 
 # ---- infer_report, machine

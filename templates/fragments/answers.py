@@ -87,7 +87,12 @@ def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
         last = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
         if not last:
             return None
-        prompt = tokenizer.apply_chat_template(turns[:last], tools=tools, add_generation_prompt=True, tokenize=False)
+        try:
+            prompt = tokenizer.apply_chat_template(
+                turns[:last], tools=tools, add_generation_prompt=True, tokenize=False
+            )
+        except Exception:  # a template is a program of others: this one takes no conversation without its answer
+            return None
         return prompt, turns[last]["content"]
     if isinstance(row.get("prompt"), str):
         return row["prompt"], row["completion"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from generator.errors import PerfgenError, UsageError
+from generator.errors import PerfgenError, UsageError, escape_control
 from generator.options import AS_JSON, Positive, add_case_options, ask_sources, json_option, make_request
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -197,7 +197,7 @@ def echo_answer(answer: object, text: str, as_json: bool) -> None:
     if as_json:
         echo_json(to_json(answer))
     else:
-        click.echo(text)
+        click.echo(escape_control(text))
 
 
 @perfgen.command()

@@ -18,14 +18,23 @@ def mask_secrets(text: str) -> str:
     return text
 
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def escape_control(text: str) -> str:
+    """``text`` as a terminal shows it and does not obey it; line breaks and tabs stay."""
+    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
 class PerfgenError(Exception):
     """A message for the user. ``hint`` says what to do next."""
 
     code = 1
 
     def __init__(self, message: str, hint: str | None = None):
-        super().__init__(mask_secrets(message))
-        self.message, self.hint = mask_secrets(message), hint and mask_secrets(hint)
+        self.message = escape_control(mask_secrets(message))
+        self.hint = hint and escape_control(mask_secrets(hint))
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.hint}" if self.hint else self.message

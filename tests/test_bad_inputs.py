@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import io
 import json
 import os
@@ -31,7 +32,7 @@ from generator.emit import place, render
 from generator.errors import PerfgenError, SourceError
 from generator.inputs import meta_device
 from generator.inputs.data_files import read_data
-from generator.inputs.data_readers import SCAN_BYTES
+from generator.inputs.data_readers import SCAN_BYTES, is_json_lines
 from generator.inputs.model_files import read_model
 from generator.inputs.model_sizes import read_spec
 
@@ -550,6 +551,39 @@ def test_data_02_a_large_file_is_looked_at_in_part(tmp_path):
     size = (tmp_path / "d.jsonl").stat().st_size
     assert found.rows == pytest.approx(size / len(ROW), rel=0.01)
     assert found.notes and "looked at" in found.notes[0]
+
+
+def write_table(path: Path, **columns) -> Path:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    table = pa.table(list(columns.values()), names=[name.strip() for name in columns])
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, table.schema) as writer:
+            writer.write_table(table)
+    return path
+
+
+@pytest.mark.parametrize("name", ["d.parquet", "d.arrow"])
+def test_data_02_tables_that_python_cannot_hold(tmp_path, name):
+    pa = pytest.importorskip("pyarrow")
+    dates = pa.array([2**62] * 3, pa.timestamp("us"))
+    with pytest.raises(SourceError, match="date value out of range"):
+        read_data(str(write_table(tmp_path / name, text=pa.array(["a b"] * 3), day=dates)), task="causal-lm")
+    twice = {"text": pa.array(["a b"] * 3), "text ": pa.array(["c d"] * 3)}
+    with pytest.raises(SourceError, match="'text' stands there twice"):
+        read_data(str(write_table(tmp_path / name, **twice)), task="causal-lm")
+
+
+def test_data_02_a_compressed_file_of_nothing_is_bounded(tmp_path):
+    """Half a megabyte that holds 512 MiB of line breaks: is it JSON lines? 10 s before, without end for a larger one."""
+    path = tmp_path / "d.json.gz"
+    path.write_bytes(gzip.compress((b" " * 1023 + b"\n") * 1024) * 512)
+    begun = time.perf_counter()
+    assert not is_json_lines(path)
+    assert time.perf_counter() - begun < 2
 
 
 @pytest.mark.parametrize("path", ["gone.jsonl", "gone/d.txt", "", "a\nb", "-rf", "../x", "x" * 5000, "https://a:b@c/d"])

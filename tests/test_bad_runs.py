@@ -16,7 +16,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from projects import TEXT, render_small_project
+from safetensors.torch import load_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="each run is a forked child")]
 DRIVER = r"""
@@ -52,6 +54,11 @@ def poison_at_step(step):
                 parameter.data.fill_(float("nan"))
         return real(self, args, state, control, **more)
     stopping.SaveOnSignal.on_step_end = on_step_end
+
+def kill_after_last_step(_):
+    def kill(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+    train.Trainer._load_best_model = kill
 
 def full_disk_from_step(step):
     import shutil
@@ -264,15 +271,20 @@ def test_train_01_killed_before_its_report_a_second_start_writes_it(runs):
     assert known["finished_step"] == 8 and len(known["losses"]) == 8 and "step_seconds" not in known
 
 
-def test_train_01_a_second_start_leaves_the_best_model_in_place(runs):
-    worse = ("--learning_rate", 0.7, "--lr_scheduler_type", "constant", "--eval_steps", 2)
-    code, output = runs.run("best", *worse)
-    kept = json.loads((runs.folder / "best" / "run.json").read_text())["kept_step"]
-    assert code == 0 and kept < 8, output
-    weights = runs.weights("best")
-    code, output = runs.run("best", *worse)
+@pytest.mark.parametrize("killed", [True, False], ids=["killed after its last step", "finished"])
+def test_train_01_started_again_after_its_last_step_the_best_model_stays(runs, killed):
+    """The best is the first here, as the loss falls: the last checkpoint holds another model."""
+    name = f"best-{killed}"
+    best = ("--eval_steps", 2, "--greater_is_better", True, "--learning_rate", 0.01)
+    code, output = runs.run(name, *best, **({"kill_after_last_step": None} if killed else {}))
+    assert code == (-signal.SIGKILL if killed else 0), output
+    code, output = runs.run(name, *best)
     assert code == 0 and "nothing left to train" in output, output
-    assert runs.weights("best") == weights
+    folder = runs.folder / name
+    step = json.loads((folder / "run.json").read_text())["kept_step"]
+    weights = [load_file(folder / part / "model.safetensors") for part in (".", f"checkpoint-{step}", "checkpoint-8")]
+    same = [all(torch.equal(weights[0][key], other[key]) for key in other) for other in weights[1:]]
+    assert step == 2 and same == [True, False]
 
 
 def test_data_05_fewer_sequences_than_a_batch_is_refused_by_the_run_too(runs):

@@ -6,10 +6,12 @@ import bz2
 import csv
 import gzip
 import importlib
+import itertools
 import json
 import lzma
 import subprocess
 import sys
+from datetime import date
 from itertools import groupby
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from generator.emit.plan_json import to_json
 from generator.errors import SourceError
 from generator.inputs.data_files import read_data
 from generator.inputs.data_formats import Hints
+from generator.inputs.leaves import load_make_example
 
 CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -344,3 +347,56 @@ def test_a_damaged_archive_is_refused(tmp_path):
     (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}\n' * 1000)[:-20])
     with pytest.raises(SourceError, match="cannot be decompressed"):
         read_data(str(tmp_path / "d.jsonl.gz"), task="causal-lm")
+
+
+ODD = [
+    None,
+    True,
+    7,
+    1.5,
+    "\ud800",
+    b"x",
+    [],
+    {},
+    [["a"]],
+    {"a": 1},
+    [None],
+    [{}],
+    date(2024, 1, 1),
+    [{"function": {"name": b"x"}}],
+]
+"""What JSON and Parquet can hold where a text or a list of messages should be."""
+
+
+@pytest.mark.parametrize("leaf", ["messages", "sharegpt", "message_pairs", "question_answer", "label", "text"])
+def test_any_value_makes_an_example_or_says_what_is_wrong(leaf):
+    """A traceback in `init` and in train.py before; examples are written as UTF-8 and JSON."""
+    role, content, *names = (
+        ("from", "value", "human", "gpt") if leaf == "sharegpt" else ("role", "content", "user", "assistant")
+    )
+    columns = {meaning: meaning for meaning in ("messages", "prompt", "answer", "system", "tools", "text", "label")}
+    if leaf == "message_pairs":
+        del columns["system"]
+    make_example, refused = load_make_example(leaf), 0
+    for value, key in itertools.product(ODD, (role, content, "tool_calls", "name", "weight", "column")):
+        for turn in (0, 1):
+            turns = [{role: name, content: "words"} for name in names]
+            row = {"messages": turns, "prompt": turns[:1], "answer": turns[1:], "text": "words", "label": "a"}
+            if leaf == "question_answer":
+                row |= {"prompt": "words", "answer": "words"}
+            if key == "column":
+                row |= dict.fromkeys(("system", "tools") if turn else columns, value)
+            turns[turn][key] = value
+            try:
+                json.dumps(make_example(row, columns), ensure_ascii=False).encode()
+            except ValueError as error:
+                assert str(error)
+                refused += 1
+    assert refused
+
+
+def test_the_columns_that_a_message_names_have_no_power_over_a_terminal():
+    row = {"\x1b]0;x\x07": 1} | {f"c{n}": 1 for n in range(200)}
+    with pytest.raises(ValueError, match="and 181 more") as refused:
+        load_make_example("text")(row, {"text": "text"})
+    assert str(refused.value).isprintable() and len(str(refused.value)) < 300

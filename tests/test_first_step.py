@@ -240,6 +240,25 @@ def test_header_of_a_user(first_step, template):
     assert header.endswith("<|user|>") and "assistant" not in header and "system" not in header
 
 
+def refuse_unless(condition: str) -> str:
+    return "{% if not (" + condition + ") %}{{ raise_exception('no') }}{% endif %}" + HEADERS
+
+
+@pytest.mark.parametrize("condition", ["messages[0]['role'] == 'system'", "messages[-1]['role'] == 'assistant'"])
+def test_header_under_a_template_that_wants_certain_turns(first_step, condition):
+    assert first_step.find_user_header(make_tokenizer(refuse_unless(condition))).endswith("<|user|>")
+
+
+@pytest.mark.parametrize(
+    "template", [refuse_unless("tools"), "{{ 1 / 0 }}", "fixed", HEADERS.replace("]", "] | upper")]
+)
+def test_a_template_that_shows_no_header_is_no_end_of_the_run(first_step, tmp_path, capsys, template):
+    """TemplateError, ZeroDivisionError, IndexError in the middle of the first step."""
+    check, tokens = make_check(first_step, tmp_path, template)
+    check.check_turns([tokens], [[-100, *tokens[1:]]])
+    assert capsys.readouterr().out.startswith("not checked: what is learned from of a user's turns")
+
+
 def test_no_template_no_header(first_step):
     assert first_step.find_user_header(make_tokenizer(None)) == ""
 

@@ -6,21 +6,25 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
+import local_hub
 import pytest
 from test_hub_models import hub  # noqa: F401 : a fixture
 
 from generator.errors import SourceError
 from generator.inputs import hub_data
 from generator.inputs.data_files import read_data
+from generator.inputs.hub_files import list_files
 from generator.inputs.hub_splits import choose_split, list_splits, read_configs
 
 ROWS = [
     {"messages": [{"role": "user", "content": f"How much is {n}?"}, {"role": "assistant", "content": "x" * n}]}
     for n in range(1, 41)
 ]
+ROW = '{"text": "a b c"}\n'
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
 
 
@@ -238,3 +242,56 @@ def test_a_cut_download_is_no_wrong_data(hub):  # noqa: F811
     hub.add("datasets", "owner/set", {"data.jsonl": LINES})
     hub.cut = 1000
     assert read().rows in (40, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ([], "no answer of a hub"),
+        ({"sha": "a" * 40}, "no answer of a hub"),
+        ({"id": "o/set", "sha": 7}, "no answer of"),
+    ],
+    ids=["a list", "without an id", "a commit that is no text"],
+)
+@pytest.mark.parametrize("kind", ["model", "set"])
+def test_an_answer_of_something_else_than_a_hub_is_one_line(hub, monkeypatch, kind, answer, words):  # noqa: F811
+    """A proxy's page, or another service under HF_ENDPOINT: TypeError and KeyError of the library before."""
+    hub.add("datasets", "owner/set", {"train.jsonl": ROW})
+    hub.add("models", "owner/model", {"config.json": "{}"})
+    send = local_hub.Handler.send_json
+    monkeypatch.setattr(local_hub.Handler, "send_json", lambda self, value: send(self, answer))
+    if kind == "set":
+        with pytest.raises(SourceError, match=words):
+            read_data("owner/set", task="causal-lm", offline=False)
+    elif answer != {"id": "o/set", "sha": 7}:
+        with pytest.raises(SourceError, match=words):
+            list_files("owner/model", None)
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"train.jsonl": ""}, "holds no usable row"),
+        ({"train.json": "[" * 100_000}, "cannot be read: maximum recursion depth"),
+        (
+            {"train.jsonl": ROW, "README.md": "---\na: " + "[" * 5000 + "]" * 5000 + "\n---\n"},
+            "README.md cannot be read",
+        ),
+        (
+            {"train.jsonl": ROW, "README.md": front(configs=[{"config_name": "x", "data_files": "**a"}])},
+            "is no pattern",
+        ),
+    ],
+    ids=["empty file", "deep JSON", "deep YAML", "pattern"],
+)
+def test_odd_files_of_a_set_are_refused_in_one_line(hub, files, words):  # noqa: F811
+    hub.add("datasets", "owner/set", files)
+    with pytest.raises(SourceError, match=re.escape(words)):
+        read_data("owner/set", task="causal-lm", offline=False)
+
+
+@pytest.mark.parametrize("splits", [5, [{"name": "train", "num_examples": 10**20}]])
+def test_a_readme_that_counts_nothing_is_not_asked(hub, splits):  # noqa: F811
+    card = front(dataset_info={"config_name": "default", "splits": splits})
+    hub.add("datasets", "owner/set", {"train.jsonl": ROW * 3, "README.md": card})
+    assert read_data("owner/set", task="causal-lm", offline=False).rows == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.errors import PerfgenError
 from generator.inputs.data_files import DataSource
+from generator.show.terminal import print_plan
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "inputs" / "injection_strings.json"
 OURS = [
@@ -105,6 +107,22 @@ def test_rendered_values_come_back_unchanged(planned, text, tmp_path):
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_any_text_comes_back_unchanged(tmp_path_factory, planned, text):
     check(planned, text, tmp_path_factory.mktemp("any"))
+
+
+CLIPBOARD = "\x1b]52;c;eA==\x07\x9b31m\r"
+"""Writes to the clipboard of many terminals, turns red, goes back to the beginning of the line."""
+
+
+def test_a_terminal_shows_what_comes_from_outside_and_does_not_obey_it(planned, monkeypatch):
+    """Names in a config.json, a hub's README, a file of hardware: on a terminal, in the plan and in an error."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    document = build_document(poisoned(planned, CLIPBOARD), name="safe")
+    print_plan(document, Console(file=out, width=4000, color_system=None), every=True)
+    error = PerfgenError(f"{CLIPBOARD} is no split", f"name one of\n{CLIPBOARD}")
+    assert r"\x1b]52;c;eA==\x07\x9b31m\x0d" in out.getvalue()
+    assert not {"\x1b", "\x07", "\x9b", "\r"} & set(out.getvalue() + str(error) + str(error.args) + str(error.hint))
 
 
 def test_code_holds_no_value_from_outside(planned, tmp_path):

@@ -73,10 +73,12 @@ def open_counted(file: Path, lengths: Lengths) -> Generator[BinaryIO]:
 
 def is_json_lines(file: Path) -> bool:
     """Whether a .json holds one object a line: its first line is an object, and there is another."""
+    lines, left = [], SCAN_BYTES  # a small compressed file may hold any amount of nothing
     with open_counted(file, Lengths()) as handle:
-        lines = (line for line in iter(lambda: handle.readline(SCAN_BYTES), b"") if line.strip(b" \t\r\n\xef\xbb\xbf"))
-        first, second = next(lines, b""), next(lines, b"")
-    return bool(second) and isinstance(parse_line(first), dict)
+        while len(lines) < 2 and (line := handle.readline(left)):
+            left -= len(line)
+            lines += [line] if line.strip(b" \t\r\n\xef\xbb\xbf") else []
+    return len(lines) == 2 and isinstance(parse_line(lines[0]), dict)
 
 
 def read_json_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
@@ -187,6 +189,7 @@ def read_parquet_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str
     for file in files:
         try:
             with pq.ParquetFile(file) as table:
+                check_names(file, table.schema_arrow.names)
                 lengths.total += table.metadata.num_rows
                 batches = table.iter_batches(256) if left > 0 else ()
                 for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), start=1):
@@ -195,8 +198,15 @@ def read_parquet_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str
                     left -= len(str(row))
                     if left <= 0:
                         break
-        except (ArrowException, OSError, UnicodeDecodeError) as error:
+        except (ArrowException, *UNREADABLE) as error:
             raise SourceError(f"{file}: not a readable parquet file: {error}", "write it again") from error
+
+
+def check_names(file: Path, names: list[str]) -> None:
+    """Raises ``SourceError`` for names that a row could not tell apart."""
+    wrong = find_header_fault(names)
+    if wrong:
+        raise SourceError(f"{file}: {wrong}", "write it again with other names")
 
 
 def read_arrow_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
@@ -212,6 +222,7 @@ def read_arrow_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, 
             with pa.memory_map(str(file)) as source:
                 number = 0
                 for batch in open_batches(source):
+                    check_names(file, batch.schema.names)
                     lengths.total += batch.num_rows
                     if left <= 0:
                         continue
@@ -220,7 +231,7 @@ def read_arrow_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, 
                         number += 1
                         lengths.seen += 1
                         yield f"{file}, row {number}", row
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        except (pa.ArrowException, *UNREADABLE) as error:
             raise SourceError(f"{file}: not a readable arrow file: {error}", "write it again") from error
 
 
@@ -233,6 +244,8 @@ READERS = {
 }
 
 
+UNREADABLE = (OSError, ValueError, OverflowError)
+"""what pyarrow raises beside its own: for bytes that are no text, and for dates that Python does not have"""
 SCAN_BYTES = 32 << 20
 """How much of the data is looked at; the rest is extrapolated and said so."""
 MAX_DOCUMENT = 1 << 30

@@ -124,7 +124,7 @@ def read_front_matter(name: str, file: str, text: str) -> dict[str, Any]:
 
     try:
         return DatasetCard(text, ignore_metadata_errors=True).data.to_dict()
-    except (YAMLError, ValueError) as error:
+    except (YAMLError, ValueError, RecursionError) as error:
         raise SourceError(*explain_damage(f"{name}, {file}", error)) from error
 
 
@@ -172,14 +172,14 @@ def fetch_lines(path: str, size: int, scratch: Path) -> tuple[Path, float, int |
     try:
         content = zlib.decompressobj(31).decompress(raw, 8 * HEAD_BYTES) if packed else raw
         rows = HEAD_READERS[name_reader(path) or ""](content.decode("utf-8-sig", errors="surrogateescape"), path)
-    except (zlib.error, csv.Error) as error:
+    except (zlib.error, csv.Error, RecursionError) as error:
         raise SourceError(*explain_damage(path, error)) from error
     complete = complete and not (packed and len(content) == 8 * HEAD_BYTES)
     rows = rows if complete or len(rows) < 2 else rows[:-1]  # the last one is cut
     file = scratch / "sample.jsonl"
     lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="surrogateescape")
-    return file, len(raw) / size, len(rows) if complete else None
+    return file, len(raw) / size if size else 1.0, len(rows) if complete else None
 
 
 def explain_damage(path: str, error: Exception) -> tuple[str, str]:

@@ -18,6 +18,8 @@ HUB_SECONDS = 20
 THREAD = "perfgen-hub"
 BUSY = (408, 429, 500, 502, 503, 504)
 """statuses that say nothing of what was asked"""
+UNREADABLE = (TypeError, LookupError, AttributeError, RecursionError)
+"""What the library raises for an answer that is JSON and none of a hub: a proxy's page, a field of another type"""
 KINDS = {"model": "", "dataset": "datasets/"}
 """repo_type of the hub, and how the address of such a page begins"""
 Answer = TypeVar("Answer")
@@ -79,6 +81,12 @@ def explain_failure(name: str, kind: str, error: Exception) -> tuple[str, str]:
     if is_connection_error(error):
         where = f"{name}: the hub at {constants.ENDPOINT} cannot be reached"
         return f"{where} ({summarize(error)})", "check the network, or give a folder or file; --offline does not ask"
+    if isinstance(error, UNREADABLE):
+        what = f"{type(error).__name__}: {summarize(error)}"
+        return (
+            f"{name}: what {constants.ENDPOINT} answers is no answer of a hub ({what})",
+            "check HF_ENDPOINT and proxies",
+        )
     raise error
 
 

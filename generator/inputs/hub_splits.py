@@ -46,6 +46,9 @@ MODULES = {
     "arrow": (".arrow",),
 }
 """The reader that datasets takes for an ending, by name; others are read by no plan"""
+NO_PATTERN = "take a copy of the data set with a README that can be read"
+MOST_ROWS = 10**12
+"""more than any data set has: a README can say anything"""
 SHOWN = 20
 """How many names an error lists"""
 
@@ -154,7 +157,12 @@ def match_names(pattern: str, names: list[str]) -> list[str]:
     """As ``resolve_pattern`` of datasets: hidden files and folders that begin with two underscores only where asked for."""
     from fsspec.utils import glob_translate
 
-    wanted = re.compile(glob_translate(pattern.removeprefix("./")))
+    try:
+        wanted = re.compile(glob_translate(pattern.removeprefix("./")))
+    except (ValueError, re.error) as error:
+        raise SourceError(
+            f"data_files {pattern!r} of the data set's README is no pattern: {error}", NO_PATTERN
+        ) from error
 
     def is_asked(name: str) -> bool:
         path, form = PurePosixPath(name), PurePosixPath(pattern)
@@ -184,9 +192,11 @@ def count_rows(card: Mapping[str, Any], config: str | None, split: str) -> int |
     """``num_examples`` of the README, None where it does not say."""
     for info in list_infos(card):
         if str(info.get("config_name", "default")) == (config or "default"):
-            rows = [s for s in info.get("splits") or () if isinstance(s, dict) and s.get("name") == split]
+            splits = info.get("splits")
+            listed = splits if isinstance(splits, list) else []
+            rows = [s for s in listed if isinstance(s, dict) and s.get("name") == split]
             number = rows[0].get("num_examples") if rows else None
-            return number if isinstance(number, int) and number > 0 else None
+            return number if isinstance(number, int) and 0 < number <= MOST_ROWS else None
     return None
 
 

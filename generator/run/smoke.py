@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from generator.errors import SmokeError, SourceError
+from generator.errors import SmokeError, SourceError, escape_control
 from generator.inputs.json_files import replace_file
 from generator.run import report
 from generator.run.comparison import compare, format_lines
@@ -138,7 +138,7 @@ def run_project(
     except OSError as error:
         raise SmokeError(f"the run went well, but {error.filename or folder}: {error.strerror}") from error
     for line in format_lines(comparison, plan):
-        say(line)
+        say(escape_control(line))
     return result
 
 

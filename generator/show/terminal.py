@@ -13,6 +13,7 @@ from generator.emit.plan_document import (
     RunnerUpRecord,
 )
 from generator.emit.plan_json import to_json
+from generator.errors import escape_control
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,14 +27,19 @@ def show_plan(document: PlanDocument, *, every: bool = False) -> None:
     print_plan(document, Console(highlight=False, soft_wrap=False), every=every)
 
 
-def print_plan(document: PlanDocument, console: Console, *, every: bool = False) -> None:
+def escape_text(text: str) -> str:
+    """Text from outside has no power: neither rich's marks nor what a terminal obeys."""
     from rich.markup import escape
 
-    console.print(f"[bold]{escape(document.project.summary)}[/bold]")
+    return escape(escape_control(text))
+
+
+def print_plan(document: PlanDocument, console: Console, *, every: bool = False) -> None:
+    console.print(f"[bold]{escape_text(document.project.summary)}[/bold]")
     for line in list_value_lines(document):
-        console.print(f"  {escape(line)}", soft_wrap=True)
+        console.print(f"  {escape_text(line)}", soft_wrap=True)
     for note in document.notes:
-        console.print(f"  [dim]note: {escape(note.text)}[/dim]")
+        console.print(f"  [dim]note: {escape_text(note.text)}[/dim]")
     console.print(build_decisions_table(document, every))
     console.print()
     console.print(draw_bar(document.estimate))
@@ -42,17 +48,17 @@ def print_plan(document: PlanDocument, console: Console, *, every: bool = False)
             console.print(f"    {name:<28} {gib:8.2f} GiB")
     console.print(format_speed(document))
     if document.run:
-        console.print(f"run    {document.run.summary}", soft_wrap=True)
+        console.print(f"run    {escape_text(document.run.summary)}", soft_wrap=True)
     if document.evaluation:
-        console.print(f"eval   {escape(document.evaluation.summary)}", soft_wrap=True)
+        console.print(f"eval   {escape_text(document.evaluation.summary)}", soft_wrap=True)
     if len(document.devices) > 1:
         console.print(build_devices_table(document))
     if document.runners_up:
         console.print("runners-up:")
         for row in document.runners_up:
-            console.print(f"  {escape(format_runner_up(row))}")
+            console.print(f"  {escape_text(format_runner_up(row))}")
     for line in document.untested:
-        console.print(f"  [dim]untested: {escape(line)}[/dim]")
+        console.print(f"  [dim]untested: {escape_text(line)}[/dim]")
     if document.goal:
         console.print(build_offers_table(document.goal))
 
@@ -78,7 +84,6 @@ def list_value_lines(document: PlanDocument) -> list[str]:
 
 def build_decisions_table(document: PlanDocument, every: bool) -> Table:
     """A row a decision, then the devices and the batch."""
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -86,7 +91,7 @@ def build_decisions_table(document: PlanDocument, every: bool) -> Table:
         table.add_column(column, overflow="fold")
     for row in (d for d in document.decisions if d.open or every):
         why = row.why + (f"  [{row.quality_note}]" if row.quality_note else "")
-        table.add_row(row.axis, f"[bold]{escape(row.chosen)}[/bold]", escape(why))
+        table.add_row(row.axis, f"[bold]{escape_text(row.chosen)}[/bold]", escape_text(why))
     batch, layout = document.batch, document.layout
     if layout.of_devices > 1:
         table.add_row("devices", f"[bold]{layout.devices} of {layout.of_devices}[/bold]", describe_division(layout))
@@ -170,7 +175,6 @@ def format_runner_up(row: RunnerUpRecord) -> str:
 
 def build_devices_table(document: PlanDocument) -> Table:
     """What 1, 2, 4, … devices would give."""
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -182,7 +186,7 @@ def build_devices_table(document: PlanDocument) -> Table:
     table.add_column("", overflow="fold")
     for row in document.devices:
         if not row.fits:
-            table.add_row(str(row.count), "-", "-", "-", "-", escape(row.why_not or ""))
+            table.add_row(str(row.count), "-", "-", "-", "-", escape_text(row.why_not or ""))
             continue
         spent = row.gpu_hours if of_run else row.gpu_hours_per_1000_steps
         table.add_row(
@@ -191,7 +195,7 @@ def build_devices_table(document: PlanDocument) -> Table:
             f"{row.tokens_per_second:,.0f}",
             "-" if spent is None else f"{spent:,.3g}",
             f"{row.peak_memory_gib:.1f} GiB",
-            "this plan" if row.chosen else escape(", ".join(row.changes)),
+            "this plan" if row.chosen else escape_text(", ".join(row.changes)),
         )
     return table
 

@@ -7,6 +7,8 @@ import torch
 from transformers import TrainerCallback
 
 from fields import unpack_conversation
+from first_example import escape_control
+from run_report import write_json
 
 PROMPTS = 3
 NEW_TOKENS = 96
@@ -27,16 +29,19 @@ class SampleAnswers(TrainerCallback):
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         if not state.is_world_process_zero or not self.asked:
             return
-        if state.global_step and self.path.exists():
-            self.rows = json.loads(self.path.read_text(encoding="utf-8"))
-            return
-        before = [None] * len(self.asked) if state.global_step else self.answer(model)
+        before = self.read_earlier() if state.global_step else self.answer(model)
         self.rows = [
             {"prompt": prompt, "expected": expected, "before": text}
             for (prompt, expected), text in zip(self.asked, before, strict=True)
         ]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text(json.dumps(self.rows, indent=2) + "\n", encoding="utf-8")
+        write_json(self.path, self.rows)
+
+    def read_earlier(self) -> list[str | None]:
+        """What was answered before the first step; ``None`` to what was not asked then."""
+        rows = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else []
+        answers = {row["prompt"]: row["before"] for row in rows}
+        return [answers.get(prompt) for prompt, _ in self.asked]
 
     def on_train_end(self, args, state, control, model=None, **kwargs):
         if not state.is_world_process_zero or not self.rows:
@@ -45,7 +50,7 @@ class SampleAnswers(TrainerCallback):
             row["after"] = text
             for name, value in row.items():
                 print(f"{name:>8}  {shorten(value)}")
-        self.path.write_text(json.dumps(self.rows, indent=2) + "\n", encoding="utf-8")
+        write_json(self.path, self.rows)
 
     def describe(self) -> dict:
         """For run.json."""
@@ -79,7 +84,12 @@ def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
         last = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
         if not last:
             return None
-        prompt = tokenizer.apply_chat_template(turns[:last], tools=tools, add_generation_prompt=True, tokenize=False)
+        try:
+            prompt = tokenizer.apply_chat_template(
+                turns[:last], tools=tools, add_generation_prompt=True, tokenize=False
+            )
+        except Exception:  # a template is a program of others: this one takes no conversation without its answer
+            return None
         return prompt, turns[last]["content"]
     if isinstance(row.get("prompt"), str):
         return row["prompt"], row["completion"]
@@ -87,5 +97,5 @@ def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
 
 
 def shorten(text: str | None) -> str:
-    line = " ".join((text or "").split())
+    line = escape_control(" ".join((text or "").split()))
     return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"

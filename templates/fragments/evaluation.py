@@ -91,12 +91,6 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
         trainer.add_callback(EarlyStoppingCallback(early_stopping_patience=patience))
 
 
-def load_best_model(trainer: Trainer) -> None:
-    """What the Trainer does behind its last step, for a run that had taken it: its last model need not be its best."""
-    if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
-        trainer._load_best_model()
-
-
 class EvaluateOnce(TrainerCallback):
     """A resumed run was evaluated before its first step already."""
 

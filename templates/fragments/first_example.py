@@ -1,10 +1,19 @@
 """The first example as it is trained on, and what all are: before the first step, or by `python data.py`."""
 
+import re
 from itertools import groupby
 from pathlib import Path
 
 SHOWN = 4000
 """Characters of the example in a terminal; first_example.txt has all."""
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What a terminal obeys; line breaks and tabs are left."""
+
+
+def escape_control(text: str) -> str:
+    """Shown, not obeyed: a row may hold what moves the cursor, or writes to the clipboard."""
+    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def mark_learned(example: dict, tokenizer) -> str:
@@ -32,7 +41,7 @@ def show_example(example: dict, tokenizer, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     content = f"{title}\n\n{text}\n\n{list_tokens(example, tokenizer)}\n"
     (folder / "first_example.txt").write_text(content, encoding="utf-8", errors="backslashreplace")
-    print(f"{title}\n{text[:SHOWN]}{' …' if len(text) > SHOWN else ''}\n")
+    print(f"{title}\n{escape_control(text[:SHOWN])}{' …' if len(text) > SHOWN else ''}\n")
 
 
 def warn_of_open_end(example: dict, tokenizer) -> None:

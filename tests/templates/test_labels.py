@@ -109,6 +109,20 @@ def test_a_template_that_raises_is_named(tokenize):
         tokenize("gemma", WITH_TOOL)
 
 
+@pytest.mark.parametrize("code", ["1 / 0", "'%(a)s' % {}", "range(10 ** 9)", "'{}'.format()", "''.__class__.x", "x.y"])
+def test_a_template_that_fails_is_named(load, tmp_path, code):
+    """Jinja passes on whatever its code raises: ZeroDivisionError, KeyError, OverflowError, IndexError, …"""
+    load("fields")
+    tokenizer, load_row = make_tokenizer(tmp_path / "model"), load("examples/messages", "examples").make_example
+    tokenizer.chat_template = "{{ " + code + " }}" + "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    example = load_row({"messages": TURNS}, {"messages": "messages"})
+    with pytest.raises(ValueError, match=r"the chat template refuses user assistant user assistant: .*Error"):
+        load("labels/messages", "labels").tokenize_example(example, tokenizer, "assistant")
+    for name in ("token_count", "run_report", "first_example"):
+        load(name)
+    assert load("answers").split_row(example, tokenizer) is None
+
+
 def test_a_template_without_an_end_of_turn_is_said(load, tokenize, tmp_path, capsys):
     drawn, _ = tokenize("glm4moe", TURNS)
     assert "A one.«<|user|>" in drawn

@@ -7,6 +7,8 @@ import math
 import os
 import re
 import signal
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -166,10 +168,25 @@ def test_one_process_seals(checkpoints, tmp_path):
 
 
 def test_a_finished_training_is_not_trained_further(checkpoints):
-    seal = checkpoints.SealCheckpoints(RUN)
-    seal.on_train_begin(None, make_state(global_step=7), None)
+    end = checkpoints.EndAtLastStep()
+    end.on_train_begin(None, make_state(global_step=7), None)
     with pytest.raises(checkpoints.AlreadyTrained):
-        seal.on_train_begin(None, make_state(global_step=8), None)
+        end.on_train_begin(None, make_state(global_step=8), None)
+
+
+def test_a_second_run_in_one_folder_is_refused_and_touches_nothing(checkpoints, tmp_path):
+    """It removed what the first was about to save, as the rest of an interrupted save."""
+    (tmp_path / "checkpoint-3").mkdir()
+    hold = f"import sys; sys.path.insert(0, {str(FRAGMENTS)!r}); import checkpoints, pathlib\n"
+    hold += f"checkpoints.lock_folder(pathlib.Path({str(tmp_path)!r})); print('locked', flush=True); input()"
+    first = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert first.stdin and first.stdout and first.stdout.readline() == "locked\n"
+    with pytest.raises(SystemExit, match="is at work there"):
+        checkpoints.find_newest_checkpoint(tmp_path, RUN)
+    assert (tmp_path / "checkpoint-3").is_dir()
+    first.kill()
+    first.wait()
+    assert checkpoints.find_newest_checkpoint(tmp_path, RUN) is None and not (tmp_path / "checkpoint-3").exists()
 
 
 def test_a_run_is_another_when_a_sampled_row_is(checkpoints):
@@ -338,18 +355,79 @@ def test_only_the_first_process_reports_and_a_second_start_closes_the_run(load, 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_report_that_is_there_is_kept(load, tmp_path):
-    (tmp_path / "run.json").write_text("{}")
+@pytest.mark.parametrize(("step", "kept"), [(8, True), (4, False)], ids=["of this run", "of a shorter run before"])
+def test_a_report_of_this_run_is_kept(load, tmp_path, step, kept):
+    before = json.dumps({"finished_step": step})
+    (tmp_path / "run.json").write_text(before)
     load("token_count")
     leaf, args = load("run_report"), Values(output_dir=str(tmp_path), world_size=1, device="cpu")
     leaf.RunReport().write(args, make_state(global_step=8), {"peak_memory_gib": 0.5})
-    assert (tmp_path / "run.json").read_text() == "{}"
+    assert ((tmp_path / "run.json").read_text() == before) == kept
+    assert json.loads((tmp_path / "run.json").read_text())["finished_step"] == 8
+
+
+class Words:
+    """A tokenizer for which a word is a token, and a model that says the same to everything."""
+
+    pad_token_id = eos_token_id = 0
+
+    def __call__(self, text, **_):
+        import torch
+        from transformers import BatchEncoding
+
+        return BatchEncoding({n: torch.ones(1, len(text.split()), dtype=torch.long) for n in KEYS})
+
+    def decode(self, tokens, **_) -> str:
+        return f"{len(tokens)} words"
+
+
+KEYS = ("input_ids", "attention_mask")
+
+
+def make_model():
+    import torch
+
+    def generate(input_ids, **_):
+        return torch.cat([input_ids, input_ids], dim=1)
+
+    return Values(training=True, device="cpu", eval=lambda: None, train=lambda _: None, generate=generate)
+
+
+def test_answers_of_a_resumed_run_are_those_of_the_same_prompts(load, tmp_path):
+    """The rows that are held out may be others then; a run that was ended at its last step has not answered yet."""
+    load("token_count")
+    load("run_report")
+    load("first_example")
+    load("fields")
+    leaf = load("answers")
+    rows = [{"prompt": "how much is it", "completion": "ten"}, {"prompt": "who", "completion": "me"}]
+    first = leaf.SampleAnswers(rows[:1], Words(), tmp_path)
+    first.on_train_begin(None, make_state(), None, model=make_model())
+    assert first.describe()["answers"][0]["before"] == "4 words" and not list(tmp_path.glob("*.tmp"))
+    again = leaf.SampleAnswers(rows[::-1], Words(), tmp_path)
+    again.on_train_begin(None, make_state(global_step=8), None, model=make_model())
+    again.on_train_end(None, make_state(global_step=8), None, model=make_model())
+    assert [(row["before"], row["after"]) for row in again.rows] == [(None, "1 words"), ("4 words", "4 words")]
 
 
 def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):
     load("token_count")
     load("run_report").draw_loss(tmp_path / "loss.svg", [{"step": 8, "train_runtime": 1.0}])
     assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
+
+
+def test_the_words_of_a_row_have_no_power_over_a_terminal(load, tmp_path, capsys):
+    """OSC 52 writes to the clipboard; what the model answers is of the same rows."""
+    tokenizer = Values(decode=lambda tokens, **_: "".join(map(chr, tokens)))
+    example = {"input_ids": list(map(ord, "a\x1b]52;c;eA==\x07\x9b1m\té\nb")), "labels": [-100] * 20}
+    load("first_example").show_example(example | {"labels": [-100] * len(example["input_ids"])}, tokenizer, tmp_path)
+    out = capsys.readouterr().out
+    assert "a\\x1b]52;c;eA==\\x07\\x9b1m\té\nb" in out and not {"\x1b", "\x07", "\x9b"} & set(out)
+    load("token_count")
+    load("run_report")
+    load("fields")
+    load("fields")
+    assert load("answers").shorten("a\x1b]0;x\x07 b") == r"a\x1b]0;x\x07 b"
 
 
 # ---- infer_report, machine

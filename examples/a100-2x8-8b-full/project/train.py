@@ -3,7 +3,6 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `make train` resumes by itself.
 """
 
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -19,7 +18,7 @@ from transformers import (
 )
 
 from arguments import parse_arguments
-from checkpoints import AlreadyTrained, describe_run, find_newest_checkpoint
+from checkpoints import AlreadyTrained, EndAtLastStep, describe_run, find_newest_checkpoint, finish_training
 from compiler import check_compilers
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
@@ -92,9 +91,12 @@ def main() -> None:
     ):
         trainer.add_callback(callback)
     print_lines(trainer, report)
+    trainer.add_callback(EndAtLastStep())
     checkpoint = broadcast_from_rank0(find_newest_checkpoint, Path(args.output_dir), run)
-    with suppress(AlreadyTrained):
+    try:
         trainer.train(resume_from_checkpoint=checkpoint)
+    except AlreadyTrained:
+        finish_training(trainer)
     trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")  # the result is one plain model
     trainer.save_model()
     peak = {name: all_reduce_max(value) for name, value in peak_memory().items()}  # of the process that needed most

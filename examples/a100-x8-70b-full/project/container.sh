@@ -25,7 +25,7 @@ PATHS
 # --stop-timeout: seconds for the last save after `docker stop`
 exec docker run --rm --init \
     --gpus all \
-    --shm-size 8g --stop-timeout 1620 \
+    --shm-size 8g --stop-timeout 2040 \
     --user "$(id -u):$(id -g)" \
     --env HF_TOKEN --volume "$cache:/home/trainer/.cache/huggingface" \
     --volume "$PWD/runs:/project/runs" \

@@ -13,6 +13,9 @@ from torch.utils.data import Subset
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
+METRICS = {"loss": "loss", "perplexity": "perplexity", "accuracy": "accuracy", "macro_f1": "macro F1"}
+"""What an evaluation says, by its key: behind eval_ in the log, as it is in run.json."""
+
 
 def hold_out(rows, config: dict, args, load: Callable):
     """Rows to train on, and rows to evaluate on: those of ``eval_data`` if it is a file, else that share of ``rows``.
@@ -152,7 +155,7 @@ def describe_evaluation(trainer: Trainer) -> dict:
         return {}
     dataset = trainer.eval_dataset
     evaluations = [
-        {"step": entry["step"]} | {name.removeprefix("eval_"): entry[name] for name in KEPT if name in entry}
+        {"step": entry["step"]} | {key: entry[f"eval_{key}"] for key in (*METRICS, "runtime") if f"eval_{key}" in entry}
         for entry in trainer.state.log_history
         if "eval_loss" in entry
     ]
@@ -166,6 +169,3 @@ def describe_evaluation(trainer: Trainer) -> dict:
         "kept_step": kept,
         **({"confusion": confusion} if confusion else {}),
     }
-
-
-KEPT = ("eval_loss", "eval_perplexity", "eval_accuracy", "eval_macro_f1", "eval_runtime")

@@ -10,7 +10,6 @@ os.environ.setdefault(  # read once, as PyTorch is imported
     "pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:64,expandable_segments:True",
 )
 
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -20,11 +19,12 @@ from trl import SFTConfig, SFTTrainer
 
 from arguments import parse_arguments
 from chat_template import ensure_chat_template
-from checkpoints import AlreadyTrained, describe_run, find_newest_checkpoint
+from checkpoints import AlreadyTrained, EndAtLastStep, describe_run, find_newest_checkpoint, finish_training
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from first_step import CheckFirstStep
+from length_groups import SeedLengthGroups
 from machine import check_machine, peak_memory
 from model_card import write_model_card
 from padding import drop_padding_mask
@@ -75,6 +75,7 @@ def main() -> None:
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
+        callbacks=[SeedLengthGroups()],
     )
     drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
@@ -94,9 +95,12 @@ def main() -> None:
     ):
         trainer.add_callback(callback)
     print_lines(trainer, report)
+    trainer.add_callback(EndAtLastStep())
     checkpoint = broadcast_from_rank0(find_newest_checkpoint, Path(args.output_dir), run)
-    with suppress(AlreadyTrained):
+    try:
         trainer.train(resume_from_checkpoint=checkpoint)
+    except AlreadyTrained:
+        finish_training(trainer)
     trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")  # the result is one plain model
     trainer.save_model()
     peak = {name: all_reduce_max(value) for name, value in peak_memory().items()}  # of the process that needed most

@@ -3,11 +3,12 @@
 import os
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 from transformers import HfArgumentParser
 
-TRACKERS = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio", "mlflow": "mlflow"}
-"""Value of --report_to to the module it needs."""
+TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
+"""Values of --report_to: each is the name of its module, and of its extra in pyproject.toml."""
 
 
 def parse_arguments(parser: HfArgumentParser, config: dict):
@@ -67,9 +68,9 @@ STRATEGIES = ("save_strategy", "eval_strategy")
 def check_trackers(parser: HfArgumentParser, args) -> None:
     """Each tracker is installed; W&B without a key writes to disk in place of asking for one."""
     for name in args.report_to:
-        if name in TRACKERS and find_spec(TRACKERS[name]) is None:
+        if name in TRACKERS and find_spec(name) is None:
             parser.error(f"--report_to {name}: not installed; .venv/bin/pip install '.[{name}]'")
     os.environ.setdefault("WANDB_DIR", args.output_dir)
-    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", os.path.join(args.output_dir, "tensorboard"))  # noqa: PTH118
+    os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(Path(args.output_dir, "tensorboard")))
     if "wandb" in args.report_to and not os.environ.get("WANDB_API_KEY"):
         os.environ.setdefault("WANDB_MODE", "offline")

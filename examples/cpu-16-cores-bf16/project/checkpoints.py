@@ -1,5 +1,6 @@
 """Checkpoints that survive a kill at any moment: each is sealed once it is complete, and only then resumed."""
 
+import fcntl
 import hashlib
 import json
 import os
@@ -13,11 +14,19 @@ from transformers import Trainer, TrainerCallback
 
 SEAL = "complete.json"
 """Written last into a checkpoint: what run it belongs to, and every file with its size."""
+LOCK = "train.lock"
 SMALL_FILES_BYTES = 16 << 20
 
 
 class AlreadyTrained(Exception):
     """The checkpoint has reached the last step."""
+
+
+def finish_training(trainer: Trainer) -> None:
+    """What Trainer does after the last step, for a run that was ended there: the best model and the callbacks."""
+    if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
+        trainer._load_best_model()
+    trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
 
 
 def describe_run(trainer: Trainer, seq_len: int, trained_parameters: int) -> dict:
@@ -40,6 +49,7 @@ def describe_run(trainer: Trainer, seq_len: int, trained_parameters: int) -> dic
 
 def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
     """The newest complete checkpoint of this run. What an interrupted save or delete left behind is removed."""
+    lock_folder(output_dir)
     folders = [p for p in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", p.name)]
     newest = None
     for folder in sorted(folders, key=lambda p: int(p.name.removeprefix("checkpoint-"))):
@@ -57,6 +67,18 @@ def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
         sys.exit(f"{newest} belongs to another run:\n  {different}\nUndo that, or take another --output_dir.")
     print(f"resuming from {newest}")
     return str(newest)
+
+
+def lock_folder(folder: Path) -> None:
+    """Two runs would remove each other's checkpoints. The lock is this process's, and gone with it however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        sys.exit(f"{folder}: another train.py is at work there. Wait for it, or take another --output_dir.")
+    except OSError as error:  # some shared file systems have no locks
+        print(f"{folder} cannot be locked ({error.strerror}): see that no other run writes there")
 
 
 def read_seal(folder: Path) -> dict | None:
@@ -90,15 +112,19 @@ def sync_to_disk(path: Path) -> None:
     os.close(descriptor)
 
 
+class EndAtLastStep(TrainerCallback):
+    """The last of the callbacks, for the others begin before it: Trainer would train one step too many."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if state.global_step >= state.max_steps:
+            raise AlreadyTrained
+
+
 class SealCheckpoints(TrainerCallback):
     """Seals each checkpoint once it is written; leaves one out where the disk has no room for it."""
 
     def __init__(self, run: dict):
         self.run = run
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step >= state.max_steps:
-            raise AlreadyTrained  # Trainer itself would train one step too many
 
     def on_step_end(self, args, state, control, **kwargs):
         if not control.should_save:

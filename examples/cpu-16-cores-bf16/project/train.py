@@ -3,7 +3,6 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `python train.py` resumes by itself.
 """
 
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -19,7 +18,14 @@ from transformers import (
 )
 
 from arguments import parse_arguments
-from checkpoints import AlreadyTrained, SealCheckpoints, describe_run, find_newest_checkpoint
+from checkpoints import (
+    AlreadyTrained,
+    EndAtLastStep,
+    SealCheckpoints,
+    describe_run,
+    find_newest_checkpoint,
+    finish_training,
+)
 from compiler import check_compilers
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
@@ -74,8 +80,12 @@ def main() -> None:
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)
-    with suppress(AlreadyTrained):
-        trainer.train(resume_from_checkpoint=find_newest_checkpoint(Path(args.output_dir), run))
+    trainer.add_callback(EndAtLastStep())
+    checkpoint = find_newest_checkpoint(Path(args.output_dir), run)
+    try:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    except AlreadyTrained:
+        finish_training(trainer)
     trainer.save_model()
     report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer))
     write_model_card(args, CONFIG, from_scratch=False)

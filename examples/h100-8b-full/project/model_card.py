@@ -6,9 +6,10 @@ from pathlib import Path
 
 import yaml
 
+from evaluation import METRICS
+
 PACKAGES = ("torch", "transformers", "trl", "peft", "datasets")
 ARGUMENTS = ("learning_rate", "num_train_epochs", "warmup_steps", "weight_decay", "seed")
-METRICS = {"loss": "loss", "perplexity": "perplexity", "accuracy": "accuracy", "macro_f1": "macro F1"}
 
 
 def write_model_card(args, config: dict, *, from_scratch: bool) -> None:

@@ -70,7 +70,7 @@ class RunReport(TrainerCallback):
         }
         if not self.seconds:
             print(f"nothing left to train: {folder} had reached step {state.global_step}")
-            if not (folder / "run.json").exists():  # it was ended between its last step and its report
+            if read_finished_step(folder / "run.json") != state.global_step:  # it was ended before its report
                 write_json(folder / "run.json", result)  # no step was measured here: no figures
             return
         step_seconds = statistics.median(self.seconds[1:] or self.seconds)
@@ -92,7 +92,12 @@ class RunReport(TrainerCallback):
         print(f"{speed:,.0f} tokens/s, {peak:.2f} GiB at peak; model, run.json and loss.svg are in {folder}")
 
 
-def write_json(path: Path, content: dict) -> None:
+def read_finished_step(path: Path) -> int | None:
+    """Of the run that wrote it, which may have been a shorter one; ``None``: there is none."""
+    return json.loads(path.read_text(encoding="utf-8"))["finished_step"] if path.exists() else None
+
+
+def write_json(path: Path, content: dict | list) -> None:
     """At once: who reads it finds the old file or the new one."""
     draft = path.with_name(f"{path.name}.tmp")
     draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

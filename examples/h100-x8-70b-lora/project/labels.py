@@ -7,7 +7,7 @@ import json
 import re
 from itertools import groupby
 
-from jinja2 import TemplateError
+from fields import unpack_conversation
 
 GENERATION = re.compile(r"%-?\s*generation\s*-?%")
 """What a template may put around the words of the assistant."""
@@ -18,15 +18,11 @@ def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
 
     ValueError where the template refuses the conversation.
     """
-    messages = [
-        {"role": turn["role"], "content": turn["content"], **json.loads(turn["further"] or "{}")}
-        for turn in example["messages"]
-    ]
-    tools = json.loads(example["tools"]) if example["tools"] else None
+    messages, tools = unpack_conversation(example)
     try:
         text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
-    except (TemplateError, ValueError, TypeError) as error:
-        raise ValueError(f"the chat template refuses {' '.join(m['role'] for m in messages)}: {error}") from None
+    except Exception as error:  # a template is a program of others: what it raises may be anything
+        raise ValueError(f"the chat template refuses {' '.join(m['role'] for m in messages)}: {error!r}") from None
     check_rendered(messages, text)
     if loss_on == "all":
         tokens = encode([text], tokenizer)[0]
@@ -70,7 +66,7 @@ def render(messages: list[dict], tools: list | None, tokenizer, *, prompt: bool 
     """``None`` where the template refuses so few messages."""
     try:
         return tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=prompt)
-    except (TemplateError, ValueError, TypeError, IndexError):
+    except Exception:  # as above
         return None
 
 

@@ -10,7 +10,6 @@ os.environ.setdefault(  # read once, as PyTorch is imported
     "expandable_segments:True",
 )
 
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -21,11 +20,12 @@ from trl import SFTConfig, SFTTrainer
 
 from arguments import parse_arguments
 from chat_template import ensure_chat_template
-from checkpoints import AlreadyTrained, describe_run, find_newest_checkpoint
+from checkpoints import AlreadyTrained, EndAtLastStep, describe_run, find_newest_checkpoint, finish_training
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from first_step import CheckFirstStep
+from length_groups import SeedLengthGroups
 from machine import check_machine, peak_memory
 from model_card import write_model_card
 from padding import drop_padding_mask
@@ -78,6 +78,7 @@ def main() -> None:
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
         peft_config=adapter,
+        callbacks=[SeedLengthGroups()],
     )
     drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
@@ -97,9 +98,12 @@ def main() -> None:
     ):
         trainer.add_callback(callback)
     print_lines(trainer, report)
+    trainer.add_callback(EndAtLastStep())
     checkpoint = broadcast_from_rank0(find_newest_checkpoint, Path(args.output_dir), run)
-    with suppress(AlreadyTrained):
+    try:
         trainer.train(resume_from_checkpoint=checkpoint)
+    except AlreadyTrained:
+        finish_training(trainer)
     trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")  # the result is one plain model
     trainer.save_model()
     peak = {name: all_reduce_max(value) for name, value in peak_memory().items()}  # of the process that needed most

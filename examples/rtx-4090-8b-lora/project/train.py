@@ -11,7 +11,6 @@ os.environ.setdefault(  # read once, as PyTorch is imported
 )
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -23,11 +22,19 @@ from trl import SFTConfig, SFTTrainer
 from answers import SampleAnswers
 from arguments import parse_arguments
 from chat_template import ensure_chat_template
-from checkpoints import AlreadyTrained, SealCheckpoints, describe_run, find_newest_checkpoint
+from checkpoints import (
+    AlreadyTrained,
+    EndAtLastStep,
+    SealCheckpoints,
+    describe_run,
+    find_newest_checkpoint,
+    finish_training,
+)
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from first_step import CheckFirstStep
+from length_groups import SeedLengthGroups
 from machine import check_machine, peak_memory
 from model_card import write_model_card
 from padding import drop_padding_mask
@@ -71,6 +78,7 @@ def main() -> None:
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
         peft_config=adapter,
+        callbacks=[SeedLengthGroups()],
     )
     drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
@@ -85,8 +93,12 @@ def main() -> None:
     print_lines(trainer, report)
     answers = SampleAnswers(held_out, tokenizer, Path(args.output_dir))
     trainer.add_callback(answers)
-    with suppress(AlreadyTrained):
-        trainer.train(resume_from_checkpoint=find_newest_checkpoint(Path(args.output_dir), run))
+    trainer.add_callback(EndAtLastStep())
+    checkpoint = find_newest_checkpoint(Path(args.output_dir), run)
+    try:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    except AlreadyTrained:
+        finish_training(trainer)
     trainer.save_model()
     report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer), **answers.describe())
     write_model_card(args, CONFIG, from_scratch=False)

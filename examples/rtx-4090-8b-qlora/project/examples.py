@@ -1,12 +1,9 @@
 """An example of a row: its conversation, in messages of role and content."""
 
-from fields import check_answered, read_message, read_system, read_tools
+from fields import check_answered, read_messages, read_system, read_tools
 
 
 def make_example(row: dict, columns: dict[str, str]) -> dict:
     """ValueError says what is wrong with the row."""
-    turns = row.get(columns["messages"])
-    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
-        raise ValueError(f"no list of messages in column {columns['messages']!r}, only {', '.join(map(str, row))}")
-    messages = read_system(row, columns.get("system")) + [read_message(turn) for turn in turns]
+    messages = read_system(row, columns.get("system")) + read_messages(row, columns["messages"])
     return {"messages": check_answered(messages), "tools": read_tools(row, columns.get("tools"))}

@@ -23,13 +23,22 @@ ROLES = {
 FURTHER = ("name", "tool_call_id", "reasoning_content", "thinking", "weight")
 """Keys of a message that chat templates read, and OpenAI's weight: 0 is a turn that is not learned from."""
 
+NAMED = 20
+"""How many columns a message lists."""
+
 
 def read_text(row: dict, column: str) -> str:
     """ValueError where there is no text, or none that UTF-8 can hold."""
     text = row.get(column)
     if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"no usable text in column {column!r} of {', '.join(map(str, row))}")
+        raise ValueError(f"no usable text in column {column!r} of {list_columns(row)}")
     return check_text(text)
+
+
+def list_columns(row: dict) -> str:
+    """The first names, those as code that a terminal would obey."""
+    names = [name if isinstance(name, str) and name.isprintable() else repr(name) for name in list(row)[:NAMED]]
+    return ", ".join(names) + (f" and {len(row) - NAMED} more" if len(row) > NAMED else "")
 
 
 def check_text(text: str) -> str:
@@ -42,13 +51,21 @@ def check_text(text: str) -> str:
 
 def make_message(role: str, content: str, further: dict | None = None) -> dict:
     """What is neither role nor content is JSON: tool calls of different tools have no columns in common."""
-    return {"role": role, "content": content, "further": json.dumps(further) if further else None}
+    return {"role": role, "content": content, "further": dump_json(further, "a message") if further else None}
 
 
-def read_message(message: dict, role_key: str = "role", content_key: str = "content") -> dict:
+def dump_json(value: object, what: str) -> str:
+    """ValueError for what a table can hold and JSON cannot: dates, bytes; and for what UTF-8 cannot."""
+    try:
+        return check_text(json.dumps(value, ensure_ascii=False))
+    except TypeError as error:
+        raise ValueError(f"{what}: {error}") from None
+
+
+def read_message(message: dict, role_key: str, content_key: str) -> dict:
     """One turn, whatever the words for role and content are."""
     speaker = message.get(role_key)
-    if speaker not in ROLES:
+    if not isinstance(speaker, str) or speaker not in ROLES:
         raise ValueError(f"a message of {speaker!r}, not of one of {', '.join(ROLES)}")
     further = {key: message[key] for key in FURTHER if message.get(key) is not None}
     calls = message.get("tool_calls")
@@ -56,6 +73,8 @@ def read_message(message: dict, role_key: str = "role", content_key: str = "cont
         calls = parse_json(message.get(content_key), "function call")
         calls, message = calls if isinstance(calls, list) else [calls], {}
     if calls:
+        if not isinstance(calls, list):
+            raise ValueError(f"tool calls that are no list but {type(calls).__name__}")
         further["tool_calls"] = [read_tool_call(call) for call in calls]
     content = message.get(content_key)
     if isinstance(content, list):
@@ -64,10 +83,27 @@ def read_message(message: dict, role_key: str = "role", content_key: str = "cont
     if content is None and may_be_empty:
         content = ""
     if not isinstance(content, str):
-        raise ValueError(f"no usable text in column {content_key!r} of {', '.join(map(str, message))}")
+        raise ValueError(f"no usable text in column {content_key!r} of {list_columns(message)}")
     if not may_be_empty and not content.strip():
         raise ValueError(f"no usable text in column {content_key!r}: an empty turn of {speaker}")
     return make_message(ROLES[speaker], check_text(content), further)
+
+
+def read_messages(row: dict, column: str, role_key: str = "role", content_key: str = "content") -> list[dict]:
+    """The turns of a conversation."""
+    turns = row.get(column)
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        raise ValueError(f"no list of messages in column {column!r}, only {list_columns(row)}")
+    return [read_message(turn, role_key, content_key) for turn in turns]
+
+
+def unpack_conversation(example: dict) -> tuple[list[dict], list | None]:
+    """Messages and tools of an example, as a chat template takes them."""
+    messages = [
+        {"role": turn["role"], "content": turn["content"], **json.loads(turn["further"] or "{}")}
+        for turn in example["messages"]
+    ]
+    return messages, json.loads(example["tools"]) if example["tools"] else None
 
 
 def join_parts(parts: list) -> str:
@@ -75,7 +111,7 @@ def join_parts(parts: list) -> str:
     for part in parts:
         if not isinstance(part, dict) or not isinstance(part.get("text"), str):
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise ValueError(f"a part of a message that is no text but {kind}")
+            raise ValueError(f"a part of a message that is no text but {kind!r}")
     return "".join(part["text"] for part in parts)
 
 
@@ -96,7 +132,7 @@ def read_tools(row: dict, column: str | None) -> str | None:
     tools = row.get(column) if column else None
     if isinstance(tools, str) and tools.strip():
         tools = parse_json(tools, f"column {column!r}")
-    return json.dumps(tools) if tools else None
+    return dump_json(tools, f"column {column!r}") if tools else None
 
 
 def parse_json(text: object, what: str) -> object:

@@ -5,17 +5,11 @@ import statistics
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
+from evaluation import METRICS
 from run_report import RunReport
 
 RECENT = 20
 """Steps whose median tells the time that is left."""
-
-METRICS = {
-    "eval_loss": "loss",
-    "eval_perplexity": "perplexity",
-    "eval_accuracy": "accuracy",
-    "eval_macro_f1": "macro F1",
-}
 
 
 class PrintProgress(TrainerCallback):
@@ -47,12 +41,13 @@ def describe_step(state) -> str:
 
 
 def describe_metrics(logs: dict) -> str:
-    return "  ".join(f"{name} {logs[key]:.4g}" for key, name in METRICS.items() if key in logs)
+    return "  ".join(f"{name} {logs[f'eval_{key}']:.4g}" for key, name in METRICS.items() if f"eval_{key}" in logs)
 
 
 def format_duration(seconds: float) -> str:
-    minutes, hours = divmod(round(seconds), 60), round(seconds) // 3600
-    return f"{hours}:{minutes[0] % 60:02}:{minutes[1]:02}" if hours else f"{minutes[0]}:{minutes[1]:02}"
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 def print_lines(trainer: Trainer, report: RunReport) -> None:

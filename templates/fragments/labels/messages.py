@@ -7,8 +7,6 @@ import json
 import re
 from itertools import groupby
 
-from jinja2 import TemplateError
-
 from fields import unpack_conversation
 
 GENERATION = re.compile(r"%-?\s*generation\s*-?%")
@@ -23,8 +21,8 @@ def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
     messages, tools = unpack_conversation(example)
     try:
         text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
-    except (TemplateError, ValueError, TypeError) as error:
-        raise ValueError(f"the chat template refuses {' '.join(m['role'] for m in messages)}: {error}") from None
+    except Exception as error:  # a template is a program of others: what it raises may be anything
+        raise ValueError(f"the chat template refuses {' '.join(m['role'] for m in messages)}: {error!r}") from None
     check_rendered(messages, text)
     if loss_on == "all":
         tokens = encode([text], tokenizer)[0]
@@ -68,7 +66,7 @@ def render(messages: list[dict], tools: list | None, tokenizer, *, prompt: bool 
     """``None`` where the template refuses so few messages."""
     try:
         return tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=prompt)
-    except (TemplateError, ValueError, TypeError, IndexError):
+    except Exception:  # as above
         return None
 
 

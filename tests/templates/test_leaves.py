@@ -426,7 +426,6 @@ def test_the_words_of_a_row_have_no_power_over_a_terminal(load, tmp_path, capsys
     load("token_count")
     load("run_report")
     load("fields")
-    load("fields")
     assert load("answers").shorten("a\x1b]0;x\x07 b") == r"a\x1b]0;x\x07 b"
 
 

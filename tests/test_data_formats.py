@@ -258,6 +258,18 @@ def test_every_format_is_shown_trained_and_evaluated(tmp_path, model, load_data,
         assert 0 < trained(**inputs).loss.item() < 10
 
 
+def test_an_edit_of_the_code_that_makes_examples_makes_them_again(tmp_path, model, load_data):
+    """`datasets` looks at no code outside of a script: its cache would train on what the code made before."""
+    project = render_project(tmp_path, model, "question.tsv")
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    assert load_data(project).load_examples(config)[0]["messages"][0]["content"] == QUESTION
+    code = (project / "examples.py").read_text()
+    edited = code.replace('read_text(row, columns["prompt"])', '"Say: " + read_text(row, columns["prompt"])')
+    (project / "examples.py").write_text(edited)
+    assert edited != code
+    assert load_data(project).load_examples(config)[0]["messages"][0]["content"] == f"Say: {QUESTION}"
+
+
 # ---- what must not be trained on silently
 
 

@@ -270,6 +270,22 @@ def test_an_edit_of_the_code_that_makes_examples_makes_them_again(tmp_path, mode
     assert load_data(project).load_examples(config)[0]["messages"][0]["content"] == f"Say: {QUESTION}"
 
 
+def test_a_conversation_that_the_template_refuses_ends_the_run_or_is_left_out(tmp_path, model, load_data, capsys):
+    from transformers import AutoTokenizer
+
+    project = render_project(tmp_path, model, "messages.jsonl")
+    data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text())
+    rows = [{"messages": [{**PAIR[0], "content": f"{QUESTION} {n}"}, PAIR[1]]} for n in range(5)]
+    write_rows(tmp_path / "messages.jsonl", rows)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = "{% if ' 3' in messages[0]['content'] %}{{ raise_exception('no 3') }}{% endif %}" + CHATML
+    examples = data.load_examples(config)
+    with pytest.raises(SystemExit, match="example 4: the chat template refuses user assistant: no 3"):
+        data.tokenize_examples(examples, tokenizer, 128, "assistant")
+    assert len(data.tokenize_examples(examples, tokenizer, 128, "assistant", skip_bad=True)) == 4
+    assert "1 examples cannot be written as the model reads them" in capsys.readouterr().out
+
+
 # ---- what must not be trained on silently
 
 

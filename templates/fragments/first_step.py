@@ -109,9 +109,9 @@ class CheckFirstStep(TrainerCallback):
         for tokens, targets in zip(rows, labels, strict=True):
             starts = [place for place in range(len(tokens)) if header and tokens[place:][: len(header)] == header]
             for start in [0] if targets[0] != -100 else starts:
-                said = start + len(header)  # a header may begin with the end of the answer before it, which is learned
-                if targets[0] != -100 or any(target != -100 for target in targets[said : said + 2]):
-                    text = tokenizer.decode(tokens[start : said + 2])  # the header, a line break, the first word
+                content = start + len(header)  # a header may begin with the end of an answer, which is learned
+                if targets[0] != -100 or any(target != -100 for target in targets[content : content + 2]):
+                    text = tokenizer.decode(tokens[start : content + 2])  # the header, a line break, the first word
                     advice = "see how data.py masks labels, or set loss_on: all in config.yaml"
                     self.stop("trained tokens", "those of the assistant alone", f"also {text!r}", advice)
 

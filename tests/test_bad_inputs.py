@@ -604,7 +604,7 @@ def test_data_02_mixed_folders_and_empty_ones(tmp_path):
     [
         ('{"text": "a", "label": "x"}\n' * 3, "every row has the label 'x'"),
         ('{"text": "a"}\n', "no label among 'text'"),
-        ('{"text": "a", "label": 1.5}\n', "row 1: no label in column 'label'"),
+        ('{"text": "a", "label": 1.5}\n', "row 1: the label in column 'label' is 1.5"),
         ('{"text": "a", "label": ""}\n', "row 1: no label"),
         ('{"text": "a", "label": null}\n', "row 1: no label"),
     ],

@@ -186,7 +186,8 @@ def test_a_container_gets_token_cache_and_files_and_belongs_to_its_caller(sft, t
     config = yaml.safe_load((project / "config.yaml").read_text())
     data = tmp_path / "some data.jsonl"
     data.touch()
-    (project / "config.yaml").write_text(yaml.safe_dump(config | {"data": str(data)}, sort_keys=False, width=1000))
+    given = {"data": str(data), "eval_data": str(tmp_path / "held-out.jsonl")}
+    (project / "config.yaml").write_text(yaml.safe_dump(config | given, sort_keys=False, width=1000))
     (project / ".env").write_text("HF_TOKEN=secret\n")
 
     words, errors = run_container(project, tmp_path / "home", "python", "infer.py")
@@ -196,7 +197,8 @@ def test_a_container_gets_token_cache_and_files_and_belongs_to_its_caller(sft, t
     cache = tmp_path / "home" / ".cache" / "huggingface"
     assert cache.is_dir() and (project / "runs").is_dir()  # by the caller: what Docker makes belongs to root
     assert f"{cache}:/home/trainer/.cache/huggingface" in words and f"{project}/runs:/project/runs" in words
-    assert f"type=bind,source={data},target={data},readonly" in words
+    for path in given.values():
+        assert f"type=bind,source={path},target={path},readonly" in words
     assert words[-3:] == ["p", "python", "infer.py"]
     assert int(words[words.index("--stop-timeout") + 1]) >= 600  # Docker's own 10 s end in the middle of a save
     # the image: any user may write to its home and to the project

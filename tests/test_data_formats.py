@@ -102,7 +102,7 @@ def write_rows(path: Path, rows: list[dict]) -> None:
             with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
                 writer.write_table(table)
     else:
-        lines = ".jsonl" in path.suffixes
+        lines = ".jsonl" in path.name.lower()
         text = "".join(json.dumps(row) + "\n" for row in rows) if lines else json.dumps(rows)
         openers = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
         with openers.get(path.suffix, open)(path, "wt") as file:
@@ -260,6 +260,65 @@ def test_every_format_is_shown_trained_and_evaluated(tmp_path, model, load_data,
         inputs = {key: torch.tensor([dataset[0][key]]) for key in ("input_ids", "labels")}
     with torch.no_grad():
         assert 0 < trained(**inputs).loss.item() < 10
+
+
+def test_an_edit_of_the_code_that_makes_examples_makes_them_again(tmp_path, model, load_data):
+    """`datasets` looks at no code outside of a script: its cache would train on what the code made before."""
+    project = render_project(tmp_path, model, "question.tsv")
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    assert load_data(project).load_examples(config)[0]["messages"][0]["content"] == QUESTION
+    code = (project / "examples.py").read_text()
+    edited = code.replace('read_text(row, columns["prompt"])', '"Say: " + read_text(row, columns["prompt"])')
+    (project / "examples.py").write_text(edited)
+    assert edited != code
+    assert load_data(project).load_examples(config)[0]["messages"][0]["content"] == f"Say: {QUESTION}"
+
+
+def test_a_conversation_that_the_template_refuses_ends_the_run_or_is_left_out(tmp_path, model, load_data, capsys):
+    from transformers import AutoTokenizer
+
+    project = render_project(tmp_path, model, "messages.jsonl")
+    data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text())
+    rows = [{"messages": [{**PAIR[0], "content": f"{QUESTION} {n}"}, PAIR[1]]} for n in range(5)]
+    write_rows(tmp_path / "messages.jsonl", rows)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = "{% if ' 3' in messages[0]['content'] %}{{ raise_exception('no 3') }}{% endif %}" + CHATML
+    examples = data.load_examples(config)
+    with pytest.raises(SystemExit, match="example 4: the chat template refuses user assistant: .*no 3"):
+        data.tokenize_examples(examples, tokenizer, 128, "assistant")
+    assert len(data.tokenize_examples(examples, tokenizer, 128, "assistant", skip_bad=True)) == 4
+    assert "1 examples cannot be written as the model reads them" in capsys.readouterr().out
+
+
+FOLDERS = {
+    "names of files": (["train.jsonl", "validation.jsonl", "test.jsonl"], "train.jsonl", 1),
+    "names of folders": (["train/a.jsonl", "train/b.jsonl", "dev/a.jsonl"], "train", 2),
+    "shards": (["data/train-00000-of-00002.jsonl", "data/train-00001-of-00002.jsonl", "data/test-00000-of-00001.jsonl"],
+               "data/train-0000*.jsonl", 2),
+    "hidden copies": (["a.jsonl", "B.JSONL", ".ipynb_checkpoints/a-checkpoint.jsonl"], "", 2),
+    "tests alone": (["test.jsonl"], "", 1),
+    "tests beside others": (["chats.jsonl", "test.jsonl"], "the splits test, and beside them chats.jsonl", 0),
+    "no train": (["test.jsonl", "dev.jsonl"], "the splits validation, test", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOLDERS)
+def test_a_folder_s_rows_for_tests_are_not_trained_on(tmp_path, model, load_data, case):
+    names, expected, parts = FOLDERS[case]
+    folder = tmp_path / "folder"
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_rows(folder / name, [{"messages": PAIR}] * 24)
+    if not parts:
+        with pytest.raises(SourceError, match=expected):
+            read_data(str(folder), task="sft")
+        return
+    data = read_data(str(folder), task="sft")
+    assert (data.path, data.rows) == (str(folder / expected), parts * 24)
+    assert bool(expected) == any("left aside" in note for note in data.notes)
+    project = render_project(tmp_path, model, "messages.jsonl", data=str(folder))
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    assert len(load_data(project).load_examples(config)) == parts * 24
 
 
 # ---- what must not be trained on silently

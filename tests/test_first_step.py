@@ -218,6 +218,17 @@ def test_learning_from_the_assistant(first_step, tmp_path, first):
     check.check_turns([tokens * 2], [labels * 2])
 
 
+def test_the_end_of_an_answer_may_stand_before_every_turn_of_a_user(first_step, tmp_path):
+    """So it does where a template puts a system turn of its own first: SmolLM2, Qwen2.5, Llama 3.1."""
+    template = "<|system|>hello<|end|>" + HEADERS
+    assert first_step.find_user_header(make_tokenizer(template)).startswith("<|end|>")
+    check, tokens = make_check(first_step, tmp_path, template)
+    labels = [-100] * 5 + tokens[5:]
+    check.check_turns([tokens * 2], [labels * 2])
+    with pytest.raises(SystemExit, match="planned those of the assistant alone"):
+        check.check_turns([tokens * 2], [labels + tokens])
+
+
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_learning_from_a_user(first_step, tmp_path, first):
     """In the second exchange, from a token of the user's on."""

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
+from os.path import commonprefix
 from pathlib import Path
 
 from generator.errors import SourceError, UsageError
@@ -20,6 +21,7 @@ from generator.inputs.data_readers import (
 from generator.inputs.data_recognition import recognise_format
 from generator.inputs.hub_data import HubSample, fetch_sample
 from generator.inputs.hub_ids import is_hub_id
+from generator.inputs.hub_splits import list_splits
 from generator.inputs.leaves import load_make_example
 
 EXTENSIONS = {
@@ -88,7 +90,7 @@ def read_data(
         exists = path.exists()
     except (OSError, ValueError) as error:
         raise SourceError(f"--data {source!r}: {error}", "give a file, a folder or a hub id") from error
-    if not exists:
+    if not exists and not is_pattern(path):
         if not is_hub_id(source) or source.endswith(tuple(EXTENSIONS)):
             raise SourceError(f"--data {source!r} is no file, no folder and no hub id", "check the path")
         with fetch_sample(source, config, split, offline) as sample:
@@ -96,12 +98,14 @@ def read_data(
     if config or split:
         raise UsageError(f"--data-config and --split are of hub data, and --data {source} is a path", "drop them")
     try:
-        path = find_training_folder(path)
+        path, notes = choose_training_files(find_training_folder(path))
         files = list_data_files(path)
         reader = choose_reader(files)
         if reader == "txt":
-            return describe_text_data(path.resolve(), files, task, hints.text_column)
-        return describe_table_data(path.resolve(), files, reader, task, hints, skip_bad)
+            data = describe_text_data(path.resolve(), files, task, hints.text_column)
+        else:
+            data = describe_table_data(path.resolve(), files, reader, task, hints, skip_bad)
+        return replace(data, notes=(*notes, *data.notes))
     except OSError as error:
         raise SourceError(f"--data {path}: {error.strerror or error}", "give files that you may read") from error
 
@@ -118,14 +122,65 @@ def find_training_folder(path: Path) -> Path:
     )
 
 
+def is_pattern(path: Path) -> bool:
+    """As in data/train-*.parquet."""
+    return "*" in path.name and path.parent.is_dir()
+
+
+def choose_training_files(path: Path) -> tuple[Path, tuple[str, ...]]:
+    """Of a folder the part for training, where names of its files or folders say which that is, as `datasets` reads them; with
+    a note of what is left aside. Any other path as it is. Raises ``SourceError`` where a part is for tests and none for training.
+    """
+    if not path.is_dir():
+        return path, ()
+    files = {file.relative_to(path).as_posix(): file for file in list_data_files(path)}
+    splits = list_splits({}, list(files))
+    named = {name for of_split in splits.values() for name in of_split}
+    if len(splits) < 2 and ("train" in splits or named == set(files)):
+        return path, ()
+    aside = [split for split in splits if split != "train"]
+    if "train" not in splits or named != set(files):
+        left = sorted(set(files) - named)[:3]
+        raise SourceError(
+            f"--data {path} has the splits {', '.join(splits)}"
+            + (f", and beside them {', '.join(left)}" if left else ""),
+            "give the file or the folder to train on",
+        )
+    part = find_common_path(path, [files[name] for name in splits["train"]])
+    return part, (
+        f"{path} has the splits {', '.join(splits)}: {part.name} is trained on, {' and '.join(aside)} left aside",
+    )
+
+
+def find_common_path(folder: Path, files: list[Path]) -> Path:
+    """A path that stands for these files and no others: a file, a folder, or a pattern. Raises ``SourceError``."""
+    if len(files) == 1:
+        return files[0]
+    parent, names = files[0].parent, [file.name for file in files]
+    ending = "".join(find_ending(files[0]))
+    for path in (
+        *reversed([p for p in parent.parents if folder in p.parents]),
+        parent,
+        parent / f"{commonprefix(names)}*{ending}",  # noqa: RUF071
+    ):
+        if path != folder and list_data_files(path) == sorted(files):
+            return path
+    raise SourceError(
+        f"--data {folder}: the files to train on stand among others", "put them into a folder of their own"
+    )
+
+
 def list_data_files(path: Path) -> list[Path]:
+    """A file, or those of a folder or a pattern; hidden ones, and what `datasets` writes beside the rows, are no data."""
     if path.is_file():
         if find_ending(path)[0] not in EXTENSIONS:
             raise SourceError(
                 f"--data {path}: {path.suffix or 'no ending'} is not read", f"use {', '.join(EXTENSIONS)}"
             )
         return [path]
-    files = [p for p in path.rglob("*") if find_ending(p)[0] in EXTENSIONS and p.is_file() and p.name not in BESIDE]
+    folder, names = (path.parent, path.parent.glob(path.name)) if is_pattern(path) else (path, path.rglob("*"))
+    files = [p for p in names if find_ending(p)[0] in EXTENSIONS and p.is_file() and p.name not in BESIDE]
+    files = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]
     if not files:
         raise SourceError(f"--data {path} holds no {', '.join(EXTENSIONS)} file", "give a folder with data")
     kinds = sorted({find_ending(p)[0] for p in files})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from generator.errors import SourceError
+from generator.errors import SourceError, UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +97,25 @@ class Hints:
         options += [(f"--column {meaning}=", column) for meaning, column in self.columns.items()]
         return [(option, column) for option, column in options if column is not None]
 
+    def check(self, task: str) -> None:
+        """Raises ``UsageError`` for hints that the task would pass over."""
+        if task == "sft":
+            return
+        known = ("text", "label") if task == "text-classification" else ("text",)
+        passed_over = [f"--format {self.format}"] if self.format else []
+        passed_over += [f"--column {meaning}={name}" for meaning, name in self.columns.items() if meaning not in known]
+        if passed_over:
+            raise UsageError(
+                f"{passed_over[0]} is of --task sft, and the task is {task}", "drop it, or give --task sft"
+            )
+
 
 NO_HINTS = Hints()
 
 
 def assume_format(task: str, hints: Hints = NO_HINTS) -> Format:
     """What data is taken for that nobody could look at: what was asked for, else messages, or texts with their labels."""
+    hints.check(task)
     evidence = "assumed: the data was not looked at"
     if task == "text-classification":
         columns = (("text", hints.text or "text"), ("label", hints.label or "label"))

@@ -11,11 +11,12 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO
 
 from generator.errors import SourceError
-from generator.inputs.leaves import load_list_rows, load_open_batches, load_open_data
+from generator.inputs.leaves import load_choose_delimiter, load_list_rows, load_open_batches, load_open_data
 
 
 @dataclass(slots=True)
@@ -134,21 +135,26 @@ def read_csv_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, di
 
 
 def read_csv_file(file: Path, lengths: Lengths) -> Iterator[tuple[str, dict | str]]:
-    ending, compression = find_ending(file)
+    compression = find_ending(file)[1]
 
     def count_lines(handle: BinaryIO) -> Iterator[str]:
         text = io.TextIOWrapper(handle, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        while lengths.decompressed < SCAN_BYTES and (line := text.readline(SCAN_BYTES)):
+        for number in count(1):
+            line = text.readline(SCAN_BYTES) if lengths.decompressed < SCAN_BYTES else ""
+            if not line:
+                return
             if len(line) == SCAN_BYTES:
-                where = f"{file}, row {reader.line_num + 1}"
-                raise SourceError(f"{where}: longer than {SCAN_BYTES >> 20} MiB", "break it up")
+                raise SourceError(f"{file}, row {number}: longer than {SCAN_BYTES >> 20} MiB", "break it up")
             size = len(line.encode(errors="surrogateescape"))
             lengths.decompressed += size
             lengths.seen += 0 if compression else size
             yield line
 
     with open_counted(file, lengths) as handle:
-        reader = csv.DictReader(count_lines(handle), strict=True, delimiter="\t" if ending == ".tsv" else ",")
+        lines = count_lines(handle)
+        header_line = next(lines, "")
+        delimiter = load_choose_delimiter()(header_line)
+        reader = csv.DictReader(chain([header_line], lines), strict=True, delimiter=delimiter)
         try:
             header = list(reader.fieldnames or ())
             wrong = find_header_fault(header)

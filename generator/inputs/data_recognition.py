@@ -15,10 +15,14 @@ QUESTIONS = ("instruction", "question", "query", "prompt", "problem", "statement
 INPUTS = ("input", "context")
 ANSWERS = (
     *("output", "answer", "response", "reply", "completion", "solution", "assistant", "bot", "chosen"),
-    *("summary", "translation"),
+    *("summary", "translation", "answers"),
 )
+ALTERNATIVES = ("answers",)
+"""A column of these names may hold lists: several answers that are right, of which the first is learned (SQuAD)."""
 TOOLS = ("tools", "functions")
 SYSTEMS = ("system", "system_prompt")
+SPEAKERS = ("role", "from", "speaker", "author")
+"""Columns that say who speaks, where a row is a single turn."""
 FEW = 0.25
 """A column with at most so many distinct values per row holds labels, where no name says so."""
 LABEL_CHARACTERS = 50
@@ -46,6 +50,22 @@ class Sample:
     def holds_lists(self, column: str) -> bool:
         return any(isinstance(value, list) for value in self.read_column(column))
 
+    def holds_answers(self, column: str) -> bool:
+        """Texts, numbers, or lists of alternatives."""
+        values = self.read_column(column)
+        kinds = (str, int, float) + ((list, dict) if column.lower() in ALTERNATIVES else ())
+        answers = sum(isinstance(value, kinds) and not isinstance(value, bool) for value in values)
+        return bool(values) and answers >= MANY * len(values)
+
+    def list_nested(self) -> list[str]:
+        """Columns of lists or objects."""
+        return [c for c in self.columns if any(isinstance(v, list | dict) and v for v in self.read_column(c))]
+
+    def pick_used(self, names: Sequence[str]) -> list[str]:
+        """The columns of these names in which any row has something; else the first: rows further on may have it."""
+        named = self.pick(names)
+        return [column for column in named if self.read_column(column)] or named[:1]
+
     def count_turns(self, column: str, *keys: str) -> int:
         """Rows whose value is a list of objects with these keys."""
         return sum(
@@ -68,9 +88,11 @@ def recognise_format(
 ) -> Format:
     """What ``rows`` (some of all) are, for a task.
 
-    Raises ``SourceError``: a column that is not there, no format, or more than one, with its candidates.
+    Raises ``SourceError``: a column that is not there, no format, or more than one, with its candidates; ``UsageError``: a hint
+    that the task would pass over.
     """
     sample = Sample(where, tuple(map(str, columns)), rows)
+    hints.check(task)
     for option, column in hints.list_named():
         if column not in sample.columns:
             raise SourceError(f"{option} {column!r}: --data {where} has {sample.list_columns()}", "name one of these")
@@ -96,6 +118,7 @@ def recognise_examples(sample: Sample, hints: Hints) -> Format:
     named = ({} if text_column is None else {"messages": text_column}) | dict(hints.columns)
     recognised = recognise_conversation(sample, named) or recognise_pair(sample, named)
     if recognised is not None:
+        check_order(sample, hints.columns)
         return recognised
     questions = [column for column in sample.pick(QUESTIONS) if sample.holds_texts(column)]
     if questions:
@@ -105,15 +128,38 @@ def recognise_examples(sample: Sample, hints: Hints) -> Format:
             f"--data {sample.where} asks in {' and '.join(map(repr, questions))} and has no column that is known to answer{could}",
             "name it: --column answer=NAME, or --format text to learn texts alone",
         )
+    refuse_single_turns(sample)
     return recognise_text(sample, None)
+
+
+def check_order(sample: Sample, given: Mapping[str, str]) -> None:
+    """Raises ``SourceError`` where the columns named for question and answer have each other's names."""
+    prompt, answer = given.get("prompt", "").lower(), given.get("answer", "").lower()
+    if prompt in ANSWERS and prompt not in QUESTIONS and answer in (*QUESTIONS, *INPUTS):
+        raise SourceError(
+            f"--column prompt={given['prompt']} answer={given['answer']}: by their names, --data {sample.where} asks in "
+            f"{given['answer']!r} and answers in {given['prompt']!r}",
+            "swap them; if it is meant so, say --format question-answer too",
+        )
+
+
+def refuse_single_turns(sample: Sample) -> None:
+    """Raises ``SourceError`` where a row is one turn of a conversation that other rows go on with (OASST)."""
+    for column in sample.pick(SPEAKERS):
+        speakers = {value.lower() for value in sample.read_column(column) if isinstance(value, str)}
+        if len(speakers) > 1 and speakers & {"assistant", "gpt", "bot", "model"}:
+            raise SourceError(
+                f"--data {sample.where} has one turn a row ({column!r} is {', '.join(sorted(speakers)[:9])}): what answers what "
+                "is not seen",
+                "put the turns of a conversation into one row, under 'messages'; or --format text to learn texts alone",
+            )
 
 
 def force_format(sample: Sample, kind: str, hints: Hints) -> Format:
     """What --format says. Raises ``SourceError`` where its columns are not there."""
     evidence, given = "you asked for this format", hints.columns
     if kind == "text":
-        column = hints.text or recognise_text(sample, None).column_of["text"]
-        return make_format(kind, {"text": column}, evidence, sample)
+        return make_format(kind, {"text": hints.text or choose_text(sample)[0]}, evidence, sample)
     if kind in ("messages", "sharegpt"):
         named = given.get("messages") or hints.text
         candidates = [named] if named else [c for c in sample.columns if sample.holds_lists(c) and c not in TOOLS]
@@ -131,7 +177,12 @@ def force_format(sample: Sample, kind: str, hints: Hints) -> Format:
             f"--format {kind}: no prompt and answer among {sample.list_columns()} of --data {sample.where}",
             "name them: --column prompt=NAME --column answer=NAME",
         )
-    lists = sample.holds_lists(pair["answer"])
+    if kind == "preference" and "answer" not in given and pair["answer"].lower() != "chosen":
+        raise SourceError(
+            f"--format preference: --data {sample.where} has no column 'chosen' among {sample.list_columns()}",
+            "name it: --column answer=NAME",
+        )
+    lists = sample.count_turns(pair["answer"], "role") > 0
     kinds = {"prompt-completion": "prompt-messages", "preference": "preference-messages"}
     return make_format(kinds.get(kind, kind) if lists else kind, pair, evidence, sample)
 
@@ -147,8 +198,7 @@ def make_format(kind: str, columns: Mapping[str, str], evidence: str, sample: Sa
 def find_beside(sample: Sample, given: Mapping[str, str]) -> dict[str, str]:
     """The columns of tools and of the system's turn, if there are."""
     named = {meaning: given[meaning] for meaning in ("system", "tools") if meaning in given}
-    tools = next((c for c in sample.pick(TOOLS) if sample.read_column(c)), None)
-    system = next((c for c in sample.pick(SYSTEMS) if sample.holds_texts(c)), None)
+    tools, system = next(iter(sample.pick_used(TOOLS)), None), next(iter(sample.pick_used(SYSTEMS)), None)
     return ({"system": system} if system else {}) | ({"tools": tools} if tools else {}) | named
 
 
@@ -170,7 +220,10 @@ def recognise_conversation(sample: Sample, given: Mapping[str, str]) -> Format |
         if kind == "messages"
     }
     candidates = [pair for pair, count in counts.items() if count]
-    names = [column for column, _ in candidates]
+    names = list(dict.fromkeys(column for column, _ in candidates))
+    if len(names) == 1 and len(candidates) > 1:
+        kinds = " and ".join(f"{counts[pair]} rows of {' and '.join(shapes[pair[1]])}" for pair in candidates)
+        raise SourceError(f"--data {sample.where} mixes conversations in {names[0]!r}: {kinds}", "write all in one way")
     chosen, rejected = sample.pick(("chosen",)), sample.pick(("rejected",))
     if named is None and len(names) > 1:
         usual = [pair for pair in candidates if pair[0].lower() in CONVERSATION_COLUMNS]
@@ -223,11 +276,13 @@ def recognise_pair(sample: Sample, given: Mapping[str, str]) -> Format | None:
     if pair is None:
         return None
     question, answer = pair["prompt"].lower(), pair["answer"].lower()
-    if sample.holds_lists(pair["answer"]):
+    if sample.count_turns(pair["answer"], "role"):
         kind = "preference-messages" if answer == "chosen" else "prompt-messages"
     elif answer == "chosen":
         kind = "preference"
-    elif (question, answer) == ("prompt", "completion"):
+    elif (question, answer) == ("prompt", "completion") and not any(
+        sample.read_column(pair[meaning]) for meaning in ("input", "system") if meaning in pair
+    ):  # plain text has no place for them
         kind = "prompt-completion"
     else:
         kind = "alpaca" if question == "instruction" else "question-answer"
@@ -243,15 +298,18 @@ def find_pair(sample: Sample, given: Mapping[str, str], preferred: str | None = 
     """Columns by meaning: prompt, input, answer, system. ``None``: no pair. Raises ``SourceError`` where there are several."""
     usable = [c for c in sample.columns if sample.holds_texts(c) or (sample.holds_lists(c) and c in given.values())]
     questions = [c for c in sample.pick(QUESTIONS) if c in usable and c not in given.values()]
-    answers = [c for c in sample.pick(ANSWERS) if c in usable and c not in given.values()]
+    answers = [c for c in sample.pick(ANSWERS) if sample.holds_answers(c) and c not in given.values()]
     if not answers:  # all empty: no other format, but rows to be refused
         answers = [c for c in sample.pick(ANSWERS) if not sample.read_column(c) and c not in given.values()]
-    inputs = [c for c in sample.pick(INPUTS) if c in usable and c not in given.values()]
+    inputs = [c for c in sample.pick_used(INPUTS) if c not in given.values()]
+    if {"prompt", "answer"} <= given.keys():
+        inputs = [c for c in inputs if sample.holds_texts(c)]
     if sample.pick(("chosen",)) and sample.pick(("rejected",)) and preferred in (None, "preference"):
         answers = [c for c in answers if c.lower() == "chosen"] or answers
     elif "chosen" in answers:
         answers.remove("chosen")
-    if not questions and not given and len(inputs) == 1 and inputs[0].lower() == "input" and answers:
+    alone = not questions and not given and len(inputs) == 1 and inputs[0].lower() == "input"
+    if alone and answers and sample.holds_texts(inputs[0]):
         questions, inputs = inputs, []
     questions = [given["prompt"]] if "prompt" in given else questions
     answers = [given["answer"]] if "answer" in given else answers
@@ -265,7 +323,8 @@ def find_pair(sample: Sample, given: Mapping[str, str], preferred: str | None = 
         if not answers:
             return None
         texts = [c for c in usable if c not in answers]
-        if answers[0].lower() == "chosen" and not texts[:1]:
+        texts = [c for c in texts if c.lower() != "rejected"]
+        if answers[0].lower() == "chosen" and not texts:
             raise SourceError(
                 f"--data {sample.where} has 'chosen' without a prompt: transcripts in one text are not split",
                 "give the prompt in a column of its own, or messages",
@@ -289,6 +348,13 @@ def find_pair(sample: Sample, given: Mapping[str, str], preferred: str | None = 
             f"--data {sample.where}: what the prompt is asked of could be {' or '.join(map(repr, inputs))}",
             "name it: --column input=NAME",
         )
+    nested = [c for c in inputs if sample.read_column(c) and not sample.holds_answers(c)]
+    if nested:
+        raise SourceError(
+            f"--data {sample.where}: {nested[0]!r} holds no text but {type(sample.read_column(nested[0])[0]).__name__}, and "
+            f"{questions[0]!r} may need it",
+            f"make it text; or, to leave it out, --column prompt={questions[0]} --column answer={answers[0]}",
+        )
     beside = find_beside(sample, given)
     beside.pop("tools", None)
     asked = {"prompt": questions[0]} | ({"input": inputs[0]} if inputs else {})
@@ -299,18 +365,31 @@ def recognise_text(sample: Sample, text_column: str | None) -> Format:
     """The column of texts."""
     if text_column is not None:
         return make_format("text", {"text": text_column}, "you named the column", sample)
+    if not sample.pick(TEXT_COLUMNS):
+        other = recognise_conversation(sample, {}) or recognise_pair(sample, {})
+        if other is not None:
+            raise SourceError(
+                f"--data {sample.where} holds {other.describe()}, and no text by itself",
+                "use --task sft",
+            )
+    column, evidence = choose_text(sample)
+    return make_format("text", {"text": column}, evidence, sample)
+
+
+def choose_text(sample: Sample) -> tuple[str, str]:
+    """The column that is named so or the only one of texts, and why. Raises ``SourceError``."""
     usual = sample.pick(TEXT_COLUMNS)
     if usual:
-        return make_format("text", {"text": usual[0]}, "the column is named so", sample)
-    other = recognise_conversation(sample, {}) or recognise_pair(sample, {})
-    if other is not None:
-        raise SourceError(f"--data {sample.where} holds {other.describe()}, and no text by itself", "use --task sft")
+        return usual[0], "the column is named so"
     texts = [column for column in sample.columns if sample.holds_texts(column)]
-    if len(texts) == 1:
-        return make_format("text", {"text": texts[0]}, "the only column of texts", sample)
+    nested = sample.list_nested()
+    if len(texts) == 1 and not nested:
+        return texts[0], "the only column of texts"
     candidates = f": {' or '.join(map(repr, texts[:9]))} could be" if texts else ""
+    unread = f"; {' and '.join(map(repr, nested[:9]))} hold lists or objects" if nested else ""
     raise SourceError(
-        f"--data {sample.where}: no text among {sample.list_columns()}{candidates}", "name it: --text-column"
+        f"--data {sample.where}: no text among {sample.list_columns()}{candidates}{unread}",
+        "name it: --text-column" + ("; conversations are lists of role and content" if nested else ""),
     )
 
 
@@ -354,7 +433,9 @@ def find_label(sample: Sample, text_column: str | None) -> tuple[str, str]:
 def holds_labels(sample: Sample, column: str) -> bool:
     """Whether its values are few, short and again and again the same."""
     values = sample.read_column(column)
-    if len(values) < MANY * len(sample.rows) or not all(isinstance(v, str | int) for v in values):
+    if len(values) < MANY * len(sample.rows) or not all(
+        isinstance(v, str | int) or (isinstance(v, float) and v.is_integer()) for v in values
+    ):
         return False
     distinct = {str(value) for value in values}
     return 2 <= len(distinct) <= FEW * len(values) and max(map(len, distinct)) <= LABEL_CHARACTERS

@@ -31,6 +31,12 @@ def load_open_batches() -> Callable:
 
 
 @cache
+def load_choose_delimiter() -> Callable[[str], str]:
+    """``choose_delimiter`` of the leaf that reads CSV files."""
+    return run_leaf("rows/csv", open_data=load_open_data()).choose_delimiter
+
+
+@cache
 def load_open_data() -> ModuleType:
     return run_leaf("open_data")
 

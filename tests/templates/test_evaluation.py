@@ -236,3 +236,29 @@ def test_the_best_is_kept_where_it_is_saved_and_else_that_is_printed(words, keep
     assert args.load_best_model_at_end is keeps
     assert args.eval_on_start is ("--eval_strategy" not in words)
     assert words_printed in capsys.readouterr().out
+
+
+def test_an_evaluation_without_anything_to_learn_is_turned_off(capsys):
+    leaf, args = load_leaf("evaluation"), make_args(eval_on_start=True, load_best_model_at_end=True)
+    rows = make_rows(2)
+    assert leaf.keep_any(rows, args) is rows and leaf.keep_any(None, args) is None
+    assert args.eval_on_start and not capsys.readouterr().out
+    assert leaf.keep_any(rows.select([]), args) is None
+    assert not args.eval_on_start and not args.load_best_model_at_end and args.eval_strategy == "no"
+    assert "no evaluation: in no example that is held out" in capsys.readouterr().out
+
+
+def test_prompts_that_the_model_has_no_place_for_are_not_asked(load, tmp_path):
+    """GPT-2 has as many places as positions: one token more is an error of indices before the first step."""
+    from test_data_formats import make_tokenizer
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    tokenizer = make_tokenizer(tmp_path / "t")
+    config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=16, n_layer=1, n_head=2)
+    rows = [{"prompt": prompt, "completion": "b"} for prompt in ("long " * 80, "a" * 7, "What " * 10)]
+    state = Values(is_world_process_zero=True, global_step=0)
+    for name in ("token_count", "run_report", "fields", "first_example"):
+        load(name)
+    answers = load("answers").SampleAnswers(rows, tokenizer, 64, tmp_path)
+    answers.on_train_begin(None, state, None, model=GPT2LMHeadModel(config))
+    assert [row["prompt"] for row in answers.rows] == [rows[1]["prompt"], rows[2]["prompt"]]

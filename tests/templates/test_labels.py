@@ -104,6 +104,43 @@ def test_a_template_that_drops_tool_calls_is_refused(tokenize):
         tokenize("llama3", WITH_TOOL, tools=TOOLS)
 
 
+def test_a_template_that_drops_tool_calls_is_refused_though_the_name_stands_among_the_tools(tokenize):
+    with pytest.raises(ValueError, match="leaves out a call of 'add'"):
+        tokenize("lfm2", WITH_TOOL, tools=TOOLS)
+
+
+def test_a_result_beyond_ascii_is_seen_where_the_template_writes_it_as_json(tokenize):
+    """Llama 3.1 puts results through tojson, which leaves letters beyond ASCII as they are."""
+    result = {**WITH_TOOL[2], "content": '{"city": "Zürich"}'}
+    drawn, left_out = tokenize("llama3_1", [*WITH_TOOL[:2], result, WITH_TOOL[3]], tools=TOOLS)
+    assert "Zürich" in drawn and drawn.count("»") == 2 and not left_out
+
+
+@pytest.mark.parametrize(
+    ("template", "answer", "lost"),
+    [
+        ("qwen3", {"content": "A.", "reasoning_content": "So I think."}, False),
+        ("qwen3", {"content": "<think>\nSo I think.\n</think>\n\nA."}, False),
+        ("qwen2_5", {"content": "A.", "reasoning_content": "So I think."}, True),
+        ("qwen2_5", {"content": "<think>So I think.</think>A."}, False),
+        ("deepseek_r1_distill", {"content": "<think>\nSo I think.\n</think>\n\nA."}, True),
+        ("qwen2_5", {"content": "A."}, False),
+    ],
+)
+def test_a_thought_that_the_template_drops_is_counted(load, tmp_path, template, answer, lost):
+    import trl
+
+    load("fields")
+    turns = [TURNS[0], {"role": "assistant", **answer}]
+    example = load("examples/messages", "examples").make_example({"messages": turns}, {"messages": "messages"})
+    text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
+    tokenizer = make_tokenizer(tmp_path / "tokenizer", text)
+    tokenizer.bos_token = "<|endoftext|>"
+    assert (
+        load("labels/messages", "labels").tokenize_example(example, tokenizer, "assistant")["left_out_thoughts"] == lost
+    )
+
+
 def test_a_template_that_raises_is_named(tokenize):
     with pytest.raises(ValueError, match="refuses user assistant tool assistant"):
         tokenize("gemma", WITH_TOOL)

@@ -390,7 +390,8 @@ def make_model():
     def generate(input_ids, **_):
         return torch.cat([input_ids, input_ids], dim=1)
 
-    return Values(training=True, device="cpu", eval=lambda: None, train=lambda _: None, generate=generate)
+    config = Values(get_text_config=lambda: Values(max_position_embeddings=64))
+    return Values(training=True, device="cpu", config=config, eval=list, train=bool, generate=generate)
 
 
 def test_answers_of_a_resumed_run_are_those_of_the_same_prompts(load, tmp_path):
@@ -401,10 +402,10 @@ def test_answers_of_a_resumed_run_are_those_of_the_same_prompts(load, tmp_path):
     load("fields")
     leaf = load("answers")
     rows = [{"prompt": "how much is it", "completion": "ten"}, {"prompt": "who", "completion": "me"}]
-    first = leaf.SampleAnswers(rows[:1], Words(), tmp_path)
+    first = leaf.SampleAnswers(rows[:1], Words(), 64, tmp_path)
     first.on_train_begin(None, make_state(), None, model=make_model())
     assert first.describe()["answers"][0]["before"] == "4 words" and not list(tmp_path.glob("*.tmp"))
-    again = leaf.SampleAnswers(rows[::-1], Words(), tmp_path)
+    again = leaf.SampleAnswers(rows[::-1], Words(), 64, tmp_path)
     again.on_train_begin(None, make_state(global_step=8), None, model=make_model())
     again.on_train_end(None, make_state(global_step=8), None, model=make_model())
     assert [(row["before"], row["after"]) for row in again.rows] == [(None, "1 words"), ("4 words", "4 words")]

@@ -7,17 +7,20 @@ ROLES = {
     "developer": "developer",
     "user": "user",
     "human": "user",
+    "prompter": "user",
     "assistant": "assistant",
     "gpt": "assistant",
     "chatgpt": "assistant",
     "bot": "assistant",
     "model": "assistant",
     "function_call": "assistant",
+    "tool_call": "assistant",
     "tool": "tool",
     "function": "tool",
     "ipython": "tool",
     "observation": "tool",
     "function_response": "tool",
+    "tool_response": "tool",
 }
 """Who speaks, by the words of OpenAI, ShareGPT and their like."""
 FURTHER = ("name", "tool_call_id", "reasoning_content", "thinking", "weight")
@@ -49,6 +52,32 @@ def check_text(text: str) -> str:
     return text
 
 
+def read_answer(row: dict, column: str) -> str:
+    """A text or a number; of several answers that are right the first."""
+    answer = row.get(column)
+    if isinstance(answer, dict):  # SQuAD
+        answer = answer.get("text")
+    if isinstance(answer, list):
+        answer = answer[0] if answer else None
+    return read_text({**row, column: str(answer) if is_number(answer) else answer}, column)
+
+
+def read_optional(row: dict, column: str | None) -> str:
+    """A text or a number that a row need not have: empty without. ValueError where it is neither."""
+    value = row.get(column) if column else None
+    if value is None:
+        return ""
+    if is_number(value):
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"no text in column {column!r} but {type(value).__name__}")
+    return check_text(value) if value.strip() else ""
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def make_message(role: str, content: str, further: dict | None = None) -> dict:
     """What is neither role nor content is JSON: tool calls of different tools have no columns in common."""
     return {"role": role, "content": content, "further": dump_json(further, "a message") if further else None}
@@ -65,11 +94,12 @@ def dump_json(value: object, what: str) -> str:
 def read_message(message: dict, role_key: str, content_key: str) -> dict:
     """One turn, whatever the words for role and content are."""
     speaker = message.get(role_key)
+    speaker = speaker.strip().lower() if isinstance(speaker, str) else speaker
     if not isinstance(speaker, str) or speaker not in ROLES:
         raise ValueError(f"a message of {speaker!r}, not of one of {', '.join(ROLES)}")
     further = {key: message[key] for key in FURTHER if message.get(key) is not None}
     calls = message.get("tool_calls")
-    if speaker == "function_call":
+    if speaker in ("function_call", "tool_call"):
         calls = parse_json(message.get(content_key), "function call")
         calls, message = calls if isinstance(calls, list) else [calls], {}
     if calls:
@@ -123,8 +153,17 @@ def read_tool_call(call: dict) -> dict:
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         arguments = parse_json(arguments, "arguments of a tool call")
+    else:
+        arguments = drop_nulls(arguments)
     kept = {"id": call["id"]} if call.get("id") else {}
     return {**kept, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+
+
+def drop_nulls(value: object) -> object:
+    """Without the keys that hold nothing: in Parquet every object of a column has the keys of all the others."""
+    if isinstance(value, dict):
+        return {key: drop_nulls(item) for key, item in value.items() if item is not None}
+    return [drop_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def read_tools(row: dict, column: str | None) -> str | None:
@@ -132,7 +171,7 @@ def read_tools(row: dict, column: str | None) -> str | None:
     tools = row.get(column) if column else None
     if isinstance(tools, str) and tools.strip():
         tools = parse_json(tools, f"column {column!r}")
-    return dump_json(tools, f"column {column!r}") if tools else None
+    return dump_json(drop_nulls(tools), f"column {column!r}") if tools else None
 
 
 def parse_json(text: object, what: str) -> object:
@@ -146,8 +185,8 @@ def parse_json(text: object, what: str) -> object:
 
 def read_system(row: dict, column: str | None) -> list[dict]:
     """The system turn of a row that has one in a column of its own."""
-    text = row.get(column) if column else None
-    return [make_message("system", check_text(text))] if isinstance(text, str) and text.strip() else []
+    text = read_optional(row, column)
+    return [make_message("system", text)] if text else []
 
 
 def check_answered(messages: list[dict]) -> list[dict]:

@@ -115,9 +115,9 @@ class CheckFirstStep(TrainerCallback):
         for tokens, targets in zip(rows, labels, strict=True):
             starts = [place for place in range(len(tokens)) if header and tokens[place:][: len(header)] == header]
             for start in [0] if targets[0] != -100 else starts:
-                turn = slice(start, start + len(header) + 2)  # the header, a line break, the first word
-                if any(target != -100 for target in targets[turn]):
-                    text = tokenizer.decode(tokens[turn])
+                content = start + len(header)  # a header may begin with the end of an answer, which is learned
+                if targets[0] != -100 or any(target != -100 for target in targets[content : content + 2]):
+                    text = tokenizer.decode(tokens[start : content + 2])  # the header, a line break, the first word
                     advice = "see how data.py masks labels, or set loss_on: all in config.yaml"
                     self.stop("trained tokens", "those of the assistant alone", f"also {text!r}", advice)
 

@@ -14,13 +14,13 @@ mkdir -p runs "$cache" # what Docker makes itself belongs to root
 
 set -- h200-1-5b-pretrain "$@"
 # what config.yaml names by a full path stands at the same place in the container
-if grep -Eq "^(model|tokenizer|data): ['\"]/" config.yaml; then
+if grep -Eq "^(model|tokenizer|data|eval_data): ['\"]/" config.yaml; then
     echo "container.sh: a path in config.yaml is quoted: add --volume PATH:PATH:ro below for it" >&2
 fi
 while IFS= read -r path; do
     [ -z "$path" ] || set -- --mount "type=bind,source=$path,target=$path,readonly" "$@"
 done <<PATHS
-$(sed -nE 's#^(model|tokenizer|data): (/.*)#\2#p' config.yaml | sort -u)
+$(sed -nE 's#^(model|tokenizer|data|eval_data): (/.*)#\2#p' config.yaml | sort -u)
 PATHS
 # --stop-timeout: seconds for the last save after `docker stop`
 exec docker run --rm --init \

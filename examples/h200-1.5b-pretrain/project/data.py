@@ -1,5 +1,6 @@
 """The data: texts, as one stream of tokens cut into sequences of equal length."""
 
+import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,13 @@ from first_example import show_example
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = Features({"text": Value("string")})
+MADE_BY = ("data", "fields", "examples")
+"""The modules that make examples of rows. `datasets` keeps what they made, and does not look at their code."""
+
+
+def hash_code() -> str:
+    """Part of the key under which examples are kept: an edit of the code makes them again."""
+    return hashlib.sha256(b"".join((HERE / f"{name}.py").read_bytes() for name in MADE_BY)).hexdigest()
 
 
 def load_texts(config: dict) -> Dataset:
@@ -24,7 +32,7 @@ def load_texts(config: dict) -> Dataset:
     return Dataset.from_generator(
         generate_examples,
         features=COLUMNS,
-        gen_kwargs={"source": source, "config": config},
+        gen_kwargs={"source": source, "code": hash_code(), "config": config},
     )
 
 
@@ -39,7 +47,7 @@ def choose_split(config: dict) -> str:
     return "train" if "train" in splits else splits[0]
 
 
-def generate_examples(source: Dataset, config: dict) -> Iterator[dict]:
+def generate_examples(source: Dataset, code: str, config: dict) -> Iterator[dict]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for number, row in enumerate(source, start=1):

@@ -1,5 +1,6 @@
 """The data: texts, as one stream of tokens cut into sequences of equal length."""
 
+import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,23 +17,42 @@ from tokenizer import train_tokenizer
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = Features({"text": Value("string")})
+MADE_BY = ("data", "open_data", "rows")
+"""The modules that make examples of rows. `datasets` keeps what they made, and does not look at their code."""
+
+
+def hash_code() -> str:
+    """Part of the key under which examples are kept: an edit of the code makes them again."""
+    return hashlib.sha256(b"".join((HERE / f"{name}.py").read_bytes() for name in MADE_BY)).hexdigest()
+
+
+def list_files(path: Path) -> list[Path]:
+    """The file, or those of a folder or a pattern; hidden ones, and what `datasets` writes beside the rows, are no data."""
+    if "*" in path.name:
+        return sorted(path.parent.glob(path.name))
+    if not path.is_dir():
+        return [path]
+    endings = (".txt",)
+    beside = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
+    files = [file for file in path.rglob("*") if file.name.lower().endswith(endings) and file.name not in beside]
+    return sorted(file for file in files if not any(p.startswith(".") for p in file.relative_to(path).parts))
 
 
 def load_texts(config: dict) -> Dataset:
     """The usable rows of all files. A file that changed is read again, not taken from the cache."""
     path = HERE / config["data"]
-    files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
+    files = list_files(path)
     if not all(file.is_file() for file in files):
         sys.exit(f"{path}: no such file")
     stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return Dataset.from_generator(
         generate_examples,
         features=COLUMNS,
-        gen_kwargs={"files": files, "stamps": stamps, "config": config},
+        gen_kwargs={"files": files, "stamps": stamps, "code": hash_code(), "config": config},
     )
 
 
-def generate_examples(files: list[Path], stamps: list, config: dict) -> Iterator[dict]:
+def generate_examples(files: list[Path], stamps: list, code: str, config: dict) -> Iterator[dict]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for file in files:

@@ -1,6 +1,8 @@
 """Answers to a few prompts that are held out, before training and after it: what a person can judge."""
 
 import json
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -19,11 +21,10 @@ SHOWN = 70
 class SampleAnswers(TrainerCallback):
     """Asks at the start and at the end of training; what was answered first is kept for a resumed run."""
 
-    def __init__(self, rows, tokenizer, folder: Path):
+    def __init__(self, rows, tokenizer, seq_len: int, folder: Path):
         self.tokenizer = tokenizer
         self.path = folder / "answers.json"
-        self.asked = [split_row(rows[index], tokenizer) for index in range(min(PROMPTS, len(rows)))] if rows else []
-        self.asked = [pair for pair in self.asked if pair]
+        self.asked = list(islice(find_prompts(rows or [], tokenizer, seq_len), PROMPTS))
         self.rows: list[dict] = []
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
@@ -64,10 +65,11 @@ class SampleAnswers(TrainerCallback):
         with torch.no_grad():
             for prompt, _ in self.asked:
                 inputs = self.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").to(model.device)
+                places = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30
                 output = model.generate(
                     input_ids=inputs["input_ids"],
                     attention_mask=inputs["attention_mask"],
-                    max_new_tokens=NEW_TOKENS,
+                    max_new_tokens=min(NEW_TOKENS, places - inputs["input_ids"].shape[1]),
                     do_sample=False,
                     pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
                 )
@@ -77,6 +79,14 @@ class SampleAnswers(TrainerCallback):
         return texts
 
 
+def find_prompts(rows, tokenizer, seq_len: int) -> Iterator[tuple[str, str]]:
+    """Those with room for an answer: a model is trained on no longer ones, and may have no place or memory for them."""
+    for row in rows:
+        pair = split_row(row, tokenizer)
+        if pair and len(tokenizer(pair[0], add_special_tokens=False, verbose=False)["input_ids"]) < seq_len:
+            yield pair
+
+
 def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
     """A prompt as the model sees it, and the answer in the data; ``None`` where a row has no two parts."""
     if "messages" in row:
@@ -84,10 +94,9 @@ def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
         last = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
         if not last:
             return None
+        how = {"tools": tools, "add_generation_prompt": True, "tokenize": False}
         try:
-            prompt = tokenizer.apply_chat_template(
-                turns[:last], tools=tools, add_generation_prompt=True, tokenize=False
-            )
+            prompt = tokenizer.apply_chat_template(turns[:last], **how)
         except Exception:  # a template is a program of others: this one takes no conversation without its answer
             return None
         return prompt, turns[last]["content"]

@@ -32,7 +32,7 @@ from checkpoints import (
 )
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
-from evaluation import describe_evaluation, hold_out, prepare_evaluation
+from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
 from first_step import CheckFirstStep
 from length_groups import SeedLengthGroups
 from machine import check_machine, peak_memory
@@ -66,8 +66,9 @@ def main() -> None:
     examples, held_out = hold_out(examples, CONFIG, args, load_examples)
     tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
     ensure_chat_template(tokenizer)
-    train_dataset = tokenize_examples(examples, tokenizer, CONFIG["seq_len"], CONFIG["loss_on"])
-    eval_dataset = held_out and tokenize_examples(held_out, tokenizer, CONFIG["seq_len"], CONFIG["loss_on"])
+    how = CONFIG["seq_len"], CONFIG["loss_on"], CONFIG["skip_bad"]
+    train_dataset = tokenize_examples(examples, tokenizer, *how)
+    eval_dataset = keep_any(held_out and tokenize_examples(held_out, tokenizer, *how, may_be_empty=True), args)
 
     model = AutoModelForCausalLM.from_pretrained(
         MODEL,
@@ -101,7 +102,7 @@ def main() -> None:
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)
-    answers = SampleAnswers(held_out, tokenizer, Path(args.output_dir))
+    answers = SampleAnswers(held_out, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
     trainer.add_callback(answers)
     trainer.add_callback(EndAtLastStep())
     checkpoint = find_newest_checkpoint(Path(args.output_dir), run)

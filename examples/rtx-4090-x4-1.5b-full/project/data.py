@@ -1,5 +1,6 @@
 """The data: examples in the form that SFTTrainer takes."""
 
+import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,23 +18,42 @@ from rows import parse_row, read_rows
 HERE = Path(__file__).resolve().parent
 TURN = {"role": Value("string"), "content": Value("string"), "further": Value("string")}
 COLUMNS = Features({"messages": List(TURN), "tools": Value("string")})
+MADE_BY = ("data", "open_data", "rows", "fields", "examples", "labels")
+"""The modules that make examples of rows. `datasets` keeps what they made, and does not look at their code."""
+
+
+def hash_code() -> str:
+    """Part of the key under which examples are kept: an edit of the code makes them again."""
+    return hashlib.sha256(b"".join((HERE / f"{name}.py").read_bytes() for name in MADE_BY)).hexdigest()
+
+
+def list_files(path: Path) -> list[Path]:
+    """The file, or those of a folder or a pattern; hidden ones, and what `datasets` writes beside the rows, are no data."""
+    if "*" in path.name:
+        return sorted(path.parent.glob(path.name))
+    if not path.is_dir():
+        return [path]
+    endings = (".jsonl",)
+    beside = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
+    files = [file for file in path.rglob("*") if file.name.lower().endswith(endings) and file.name not in beside]
+    return sorted(file for file in files if not any(p.startswith(".") for p in file.relative_to(path).parts))
 
 
 def load_examples(config: dict) -> Dataset:
     """The usable rows of all files. A file that changed is read again, not taken from the cache."""
     path = HERE / config["data"]
-    files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    files = list_files(path)
     if not all(file.is_file() for file in files):
         sys.exit(f"{path}: no such file")
     stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return Dataset.from_generator(
         generate_examples,
         features=COLUMNS,
-        gen_kwargs={"files": files, "stamps": stamps, "config": config},
+        gen_kwargs={"files": files, "stamps": stamps, "code": hash_code(), "config": config},
     )
 
 
-def generate_examples(files: list[Path], stamps: list, config: dict) -> Iterator[dict]:
+def generate_examples(files: list[Path], stamps: list, code: str, config: dict) -> Iterator[dict]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for file in files:
@@ -59,26 +79,34 @@ TOKENIZED = Features(
         "labels": List(Value("int32")),
         "full_length": Value("int32"),
         "left_out_turns": Value("int32"),
+        "left_out_thoughts": Value("bool"),
     }
 )
 
 
-def tokenize_examples(examples: Dataset, tokenizer, seq_len: int, loss_on: str) -> Dataset:
+def tokenize_examples(
+    examples: Dataset, tokenizer, seq_len: int, loss_on: str, skip_bad: bool = False, *, may_be_empty: bool = False
+) -> Dataset:
     """Token ids and labels, cut at ``seq_len``; examples with nothing to learn until there are left out."""
 
     def tokenize(example: dict, index: int) -> dict:
         try:
             tokenized = tokenize_example(example, tokenizer, loss_on)
         except ValueError as error:
-            sys.exit(f"example {index + 1}: {error}")
+            if not skip_bad:
+                sys.exit(f"example {index + 1}: {error}. Mend it, or set skip_bad: true in config.yaml.")
+            tokenized = {"input_ids": [], "labels": [], "left_out_turns": 0, "left_out_thoughts": False}
         ids, labels = tokenized["input_ids"], tokenized["labels"]
         return {**tokenized, "input_ids": ids[:seq_len], "labels": labels[:seq_len], "full_length": len(ids)}
 
     dataset = examples.map(
         tokenize, with_indices=True, remove_columns=examples.column_names, features=TOKENIZED, desc="Tokenizing"
     )
+    refused = dataset["full_length"][:].count(0)
+    if refused:
+        print(f"{refused} examples cannot be written as the model reads them: left out (skip_bad in config.yaml)")
     dataset = dataset.filter(has_labels, input_columns="labels", desc="Leaving out examples without a label")
-    if not len(dataset):
+    if not len(dataset) and not may_be_empty:
         sys.exit(f"no trainable token: in no example does the answer begin within {seq_len} tokens")
     return dataset
 
@@ -113,7 +141,7 @@ def main() -> None:
     examples = load_examples(config)
     tokenizer = AutoTokenizer.from_pretrained(config["model"], revision=config["revision"])
     ensure_chat_template(tokenizer)
-    dataset = tokenize_examples(examples, tokenizer, config["seq_len"], config["loss_on"])
+    dataset = tokenize_examples(examples, tokenizer, config["seq_len"], config["loss_on"], config["skip_bad"])
     show_data(dataset, examples, tokenizer, config["seq_len"], output_dir)
 
 

@@ -22,7 +22,7 @@ from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, describe_run, find_newest_checkpoint, finish_training
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
-from evaluation import describe_evaluation, hold_out, prepare_evaluation
+from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
 from first_step import CheckFirstStep
 from length_groups import SeedLengthGroups
 from machine import check_machine, peak_memory
@@ -58,8 +58,9 @@ def main() -> None:
         examples, held_out = hold_out(examples, CONFIG, args, load_examples)
         tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
         ensure_chat_template(tokenizer)
-        train_dataset = tokenize_examples(examples, tokenizer, CONFIG["seq_len"], CONFIG["loss_on"])
-        eval_dataset = held_out and tokenize_examples(held_out, tokenizer, CONFIG["seq_len"], CONFIG["loss_on"])
+        how = CONFIG["seq_len"], CONFIG["loss_on"], CONFIG["skip_bad"]
+        train_dataset = tokenize_examples(examples, tokenizer, *how)
+        eval_dataset = keep_any(held_out and tokenize_examples(held_out, tokenizer, *how, may_be_empty=True), args)
 
     model = AutoModelForCausalLM.from_pretrained(
         MODEL,

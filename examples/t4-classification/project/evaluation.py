@@ -40,10 +40,22 @@ def hold_out(rows, config: dict, args, load: Callable):
     if not count:
         if source is not None and args.process_index == 0:
             print(f"no evaluation: {len(rows)} rows are one batch of {batch} at most, and none is left to hold out")
-        args.eval_strategy, args.eval_on_start, args.load_best_model_at_end = IntervalStrategy.NO, False, False
-        return rows, None
+        return rows, turn_off(args)
     chosen = set(picked)
     return select(rows, [index for index in range(len(rows)) if index not in chosen]), select(rows, picked)
+
+
+def turn_off(args) -> None:
+    args.eval_strategy, args.eval_on_start, args.load_best_model_at_end = IntervalStrategy.NO, False, False
+
+
+def keep_any(dataset, args):
+    """The rows to evaluate on; none, where none of them has a token to learn."""
+    if dataset is None or len(dataset):
+        return dataset
+    if args.process_index == 0:
+        print("no evaluation: in no example that is held out does the answer begin within seq_len")
+    return turn_off(args)
 
 
 def count_held(rows: int, share: float, most: int | None, batch: int) -> int:

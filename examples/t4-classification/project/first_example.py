@@ -72,3 +72,6 @@ def show_lengths(dataset, examples: int, seq_len: int) -> None:
     turns = sum(dataset["left_out_turns"])
     if turns:
         print(f"{turns} turns of the assistant are not learned from: the chat template changes them once others follow")
+    thoughts = sum(dataset["left_out_thoughts"])
+    if thoughts:
+        print(f"in {thoughts} examples the chat template leaves out what the assistant thinks: it is not learned")

@@ -2,7 +2,7 @@
 
 import json
 
-from fields import check_answered, make_message, read_messages, read_system, read_text, read_tools
+from fields import check_answered, make_message, read_messages, read_optional, read_system, read_text, read_tools
 
 
 def make_example(row: dict, columns: dict[str, str]) -> dict:
@@ -13,9 +13,14 @@ def make_example(row: dict, columns: dict[str, str]) -> dict:
         prompt = [make_message("user", read_text(row, columns["prompt"]))]
     elif "prompt" in columns:
         prompt = read_messages(row, columns["prompt"])
-    if prompt and answer[: len(prompt)] == prompt:  # the answer repeats the prompt
-        answer = answer[len(prompt) :]
-    elif prompt and answer and answer[0]["role"] == "user":
+    if read_optional(row, columns.get("input")):
+        raise ValueError(f"column {columns['input']!r} has a text, which messages have no place for")
+    lead = 0  # system turns before the prompt that the answer repeats
+    while lead < len(answer) and answer[lead]["role"] == "system" and answer[lead] not in prompt:
+        lead += 1
+    if prompt and answer[lead : lead + len(prompt)] == prompt:
+        prompt, answer = answer[: lead + len(prompt)], answer[lead + len(prompt) :]
+    elif prompt and answer and answer[0]["role"] in ("system", "user"):
         raise ValueError(f"column {columns['answer']!r} begins with another question than {columns['prompt']!r}")
     check_answered(answer)
     messages = read_system(row, columns.get("system")) + [leave_out(message) for message in prompt] + answer

@@ -14,7 +14,7 @@ GENERATION = re.compile(r"%-?\s*generation\s*-?%")
 
 
 def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
-    """Token ids, labels (-100 where nothing is learned), and how many turns could not be located.
+    """Token ids, labels (-100 where nothing is learned), how many turns are not located, and if a thought is lost.
 
     ValueError where the template refuses the conversation.
     """
@@ -23,7 +23,14 @@ def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
         text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
     except Exception as error:  # a template is a program of others: what it raises may be anything
         raise ValueError(f"the chat template refuses {' '.join(m['role'] for m in messages)}: {error!r}") from None
-    check_rendered(messages, text)
+    check_rendered(messages, tools, text, tokenizer)
+    return label_turns(messages, tools, text, tokenizer, loss_on) | {
+        "left_out_thoughts": leaves_thoughts_out(messages, text)
+    }
+
+
+def label_turns(messages: list[dict], tools: list | None, text: str, tokenizer, loss_on: str) -> dict:
+    """Without ``left_out_thoughts``."""
     if loss_on == "all":
         tokens = encode([text], tokenizer)[0]
         return make_labels(tokens, [1] * len(tokens), 0)
@@ -40,15 +47,34 @@ def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
     return make_labels(*mark_spans(text, [span for span in spans if span], tokenizer), spans.count(None))
 
 
-def check_rendered(messages: list[dict], text: str) -> None:
+def check_rendered(messages: list[dict], tools: list | None, text: str, tokenizer) -> None:
     """ValueError where the template leaves out what was said: those of models without tools drop calls in silence."""
+    silent = [{key: value for key, value in m.items() if key != "tool_calls"} for m in messages]
+    drops_calls = silent != messages and render(silent, tools, tokenizer) == text  # a name may stand among the tools
     for message in messages:
         names = [call["function"]["name"] for call in message.get("tool_calls", ())]
         content = message["content"].strip() if message["role"] != "assistant" else ""
-        missing = [part for part in [*names, content] if part not in text and json.dumps(part)[1:-1] not in text]
+        missing = [part for part in [*names, content] if not any(form in text for form in quote(part))]
+        missing = names if names and drops_calls else missing
         if missing:
             what = f"a call of {missing[0]!r}" if names else f"the turn of {message['role']}"
             raise ValueError(f"the model's chat template leaves out {what}: train a model whose template has it")
+
+
+def quote(part: str) -> tuple[str, ...]:
+    """A text as templates write it: as it is, or as JSON with or without letters beyond ASCII."""
+    return part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]
+
+
+def leaves_thoughts_out(messages: list[dict], text: str) -> bool:
+    """Whether the template drops what the assistant thinks before its last words, which models do not learn then."""
+    last = messages[-1]
+    thoughts = [last.get("reasoning_content") or "", last.get("thinking") or ""]
+    thoughts += [last["content"].partition("</think>")[0]] if "</think>" in last["content"] else []
+    words = "".join(text.split())
+    return last["role"] == "assistant" and any(
+        "".join(thought.replace("<think>", "").split()) not in words for thought in thoughts
+    )
 
 
 def make_labels(tokens: list[int], mask: list[int], left_out_turns: int) -> dict:

@@ -10,4 +10,9 @@ def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
     pairs = enumerate(zip(prompt, tokens, strict=False))
     start = next((index for index, (a, b) in pairs if a != b), min(len(prompt), len(tokens)))
     start = max(start, 1) if loss_on == "assistant" else 1  # nothing predicts the first
-    return {"input_ids": tokens, "labels": [-100] * start + tokens[start:], "left_out_turns": 0}
+    return {
+        "input_ids": tokens,
+        "labels": [-100] * start + tokens[start:],
+        "left_out_turns": 0,
+        "left_out_thoughts": False,
+    }

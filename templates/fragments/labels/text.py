@@ -6,4 +6,9 @@ def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
     text = example["text"]
     end = "" if text.endswith(tokenizer.eos_token) else tokenizer.eos_token
     tokens = tokenizer(text + end, verbose=False)["input_ids"]
-    return {"input_ids": tokens, "labels": [-100, *tokens[1:]], "left_out_turns": 0}  # nothing predicts the first
+    return {
+        "input_ids": tokens,
+        "labels": [-100, *tokens[1:]],
+        "left_out_turns": 0,
+        "left_out_thoughts": False,
+    }  # nothing predicts the first

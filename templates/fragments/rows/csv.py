@@ -1,8 +1,9 @@
-"""The rows of a CSV file, or of one with tabs."""
+"""The rows of a CSV file, or of one with semicolons, tabs or bars."""
 
 import csv
 import io
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from open_data import open_data
@@ -11,11 +12,16 @@ from open_data import open_data
 def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
     """The rows below the header, numbered as an editor shows them (a field may hold line breaks)."""
     csv.field_size_limit(2**31 - 1)
-    delimiter = "\t" if ".tsv" in file.suffixes else ","
     with io.TextIOWrapper(open_data(file), encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-        reader = csv.DictReader(lines, delimiter=delimiter)
+        header = lines.readline()
+        reader = csv.DictReader(chain([header], lines), delimiter=choose_delimiter(header))
         for row in reader:
             yield reader.line_num, row
+
+
+def choose_delimiter(header: str) -> str:
+    """What the first line has most of; a comma where it has none."""
+    return max(",;\t|", key=header.count)
 
 
 def parse_row(row: dict) -> dict:

@@ -1,0 +1,158 @@
+"""Shapes of rows as they come from the field: what is made of each, and what is refused, so that nothing is left out in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_data_formats import refuse, write_rows
+
+from generator.errors import UsageError
+from generator.inputs.data_files import read_data
+from generator.inputs.data_formats import Hints
+from generator.inputs.leaves import load_make_example
+
+USER, ANSWER = {"role": "user", "content": "Q?"}, {"role": "assistant", "content": "A."}
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def make(folder: Path, rows: list[dict], number: int = -1, name: str = "d.jsonl", **hints) -> tuple[str, list[str]]:
+    """The kind that rows are read as, and the example of one of them as "role: content"."""
+    write_rows(folder / name, rows)
+    recognised = read_data(str(folder / name), task="sft", hints=Hints(**hints)).recognised
+    example = load_make_example(recognised.leaf)(rows[number], recognised.column_of)
+    if "messages" not in example:
+        return recognised.kind, [example.get("prompt", "") + "|" + example.get("completion", example.get("text", ""))]
+    return recognised.kind, [f"{turn['role']}: {turn['content']}" for turn in example["messages"]]
+
+
+SHAPES = {
+    "Alpaca whose inputs begin after the rows that are looked at": (
+        [{"instruction": "Do.", "input": "", "output": "B"}] * 1000
+        + [{"instruction": "Do.", "input": "this", "output": "B"}],
+        ("alpaca", ["user: Do.\n\nthis", "assistant: B"]),
+    ),
+    "an input that is a number": (
+        [{"instruction": "Do.", "input": "a", "output": "B"}, {"instruction": "Do.", "input": 7, "output": "B"}],
+        ("alpaca", ["user: Do.\n\n7", "assistant: B"]),
+    ),
+    "prompt and completion with an input": (
+        [{"prompt": "Do.", "input": "this", "completion": "B"}],
+        ("question-answer", ["user: Do.\n\nthis", "assistant: B"]),
+    ),
+    "prompt and completion with a system turn": (
+        [{"system": "Be brief.", "prompt": "Do.", "completion": "B"}],
+        ("question-answer", ["system: Be brief.", "user: Do.", "assistant: B"]),
+    ),
+    "prompt and completion with an input that is always empty": (
+        [{"prompt": "a", "input": "", "completion": "b"}],
+        ("prompt-completion", ["a|b"]),
+    ),
+    "SQuAD": (
+        [{"id": "1", "title": "t", "context": "C", "question": "Q?", "answers": {"text": ["A.", "a"], "answer_start": [0]}}],
+        ("question-answer", ["user: Q?\n\nC", "assistant: A."]),
+    ),
+    "an answer that is a number": (
+        [{"question": "2 + 2?", "answer": 4}],
+        ("question-answer", ["user: 2 + 2?", "assistant: 4"]),
+    ),
+    "preference pairs that repeat the prompt behind a system turn": (
+        [{"prompt": "Q?", "chosen": [SYSTEM, USER, ANSWER], "rejected": [SYSTEM, USER, SYSTEM]}],
+        ("preference-messages", ["system: Be brief.", "user: Q?", "assistant: A."]),
+    ),
+    "roles with capitals": (
+        [{"messages": [{"role": "User", "content": "Q?"}, {"role": "Assistant", "content": "A."}]}],
+        ("messages", ["user: Q?", "assistant: A."]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_part_of_a_row_is_left_out(tmp_path, shape):
+    rows, expected = SHAPES[shape]
+    assert make(tmp_path, rows) == expected
+
+
+REFUSED = [
+    ({"instruction": "Add.", "input": [1, 2], "output": "3"}, "'input' holds no text but list"),
+    ({"id": "d1", "dialog": ["hi", "hello"]}, "'id' could be; 'dialog' hold lists"),
+    ({"id": "d1", "conversations": {"from": ["human", "gpt"], "value": ["q", "a"]}}, "'conversations' hold lists"),
+    ({"title": "t", "paragraphs": [{"context": "c", "qas": []}]}, "'title' could be; 'paragraphs' hold lists"),
+    ({"chosen": "\n\nHuman: a\n\nAssistant: b", "rejected": "\n\nHuman: a\n\nAssistant: c"}, "without a prompt"),
+    ({"prompt": "Q?", "chosen": [SYSTEM, {**USER, "content": "else"}, ANSWER], "rejected": [USER, SYSTEM]}, "another question"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "words"), REFUSED)
+def test_what_cannot_be_placed_is_refused(tmp_path, row, words):
+    refuse(tmp_path, [row] * 4, words)
+
+
+def test_one_turn_a_row_is_no_text(tmp_path):
+    rows = [
+        {"message_id": n, "parent_id": n - 1, "text": "t", "role": ("prompter", "assistant")[n % 2]} for n in range(4)
+    ]
+    refuse(tmp_path, rows, "one turn a row.*assistant, prompter")
+    assert read_data(str(tmp_path / "d.jsonl"), task="sft", hints=Hints(format="text")).recognised.kind == "text"
+    half = [
+        {"conversations": [USER, ANSWER]},
+        {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+    ]
+    refuse(
+        tmp_path,
+        half,
+        "mixes conversations in 'conversations': 1 rows of role and content and 1 rows of from and value",
+    )
+
+
+def test_hints_that_contradict_the_data_or_the_task_are_refused(tmp_path):
+    rows = [{"instruction": "Do.", "input": "this", "output": "B"}] * 4
+    swapped = {"prompt": "output", "answer": "instruction"}
+    refuse(tmp_path, rows, "asks in 'instruction' and answers in 'output'", columns=swapped)
+    assert make(tmp_path, rows, columns=swapped, format="question-answer")[1][0].startswith("user: B")
+    refuse(tmp_path, rows, "no column 'chosen'", format="preference")
+    refuse(tmp_path, rows, "which a plain prompt has no place for", format="prompt-completion")
+    assert "--text-column" in str(refuse(tmp_path, rows, "no text among", format="text").hint)
+    for hint in ({"format": "alpaca"}, {"columns": {"answer": "output"}}):
+        with pytest.raises(UsageError, match="is of --task sft, and the task is causal-lm"):
+            read_data(str(tmp_path / "d.jsonl"), task="causal-lm", hints=Hints(text_column="output", **hint))
+
+
+def test_columns_of_a_csv_may_stand_between_other_marks(tmp_path):
+    for name, mark in (("a.csv", ";"), ("b.csv", "\t"), ("c.tsv", "\t"), ("d.csv", ","), ("e.csv", "|")):
+        (tmp_path / name).write_text(f"question{mark}answer\n" + f'"a, b; c"{mark}d\n' * 3)
+        data = read_data(str(tmp_path / name), task="sft")
+        assert (data.recognised.kind, data.columns, data.rows) == ("question-answer", ("question", "answer"), 3), name
+
+
+@pytest.mark.parametrize(
+    ("label", "result"), [(1.0, "1"), (True, "True"), (["a", "b"], "several labels"), (0.37, "0.37, a measure"), (None, "no label")]
+)  # fmt: skip
+def test_labels_of_every_type_are_read_or_named(tmp_path, label, result):
+    rows = [{"text": "t", "label": "0"}, {"text": "u", "label": "1"}, {"text": "v", "label": label}]
+    if result in ("1", "True"):
+        write_rows(tmp_path / "d.jsonl", rows)
+        assert result in read_data(str(tmp_path / "d.jsonl"), task="text-classification").label_names
+    else:
+        refuse(tmp_path, rows, f"row 3: .*{result}", task="text-classification")
+
+
+def test_tool_calls_of_parquet_have_no_arguments_of_other_tools(tmp_path):
+    import pyarrow.parquet as pq
+
+    def row(name: str, **arguments) -> dict:
+        tool = {
+            "type": "function",
+            "function": {"name": name, "parameters": {"properties": {k: {"type": "int"} for k in arguments}}},
+        }
+        call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+        return {"messages": [USER, {"role": "assistant", "tool_calls": [call]}], "tools": [tool]}
+
+    write_rows(tmp_path / "d.parquet", [row("f", a=1), row("g", b=2)])
+    recognised = read_data(str(tmp_path / "d.parquet"), task="sft").recognised
+    first = pq.read_table(tmp_path / "d.parquet").to_pylist()[0]
+    assert first["messages"][1]["tool_calls"][0]["function"]["arguments"] == {"a": 1, "b": None}
+    example = load_make_example(recognised.leaf)(first, recognised.column_of)
+    assert json.loads(example["messages"][1]["further"])["tool_calls"][0]["function"]["arguments"] == {"a": 1}
+    assert json.loads(example["tools"])[0]["function"]["parameters"]["properties"] == {"a": {"type": "int"}}

@@ -284,7 +284,7 @@ def test_a_conversation_that_the_template_refuses_ends_the_run_or_is_left_out(tm
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = "{% if ' 3' in messages[0]['content'] %}{{ raise_exception('no 3') }}{% endif %}" + CHATML
     examples = data.load_examples(config)
-    with pytest.raises(SystemExit, match="example 4: the chat template refuses user assistant: .*no 3"):
+    with pytest.raises(SystemExit, match=r"example 4: the chat template refuses user assistant: .*no 3"):
         data.tokenize_examples(examples, tokenizer, 128, "assistant")
     assert len(data.tokenize_examples(examples, tokenizer, 128, "assistant", skip_bad=True)) == 4
     assert "1 examples cannot be written as the model reads them" in capsys.readouterr().out

@@ -37,10 +37,24 @@ def hold_out(rows, config: dict, args, load: Callable):
     if not count:
         if source is not None and args.process_index == 0:
             print(f"no evaluation: {len(rows)} rows are one batch of {batch} at most, and none is left to hold out")
-        args.eval_strategy, args.eval_on_start, args.load_best_model_at_end = IntervalStrategy.NO, False, False
+        turn_off(args)
         return rows, None
     chosen = set(picked)
     return select(rows, [index for index in range(len(rows)) if index not in chosen]), select(rows, picked)
+
+
+def turn_off(args) -> None:
+    args.eval_strategy, args.eval_on_start, args.load_best_model_at_end = IntervalStrategy.NO, False, False
+
+
+def check_held_out(dataset: Dataset | None, args) -> Dataset | None:
+    """``None``, and evaluation is off, where no answer in it begins within the length that is trained on."""
+    if dataset is None or len(dataset):
+        return dataset
+    if args.process_index == 0:
+        print("no evaluation: no row that is held out has a token to learn; see seq_len and eval_data in config.yaml")
+    turn_off(args)
+    return None
 
 
 def count_held(rows: int, share: float, most: int | None, batch: int) -> int:

@@ -58,6 +58,15 @@ def test_where_no_row_is_left_nothing_is_held_out_and_that_is_printed(capsys):
     assert "no evaluation: 8 rows" in capsys.readouterr().out
 
 
+def test_held_out_rows_without_a_token_to_learn_do_not_end_the_run(capsys):
+    evaluation, args = load("evaluation"), make_args()
+    assert evaluation.check_held_out(None, args) is None and args.eval_strategy == "steps"
+    assert len(evaluation.check_held_out(make_rows(1), args)) == 1 and args.eval_strategy == "steps"
+    assert evaluation.check_held_out(make_rows(0), args) is None
+    assert (args.eval_strategy, args.eval_on_start, args.load_best_model_at_end) == ("no", False, False)
+    assert "no evaluation: no row that is held out has a token to learn" in capsys.readouterr().out
+
+
 def test_nothing_is_held_out_unasked(capsys):
     training, evaluation = load("evaluation").hold_out(make_rows(100), make_config(None), make_args(), None)
     assert len(training) == 100 and evaluation is None and capsys.readouterr().out == ""

@@ -5,6 +5,8 @@ import time
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
+from run_report import RunReport
+
 METRICS = {
     "eval_loss": "loss",
     "eval_perplexity": "perplexity",
@@ -16,8 +18,11 @@ METRICS = {
 class PrintProgress(TrainerCallback):
     """Step, loss, learning rate, gradient norm, tokens/s since the last line, and the time that is left."""
 
+    def __init__(self, report: RunReport):
+        self.report = report
+
     def on_train_begin(self, args, state, control, **kwargs):
-        self.step, self.clock, self.tokens = state.global_step, time.perf_counter(), state.num_input_tokens_seen
+        self.step, self.clock, self.tokens = state.global_step, time.perf_counter(), 0
         self.evaluating, self.saved = 0.0, False
 
     def on_step_begin(self, args, state, control, **kwargs):
@@ -31,19 +36,18 @@ class PrintProgress(TrainerCallback):
             self.evaluating += logs.get("eval_runtime", 0.0)  # not a part of the steps
             print(f"{describe_step(state)}  evaluation: {describe_metrics(logs)}", flush=True)
         elif "loss" in logs:
-            print(f"{describe_step(state)}  {self.describe_logs(state, logs)}", flush=True)
+            print(f"{describe_step(state)}  {self.describe_logs(args, state, logs)}", flush=True)
 
-    def describe_logs(self, state, logs: dict) -> str:
-        now = time.perf_counter()
+    def describe_logs(self, args, state, logs: dict) -> str:
+        now, tokens = time.perf_counter(), self.report.tokens.count_own() * args.world_size  # all have about as many
         steps, seconds = state.global_step - self.step, now - self.clock - self.evaluating
         parts = [f"loss {float(logs['loss']):.4g}"]
         parts += [f"lr {float(logs['learning_rate']):.2e}"] if "learning_rate" in logs else []
         parts += [f"grad {float(logs['grad_norm']):.3g}"] if "grad_norm" in logs else []
         if steps > 0 and seconds > 0:
-            tokens = (state.num_input_tokens_seen or 0) - (self.tokens or 0)
-            parts += [f"{tokens / seconds:,.0f} tokens/s"] if tokens > 0 else []
+            parts.append(f"{(tokens - self.tokens) / seconds:,.0f} tokens/s")
             parts += [f"{format_duration((state.max_steps - state.global_step) * seconds / steps)} left"]
-        self.step, self.clock, self.tokens = state.global_step, now, state.num_input_tokens_seen
+        self.step, self.clock, self.tokens = state.global_step, now, tokens
         self.evaluating = 0.0
         return "  ".join(parts)
 
@@ -65,7 +69,7 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes[0] % 60:02}:{minutes[1]:02}" if hours else f"{minutes[0]}:{minutes[1]:02}"
 
 
-def print_lines(trainer: Trainer) -> None:
+def print_lines(trainer: Trainer, report: RunReport) -> None:
     """These lines in the place of Trainer's dictionaries."""
     trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(PrintProgress())
+    trainer.add_callback(PrintProgress(report))

@@ -32,6 +32,10 @@ class TokenCount:
         self.trained = 0
         self.epoch += 1
 
+    def count_own(self) -> int:
+        """Tokens that this process has trained on."""
+        return int((self.past + self.counts[: self.trained].sum(0))[0])
+
     def total(self, device: torch.device) -> tuple[int, int]:
         """Tokens and places (tokens and padding) that were trained on, of all processes."""
         counts = (self.past + self.counts[: self.trained].sum(0)).to(device)

@@ -166,15 +166,17 @@ def test_class_metrics_are_those_of_their_definitions():
 
 
 def test_a_log_is_one_line_that_fits_a_terminal(monkeypatch, capsys):
-    leaf = load("progress")
+    for name in ("token_count", "run_report"):
+        monkeypatch.setitem(sys.modules, name, load(name))
+    leaf, args = load("progress"), Values(world_size=4)
     clock = iter([0.0, 2.0])
     monkeypatch.setattr(leaf.time, "perf_counter", lambda: next(clock))
-    progress = leaf.PrintProgress()
-    state = Values(global_step=0, max_steps=12000, num_input_tokens_seen=0, is_world_process_zero=True)
-    progress.on_train_begin(None, state, None)
-    progress.on_log(None, state, None, logs={"eval_loss": 2.5, "eval_perplexity": 12.18, "eval_runtime": 1.0})
-    state.global_step, state.num_input_tokens_seen = 2, 2_000_000
-    progress.on_log(None, state, None, logs={"loss": 2.34567, "learning_rate": 1.25e-5, "grad_norm": 1.234})
+    progress = leaf.PrintProgress(Values(tokens=Values(count_own=lambda: 500_000)))  # of each of the four processes
+    state = Values(global_step=0, max_steps=12000, is_world_process_zero=True)
+    progress.on_train_begin(args, state, None)
+    progress.on_log(args, state, None, logs={"eval_loss": 2.5, "eval_perplexity": 12.18, "eval_runtime": 1.0})
+    state.global_step = 2
+    progress.on_log(args, state, None, logs={"loss": 2.34567, "learning_rate": 1.25e-5, "grad_norm": 1.234})
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "step     0/12000  evaluation: loss 2.5  perplexity 12.18"
     assert lines[1].endswith("loss 2.346  lr 1.25e-05  grad 1.23  2,000,000 tokens/s  1:39:59 left")

@@ -39,6 +39,7 @@ def test_tokens_are_those_of_the_batches_that_were_trained_on(workers):
         for _, batch in zip(range(batches), loader, strict=False):
             assert batch.keys() == {"input_ids"}  # a model gets nothing new
             count.trained += 1
+    assert count.count_own() == sum(lengths) + sum(lengths[:8])
     assert count.total("cpu") == (sum(lengths) + sum(lengths[:8]), 4 * (4 + 8 + 12 + 16 + 20) + 4 * (4 + 8))
 
 

@@ -296,6 +296,15 @@ def test_a_bad_loss_ends_the_run(stopping, logs, fp16, stops):
             log()
 
 
+# ---- model_card
+
+
+@pytest.mark.parametrize("more", [{}, {"revision": None}], ids=["a folder", "a hub id that became a folder"])
+def test_a_license_is_read_beside_the_weights(load, tmp_path, more):
+    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n# A model\n", encoding="utf-8")
+    assert load("model_card").find_license({"model": str(tmp_path)} | more) == "mit"
+
+
 # ---- run_report
 
 

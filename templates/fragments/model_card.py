@@ -79,10 +79,11 @@ def find_license(config: dict) -> str | None:
     """Of the base model's own card, beside its weights or in the hub's cache; never asked of the hub."""
     from huggingface_hub import try_to_load_from_cache
 
-    if "revision" in config:
+    folder = Path(__file__).parent / config["model"]
+    if "revision" in config and not folder.is_dir():  # a hub id may have been changed to a folder
         card = try_to_load_from_cache(config["model"], "README.md", revision=config["revision"])
     else:
-        card = Path(__file__).parent / config["model"] / "README.md"
+        card = folder / "README.md"
     if not isinstance(card, (str, Path)) or not Path(card).is_file():
         return None
     text = Path(card).read_text(encoding="utf-8", errors="replace")

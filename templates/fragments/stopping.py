@@ -28,6 +28,8 @@ class SaveOnSignal(TrainerCallback):
         self.signum = self.decide_signal()
         if self.signum:
             control.should_save = control.should_training_stop = True
+            if state.global_step < state.max_steps:  # whoever sent it waits: the best model is for the end of training
+                args.load_best_model_at_end = False
 
     def decide_signal(self) -> int:
         return self.requested

@@ -220,10 +220,10 @@ def stopping(load):
 def test_a_signal_saves_after_the_step(stopping, number, code, capsys):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
     callback.on_train_begin(None, state, control)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     assert not control.should_training_stop
     os.kill(os.getpid(), number)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     assert control.should_save and control.should_training_stop
     assert signal.getsignal(number) == signal.SIG_DFL  # a second one ends it at once
     callback.on_save(None, state, control)
@@ -238,7 +238,7 @@ def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
     callback.on_train_begin(None, state, control)
     state.global_step = 5
     os.kill(os.getpid(), signal.SIGTERM)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     with pytest.raises(SystemExit):
         callback.on_train_end(None, state, control)
     assert capsys.readouterr().out == "stopped by SIGTERM after step 5: nothing was saved since step 2\n"
@@ -246,16 +246,26 @@ def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
 
 def test_a_signal_at_the_last_step_leaves_the_rest_of_the_run(stopping):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=8)
-    callback.on_train_begin(None, state, control)
+    args = Values(load_best_model_at_end=True)
+    callback.on_train_begin(args, state, control)
     os.kill(os.getpid(), signal.SIGTERM)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(args, state, control)
     assert control.should_save and callback.on_train_end(None, state, control) is None
+    assert args.load_best_model_at_end
+
+
+def test_who_sent_a_signal_does_not_wait_for_the_best_model(stopping):
+    callback, control, args = stopping.SaveOnSignal(), make_control(), Values(load_best_model_at_end=True)
+    callback.on_train_begin(args, make_state(global_step=0), control)
+    os.kill(os.getpid(), signal.SIGTERM)
+    callback.on_step_end(args, make_state(global_step=5), control)
+    assert control.should_training_stop and not args.load_best_model_at_end
 
 
 def test_a_signal_after_the_last_decision_leaves_the_end_alone(stopping):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
     callback.on_train_begin(None, state, control)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     os.kill(os.getpid(), signal.SIGTERM)
     assert callback.on_train_end(None, state, control) is None
 
@@ -283,6 +293,15 @@ def test_a_bad_loss_ends_the_run(stopping, logs, fp16, stops):
     else:
         with pytest.raises(SystemExit, match=f"step 3: {stops}"):
             log()
+
+
+# ---- model_card
+
+
+@pytest.mark.parametrize("more", [{}, {"revision": None}], ids=["a folder", "a hub id that became a folder"])
+def test_a_license_is_read_beside_the_weights(load, tmp_path, more):
+    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n# A model\n", encoding="utf-8")
+    assert load("model_card").find_license({"model": str(tmp_path)} | more) == "mit"
 
 
 # ---- run_report
@@ -599,6 +618,13 @@ def test_what_processes_agree_on(parallel):
     assert parallel.broadcast_from_rank0(lambda a, b: {a: b}, "x", None) == {"x": None}
 
 
+def test_a_first_process_may_write_for_longer_than_half_an_hour(parallel):
+    import torch
+
+    group = parallel.gloo_group()
+    assert group._get_backend(torch.device("cpu")).options._timeout.total_seconds() == 7200
+
+
 def test_a_signal_is_left_to_come_again(parallel, capsys):
     callback, control, state = parallel.DistributedSaveOnSignal("its weights are saved"), make_control(), make_state()
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -607,7 +633,7 @@ def test_a_signal_is_left_to_come_again(parallel, capsys):
         os.kill(os.getpid(), signal.SIGTERM)
     for number, handler in kept.items():
         signal.signal(number, handler)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     assert control.should_save and control.should_training_stop
     state.is_world_process_zero = False
     with pytest.raises(SystemExit):
@@ -625,9 +651,9 @@ def test_a_signal_during_the_vote_waits_for_the_next(parallel, monkeypatch):
         return number
 
     monkeypatch.setattr(parallel, "all_reduce_max", vote)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     assert not control.should_training_stop and callback.on_train_end(None, state, control) is None
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     assert votes == [0, signal.SIGTERM] and control.should_save and control.should_training_stop
 
 

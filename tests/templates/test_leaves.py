@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import math
@@ -412,6 +413,22 @@ def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):
     load("token_count")
     load("run_report").draw_loss(tmp_path / "loss.svg", [{"step": 8, "train_runtime": 1.0}])
     assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "txt", "parquet", "arrow"])
+def test_a_damaged_file_is_what_its_reader_says_it_raises(load, tmp_path, kind):
+    """A compressed file that ends early, a table that is none, a file that is gone."""
+    load("open_data")
+    leaf = load(f"rows/{kind}", "rows")
+    path = tmp_path / (f"d.{kind}" if kind in ("parquet", "arrow") else f"d.{kind}.gz")
+    path.write_bytes(gzip.compress(b'{"a": 1}\n' * 999)[:-9])
+    for _ in range(2):
+        with pytest.raises(leaf.UNREADABLE):
+            list(leaf.read_rows(path))
+        path.unlink(missing_ok=True)
+    if kind == "jsonl":
+        with pytest.raises(ValueError, match="recursion"):
+            leaf.parse_row(b"[" * 100_000)
 
 
 def test_the_words_of_a_row_have_no_power_over_a_terminal(load, tmp_path, capsys):

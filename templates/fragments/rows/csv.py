@@ -5,14 +5,18 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from open_data import open_data
+import open_data
+
+UNREADABLE = (*open_data.UNREADABLE, csv.Error)
 
 
 def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
     """The rows below the header, numbered as an editor shows them (a field may hold line breaks)."""
     csv.field_size_limit(2**31 - 1)
     delimiter = "\t" if ".tsv" in file.suffixes else ","
-    with io.TextIOWrapper(open_data(file), encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+    with io.TextIOWrapper(
+        open_data.open_data(file), encoding="utf-8-sig", errors="surrogateescape", newline=""
+    ) as lines:
         reader = csv.DictReader(lines, delimiter=delimiter)
         for row in reader:
             yield reader.line_num, row

@@ -431,6 +431,31 @@ def test_a_damaged_file_is_what_its_reader_says_it_raises(load, tmp_path, kind):
             leaf.parse_row(b"[" * 100_000)
 
 
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("license: mit", "mit"),
+        ("license: mit\nreleased: 2024-13-45", None),
+        ("license: " + "[" * 5000, None),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nlicense: *b", None),
+        ("- license: mit", None),
+        ("license: 'x\n\n  --- a: b'", "x\n--- a: b"),
+    ],
+    ids=["plain", "no date", "deep", "list of lists", "no mapping", "line break"],
+)
+def test_a_base_model_s_own_card_ends_no_run(load, tmp_path, head, name):
+    """It is read after the last step: a ValueError of its YAML there made a finished run exit with 1."""
+    leaf = load("model_card")
+    (tmp_path / "README.md").write_text(f"---\n{head}\n---\n# m\n")
+    assert leaf.find_license({"model": str(tmp_path)}) == name
+
+
+def test_a_name_has_no_power_over_the_card(load):
+    assert load("model_card").make_table("T", {"data": "a|b\n| c | <script>"}).splitlines()[4:] == [
+        "| data | a&#124;b &#124; c &#124; &lt;script&gt; |"
+    ]
+
+
 def test_the_words_of_a_row_have_no_power_over_a_terminal(load, tmp_path, capsys):
     """OSC 52 writes to the clipboard; what the model answers is of the same rows."""
     tokenizer = Values(decode=lambda tokens, **_: "".join(map(chr, tokens)))

@@ -226,6 +226,31 @@ def test_a_run_is_another_when_a_sampled_row_is(checkpoints):
 # ---- stopping
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (
+            OSError(28, "No space left on device", "/runs/run.json"),
+            "OSError: .*No space left on device: '/runs/run.json'",
+        ),
+        (OSError("owner/model is gated.\n\nAsk for access."), "OSError: owner/model is gated. Ask for access."),
+        (KeyboardInterrupt(), "130"),
+    ],
+    ids=["full disk", "hub", "Ctrl-C"],
+)
+def test_what_lies_outside_is_a_line(load, error, code):
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit, match=code):
+        load("stopping").run_main(main)
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(load):
+    with pytest.raises(ZeroDivisionError):
+        load("stopping").run_main(lambda: 1 / 0)
+
+
 @pytest.fixture
 def stopping(load):
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from generator.case.request import Request
-from generator.errors import UsageError
+from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import DataSource, read_data
 
 TRACKERS = ("none", "tensorboard", "wandb", "trackio", "mlflow")
 """Where a training can write its log to, as Trainer names them; each is the name of its distribution too."""
 NUMBER = re.compile(r"[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?|inf|nan", re.ASCII)
+
+SHOWN = 100
+"""Characters of a name that is too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +50,28 @@ def read_held_out(request: Request, data: DataSource | None) -> HeldOut | None:
 
 def read_file(request: Request, name: str, data: DataSource | None) -> DataSource:
     """The rows of a file, of the form of the data's own. Raises ``UsageError``."""
-    if not Path(name).exists():
+    try:
+        exists = Path(name).exists()
+    except OSError as error:  # longer than a name can be
+        raise UsageError(f"--eval {name[:SHOWN]}…: {error.strerror}", "give a file or a share of the data") from error
+    if not exists:
         raise UsageError(f"--eval {name} is neither a file, nor a share of the data, nor none")
     if data is None or data.format == "hub":
         raise UsageError(
             f"--eval {name} needs --data that is a file too", "use a share of the data, such as --eval 0.02"
         )
-    held = read_data(
-        name,
-        task=request.task,
-        text_column=request.text_column,
-        label_column=request.label_column,
-        skip_bad=request.skip_bad,
-        kind=request.format,
-        given=dict(request.columns),
-    )
+    try:
+        held = read_data(
+            name,
+            task=request.task,
+            text_column=request.text_column,
+            label_column=request.label_column,
+            skip_bad=request.skip_bad,
+            kind=request.format,
+            given=dict(request.columns),
+        )
+    except SourceError as error:
+        raise SourceError(error.message.replace("--data ", "--eval ", 1), error.hint) from error
     if describe_form(held) != describe_form(data):
         raise UsageError(
             f"--eval {name} is of another form than --data: {describe_form(held)}, not {describe_form(data)}",

@@ -130,6 +130,8 @@ def list_data_files(path: Path) -> list[Path]:
                 f"--data {path}: {path.suffix or 'no ending'} is not read", f"use {', '.join(EXTENSIONS)}"
             )
         return [path]
+    if not path.is_dir():
+        raise SourceError(f"--data {path} is no file and no folder, but a pipe or a device", "write it to a file first")
     files = [p for p in path.rglob("*") if find_ending(p)[0] in EXTENSIONS and p.is_file() and p.name not in BESIDE]
     if not files:
         raise SourceError(f"--data {path} holds no {', '.join(EXTENSIONS)} file", "give a folder with data")

@@ -178,6 +178,8 @@ def list_data_files(path: Path) -> list[Path]:
                 f"--data {path}: {path.suffix or 'no ending'} is not read", f"use {', '.join(EXTENSIONS)}"
             )
         return [path]
+    if not is_pattern(path) and not path.is_dir():
+        raise SourceError(f"--data {path} is no file and no folder, but a pipe or a device", "write it to a file first")
     folder, names = (path.parent, path.parent.glob(path.name)) if is_pattern(path) else (path, path.rglob("*"))
     files = [p for p in names if find_ending(p)[0] in EXTENSIONS and p.is_file() and p.name not in BESIDE]
     files = [p for p in files if not any(part.startswith(".") for part in p.relative_to(folder).parts)]

@@ -1,5 +1,6 @@
 """README.md of the trained model: from what, on what and how it was trained, and what was measured."""
 
+import html
 import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,7 +26,7 @@ def write_model_card(args, config: dict, *, from_scratch: bool) -> None:
     kind = "LoRA adapters" if "lora" in config else "from random weights" if from_scratch else "fine-tuned"
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
-        f"# {base}, {kind}\n",
+        f"# {escape_cell(base)}, {kind}\n",
         make_table("Training", list_values(args, config, run)),
         make_table("Measured", list_figures(run)),
         make_table("Versions", list_versions()),
@@ -71,8 +72,13 @@ def list_versions() -> dict:
 
 
 def make_table(title: str, rows: dict) -> str:
-    lines = [f"| {name} | {str(value).replace('|', '&#124;')} |" for name, value in rows.items()]
+    lines = [f"| {name} | {escape_cell(value)} |" for name, value in rows.items()]
     return "\n".join([f"## {title}", "", "| | |", "|---|---|", *lines, ""])
+
+
+def escape_cell(value: object) -> str:
+    """One line without power over the page: a file's name may hold anything."""
+    return html.escape(" ".join(str(value).split()), quote=False).replace("|", "&#124;")
 
 
 def find_license(config: dict) -> str | None:
@@ -90,7 +96,8 @@ def find_license(config: dict) -> str | None:
     if not text.startswith("---\n"):
         return None
     try:
-        head = yaml.safe_load(text.split("---", 2)[1])
-    except yaml.YAMLError:
+        head = yaml.safe_load(text.removeprefix("---\n").partition("\n---")[0])
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none is a ValueError
         return None
-    return str(head["license"]) if isinstance(head, dict) and head.get("license") else None
+    name = head.get("license") if isinstance(head, dict) else None
+    return name if isinstance(name, str) and name else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -206,6 +207,31 @@ def test_a_run_is_another_when_a_sampled_row_is(checkpoints):
 
 
 # ---- stopping
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (
+            OSError(28, "No space left on device", "/runs/run.json"),
+            "OSError: .*No space left on device: '/runs/run.json'",
+        ),
+        (OSError("owner/model is gated.\n\nAsk for access."), "OSError: owner/model is gated. Ask for access."),
+        (KeyboardInterrupt(), "130"),
+    ],
+    ids=["full disk", "hub", "Ctrl-C"],
+)
+def test_what_lies_outside_is_a_line(load, error, code):
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit, match=code):
+        load("stopping").run_main(main)
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(load):
+    with pytest.raises(ZeroDivisionError):
+        load("stopping").run_main(lambda: 1 / 0)
 
 
 @pytest.fixture
@@ -434,6 +460,47 @@ def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):
     load("token_count")
     load("run_report").draw_loss(tmp_path / "loss.svg", [{"step": 8, "train_runtime": 1.0}])
     assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "txt", "parquet", "arrow"])
+def test_a_damaged_file_is_what_its_reader_says_it_raises(load, tmp_path, kind):
+    """A compressed file that ends early, a table that is none, a file that is gone."""
+    load("open_data")
+    leaf = load(f"rows/{kind}", "rows")
+    path = tmp_path / (f"d.{kind}" if kind in ("parquet", "arrow") else f"d.{kind}.gz")
+    path.write_bytes(gzip.compress(b'{"a": 1}\n' * 999)[:-9])
+    for _ in range(2):
+        with pytest.raises(leaf.UNREADABLE):
+            list(leaf.read_rows(path))
+        path.unlink(missing_ok=True)
+    if kind == "jsonl":
+        with pytest.raises(ValueError, match="recursion"):
+            leaf.parse_row(b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("license: mit", "mit"),
+        ("license: mit\nreleased: 2024-13-45", None),
+        ("license: " + "[" * 5000, None),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nlicense: *b", None),
+        ("- license: mit", None),
+        ("license: 'x\n\n  --- a: b'", "x\n--- a: b"),
+    ],
+    ids=["plain", "no date", "deep", "list of lists", "no mapping", "line break"],
+)
+def test_a_base_model_s_own_card_ends_no_run(load, tmp_path, head, name):
+    """It is read after the last step: a ValueError of its YAML there made a finished run exit with 1."""
+    leaf = load("model_card")
+    (tmp_path / "README.md").write_text(f"---\n{head}\n---\n# m\n")
+    assert leaf.find_license({"model": str(tmp_path)}) == name
+
+
+def test_a_name_has_no_power_over_the_card(load):
+    assert load("model_card").make_table("T", {"data": "a|b\n| c | <script>"}).splitlines()[4:] == [
+        "| data | a&#124;b &#124; c &#124; &lt;script&gt; |"
+    ]
 
 
 def test_the_words_of_a_row_have_no_power_over_a_terminal(load, tmp_path, capsys):

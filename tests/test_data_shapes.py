@@ -174,3 +174,12 @@ def test_tool_calls_of_parquet_have_no_arguments_of_other_tools(tmp_path):
     example = load_make_example(recognised.leaf)(first, recognised.column_of)
     assert json.loads(example["messages"][1]["further"])["tool_calls"][0]["function"]["arguments"] == {"a": 1}
     assert json.loads(example["tools"])[0]["function"]["parameters"]["properties"] == {"a": {"type": "int"}}
+
+
+def test_a_csv_of_the_hub_that_datasets_would_load_as_one_column_is_refused():
+    from generator.errors import SourceError
+    from generator.inputs.hub_data import read_csv_head
+
+    assert read_csv_head("a,b\n1,2\n", "d.csv") == [{"a": "1", "b": "2"}]
+    with pytest.raises(SourceError, match="has ';' between its columns"):
+        read_csv_head("a;b\n1;2\n", "d.csv")

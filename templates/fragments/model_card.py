@@ -19,7 +19,7 @@ def write_model_card(args, config: dict, *, from_scratch: bool) -> None:
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     license_name = None if from_scratch else find_license(config)
     base = config["model"] if "revision" in config else Path(config["model"]).name
-    head = {"library_name": "peft" if "lora" in config else "transformers"}
+    head: dict = {"library_name": "peft" if "lora" in config else "transformers"}
     head |= {"base_model": base} if "revision" in config and not from_scratch else {}
     head |= {"license": license_name} if license_name else {}
     head |= {"datasets": [config["data"]]} if "data_revision" in config else {}

@@ -327,6 +327,7 @@ def test_a_bad_loss_ends_the_run(stopping, logs, fp16, stops):
 @pytest.mark.parametrize("more", [{}, {"revision": None}], ids=["a folder", "a hub id that became a folder"])
 def test_a_license_is_read_beside_the_weights(load, tmp_path, more):
     (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n# A model\n", encoding="utf-8")
+    load("evaluation")
     assert load("model_card").find_license({"model": str(tmp_path)} | more) == "mit"
 
 
@@ -492,12 +493,14 @@ def test_a_damaged_file_is_what_its_reader_says_it_raises(load, tmp_path, kind):
 )
 def test_a_base_model_s_own_card_ends_no_run(load, tmp_path, head, name):
     """It is read after the last step: a ValueError of its YAML there made a finished run exit with 1."""
+    load("evaluation")
     leaf = load("model_card")
     (tmp_path / "README.md").write_text(f"---\n{head}\n---\n# m\n")
     assert leaf.find_license({"model": str(tmp_path)}) == name
 
 
 def test_a_name_has_no_power_over_the_card(load):
+    load("evaluation")
     assert load("model_card").make_table("T", {"data": "a|b\n| c | <script>"}).splitlines()[4:] == [
         "| data | a&#124;b &#124; c &#124; &lt;script&gt; |"
     ]

@@ -16,6 +16,7 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
     if held is None:
         return None
     case, best = plan.case, plan.best
+    keeps = keeps_best(best.layout)
     rows = count_sequences(case.workload, held.file or planned.work.data)
     planned_schedule = schedule.schedule_evaluation(
         rows=rows,
@@ -25,9 +26,8 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
         step_seconds=best.estimate.step_seconds,
         steps=case.workload.steps,
         save_steps=saving.save_steps,
-        save_seconds=saving.save_seconds,
+        save_seconds=saving.save_seconds if keeps else 0.0,
     )
-    keeps = keeps_best(best.layout)
     return EvaluationRecord(
         source=held.file.path if held.file else schedule.SHARE if held.share is None else held.share,
         default=held.share is None and held.file is None,

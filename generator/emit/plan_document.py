@@ -500,6 +500,7 @@ class SavingRecord:
     """How often the Trainer saves and why: ``generator/case/saving.py``. ``time_share`` is what saves take of the run."""
 
     save_steps: int
+    why: str
     interval_seconds: float
     checkpoint_gib: float
     disk_bytes_per_s: float

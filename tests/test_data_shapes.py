@@ -184,3 +184,14 @@ def test_a_csv_of_the_hub_that_datasets_would_load_as_one_column_is_refused():
     assert read_csv_head("a,b\n1,2\n", "d.csv") == [{"a": "1", "b": "2"}]
     with pytest.raises(SourceError, match="has ';' between its columns"):
         read_csv_head("a;b\n1;2\n", "d.csv")
+
+
+def test_what_a_template_says_of_tools_has_room(tmp_path):
+    """Qwen2.5 explains in 106 tokens how to call them: without room for these every answer was cut off."""
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+    write_rows(
+        tmp_path / "d.jsonl",
+        [{"messages": [USER, ANSWER], "tools": [tool]}, {"messages": [USER, ANSWER], "tools": None}],
+    )
+    shortest, *_, longest = read_data(str(tmp_path / "d.jsonl"), task="sft").token_quantiles
+    assert longest - shortest > len(json.dumps([tool])) / 4 + 200

@@ -98,7 +98,7 @@ def make_tiny_project(name: str, inputs: Path, folder: Path) -> Path:  # noqa: F
         values |= {
             "model": str(save_tiny_model(config, inputs, folder, classify=request.task == "text-classification"))
         }
-        values["data"] = str(write_rows(folder / "rows", request.task))
+        values |= {"data": str(write_rows(folder / "rows", request.task)), "data_config": None}
     project = folder / "project"
     render.render(document, project)
     return on_cpu(project)

@@ -141,6 +141,12 @@ def on_cpu(folder: Path) -> Path:
         if zero["stage"] == 3:
             zero["stage3_param_persistence_threshold"] = 0  # a tiny model would else stay whole
         settings.write_text(json.dumps({**deepspeed, "zero_optimization": {k: v for k, v in zero.items() if v != {}}}))
+    pinned = folder / "accelerate.yaml"
+    if pinned.exists() and "fsdp_offload_params: true" in pinned.read_text():
+        train = folder / "train.py"  # there is no accelerator to pin for
+        train.write_text(
+            train.read_text().replace("\nHERE = ", "\n__import__('torch').Tensor.pin_memory = lambda t: t\nHERE = ", 1)
+        )
     chunks = folder / "chunked_loss.py"
     if chunks.exists():
         chunks.write_text(chunks.read_text().replace("CHUNK_TOKENS = 1024", "CHUNK_TOKENS = 64"))  # several in a batch

@@ -136,6 +136,9 @@ class SealCheckpoints(TrainerCallback):
                 print(f"step {state.global_step}: not saved, {args.output_dir} has {free / 2**30:.1f} GiB left")
             control.should_save = False
 
+    def on_epoch_end(self, args, state, control, **kwargs):
+        self.on_step_end(args, state, control, **kwargs)  # --save_strategy epoch
+
     def on_save(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
             write_seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.run)

@@ -733,7 +733,12 @@ def test_what_a_checkpoint_of_several_processes_needs(parallel, tmp_path):
     seal = parallel.DistributedSealCheckpoints({"trained parameters": 1000})
     assert seal.needed_bytes(None) == 16_000 + (16 << 20)
     assert seal.free_bytes(str(tmp_path)) == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.01)
-    (tmp_path / "checkpoint-1").mkdir()
+    control = make_control()
+    control.should_save = (
+        True  # the Trainer looks for the folder before a sharded model has made it, and the best model hangs on that
+    )
+    seal.on_step_end(Values(output_dir=str(tmp_path)), make_state(global_step=1), control, model=None)
+    assert control.should_save and (tmp_path / "checkpoint-1").is_dir()
     seal.on_save(Values(output_dir=str(tmp_path)), make_state(global_step=1), None)
     assert (tmp_path / "checkpoint-1" / "complete.json").exists()
 

@@ -54,6 +54,8 @@ class ProjectPart:
     title: str
     trainer: str
     from_scratch: bool
+    quantized: bool
+    """whether the model's own weights are"""
     train_tokenizer: bool
     sample: bool
     hub: bool

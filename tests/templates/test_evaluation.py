@@ -13,6 +13,7 @@ from leaves import load_leaf
 
 from generator.case.stacks import load_stack
 from generator.case.workload import TRACKERS
+from generator.run import report
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 
@@ -140,6 +141,10 @@ def test_the_loss_is_a_mean_of_tokens_whatever_the_batches(tmp_path):
         metrics = trainer.evaluate()
         assert metrics["eval_loss"] == pytest.approx(expected, rel=1e-5)
         assert metrics["eval_perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
+
+
+def test_the_report_names_the_metrics_of_a_project():
+    assert report.METRICS == load_leaf("evaluation").METRICS
 
 
 def test_class_metrics_are_those_of_their_definitions():

@@ -42,6 +42,9 @@ CHARACTERS_A_TOKEN = 4.0
 """English text with the usual vocabularies (assumed; the run itself counts)."""
 TOKENS_PER_TURN = 5
 """What a chat template puts around a turn: two marks, the role, two line breaks (ChatML; the run itself counts)."""
+TOKENS_PER_CONVERSATION = 25
+"""What one may put before the first turn of a conversation without a system turn: Qwen2.5's default one, Llama 3.1's dates
+(assumed; the run itself counts)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +67,8 @@ class DataSource:
     """lengths of what is trained on in tokens, 101 quantiles; ``lengths_counted``: with the tokenizer, else from characters"""
     length_source: str = f"{CHARACTERS_A_TOKEN:g} characters a token, assumed"
     lengths_counted: bool = False
+    lengths_exact: bool = False
+    """``lengths_counted`` on every example; else on the first ones"""
     labels: int | None = None
     label_names: tuple[str, ...] = ()
     bad_rows: int = 0
@@ -238,26 +243,27 @@ def describe_text_data(path: Path, files: list[Path], task: str, text_column: st
         raise SourceError(
             f"--text-column {text_column!r}: --data {path} is plain text, without columns", "leave it out"
         )
-    characters = 0
+    characters, blank = 0, True
     lengths = Lengths()
     for where, line in sample_texts(files, lengths):
         if isinstance(line, str):
             raise SourceError(f"{where}: {line}", "break the line")
         try:
-            characters += len(line.decode("utf-8-sig").strip())
+            text = line.decode("utf-8-sig")
+            characters, blank = characters + len(text), blank and not text.strip()
         except UnicodeDecodeError as error:
             raise SourceError(f"{where}: not UTF-8 ({error.reason})", "convert it: iconv -f latin1 -t utf-8") from error
         if b"\0" in line:
             raise SourceError(f"{where}: holds a NUL byte: it is no text, or UTF-16", "convert it: iconv -t utf-8")
-    if not characters:
+    if blank:
         raise SourceError(f"--data {path} holds no text", "give a file with text")
-    size = lengths.estimate_bytes()
+    characters = lengths.estimate_bytes() * characters / lengths.decompressed  # a letter may have several bytes
     return DataSource(
         path=str(path),
         format="txt",
         endings=list_endings(files),
         rows=len(files),
-        tokens=int(size / CHARACTERS_A_TOKEN),
+        tokens=int(characters / CHARACTERS_A_TOKEN),
         notes=lengths.note() if any(find_ending(file)[1] for file in files) else (),
     )
 
@@ -346,7 +352,7 @@ def keep_good_rows(rows: Iterable[tuple[str, dict | str]], scan: Scan) -> Iterat
             scan.reject(f"{where}: {row}")
 
 
-def compute_quantiles(values: list[float]) -> tuple[float, ...]:
+def compute_quantiles(values: Iterable[float]) -> tuple[float, ...]:
     ordered = sorted(values)
     return tuple(round(ordered[round(share / 100 * (len(ordered) - 1))], 1) for share in range(101))
 
@@ -354,7 +360,9 @@ def compute_quantiles(values: list[float]) -> tuple[float, ...]:
 def measure_length(example: Mapping) -> int:
     """Characters that an example is worth: of its texts, and of what a chat template puts around each turn."""
     if "messages" in example:
-        marks = int(TOKENS_PER_TURN * CHARACTERS_A_TOKEN)
-        turns = sum(marks + len(turn["content"]) + len(turn["further"] or "") for turn in example["messages"])
-        return turns + len(example["tools"] or "")
+        messages = example["messages"]
+        tokens = TOKENS_PER_TURN * len(messages)
+        tokens += 0 if messages[0]["role"] == "system" else TOKENS_PER_CONVERSATION
+        turns = sum(len(turn["content"]) + len(turn["further"] or "") for turn in messages)
+        return int(tokens * CHARACTERS_A_TOKEN) + turns + len(example["tools"] or "")
     return sum(len(example[name]) for name in ("text", "prompt", "completion") if name in example)

@@ -12,7 +12,8 @@ import pytest
 from generator.case.defaults import choose_seq_len
 from generator.case.request import Request
 from generator.case.sources import read_work
-from generator.decide.lengths import note_cut
+from generator.decide.lengths import describe_ratio, note_cut, note_few_blocks
+from generator.errors import SourceError
 from generator.inputs import lengths
 from generator.inputs.chat_rendering import build_renderer
 from generator.inputs.chat_templates import read_chat_templates, read_special_tokens
@@ -146,3 +147,20 @@ def test_letters_of_several_bytes_are_letters(tmp_path):
 def test_the_line_through_counted_examples():
     assert fit_tokens([40, 80, 120], [15, 25, 35]) == pytest.approx((0.25, 5))
     assert fit_tokens([40, 40], [10, 12]) == pytest.approx((0.275, 0))
+
+
+def test_plain_text_of_less_than_a_batch_is_refused_where_it_was_counted(tmp_path, model):
+    """27 sequences were planned as one step, and train.py refused them."""
+    (tmp_path / "d.txt").write_text("the train is late\n" * 500)
+    request = Request(model=str(model), data=str(tmp_path / "d.txt"), seq_len=64)
+    with pytest.raises(SourceError, match="holds 31 sequences of 64 tokens, fewer than one global batch of 32"):
+        read_work(request)
+    assert note_few_blocks(read_work(replace(request, global_batch=31))) is None
+    (model / "tokenizer.json").write_text("{}")
+    (tmp_path / "d.txt").write_text("the train is late\n" * 400)
+    assert "refuses fewer than one global batch of 32" in note_few_blocks(read_work(request))
+
+
+@pytest.mark.parametrize(("ratio", "words"), [(1.04, "4% slower"), (3.14, "3.1 times slower"), (0.5, "2 times faster")])
+def test_a_ratio_says_something(ratio, words):
+    assert describe_ratio(ratio) == words

@@ -28,10 +28,24 @@ WORTH_A_WORD = 0.75
 def note_lengths(work: Work, plan: Plan) -> tuple[Note, ...]:
     """Of a training plan on examples; plain text is cut into blocks, and nothing of it is lost or padded."""
     workload = plan.case.workload
-    if workload.mode == "infer" or workload.task == "causal-lm":
+    if workload.mode == "infer":
         return ()
+    if workload.task == "causal-lm":
+        text = note_few_blocks(work)
+        return (Note(kind="length", text=text),) if text else ()
     texts = (note_unknown(work, plan), note_cut(work), note_few_sequences(work, plan), note_other_length(work, plan))
     return tuple(Note(kind="length", text=text) for text in texts if text)
+
+
+def note_few_blocks(work: Work) -> str | None:
+    """Of plain text whose tokens nobody counted."""
+    blocks = count_sequences(work.workload, work.data)
+    if work.data is None or blocks is None or blocks >= work.workload.global_batch:
+        return None
+    return (
+        f"by an estimate ({work.data.length_source}) the data is {blocks:,} sequences of {work.workload.seq_len:,} tokens: train.py "
+        f"refuses fewer than one global batch of {work.workload.global_batch}; --seq-len or --global-batch makes it smaller"
+    )
 
 
 def note_unknown(work: Work, plan: Plan) -> str | None:

@@ -46,7 +46,12 @@ def name_thoughts(message: dict) -> dict:
 
 
 def compile_template(text: str) -> Template:
-    return make_environment().from_string(text)
+    return make_environment().from_string(text, globals={"raise_exception": refuse, "strftime_now": SOME_DAY.strftime})
+
+
+def refuse(message: str) -> None:
+    """What a template calls that does not take a conversation."""
+    raise ValueError(message)
 
 
 @cache
@@ -54,7 +59,6 @@ def make_environment() -> Environment:
     """As transformers 5.23 makes it (utils/chat_template_utils.py, _cached_compile_jinja_template): a template is a program of
     others, and has a sandbox."""
     from jinja2 import nodes
-    from jinja2.exceptions import TemplateError
     from jinja2.ext import Extension, loopcontrols
     from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -68,9 +72,6 @@ def make_environment() -> Environment:
             next(parser.stream)
             return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
-    def refuse(message: str) -> None:
-        raise TemplateError(message)
-
     def dump(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
         return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
@@ -78,5 +79,4 @@ def make_environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
     )
     environment.filters["tojson"] = dump
-    environment.globals.update(raise_exception=refuse, strftime_now=SOME_DAY.strftime)
     return environment

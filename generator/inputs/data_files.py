@@ -237,7 +237,7 @@ def describe_text_data(path: Path, files: list[Path], task: str, text_column: st
     if task != "causal-lm":
         raise SourceError(
             f"--data {path}: plain text has no {'labels' if 'class' in task else 'answers'}",
-            f"--task {task} needs .jsonl, .csv or .parquet",
+            f"--task {task} needs rows: {', '.join(e for e, kind in EXTENSIONS.items() if kind != 'txt')}",
         )
     if text_column is not None:
         raise SourceError(

@@ -117,7 +117,8 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     ),
     click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and count them."),
     click.option(
-        "--eval", help="What to evaluate on: FILE, SHARE of the data, or none.  [default: 0.02, 500 rows at most]"
+        "--eval",
+        help="Evaluate on FILE, SHARE of the data, or none.  [default: 0.02, more of a small set, 500 rows at most]",
     ),
     click.option("--early-stopping", type=Count(10**6), help="Stop after so many evaluations without a better loss."),
     click.option("--report-to", type=click.Choice(("none", *TRACKERS)), default="none", show_default=True),

@@ -66,6 +66,14 @@ class SourceError(PerfgenError):
     code = 4
 
 
+class OtherTask(SourceError):
+    """Data that is for another task, which the hint names."""
+
+    def __init__(self, message: str, task: str):
+        super().__init__(message, f"use --task {task}")
+        self.task = task
+
+
 class DestinationError(PerfgenError):
     """The destination folder cannot be written as asked."""
 

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from generator.case.workload import GOALS, LOSS_ON, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRACKERS, TRAINED
-from generator.errors import PerfgenError, UsageError
+from generator.errors import OtherTask, PerfgenError, UsageError
 from generator.inputs.data_formats import ASKABLE, MEANINGS
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     ),
     click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be read, and count them."),
     click.option(
-        "--eval", help="What to evaluate on: FILE, SHARE of the data, or none.  [default: 0.02, 500 rows at most]"
+        "--eval",
+        help="Evaluate on FILE, SHARE of the data, or none.  [default: 0.02, more of a small set, 500 rows at most]",
     ),
     click.option("--early-stopping", type=Count(10**6), help="Stop after so many evaluations without a better loss."),
     click.option("--report-to", type=click.Choice(("none", *TRACKERS)), default="none", show_default=True),
@@ -207,7 +208,24 @@ def ask_sources(options: dict[str, Any], *, data: bool, may_ask: bool = True) ->
     for name in missing:
         text, check = questions[name]
         answers[name] = click.prompt(text, value_proc=lambda value, check=check: check(value, answers), err=True)
+    if "data" in missing and "task" not in list_given(options):
+        answers["task"] = choose_task(answers)
     return answers
+
+
+def choose_task(options: Mapping[str, Any]) -> str:
+    """The task that an answered data set is for, said where it is not the usual one; what else is wrong with it is said later."""
+    from generator.case.sources import read_request_data
+
+    request = make_request(dict(options))
+    try:
+        read_request_data(request, options["data"])
+    except OtherTask as error:
+        click.echo(f"{error.message}: --task {error.task}", err=True)
+        return error.task
+    except PerfgenError:
+        pass
+    return request.task
 
 
 def check_model(value: str, options: Mapping[str, Any]) -> str:

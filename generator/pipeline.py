@@ -88,13 +88,18 @@ def write_project(
     plan = to_json(document)
     with place.make_scratch() if diff or dry_run else place.make_staging(target) as stage:
         files = render(plan, stage)
+        result = {"schema": 1, "dest": str(target), "files": [str(p) for p in files], "plan": plan, "smoke": None}
+        if diff or dry_run:
+            result["written"] = False
         if diff:
             show_diff(stage, target, files, say)
-            return
-        if dry_run:
+        elif dry_run:
             say(f"\nwould write {len(files)} files to {target}:")
             for path in files:
                 say(f"  {path}")
+        if diff or dry_run:
+            if as_json:
+                click.echo(json.dumps(result, indent=2, ensure_ascii=False))
             return
         if overwrite and not yes and target.exists() and any(target.iterdir()):
             click.confirm(f"replace {target} (the old folder is kept beside it)?", abort=True, err=True)
@@ -102,7 +107,6 @@ def write_project(
     say(f"\nwrote {len(files)} files to {target}")
     if backup:
         say(f"the old folder is {backup}")
-    result = {"schema": 1, "dest": str(target), "files": [str(p) for p in files], "plan": plan, "smoke": None}
     if smoke:
         result["smoke"] = smoke_run(request, target, say)
     if as_json:

@@ -19,7 +19,7 @@ def test_a_share_of_the_rows_at_most_500():
     assert schedule_evaluation(**run).rows == 200
     assert schedule_evaluation(**run | {"rows": 1_000_000}).rows == MOST_ROWS
     assert schedule_evaluation(**run | {"rows": None, "steps": None}).rows == MOST_ROWS
-    assert schedule_evaluation(**run | {"rows": 20}).rows == 1
+    assert schedule_evaluation(**run | {"rows": 20}).rows == 2
 
 
 def test_what_was_asked_for_is_evaluated_less_often():

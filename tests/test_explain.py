@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from generator.case.request import Request
 from generator.emit.fixed import CONFIG_REASONS, list_fixed, list_keys
 from generator.emit.plan_document import PlanDocument
 from generator.emit.plan_json import from_json
 from generator.errors import UsageError
 from generator.inputs.data_formats import MEANINGS
+from generator.pipeline import document_request
 from generator.show import why
 from generator.techniques.base import list_axes
 
@@ -156,3 +158,21 @@ def test_what_is_unknown_gets_a_suggestion():
         why.explain_key(plan, "optimm")
     with pytest.raises(UsageError, match="lion-8bit"):
         why.explain_rejection(plan, "lion")
+
+
+def test_what_nobody_gave_is_not_called_yours():
+    document = document_request(Request(hardware="cpu:4", global_batch=4))
+    keys = [
+        "training.eval_steps",
+        "eval_rows",
+        "report_to",
+        "logging_steps",
+        "lr_scheduler_type",
+        "skip_bad",
+        "eval_data",
+    ]
+    for key in (*keys, "eval_on_start", "load_best_model_at_end", "weight_decay"):
+        answer = why.explain_key(document, key)
+        assert "yours" not in answer.why.replace("yours to change", ""), (key, answer.why)
+    assert "here it takes" in why.explain_key(document, "training.eval_steps").why
+    assert why.explain_key(document, "weight_decay").why.count("change") == 1

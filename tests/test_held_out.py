@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
-from generator.case.held_out import read_held_out
+from generator.case.held_out import choose_share, count_held_rows, read_held_out
 from generator.case.request import Request
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import read_data
+from generator.pipeline import document_request
+from generator.show.terminal import list_value_lines
+
+SMALL = str(Path(__file__).parent.parent / "examples" / "models" / "smollm2-135m.json")
 
 
 def write_rows(path, *columns: str):
@@ -23,6 +28,26 @@ def test_the_default_a_share_and_none():
     assert read_held_out(Request(eval="0.1"), None).share == 0.1
     assert read_held_out(Request(eval="none"), None) is None
     assert read_held_out(Request(mode="infer"), None) is None
+
+
+@pytest.mark.parametrize(("rows", "held"), [(5, 1), (90, 9), (200, 20), (999, 20), (1500, 30), (10**6, 500)])
+def test_of_a_small_set_more_than_a_row_is_held_out(rows, held):
+    assert count_held_rows(rows, None) == held <= max(1, rows * choose_share(rows))
+
+
+def test_few_held_out_rows_are_said(tmp_path):
+    lines = [json.dumps({"prompt": f"a b {n}", "completion": "c d"}) for n in range(90)]
+    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    words = {"hardware": "cpu:4", "task": "sft", "data": str(tmp_path / "d.jsonl"), "tokenizer": str(tmp_path)}
+    (tmp_path / "tokenizer.json").write_text("{}")
+    few = document_request(Request(model=SMALL, **words))
+    assert few.config.eval_data == 0.1
+    notes = [note.text for note in few.notes if note.kind == "evaluation"]
+    assert len(notes) == 1 and notes[0].startswith(f"only {few.evaluation.rows} row"), notes
+    asked = document_request(Request(model=SMALL, eval="0.1", max_steps=5, **words))
+    assert not [note for note in asked.notes if note.kind == "evaluation"]
+    assert list_value_lines(asked)[0].endswith("max_steps 5, eval 0.1")
+    assert not any("epochs" in line for line in list_value_lines(asked)), "not in force"
 
 
 @pytest.mark.parametrize(

@@ -87,3 +87,12 @@ def test_an_error_of_a_command_that_was_asked_for_json_is_json(monkeypatch, caps
 def test_a_value_that_reads_like_the_flag_asks_for_no_json(monkeypatch, capsys, arguments):
     code, out, err = run_main(monkeypatch, capsys, *arguments)
     assert code and not out and err
+
+
+def test_what_would_be_written_is_json_too(monkeypatch, capsys, tmp_path):
+    words = ["init", str(tmp_path / "new"), "--sample", "--hardware", "cpu:4", "--global-batch", "4", "--json"]
+    done = CliRunner().invoke(perfgen, [*words, "--dry-run"])
+    answer = json.loads(done.stdout)
+    assert not answer["written"] and "train.py" in answer["files"] and not (tmp_path / "new").exists()
+    code, out, _ = run_main(monkeypatch, capsys, *words, "--diff")
+    assert code == json.loads(out)["error"]["exit_code"] == 7

@@ -16,7 +16,7 @@ from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.errors import SourceError
-from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_TURN, read_data
+from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_CONVERSATION, TOKENS_PER_TURN, read_data
 from generator.inputs.data_formats import Hints
 from generator.inputs.hub_files import find_cached_file
 from generator.inputs.hub_ids import is_hub_id
@@ -211,7 +211,7 @@ def test_a_folder_of_files_of_one_kind(tmp_path):
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_forms_of_examples(tmp_path, kind, row, column, form, text):
     data = read_data(write(tmp_path / f"d.{kind}", [row] * 4), task="sft", hints=Hints(text_column=column))
-    marks = TOKENS_PER_TURN * 4 if form == "messages" else 0
+    marks = (TOKENS_PER_TURN + TOKENS_PER_CONVERSATION) * 4 if form == "messages" else 0
     assert (data.sft_format, data.text_column, data.tokens) == (form, text, 4 + marks)
 
 

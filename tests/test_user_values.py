@@ -74,7 +74,30 @@ def test_on_a_terminal_they_are_asked_for_and_checked_at_once(tmp_path):
     screen = os.read(outer, 1 << 16).decode()
     assert screen.count("Model (folder") == 2 and screen.count("Data (file") == 2, screen
     assert "is no file, no folder and no hub id" in screen
+    assert "holds conversations" in screen and ": --task sft" in screen
+    assert "use --task sft" not in screen, "the task follows the data that was answered"
     assert done.returncode in (0, 4), screen  # 4: these sizes have no tokenizer, or the task needs another column
+
+
+def test_labels_that_contradict_the_data_and_data_that_nothing_reads_are_refused(tmp_path, model_folder):
+    rows = [{"text": "a", "label": n % 3} for n in range(60)]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    request = {"model": str(model_folder), "data": str(tmp_path / "d.jsonl"), "task": "text-classification"}
+    assert read_work(Request(**request, labels=3)).workload.labels == 3
+    with pytest.raises(UsageError, match=r"--labels 2: .* has 3 labels"):
+        read_work(Request(**request, labels=2))
+    with pytest.raises(UsageError, match="is not for --mode infer"):
+        read_work(Request(**request, mode="infer"))
+    served = document_request(Request(model=str(model_folder), task="sft", mode="infer", hardware="cpu:4"))
+    assert "inference, text generation" in served.project.summary
+
+
+def test_short_runs_have_a_price_and_runs_without_an_end_have_gpu_hours():
+    words = LLAMA | {"hardware": "1xh100-sxm-80gb", "train": "lora"}
+    short = document_request(Request(**words, max_steps=1, seq_len=64, global_batch=1)).run
+    assert "less than a cent" in short.summary and "0.00 US" not in short.summary
+    endless = document_request(Request(**words)).run
+    assert endless.gpu_hours is None and f"{endless.gpu_hours_per_1000_steps:,.3g} GPU-hours" in endless.summary
 
 
 def test_a_value_on_the_command_line_is_given_even_if_it_is_the_default():
@@ -155,7 +178,7 @@ def test_a_length_far_beyond_the_data_is_compared_with_what_it_needs(tmp_path):
     path.write_text((json.dumps(row) + "\n") * 64)
     request = Request(**LLAMA, hardware="1xrtx-4090", task="sft", train="lora", seq_len=2048, data=str(path))
     texts = [note.text for note in document_request(request).notes if note.kind == "length"]
-    assert any("the longest example has about 65 tokens: --seq-len 128 would be" in text for text in texts), texts
+    assert any("99 % fit into 128: --seq-len 128 would be" in text for text in texts), texts
 
 
 @pytest.mark.parametrize(("rows", "epochs"), [(100, 1.0), (36, 10.0), (97, 0.5), (640, 3.0)])
@@ -200,7 +223,7 @@ def test_the_whole_run_is_steps_times_a_step_at_the_price_of_the_machine():
     ("config", "mode", "words"),
     [
         ("bert-base.json", "train", "masked-lm"),
-        ("bert-base.json", "infer", "generates no text"),
+        ("bert-base.json", "infer", "generating text needs a decoder"),
         ("t5.json", "infer", "does not emit inference"),
         ("t5.json", "train", "does not emit training"),
     ],

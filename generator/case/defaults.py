@@ -100,11 +100,26 @@ def choose_seq_len(request: Request, spec: ModelSpec, data: DataSource | None) -
         return min(usual, most), f"the usual {usual:,}: {reason}" + explain_limit(usual, most, spec)
     needed = data.token_quantiles[HELD_PERCENT] * (1.0 if data.lengths_counted else ESTIMATE_MARGIN)
     length = LENGTH_MULTIPLE * math.ceil(needed / LENGTH_MULTIPLE)
-    most = min(most, LONGEST_DEFAULT)
-    room = "" if data.lengths_counted else f" and {ESTIMATE_MARGIN - 1:.0%} of room"
-    longest = f"the longest has about {data.token_quantiles[-1]:,.0f} tokens ({data.length_source})"
-    limit = f", cut to {most:,}" if length > most else ""
-    return min(length, most), f"holds {HELD_PERCENT} % of the examples{room}{limit}; {longest}"
+    longest = describe_longest(data)
+    if length > min(most, LONGEST_DEFAULT):
+        limit = f"all positions of {spec.name}" if most <= LONGEST_DEFAULT else "the most that nobody asked for"
+        needs = f"{HELD_PERCENT} % of the examples would need {length:,}"
+        return min(most, LONGEST_DEFAULT), f"{limit}; {needs}; {longest}"
+    held = "all" if length >= data.token_quantiles[-1] else f"{HELD_PERCENT} % of the"
+    room = "" if data.lengths_counted else f" with {ESTIMATE_MARGIN - 1:.0%} of room"
+    return length, f"holds {held} examples{room}, rounded up to a multiple of {LENGTH_MULTIPLE}; {longest}"
+
+
+def describe_longest(data: DataSource) -> str:
+    """No more than is known: an estimate is called one."""
+    tokens = f"{data.token_quantiles[-1]:,.0f} tokens ({data.length_source})"
+    if data.lengths_exact:
+        return f"the longest example has {tokens}"
+    return (
+        f"the longest example has about {tokens}"
+        if data.lengths_counted
+        else f"the longest example is estimated to have {tokens}"
+    )
 
 
 def explain_limit(length: int, most: int, spec: ModelSpec) -> str:

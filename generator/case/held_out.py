@@ -15,6 +15,9 @@ SHARE = 0.02
 """Of the rows, held out where nothing was asked for."""
 MOST_ROWS = 500
 """Of that share: the standard error of a mean falls with the root of their number, and their time rises with it (ours)."""
+FEW_ROWS = 20
+"""Of a small set so many, or ``SMALL_SHARE`` of it where that is less: one row chooses no model (ours)."""
+SMALL_SHARE = 0.1
 NUMBER = re.compile(r"[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?|inf|nan", re.ASCII)
 
 SHOWN = 100
@@ -38,7 +41,9 @@ def read_held_out(request: Request, data: DataSource | None) -> HeldOut | None:
         return None
     if request.eval == "none":
         if request.early_stopping is not None:
-            raise UsageError(f"--early-stopping {request.early_stopping} needs an evaluation, and --eval is none")
+            raise UsageError(
+                f"--early-stopping {request.early_stopping} needs an evaluation, and --eval is none", "drop one of them"
+            )
         return None
     if request.eval is None:
         return HeldOut()
@@ -54,7 +59,14 @@ def count_held_rows(rows: int | None, share: float | None) -> int:
     """Of ``rows`` (``None``: not counted). ``share``: ``None`` for the default one."""
     if share is not None:
         return MOST_ROWS if rows is None else max(1, int(rows * share))
-    return MOST_ROWS if rows is None else min(MOST_ROWS, max(1, int(rows * SHARE)))
+    return (
+        MOST_ROWS if rows is None else min(MOST_ROWS, max(1, int(rows * SHARE), min(FEW_ROWS, int(rows * SMALL_SHARE))))
+    )
+
+
+def choose_share(rows: int | None) -> float:
+    """The default one, of which no more than ``count_held_rows`` says are taken."""
+    return SHARE if rows is None or rows * SHARE >= FEW_ROWS else SMALL_SHARE
 
 
 def read_file(request: Request, name: str, data: DataSource | None) -> DataSource:
@@ -64,7 +76,10 @@ def read_file(request: Request, name: str, data: DataSource | None) -> DataSourc
     except OSError as error:  # longer than a name can be
         raise UsageError(f"--eval {name[:SHOWN]}…: {error.strerror}", "give a file or a share of the data") from error
     if not exists:
-        raise UsageError(f"--eval {name} is neither a file, nor a share of the data, nor none")
+        raise UsageError(
+            f"--eval {name} is neither a file, nor a share of the data, nor none",
+            "give a file that is there, a share such as 0.02, or none",
+        )
     if data is None or data.format == "hub":
         raise UsageError(
             f"--eval {name} needs --data that is a file too", "use a share of the data, such as --eval 0.02"

@@ -18,6 +18,9 @@ from generator.inputs.model_sizes import read_spec
 from generator.inputs.model_source import ModelSource
 from generator.model import ModelSpec
 
+COUNTED_MARGIN = 1.1
+"""Of tokens of which a part was counted (ours); without a tokenizer a token may be a single character."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
@@ -112,13 +115,19 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
         raise UsageError(f"{misplaced} is not used by --task {workload.task}", "drop it, or use --task sft")
     if request.loss_on == "assistant" and workload.loss_on == "all":
         raise UsageError("--loss-on assistant: the data is texts in which nobody is said to speak", "drop it")
+    if workload.mode == "infer" and request.data is not None:
+        raise UsageError(f"--data {request.data} is not for --mode infer: infer.py takes a --prompt", "drop it")
+    if request.labels and data and data.labels and request.labels != data.labels:
+        raise UsageError(
+            f"--labels {request.labels}: {data.path} has {data.labels} labels ({', '.join(data.label_names[:9])})",
+            "drop it: the labels of the data are counted",
+        )
     if not tokenizer and (source.has_weights or workload.task != "causal-lm"):
         raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
     if data is None or workload.mode == "infer":
         return
     if workload.task == "causal-lm":
-        # the file's tokens are an estimate: refuse only what cannot be enough even at one character a token
-        most = None if data.tokens is None else int(data.tokens * CHARACTERS_A_TOKEN) // workload.seq_len
+        most = count_most_blocks(data, workload.seq_len)
         unit = f"sequences of {workload.seq_len} tokens"
     else:
         most, unit = data.rows, "examples"
@@ -128,3 +137,11 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
             f"add data, or give --global-batch {max(most, 1)} or less"
             + ("" if request.seq_len or workload.task != "causal-lm" else f", or a --seq-len below {workload.seq_len}"),
         )
+
+
+def count_most_blocks(data: DataSource, seq_len: int) -> int | None:
+    """Sequences of plain text that there can be: where its tokens are an estimate, only what cannot be enough is refused."""
+    if data.tokens is None:
+        return None
+    margin = 1.0 if data.lengths_exact else COUNTED_MARGIN if data.lengths_counted else CHARACTERS_A_TOKEN
+    return int(data.tokens * margin) // seq_len

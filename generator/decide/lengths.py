@@ -9,6 +9,7 @@ from generator.case.defaults import (
     HELD_PERCENT,
     choose_seq_len,
     count_sequences,
+    describe_longest,
     measure_cut_share,
     measure_fill,
 )
@@ -27,10 +28,24 @@ WORTH_A_WORD = 0.75
 def note_lengths(work: Work, plan: Plan) -> tuple[Note, ...]:
     """Of a training plan on examples; plain text is cut into blocks, and nothing of it is lost or padded."""
     workload = plan.case.workload
-    if workload.mode == "infer" or workload.task == "causal-lm":
+    if workload.mode == "infer":
         return ()
+    if workload.task == "causal-lm":
+        text = note_few_blocks(work)
+        return (Note(kind="length", text=text),) if text else ()
     texts = (note_unknown(work, plan), note_cut(work), note_few_sequences(work, plan), note_other_length(work, plan))
     return tuple(Note(kind="length", text=text) for text in texts if text)
+
+
+def note_few_blocks(work: Work) -> str | None:
+    """Of plain text whose tokens nobody counted."""
+    blocks = count_sequences(work.workload, work.data)
+    if work.data is None or blocks is None or blocks >= work.workload.global_batch:
+        return None
+    return (
+        f"by an estimate ({work.data.length_source}) the data is {blocks:,} sequences of {work.workload.seq_len:,} tokens: train.py "
+        f"refuses fewer than one global batch of {work.workload.global_batch}; --seq-len or --global-batch makes it smaller"
+    )
 
 
 def note_unknown(work: Work, plan: Plan) -> str | None:
@@ -43,12 +58,17 @@ def note_unknown(work: Work, plan: Plan) -> str | None:
 
 
 def note_cut(work: Work) -> str | None:
-    share = measure_cut_share(work.data, work.workload.seq_len)
-    if work.data is None or share == 0:
+    share, data = measure_cut_share(work.data, work.workload.seq_len), work.data
+    if data is None or share == 0:
         return None
+    longest = describe_longest(data)
+    if data.lengths_exact:
+        return f"up to {share:.0%} of the examples are longer than seq_len {work.workload.seq_len:,} and are cut there; {longest}"
+    if data.lengths_counted:
+        return f"about {share:.0%} of the examples are longer than seq_len {work.workload.seq_len:,} and are cut there; {longest}"
     return (
-        f"about {share:.0%} of the examples are longer than seq_len {work.workload.seq_len:,} and are cut there; the longest has "
-        f"about {work.data.token_quantiles[-1]:,.0f} tokens ({work.data.length_source})"
+        f"by an estimate, {share:.0%} of the examples may be longer than seq_len {work.workload.seq_len:,} and would be cut there; "
+        f"{longest}; `python data.py` counts them"
     )
 
 
@@ -69,13 +89,15 @@ def note_other_length(work: Work, plan: Plan) -> str | None:
     data, workload, spec = work.data, plan.case.workload, work.spec
     if data is None or not data.token_quantiles:
         return None
-    longest = f"the longest example has about {data.token_quantiles[-1]:,.0f} tokens"
+    longest = describe_longest(data)
     needed = choose_seq_len(work.request, spec, data)[0]
     if work.request.seq_len:
         if needed >= WORTH_A_WORD * workload.seq_len:
             return None
         compared = compare_length(work, plan, needed, f"your {workload.seq_len:,}")
         return f"{longest}, and {HELD_PERCENT} % fit into {needed:,}: --seq-len {needed} {compared}"
+    if data.lengths_exact and data.token_quantiles[-1] <= workload.seq_len:
+        return None
     usual = DEFAULT_SEQ_LEN[workload.task]
     usual = min(usual, spec.max_positions or usual)
     if usual <= workload.seq_len:
@@ -92,8 +114,13 @@ def compare_length(work: Work, plan: Plan, seq_len: int, current: str) -> str:
     if 0.98 < ratio < 1.02:
         memory = f"{other.estimate.peak_memory_gib:.1f} instead of {plan.best.estimate.peak_memory_gib:.1f} GiB"
         return f"would be as fast as {current}, at {memory}"
-    speed = f"{ratio:.2g} times slower" if ratio > 1 else f"{1 / ratio:.2g} times faster"
-    return f"would be {speed} than {current}"
+    return f"would be {describe_ratio(ratio)} than {current}"
+
+
+def describe_ratio(ratio: float) -> str:
+    """Of two times, in words; "1 times slower" says nothing."""
+    slower, by = "slower" if ratio > 1 else "faster", max(ratio, 1 / ratio)
+    return f"{by:.2g} times {slower}" if by >= 1.5 else f"{by - 1:.0%} {slower}"
 
 
 def find_with_length(plan: Plan, work: Work, seq_len: int) -> Candidate | None:

@@ -19,8 +19,8 @@ BUSY = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """A sentence for the reader of a plan. ``kind`` is what it is about: devices, length, busy, hardware, rates, model, data,
-    pins, precision, template."""
+    """A sentence for the reader of a plan. ``kind`` is what it is about: devices, length, evaluation, busy, hardware, rates, model,
+    data, pins, precision, template."""
 
     kind: str
     text: str
@@ -135,7 +135,18 @@ def note_chat_template(work: Work) -> tuple[Note, ...]:
     return (Note(kind="template", text=text),)
 
 
+def note_both_lengths(work: Work) -> tuple[Note, ...]:
+    if not (work.request.max_steps and work.request.epochs):
+        return ()
+    text = f"--epochs {work.request.epochs:g} is not in force: --max-steps {work.request.max_steps:,} says how long"
+    return (Note(kind="length", text=text),)
+
+
 def collect_notes(work: Work, case: Case, of_plan: tuple[Note, ...]) -> tuple[Note, ...]:
     """What is said beside the plan: of the machine, the devices used, and a length that was cut."""
-    of_work = (*note_clamped_length(work.request, work.workload, work.spec), *note_chat_template(work))
+    of_work = (
+        *note_clamped_length(work.request, work.workload, work.spec),
+        *note_chat_template(work),
+        *note_both_lengths(work),
+    )
     return (*note_case(case), *of_plan, *of_work)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from generator.case.defaults import count_sequences
-from generator.case.held_out import SHARE
+from generator.case.held_out import FEW_ROWS, choose_share
 from generator.case.layout import Layout
 from generator.decide import evaluation as schedule
+from generator.decide.notes import Note
 from generator.decide.plan import Planned
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import EvaluationRecord, SavingRecord
@@ -33,7 +34,7 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
     )
     record = EvaluationRecord(
         summary="",
-        source=held.file.path if held.file else SHARE if held.share is None else held.share,
+        source=held.file.path if held.file else choose_share(rows) if held.share is None else held.share,
         default=held.share is None and held.file is None,
         rows=planned_schedule.rows,
         interval=planned_schedule.interval,
@@ -53,6 +54,16 @@ def summarize_evaluation(record: EvaluationRecord) -> str:
     when = f"before the first step and every {record.interval:,} step{'s' if record.interval > 1 else ''}"
     share = f"{record.share * 100:.1f} % of the run{'' if record.count else ' if it has as many steps'}"
     return f"{rows}{' (a default: --eval)' if record.default else ''}, {when}: {record.seconds:.2g} s each, {share}"
+
+
+def note_few_rows(evaluation: EvaluationRecord | None) -> tuple[Note, ...]:
+    """What nobody chose and says little."""
+    if evaluation is None or not evaluation.default or evaluation.rows >= FEW_ROWS:
+        return ()
+    rows = f"{evaluation.rows} row{'s' if evaluation.rows > 1 else ''}"
+    chooses = ", and choose the model that is kept" if evaluation.keeps_best else ""
+    text = f"only {rows} held out: so few say little{chooses}; give --eval FILE, a larger share (--eval 0.2), or --eval none"
+    return (Note(kind="evaluation", text=text),)
 
 
 def count_held_rows(planned: Planned, evaluation: EvaluationRecord | None) -> int:

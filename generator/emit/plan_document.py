@@ -152,6 +152,7 @@ class RunRecord:
     once_seconds: float
     seconds: float | None
     gpu_hours: float | None
+    gpu_hours_per_1000_steps: float | None
     usd_per_hour: float | None
     usd: float | None
     usd_per_1000_steps: float | None
@@ -374,7 +375,8 @@ class UserValues:
     seq_len: int
     global_batch: int
     learning_rate: float
-    epochs: float
+    epochs: float = ABSENT
+    """not where steps say how long"""
     max_steps: int | None
     warmup: float
     seed: int

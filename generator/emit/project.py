@@ -15,6 +15,7 @@ TITLES = {
     "sft": "supervised fine-tuning",
     "text-classification": "text classification",
 }
+SERVED = {"causal-lm": "text generation", "sft": "text generation", "text-classification": "text classification"}
 TRAINED = {"full": "full training", "lora": "LoRA", "qlora": "QLoRA"}
 TRAINING = {"full": "Train", "lora": "Train LoRA adapters of", "qlora": "Train LoRA adapters on the 4-bit weights of"}
 LEARNER = {
@@ -38,7 +39,7 @@ def describe_project(planned: Planned, name: str | None) -> ProjectPart:
     case, request = planned.plan.case, planned.work.request
     workload = case.workload
     what = TRAINED[workload.train] if not workload.from_scratch else "training from scratch"
-    doing = f"{what}, {TITLES[workload.task]}" if workload.mode == "train" else f"inference, {TITLES[workload.task]}"
+    doing = f"{what}, {TITLES[workload.task]}" if workload.mode == "train" else f"inference, {SERVED[workload.task]}"
     hub = planned.work.source.kind == "hub"
     data = planned.work.data
     recognised = data.recognised if data else None

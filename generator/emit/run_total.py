@@ -16,6 +16,9 @@ COUNT_BEFORE = re.compile(r"\s*(?:(\d+)\s*[x×]\s*)?(.+)", re.IGNORECASE | re.DO
 """NODESxNAME, as ``hwdetect.spec`` reads it."""
 
 
+LEAST_USD = 0.01
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourlyPrice:
     """US dollars an hour for what the run occupies. ``of`` says of what."""
@@ -41,6 +44,7 @@ def describe_run(planned: Planned, held_rows: int = 0) -> RunRecord:
         "once_seconds": once,
         "seconds": seconds,
         "gpu_hours": None if seconds is None or case.on_cpu else seconds * devices / 3600,
+        "gpu_hours_per_1000_steps": None if case.on_cpu else 1000 * step * devices / 3600,
         "usd_per_hour": hourly.usd if hourly else None,
         "usd": hourly.usd * seconds / 3600 if hourly and seconds is not None else None,
         "usd_per_1000_steps": hourly.usd * 1000 * step / 3600 if hourly else None,
@@ -61,11 +65,11 @@ def summarize_run(run: RunRecord) -> str:
         usd = run.usd
         words = [f"{format_duration(run.seconds)} for {run.steps:,} step{'s' if run.steps > 1 else ''}"]
         words += [f"of which {format_duration(run.once_seconds)} once"] if run.once_seconds else []
-    words += [f"{run.gpu_hours:,.3g} GPU-hours"] if run.gpu_hours is not None else []
+    hours = run.gpu_hours_per_1000_steps if run.steps is None else run.gpu_hours
+    words += [f"{hours:,.3g} GPU-hours"] if hours is not None else []
     if usd is not None:
-        words.append(
-            f"{usd:,.2f} US dollars ({run.usd_per_hour:,.2f} an hour: {run.price_of}, read on {run.price_read})"
-        )
+        dollars = f"{usd:,.2f} US dollars" if usd >= LEAST_USD else "less than a cent"
+        words.append(f"{dollars} ({run.usd_per_hour:,.2f} an hour: {run.price_of}, read on {run.price_read})")
     return ", ".join(words)
 
 

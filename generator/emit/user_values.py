@@ -22,7 +22,7 @@ def list_user_values(workload: Workload) -> UserValues:
         seq_len=workload.seq_len,
         global_batch=workload.global_batch,
         learning_rate=workload.learning_rate,
-        epochs=workload.epochs,
+        epochs=ABSENT if workload.max_steps else workload.epochs,
         max_steps=workload.max_steps,
         warmup=workload.warmup,
         seed=workload.seed,

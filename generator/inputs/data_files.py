@@ -45,6 +45,9 @@ TOKENS_PER_TURN = 5
 TOKENS_FOR_TOOLS = 250
 """What a chat template says of tools beside their JSON, or adds to it by indenting: 106 to 236 tokens of Qwen2.5 to Qwen3.5, up to 290
 of Llama 3.1 and Gemma 4 with six tools (measured on TRL's copies with SmolLM2's tokenizer; too few would cut the answers off)."""
+TOKENS_PER_CONVERSATION = 25
+"""What one may put before the first turn of a conversation without a system turn: Qwen2.5's default one, Llama 3.1's dates
+(assumed; the run itself counts)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,8 @@ class DataSource:
     """lengths of what is trained on in tokens, 101 quantiles; ``lengths_counted``: with the tokenizer, else from characters"""
     length_source: str = f"{CHARACTERS_A_TOKEN:g} characters a token, assumed"
     lengths_counted: bool = False
+    lengths_exact: bool = False
+    """``lengths_counted`` on every example; else on the first ones"""
     labels: int | None = None
     label_names: tuple[str, ...] = ()
     bad_rows: int = 0
@@ -237,32 +242,33 @@ def describe_text_data(path: Path, files: list[Path], task: str, text_column: st
     if task != "causal-lm":
         raise SourceError(
             f"--data {path}: plain text has no {'labels' if 'class' in task else 'answers'}",
-            f"--task {task} needs .jsonl, .csv or .parquet",
+            f"--task {task} needs rows: {', '.join(e for e, kind in EXTENSIONS.items() if kind != 'txt')}",
         )
     if text_column is not None:
         raise SourceError(
             f"--text-column {text_column!r}: --data {path} is plain text, without columns", "leave it out"
         )
-    characters = 0
+    characters, blank = 0, True
     lengths = Lengths()
     for where, line in sample_texts(files, lengths):
         if isinstance(line, str):
             raise SourceError(f"{where}: {line}", "break the line")
         try:
-            characters += len(line.decode("utf-8-sig").strip())
+            text = line.decode("utf-8-sig")
+            characters, blank = characters + len(text), blank and not text.strip()
         except UnicodeDecodeError as error:
             raise SourceError(f"{where}: not UTF-8 ({error.reason})", "convert it: iconv -f latin1 -t utf-8") from error
         if b"\0" in line:
             raise SourceError(f"{where}: holds a NUL byte: it is no text, or UTF-16", "convert it: iconv -t utf-8")
-    if not characters:
+    if blank:
         raise SourceError(f"--data {path} holds no text", "give a file with text")
-    size = lengths.estimate_bytes()
+    characters = lengths.estimate_bytes() * characters / lengths.decompressed  # a letter may have several bytes
     return DataSource(
         path=str(path),
         format="txt",
         endings=list_endings(files),
         rows=len(files),
-        tokens=int(size / CHARACTERS_A_TOKEN),
+        tokens=int(characters / CHARACTERS_A_TOKEN),
         notes=lengths.note() if any(find_ending(file)[1] for file in files) else (),
     )
 
@@ -351,7 +357,7 @@ def keep_good_rows(rows: Iterable[tuple[str, dict | str]], scan: Scan) -> Iterat
             scan.reject(f"{where}: {row}")
 
 
-def compute_quantiles(values: list[float]) -> tuple[float, ...]:
+def compute_quantiles(values: Iterable[float]) -> tuple[float, ...]:
     ordered = sorted(values)
     return tuple(round(ordered[round(share / 100 * (len(ordered) - 1))], 1) for share in range(101))
 
@@ -359,8 +365,9 @@ def compute_quantiles(values: list[float]) -> tuple[float, ...]:
 def measure_length(example: Mapping) -> int:
     """Characters that an example is worth: of its texts, and of what a chat template puts around each turn."""
     if "messages" in example:
-        marks = int(TOKENS_PER_TURN * CHARACTERS_A_TOKEN)
-        turns = sum(marks + len(turn["content"]) + len(turn["further"] or "") for turn in example["messages"])
-        tools = example["tools"]
-        return turns + (len(tools) + int(TOKENS_FOR_TOOLS * CHARACTERS_A_TOKEN) if tools else 0)
+        messages, tools = example["messages"], example["tools"]
+        tokens = TOKENS_PER_TURN * len(messages) + (TOKENS_FOR_TOOLS if tools else 0)
+        tokens += 0 if messages[0]["role"] == "system" else TOKENS_PER_CONVERSATION
+        turns = sum(len(turn["content"]) + len(turn["further"] or "") for turn in messages)
+        return int(tokens * CHARACTERS_A_TOKEN) + turns + len(tools or "")
     return sum(len(example[name]) for name in ("text", "prompt", "completion") if name in example)

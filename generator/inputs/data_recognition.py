@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from generator.errors import SourceError
+from generator.errors import OtherTask, SourceError
 from generator.inputs.data_formats import KINDS, NO_HINTS, Format, Hints
 
 TEXT_COLUMNS = ("text", "content", "sentence", "document", "review")
@@ -98,7 +98,8 @@ def recognise_format(
     hints.check(task)
     for option, column in hints.list_named():
         if column not in sample.columns:
-            raise SourceError(f"{option} {column!r}: --data {where} has {sample.list_columns()}", "name one of these")
+            named = f"{option}{column!r}" if option.endswith("=") else f"{option} {column!r}"
+            raise SourceError(f"{named}: --data {where} has {sample.list_columns()}", "name one of these")
     if task == "text-classification":
         return recognise_labelled(sample, hints.text, hints.label)
     if task != "sft":
@@ -115,7 +116,7 @@ def recognise_examples(sample: Sample, hints: Hints) -> Format:
             raise SourceError(
                 f"--text-column {text_column!r} alone would be trained on, and --data {sample.where} holds "
                 f"{other.describe()}",
-                "leave --text-column out, or say --format text if only this column is meant",
+                "leave --text-column out, or say --format text too if only this column is meant",
             )
         return make_format("text", {"text": text_column}, "you named the column", sample)
     named = ({} if text_column is None else {"messages": text_column}) | dict(hints.columns)
@@ -131,7 +132,7 @@ def recognise_examples(sample: Sample, hints: Hints) -> Format:
         could = f"; it could be {' or '.join(map(repr, others[:9]))}" if others else ""
         raise SourceError(
             f"--data {sample.where} asks in {' and '.join(map(repr, questions))} and has no column that is known to answer{could}",
-            "name it: --column answer=NAME, or --format text to learn texts alone",
+            "name it: --column answer=NAME, or, to learn one column of texts alone, --format text --text-column NAME",
         )
     refuse_single_turns(sample)
     return recognise_text(sample, None)
@@ -357,7 +358,7 @@ def find_pair(sample: Sample, given: Mapping[str, str], preferred: str | None = 
         raise SourceError(
             f"--data {sample.where} has an answer in {' or '.join(map(repr, answers))} and no column that is known to ask; "
             f"it could be {' or '.join(map(repr, texts[:9]))}",
-            f"name it: --column prompt={texts[0]}, or --format text to learn texts alone",
+            f"name it: --column prompt={texts[0]}, or, to learn one column of texts alone, --format text --text-column NAME",
         )
     for meaning, candidates in (("prompt", questions), ("answer", answers)):
         if len(candidates) > 1:
@@ -391,10 +392,7 @@ def recognise_text(sample: Sample, text_column: str | None) -> Format:
     if not sample.pick(TEXT_COLUMNS):
         other = recognise_conversation(sample, {}) or recognise_pair(sample, {})
         if other is not None:
-            raise SourceError(
-                f"--data {sample.where} holds {other.describe()}, and no text by itself",
-                "use --task sft",
-            )
+            raise OtherTask(f"--data {sample.where} holds {other.describe()}, and no text by itself", "sft")
     column, evidence = choose_text(sample)
     return make_format("text", {"text": column}, evidence, sample)
 

@@ -20,6 +20,8 @@ MAX_DEPTH = 100
 def read_json(path: Path, hint: str, *, own: bool = False) -> object:
     """The parsed content of a small JSON file; ``own``: written by perfgen or its projects. Raises ``SourceError``."""
     try:
+        if not path.exists():
+            raise SourceError(f"there is no {path}", hint)
         if not is_small_file(path):
             raise SourceError(f"{path} is no file of at most {MAX_JSON_BYTES >> 20} MiB", hint)
         content = load_json(path, own=own)

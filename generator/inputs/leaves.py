@@ -19,6 +19,18 @@ def load_make_example(leaf: str) -> MakeExample:
 
 
 @cache
+def load_unpack_conversation() -> Callable[[dict], tuple[list[dict], list | None]]:
+    """``unpack_conversation`` of the leaf that reads messages: messages and tools, as a chat template takes them."""
+    return run_leaf("fields").unpack_conversation
+
+
+@cache
+def load_plain_template() -> ModuleType:
+    """The leaf that sets a chat template where there is none."""
+    return run_leaf("chat_template")
+
+
+@cache
 def load_list_rows() -> Callable[[object], list]:
     """``list_rows`` of the leaf that reads JSON files."""
     return run_leaf("rows/json", open_data=load_open_data()).list_rows

@@ -7,44 +7,114 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from statistics import StatisticsError, linear_regression
+from typing import TYPE_CHECKING, Any
 
-from generator.inputs.data_files import CHARACTERS_A_TOKEN, DataSource, list_data_files
+from generator.inputs.chat_rendering import Render, build_renderer
+from generator.inputs.chat_templates import read_chat_templates, read_special_tokens
+from generator.inputs.data_files import (
+    CHARACTERS_A_TOKEN,
+    DataSource,
+    compute_quantiles,
+    list_data_files,
+    measure_length,
+)
 from generator.inputs.data_formats import Format
 from generator.inputs.data_readers import READERS, Lengths, sample_texts
 from generator.inputs.hub_files import find_cached_file
-from generator.inputs.leaves import load_make_example
+from generator.inputs.leaves import load_make_example, load_plain_template, load_unpack_conversation
 from generator.inputs.model_source import ModelSource
 
-COUNTED_ROWS = 500
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+COUNTED_ROWS = 2000
 COUNTED_CHARACTERS = 1_000_000
-"""What is tokenized at most: a tenth of a second; the rows' lengths in characters are all known."""
-TOKENS_PER_CONVERSATION = 25
-"""What a chat template may put before the first message where there is no system message: Qwen2.5's default system turn, Llama
-3.1's dates (assumed; what it puts around each message is in the lengths already)."""
-ROLES = frozenset({"role"})
-"""Keys of a message that hold who speaks, not what is said."""
+"""What is tokenized at most: half a second; the rows' lengths in characters are all known."""
+LINES_AT_ONCE = 1000
+"""Lines of plain text that are tokenized as one text, as `datasets` hands them to data.py."""
 
 
 def count_lengths(data: DataSource, source: ModelSource, tokenizer: str | None) -> DataSource:
     """The lengths in tokens of the model's own tokenizer, or of ``tokenizer``, where its file and the library are here; else
-    from characters. Conversations are counted with what a chat template adds."""
-    texts = () if data.format == "hub" else read_sample(data)
-    if not texts:
+    from characters. Conversations are counted as the chat template renders them."""
+    path = None if data.format == "hub" else find_tokenizer_file(source, tokenizer)
+    counter = load_tokenizer(path) if path else None
+    if path is None or counter is None:
         return data
-    path = find_tokenizer_file(source, tokenizer)
-    per_token = measure_characters_per_token(path, texts) if path else None
-    added = TOKENS_PER_CONVERSATION if data.sft_format == "messages" else 0.0
-    scale = CHARACTERS_A_TOKEN / (per_token or CHARACTERS_A_TOKEN)
-    lengths = replace(
-        data,
-        token_quantiles=tuple(round(n * scale + added, 1) for n in data.token_quantiles),
-        tokens=None if data.tokens is None else round(data.tokens * scale + added * (data.rows or 0)),
+    if data.recognised is None:
+        return count_text(data, counter)
+    specials = read_special_tokens(path.parent)
+    render, known = None, True
+    if data.recognised.form == "messages":
+        templates = read_chat_templates(path.parent)
+        known = bool(templates) or source.has_chat_template is False
+        render = build_renderer(templates or make_plain_template(counter, specials), specials)
+    return count_examples(data, counter, render, specials.get("eos_token", ""), known)
+
+
+def make_plain_template(counter: Tokenizer, specials: dict[str, str]) -> dict[str, str]:
+    """What a project sets where the tokenizer has none."""
+    leaf = load_plain_template()
+    begins = counter.encode("a").tokens[:1] == [specials.get("bos_token")]
+    return {"default": (leaf.BEGIN if begins else "") + leaf.TURNS}
+
+
+def count_examples(data: DataSource, counter: Tokenizer, render: Render | None, end: str, known: bool) -> DataSource:
+    """``end``: the token that ends a text; ``known``: whether the chat template is the one that the run will have."""
+    form = data.recognised.form if data.recognised else "text"
+    learned_alone = data.sft_format is not None  # else texts are parts of one stream, or have labels
+    written = []
+    for example in read_examples(data):
+        text = write_example(example, render, end if learned_alone else "")
+        if text is not None:
+            written.append((measure_length(example), text))
+    if not written:
+        return data
+    bare = form == "messages" or (form == "text" and not learned_alone)
+    added = 1 if form == "text" and not learned_alone else 0  # the end of a text in the stream
+    texts = [text for _, text in written]
+    tokens = [len(ids) + added for ids in counter.encode_batch_fast(texts, add_special_tokens=not bare)]
+    exact = known and len(tokens) == data.rows
+    where = f"on {'all' if len(tokens) == data.rows else 'the first'} {len(tokens):,} examples"
+    words = f"counted with the tokenizer {where}" + (", its chat template not known" if not known else "")
+    counted = replace(data, length_source=words, lengths_counted=known, lengths_exact=exact)
+    if len(tokens) == data.rows:
+        return replace(counted, token_quantiles=compute_quantiles(tokens), tokens=sum(tokens))
+    slope, level = fit_tokens([characters for characters, _ in written], tokens)
+    return replace(
+        counted,
+        token_quantiles=tuple(round(n * CHARACTERS_A_TOKEN * slope + level, 1) for n in data.token_quantiles),
+        tokens=None
+        if data.tokens is None
+        else round(data.tokens * CHARACTERS_A_TOKEN * slope + level * (data.rows or 0)),
     )
-    if per_token is None:
-        return lengths
-    words = f"{per_token:.2g} characters a token, counted with the tokenizer on {len(texts)} examples"
-    return replace(lengths, length_source=words, lengths_counted=True)
+
+
+def fit_tokens(characters: list[int], tokens: list[int]) -> tuple[float, float]:
+    """Tokens per character, and those that every example has besides: for the examples that were not counted."""
+    with suppress(StatisticsError):  # all of one length
+        line = linear_regression(characters, tokens)
+        if line.slope > 0 and line.intercept >= 0:
+            return line.slope, line.intercept
+    return sum(tokens) / sum(characters), 0.0
+
+
+def count_text(data: DataSource, counter: Tokenizer) -> DataSource:
+    """Plain text: what its first characters need."""
+    lines, whole = read_lines(data)
+    if not lines or data.tokens is None:
+        return data
+    chunks = ["".join(lines[start : start + LINES_AT_ONCE]) for start in range(0, len(lines), LINES_AT_ONCE)]
+    tokens = sum(map(len, counter.encode_batch_fast(chunks, add_special_tokens=False)))
+    per_token = sum(map(len, chunks)) / (tokens or 1)
+    return replace(
+        data,
+        tokens=tokens if whole else round(data.tokens * CHARACTERS_A_TOKEN / per_token),
+        length_source=f"{per_token:.2g} characters a token, counted with the tokenizer",
+        lengths_counted=True,
+        lengths_exact=whole,
+    )
 
 
 def find_tokenizer_file(source: ModelSource, tokenizer: str | None) -> Path | None:
@@ -60,56 +130,63 @@ def find_tokenizer_file(source: ModelSource, tokenizer: str | None) -> Path | No
     return cached if isinstance(cached, Path) else None
 
 
-def measure_characters_per_token(tokenizer: Path, texts: tuple[str, ...]) -> float | None:
-    """Characters of ``texts`` by their tokens; ``None`` without the library, a readable file or any token."""
+def load_tokenizer(path: Path) -> Tokenizer | None:
+    """``None`` without the library, or a file that it can read."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
         return None
     try:
-        counter = Tokenizer.from_file(str(tokenizer))
+        counter = Tokenizer.from_file(str(path))
     except Exception:  # tokenizers raises bare Exception for a file that it cannot read
         return None
     counter.no_truncation()
     counter.no_padding()
-    tokens = sum(len(encoding.ids) for encoding in counter.encode_batch(list(texts), add_special_tokens=False))
-    return sum(map(len, texts)) / tokens if tokens else None
+    return counter
 
 
-def read_sample(data: DataSource) -> tuple[str, ...]:
-    """The texts of the first examples."""
-    files = list_data_files(Path(data.path))
-    if data.recognised is None:
-        lines = (line for _, line in sample_texts(files, Lengths()) if isinstance(line, bytes))
-        texts = (line.decode("utf-8-sig", errors="replace") for line in lines)
-    else:
-        rows = (row for _, row in READERS[data.format](files, Lengths()) if isinstance(row, dict))
-        texts = ("\n".join(list_texts(example)) for example in make_examples(rows, data.recognised))
+def read_lines(data: DataSource) -> tuple[list[str], bool]:
+    """The first lines of plain text, and whether these are all."""
     kept, left = [], COUNTED_CHARACTERS
-    for text in islice(filter(str.strip, texts), COUNTED_ROWS):
-        kept.append(text)
-        left -= len(text)
+    for _, line in sample_texts(list_data_files(Path(data.path)), Lengths()):
+        if left <= 0:
+            return kept, False
+        if isinstance(line, bytes):
+            kept.append(line.decode("utf-8-sig", errors="replace").replace("\r\n", "\n"))
+            left -= len(kept[-1])
+    return kept, True
+
+
+def read_examples(data: DataSource) -> Iterator[dict[str, Any]]:
+    """The first examples."""
+    if data.recognised is None:
+        return
+    rows = READERS[data.format](list_data_files(Path(data.path)), Lengths())
+    left = COUNTED_CHARACTERS
+    usable = make_examples((row for _, row in rows if isinstance(row, dict)), data.recognised)
+    for example in islice(usable, COUNTED_ROWS):
+        yield example
+        left -= measure_length(example)
         if left < 0:
-            break
-    return tuple(kept)
+            return
 
 
 def make_examples(rows: Iterable[dict[str, Any]], recognised: Format) -> Iterator[dict[str, Any]]:
-    """What is trained on of each usable row, without its label."""
+    """What is trained on of each usable row."""
     make_example, column_of = load_make_example(recognised.leaf), recognised.column_of
     for row in rows:
         with suppress(ValueError):
-            yield {name: value for name, value in make_example(row, column_of).items() if name != "label"}
+            yield make_example(row, column_of)
 
 
-def list_texts(value: Any) -> Iterator[str]:
-    """Every text in a row, at any depth, without the roles of messages."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            if key not in ROLES:
-                yield from list_texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from list_texts(item)
+def write_example(example: dict[str, Any], render: Render | None, end: str) -> str | None:
+    """The text that is tokenized, which ends with ``end``; ``None`` where the chat template refuses a conversation."""
+    if "messages" not in example:
+        text = "".join(example[name] for name in ("prompt", "completion", "text") if name in example)
+        return text if text.endswith(end) else text + end
+    if render is None:
+        return None
+    try:
+        return render(*load_unpack_conversation()(example))
+    except Exception:  # a template is a program of others: what it raises may be anything
+        return None

@@ -25,7 +25,12 @@ def read_model(source: str, *, offline: bool, config: str | None = None, mode: s
         return read_config_file(path.resolve(), mode)
     if not is_hub_id(source):
         raise SourceError(f"--model {source!r} is neither a folder, nor a config.json, nor a hub id", HUB_ID_RULE)
-    return read_hub(source, offline, config, mode)
+    try:
+        return read_hub(source, offline, config, mode)
+    except SourceError as error:  # a folder may have been meant
+        raise SourceError(
+            f"--model {source}: there is no such folder or file here; on the hub: {error.message}", error.hint
+        ) from error
 
 
 def read_tokenizer(source: str) -> str:

@@ -73,6 +73,7 @@ def list_value_lines(document: PlanDocument) -> list[str]:
     if document.project.mode == "infer":
         return []
     given = [f"{name} {values[name]}" for name in values if name not in document.defaults]
+    given += list_given_options(document)
     chosen = [f"{name} {values[name]}" for name in SHOWN_VALUES if name in document.defaults]
     lines = [f"yours: {', '.join(given)}"] if given else []
     if chosen:
@@ -80,6 +81,21 @@ def list_value_lines(document: PlanDocument) -> list[str]:
     if "seq_len" in document.defaults:
         lines.append(f"default seq_len {values['seq_len']}: {document.defaults['seq_len']}")
     return lines
+
+
+def list_given_options(document: PlanDocument) -> list[str]:
+    """Of what a training evaluates and writes, that which somebody gave."""
+    config, evaluation = document.config, document.evaluation
+    given = []
+    if not evaluation:
+        given.append("eval none")
+    elif not evaluation.default:
+        given.append(f"eval {evaluation.source}")
+    if config.early_stopping:
+        given.append(f"early_stopping {config.early_stopping}")
+    if config.training and config.training.report_to != "none":
+        given.append(f"report_to {config.training.report_to}")
+    return given
 
 
 def build_decisions_table(document: PlanDocument, every: bool) -> Table:

@@ -248,7 +248,8 @@ def explain_user_value(document: PlanDocument, key: str) -> Answer | None:
     if name not in values:
         return None
     if name in document.defaults:
-        why = f"default: {document.defaults[name]}; yours to change, perfgen never does"
+        why = f"default: {document.defaults[name]}"
+        why += "" if "change it" in why else "; yours to change, perfgen never does"
     else:
         why = f"yours ({getattr(document.case.workload, name).why}): perfgen never changes it"
     in_config = key in CONFIG_VALUES
@@ -276,8 +277,16 @@ def explain_config(document: PlanDocument, key: str) -> Answer | None:
     """A key of config.yaml, also by the last of its dotted names."""
     for name, value in list_keys(to_json(document.config)):
         if key in (name, name.rsplit(".", 1)[-1]):
-            return Answer(key=key, value=value, place="config.yaml", why=CONFIG_REASONS[name])
+            return Answer(key=key, value=value, place="config.yaml", why=explain_config_value(document, name))
     return None
+
+
+def explain_config_value(document: PlanDocument, name: str) -> str:
+    """With what that comes to here, where it may be more than its rule says."""
+    evaluation = document.evaluation
+    if name != "training.eval_steps" or not evaluation:
+        return CONFIG_REASONS[name]
+    return f"{CONFIG_REASONS[name]}; here it takes {evaluation.share * 100:.1f} %"
 
 
 def explain_requirement(document: PlanDocument, key: str) -> Answer | None:

@@ -1,0 +1,166 @@
+"""How many tokens examples have: as many as the run counts, and an estimate is called one."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from generator.case.defaults import choose_seq_len
+from generator.case.request import Request
+from generator.case.sources import read_work
+from generator.decide.lengths import describe_ratio, note_cut, note_few_blocks
+from generator.errors import SourceError
+from generator.inputs import lengths
+from generator.inputs.chat_rendering import build_renderer
+from generator.inputs.chat_templates import read_chat_templates, read_special_tokens
+from generator.inputs.lengths import fit_tokens
+
+MODEL = Path(__file__).parent.parent / "examples" / "models" / "smollm2-135m.json"
+WORDS = ["the", "train", "is", "late", "where", "a", "station", "<end>", "system", "user", "assistant", "You", "help"]
+CHATML = (
+    "{% for message in messages %}{% if loop.first and message.role != 'system' %}{{ '<|system|> You help <end>\n' }}{% endif %}"
+    "{{ '<|' + message.role + '|> ' + message.content }} {{ eos_token }}\n{% endfor %}"
+)
+GENERATION = (
+    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'assistant' %}\n"
+    "    {% generation %}{{ message['content'] }} {{ eos_token }}{% endgeneration %}\n"
+    "{% else %}{{ message['content'] }}{% endif %}{% if loop.index > 3 %}{% break %}{% endif %}{% endfor %}"
+    "{{ tools | tojson(indent=2) if tools }}{{ strftime_now('%Y') if false }}"
+)
+REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system turn') }}{% endif %}" + CHATML
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    tokenizers = pytest.importorskip("tokenizers")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(MODEL.read_text(encoding="utf-8"))
+    vocabulary = {word: number for number, word in enumerate(["[UNK]", *WORDS])}
+    counter = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    counter.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    counter.add_special_tokens(["<s>", "<end>"])
+    counter.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": {"__type": "AddedToken", "content": "<s>"},
+        "eos_token": "<end>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "chat_template.jinja").write_text(CHATML)
+    return folder
+
+
+def write_chats(path: Path, count: int, system: bool) -> str:
+    rng = random.Random(0)
+    first = [{"role": "system", "content": "You help"}] if system else []
+    rows = [
+        [*first, {"role": "user", "content": say(rng)}, {"role": "assistant", "content": say(rng)}]
+        for _ in range(count)
+    ]
+    path.write_text("".join(json.dumps({"messages": row}) + "\n" for row in rows))
+    return str(path)
+
+
+def say(rng: random.Random) -> str:
+    return " ".join(rng.choices(WORDS, k=rng.randint(1, 60)))
+
+
+def count_by_transformers(model: Path, data: str) -> list[int]:
+    tokenizer = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(model)
+    rows = [json.loads(line)["messages"] for line in Path(data).read_text(encoding="utf-8").splitlines()]
+    return sorted(len(tokenizer.apply_chat_template(row)["input_ids"]) for row in rows)
+
+
+@pytest.mark.parametrize("system", [True, False])
+def test_conversations_are_counted_as_their_template_renders_them(tmp_path, model, system):
+    data = write_chats(tmp_path / "chats.jsonl", 100, system)
+    work = read_work(Request(model=str(model), data=data, task="sft"))
+    counted = count_by_transformers(model, data)
+    assert (work.data.token_quantiles[0], work.data.token_quantiles[-1]) == (counted[0], counted[-1])
+    assert work.data.tokens == sum(counted) and work.data.lengths_exact
+    cut = sum(length > work.workload.seq_len for length in counted)
+    assert cut <= 1 and (note_cut(work) is None) == (cut == 0)
+    why = work.origins["seq_len"].why
+    assert f"holds {'99 % of the' if cut else 'all'} examples, rounded up to a multiple of 64" in why
+    assert f"has {counted[-1]} tokens (counted with the tokenizer on all 100 examples)" in why
+
+
+@pytest.mark.parametrize("template", [CHATML, GENERATION])
+def test_a_template_renders_as_transformers_renders_it(model, template):
+    (model / "chat_template.jinja").write_text(template)
+    tokenizer = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(model)
+    render = build_renderer(read_chat_templates(model), read_special_tokens(model))
+    turns = [{"role": role, "content": f"the <{role}> & train"} for role in ("user", "assistant") * 3]
+    tools = [{"type": "function", "function": {"name": "f", "description": "é <b>", "parameters": {}}}]
+    for offered in (None, tools):
+        assert render(turns, offered) == tokenizer.apply_chat_template(turns, tools=offered, tokenize=False)
+
+
+def test_of_many_examples_the_first_are_counted_and_the_rest_follow_their_characters(tmp_path, model, monkeypatch):
+    data = write_chats(tmp_path / "chats.jsonl", 1000, system=False)
+    monkeypatch.setattr(lengths, "COUNTED_ROWS", 200)
+    work = read_work(Request(model=str(model), data=data, task="sft"))
+    counted = count_by_transformers(model, data)
+    assert work.data.tokens == pytest.approx(sum(counted), rel=0.03) and not work.data.lengths_exact
+    assert work.data.token_quantiles[99] == pytest.approx(counted[990], rel=0.1)
+    assert "the longest example has about" in work.origins["seq_len"].why
+    assert "on the first 200 examples" in work.origins["seq_len"].why
+
+
+def test_what_a_template_refuses_is_not_counted_and_the_length_is_an_estimate(tmp_path, model):
+    (model / "chat_template.jinja").write_text(REFUSES)
+    work = read_work(Request(model=str(model), data=write_chats(tmp_path / "c.jsonl", 64, system=True), task="sft"))
+    assert not work.data.lengths_counted and "estimated" in work.origins["seq_len"].why
+    (model / "chat_template.jinja").write_text("{% for %}")
+    work = read_work(Request(model=str(model), data=str(tmp_path / "c.jsonl"), task="sft"))
+    assert not work.data.lengths_counted
+
+
+def test_what_is_cut_is_claimed_only_where_it_was_counted(tmp_path, model):
+    data = write_chats(tmp_path / "c.jsonl", 64, system=True)
+    counted = read_work(Request(model=str(model), data=data, task="sft", seq_len=64))
+    assert "are longer than seq_len 64 and are cut there" in note_cut(counted)
+    assert "the longest example has 1" in note_cut(counted)
+    (model / "tokenizer.json").write_text("{}")
+    estimated = read_work(Request(model=str(model), data=data, task="sft", seq_len=64))
+    assert "by an estimate" in note_cut(estimated) and "`python data.py` counts them" in note_cut(estimated)
+
+
+def test_a_length_that_a_model_lacks_is_not_said_to_hold_anything(tmp_path, model):
+    data = write_chats(tmp_path / "c.jsonl", 64, system=True)
+    work = read_work(Request(model=str(model), data=data, task="sft"))
+    length, why = choose_seq_len(work.request, replace(work.spec, max_positions=32), work.data)
+    assert length == 32 and not why.startswith("holds") and "all positions of" in why and "would need 128" in why
+
+
+def test_letters_of_several_bytes_are_letters(tmp_path):
+    (tmp_path / "d.txt").write_text("поезд опаздывает\n" * 5000, encoding="utf-8")
+    work = read_work(Request(model=str(MODEL), data=str(tmp_path / "d.txt"), tokenizer=None, from_scratch=True))
+    assert work.data.tokens == pytest.approx(17 * 5000 / 4, rel=0.01)
+
+
+def test_the_line_through_counted_examples():
+    assert fit_tokens([40, 80, 120], [15, 25, 35]) == pytest.approx((0.25, 5))
+    assert fit_tokens([40, 40], [10, 12]) == pytest.approx((0.275, 0))
+
+
+def test_plain_text_of_less_than_a_batch_is_refused_where_it_was_counted(tmp_path, model):
+    """27 sequences were planned as one step, and train.py refused them."""
+    (tmp_path / "d.txt").write_text("the train is late\n" * 500)
+    request = Request(model=str(model), data=str(tmp_path / "d.txt"), seq_len=64)
+    with pytest.raises(SourceError, match="holds 31 sequences of 64 tokens, fewer than one global batch of 32"):
+        read_work(request)
+    assert note_few_blocks(read_work(replace(request, global_batch=31))) is None
+    (model / "tokenizer.json").write_text("{}")
+    (tmp_path / "d.txt").write_text("the train is late\n" * 400)
+    assert "refuses fewer than one global batch of 32" in note_few_blocks(read_work(request))
+
+
+@pytest.mark.parametrize(("ratio", "words"), [(1.04, "4% slower"), (3.14, "3.1 times slower"), (0.5, "2 times faster")])
+def test_a_ratio_says_something(ratio, words):
+    assert describe_ratio(ratio) == words

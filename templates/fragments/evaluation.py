@@ -99,7 +99,11 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
         batch = trainer.args.eval_batch_size * trainer.args.world_size
         trainer.eval_dataset = FilledRows(trainer.eval_dataset, batch)
     trainer.add_callback(EvaluateOnce())
-    if patience is not None:
+    if patience is not None and trainer.args.eval_strategy == IntervalStrategy.NO:
+        if trainer.args.process_index == 0:
+            print("no early stopping: there is no evaluation (--eval_strategy)")
+    elif patience is not None:
+        trainer.args.metric_for_best_model = trainer.args.metric_for_best_model or "eval_loss"
         trainer.add_callback(EarlyStoppingCallback(early_stopping_patience=patience))
 
 

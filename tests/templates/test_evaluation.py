@@ -142,6 +142,21 @@ def test_the_loss_is_a_mean_of_tokens_whatever_the_batches(tmp_path):
         assert metrics["eval_perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
 
 
+@pytest.mark.parametrize("strategy", ["no", "steps"])
+def test_early_stopping_takes_evaluations(tmp_path, capsys, strategy):
+    """The smoke run evaluates nothing: Transformers ended it with an AssertionError."""
+    from transformers import EarlyStoppingCallback
+
+    trainer = make_trainer(tmp_path, 2, [[1, 2]])
+    trainer.args.eval_strategy = type(trainer.args.eval_strategy)(strategy)
+    load_leaf("evaluation").prepare_evaluation(trainer, 3)
+    stops = [one for one in trainer.callback_handler.callbacks if isinstance(one, EarlyStoppingCallback)]
+    assert len(stops) == (strategy == "steps")
+    for callback in stops:
+        callback.on_train_begin(trainer.args, trainer.state, trainer.control)
+    assert ("no early stopping" in capsys.readouterr().out) == (strategy == "no")
+
+
 def test_class_metrics_are_those_of_their_definitions():
     import numpy as np
 

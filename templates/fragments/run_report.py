@@ -69,7 +69,8 @@ class RunReport(TrainerCallback):
             **more,
         }
         if not self.seconds:
-            print(f"nothing left to train: {folder} had reached step {state.global_step}")
+            advice = "a larger --max_steps or --num_train_epochs goes on, another --output_dir begins anew"
+            print(f"nothing left to train: {folder} had reached step {state.global_step}; {advice}")
             if read_finished_step(folder / "run.json") != state.global_step:  # it was ended before its report
                 write_json(folder / "run.json", result)  # no step was measured here: no figures
             return

@@ -192,7 +192,10 @@ def test_a_second_run_in_one_folder_is_refused_and_touches_nothing(checkpoints, 
 def test_a_run_is_another_when_a_sampled_row_is(checkpoints):
     def describe(rows: list, **changed) -> dict:
         given = {"train_batch_size": 2, "gradient_accumulation_steps": 3, "world_size": 4, "seed": 1, "bf16": True}
-        args = Values(**{**given, "fp16": False, "optim": Values(value="sgd"), **changed})
+        given |= {"fp16": False, "optim": Values(value="sgd"), "adam_beta1": 0.9, "adam_beta2": 0.999}
+        given |= {"adam_epsilon": 1e-8, "lr_scheduler_type": Values(value="linear"), "lr_scheduler_kwargs": None}
+        given |= {"learning_rate": 1e-3, "weight_decay": 0.0, "warmup_steps": 0, "max_steps": 8}
+        args = Values(**{**given, **changed})
         trainer = Values(args=args, train_dataset=rows, model=Values(dtype="torch.float32"))
         return checkpoints.describe_run(trainer, 16, 100)
 
@@ -203,6 +206,68 @@ def test_a_run_is_another_when_a_sampled_row_is(checkpoints):
     assert describe([{"input_ids": [9]}, *rows[1:]])["data"] != run["data"]
     assert describe(rows[:-1])["data"] != run["data"]
     assert describe(rows, world_size=2)["processes"] == 2
+    assert run["length"] == "8 steps" and describe(rows, max_steps=-1, num_train_epochs=2.0)["length"] == "2 epochs"
+
+
+@pytest.mark.parametrize("key", ["weight decay", "schedule", "Adam"])
+def test_what_a_resumed_run_could_not_follow_is_refused(checkpoints, tmp_path, key):
+    run = RUN | {key: "a"}
+    write_checkpoint(checkpoints, tmp_path, 1)
+    assert checkpoints.find_newest_checkpoint(tmp_path, run)  # a seal of an earlier version does not have it
+    checkpoints.write_seal(tmp_path / "checkpoint-1", run)
+    with pytest.raises(SystemExit, match=f"{key}: a then, b now"):
+        checkpoints.find_newest_checkpoint(tmp_path, RUN | {key: "b"})
+
+
+def resume(checkpoints, folder: Path, run: dict, *, rate: float, step: int, steps: int):
+    """The scheduler of a run of ``steps`` steps that goes on at ``step`` of one of 4 steps at 0.001."""
+    from torch import nn, optim
+    from transformers import get_linear_schedule_with_warmup
+
+    def make(rate: float, steps: int):
+        return get_linear_schedule_with_warmup(optim.SGD(nn.Linear(1, 1).parameters(), rate), 0, steps)
+
+    first, second = make(1e-3, 4), make(rate, steps)
+    for _ in range(step):
+        first.optimizer.step()
+        first.step()
+    second.load_state_dict(first.state_dict())
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    args = Values(output_dir=str(folder), learning_rate=rate)
+    state = make_state(global_step=step, max_steps=steps)
+    checkpoints.FollowArguments(run).on_train_begin(args, state, None, lr_scheduler=second)
+    return second
+
+
+SEALED = RUN | {"learning rate": 1e-3, "warmup": 0, "length": "4 steps", "changes": []}
+
+
+def test_a_resumed_run_follows_its_arguments_and_prints_it(checkpoints, tmp_path, capsys):
+    """Trainer loads the saved rate: the first step of a longer run was taken at 0, a lower rate was left out."""
+    for step in (2, 4):
+        checkpoints.write_seal(write_checkpoint(checkpoints, tmp_path, step), SEALED)
+    run = dict(SEALED)
+    assert resume(checkpoints, tmp_path, run, rate=1e-3, step=2, steps=4).get_last_lr() == [0.5e-3]
+    assert run["changes"] == [] and capsys.readouterr().out == ""
+
+    run = SEALED | {"length": "8 steps"}
+    assert resume(checkpoints, tmp_path, run, rate=1e-3, step=4, steps=8).get_last_lr() == [0.5e-3]
+    assert run["changes"] == ["from step 4 on: length: 4 steps then, 8 steps now"]
+
+    run = SEALED | {"learning rate": 1e-4}
+    scheduler = resume(checkpoints, tmp_path, run, rate=1e-4, step=2, steps=4)
+    assert scheduler.get_last_lr() == [pytest.approx(0.5e-4)]
+    scheduler.optimizer.step()
+    scheduler.step()
+    assert scheduler.optimizer.param_groups[0]["lr"] == pytest.approx(0.25e-4)
+    assert "from step 2 on: learning rate: 0.001 then, 0.0001 now" in capsys.readouterr().out
+
+
+def test_a_learning_rate_for_a_finished_run_is_refused(checkpoints, tmp_path):
+    checkpoints.write_seal(write_checkpoint(checkpoints, tmp_path, 4), SEALED)
+    with pytest.raises(SystemExit, match="learning rate: 0.001 then, 0.1 now"):
+        resume(checkpoints, tmp_path, SEALED | {"learning rate": 0.1}, rate=0.1, step=4, steps=4)
+    resume(checkpoints, tmp_path, SEALED | {"length": "3 steps"}, rate=1e-3, step=4, steps=3)
 
 
 # ---- stopping
@@ -348,7 +413,7 @@ def test_only_the_first_process_reports_and_a_second_start_closes_the_run(load, 
         assert not path.exists()
         state = make_state(global_step=8, is_world_process_zero=zero, log_history=[{"step": 8, "loss": 2.5}])
         leaf.RunReport().write(args, state, {"peak_memory_gib": 0.5})  # AlreadyTrained came before on_train_begin
-    assert capsys.readouterr().out == f"nothing left to train: {tmp_path} had reached step 8\n"
+    assert capsys.readouterr().out.startswith(f"nothing left to train: {tmp_path} had reached step 8; a larger --max_s")
     known = json.loads(path.read_text())
     assert (known["losses"], known["finished_step"], known["processes"]) == ([2.5], 8, 2)
     assert known["schema"] == 1 and not {"step_seconds", "steps", "tokens_per_second"} & set(known)

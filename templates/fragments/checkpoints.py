@@ -34,6 +34,13 @@ def finish_training(trainer: Trainer) -> None:
     trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
 
 
+def name_tied_weights(model: nn.Module) -> None:
+    """A checkpoint holds a tied weight once: Trainer takes the other name for a missing key unless it is named here."""
+    tied = getattr(model, "all_tied_weights_keys", None)
+    if tied and not model._keys_to_ignore_on_save:
+        model._keys_to_ignore_on_save = set(tied)
+
+
 def describe_run(trainer: Trainer, seq_len: int, trained_parameters: int) -> dict:
     """What a checkpoint depends on: to resume with another value would silently shift data or numbers."""
     args, dataset = trainer.args, trainer.train_dataset
@@ -131,7 +138,7 @@ def sync_to_disk(path: Path) -> None:
 
 
 class FollowArguments(TrainerCallback):
-    """A resumed run goes on at the learning rate of its arguments. Trainer's own is the saved one: 0 after a last step."""
+    """A resumed run goes on at the learning rate of its arguments. Trainer's is the saved one: 0 after a last step."""
 
     def __init__(self, run: dict):
         self.run = run

@@ -265,7 +265,7 @@ def test_a_resumed_run_follows_its_arguments_and_prints_it(checkpoints, tmp_path
 
 def test_a_learning_rate_for_a_finished_run_is_refused(checkpoints, tmp_path):
     checkpoints.write_seal(write_checkpoint(checkpoints, tmp_path, 4), SEALED)
-    with pytest.raises(SystemExit, match="learning rate: 0.001 then, 0.1 now"):
+    with pytest.raises(SystemExit, match=r"learning rate: 0\.001 then, 0\.1 now"):
         resume(checkpoints, tmp_path, SEALED | {"learning rate": 0.1}, rate=0.1, step=4, steps=4)
     resume(checkpoints, tmp_path, SEALED | {"length": "3 steps"}, rate=1e-3, step=4, steps=3)
 
@@ -474,6 +474,94 @@ def test_answers_of_a_resumed_run_are_those_of_the_same_prompts(load, tmp_path):
     again.on_train_begin(None, make_state(global_step=8), None, model=make_model())
     again.on_train_end(None, make_state(global_step=8), None, model=make_model())
     assert [(row["before"], row["after"]) for row in again.rows] == [(None, "1 words"), ("4 words", "4 words")]
+
+
+def test_answers_show_what_was_asked_and_not_what_all_prompts_begin_with(load, tmp_path, capsys):
+    """A chat template's system turn filled the line, the same for each."""
+    load("token_count")
+    load("run_report")
+    load("first_example")
+    load("fields")
+    leaf, tokenizer = load("answers"), Words()
+    tokenizer.apply_chat_template = lambda turns, **_: f"{'You are helpful. ' * 5}{turns[-1]['content']} <assistant>"
+    turns = [("user", "who wrote it?"), ("assistant", "she did")]
+    turns = [{"role": role, "content": content, "further": None} for role, content in turns]
+    rows = [{"messages": turns, "tools": None}, {"prompt": "word " * 40 + "and the last?", "completion": "x"}]
+    answers = leaf.SampleAnswers(rows, tokenizer, 640, tmp_path)
+    answers.on_train_begin(None, make_state(), None, model=make_model())
+    answers.on_train_end(None, make_state(global_step=8), None, model=make_model())
+    prompts = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  prompt")]
+    assert prompts[0] == "  prompt  who wrote it?"
+    assert prompts[1].startswith("  prompt  …") and prompts[1].endswith("and the last?") and len(prompts[1]) == 80
+    assert all(row["prompt"].endswith(end) for row, end in zip(answers.rows, ["<assistant>", "last?"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("warmup", "steps", "words"),
+    [
+        (1, 8, "step 1 of 8 is taken at learning rate 0"),
+        (1, 1, "the run ends before that is over"),
+        (2, 8, ""),
+        (0, 1, ""),
+    ],
+)
+def test_a_warmup_of_one_step_is_said(load, capsys, warmup, steps, words):
+    load("token_count")
+    load("evaluation")
+    report = load("run_report").RunReport()
+    args = Values(get_warmup_steps=lambda steps: warmup)
+    scheduler = Values(get_last_lr=lambda: [0.0 if warmup else 1e-3])
+    state = Values(global_step=0, max_steps=steps, is_world_process_zero=True)
+    load("progress").PrintProgress(report).on_train_begin(args, state, None, lr_scheduler=scheduler)
+    printed = capsys.readouterr().out
+    assert words in printed and bool(words) == bool(printed)
+
+
+def test_a_model_card_has_task_title_and_what_ended_the_run(load, tmp_path):
+    load("evaluation")
+    leaf = load("model_card")
+    (tmp_path / "run.json").write_text(
+        json.dumps({"finished_step": 8, "processes": 1, "changes": ["from step 4 on: a"]})
+    )
+    names = {"learning_rate": 1e-3, "warmup_steps": 0, "weight_decay": 0.0, "seed": 1, "train_batch_size": 2}
+    names |= {"gradient_accumulation_steps": 2, "world_size": 1, "lr_scheduler_type": Values(value="linear")}
+    config = {"model": "tiny/config.json", "data": "d.jsonl", "seq_len": 16, "loss_on": "assistant"}
+    for steps, epochs in ((8, False), (-1, True)):
+        args = Values(**names, output_dir=str(tmp_path), max_steps=steps, num_train_epochs=1.0)
+        leaf.write_model_card(args, config, task="sft", from_scratch=True)
+        card = (tmp_path / "README.md").read_text()
+        assert "# tiny, from random weights\n" in card and "| task | sft |" in card
+        assert "| learned from | the answers |" in card and "| changed on the way | from step 4 on: a |" in card
+        assert ("| epochs | 1 |" in card) == epochs and "epochs | 1.0" not in card
+    assert (
+        leaf.name_model(Path("/a/llama.json")) == "llama" and leaf.name_model(Path("/a/SmolLM2-1.7B")) == "SmolLM2-1.7B"
+    )
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_tied_weight_is_no_missing_key(checkpoints, tmp_path, caplog, tied):
+    """Each resumed run, and each that kept its best model, ended with a warning that names lm_head.weight."""
+    from safetensors.torch import load_file, save_file
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+    from transformers.trainer import logger
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=32, tie_word_embeddings=tied))
+    checkpoints.name_tied_weights(model)
+    trainer = Trainer(model, TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"))
+    trainer.save_model()
+    assert ("lm_head.weight" in load_file(tmp_path / "model.safetensors")) is not tied
+    logger.addHandler(caplog.handler)
+    trainer._load_from_checkpoint(str(tmp_path))
+    logger.removeHandler(caplog.handler)
+    assert "missing keys" not in caplog.text
+    save_file(
+        {name: value for name, value in model.state_dict().items() if "embed" in name}, tmp_path / "model.safetensors"
+    )
+    logger.addHandler(caplog.handler)
+    trainer._load_from_checkpoint(str(tmp_path))
+    logger.removeHandler(caplog.handler)
+    assert "missing keys" in caplog.text
 
 
 def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):

@@ -98,7 +98,7 @@ def write_project(
             return
         if overwrite and not yes and target.exists() and any(target.iterdir()):
             click.confirm(f"replace {target} (the old folder is kept beside it)?", abort=True, err=True)
-        backup = place.land_tree(stage, target)
+        backup = place.land_tree(stage, target, overwrite)
     say(f"\nwrote {len(files)} files to {target}")
     if backup:
         say(f"the old folder is {backup}")

@@ -592,6 +592,13 @@ def test_data_02_paths_that_are_none(tmp_path, monkeypatch, path):
     refused(2 if path == "" else 4, "--data", by=perfgen("plan", *SAMPLE, f"--data={path}"))
 
 
+def test_model_18_a_tokenizer_s_name_that_is_too_long(tmp_path):
+    rows = json.dumps({"prompt": "a b", "completion": "c d"}) + "\n"
+    (tmp_path / "d.jsonl").write_text(rows * 50)
+    words = ("--data", tmp_path / "d.jsonl", "--task", "sft", "--model", MODELS / "smollm2-135m.json")
+    refused(4, "--tokenizer", by=perfgen("plan", *HERE, *words, f"--tokenizer={'x' * 5000}"))
+
+
 def test_data_02_mixed_folders_and_empty_ones(tmp_path):
     refused(4, "holds no .jsonl", by=perfgen("plan", *SAMPLE, "--data", tmp_path))
     (tmp_path / "a.csv").write_text("x")

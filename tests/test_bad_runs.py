@@ -5,6 +5,7 @@ One process imports the project's train.py and forks a child for each run, so th
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -303,6 +304,18 @@ def test_train_01_started_again_after_its_last_step_the_best_model_stays(runs, k
 def test_data_05_fewer_sequences_than_a_batch_is_refused_by_the_run_too(runs):
     code, output = runs.run("large", "--per_device_train_batch_size", 4096)
     assert code == 1 and "fewer than one global batch" in output and "Traceback" not in output, output
+
+
+def test_data_02_a_file_that_was_damaged_after_planning_is_one_line(tmp_path):
+    """`datasets` wraps what a reader raises in two tracebacks of its own."""
+    whole = '{"text": "the quick brown fox jumps over the lazy dog"}\n' * 400
+    damaged = Runs(tmp_path, whole, "d.jsonl")
+    config = tmp_path / "p" / "config.yaml"
+    config.write_text(config.read_text().replace("d.jsonl", "d.jsonl.gz"))
+    (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(whole.encode())[:-9])
+    code, output = damaged.run("bad")
+    damaged.close()
+    assert code == 1 and "d.jsonl.gz cannot be read: " in output and "Traceback" not in output, output
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ def list_printed_keys() -> set[str]:
     return {key for text in texts for key in PRINTED.findall(text)} - {"json"}
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("case", sorted((ROOT / "examples").glob("*/case.toml")), ids=lambda path: path.parent.name)
 def test_the_answers_hold_what_templates_print_and_no_more(case, tmp_path):
     project = case.parent / "project"
@@ -179,6 +180,7 @@ def test_an_update_with_a_newer_template_and_a_new_plan_keeps_hand_edits(templat
         assert not path.is_file() or ".git" in path.parts or b"<<<<<<<" not in path.read_bytes(), path
 
 
+@pytest.mark.core
 def test_an_update_without_a_new_plan_leaves_the_plan_whole(template, tmp_path):
     first = answers(tmp_path / "first.yml", seq_len=128, global_batch=4)
     mine = start_project(tmp_path / "mine", template, first)

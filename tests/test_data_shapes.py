@@ -89,6 +89,25 @@ def test_what_cannot_be_placed_is_refused(tmp_path, row, words):
     refuse(tmp_path, [row] * 4, words)
 
 
+LEFT_OUT = [
+    ({"question": "Q?", "choices": ["a", "b"], "answer": 1}, "'choices' may belong", {"prompt": "question", "answer": "answer"}),
+    ({"passage": "P", "question": "Q?", "answer": "A"}, "'passage' may belong", {"input": "passage"}),
+    ({"instruction": "Q?", "output": "A", "history": [["a", "b"]]}, "'history' may belong", {"prompt": "instruction", "answer": "output"}),
+    ({"image": "a.png", "messages": [USER, ANSWER]}, "'image' may belong", {"messages": "messages"}),
+    ({"prompt": "a", "completion": "b", "label": False}, "'label' is false for answers that are bad", {"prompt": "prompt", "answer": "completion"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("row", "words", "given"), LEFT_OUT)
+def test_what_a_question_may_need_is_left_out_only_on_request(tmp_path, row, words, given):
+    error = refuse(tmp_path, [row] * 4, words)
+    assert all(f"--column {meaning}={column}" in str(error.hint) for meaning, column in given.items())
+    assert read_data(str(tmp_path / "d.jsonl"), task="sft", hints=Hints(columns=given)).rows == 4
+    empty = {name: None if name in words or name in ("history", "image") else value for name, value in row.items()}
+    write_rows(tmp_path / "d.jsonl", [{k: v for k, v in empty.items() if k not in ("choices", "passage", "label")}] * 4)
+    assert read_data(str(tmp_path / "d.jsonl"), task="sft").rows == 4
+
+
 def test_one_turn_a_row_is_no_text(tmp_path):
     rows = [
         {"message_id": n, "parent_id": n - 1, "text": "t", "role": ("prompter", "assistant")[n % 2]} for n in range(4)
@@ -156,3 +175,23 @@ def test_tool_calls_of_parquet_have_no_arguments_of_other_tools(tmp_path):
     example = load_make_example(recognised.leaf)(first, recognised.column_of)
     assert json.loads(example["messages"][1]["further"])["tool_calls"][0]["function"]["arguments"] == {"a": 1}
     assert json.loads(example["tools"])[0]["function"]["parameters"]["properties"] == {"a": {"type": "int"}}
+
+
+def test_a_csv_of_the_hub_that_datasets_would_load_as_one_column_is_refused():
+    from generator.errors import SourceError
+    from generator.inputs.hub_data import read_csv_head
+
+    assert read_csv_head("a,b\n1,2\n", "d.csv") == [{"a": "1", "b": "2"}]
+    with pytest.raises(SourceError, match="has ';' between its columns"):
+        read_csv_head("a;b\n1;2\n", "d.csv")
+
+
+def test_what_a_template_says_of_tools_has_room(tmp_path):
+    """Qwen2.5 explains in 106 tokens how to call them: without room for these every answer was cut off."""
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+    write_rows(
+        tmp_path / "d.jsonl",
+        [{"messages": [USER, ANSWER], "tools": [tool]}, {"messages": [USER, ANSWER], "tools": None}],
+    )
+    shortest, *_, longest = read_data(str(tmp_path / "d.jsonl"), task="sft").token_quantiles
+    assert longest - shortest > len(json.dumps([tool])) / 4 + 200

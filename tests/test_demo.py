@@ -1,6 +1,7 @@
 """`make demo`: what is taken out of the packages, and a real model with its tokenizer from plan to answer."""
 
 import csv
+import fcntl
 import importlib.util
 import io
 import json
@@ -67,6 +68,28 @@ def test_an_interrupted_write_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
     prepare.place(tmp_path / "model", lambda part: part.write_text("complete"))
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_two_at_a_time_wait_for_each_other_and_leave_no_rest(tmp_path):
+    """The first to end removed the wheels that the other read: ValueError; a killed one's half model stayed for ever."""
+    (tmp_path / ".part-killed").mkdir()
+    code = (
+        "import sys; sys.path[:0] = [sys.argv[1], sys.argv[2]]; import prepare, test_demo; from pathlib import Path\n"
+    )
+    code += "prepare.convert_model = lambda wheels, folder: folder.mkdir()\n"
+    code += "prepare.download_packages = lambda folder: (folder.mkdir(), test_demo.write_wheel(folder, [('is it?', 'it is.')]))\n"
+    code += "prepare.prepare(Path(sys.argv[3]))"
+    words = [sys.executable, "-c", code, str(ROOT / "docs" / "demo"), str(ROOT / "tests"), str(tmp_path)]
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        others = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        with pytest.raises(subprocess.TimeoutExpired):
+            others[0].wait(timeout=3)
+    said = "".join(other.communicate(timeout=60)[0] for other in others)
+    assert [other.returncode for other in others] == [0, 0] and said.count(": made") == said.count("there already") == 3
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [".lock", prepare.MODEL, prepare.TRAIN, prepare.HELD_OUT]
+    )
 
 
 def test_what_is_there_is_not_fetched_again(tmp_path, monkeypatch, capsys):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from generator.case.held_out import read_held_out
 from generator.case.request import Request
-from generator.errors import UsageError
+from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import read_data
 
 
@@ -31,6 +32,7 @@ def test_the_default_a_share_and_none():
         (Request(eval="0"), "no share"),
         (Request(eval="nan"), "no share"),
         (Request(eval="missing.jsonl"), "neither a file, nor a share"),
+        (Request(eval="x" * 5000), "File name too long"),
         (Request(eval="none", early_stopping=2), "needs an evaluation"),
         (Request(mode="infer", eval="0.1"), "not for --mode infer"),
     ],
@@ -47,3 +49,13 @@ def test_a_file_of_the_form_of_the_data(tmp_path):
     other = write_rows(tmp_path / "c.jsonl", "text")
     with pytest.raises(UsageError, match="of another form"):
         read_held_out(Request(task="sft", eval=other), data)
+
+
+def test_a_file_that_cannot_be_read_is_named_by_its_own_option(tmp_path):
+    data = read_data(write_rows(tmp_path / "a.jsonl", "prompt", "completion"), task="sft")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(SourceError, match=r"^--eval .* holds no usable row"):
+        read_held_out(Request(task="sft", eval=str(tmp_path / "empty.jsonl")), data)
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(SourceError, match=r"^--eval .* a pipe or a device"):
+        read_held_out(Request(task="sft", eval=str(tmp_path / "pipe.jsonl")), data)

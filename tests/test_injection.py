@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -123,6 +124,24 @@ def test_a_terminal_shows_what_comes_from_outside_and_does_not_obey_it(planned, 
     error = PerfgenError(f"{CLIPBOARD} is no split", f"name one of\n{CLIPBOARD}")
     assert r"\x1b]52;c;eA==\x07\x9b31m\x0d" in out.getvalue()
     assert not {"\x1b", "\x07", "\x9b", "\r"} & set(out.getvalue() + str(error) + str(error.args) + str(error.hint))
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+@pytest.mark.parametrize(
+    "prompt", ['say "hi"', "O'Brien", "`touch CANARY`", "a; touch CANARY", "back\\", "$$(touch CANARY)", "-rf"]
+)
+def test_a_prompt_reaches_the_program_as_it_is(planned, prompt, tmp_path):
+    """Make doubles its dollars; the shell has no say in the rest."""
+    render.render(to_json(build_document(planned, name="safe")), tmp_path)
+    stub = tmp_path / "bin" / "python"
+    stub.parent.mkdir()
+    stub.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\" > words\n")
+    stub.chmod(0o755)
+    words = ["make", "--silent", "--old-file=setup", "infer", "BIN=bin", f"PROMPT={prompt}"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "words").read_text().endswith(f"--prompt={prompt.replace('$$', '$')}\n")
+    assert not (tmp_path / "CANARY").exists()
 
 
 def test_code_holds_no_value_from_outside(planned, tmp_path):

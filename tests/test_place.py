@@ -246,3 +246,16 @@ def test_kill_at_every_line_leaves_the_old_tree_or_the_new_one(tmp_path):
         assert "old" in {p.read_text() for p in target.parent.glob("*/train.py")}, after
     assert outcomes == {"old", "new"}
     assert os.getpid()
+
+
+def test_of_two_that_write_to_one_place_the_second_is_refused(tmp_path):
+    """Unasked, it moved the project of the first away to p.old-1, and both exited with 0."""
+    target = tmp_path / "p"
+    stages = [tmp_path / f"stage-{number}" for number in range(2)]
+    for stage in stages:
+        stage.mkdir()
+        (stage / place.MARK).write_text(stage.name)
+    assert place.land_tree(stages[0], target, overwrite=False) is None
+    with pytest.raises(DestinationError, match="already holds a project"):
+        place.land_tree(stages[1], target, overwrite=False)
+    assert (target / place.MARK).read_text() == "stage-0" and not (tmp_path / "p.old-1").exists()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from pydantic import ValidationError
+
 from generator.run.figures import RunFigures
 from generator.run.report import add_run
 
@@ -48,3 +51,10 @@ def test_evaluations_confusion_and_answers(tmp_path):
 def test_nothing_held_out(tmp_path):
     text = write_page(tmp_path)
     assert "Nothing was held out." in text and "<th>after</th>" not in text
+
+
+@pytest.mark.parametrize("counts", [[[1, 2], [3]], [[1, 2]], [[1, 2, 3], [4, 5, 6]]])
+def test_a_table_that_is_not_square_is_no_run(counts):
+    """A traceback of `perfgen report`."""
+    with pytest.raises(ValidationError, match="a line and a column for each"):
+        RunFigures.model_validate(RUN | {"confusion": {"labels": ["a", "b"], "counts": counts}})

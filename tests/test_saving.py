@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from making import H100, case, cost, llama
 
+from generator.case.request import Request
 from generator.case.saving import (
     INTERVAL_SECONDS,
     LEAST_GRACE_SECONDS,
@@ -17,8 +20,11 @@ from generator.case.saving import (
     read_disk_rate,
 )
 from generator.decide.plan import decide
-from generator.emit.saving import describe_saving
+from generator.emit.saving import BY_EVALUATION, BY_TIME, describe_saving
+from generator.pipeline import document_request
 from hwdetect.types import Disk, Hardware
+
+MODELS = Path(__file__).resolve().parents[1] / "examples" / "models"
 
 
 @pytest.mark.parametrize(
@@ -62,6 +68,24 @@ def test_the_launcher_waits_as_long_as_the_plan_says():
     grace = describe_saving(plan).grace_seconds
     assert grace > LEAST_GRACE_SECONDS
     assert dict(plan.edits.environment)["PET_SHUTDOWN_TIMEOUT"] == str(grace)
+
+
+def test_the_reason_is_the_one_that_decided():
+    """An interval that the evaluation chose was said to come from what an interruption may cost."""
+    of = case(H100, steps=60)
+    plan = decide(of, cost(of))
+    by_time = describe_saving(plan)
+    assert by_time.why == describe_saving(plan, by_time.save_steps).why == BY_TIME
+    assert describe_saving(plan, 8).save_steps == 8 and describe_saving(plan, 8).why == BY_EVALUATION
+
+
+def test_weights_alone_are_not_saved_for_an_evaluation():
+    """A model that is sharded at load has no checkpoint to come back to: the best one cannot be kept."""
+    eight = {"hardware": "8xh100-sxm-80gb", "pins": (("parallelism", "fsdp2-at-load"),)}
+    of = {"model": "meta-llama/Llama-3.1-8B", "config": str(MODELS / "llama-3.1-8b.json"), "offline": True}
+    document = document_request(Request(**of, **eight, data="owner/chats", task="sft", max_steps=200))
+    assert document.evaluation.interval == 25 and not document.evaluation.keeps_best
+    assert document.saving.save_steps == 200 and document.saving.why == BY_TIME
 
 
 def test_the_rate_is_that_of_the_folder_of_the_runs():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import fcntl
 import io
 import json
 import os
@@ -17,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 PACKAGES = Path(__file__).resolve().with_name("packages.txt")
@@ -35,26 +37,43 @@ WORDS = range(3, 31)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache", type=Path, default=CACHE, help=f"default: {CACHE}")
-    prepare(parser.parse_args().cache)
+    cache = parser.parse_args().cache
+    try:
+        prepare(cache)
+    except OSError as error:  # a full disk, a folder that is not ours
+        sys.exit(f"{error.filename or cache}: {error.strerror}; another place: --cache, or XDG_CACHE_HOME")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def prepare(cache: Path) -> None:
     """Model, training pairs and held-out pairs in ``cache``, each there completely or not at all."""
+    writers = {cache / MODEL: convert_model, cache / TRAIN: write_pairs, cache / HELD_OUT: write_held_out}
+    with nullcontext() if all(path.exists() for path in writers) else lock_cache(cache):
+        for path, write in writers.items():
+            if path.exists():
+                print(f"{path}: there already")
+            else:
+                make(cache / "wheels", path, write)
+
+
+def make(wheels: Path, path: Path, write: Callable[[Path, Path], None]) -> None:
+    if not wheels.exists():
+        place(wheels, download_packages)
+    place(path, lambda part: write(wheels, part))
+    print(f"{path}: made")
+
+
+@contextmanager
+def lock_cache(cache: Path) -> Generator[None]:
+    """One at a time: the first to end takes the wheels away. What a killed one left is removed."""
     cache.mkdir(parents=True, exist_ok=True)
-    wheels = cache / "wheels"
-    for path, write in (
-        (cache / MODEL, convert_model),
-        (cache / TRAIN, write_pairs),
-        (cache / HELD_OUT, write_held_out),
-    ):
-        if path.exists():
-            print(f"{path}: there already")
-            continue
-        if not wheels.exists():
-            place(wheels, download_packages)
-        place(path, lambda part, write=write: write(wheels, part))
-        print(f"{path}: made")
-    shutil.rmtree(wheels, ignore_errors=True)
+    with (cache / ".lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        for rest in cache.glob(".part-*"):
+            shutil.rmtree(rest, ignore_errors=True)
+        yield
+        shutil.rmtree(cache / "wheels", ignore_errors=True)
 
 
 def place(path: Path, write: Callable[[Path], None]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from generator.case.request import Request
-from generator.errors import UsageError
+from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import DataSource, read_data
 
 SHARE = 0.02
@@ -16,6 +16,9 @@ SHARE = 0.02
 MOST_ROWS = 500
 """Of that share: the standard error of a mean falls with the root of their number, and their time rises with it (ours)."""
 NUMBER = re.compile(r"[0-9]*\.?[0-9]+([eE]-?[0-9]{1,3})?|inf|nan", re.ASCII)
+
+SHOWN = 100
+"""Characters of a name that is too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +59,20 @@ def count_held_rows(rows: int | None, share: float | None) -> int:
 
 def read_file(request: Request, name: str, data: DataSource | None) -> DataSource:
     """The rows of a file, of the form of the data's own. Raises ``UsageError``."""
-    if not Path(name).exists():
+    try:
+        exists = Path(name).exists()
+    except OSError as error:  # longer than a name can be
+        raise UsageError(f"--eval {name[:SHOWN]}…: {error.strerror}", "give a file or a share of the data") from error
+    if not exists:
         raise UsageError(f"--eval {name} is neither a file, nor a share of the data, nor none")
     if data is None or data.format == "hub":
         raise UsageError(
             f"--eval {name} needs --data that is a file too", "use a share of the data, such as --eval 0.02"
         )
-    held = read_data(name, task=request.task, hints=request.hints, skip_bad=request.skip_bad)
+    try:
+        held = read_data(name, task=request.task, hints=request.hints, skip_bad=request.skip_bad)
+    except SourceError as error:
+        raise SourceError(error.message.replace("--data ", "--eval ", 1), error.hint) from error
     if describe_form(held) != describe_form(data):
         raise UsageError(
             f"--eval {name} is of another form than --data: {describe_form(held)}, not {describe_form(data)}",

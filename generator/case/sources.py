@@ -77,12 +77,12 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
     data_source = read_request_data(request, data) if data else None
     if request.config and model.kind != "hub":
         raise UsageError(f"--config {request.config} stands for a hub id's own, and --model names none", "drop one")
-    if data_source:
-        data_source = count_lengths(data_source, model, request.tokenizer)
     tokenizer = request.tokenizer or model.tokenizer
     request = replace(request, tokenizer=read_tokenizer(tokenizer) if tokenizer else None)
     if request.tokenizer:
         model = replace(model, has_chat_template=find_tokenizer_template(request.tokenizer))
+    if data_source:
+        data_source = count_lengths(data_source, model, request.tokenizer)
     return request, model, data_source
 
 

@@ -191,6 +191,10 @@ def select_adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear
 def count_lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int) -> float:
     """Trained parameters of the adapters of the whole model; "all-linear" also adapts fused experts (PEFT >= 0.19)."""
     chosen = select_adapted(shape, targets)
+    fused = 0
     if targets == "all-linear":
-        chosen += tuple(x for x in shape.linears if x.count > 1)
-    return shape.layers * rank * sum((x.inputs + x.outputs) * x.count for x in chosen)
+        experts = tuple(x for x in shape.linears if x.count > 1)
+        chosen += experts
+        # gate and up are one weight there, which PEFT adapts with twice the rank: its outputs, of both, meet all of it
+        fused = sum(2 * x.outputs * x.count for x in experts if x.role == "gate")
+    return shape.layers * rank * (fused + sum((x.inputs + x.outputs) * x.count for x in chosen))

@@ -59,7 +59,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
     project, parallel = describe_project(planned, name), describe_processes(plan)
     saving = describe_saving(plan) if plan.case.workload.mode == "train" else None
     evaluation = plan_evaluation(planned, saving) if saving else None
-    if evaluation:
+    if evaluation and evaluation.keeps_best:
         saving = describe_saving(plan, evaluation.interval)  # the best model is one that was saved
     config = build_config(planned, parallel, saving, evaluation)
     compilers = list_compilers(plan)

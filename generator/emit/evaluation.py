@@ -19,6 +19,7 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
     if held is None:
         return None
     case, best = plan.case, plan.best
+    keeps = keeps_best(best.layout)
     rows = count_sequences(case.workload, held.file or planned.work.data)
     planned_schedule = schedule.schedule_evaluation(
         rows=rows,
@@ -28,9 +29,8 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
         step_seconds=best.estimate.step_seconds,
         steps=case.workload.steps,
         save_steps=saving.save_steps,
-        save_seconds=saving.save_seconds,
+        save_seconds=saving.save_seconds if keeps else 0.0,
     )
-    keeps = keeps_best(best.layout)
     record = EvaluationRecord(
         summary="",
         source=held.file.path if held.file else SHARE if held.share is None else held.share,

@@ -211,8 +211,8 @@ CONFIG_REASONS = {
     "training.lr_scheduler_type": "yours: TrainingArguments' own default; constant with the schedule-free optimizer, which "
     "averages weights in its place",
     "training.logging_steps": "yours: every step, so that no loss is missed and loss.svg has them all",
-    "training.save_steps": "default: 20 to 30 minutes by the predicted step time, up to two hours where saves would else take "
-    "more than 5 % of the run, never more than its steps; PLAN.md has the figures",
+    "training.save_steps": "default: where the run is evaluated, if the best model is kept; else every 20 to 30 minutes by the predicted "
+    "step time, or up to two hours where saves would else take more than 5 % of the run; PLAN.md has the figures",
     "training.eval_strategy": "yours: steps, or no where nothing is held out",
     "training.eval_steps": "yours: so that evaluation takes no more than 5 % of the predicted time of the run",
     "training.eval_on_start": "yours: what the model knows before the first step is what the rest is compared with",

@@ -138,9 +138,16 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def land_tree(stage: Path, target: Path) -> Path | None:
-    """Move the finished tree to ``target`` in one step; the backup of what was there, if anything was."""
+def land_tree(stage: Path, target: Path, overwrite: bool = True) -> Path | None:
+    """Move the finished tree to ``target`` in one step; the backup of what was there, if anything was.
+
+    Raises ``DestinationError`` where something is there and is not to be replaced: another one may have been quicker.
+    """
     flush_tree(stage)
+    if not overwrite:
+        check_occupied(target, overwrite)
+        stage.rename(target)  # onto nothing or an empty folder, else an error
+        return None
     if not target.exists() or not any(target.iterdir()):
         stage.rename(target)  # onto nothing or an empty folder: atomic
         return None

@@ -54,6 +54,8 @@ class ProjectPart:
     title: str
     trainer: str
     from_scratch: bool
+    quantized: bool
+    """whether the model's own weights are"""
     train_tokenizer: bool
     sample: bool
     hub: bool
@@ -498,6 +500,7 @@ class SavingRecord:
     """How often the Trainer saves and why: ``generator/case/saving.py``. ``time_share`` is what saves take of the run."""
 
     save_steps: int
+    why: str
     interval_seconds: float
     checkpoint_gib: float
     disk_bytes_per_s: float

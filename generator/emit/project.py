@@ -52,6 +52,7 @@ def describe_project(planned: Planned, name: str | None) -> ProjectPart:
         title=f"{TRAINING[workload.train]} {LEARNER[workload.task]}",
         trainer="SFTTrainer" if workload.task == "sft" else "Trainer",
         from_scratch=workload.from_scratch,
+        quantized=case.model.quantization is not None,
         train_tokenizer=not planned.work.source.has_tokenizer and request.tokenizer is None,
         sample=request.model is None,
         hub=hub,

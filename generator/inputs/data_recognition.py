@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from generator.errors import SourceError
-from generator.inputs.data_formats import NO_HINTS, Format, Hints
+from generator.inputs.data_formats import KINDS, NO_HINTS, Format, Hints
 
 TEXT_COLUMNS = ("text", "content", "sentence", "document", "review")
 LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
@@ -21,6 +21,9 @@ ALTERNATIVES = ("answers",)
 """A column of these names may hold lists: several answers that are right, of which the first is learned (SQuAD)."""
 TOOLS = ("tools", "functions")
 SYSTEMS = ("system", "system_prompt")
+MEDIA = ("image", "images", "audio", "audios", "video", "videos")
+NEEDED = ("choices", "options", "passage", "paragraph", "article", "document", "history")
+"""Columns without which a question may make no sense; a conversation has its documents in its turns."""
 SPEAKERS = ("role", "from", "speaker", "author")
 """Columns that say who speaks, where a row is a single turn."""
 FEW = 0.25
@@ -119,6 +122,8 @@ def recognise_examples(sample: Sample, hints: Hints) -> Format:
     recognised = recognise_conversation(sample, named) or recognise_pair(sample, named)
     if recognised is not None:
         check_order(sample, hints.columns)
+        if "messages" not in named and not {"prompt", "answer"} <= named.keys():
+            refuse_left_out(sample, recognised)
         return recognised
     questions = [column for column in sample.pick(QUESTIONS) if sample.holds_texts(column)]
     if questions:
@@ -141,6 +146,24 @@ def check_order(sample: Sample, given: Mapping[str, str]) -> None:
             f"{given['answer']!r} and answers in {given['prompt']!r}",
             "swap them; if it is meant so, say --format question-answer too",
         )
+
+
+def refuse_left_out(sample: Sample, recognised: Format) -> None:
+    """Raises ``SourceError`` where a column that is not used may belong to the question, or says which answers are bad (KTO)."""
+    used = recognised.column_of
+    needed = sample.pick(MEDIA if "messages" in used else (*NEEDED, *MEDIA))
+    left = [c for c in needed if c not in used.values() and any(sample.read_column(c))]
+    judged = [c for c in sample.pick(("label",)) if any(value is False for value in sample.read_column(c))]
+    if not left and not judged:
+        return
+    kept = [f"--column {meaning}={used[meaning]}" for meaning in ("messages", "prompt", "answer") if meaning in used]
+    reason = f"{left[0]!r} may belong to the question" if left else f"{judged[0]!r} is false for answers that are bad"
+    remedy = f"--column input={left[0]} puts it behind; " if left and sample.holds_texts(left[0]) else ""
+    remedy = remedy if left else "keep the rows where it is true; "
+    raise SourceError(
+        f"--data {sample.where} is read as {KINDS[recognised.kind].words}, and {reason} and would be left out",
+        f"{remedy}to leave it out, {' '.join(kept)}",
+    )
 
 
 def refuse_single_turns(sample: Sample) -> None:

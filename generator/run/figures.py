@@ -6,9 +6,9 @@ The types are their schemas (``schemas/*.json`` is these, written out). Keys bes
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from generator.errors import SmokeError
 from generator.inputs.json_files import load_json
@@ -47,6 +47,12 @@ class Confusion(BaseModel):
 
     labels: list[str]
     counts: list[list[Count]]
+
+    @model_validator(mode="after")
+    def check_square(self) -> Self:
+        if [len(row) for row in self.counts] != [len(self.labels)] * len(self.labels):
+            raise ValueError("counts has not a line and a column for each of labels")
+        return self
 
 
 class Answer(BaseModel):

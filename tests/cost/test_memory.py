@@ -92,6 +92,31 @@ def test_lora_parameters_as_peft_counts_them(targets, params):
     assert count_lora_params(build_shape(LLAMA2_7B, "causal-lm", 0), targets, 8) == params
 
 
+@pytest.mark.parametrize("model_type", ["mixtral", "qwen3_moe"])
+def test_adapters_of_fused_experts_as_peft_makes_them(model_type):
+    """But for the router's, one small matrix a block that the shape leaves out."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from generator.model import describe
+
+    sizes = {"hidden_size": 256, "intermediate_size": 384, "num_hidden_layers": 2, "num_attention_heads": 4}
+    experts = {
+        "mixtral": {"num_local_experts": 8},
+        "qwen3_moe": {"num_experts": 8, "moe_intermediate_size": 192, "num_experts_per_tok": 2},
+    }
+    known = AutoConfig.for_model(
+        model_type, **sizes, **experts[model_type], num_key_value_heads=2, head_dim=64, vocab_size=512
+    )
+    with torch.device("meta"):
+        adapters = LoraConfig(r=16, target_modules="all-linear", task_type="CAUSAL_LM")
+        adapted = get_peft_model(AutoModelForCausalLM.from_config(known), adapters)
+    made = sum(p.numel() for name, p in adapted.named_parameters() if "lora_" in name and ".gate." not in name)
+    shape = build_shape(describe(known.to_dict(), "experts"), "causal-lm", 0)
+    assert count_lora_params(shape, "all-linear", 16) == made
+
+
 @pytest.mark.parametrize("field", [{"weights_dtype": "int3"}, {"optimizer": "magic"}])
 def test_what_has_no_entry_is_an_error_not_a_guess(field):
     with pytest.raises(KeyError):

@@ -18,6 +18,7 @@ from generator.case.request import Request
 from generator.case.stacks import load_stack
 from generator.case.workload import TRACKERS
 from generator.emit.document import build_document
+from generator.run import report
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
 
@@ -170,6 +171,10 @@ def test_early_stopping_takes_evaluations(tmp_path, capsys, strategy):
     for callback in stops:
         callback.on_train_begin(trainer.args, trainer.state, trainer.control)
     assert ("no early stopping" in capsys.readouterr().out) == (strategy == "no")
+
+
+def test_the_report_names_the_metrics_of_a_project():
+    assert report.METRICS == load_leaf("evaluation").METRICS
 
 
 def test_class_metrics_are_those_of_their_definitions():

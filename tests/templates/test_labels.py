@@ -208,3 +208,26 @@ def test_truncation_and_packing_keep_labels_beside_their_tokens(load, tmp_path, 
             made.append((row["input_ids"][start : start + length], row["labels"][start : start + length]))
             start += length
     assert sorted(made) == sorted((row["input_ids"], row["labels"]) for row in rows)
+
+
+@pytest.mark.parametrize("leaf", ["text", "prompt_completion"])
+@pytest.mark.parametrize(
+    ("bos", "eos"), [("", ""), ("<|im_start|>", ""), ("<|im_start|>", "<|endoftext|>"), ("", "<|endoftext|>")]
+)
+@pytest.mark.parametrize("written", [False, True])
+def test_a_text_begins_and_ends_once(load, tmp_path, leaf, bos, eos, written):
+    """Whether the tokenizer puts the marks there (LlamaTokenizer's add_eos_token), the text has them, or neither."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = make_tokenizer(tmp_path / "t")
+    tokenizer.bos_token = "<|im_start|>"
+    marks = [(mark, tokenizer.convert_tokens_to_ids(mark)) for mark in (bos, eos) if mark]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=f"{bos} $A {eos}".strip(), special_tokens=marks
+    )
+    start, end = (bos, "<|endoftext|>") if written else ("", "")
+    example = {"text": f"{start}Paris is.{end}", "prompt": f"{start}Paris", "completion": f" is.{end}"}
+    result = load(f"labels/{leaf}", "labels").tokenize_example(example, tokenizer, "assistant")
+    drawn = draw_labels(result, tokenizer)
+    assert re.sub("[»«]", "", drawn) == f"{bos}Paris is.<|endoftext|>" and drawn.endswith("<|endoftext|>«")
+    assert drawn.startswith(f"{bos}Paris» is.") or leaf == "text"

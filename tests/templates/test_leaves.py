@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -273,6 +274,31 @@ def test_a_learning_rate_for_a_finished_run_is_refused(checkpoints, tmp_path):
 # ---- stopping
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (
+            OSError(28, "No space left on device", "/runs/run.json"),
+            "OSError: .*No space left on device: '/runs/run.json'",
+        ),
+        (OSError("owner/model is gated.\n\nAsk for access."), "OSError: owner/model is gated. Ask for access."),
+        (KeyboardInterrupt(), "130"),
+    ],
+    ids=["full disk", "hub", "Ctrl-C"],
+)
+def test_what_lies_outside_is_a_line(load, error, code):
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit, match=code):
+        load("stopping").run_main(main)
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(load):
+    with pytest.raises(ZeroDivisionError):
+        load("stopping").run_main(lambda: 1 / 0)
+
+
 @pytest.fixture
 def stopping(load):
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -285,10 +311,10 @@ def stopping(load):
 def test_a_signal_saves_after_the_step(stopping, number, code, capsys):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
     callback.on_train_begin(None, state, control)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     assert not control.should_training_stop
     os.kill(os.getpid(), number)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     assert control.should_save and control.should_training_stop
     assert signal.getsignal(number) == signal.SIG_DFL  # a second one ends it at once
     callback.on_save(None, state, control)
@@ -303,7 +329,7 @@ def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
     callback.on_train_begin(None, state, control)
     state.global_step = 5
     os.kill(os.getpid(), signal.SIGTERM)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     with pytest.raises(SystemExit):
         callback.on_train_end(None, state, control)
     assert capsys.readouterr().out == "stopped by SIGTERM after step 5: nothing was saved since step 2\n"
@@ -311,16 +337,26 @@ def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
 
 def test_a_signal_at_the_last_step_leaves_the_rest_of_the_run(stopping):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=8)
-    callback.on_train_begin(None, state, control)
+    args = Values(load_best_model_at_end=True)
+    callback.on_train_begin(args, state, control)
     os.kill(os.getpid(), signal.SIGTERM)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(args, state, control)
     assert control.should_save and callback.on_train_end(None, state, control) is None
+    assert args.load_best_model_at_end
+
+
+def test_who_sent_a_signal_does_not_wait_for_the_best_model(stopping):
+    callback, control, args = stopping.SaveOnSignal(), make_control(), Values(load_best_model_at_end=True)
+    callback.on_train_begin(args, make_state(global_step=0), control)
+    os.kill(os.getpid(), signal.SIGTERM)
+    callback.on_step_end(args, make_state(global_step=5), control)
+    assert control.should_training_stop and not args.load_best_model_at_end
 
 
 def test_a_signal_after_the_last_decision_leaves_the_end_alone(stopping):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
     callback.on_train_begin(None, state, control)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     os.kill(os.getpid(), signal.SIGTERM)
     assert callback.on_train_end(None, state, control) is None
 
@@ -348,6 +384,16 @@ def test_a_bad_loss_ends_the_run(stopping, logs, fp16, stops):
     else:
         with pytest.raises(SystemExit, match=f"step 3: {stops}"):
             log()
+
+
+# ---- model_card
+
+
+@pytest.mark.parametrize("more", [{}, {"revision": None}], ids=["a folder", "a hub id that became a folder"])
+def test_a_license_is_read_beside_the_weights(load, tmp_path, more):
+    (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n# A model\n", encoding="utf-8")
+    load("evaluation")
+    assert load("model_card").find_license({"model": str(tmp_path)} | more) == "mit"
 
 
 # ---- run_report
@@ -570,6 +616,49 @@ def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):
     assert "<svg" in (tmp_path / "loss.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "json", "csv", "txt", "parquet", "arrow"])
+def test_a_damaged_file_is_what_its_reader_says_it_raises(load, tmp_path, kind):
+    """A compressed file that ends early, a table that is none, a file that is gone."""
+    load("open_data")
+    leaf = load(f"rows/{kind}", "rows")
+    path = tmp_path / (f"d.{kind}" if kind in ("parquet", "arrow") else f"d.{kind}.gz")
+    path.write_bytes(gzip.compress(b'{"a": 1}\n' * 999)[:-9])
+    for _ in range(2):
+        with pytest.raises(leaf.UNREADABLE):
+            list(leaf.read_rows(path))
+        path.unlink(missing_ok=True)
+    if kind == "jsonl":
+        with pytest.raises(ValueError, match="recursion"):
+            leaf.parse_row(b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("license: mit", "mit"),
+        ("license: mit\nreleased: 2024-13-45", None),
+        ("license: " + "[" * 5000, None),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nlicense: *b", None),
+        ("- license: mit", None),
+        ("license: 'x\n\n  --- a: b'", "x\n--- a: b"),
+    ],
+    ids=["plain", "no date", "deep", "list of lists", "no mapping", "line break"],
+)
+def test_a_base_model_s_own_card_ends_no_run(load, tmp_path, head, name):
+    """It is read after the last step: a ValueError of its YAML there made a finished run exit with 1."""
+    load("evaluation")
+    leaf = load("model_card")
+    (tmp_path / "README.md").write_text(f"---\n{head}\n---\n# m\n")
+    assert leaf.find_license({"model": str(tmp_path)}) == name
+
+
+def test_a_name_has_no_power_over_the_card(load):
+    load("evaluation")
+    assert load("model_card").make_table("T", {"data": "a|b\n| c | <script>"}).splitlines()[4:] == [
+        "| data | a&#124;b &#124; c &#124; &lt;script&gt; |"
+    ]
+
+
 def test_the_words_of_a_row_have_no_power_over_a_terminal(load, tmp_path, capsys):
     """OSC 52 writes to the clipboard; what the model answers is of the same rows."""
     tokenizer = Values(decode=lambda tokens, **_: "".join(map(chr, tokens)))
@@ -752,6 +841,13 @@ def test_what_processes_agree_on(parallel):
     assert parallel.broadcast_from_rank0(lambda a, b: {a: b}, "x", None) == {"x": None}
 
 
+def test_a_first_process_may_write_for_longer_than_half_an_hour(parallel):
+    import torch
+
+    group = parallel.gloo_group()
+    assert group._get_backend(torch.device("cpu")).options._timeout.total_seconds() == 7200
+
+
 def test_a_signal_is_left_to_come_again(parallel, capsys):
     callback, control, state = parallel.DistributedSaveOnSignal("its weights are saved"), make_control(), make_state()
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -760,7 +856,7 @@ def test_a_signal_is_left_to_come_again(parallel, capsys):
         os.kill(os.getpid(), signal.SIGTERM)
     for number, handler in kept.items():
         signal.signal(number, handler)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     assert control.should_save and control.should_training_stop
     state.is_world_process_zero = False
     with pytest.raises(SystemExit):
@@ -778,9 +874,9 @@ def test_a_signal_during_the_vote_waits_for_the_next(parallel, monkeypatch):
         return number
 
     monkeypatch.setattr(parallel, "all_reduce_max", vote)
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     assert not control.should_training_stop and callback.on_train_end(None, state, control) is None
-    callback.on_step_end(None, state, control)
+    callback.on_step_end(Values(), state, control)
     assert votes == [0, signal.SIGTERM] and control.should_save and control.should_training_stop
 
 

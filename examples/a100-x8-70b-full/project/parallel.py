@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -48,8 +49,11 @@ class CheckParallel(TrainerCallback):
 
 @cache
 def gloo_group() -> dist.ProcessGroup:
-    """For what the processes tell each other between steps: over the CPU, so that no GPU waits for it."""
-    return dist.new_group(backend="gloo")
+    """For what the processes tell each other between steps: over the CPU, so that no GPU waits for it.
+
+    PyTorch's half hour is less than a first process may need to write a large model while the others wait.
+    """
+    return dist.new_group(backend="gloo", timeout=timedelta(hours=2))  # as ddp_timeout
 
 
 def all_reduce_max(number: float) -> float:

@@ -3,8 +3,19 @@
 import math
 import signal
 import sys
+from collections.abc import Callable
 
 from transformers import TrainerCallback
+
+
+def run_main(main: Callable[[], None]) -> None:
+    """A line in place of a traceback for what lies outside: a full disk, a denied model, Ctrl-C before step 1."""
+    try:
+        main()
+    except OSError as error:
+        sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
 
 
 class SaveOnSignal(TrainerCallback):
@@ -28,6 +39,8 @@ class SaveOnSignal(TrainerCallback):
         self.signum = self.decide_signal()
         if self.signum:
             control.should_save = control.should_training_stop = True
+            if state.global_step < state.max_steps:  # whoever sent it waits: the best model is for the end of training
+                args.load_best_model_at_end = False
 
     def decide_signal(self) -> int:
         return self.requested

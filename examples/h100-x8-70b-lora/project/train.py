@@ -40,7 +40,7 @@ from parallel import (
 )
 from progress import print_lines
 from run_report import RunReport
-from stopping import StopOnBadLoss
+from stopping import StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -141,4 +141,4 @@ def training_arguments() -> SFTConfig:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

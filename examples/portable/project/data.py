@@ -12,7 +12,7 @@ from torch.utils.data import Dataset as TorchDataset
 from transformers import AutoConfig
 
 from first_example import show_example
-from rows import read_rows
+from rows import UNREADABLE, read_rows
 from tokenizer import train_tokenizer
 
 HERE = Path(__file__).resolve().parent
@@ -27,7 +27,7 @@ def hash_code() -> str:
 
 
 def list_files(path: Path) -> list[Path]:
-    """The file, or those of a folder or a pattern; hidden ones, and what `datasets` writes beside the rows, are no data."""
+    """The file, or those of a folder or a pattern; not hidden ones, nor what `datasets` writes beside the rows."""
     if "*" in path.name:
         return sorted(path.parent.glob(path.name))
     if not path.is_dir():
@@ -56,7 +56,7 @@ def generate_examples(files: list[Path], stamps: list, code: str, config: dict) 
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for file in files:
-        for number, row in read_rows(file):
+        for number, row in read_file(file):
             try:
                 example = make_example(row)
             except ValueError as error:
@@ -70,6 +70,14 @@ def generate_examples(files: list[Path], stamps: list, code: str, config: dict) 
         print(f"skipped {skipped} bad rows")
     if not usable:
         sys.exit(f"{config['data']}: no usable text")
+
+
+def read_file(file: Path) -> Iterator[tuple]:
+    """Its rows, numbered. One line for a file that is damaged, or gone since it was listed."""
+    try:
+        yield from read_rows(file)
+    except UNREADABLE as error:
+        sys.exit(f"{file} cannot be read: {' '.join(str(error).split())}")
 
 
 def make_example(line: bytes) -> dict:

@@ -33,7 +33,7 @@ from machine import peak_memory
 from model_card import write_model_card
 from progress import print_lines
 from run_report import RunReport
-from stopping import SaveOnSignal, StopOnBadLoss
+from stopping import SaveOnSignal, StopOnBadLoss, run_main
 from tokenizer import train_tokenizer
 
 HERE = Path(__file__).resolve().parent
@@ -109,4 +109,4 @@ def training_arguments() -> TrainingArguments:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

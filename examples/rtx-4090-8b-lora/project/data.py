@@ -13,7 +13,7 @@ from chat_template import ensure_chat_template
 from examples import make_example
 from first_example import show_example, show_lengths, warn_of_open_end
 from labels import tokenize_example
-from rows import parse_row, read_rows
+from rows import UNREADABLE, parse_row, read_rows
 
 HERE = Path(__file__).resolve().parent
 TURN = {"role": Value("string"), "content": Value("string"), "further": Value("string")}
@@ -28,7 +28,7 @@ def hash_code() -> str:
 
 
 def list_files(path: Path) -> list[Path]:
-    """The file, or those of a folder or a pattern; hidden ones, and what `datasets` writes beside the rows, are no data."""
+    """The file, or those of a folder or a pattern; not hidden ones, nor what `datasets` writes beside the rows."""
     if "*" in path.name:
         return sorted(path.parent.glob(path.name))
     if not path.is_dir():
@@ -57,7 +57,7 @@ def generate_examples(files: list[Path], stamps: list, code: str, config: dict) 
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     usable = skipped = 0
     for file in files:
-        for number, row in read_rows(file):
+        for number, row in read_file(file):
             try:
                 example = make_example(parse_row(row), config["columns"])
             except ValueError as error:
@@ -71,6 +71,14 @@ def generate_examples(files: list[Path], stamps: list, code: str, config: dict) 
         print(f"skipped {skipped} bad rows")
     if not usable:
         sys.exit(f"{config['data']}: no usable text")
+
+
+def read_file(file: Path) -> Iterator[tuple]:
+    """Its rows, numbered. One line for a file that is damaged, or gone since it was listed."""
+    try:
+        yield from read_rows(file)
+    except UNREADABLE as error:
+        sys.exit(f"{file} cannot be read: {' '.join(str(error).split())}")
 
 
 TOKENIZED = Features(
@@ -91,7 +99,7 @@ def tokenize_examples(
 
     def tokenize(example: dict, index: int) -> dict:
         try:
-            tokenized = tokenize_example(example, tokenizer, loss_on)
+            tokenized: dict = tokenize_example(example, tokenizer, loss_on)
         except ValueError as error:
             if not skip_bad:
                 sys.exit(f"example {index + 1}: {error}. Mend it, or set skip_bad: true in config.yaml.")

@@ -40,7 +40,7 @@ from model_card import write_model_card
 from padding import drop_padding_mask
 from progress import print_lines
 from run_report import RunReport
-from stopping import SaveOnSignal, StopOnBadLoss
+from stopping import SaveOnSignal, StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -141,4 +141,4 @@ def training_arguments() -> SFTConfig:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

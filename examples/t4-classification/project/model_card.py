@@ -1,5 +1,6 @@
 """README.md of the trained model: from what, on what and how it was trained, and what was measured."""
 
+import html
 import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,14 +19,14 @@ def write_model_card(args, config: dict, *, from_scratch: bool) -> None:
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     license_name = None if from_scratch else find_license(config)
     base = config["model"] if "revision" in config else Path(config["model"]).name
-    head = {"library_name": "peft" if "lora" in config else "transformers"}
+    head: dict = {"library_name": "peft" if "lora" in config else "transformers"}
     head |= {"base_model": base} if "revision" in config and not from_scratch else {}
     head |= {"license": license_name} if license_name else {}
     head |= {"datasets": [config["data"]]} if "data_revision" in config else {}
     kind = "LoRA adapters" if "lora" in config else "from random weights" if from_scratch else "fine-tuned"
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
-        f"# {base}, {kind}\n",
+        f"# {escape_cell(base)}, {kind}\n",
         make_table("Training", list_values(args, config, run)),
         make_table("Measured", list_figures(run)),
         make_table("Versions", list_versions()),
@@ -71,25 +72,32 @@ def list_versions() -> dict:
 
 
 def make_table(title: str, rows: dict) -> str:
-    lines = [f"| {name} | {str(value).replace('|', '&#124;')} |" for name, value in rows.items()]
+    lines = [f"| {name} | {escape_cell(value)} |" for name, value in rows.items()]
     return "\n".join([f"## {title}", "", "| | |", "|---|---|", *lines, ""])
+
+
+def escape_cell(value: object) -> str:
+    """One line without power over the page: a file's name may hold anything."""
+    return html.escape(" ".join(str(value).split()), quote=False).replace("|", "&#124;")
 
 
 def find_license(config: dict) -> str | None:
     """Of the base model's own card, beside its weights or in the hub's cache; never asked of the hub."""
     from huggingface_hub import try_to_load_from_cache
 
-    if "revision" in config:
+    folder = Path(__file__).parent / config["model"]
+    if "revision" in config and not folder.is_dir():  # a hub id may have been changed to a folder
         card = try_to_load_from_cache(config["model"], "README.md", revision=config["revision"])
     else:
-        card = Path(__file__).parent / config["model"] / "README.md"
+        card = folder / "README.md"
     if not isinstance(card, (str, Path)) or not Path(card).is_file():
         return None
     text = Path(card).read_text(encoding="utf-8", errors="replace")
     if not text.startswith("---\n"):
         return None
     try:
-        head = yaml.safe_load(text.split("---", 2)[1])
-    except yaml.YAMLError:
+        head = yaml.safe_load(text.removeprefix("---\n").partition("\n---")[0])
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none is a ValueError
         return None
-    return str(head["license"]) if isinstance(head, dict) and head.get("license") else None
+    name = head.get("license") if isinstance(head, dict) else None
+    return name if isinstance(name, str) and name else None

@@ -42,7 +42,7 @@ from machine import check_machine, peak_memory
 from model_card import write_model_card
 from progress import print_lines
 from run_report import RunReport
-from stopping import SaveOnSignal, StopOnBadLoss
+from stopping import SaveOnSignal, StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -126,4 +126,4 @@ def training_arguments() -> TrainingArguments:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -3,10 +3,8 @@
 
 def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
     """Token ids, and labels: -100 where nothing is learned. The completion begins where both tokenizations part."""
-    completion = example["completion"]
-    end = "" if completion.endswith(tokenizer.eos_token) else tokenizer.eos_token
-    text = example["prompt"] + completion + end
-    prompt, tokens = tokenizer([example["prompt"], text], verbose=False)["input_ids"]
+    texts = [example["prompt"], example["prompt"] + example["completion"]]
+    prompt, tokens = (end_once(tokens, tokenizer) for tokens in tokenizer(texts, verbose=False)["input_ids"])
     pairs = enumerate(zip(prompt, tokens, strict=False))
     start = next((index for index, (a, b) in pairs if a != b), min(len(prompt), len(tokens)))
     start = max(start, 1) if loss_on == "assistant" else 1  # nothing predicts the first
@@ -16,3 +14,12 @@ def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
         "left_out_turns": 0,
         "left_out_thoughts": False,
     }
+
+
+def end_once(tokens: list[int], tokenizer) -> list[int]:
+    """One mark at the beginning, if the tokenizer writes any, and one at the end: the text may have them too."""
+    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+    tokens = tokens[1:] if tokens[:2] == [bos, bos] else list(tokens)
+    while tokens[-1:] == [eos]:
+        tokens.pop()
+    return [*tokens, eos]

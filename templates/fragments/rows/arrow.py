@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowException)
+"""Dates that Python does not have are the OverflowError."""
+
 
 def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
     """The rows of the file, numbered."""

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from open_data import open_data
+import open_data
+
+UNREADABLE = (*open_data.UNREADABLE, csv.Error)
 
 
 def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
     """The rows below the header, numbered as an editor shows them (a field may hold line breaks)."""
     csv.field_size_limit(2**31 - 1)
-    with io.TextIOWrapper(open_data(file), encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+    packed = open_data.open_data(file)
+    with io.TextIOWrapper(packed, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
         header = lines.readline()
         reader = csv.DictReader(chain([header], lines), delimiter=choose_delimiter(header))
         for row in reader:

@@ -5,12 +5,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from open_data import open_data
+import open_data
+
+UNREADABLE = open_data.UNREADABLE
 
 
 def read_rows(file: Path) -> Iterator[tuple[int, object]]:
     """The rows of the file, numbered from 1."""
-    with open_data(file) as stream:
+    with open_data.open_data(file) as stream:
         try:
             content = json.loads(stream.read().decode("utf-8-sig"))
             rows = list_rows(content)

@@ -3,7 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+
+UNREADABLE = (OSError, ValueError, OverflowError, pa.ArrowException)
+"""Dates that Python does not have are the OverflowError."""
 
 
 def read_rows(file: Path) -> Iterator[tuple[int, dict]]:

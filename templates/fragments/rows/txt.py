@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from open_data import open_data
+import open_data
+
+UNREADABLE = open_data.UNREADABLE
 
 
 def read_rows(file: Path) -> Iterator[tuple[int, bytes]]:
     """The lines of the file, numbered."""
-    with open_data(file) as lines:
+    with open_data.open_data(file) as lines:
         yield from enumerate(lines, start=1)

@@ -210,6 +210,19 @@ def test_train_06_another_run_s_checkpoint_is_refused(runs, change, words):
     assert sorted(folder.rglob("*")) == before
 
 
+def test_train_06_a_resumed_run_takes_the_learning_rate_of_now(runs):
+    """optimizer.pt and scheduler.pt hold the old one, and the first step of a longer run was taken at 0."""
+    folder = copied(runs, "slower")
+    code, output = runs.run(folder.name, "--learning_rate", 1e-5, "--max_steps", 12, "--warmup_steps", 0)
+    assert code == 0 and "from step 6 on: learning rate: " in output and "length: 8 steps then, 12 steps now" in output
+    state = json.loads((folder / "checkpoint-12" / "trainer_state.json").read_text())
+    rates = [entry["learning_rate"] for entry in state["log_history"] if "loss" in entry][6:]
+    assert rates == pytest.approx([1e-5 * (12 - step) / 12 for step in range(6, 12)])
+    assert any("learning rate" in line for line in json.loads((folder / "run.json").read_text())["changes"])
+    code, output = runs.run(folder.name, "--learning_rate", 1e-4, "--max_steps", 12, "--warmup_steps", 0)
+    assert code == 1 and "nothing left to train" in output and "learning rate: 1e-05 then, 0.0001 now" in output
+
+
 def test_train_07_a_loss_that_is_no_number_ends_the_run(runs):
     code, output = runs.run("nan", poison_at_step=5)
     assert code == 1 and "non-finite" in output and "Traceback" not in output, output

@@ -26,6 +26,7 @@ def first_step(load):
     """The leaf as a project has it: beside the model_states of one process."""
     load("model_states/plain", "model_states")
     load("padding")
+    load("arguments")
     return load("first_step")
 
 
@@ -138,6 +139,29 @@ def test_no_states(first_step, tmp_path):
     assert "dtype of the optimizer's states: none, planned float32" in stop_of(
         first_step, make_trainer(tmp_path, optim="sgd")
     )
+
+
+@pytest.mark.parametrize("given", ["flag", "config.yaml"])
+def test_an_optimizer_of_the_owner_is_not_compared_with_the_plan(first_step, tmp_path, monkeypatch, capsys, given):
+    """It was stopped with the advice to plan again with the libraries that are installed."""
+    config = {"first_step": PLANNED, "training": {"optim": "sgd"} if given == "config.yaml" else {}}
+    monkeypatch.setattr(sys, "argv", ["train.py", *(["--optim=sgd"] if given == "flag" else [])])
+    trainer = make_trainer(tmp_path, optim="sgd")
+    sys.modules["padding"].drop_padding_mask(trainer.model)
+    trainer.add_callback(first_step.CheckFirstStep(trainer, config))
+    trainer.train()
+    assert "not compared with the plan: gradients, states (optim is yours)" in capsys.readouterr().out
+
+
+def test_a_classifier_trains_on_examples(first_step, tmp_path):
+    import torch
+
+    trainer = make_trainer(tmp_path)
+    trainer.compute_loss = lambda model, inputs, **_: 0.0
+    check = first_step.CheckFirstStep(trainer, {"first_step": {"gib": {}}})
+    check.watch_batches()
+    trainer.compute_loss(trainer.model, {"labels": torch.tensor([1, 0])})
+    assert check.unit == "examples" and check.trained_tokens == [2]
 
 
 def test_gradients_in_bf16(first_step, tmp_path):

@@ -97,6 +97,13 @@ def test_a_project_that_only_answers(smoked, tmp_path):
     assert not (folder / "infer.json").exists()  # the user's own is left alone
 
 
+def test_a_smoke_run_evaluates_nothing_and_writes_to_no_tracker(project):
+    folder = project()
+    command = smoke.build_train_command(smoke.load_plan(folder), sys.executable, 8, folder / "runs/smoke")
+    flags = dict(zip(command[2::2], command[3::2], strict=True))
+    assert flags["--eval_strategy"] == "no" and flags["--report_to"] == "none" and flags["--max_steps"] == "8"
+
+
 def test_predicted_against_measured(project):
     folder = project()
     result = run(folder)

@@ -144,7 +144,7 @@ def run_project(
 
 def build_train_command(plan: dict, python: str, steps: int, out: Path) -> tuple[str, ...]:
     flags = {"--max_steps": steps, "--output_dir": out, "--save_strategy": "no", "--logging_steps": 1}
-    flags["--eval_strategy"] = "no"
+    flags |= {"--eval_strategy": "no", "--report_to": "none"}  # a tracker is for the user's own runs
     words = [str(word) for flag in flags.items() for word in flag]
     return (*build_launch_words(plan, python), "train.py", *words)
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+import tomllib
+from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace as Values
 
 import pytest
 from leaves import load_leaf
 
+from generator import pipeline
+from generator.case.request import Request
 from generator.case.stacks import load_stack
 from generator.case.workload import TRACKERS
+from generator.emit.document import build_document
 from generator.run import report
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
@@ -94,6 +99,16 @@ def test_a_file_of_its_own_is_read_and_its_labels_are_known():
         leaf.hold_out(make_rows(50, lambda number: "a"), config, make_args(), load_file)
 
 
+@pytest.mark.parametrize(("first", "words"), [(0, "30 of the 30 rows"), (45, "5 of the 30 rows"), (50, "")])
+def test_held_out_rows_that_are_trained_on_are_counted(capsys, first, words):
+    def load_file(config):
+        return make_rows(100).select(range(first, first + 30))
+
+    load_leaf("evaluation").hold_out(make_rows(50), make_config("/held.jsonl"), make_args(), load_file)
+    printed = capsys.readouterr().out
+    assert printed.startswith(words) if words else not printed
+
+
 def test_rows_that_fill_a_batch_have_no_label():
     filled = load_leaf("evaluation").FilledRows([{"input_ids": [1, 2], "labels": [1, 2]}] * 5, 4)
     assert len(filled) == 8 and len(list(filled)) == 8
@@ -141,6 +156,21 @@ def test_the_loss_is_a_mean_of_tokens_whatever_the_batches(tmp_path):
         metrics = trainer.evaluate()
         assert metrics["eval_loss"] == pytest.approx(expected, rel=1e-5)
         assert metrics["eval_perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize("strategy", ["no", "steps"])
+def test_early_stopping_takes_evaluations(tmp_path, capsys, strategy):
+    """The smoke run evaluates nothing: Transformers ended it with an AssertionError."""
+    from transformers import EarlyStoppingCallback
+
+    trainer = make_trainer(tmp_path, 2, [[1, 2]])
+    trainer.args.eval_strategy = type(trainer.args.eval_strategy)(strategy)
+    load_leaf("evaluation").prepare_evaluation(trainer, 3)
+    stops = [one for one in trainer.callback_handler.callbacks if isinstance(one, EarlyStoppingCallback)]
+    assert len(stops) == (strategy == "steps")
+    for callback in stops:
+        callback.on_train_begin(trainer.args, trainer.state, trainer.control)
+    assert ("no early stopping" in capsys.readouterr().out) == (strategy == "no")
 
 
 def test_the_report_names_the_metrics_of_a_project():
@@ -210,6 +240,7 @@ def test_every_name_works_or_gives_one_line(name, value, capsys):
         (["--eval_strategy", "steps"], CONFIG | {"eval_data": None}, "nothing is held out"),
         ([], CONFIG | {"training": {"learning_rat": 1}}, "training.learning_rat is no name of TrainingArguments"),
         (["--load_best_model_at_end", "true", "--save_steps", "3"], CONFIG, "round multiple of the evaluation steps"),
+        (["--push_to_hub", "true"], CONFIG, "--push_to_hub takes a network and a token"),
         (["--report_to", "wandb"], CONFIG, "--report_to wandb: not installed"),
     ],
 )
@@ -219,6 +250,19 @@ def test_what_cannot_be_is_one_line(words, config, line, capsys):
     with pytest.raises(SystemExit):
         parse(words, config)
     assert line in capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_the_log_of_a_project_goes_where_it_was_asked_to_go(tmp_path):
+    """`make setup` and the Dockerfile install what is required: --report-to alone gave a project that could not start."""
+    (tmp_path / "d.txt").write_text("a line\n" * 4000)
+    request = Request(data=str(tmp_path / "d.txt"), hardware="cpu:1", offline=True)
+    for tracker in ("none", "tensorboard"):
+        document = build_document(pipeline.plan_request(replace(request, report_to=tracker)), name="p")
+        pinned = [line.split("==")[0] for line in document.requirements]
+        assert ("tensorboard" in pinned) == (tracker != "none")
+        assert document.requirements == tuple(
+            tomllib.loads(document.files["pyproject.toml"])["project"]["dependencies"]
+        )
 
 
 def test_a_project_knows_the_trackers_that_perfgen_offers_and_pins():

@@ -193,7 +193,10 @@ def test_a_second_run_in_one_folder_is_refused_and_touches_nothing(checkpoints, 
 def test_a_run_is_another_when_a_sampled_row_is(checkpoints):
     def describe(rows: list, **changed) -> dict:
         given = {"train_batch_size": 2, "gradient_accumulation_steps": 3, "world_size": 4, "seed": 1, "bf16": True}
-        args = Values(**{**given, "fp16": False, "optim": Values(value="sgd"), **changed})
+        given |= {"fp16": False, "optim": Values(value="sgd"), "adam_beta1": 0.9, "adam_beta2": 0.999}
+        given |= {"adam_epsilon": 1e-8, "lr_scheduler_type": Values(value="linear"), "lr_scheduler_kwargs": None}
+        given |= {"learning_rate": 1e-3, "weight_decay": 0.0, "warmup_steps": 0, "max_steps": 8}
+        args = Values(**{**given, **changed})
         trainer = Values(args=args, train_dataset=rows, model=Values(dtype="torch.float32"))
         return checkpoints.describe_run(trainer, 16, 100)
 
@@ -204,6 +207,68 @@ def test_a_run_is_another_when_a_sampled_row_is(checkpoints):
     assert describe([{"input_ids": [9]}, *rows[1:]])["data"] != run["data"]
     assert describe(rows[:-1])["data"] != run["data"]
     assert describe(rows, world_size=2)["processes"] == 2
+    assert run["length"] == "8 steps" and describe(rows, max_steps=-1, num_train_epochs=2.0)["length"] == "2 epochs"
+
+
+@pytest.mark.parametrize("key", ["weight decay", "schedule", "Adam"])
+def test_what_a_resumed_run_could_not_follow_is_refused(checkpoints, tmp_path, key):
+    run = RUN | {key: "a"}
+    write_checkpoint(checkpoints, tmp_path, 1)
+    assert checkpoints.find_newest_checkpoint(tmp_path, run)  # a seal of an earlier version does not have it
+    checkpoints.write_seal(tmp_path / "checkpoint-1", run)
+    with pytest.raises(SystemExit, match=f"{key}: a then, b now"):
+        checkpoints.find_newest_checkpoint(tmp_path, RUN | {key: "b"})
+
+
+def resume(checkpoints, folder: Path, run: dict, *, rate: float, step: int, steps: int):
+    """The scheduler of a run of ``steps`` steps that goes on at ``step`` of one of 4 steps at 0.001."""
+    from torch import nn, optim
+    from transformers import get_linear_schedule_with_warmup
+
+    def make(rate: float, steps: int):
+        return get_linear_schedule_with_warmup(optim.SGD(nn.Linear(1, 1).parameters(), rate), 0, steps)
+
+    first, second = make(1e-3, 4), make(rate, steps)
+    for _ in range(step):
+        first.optimizer.step()
+        first.step()
+    second.load_state_dict(first.state_dict())
+    second.optimizer.load_state_dict(first.optimizer.state_dict())
+    args = Values(output_dir=str(folder), learning_rate=rate)
+    state = make_state(global_step=step, max_steps=steps)
+    checkpoints.FollowArguments(run).on_train_begin(args, state, None, lr_scheduler=second)
+    return second
+
+
+SEALED = RUN | {"learning rate": 1e-3, "warmup": 0, "length": "4 steps", "changes": []}
+
+
+def test_a_resumed_run_follows_its_arguments_and_prints_it(checkpoints, tmp_path, capsys):
+    """Trainer loads the saved rate: the first step of a longer run was taken at 0, a lower rate was left out."""
+    for step in (2, 4):
+        checkpoints.write_seal(write_checkpoint(checkpoints, tmp_path, step), SEALED)
+    run = dict(SEALED)
+    assert resume(checkpoints, tmp_path, run, rate=1e-3, step=2, steps=4).get_last_lr() == [0.5e-3]
+    assert run["changes"] == [] and capsys.readouterr().out == ""
+
+    run = SEALED | {"length": "8 steps"}
+    assert resume(checkpoints, tmp_path, run, rate=1e-3, step=4, steps=8).get_last_lr() == [0.5e-3]
+    assert run["changes"] == ["from step 4 on: length: 4 steps then, 8 steps now"]
+
+    run = SEALED | {"learning rate": 1e-4}
+    scheduler = resume(checkpoints, tmp_path, run, rate=1e-4, step=2, steps=4)
+    assert scheduler.get_last_lr() == [pytest.approx(0.5e-4)]
+    scheduler.optimizer.step()
+    scheduler.step()
+    assert scheduler.optimizer.param_groups[0]["lr"] == pytest.approx(0.25e-4)
+    assert "from step 2 on: learning rate: 0.001 then, 0.0001 now" in capsys.readouterr().out
+
+
+def test_a_learning_rate_for_a_finished_run_is_refused(checkpoints, tmp_path):
+    checkpoints.write_seal(write_checkpoint(checkpoints, tmp_path, 4), SEALED)
+    with pytest.raises(SystemExit, match=r"learning rate: 0\.001 then, 0\.1 now"):
+        resume(checkpoints, tmp_path, SEALED | {"learning rate": 0.1}, rate=0.1, step=4, steps=4)
+    resume(checkpoints, tmp_path, SEALED | {"length": "3 steps"}, rate=1e-3, step=4, steps=3)
 
 
 # ---- stopping
@@ -394,7 +459,7 @@ def test_only_the_first_process_reports_and_a_second_start_closes_the_run(load, 
         assert not path.exists()
         state = make_state(global_step=8, is_world_process_zero=zero, log_history=[{"step": 8, "loss": 2.5}])
         leaf.RunReport().write(args, state, {"peak_memory_gib": 0.5})  # AlreadyTrained came before on_train_begin
-    assert capsys.readouterr().out == f"nothing left to train: {tmp_path} had reached step 8\n"
+    assert capsys.readouterr().out.startswith(f"nothing left to train: {tmp_path} had reached step 8; a larger --max_s")
     known = json.loads(path.read_text())
     assert (known["losses"], known["finished_step"], known["processes"]) == ([2.5], 8, 2)
     assert known["schema"] == 1 and not {"step_seconds", "steps", "tokens_per_second"} & set(known)
@@ -455,6 +520,94 @@ def test_answers_of_a_resumed_run_are_those_of_the_same_prompts(load, tmp_path):
     again.on_train_begin(None, make_state(global_step=8), None, model=make_model())
     again.on_train_end(None, make_state(global_step=8), None, model=make_model())
     assert [(row["before"], row["after"]) for row in again.rows] == [(None, "1 words"), ("4 words", "4 words")]
+
+
+def test_answers_show_what_was_asked_and_not_what_all_prompts_begin_with(load, tmp_path, capsys):
+    """A chat template's system turn filled the line, the same for each."""
+    load("token_count")
+    load("run_report")
+    load("first_example")
+    load("fields")
+    leaf, tokenizer = load("answers"), Words()
+    tokenizer.apply_chat_template = lambda turns, **_: f"{'You are helpful. ' * 5}{turns[-1]['content']} <assistant>"
+    turns = [("user", "who wrote it?"), ("assistant", "she did")]
+    turns = [{"role": role, "content": content, "further": None} for role, content in turns]
+    rows = [{"messages": turns, "tools": None}, {"prompt": "word " * 40 + "and the last?", "completion": "x"}]
+    answers = leaf.SampleAnswers(rows, tokenizer, 640, tmp_path)
+    answers.on_train_begin(None, make_state(), None, model=make_model())
+    answers.on_train_end(None, make_state(global_step=8), None, model=make_model())
+    prompts = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  prompt")]
+    assert prompts[0] == "  prompt  who wrote it?"
+    assert prompts[1].startswith("  prompt  …") and prompts[1].endswith("and the last?") and len(prompts[1]) == 80
+    assert all(row["prompt"].endswith(end) for row, end in zip(answers.rows, ["<assistant>", "last?"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("warmup", "steps", "words"),
+    [
+        (1, 8, "step 1 of 8 is taken at learning rate 0"),
+        (1, 1, "the run ends before that is over"),
+        (2, 8, ""),
+        (0, 1, ""),
+    ],
+)
+def test_a_warmup_of_one_step_is_said(load, capsys, warmup, steps, words):
+    load("token_count")
+    load("evaluation")
+    report = load("run_report").RunReport()
+    args = Values(get_warmup_steps=lambda steps: warmup)
+    scheduler = Values(get_last_lr=lambda: [0.0 if warmup else 1e-3])
+    state = Values(global_step=0, max_steps=steps, is_world_process_zero=True)
+    load("progress").PrintProgress(report).on_train_begin(args, state, None, lr_scheduler=scheduler)
+    printed = capsys.readouterr().out
+    assert words in printed and bool(words) == bool(printed)
+
+
+def test_a_model_card_has_task_title_and_what_ended_the_run(load, tmp_path):
+    load("evaluation")
+    leaf = load("model_card")
+    (tmp_path / "run.json").write_text(
+        json.dumps({"finished_step": 8, "processes": 1, "changes": ["from step 4 on: a"]})
+    )
+    names = {"learning_rate": 1e-3, "warmup_steps": 0, "weight_decay": 0.0, "seed": 1, "train_batch_size": 2}
+    names |= {"gradient_accumulation_steps": 2, "world_size": 1, "lr_scheduler_type": Values(value="linear")}
+    config = {"model": "tiny/config.json", "data": "d.jsonl", "seq_len": 16, "loss_on": "assistant"}
+    for steps, epochs in ((8, False), (-1, True)):
+        args = Values(**names, output_dir=str(tmp_path), max_steps=steps, num_train_epochs=1.0)
+        leaf.write_model_card(args, config, task="sft", from_scratch=True)
+        card = (tmp_path / "README.md").read_text()
+        assert "# tiny, from random weights\n" in card and "| task | sft |" in card
+        assert "| learned from | the answers |" in card and "| changed on the way | from step 4 on: a |" in card
+        assert ("| epochs | 1 |" in card) == epochs and "epochs | 1.0" not in card
+    assert (
+        leaf.name_model(Path("/a/llama.json")) == "llama" and leaf.name_model(Path("/a/SmolLM2-1.7B")) == "SmolLM2-1.7B"
+    )
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_tied_weight_is_no_missing_key(checkpoints, tmp_path, caplog, tied):
+    """Each resumed run, and each that kept its best model, ended with a warning that names lm_head.weight."""
+    from safetensors.torch import load_file, save_file
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+    from transformers.trainer import logger
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=32, tie_word_embeddings=tied))
+    checkpoints.name_tied_weights(model)
+    trainer = Trainer(model, TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"))
+    trainer.save_model()
+    assert ("lm_head.weight" in load_file(tmp_path / "model.safetensors")) is not tied
+    logger.addHandler(caplog.handler)
+    trainer._load_from_checkpoint(str(tmp_path))
+    logger.removeHandler(caplog.handler)
+    assert "missing keys" not in caplog.text
+    save_file(
+        {name: value for name, value in model.state_dict().items() if "embed" in name}, tmp_path / "model.safetensors"
+    )
+    logger.addHandler(caplog.handler)
+    trainer._load_from_checkpoint(str(tmp_path))
+    logger.removeHandler(caplog.handler)
+    assert "missing keys" in caplog.text
 
 
 def test_a_run_without_a_logged_loss_is_drawn_empty(load, tmp_path):

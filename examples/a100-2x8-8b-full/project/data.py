@@ -100,10 +100,11 @@ def check_size(dataset, args) -> None:
     processes, accumulated = args.world_size, args.gradient_accumulation_steps
     batch = args.train_batch_size * accumulated * processes
     if len(dataset) < batch:
+        smaller = "--gradient_accumulation_steps" if accumulated > 1 else "--per_device_train_batch_size"
         sys.exit(
             f"{len(dataset)} sequences are fewer than one global batch of {batch} "
             f"({args.train_batch_size} x {accumulated} accumulated x {processes} processes): "
-            "add data, or give a smaller --gradient_accumulation_steps."
+            f"add data, or give a smaller {smaller}{' or fewer processes' if processes > 1 else ''}."
         )
 
 

@@ -5,6 +5,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from huggingface_hub import HfApi
 from transformers import HfArgumentParser
 
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
@@ -26,7 +27,15 @@ def parse_arguments(parser: HfArgumentParser, config: dict):
     if unknown:
         parser.error(f"no such argument: {' '.join(unknown)}")
     check_trackers(parser, args)
+    if args.push_to_hub and args.process_index == 0:
+        check_hub(parser, args)
     return args
+
+
+def list_given(config: dict) -> set[str]:
+    """Names of TrainingArguments that flags or config.yaml set."""
+    flags = {word.split("=")[0][2:].replace("-", "_") for word in sys.argv[1:] if word.startswith("--")}
+    return flags | config.get("training", {}).keys()
 
 
 def fit_saves_and_evaluations(parser: HfArgumentParser, config: dict) -> None:
@@ -37,7 +46,7 @@ def fit_saves_and_evaluations(parser: HfArgumentParser, config: dict) -> None:
         parser.error("--eval_strategy: nothing is held out; set eval_data in config.yaml to a file or a share")
     if not evaluates:
         parser.set_defaults(eval_on_start=False)
-    asked = any(word.split("=")[0].replace("-", "_") == "__load_best_model_at_end" for word in sys.argv[1:])
+    asked = "load_best_model_at_end" in list_given({})
     if asked or not values.load_best_model_at_end:
         return
     reason = describe_mismatch(values, evaluates)
@@ -74,3 +83,11 @@ def check_trackers(parser: HfArgumentParser, args) -> None:
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(Path(args.output_dir, "tensorboard")))
     if "wandb" in args.report_to and not os.environ.get("WANDB_API_KEY"):
         os.environ.setdefault("WANDB_MODE", "offline")
+
+
+def check_hub(parser: HfArgumentParser, args) -> None:
+    """Trainer would ask it after the data is prepared, and end with a traceback."""
+    try:
+        HfApi(token=args.hub_token).whoami()
+    except Exception as error:  # of whichever HTTP client the library uses
+        parser.error(f"--push_to_hub takes a network and a token (hf auth login): {' '.join(str(error).split())}")

@@ -10,15 +10,18 @@ import yaml
 from evaluation import METRICS
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "datasets")
-ARGUMENTS = ("learning_rate", "num_train_epochs", "warmup_steps", "weight_decay", "seed")
+ARGUMENTS = ("learning_rate", "warmup_steps", "weight_decay", "seed")
+
+LEARNED = {"assistant": "the answers", "all": "every token"}
+"""Values of loss_on."""
 
 
-def write_model_card(args, config: dict, *, from_scratch: bool) -> None:
+def write_model_card(args, config: dict, *, task: str, from_scratch: bool) -> None:
     """From config.yaml, the flags that were given, and run.json."""
     folder = Path(args.output_dir)
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     license_name = None if from_scratch else find_license(config)
-    base = config["model"] if "revision" in config else Path(config["model"]).name
+    base = config["model"] if "revision" in config else name_model(Path(config["model"]))
     head: dict = {"library_name": "peft" if "lora" in config else "transformers"}
     head |= {"base_model": base} if "revision" in config and not from_scratch else {}
     head |= {"license": license_name} if license_name else {}
@@ -27,7 +30,7 @@ def write_model_card(args, config: dict, *, from_scratch: bool) -> None:
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
         f"# {escape_cell(base)}, {kind}\n",
-        make_table("Training", list_values(args, config, run)),
+        make_table("Training", {"task": task, **list_values(args, config, run)}),
         make_table("Measured", list_figures(run)),
         make_table("Versions", list_versions()),
     ]
@@ -38,11 +41,22 @@ def write_model_card(args, config: dict, *, from_scratch: bool) -> None:
 
 def list_values(args, config: dict, run: dict) -> dict:
     data = config["data"] if "data_revision" in config else Path(str(config["data"])).name
-    values = {"data": data, "tokens a sequence": config["seq_len"], "steps": run["finished_step"]}
+    values = {"data": data}
+    values |= {"learned from": LEARNED[config["loss_on"]]} if config.get("loss_on") in LEARNED else {}
+    values |= {"tokens a sequence": config["seq_len"], "steps": run["finished_step"]}
+    values |= {"epochs": f"{args.num_train_epochs:g}"} if args.max_steps <= 0 else {}
     lora = {f"LoRA {name}": value for name, value in config.get("lora", {}).items()}
     batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     values |= {"sequences a step": batch, "scheduler": args.lr_scheduler_type.value}
-    return values | {name.replace("_", " "): getattr(args, name) for name in ARGUMENTS} | lora
+    values |= {name.replace("_", " "): getattr(args, name) for name in ARGUMENTS} | lora
+    return values | ({"changed on the way": "; ".join(run["changes"])} if run.get("changes") else {})
+
+
+def name_model(path: Path) -> str:
+    """A folder's name; of a config that stands alone its own, or its folder's where it is a config.json."""
+    if path.name == "config.json":
+        return path.absolute().parent.name
+    return path.stem if path.suffix == ".json" else path.name
 
 
 def list_figures(run: dict) -> dict:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -82,6 +83,13 @@ class DistributedSaveOnSignal(SaveOnSignal):
 
 class DistributedSealCheckpoints(SealCheckpoints):
     """All processes save or none does; a checkpoint is sealed once each has written its part."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        super().on_step_end(args, state, control, **kwargs)
+        if (
+            control.should_save
+        ):  # a process that finds no folder keeps no best model, and the others wait for it to load that
+            (Path(args.output_dir) / f"checkpoint-{state.global_step}").mkdir(parents=True, exist_ok=True)
 
     def on_save(self, args, state, control, **kwargs):
         dist.barrier(group=gloo_group())

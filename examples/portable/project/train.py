@@ -21,10 +21,12 @@ from arguments import parse_arguments
 from checkpoints import (
     AlreadyTrained,
     EndAtLastStep,
+    FollowArguments,
     SealCheckpoints,
     describe_run,
     find_newest_checkpoint,
     finish_training,
+    name_tied_weights,
 )
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
@@ -75,26 +77,27 @@ def main() -> None:
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
-    report = RunReport()
+    report = RunReport(run)
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)
+    trainer.add_callback(FollowArguments(run))
     trainer.add_callback(EndAtLastStep())
     checkpoint = find_newest_checkpoint(Path(args.output_dir), run)
+    name_tied_weights(model)
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
         finish_training(trainer)
     trainer.save_model()
     report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer))
-    write_model_card(args, CONFIG, from_scratch=True)
+    write_model_card(args, CONFIG, task="causal-lm", from_scratch=True)
 
 
 def training_arguments() -> TrainingArguments:
     """The plan's values and those of config.yaml; each is a flag too, as in `--max_steps 3`."""
     parser = HfArgumentParser(TrainingArguments)
     parser.set_defaults(
-        **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         per_device_train_batch_size=8,
         per_device_eval_batch_size=8,
@@ -105,6 +108,7 @@ def training_arguments() -> TrainingArguments:
         save_total_limit=2,  # while one is written, the other is whole
         logging_nan_inf_filter=False,  # show a bad loss as it is
     )
+    parser.set_defaults(**CONFIG["training"])
     return parse_arguments(parser, CONFIG)
 
 

@@ -5,6 +5,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 
 import torch
 from datasets import Dataset
@@ -15,6 +16,9 @@ from transformers.trainer_utils import IntervalStrategy
 
 METRICS = {"loss": "loss", "perplexity": "perplexity", "accuracy": "accuracy", "macro_f1": "macro F1"}
 """What an evaluation says, by its key: behind eval_ in the log, as it is in run.json."""
+
+COMPARED = 50_000
+"""Rows of the training data among which those of an evaluation file are looked for: some seconds."""
 
 
 def hold_out(rows, config: dict, args, load: Callable):
@@ -31,7 +35,10 @@ def hold_out(rows, config: dict, args, load: Callable):
         if most is not None and len(held) > most:
             picked = sorted(random.Random(args.data_seed or args.seed).sample(picked, most))
             print(f"evaluation: {most:,} of the {len(held):,} rows of {source} (eval_rows in config.yaml)")
-        return rows, select(held, picked)
+        held = select(held, picked)
+        if args.process_index == 0:
+            warn_of_trained_rows(held, rows, source)
+        return rows, held
     batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     count = 0 if source is None else count_held(len(rows), source, most, batch)
     if count:
@@ -43,6 +50,16 @@ def hold_out(rows, config: dict, args, load: Callable):
         return rows, turn_off(args)
     chosen = set(picked)
     return select(rows, [index for index in range(len(rows)) if index not in chosen]), select(rows, picked)
+
+
+def warn_of_trained_rows(held, rows, source: str) -> None:
+    """What a model was trained on says nothing of how it does on anything else."""
+    keys = [repr(row) for row in held]
+    common = set(keys).intersection(map(repr, islice(rows, COMPARED)))
+    if common:
+        unit = "rows" if isinstance(rows, Dataset) else "sequences"
+        count = f"{'at least ' if len(rows) > COMPARED else ''}{sum(key in common for key in keys):,}"
+        print(f"{count} of the {len(held):,} {unit} of {source} are trained on too: their loss is too good")
 
 
 def turn_off(args) -> None:
@@ -99,7 +116,11 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
         batch = trainer.args.eval_batch_size * trainer.args.world_size
         trainer.eval_dataset = FilledRows(trainer.eval_dataset, batch)
     trainer.add_callback(EvaluateOnce())
-    if patience is not None:
+    if patience is not None and trainer.args.eval_strategy == IntervalStrategy.NO:
+        if trainer.args.process_index == 0:
+            print("no early stopping: there is no evaluation (--eval_strategy)")
+    elif patience is not None:
+        trainer.args.metric_for_best_model = trainer.args.metric_for_best_model or "eval_loss"
         trainer.add_callback(EarlyStoppingCallback(early_stopping_patience=patience))
 
 

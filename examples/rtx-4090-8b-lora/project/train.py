@@ -25,6 +25,7 @@ from chat_template import ensure_chat_template
 from checkpoints import (
     AlreadyTrained,
     EndAtLastStep,
+    FollowArguments,
     SealCheckpoints,
     describe_run,
     find_newest_checkpoint,
@@ -88,12 +89,13 @@ def main() -> None:
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
-    report = RunReport()
+    report = RunReport(run)
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)
     answers = SampleAnswers(held_out, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
     trainer.add_callback(answers)
+    trainer.add_callback(FollowArguments(run))
     trainer.add_callback(EndAtLastStep())
     checkpoint = find_newest_checkpoint(Path(args.output_dir), run)
     try:
@@ -102,14 +104,13 @@ def main() -> None:
         finish_training(trainer)
     trainer.save_model()
     report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer), **answers.describe())
-    write_model_card(args, CONFIG, from_scratch=False)
+    write_model_card(args, CONFIG, task="sft", from_scratch=False)
 
 
 def training_arguments() -> SFTConfig:
     """The plan's values and those of config.yaml; each is a flag too, as in `--max_steps 3`."""
     parser = HfArgumentParser(SFTConfig)
     parser.set_defaults(
-        **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
         per_device_train_batch_size=4,
@@ -127,6 +128,7 @@ def training_arguments() -> SFTConfig:
         save_total_limit=2,  # while one is written, the other is whole
         logging_nan_inf_filter=False,  # show a bad loss as it is
     )
+    parser.set_defaults(**CONFIG["training"])
     return parse_arguments(parser, CONFIG)
 
 

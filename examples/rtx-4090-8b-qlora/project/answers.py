@@ -24,7 +24,9 @@ class SampleAnswers(TrainerCallback):
     def __init__(self, rows, tokenizer, seq_len: int, folder: Path):
         self.tokenizer = tokenizer
         self.path = folder / "answers.json"
-        self.asked = list(islice(find_prompts(rows or [], tokenizer, seq_len), PROMPTS))
+        triples = list(islice(find_prompts(rows or [], tokenizer, seq_len), PROMPTS))
+        self.asked = [(prompt, expected) for prompt, _, expected in triples]
+        self.questions = {prompt: question for prompt, question, _ in triples}
         self.rows: list[dict] = []
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
@@ -49,8 +51,9 @@ class SampleAnswers(TrainerCallback):
             return
         for row, text in zip(self.rows, self.answer(model), strict=True):
             row["after"] = text
-            for name, value in row.items():
-                print(f"{name:>8}  {shorten(value)}")
+            print(f"  prompt  {shorten(self.questions[row['prompt']], from_end=True)}")
+            for name in ("expected", "before", "after"):
+                print(f"{name:>8}  {shorten(row[name])}")
         write_json(self.path, self.rows)
 
     def describe(self) -> dict:
@@ -79,16 +82,16 @@ class SampleAnswers(TrainerCallback):
         return texts
 
 
-def find_prompts(rows, tokenizer, seq_len: int) -> Iterator[tuple[str, str]]:
+def find_prompts(rows, tokenizer, seq_len: int) -> Iterator[tuple[str, str, str]]:
     """Those with room for an answer: a model is trained on no longer ones, and may have no place or memory for them."""
     for row in rows:
-        pair = split_row(row, tokenizer)
-        if pair and len(tokenizer(pair[0], add_special_tokens=False, verbose=False)["input_ids"]) < seq_len:
-            yield pair
+        parts = split_row(row, tokenizer)
+        if parts and len(tokenizer(parts[0], add_special_tokens=False, verbose=False)["input_ids"]) < seq_len:
+            yield parts
 
 
-def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
-    """A prompt as the model sees it, and the answer in the data; ``None`` where a row has no two parts."""
+def split_row(row: dict, tokenizer) -> tuple[str, str, str] | None:
+    """A prompt as the model sees it, the last turn in it, and the answer in the data; ``None`` where there are none."""
     if "messages" in row:
         turns, tools = unpack_conversation(row)
         last = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
@@ -99,12 +102,14 @@ def split_row(row: dict, tokenizer) -> tuple[str, str] | None:
             prompt = tokenizer.apply_chat_template(turns[:last], **how)
         except Exception:  # a template is a program of others: this one takes no conversation without its answer
             return None
-        return prompt, turns[last]["content"]
+        return prompt, turns[last - 1]["content"], turns[last]["content"]
     if isinstance(row.get("prompt"), str):
-        return row["prompt"], row["completion"]
+        return row["prompt"], row["prompt"], row["completion"]
     return None
 
 
-def shorten(text: str | None) -> str:
+def shorten(text: str | None, *, from_end: bool = False) -> str:
     line = escape_control(" ".join((text or "").split()))
+    if from_end and len(line) > SHOWN:  # a question stands at the end of what is asked
+        return f"…{line[1 - SHOWN :]}"
     return line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"

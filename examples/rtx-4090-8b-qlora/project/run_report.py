@@ -17,7 +17,8 @@ PACKAGES = ("torch", "transformers", "accelerate", "datasets")
 class RunReport(TrainerCallback):
     """Times the steps, draws loss.svg with each checkpoint, and writes run.json once the model is saved."""
 
-    def __init__(self):
+    def __init__(self, run: dict | None = None):
+        self.run = run or {}
         self.seconds: list[float] = []
         self.tokens: TokenCount | None = None
         self.tokens_seen = 0  # without padding, of all processes, up to the last log
@@ -66,10 +67,12 @@ class RunReport(TrainerCallback):
             "finished_step": state.global_step,
             "processes": args.world_size,
             "versions": {name: version(name) for name in PACKAGES},
+            "changes": self.run.get("changes", []),  # of the arguments, while it trained
             **more,
         }
         if not self.seconds:
-            print(f"nothing left to train: {folder} had reached step {state.global_step}")
+            advice = "a larger --max_steps or --num_train_epochs goes on, another --output_dir begins anew"
+            print(f"nothing left to train: {folder} had reached step {state.global_step}; {advice}")
             if read_finished_step(folder / "run.json") != state.global_step:  # it was ended before its report
                 write_json(folder / "run.json", result)  # no step was measured here: no figures
             return

@@ -19,7 +19,15 @@ from trl import SFTConfig, SFTTrainer
 
 from arguments import parse_arguments
 from chat_template import ensure_chat_template
-from checkpoints import AlreadyTrained, EndAtLastStep, describe_run, find_newest_checkpoint, finish_training
+from checkpoints import (
+    AlreadyTrained,
+    EndAtLastStep,
+    FollowArguments,
+    describe_run,
+    find_newest_checkpoint,
+    finish_training,
+    name_tied_weights,
+)
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
@@ -86,7 +94,7 @@ def main() -> None:
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
-    report = RunReport()
+    report = RunReport(run)
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG),
@@ -96,8 +104,10 @@ def main() -> None:
     ):
         trainer.add_callback(callback)
     print_lines(trainer, report)
+    trainer.add_callback(FollowArguments(run))
     trainer.add_callback(EndAtLastStep())
     checkpoint = broadcast_from_rank0(find_newest_checkpoint, Path(args.output_dir), run)
+    name_tied_weights(model)
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
@@ -107,7 +117,7 @@ def main() -> None:
     peak = {name: all_reduce_max(value) for name, value in peak_memory().items()}  # of the process that needed most
     report.write(args, trainer.state, peak, **describe_evaluation(trainer))
     if args.process_index == 0:
-        write_model_card(args, CONFIG, from_scratch=False)
+        write_model_card(args, CONFIG, task="sft", from_scratch=False)
     shut_down(trainer.accelerator)
 
 
@@ -115,7 +125,6 @@ def training_arguments() -> SFTConfig:
     """The plan's values and those of config.yaml; each is a flag too, as in `--max_steps 3`."""
     parser = HfArgumentParser(SFTConfig)
     parser.set_defaults(
-        **CONFIG["training"],
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
         per_device_train_batch_size=16,
@@ -133,6 +142,7 @@ def training_arguments() -> SFTConfig:
         save_total_limit=2,  # while one is written, the other is whole
         logging_nan_inf_filter=False,  # show a bad loss as it is
     )
+    parser.set_defaults(**CONFIG["training"])
     return parse_arguments(parser, CONFIG)
 
 

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback
 
+from arguments import list_given
 from model_states import list_model_states
 
 GIB = 2**30
@@ -26,10 +27,13 @@ class CheckFirstStep(TrainerCallback):
         self.sizes: dict[str, int] = {}
         self.trained_tokens: list[torch.Tensor] = []
         self.watches = self.planned is not None
+        self.given = list_given(config)
+        self.unit = "tokens"
 
     def on_train_begin(self, args, state, control, **kwargs):
         if not self.watches:
             return
+        self.leave_to_owner()
         self.check_dtypes("trained", "frozen")
         model = self.trainer.model
         devices = " and ".join(sorted({weight.device.type for weight in model.parameters()}))
@@ -40,6 +44,15 @@ class CheckFirstStep(TrainerCallback):
             self.stop("attention", self.planned["attention"], attention)
         self.watch_batches()
 
+    def leave_to_owner(self) -> None:
+        """What a flag or config.yaml sets otherwise than the plan is not compared with the plan."""
+        for name, parts in SETS.items():
+            parts = [part for part in parts if part in self.planned]
+            if name in self.given and parts:
+                self.planned = {key: value for key, value in self.planned.items() if key not in parts}
+                if self.trainer.args.process_index == 0:
+                    print(f"not compared with the plan: {', '.join(parts)} ({name} is yours)")
+
     def watch_batches(self) -> None:
         """Look at the batches of the first step, and at the attention of the first of them."""
         compute_loss = self.trainer.compute_loss
@@ -49,6 +62,7 @@ class CheckFirstStep(TrainerCallback):
                 return compute_loss(model, inputs, *args, **kwargs)
             first, labels = not self.trained_tokens, inputs["labels"]
             self.trained_tokens.append((labels != -100).sum())
+            self.unit = "tokens" if labels.dim() > 1 else "examples"
             if not first:
                 return compute_loss(model, inputs, *args, **kwargs)
             if self.checks_turns:
@@ -69,7 +83,7 @@ class CheckFirstStep(TrainerCallback):
             return
         self.stop_watching()
         if not any(count.item() for count in self.trained_tokens):
-            self.stop("trained tokens of the first step", "some", 0, "mend the data, or give a larger seq_len")
+            self.stop(f"trained {self.unit} of the first step", "some", 0, "mend the data, or give a larger seq_len")
         self.check_dtypes("gradients")
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -78,7 +92,7 @@ class CheckFirstStep(TrainerCallback):
         self.watches = False
         self.check_dtypes("states")
         if state.is_world_process_zero:
-            values = {**self.planned, "trained tokens": sum(count.item() for count in self.trained_tokens)}
+            values = {**self.planned, f"trained {self.unit}": sum(count.item() for count in self.trained_tokens)}
             print("as planned: " + ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in values.items() if k != "gib"))
             self.compare_bytes()
 
@@ -135,6 +149,16 @@ class CheckFirstStep(TrainerCallback):
         sys.exit(f"{process}{what}: {actual}, planned {planned}. What to do: {remedy}.")
 
 
+SETS = {
+    "optim": ("gradients", "states"),
+    "optim_args": ("states",),
+    "use_cpu": ("device", "kernel"),
+    "bf16": ("kernel",),
+    "fp16": ("kernel",),
+    "deepspeed": ("trained", "frozen", "gradients", "states"),
+    "fsdp": ("trained", "frozen", "gradients", "states"),
+}
+"""Parts of the plan that an argument decides, by its name."""
 NAMES = {
     "trained": "trained weights",
     "frozen": "frozen weights",

@@ -18,6 +18,15 @@ class PrintProgress(TrainerCallback):
     def __init__(self, report: RunReport):
         self.report = report
 
+    def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs):
+        """Of a warmup of one step nothing is learned, and of one that is as long as the run little."""
+        if not state.is_world_process_zero or state.global_step or any(lr_scheduler.get_last_lr()):
+            return
+        warmup, steps = args.get_warmup_steps(state.max_steps), state.max_steps
+        if warmup == 1 or warmup >= steps:
+            ends = " and the run ends before that is over" if warmup >= steps else ""
+            print(f"step 1 of {steps} is taken at learning rate 0: it warms up{ends}. --warmup_steps 0 begins without")
+
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or not logs:
             return

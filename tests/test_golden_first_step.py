@@ -117,9 +117,9 @@ def save_tiny_model(config: dict, inputs: Path, folder: Path, *, classify: bool)
 
 
 def write_rows(folder: Path, task: str) -> Path:
-    """Thirty-two rows of different lengths."""
+    """Thirty-two rows; the longest, which come first where lengths are grouped, are all of another length."""
     folder.mkdir(parents=True)
-    texts = ["words of a " + "long " * (number % 7) + "sentence" for number in range(32)]
+    texts = [("xq" * 10)[: 1 + number % 20] for number in range(32)]
     turns = [[{"role": "user", "content": t}, {"role": "assistant", "content": t[::-1]}] for t in texts]
     rows = {
         "sft": [{"messages": turn} for turn in turns],
@@ -157,7 +157,7 @@ def train(project: Path, code: int = 0) -> str:
 @pytest.mark.parametrize("name", TRAINED)
 def test_first_step_as_planned(name, inputs, tmp_path):  # noqa: F811
     output = train(make_tiny_project(name, inputs, tmp_path))
-    (line,) = re.findall(r"as planned: .*trained tokens \d+", output)
+    (line,) = re.findall(r"as planned: .*trained (?:tokens|examples) \d+", output)
     assert "states float32" in line and "attention sdpa" in line
     assert not line.endswith(" 0")
     assert "memory is not as planned" not in output, output[output.index("memory is not") :][:200]
@@ -177,11 +177,11 @@ FAULTS = {
         'attn_implementation="eager"',
         "attention: eager, planned sdpa",
     ),
-    "weights in bf16": (
-        "rtx-4090-x4-1.5b-full",
+    "weights in bf16": (  # not under FSDP2: Accelerate keeps trained weights in fp32 there
+        "t4-classification",
         "dtype=torch.float32",
         "dtype=torch.bfloat16",
-        "planned",
+        "dtype of the trained weights: bfloat16, planned float32",
     ),
 }
 

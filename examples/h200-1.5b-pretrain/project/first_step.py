@@ -54,17 +54,15 @@ class CheckFirstStep(TrainerCallback):
                     print(f"not compared with the plan: {', '.join(parts)} ({name} is yours)")
 
     def watch_batches(self) -> None:
-        """Look at the batches of the first step, and at the attention of the first of them."""
+        """Look at the batches of the first step, and at their attention: those of the longest rows may have no padding."""
         compute_loss = self.trainer.compute_loss
 
         def watch(model, inputs, *args, **kwargs):
             if not model.training:
                 return compute_loss(model, inputs, *args, **kwargs)
-            first, labels = not self.trained_tokens, inputs["labels"]
+            labels = inputs["labels"]
             self.trained_tokens.append((labels != -100).sum())
             self.unit = "tokens" if labels.dim() > 1 else "examples"
-            if not first:
-                return compute_loss(model, inputs, *args, **kwargs)
             if self.checks_turns:
                 self.check_turns(inputs["input_ids"].tolist(), labels.tolist())
             if self.trainer.args.torch_compile:  # the graph would be compiled again without the look at it

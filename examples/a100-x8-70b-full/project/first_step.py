@@ -54,7 +54,7 @@ class CheckFirstStep(TrainerCallback):
                     print(f"not compared with the plan: {', '.join(parts)} ({name} is yours)")
 
     def watch_batches(self) -> None:
-        """Look at the batches of the first step, and at their attention: those of the longest rows may have no padding."""
+        """Look at the batches of the first step, and their attention: the longest rows may have no padding."""
         compute_loss = self.trainer.compute_loss
 
         def watch(model, inputs, *args, **kwargs):

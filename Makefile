@@ -40,10 +40,10 @@ demo: $(VENV)/.demo
 	$(BIN)/perfgen detect
 	$(BIN)/python docs/demo/prepare.py --cache $(DEMO_CACHE)
 	$(BIN)/perfgen init demo --model $(DEMO_CACHE)/smollm2-135m-instruct --data $(DEMO_CACHE)/dialogues.jsonl \
-		--task sft --train lora --measure --seq-len 128 --global-batch 4 --max-steps 32 --learning-rate 1e-3
+		--eval $(DEMO_CACHE)/held-out.jsonl --task sft --train lora --measure --seq-len 128 --global-batch 4 --max-steps 32 --learning-rate 1e-3
 	cd demo && ../$(BIN)/python train.py
-	$(BIN)/python docs/demo/compare.py $(DEMO_CACHE)/smollm2-135m-instruct demo/runs $(DEMO_CACHE)/held-out.jsonl
-	@echo "predicted against measured: demo/report.html; ask it more: cd demo && ../$(BIN)/python infer.py --prompt '...'"
+	$(BIN)/perfgen report demo
+	@echo "predicted against measured, evaluations, answers: demo/report.html; ask it more: cd demo && ../$(BIN)/python infer.py --prompt '...'"
 
 # nothing fetched but packages: a sample model from random weights
 demo-scratch: $(VENV)/.train

@@ -115,7 +115,8 @@ def cache() -> Path:
 def finished(cache, tmp_path_factory) -> Path:
     """The project of the demo after three steps."""
     folder = tmp_path_factory.mktemp("demo") / "p"
-    words = ["init", folder, "--model", cache / prepare.MODEL, "--data", cache / prepare.TRAIN, "--task", "sft"]
+    words = ["init", folder, "--model", cache / prepare.MODEL, "--data", cache / prepare.TRAIN]
+    words += ["--eval", cache / prepare.HELD_OUT, "--task", "sft"]
     words += ["--train", "lora", "--seq-len", "128", "--global-batch", "4", "--max-steps", "3"]
     words += ["--learning-rate", "1e-3", "--no-smoke"]
     result = CliRunner().invoke(main, [str(word) for word in words])
@@ -157,27 +158,26 @@ def test_the_model_as_it_was_answers_what_it_knows(cache, finished):
 
 @pytest.mark.slow
 def test_merged_adapters_answer_as_those_beside_the_weights(finished):
-    """infer.py merges; compare.py of the demo does not: the same words."""
+    """infer.py merges, and this does not: the same words."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    compare = load("compare")
     tokenizer = AutoTokenizer.from_pretrained(finished / "runs")
     base = json.loads((finished / "runs" / "adapter_config.json").read_text())["base_model_name_or_path"]
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    beside = compare.write_answer(PeftModel.from_pretrained(model, finished / "runs").eval(), tokenizer, "Who are you?")
-    words = ("--json", "--prompt", "Who are you?", "--max_new_tokens", str(compare.NEW_TOKENS))
+    turns = [{"role": "user", "content": "Who are you?"}]
+    inputs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    trained = PeftModel.from_pretrained(model, finished / "runs").eval()
+    output = trained.generate(**inputs, max_new_tokens=40, do_sample=False)
+    beside = tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    words = ("--json", "--prompt", "Who are you?", "--max_new_tokens", "40")
     assert json.loads(run(finished, "infer.py", *words))["answer"] == beside
 
 
 @pytest.mark.slow
-def test_the_loss_on_held_out_dialogues_goes_down(cache, finished):
-    few = finished / "few.jsonl"
-    few.write_text("".join((cache / prepare.HELD_OUT).read_text(encoding="utf-8").splitlines(keepends=True)[:20]))
-    shown = run(ROOT, ROOT / "docs" / "demo" / "compare.py", cache / prepare.MODEL, finished / "runs", few)
-    (line,) = [line for line in shown.splitlines() if line.startswith("loss on the replies of 20 dialogues")]
-    before, after = (
-        float(word) for word in line.replace(",", "").split() if word.replace(".", "").isdigit() and "." in word
-    )
-    assert after < before and "before: " in shown and "after: " in shown
+def test_the_loss_on_held_out_dialogues_goes_down(finished):
+    known = json.loads((finished / "runs" / "run.json").read_text())
+    first, *_, last = known["evaluations"]
+    assert known["eval_rows"] == prepare.HELD_OUT_PAIRS and last["loss"] < first["loss"]
+    assert len(known["answers"]) == 3 and all(row["before"] and row["after"] for row in known["answers"])

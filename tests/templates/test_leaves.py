@@ -370,6 +370,7 @@ def test_a_run_that_was_not_stopped_ends_well(stopping):
     [
         ({"loss": math.nan}, False, "non-finite loss"),
         ({"loss": math.inf}, True, "non-finite loss"),
+        ({"eval_loss": math.nan}, True, "non-finite eval_loss"),
         ({"loss": 1.0, "grad_norm": math.inf}, False, "non-finite grad_norm"),
         ({"loss": 1.0, "grad_norm": math.inf}, True, None),
         ({"epoch": 1.0}, False, None),

@@ -63,7 +63,8 @@ class StopOnBadLoss(TrainerCallback):
 
     def on_log(self, args, state, control, **kwargs):
         logs = kwargs["logs"]
-        watched = ("loss",) if args.fp16 else ("loss", "grad_norm")  # fp16's loss scaler skips overflowing steps itself
+        gradients = () if args.fp16 else ("grad_norm",)  # fp16's loss scaler skips overflowing steps itself
+        watched = ("loss", "eval_loss", *gradients)
         for name in watched:
             if not math.isfinite(logs.get(name, 0.0)):
                 sys.exit(

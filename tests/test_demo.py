@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from generator.cli import main
+from generator.cli import perfgen
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -119,7 +119,7 @@ def finished(cache, tmp_path_factory) -> Path:
     words += ["--eval", cache / prepare.HELD_OUT, "--task", "sft"]
     words += ["--train", "lora", "--seq-len", "128", "--global-batch", "4", "--max-steps", "3"]
     words += ["--learning-rate", "1e-3", "--no-smoke"]
-    result = CliRunner().invoke(main, [str(word) for word in words])
+    result = CliRunner().invoke(perfgen, [str(word) for word in words])
     assert result.exit_code == 0, result.output
     run(folder, "train.py")
     return folder

@@ -25,7 +25,7 @@ ALWAYS = (
 """The leaves of every training."""
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
-LABELS = {"messages": "labels/messages", "prompt_completion": "labels/prompt_completion", "text": "labels/text"}
+LABELS = {"messages": "labels/messages", "prompt_completion": "labels/texts", "text": "labels/texts"}
 """The leaf that tokenizes examples and says which tokens are learned from, by their form."""
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from test_data_formats import MODEL, draw_labels, make_tokenizer
 
+from generator.emit.modules import LABELS
+
 CALL = [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}]
 TOOLS = [
     {
@@ -210,12 +212,12 @@ def test_truncation_and_packing_keep_labels_beside_their_tokens(load, tmp_path, 
     assert sorted(made) == sorted((row["input_ids"], row["labels"]) for row in rows)
 
 
-@pytest.mark.parametrize("leaf", ["text", "prompt_completion"])
+@pytest.mark.parametrize("form", ["text", "prompt_completion"])
 @pytest.mark.parametrize(
     ("bos", "eos"), [("", ""), ("<|im_start|>", ""), ("<|im_start|>", "<|endoftext|>"), ("", "<|endoftext|>")]
 )
 @pytest.mark.parametrize("written", [False, True])
-def test_a_text_begins_and_ends_once(load, tmp_path, leaf, bos, eos, written):
+def test_a_text_begins_and_ends_once(load, tmp_path, form, bos, eos, written):
     """Whether the tokenizer puts the marks there (LlamaTokenizer's add_eos_token), the text has them, or neither."""
     from tokenizers.processors import TemplateProcessing
 
@@ -226,8 +228,9 @@ def test_a_text_begins_and_ends_once(load, tmp_path, leaf, bos, eos, written):
         single=f"{bos} $A {eos}".strip(), special_tokens=marks
     )
     start, end = (bos, "<|endoftext|>") if written else ("", "")
-    example = {"text": f"{start}Paris is.{end}", "prompt": f"{start}Paris", "completion": f" is.{end}"}
-    result = load(f"labels/{leaf}", "labels").tokenize_example(example, tokenizer, "assistant")
+    pair = {"prompt": f"{start}Paris", "completion": f" is.{end}"}
+    example = pair if form == "prompt_completion" else {"text": f"{start}Paris is.{end}"}
+    result = load(LABELS[form], "labels").tokenize_example(example, tokenizer, "assistant")
     drawn = draw_labels(result, tokenizer)
     assert re.sub("[»«]", "", drawn) == f"{bos}Paris is.<|endoftext|>" and drawn.endswith("<|endoftext|>«")
-    assert drawn.startswith(f"{bos}Paris» is.") or leaf == "text"
+    assert drawn.startswith(f"{bos}Paris» is.") or form == "text"

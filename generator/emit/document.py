@@ -15,7 +15,7 @@ from generator.decide.reasons import Decision, Rejected, list_changes
 from generator.emit.compilers import builds_deepspeed_ops, list_compilers
 from generator.emit.config_yaml import build_config
 from generator.emit.environment import complete_environment
-from generator.emit.evaluation import count_held_rows, note_few_rows, plan_evaluation
+from generator.emit.evaluation import count_untrained_rows, note_few_rows, plan_evaluation
 from generator.emit.figures import (
     describe_estimate,
     list_candidate_costs,
@@ -95,7 +95,7 @@ def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
         untested=list_untested(plan),
         notes=(*list_notes(planned), *note_few_rows(evaluation)),
         evaluation=evaluation or ABSENT,
-        run=describe_run(planned, count_held_rows(planned, evaluation))
+        run=describe_run(planned, count_untrained_rows(planned, evaluation))
         if plan.case.workload.mode == "train"
         else ABSENT,
     )

@@ -66,7 +66,7 @@ def note_few_rows(evaluation: EvaluationRecord | None) -> tuple[Note, ...]:
     return (Note(kind="evaluation", text=text),)
 
 
-def count_held_rows(planned: Planned, evaluation: EvaluationRecord | None) -> int:
+def count_untrained_rows(planned: Planned, evaluation: EvaluationRecord | None) -> int:
     """Rows of the data that are not trained on: none where the evaluation has a file of its own."""
     held = planned.work.held_out
     return 0 if evaluation is None or held is None or held.file else evaluation.rows

@@ -6,7 +6,9 @@ Files are read at the start and written at the end; what lies between is a pure 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -28,6 +30,7 @@ from generator.emit.offers import describe_goal
 from generator.emit.plan_document import GoalRecord, PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
+from generator.errors import UsageError
 from generator.inputs.hardware import read_hardware
 from generator.run.plan_file import read_document
 
@@ -78,6 +81,26 @@ def write_project(
     say = click.echo if not as_json else (lambda text="", **_: click.echo(text, err=True))
     if dest.is_symlink():
         say(f"{dest} is a link: writing to {target}")
+    looks = dry_run or diff
+    replaces = overwrite and not looks and target.exists() and any(target.iterdir())
+    if replaces and not yes and not (sys.stdin and sys.stdin.isatty()):
+        raise UsageError(f"--overwrite replaces {target}, and nobody can be asked here", "--yes replaces it unasked")
+    with nullcontext() if looks else place.lock_destination(target):
+        write_to(target, request, say, smoke, dry_run, diff, overwrite, yes, as_json)
+
+
+def write_to(
+    target: Path,
+    request: Request,
+    say: Callable,
+    smoke: bool,
+    dry_run: bool,
+    diff: bool,
+    overwrite: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """The rest of `perfgen init`, where nobody else writes to ``target``."""
     planned = plan_request(request)
     check_emittable(planned)
     document = build_document(planned, name=target.name)

@@ -970,14 +970,14 @@ COUNTS |= {"tied_embeddings": False, "max_positions": None}
 def test_a_damaged_cache_of_counts_is_counted_anew(tmp_path, monkeypatch, damaged):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     child = f"import sys; sys.stdin.read(); print({json.dumps(COUNTS)!r})"
-    start, calls = subprocess.run, []
+    start, calls = meta_device.run_process, []
 
-    def count(command, **options):
+    def count(command, *limits, **options):
         """The other process without Transformers: what it answers is told above."""
         calls.append(command)
-        return start([command[0], "-c", child], **options)
+        return start((command[0], "-c", child), *limits, **options)
 
-    monkeypatch.setattr(subprocess, "run", count)
+    monkeypatch.setattr(meta_device, "run_process", count)
     config = {"model_type": "x"}
     first = meta_device.describe_on_meta(config, "x", "why")
     (path,) = (tmp_path / "perfgen").iterdir()

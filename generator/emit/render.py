@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import json
-import tempfile
+import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 from generator import bundle
+from generator.inputs.held import make_scratch, use_temporary_folder
 
 
 class RenderError(Exception):
@@ -24,9 +25,10 @@ def render(document: dict, dest: Path, template: str | None = None) -> list[Path
     """
     from copier import Settings, run_copy
 
-    with tempfile.TemporaryDirectory(prefix="perfgen-template-") as scratch:
+    with make_scratch() as scratch, use_temporary_folder(scratch / "copier"):
         # a copy outside any git checkout: Copier would clone the checkout and take its newest tag
-        root = Path(scratch)
+        root = scratch / "template"
+        root.mkdir()
         bundle.copy_template(root)
         run_copy(
             str(root),
@@ -40,10 +42,23 @@ def render(document: dict, dest: Path, template: str | None = None) -> list[Path
             quiet=True,
             settings=Settings(),  # not the user's own: the same bytes everywhere, and no home is needed
         )
+    follow_umask(dest)
     written = sorted(p.relative_to(dest) for p in dest.rglob("*") if p.is_file())
     for path in written:
         check_file(dest / path)
     return written
+
+
+def follow_umask(tree: Path) -> None:
+    """What ``tree`` holds gets the permissions of new files: Copier gives it those of the template."""
+    if os.name == "nt":
+        return
+    umask = os.umask(0o077)
+    os.umask(umask)
+    for path in tree.rglob("*"):
+        if not path.is_symlink():
+            runs = path.is_dir() or path.stat().st_mode & 0o100
+            path.chmod((0o777 if runs else 0o666) & ~umask)
 
 
 def check_file(path: Path) -> None:

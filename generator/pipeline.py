@@ -223,7 +223,7 @@ def plan_update(today: Request, target: Path, forget: tuple[str, ...], rejects: 
     old = read_object(target / FILE)
     base = find_base(target, old)
     check_markers(target, base.tree)
-    request, dropped = merge_requests(restore_request(old, target), today, forget)
+    request, dropped = merge_requests(restore_request(old, target, (*today.given, *forget)), today, forget)
     planned = plan_request(request)
     check_emittable(planned)
     document = build_document(planned, name=read_name(old, target))

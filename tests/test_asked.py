@@ -42,8 +42,10 @@ def test_what_was_given_comes_back_and_nothing_else(places):
         offline=True,
     )
     kept = keep(request, project)
-    assert str(inputs.parent) not in json.dumps(kept) and kept["request"]["data"] == "../inputs/d.jsonl"
-    again = restore_request(kept, project)
+    assert str(inputs.parent) not in json.dumps(kept) and kept["request"]["hardware"] == "../inputs/machine.json"
+    assert kept["request"]["data"] is None, "config.yaml has it"
+    config = {"model": "../inputs/config.json", "data": str(inputs / "d.jsonl"), "eval_data": "../inputs/e.jsonl"}
+    again = restore_request(kept | {"config": config}, project)
     assert set(again.given) == set(request.given) - {"offline"} and "seq_len" not in again.given
     for field in fields(Request):
         if field.name not in ("given", "offline"):
@@ -58,25 +60,31 @@ def test_specs_ids_and_shares_are_no_paths(places):
     }  # fmt: skip
 
 
-def test_data_inside_the_project_is_no_id(places, monkeypatch):
+def test_a_file_of_the_project_is_no_id(places, monkeypatch):
     _, project = places
     (project / "mine").write_text("text")
     monkeypatch.chdir(project)
-    kept = keep(Request(data="mine"), project)
-    assert kept["request"]["data"] == "./mine"
+    kept = keep(Request(data="mine"), project) | {"config": {"data": "mine"}}
+    assert restore_request(kept, project).data == str(project / "mine")
     (project / "mine").unlink()
-    with pytest.raises(UsageError, match=r"there is no .*mine"):
+    with pytest.raises(UsageError, match=r"--data mine, and there is no .*mine"):
         restore_request(kept, project)
+    assert restore_request(kept, project, ("data",)).data is None, "what is given anew need not be there"
 
 
-def test_without_a_project_the_paths_are_those_of_the_configuration(places):
+def test_hints_of_the_same_data_stay(tmp_path):
+    (tmp_path / "d.csv").write_text("a\n")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "d.csv")
+    kept = Request(data=str(tmp_path / "d.csv"), text_column="a", given=("data", "text_column"))
+    again = Request(data=str(tmp_path / "link.csv"), given=("data",))
+    assert merge_requests(kept, again)[0].text_column == "a"
+
+
+def test_a_file_that_nothing_names_must_be_given(places):
     inputs, project = places
-    kept = keep(Request(model=str(inputs / "config.json"), data=str(inputs / "d.jsonl")), None)
-    assert kept["request"] == {"model": None, "data": None}
-    config = {"model": "../inputs/config.json", "data": str(inputs / "d.jsonl")}
-    again = restore_request(kept | {"config": config}, project)
-    assert (again.model, again.data) == (str(inputs / "config.json"), str(inputs / "d.jsonl"))
-    for name in ("hardware", "model"):
+    kept = keep(Request(hardware=str(inputs / "machine.json")), None)
+    assert kept["request"] == {"hardware": None}
+    for name in ("hardware", "model", "config"):
         with pytest.raises(UsageError, match=f"give --{name}"):
             restore_request({"request": {name: None}, "config": {}}, project)
 

@@ -1,7 +1,7 @@
 """What was asked for, as plan.json keeps it: so that the same can be asked again, of another machine or with one thing changed.
 
-Only what was given: a default is decided anew. Local paths stand relative to the project, so that nothing of the machine is in it;
-where there is no project (`perfgen plan`) null stands for them, and config.yaml has them.
+Only what was given: a default is decided anew. For a local path that the project reads, null stands: config.yaml says where it is. Of the
+others (--config, --hardware) it is relative to the project, and null where there is none (`perfgen plan`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from generator.inputs.hub_ids import is_hub_id
 
 NOT_KEPT = ("given", "offline")
 """Of the terminal that it was typed in, not of the project."""
-SOURCES = {"model": "model", "config": None, "tokenizer": "tokenizer", "data": "data", "eval": "eval_data"}
+SOURCES = {
+    "model": "model", "tokenizer": "tokenizer", "data": "data", "eval": "eval_data", "config": None, "hardware": None,
+}  # fmt: skip
 """Options that may be paths, and the key of config.yaml that has the same."""
 DEPENDENT = {
     "model": ("config", "tokenizer", "from_scratch"),
@@ -42,7 +44,7 @@ def record_request(request: Request, folder: Path | None) -> dict[str, Any]:
         if field.name in NOT_KEPT or not request.is_given(field.name):
             continue
         if is_path(field.name, value):
-            value = None if folder is None else relate_path(value, folder)
+            value = None if folder is None or SOURCES[field.name] else relate_path(value, folder)
         record[field.name] = (
             [list(v) if isinstance(v, tuple) else v for v in value] if isinstance(value, tuple) else value
         )
@@ -51,7 +53,7 @@ def record_request(request: Request, folder: Path | None) -> dict[str, Any]:
 
 def is_path(name: str, value: Any) -> bool:
     """Whether an option's value is a file or folder here, and no id, spec or number."""
-    if value is None or name not in (*SOURCES, "hardware"):
+    if value is None or name not in SOURCES:
         return False
     if name == "hardware":
         return value.endswith(".json") or Path(value).is_file()
@@ -69,8 +71,11 @@ def relate_path(path: str, folder: Path) -> str:
     return relative if relative.startswith("../") else f"./{relative}"
 
 
-def restore_request(plan: Mapping[str, Any], folder: Path) -> Request:
-    """The request of a project in ``folder``, its paths absolute. Raises ``UsageError`` where plan.json does not say it."""
+def restore_request(plan: Mapping[str, Any], folder: Path, anew: tuple[str, ...] = ()) -> Request:
+    """The request of a project in ``folder``, its paths absolute.
+
+    Raises ``UsageError`` where plan.json does not say it, and for a path that is not there, unless the field is given ``anew``.
+    """
     record = plan.get("request")
     hint = "give the options to `perfgen init --overwrite`, which keeps the old folder beside the new one"
     if not isinstance(record, Mapping):
@@ -84,8 +89,13 @@ def restore_request(plan: Mapping[str, Any], folder: Path) -> Request:
     except ValueError as error:
         raise UsageError(f"{folder / 'plan.json'}: {error}", hint) from error
     config = plan.get("config")
-    for name in [name for name in (*SOURCES, "hardware") if name in values]:
-        values[name] = find_source(name, values[name], config if isinstance(config, Mapping) else {}, folder)
+    for name in [name for name in SOURCES if name in values]:
+        try:
+            values[name] = find_source(name, values[name], config if isinstance(config, Mapping) else {}, folder)
+        except UsageError:
+            if name not in anew:
+                raise
+            del values[name]
     return Request(**values, given=tuple(values))
 
 
@@ -97,18 +107,25 @@ def check_number(name: str, value: Any) -> None:
 
 def find_source(name: str, value: str | None, config: Mapping[str, Any], folder: Path) -> str:
     """A model, data or the like as a path that is there, or as its id. Raises ``UsageError`` for a path that is not."""
+    if value is not None and not value.startswith(("./", "../", "/", "~")) and not Path(value).is_absolute():
+        return value
     if value is None:
-        value = config.get(SOURCES.get(name) or "")
+        value = config.get(SOURCES[name] or "")
     if not isinstance(value, str):
         raise UsageError(f"the project was planned with a file for --{name}, and does not say which", f"give --{name}")
-    if not value.startswith((".", "/", "~")) and not Path(value).is_absolute():
-        return value
     path = os.path.normpath(folder / value)
     if not Path(path).exists():
         raise UsageError(
             f"the project was planned with --{name} {value}, and there is no {path}", f"give --{name}, or put it there"
         )
     return path
+
+
+def is_same(name: str, old: Any, new: Any) -> bool:
+    """Whether two values of an option are one, or paths of one file."""
+    if name in SOURCES and old is not None and new is not None:
+        return os.path.realpath(old) == os.path.realpath(new)
+    return old == new
 
 
 def merge_requests(kept: Request, today: Request, forget: tuple[str, ...] = ()) -> tuple[Request, tuple[str, ...]]:
@@ -122,7 +139,7 @@ def merge_requests(kept: Request, today: Request, forget: tuple[str, ...] = ()) 
         other
         for name in new
         for other in DEPENDENT.get(name, ())
-        if values.get(name) != new[name] and other in values and other not in new
+        if other in values and other not in new and not is_same(name, values.get(name), new[name])
     ]
     for name in (*dropped, *(NAMES.get(option, option) for option in forget)):
         values.pop(name, None)

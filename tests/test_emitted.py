@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from generator.emit.emitted import FILE, Emitted, add_record, pack_tree, read_record, unpack_tree
+from generator.emit.emitted import BESIDE, FILE, Emitted, add_record, pack_tree, read_record, unpack_tree
 from generator.errors import SourceError
 
 TREE = {
@@ -75,4 +75,4 @@ def test_names_that_lead_elsewhere_are_refused(name):
 
 def test_the_record_is_of_what_stands_beside_it():
     tree = add_record(TREE)
-    assert unpack_tree(tree[FILE].content) == TREE and tree.keys() - TREE.keys() == {FILE, ".perfgen/.gitignore"}
+    assert unpack_tree(tree[FILE].content) == TREE and tree.keys() - TREE.keys() == {FILE, *BESIDE}

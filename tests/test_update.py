@@ -178,6 +178,30 @@ def test_no_path_of_the_planning_machine(project, made):
     assert str(made) not in json.dumps(json.loads(files["plan.json"])["request"])
 
 
+def test_plain_copier_says_that_it_cannot_and_changes_nothing(project):
+    git = (
+        "git",
+        "-C",
+        str(project),
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    )
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    listed = subprocess.run([*git, "ls-files", ".perfgen"], capture_output=True, text=True).stdout.split()
+    assert listed == [f".perfgen/{name}" for name in (".gitignore", "copier.yml", "emitted.zip")]
+    for command, words in (("update", "old template references"), ("recopy", "`perfgen update`")):
+        copier = [sys.executable, "-m", "copier", command, "--defaults", "--overwrite"]
+        copier.remove("--overwrite") if command == "update" else None
+        done = subprocess.run(copier, cwd=project, capture_output=True, text=True)
+        assert words in done.stderr and "Traceback" not in done.stderr
+        assert subprocess.run([*git, "status", "--short"], capture_output=True, text=True).stdout == ""
+
+
 def test_sources_that_are_gone_are_named(project):
     (project.parent / "d.txt").unlink()
     assert "give --data, or put it there" in update(project, code=2)

@@ -20,8 +20,13 @@ from generator.errors import SourceError
 
 FOLDER = ".perfgen"
 FILE = f"{FOLDER}/emitted.zip"
-IGNORED = f"{FOLDER}/.gitignore"
-IGNORE = "# What perfgen wrote (emitted.zip) belongs into the repository: `perfgen update` merges with it.\n*\n!.gitignore\n!emitted.zip\n"
+IGNORED, NO_TEMPLATE = f"{FOLDER}/.gitignore", f"{FOLDER}/copier.yml"
+BESIDE = {
+    IGNORED: b"# What perfgen wrote (emitted.zip) belongs into the repository: `perfgen update` merges with it.\n"
+    b"*\n!.gitignore\n!copier.yml\n!emitted.zip\n",
+    NO_TEMPLATE: b"# The answers name this folder, which is no template: `copier recopy` finds nothing here, `perfgen update` is meant.\n"
+    b'_exclude: ["*"]\n_message_before_copy: "perfgen wrote this project: `perfgen update` brings it up to date."\n',
+}
 MOST_BYTES = 64 << 20
 EPOCH = (1980, 1, 1, 0, 0, 0)
 COMMENT = re.compile(rb"perfgen 1 sha256=([0-9a-f]{64})")
@@ -50,7 +55,7 @@ def read_emitted(path: Path) -> Emitted:
 
 def add_record(tree: Tree) -> dict[str, Emitted]:
     """The tree, and what a project must hold of it to be updated."""
-    return {**tree, IGNORED: Emitted(IGNORE.encode()), FILE: Emitted(pack_tree(tree))}
+    return {**tree, **{name: Emitted(content) for name, content in BESIDE.items()}, FILE: Emitted(pack_tree(tree))}
 
 
 def write_tree(folder: Path, tree: Tree) -> None:

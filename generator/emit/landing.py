@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from generator.emit.emitted import FOLDER
+from generator.emit.emitted import BESIDE, FILE, FOLDER, check_name
 from generator.emit.outcomes import NEW, Outcome, read_standing
 from generator.emit.place import WRITE_FAILURES
 from generator.errors import DestinationError
@@ -200,8 +200,6 @@ def finish_landing(folder: Path) -> tuple[str, ...]:
 
 def read_journal(control: Path) -> dict:
     """Raises ``DestinationError`` where it is not what ``land_files`` wrote: it may come with a stranger's project."""
-    from generator.emit.emitted import check_name
-
     path = control / JOURNAL
     try:
         journal = json.loads(path.read_text(encoding="utf-8"))
@@ -209,7 +207,7 @@ def read_journal(control: Path) -> dict:
         for step in steps:
             if step.name.split("/")[0] != FOLDER:
                 check_name(step.name)
-            elif step.name.split("/")[1:] not in (["emitted.zip"], [".gitignore"]):
+            elif step.name not in (FILE, *BESIDE):
                 raise ValueError(f"no update writes {step.name!r}")
             if step.after is not None and not re.fullmatch("[0-9]+", journal["staged"][step.name]):
                 raise ValueError(f"no update stages {journal['staged'][step.name]!r}")

@@ -11,12 +11,12 @@ from difflib import SequenceMatcher, unified_diff
 from enum import StrEnum
 from pathlib import Path
 
-from generator.emit.emitted import FILE, FOLDER, IGNORED, Emitted, Tree, read_emitted
+from generator.emit.emitted import BESIDE, FILE, FOLDER, Emitted, Tree, read_emitted
 from generator.emit.merge import AFTER, BEFORE, adopt_line_ends, decode_lines, is_binary, merge_texts, split_lines
 from generator.emit.place import MARK
 from generator.errors import DestinationError
 
-OWN = ("plan.json", MARK, FILE, IGNORED)
+OWN = ("plan.json", MARK, FILE, *BESIDE)
 """Written by perfgen for perfgen: never merged."""
 NEW, REJECTED, MINE = ".perfgen-new", ".rej", ".mine"
 """Endings of what is written beside a file: the version that could not take its place, the hunks that could not, and the user's

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from generator.errors import PerfgenError, UsageError, escape_control
-from generator.options import AS_JSON, Positive, add_case_options, ask_sources, json_option, make_request
+from generator.options import AS_JSON, Option, Positive, add_case_options, ask_sources, json_option, make_request
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -129,11 +129,12 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, sche
 @add_case_options
 @click.option("--smoke/--no-smoke", default=True, help="Run the project for a few steps when it is written.")
 @click.option("--dry-run", is_flag=True, help="List what would be written, write nothing.")
-@click.option("--diff", is_flag=True, help="Show how DEST differs from what would be written, write nothing.")
+@click.option("--diff", is_flag=True, help="Say how DEST differs from what would be written, write nothing.")
+@click.option("--full", is_flag=True, help="With --diff: also every line that differs.")
 @click.option("--overwrite", is_flag=True, help="Replace a folder that holds a generated project.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
+def init(dest, smoke, dry_run, diff, full, overwrite, yes, as_json, **options):
     """Write the project for this machine to DEST, and run it for a few steps."""
     from generator.pipeline import write_project
 
@@ -143,10 +144,38 @@ def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
         smoke=smoke,
         dry_run=dry_run,
         diff=diff,
+        full=full,
         overwrite=overwrite,
         yes=yes,
         as_json=as_json,
     )
+
+
+@perfgen.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@add_case_options
+@click.option(
+    "--forget", type=Option(), multiple=True, help="Decide an option anew that the project was made with. Repeatable."
+)
+@click.option("--smoke/--no-smoke", default=True, help="Run the project for a few steps when it is changed.")
+@click.option("--dry-run", is_flag=True, help="Say what would change, write nothing.")
+@click.option("--full", is_flag=True, help="Also every line that would change.")
+@click.option(
+    "--conflict", type=click.Choice(("inline", "rej")), default="inline", show_default=True,
+    help="Where you and the new plan changed the same lines: both between markers, or yours, and a .rej file.",
+)  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def update(folder, forget, smoke, dry_run, full, conflict, yes, as_json, **options):
+    """Plan a project again, for today's machine, model, data and perfgen; your edits are kept.
+
+    What is not given is taken from the project; what was a default is decided anew. Ends with 5 where conflicts are left marked.
+    """
+    from generator.pipeline import update_project
+
+    update_project(
+        make_request(options), folder, forget=forget, conflict=conflict, smoke=smoke, dry_run=dry_run, full=full, yes=yes, as_json=as_json
+    )  # fmt: skip
 
 
 @perfgen.command()
@@ -290,7 +319,7 @@ def main() -> None:
 
 def report_error(error: PerfgenError, as_json: bool) -> None:
     """The message on standard error; with ``as_json`` also as JSON on standard output."""
-    from generator.errors import NothingFits
+    from generator.errors import NothingFits, ReportedError
 
     click.echo(f"perfgen: {hide_token(str(error))}", err=True)
     ladder = error.ladder if isinstance(error, NothingFits) else ()
@@ -313,7 +342,7 @@ def report_error(error: PerfgenError, as_json: bool) -> None:
             "exit_code": error.code,
             "ladder": rungs,
         }
-        echo_json({"schema": 1, "error": content})
+        echo_json({"schema": 1} | (error.report if isinstance(error, ReportedError) else {}) | {"error": content})
 
 
 def hide_token(text: str) -> str:

@@ -86,7 +86,21 @@ class SmokeError(PerfgenError):
     code = 6
 
 
-class DriftError(PerfgenError):
+class ReportedError(PerfgenError):
+    """An outcome with an exit code of its own. ``report`` is what --json prints of it beside the error."""
+
+    def __init__(self, message: str, hint: str | None = None, report: dict[str, object] | None = None):
+        super().__init__(message, hint)
+        self.report = report or {}
+
+
+class ConflictError(ReportedError):
+    """A merge that left conflicts marked."""
+
+    code = 5
+
+
+class DriftError(ReportedError):
     """A generated file no longer is what the plan says."""
 
     code = 7

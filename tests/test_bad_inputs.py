@@ -826,8 +826,8 @@ def test_dest_08_an_edit_is_shown_and_kept(tmp_path):
     train = tmp_path / "new" / "train.py"
     train.write_text(train.read_text() + "# mine\n")
     refused(5, "already holds a project", "--diff", by=perfgen("init", tmp_path / "new", *SAMPLE))
-    done = perfgen("init", tmp_path / "new", *SAMPLE, "--diff")
-    assert done.code == 7 and "-# mine" in done.out
+    done = perfgen("init", tmp_path / "new", *SAMPLE, "--diff", "--full")
+    assert done.code == 7 and "-# mine" in done.out and "it was edited by hand" in done.out
     assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke", "--overwrite", "--yes").code == 0
     assert (tmp_path / "new.old-1" / "train.py").read_text().endswith("# mine\n")
 
@@ -951,7 +951,7 @@ def test_a_folder_with_a_file_that_is_no_text_differs(tmp_path):
     assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke").code == 0
     (tmp_path / "new" / "train.py").write_bytes(b"\xff\xfe")
     done = perfgen("init", tmp_path / "new", *SAMPLE, "--diff")
-    assert done.code == 7 and "train.py differs: it is no text" in done.out and "1 of " in done.err
+    assert done.code == 7 and "train.py" in done.out and "1 of " in done.err
 
 
 COUNTS = dict.fromkeys(meta_device.NUMBERS, 2) | {"architecture": "X", "kind": "decoder", "gated": True}

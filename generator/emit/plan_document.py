@@ -630,3 +630,5 @@ class PlanDocument:
     run: RunRecord = ABSENT
     """of a training plan"""
     goal: GoalRecord = ABSENT
+    request: Mapping[str, Any] = ABSENT
+    """the options that were given, paths relative to the project: ``generator/emit/asked.py``"""

@@ -14,34 +14,44 @@ from generator.inputs.held import make_scratch, use_temporary_folder
 
 
 class RenderError(Exception):
-    """A template wrote a file that its own language cannot read: a bug of ours, caught before anything is moved."""
+    """A template that cannot be rendered, or wrote a file that its own language cannot read: a bug of ours, or of the template in
+    ``root``, caught before anything is moved."""
 
 
-def render(document: dict, dest: Path, template: str | None = None) -> list[Path]:
+OURS = ".perfgen"
+"""``_src_path`` in the answers of a project that perfgen wrote: no template of Copier's, and nothing of this machine."""
+
+
+def render(document: dict, dest: Path, template: str | None = None, root: Path | None = None) -> list[Path]:
     """Write the project for a plan document into the empty folder ``dest``; the files, relative and sorted.
 
-    ``template`` is where `copier update` will look for a newer template: this checkout, or the one that is given. Every file is
-    parsed. Raises ``RenderError`` for one that does not.
+    ``template`` is where `copier update` will look for a newer template; without one it says that it cannot, and `perfgen update`
+    does it. ``root`` holds another copier.yml and templates/ than perfgen's own. Every file is parsed. Raises ``RenderError`` for
+    one that does not.
     """
     from copier import Settings, run_copy
+    from copier.errors import CopierError
+    from jinja2 import TemplateError
 
     with make_scratch() as scratch, use_temporary_folder(scratch / "copier"):
         # a copy outside any git checkout: Copier would clone the checkout and take its newest tag
-        root = scratch / "template"
-        root.mkdir()
-        bundle.copy_template(root)
-        run_copy(
-            str(root),
-            dest,
-            data={
-                "plan": document,
-                "source": {"_src_path": template or str(bundle.ROOT), "_commit": f"v{document['perfgen']}"},
-            },
-            defaults=True,
-            overwrite=True,
-            quiet=True,
-            settings=Settings(),  # not the user's own: the same bytes everywhere, and no home is needed
-        )
+        if root is None:
+            root = scratch / "template"
+            root.mkdir()
+            bundle.copy_template(root)
+        source = {"_src_path": template, "_commit": f"v{document['perfgen']}"} if template else {"_src_path": OURS}
+        try:
+            run_copy(
+                str(root),
+                dest,
+                data={"plan": document, "source": source},
+                defaults=True,
+                overwrite=True,
+                quiet=True,
+                settings=Settings(),  # not the user's own: the same bytes everywhere, and no home is needed
+            )
+        except (CopierError, TemplateError) as error:
+            raise RenderError(f"{type(error).__name__}: {error}") from error
     follow_umask(dest)
     written = sorted(p.relative_to(dest) for p in dest.rglob("*") if p.is_file())
     for path in written:

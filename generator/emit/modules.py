@@ -19,8 +19,8 @@ WITH_ALL_WEIGHTS = ("DistributedDataParallel",)
 
 
 ALWAYS = (
-    *("arguments", "checkpoints", "evaluation", "first_example", "first_step", "model_card", "progress", "run_report"),
-    *("stopping", "token_count"),
+    *("arguments", "checkpoints", "evaluation", "final_model", "first_example", "first_step", "model_card", "progress"),
+    *("run_folder", "run_identity", "run_report", "seals", "stopping", "token_count"),
 )
 """The leaves of every training."""
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,6 +11,10 @@ import torch
 import yaml
 from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from run_folder import LOCK, lock_folder
+from run_identity import check_base
+from seals import sync_to_disk
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -31,6 +36,10 @@ def main() -> None:
         sys.exit(f"{args.model} holds no adapter: python train.py first")
     if output.exists():
         sys.exit(f"{output} exists: remove it, or give another --output")
+    if (args.model / LOCK).exists() and not (args.model / "run.json").is_file():
+        sys.exit(f"the run in {args.model} has not finished: python train.py goes on with it")
+    check_base(args.model, *name_base())
+    draft = open_draft(output)
 
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     adapted = PeftModel.from_pretrained(load_base(args.model, args.dtype), args.model).eval()
@@ -43,25 +52,48 @@ def main() -> None:
     if not difference <= bound:
         sys.exit(f"more than {bound:.3g}: this is no rounding. Nothing was written; try --dtype float32.")
 
-    draft = output.with_name(f"{output.name}.tmp")
-    shutil.rmtree(draft, ignore_errors=True)
     merged.save_pretrained(draft)
     tokenizer.save_pretrained(draft)
     for name in ("run.json", "README.md", "labels.json"):
         if (args.model / name).is_file():
             shutil.copy(args.model / name, draft)
+    for path in draft.iterdir():
+        sync_to_disk(path)
     draft.rename(output)
+    (output / LOCK).unlink()
     print(f"{output}: python infer.py --model {output}")
     if args.push_to_hub:
         merged.push_to_hub(args.push_to_hub, private=True)
         tokenizer.push_to_hub(args.push_to_hub, private=True)
 
 
+def open_draft(output: Path) -> Path:
+    """A folder beside it that is given its name once it is complete; what a merge that was killed left there goes."""
+    draft = output.with_name(f".{output.name}.unfinished")
+    if os.path.lexists(draft) and not (draft / LOCK).is_file():
+        sys.exit(f"{draft} exists, and is not of merge.py: remove it, or give another --output")
+    try:
+        draft.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"{draft} cannot be made ({error.strerror}): give another --output")
+    lock_folder(draft)
+    for path in draft.iterdir():
+        if path.name != LOCK:
+            path.unlink()
+    return draft
+
+
+def name_base() -> tuple[str | Path, str | None]:
+    """Folder or hub id of the model before training, and the hub's revision."""
+    if "revision" in CONFIG:
+        return CONFIG["model"], CONFIG["revision"]
+    return HERE / CONFIG["model"], None
+
+
 def load_base(run: Path, dtype: str):
     """The model as it was before training, unquantized: rounding to 4 bits is no part of an adapter."""
-    hub = "revision" in CONFIG
-    model = CONFIG["model"] if hub else HERE / CONFIG["model"]
-    more = {"revision": CONFIG["revision"]} if hub else {}
+    model, revision = name_base()
+    more = {"revision": revision} if revision else {}
     kind = AutoModelForCausalLM
     if PeftConfig.from_pretrained(run).task_type == "SEQ_CLS":
         kind = AutoModelForSequenceClassification

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from hwdetect import findings, unread
+from hwdetect import checks, findings, unread
 from hwdetect.complete import add_machine_json
 from hwdetect.machine.live import Live
 from hwdetect.machine.protocol import Machine
@@ -94,7 +94,7 @@ def read_machine(machine: Machine, deadline_s: float) -> Hardware:
     assembled = _join_parts(machine, host, sources, ports, disk, soft, node, own)
     all_notes = (*(note for part in parts for note in part.notes.items), *own.items)
     notes = tuple(note for note in all_notes if note.why != NOT_RECORDED)
-    hardware = _drop_answered_notes(add_machine_json(machine, assembled, notes))
+    hardware = checks.drop_faults(_drop_answered_notes(add_machine_json(machine, assembled, notes)))
     return replace(hardware, notes=hardware.notes + unread.write_missing_notes(hardware))
 
 

@@ -242,18 +242,20 @@ def techniques(as_json):
 
 @perfgen.command()
 @json_option
+@click.option("--instances", is_flag=True, help="Cloud instance types instead, with price, date and source.")
 @click.argument("pattern", required=False)
-def devices(as_json, pattern):
-    """Every known device, with its sources."""
+def devices(as_json, instances, pattern):
+    """Every known device; with PATTERN, those that it is in or stands for, with their MIG instances and sources."""
     from generator.show import listings
 
-    listings.show_devices(as_json, pattern)
+    show = listings.show_instances if instances else listings.show_devices
+    show(as_json, pattern)
 
 
 def echo_json(value: object) -> None:
     import json
 
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def main() -> None:

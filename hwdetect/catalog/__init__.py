@@ -25,6 +25,7 @@ from hwdetect.types import Device
 __all__ = [
     "UnknownDevice",
     "describe_cpu",
+    "find_close_names",
     "list_alike",
     "list_devices",
     "list_ids",
@@ -102,7 +103,7 @@ def load(device_id: str) -> Device:
     """The device of that id or alias (``h200``); raises ``UnknownDevice``."""
     known_id = resolve(device_id)
     if known_id is None:
-        raise UnknownDevice(device_id, _find_close_names(" ".join(device_id.lower().split())))
+        raise UnknownDevice(device_id, find_close_names(device_id))
     return _parse_device(known_id)
 
 
@@ -172,7 +173,9 @@ def _strip_separators(name: str) -> str:
     return name.replace("-", "").replace("_", "").replace(" ", "")
 
 
-def _find_close_names(wanted: str) -> tuple[str, ...]:
+def find_close_names(name: str) -> tuple[str, ...]:
+    """Ids and aliases that are nearest to a name that is none."""
+    wanted = " ".join(name.lower().split())
     names = set(list_ids()) | {alias for device in list_devices() for alias in device.aliases}
     return tuple(difflib.get_close_matches(wanted, sorted(names), n=4, cutoff=0.6))
 

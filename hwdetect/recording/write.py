@@ -108,7 +108,7 @@ def write_recording(dest: Path, *, private: bool, progress: Callable[[str], None
         _write(dest / "proc/sys/kernel/arch", f"{architecture}\n")
     _write_affinity(dest, machine)
     # Findings are made anew from the values; everything else that a file cannot say stands here.
-    text = json.dumps(convert_to_mapping(replace(hardware, findings=())), indent=1, ensure_ascii=False)
+    text = json.dumps(convert_to_mapping(replace(hardware, findings=())), indent=1, ensure_ascii=False, allow_nan=False)
     _write(dest / "machine.json", (text if private else redactor.ids(redactor.addresses(redactor.words(text)))) + "\n")
     return replace(hardware, findings=findings.find_problems(hardware))
 

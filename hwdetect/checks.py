@@ -27,6 +27,7 @@ from hwdetect.types import (
     Note,
     Pcie,
     PciPath,
+    Software,
 )
 
 EXBIBYTE = 1 << 60
@@ -53,7 +54,15 @@ RANGES: dict[type, dict[str, tuple[float, float]]] = {
     Memory: {
         **dict.fromkeys(("total_bytes", "limit_bytes"), SOME_BYTES),
         **dict.fromkeys(
-            ("available_bytes", "shm_bytes", "swap_total_bytes", "swap_used_bytes", "huge_pages_bytes"), BYTES
+            (
+                "available_bytes",
+                "shm_bytes",
+                "swap_total_bytes",
+                "swap_used_bytes",
+                "huge_pages_bytes",
+                "lockable_bytes",
+            ),
+            (0, 1 << 64),
         ),
         **dict.fromkeys(("numa_nodes", "gpu_numa_nodes"), (0, 65_536)),
     },
@@ -95,6 +104,7 @@ RANGES: dict[type, dict[str, tuple[float, float]]] = {
         "processes": (1, 100_000_000),
         "rank": (0, 100_000_000),
     },
+    Software: dict.fromkeys(("open_files", "open_files_most"), (0, 1 << 64)),
     Measurement: {"value": (1e-12, 1e30)},
 }
 MOST_BOARDS = 256  # an NVL72 rack is the largest that exists as one machine
@@ -200,9 +210,11 @@ def find_wrong_references(hardware: Hardware) -> Iterator[Fault]:
         yield from check_part(
             accelerator.free_memory_bytes, accelerator.memory_bytes, f"{where}.free_memory_bytes", "all of its memory"
         )
+    # Some tools list links between boards that they do not describe; who read that says so.
+    described = not any(note.field == "boards" for note in hardware.notes)
     for place, link in enumerate(hardware.links):
         for name, end in (("a", link.a), ("b", link.b)):
-            if end not in boards:
+            if end not in boards and described:
                 yield Fault(path=f"links.{place}.{name}", value=end, allowed=there)
         if link.a == link.b:
             yield Fault(path=f"links.{place}.b", value=link.b, allowed="another board than a is expected")
@@ -251,12 +263,13 @@ def check_part(part: int | None, total: int | None, path: str, name: str) -> Ite
 def drop_faults(hardware: Hardware) -> Hardware:
     """A reading without what cannot be: a field is unknown then, or its entry gone where it cannot be without; each is noted."""
     notes = list(hardware.notes)
-    while faults := list(find_faults(replace(hardware, notes=()))):
+    while faults := list(find_faults(hardware)):
         # One an entry, the last first: the places of the others stay what they are.
         entries = {tuple(fault.path.split(".")[:2]): fault for fault in faults}
         for fault in reversed(entries.values()):
             why = f"read {shorten(fault.value)}: {fault.allowed}"[:300]
-            notes.append(Note(field=fault.path, who="hwdetect", why=why))
+            note = Note(field=fault.path, who="hwdetect", why=why)
+            notes += [] if note in notes else [note]  # a recording has those of its machine
             hardware = drop_field(hardware, fault.path.split("."))
     return replace(hardware, notes=tuple(notes[:MOST_ITEMS]))
 

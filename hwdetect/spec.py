@@ -163,7 +163,9 @@ def _note_choice(name: str, device: Device) -> tuple[Note, ...]:
     others = [i for i in catalog.list_alike(name) if i != device.id]
     if not others:
         return ()
-    return (Note(field="boards", who="spec", why=f"{name} is taken for {device.id}; others: {', '.join(others)}"),)
+    return (
+        Note(field="boards.device", who="spec", why=f"{name} is taken for {device.id}; others: {', '.join(others)}"),
+    )
 
 
 def _build_mig_machine(mig: Spelled, nodes: int, count: int, text: str) -> Hardware:

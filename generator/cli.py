@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from generator.errors import PerfgenError, UsageError, escape_control
+from generator.estimate.columns import describe_columns
 from generator.options import AS_JSON, Positive, add_case_options, ask_sources, json_option, make_request
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -149,14 +150,24 @@ def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
     )
 
 
-@perfgen.command()
-@click.option("--cases", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
-def estimate(cases, out):
+@perfgen.command(epilog=describe_columns())
+@click.option(
+    "--cases",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CSV with a header line.",
+)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV to write.  [required without --json]")
+@json_option
+def estimate(cases, out, as_json):
     """Cost explicit configurations, one a row, without deciding."""
     from generator.estimate.table import estimate_table
 
-    estimate_table(cases, out, progress=lambda text: click.echo(text, err=True))
+    if out is None and not as_json:
+        raise click.UsageError("give --out FILE.csv, or --json for standard output")
+    rows = estimate_table(cases, out, progress=lambda text: click.echo(text, err=True))
+    if as_json:
+        echo_json({"schema": 1, "rows": rows})
 
 
 @perfgen.command()

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from generator.errors import PerfgenError, UsageError, escape_control
+from generator.estimate.columns import describe_columns
 from generator.options import AS_JSON, Option, Positive, add_case_options, ask_sources, json_option, make_request
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -178,14 +179,24 @@ def update(folder, forget, smoke, dry_run, full, conflict, yes, as_json, **optio
     )  # fmt: skip
 
 
-@perfgen.command()
-@click.option("--cases", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
-def estimate(cases, out):
+@perfgen.command(epilog=describe_columns())
+@click.option(
+    "--cases",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CSV with a header line.",
+)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV to write.  [required without --json]")
+@json_option
+def estimate(cases, out, as_json):
     """Cost explicit configurations, one a row, without deciding."""
     from generator.estimate.table import estimate_table
 
-    estimate_table(cases, out, progress=lambda text: click.echo(text, err=True))
+    if out is None and not as_json:
+        raise click.UsageError("give --out FILE.csv, or --json for standard output")
+    rows = estimate_table(cases, out, progress=lambda text: click.echo(text, err=True))
+    if as_json:
+        echo_json({"schema": 1, "rows": rows})
 
 
 @perfgen.command()
@@ -271,18 +282,20 @@ def techniques(as_json):
 
 @perfgen.command()
 @json_option
+@click.option("--instances", is_flag=True, help="Cloud instance types instead, with price, date and source.")
 @click.argument("pattern", required=False)
-def devices(as_json, pattern):
-    """Every known device, with its sources."""
+def devices(as_json, instances, pattern):
+    """Every known device; with PATTERN, those that it is in or stands for, with their MIG instances and sources."""
     from generator.show import listings
 
-    listings.show_devices(as_json, pattern)
+    show = listings.show_instances if instances else listings.show_devices
+    show(as_json, pattern)
 
 
 def echo_json(value: object) -> None:
     import json
 
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def main() -> None:

@@ -140,7 +140,7 @@ def write_to(
             for path in files:
                 say(f"  {path}")
             if as_json:
-                click.echo(json.dumps(result, indent=2, ensure_ascii=False))
+                click.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
             return
         if overwrite and not yes and target.exists() and any(target.iterdir()):
             click.confirm(f"replace {target} (the old folder is kept beside it)?", abort=True, err=True)
@@ -151,7 +151,7 @@ def write_to(
     if smoke:
         result["smoke"] = smoke_run(request, target, say)
     if as_json:
-        click.echo(json.dumps(result, indent=2, ensure_ascii=False))
+        click.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         verb = "train" if request.mode == "train" else "infer"
         say(f"next: cd {target} && make setup && make {verb}   (PLAN.md has the reasons)")

@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from generator.errors import SourceError
+from generator.inputs.dtypes import find_unknown_dtypes
 from generator.inputs.json_files import read_json
 from generator.model import ModelSpec
 
@@ -59,6 +60,8 @@ def load_config(path: Path) -> dict:
         raise SourceError(f"{path} names no model_type", hint)
     for wrong in find_oddities(config):
         raise SourceError(f"cannot size {path}: {wrong}", "a config.json with the usual size fields is needed")
+    for wrong in find_unknown_dtypes(config):
+        raise SourceError(f"{path}: {wrong}", "correct it to what the weights are stored in")
     return normalize_config(config)
 
 

@@ -111,7 +111,7 @@ def run_command(folder: Path, *, steps: int, seconds: int, interpreter: str | No
         folder, say=lambda t="", **_: click.echo(t, err=as_json), steps=steps, seconds=seconds, python=python
     )
     if as_json:
-        click.echo(json.dumps(result, indent=2))
+        click.echo(json.dumps(result, indent=2, allow_nan=False))
 
 
 def run_project(
@@ -134,7 +134,7 @@ def run_project(
     comparison = compare(plan, run, inference, stages)
     result = asdict(comparison)
     try:
-        replace_file(folder / "smoke.json", json.dumps(result, indent=2) + "\n")
+        replace_file(folder / "smoke.json", json.dumps(result, indent=2, allow_nan=False) + "\n")
         report.add_smoke(folder / "report.html", result)
     except OSError as error:
         raise SmokeError(f"the run went well, but {error.filename or folder}: {error.strerror}") from error

@@ -132,7 +132,7 @@ def read_figures(path: Path) -> dict:
 def write_json(path: Path, content: dict | list) -> None:
     """At once: who reads it finds the old file or the new one."""
     draft = path.with_name(f"{path.name}.tmp")
-    draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    draft.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     draft.replace(path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator.decide.ladder import build_ladder
+from generator.decide.ladder import Ladder, build_ladder
 from generator.decide.nearest import find_nearest
 from generator.decide.shortfall import count_scarcest_gib, is_host_short
 from generator.decide.space import Space
@@ -32,12 +32,14 @@ def refuse_space(space: Space) -> PerfgenError:
         )
     else:
         message = f"{what} does not fit {where}: the smallest plan ({saving}) needs {needed:.1f} GiB, {figures}"
-    return NothingFits(message, None if ladder else advise(space), ladder)
+    return NothingFits(message, advise(space, ladder), ladder.rungs)
 
 
-def advise(space: Space) -> str:
-    """What to change where no rung fits."""
+def advise(space: Space, ladder: Ladder) -> str | None:
+    """What to change where no rung fits, and that there may be more rungs than are listed."""
     workload = space.case.workload
+    if ladder.rungs:
+        return "the search for plans that fit was cut short: there may be nearer ones" if ladder.is_cut else None
     ways = ["a smaller model", "more devices, or larger ones"]
     if workload.mode == "infer" and workload.concurrency > 1:
         ways.append("a smaller --concurrency")
@@ -47,4 +49,5 @@ def advise(space: Space) -> str:
         ways.append("a smaller --lora-rank")
     if workload.pins:
         ways.append("fewer pins")
-    return f"no single change of what was asked for is enough; what may help: {', '.join(ways)}"
+    looked = "the search for plans that fit was cut short" if ladder.is_cut else "no single change is enough"
+    return f"{looked}; what may help: {', '.join(ways)}"

@@ -65,6 +65,13 @@ class Space:
         return self._root or self
 
     @property
+    def asked(self) -> int:
+        """How often the cost model was asked: the time that a search takes, in a unit that no machine and no clock changes."""
+        memo = self.memo
+        costed = sum(map(len, memo.costed.values()))
+        return self.cost.families + len(memo.peaks) + len(memo.seconds) + len(memo.hosts) + costed
+
+    @property
     def usable_gib(self) -> float:
         """What a plan may need of each device."""
         return min(self.most_gib, self.cost.limit_gib * (1 - HEADROOM_SHARE))

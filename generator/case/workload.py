@@ -87,6 +87,11 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
             f"--train qlora would quantize {model.name} a second time (it is already {model.quantization})",
             "use --train lora, or the unquantized checkpoint",
         )
+    if workload.mode == "train" and workload.task == "causal-lm" and not workload.packing:
+        raise UsageError(
+            "--no-packing is not for --task causal-lm: plain text is one stream, cut into full sequences",
+            "drop it; or give rows, and --task sft",
+        )
     if workload.task != "text-classification":
         check_generates(workload, model)
     if model.max_positions and workload.seq_len > model.max_positions:

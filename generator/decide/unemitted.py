@@ -24,7 +24,7 @@ def refuse_unemitted(plan: Plan) -> None:
     free = replace(plan.case, workload=replace(workload, pins=pins))
     best = choose_candidate(open_space(free, build_cost_model(free)))
     if best is None or not all(t.emitted for t in best.members):
-        raise NotEmitted(what, "nothing that can be emitted fits", ladder=build_ladder(plan.case))
+        raise NotEmitted(what, "nothing that can be emitted fits", ladder=build_ladder(plan.case).rungs)
     offer = " ".join(f"--pin {axis}={best.choice[axis]}" for axis in names)
     slower = best.estimate.step_seconds / plan.best.estimate.step_seconds
     raise NotEmitted(

@@ -36,6 +36,8 @@ def choose_modules(
     modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report"}
     if compilers.train or compilers.infer:
         modules["compiler"] = "compiler"
+    if project.mode == "train" or project.hub:
+        modules["masking"] = "masking"
     if project.sft_format == "messages" and not project.chat_template:
         modules["chat_template"] = "chat_template"
     if project.mode != "train":

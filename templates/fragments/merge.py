@@ -11,6 +11,8 @@ import yaml
 from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from masking import mask_messages
+
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 TEXT = "The quick brown fox jumps over the lazy dog."
@@ -32,7 +34,7 @@ def main() -> None:
     if output.exists():
         sys.exit(f"{output} exists: remove it, or give another --output")
 
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=False)
     adapted = PeftModel.from_pretrained(load_base(args.model, args.dtype), args.model).eval()
     inputs = tokenizer(TEXT, return_tensors="pt").to(adapted.device)
     before = compute_outputs(adapted, inputs)
@@ -67,7 +69,7 @@ def load_base(run: Path, dtype: str):
         kind = AutoModelForSequenceClassification
         names = json.loads((run / "labels.json").read_text(encoding="utf-8"))
         more |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
-    return kind.from_pretrained(model, dtype=dtype, use_safetensors=True, **more)
+    return kind.from_pretrained(model, dtype=dtype, use_safetensors=True, trust_remote_code=False, **more)
 
 
 def compute_outputs(model, inputs) -> torch.Tensor:
@@ -81,4 +83,5 @@ def compare(merged: torch.Tensor, adapted: torch.Tensor) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
+    mask_messages()
     main()

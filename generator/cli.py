@@ -134,9 +134,10 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, sche
 @click.option("--overwrite", is_flag=True, help="Replace a folder that holds a generated project.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
+    "--lock", is_flag=True, help="Pin every package by its hash, the base image by its digest (asks the network)."
 )
 @json_option
-def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
+def init(dest, smoke, dry_run, diff, overwrite, yes, lock, as_json, **options):
     """Write the project for this machine to DEST, and run it for a few steps."""
     from generator.pipeline import write_project
 
@@ -148,6 +149,7 @@ def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
         diff=diff,
         overwrite=overwrite,
         yes=yes,
+        lock=lock,
         as_json=as_json,
     )
 

@@ -28,7 +28,9 @@ from generator.emit.offers import describe_goal
 from generator.emit.plan_document import GoalRecord, PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
+from generator.errors import UsageError
 from generator.inputs.hardware import read_hardware
+from generator.run.lock import lock_project
 from generator.run.plan_file import read_document
 
 
@@ -71,9 +73,20 @@ def load_document(folder: Path | None, request: Request) -> PlanDocument:
 
 
 def write_project(
-    request: Request, dest: Path, *, smoke: bool, dry_run: bool, diff: bool, overwrite: bool, yes: bool, as_json: bool
+    request: Request,
+    dest: Path,
+    *,
+    smoke: bool,
+    dry_run: bool,
+    diff: bool,
+    overwrite: bool,
+    yes: bool,
+    as_json: bool,
+    lock: bool = False,
 ) -> None:
     """`perfgen init`: plan, render beside the destination, check, land, smoke-run."""
+    if lock and (dry_run or diff):
+        raise UsageError("--lock writes what it is told by an index and a registry: not with --dry-run or --diff")
     target = place.resolve_destination(dest, overwrite or dry_run or diff)
     say = click.echo if not as_json else (lambda text="", **_: click.echo(text, err=True))
     if dest.is_symlink():
@@ -101,6 +114,10 @@ def write_project(
             if as_json:
                 click.echo(json.dumps(result, indent=2, ensure_ascii=False))
             return
+        if lock:
+            say("\nlocking: every package by its hash, the base image by its digest")
+            result["plan"], files = lock_project(stage, say), [*files, Path("requirements.lock")]
+            result["files"] = sorted(str(p) for p in files)
         if overwrite and not yes and target.exists() and any(target.iterdir()):
             click.confirm(f"replace {target} (the old folder is kept beside it)?", abort=True, err=True)
         backup = place.land_tree(stage, target, overwrite)

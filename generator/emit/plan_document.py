@@ -587,6 +587,18 @@ class EvaluationRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LockRecord:
+    """What `make lock` pinned."""
+
+    image: str | None
+    """the base image with its digest, ``None`` where only packages were locked"""
+    requirements_sha256: str
+    """of requirements.lock"""
+    packages: Mapping[str, Mapping[str, str]]
+    """by the marker of Python and platform: name to version"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanDocument:
     """Everything that plan.json holds and that a template may print."""
 
@@ -630,3 +642,5 @@ class PlanDocument:
     run: RunRecord = ABSENT
     """of a training plan"""
     goal: GoalRecord = ABSENT
+    lock: LockRecord = ABSENT
+    """written by the project's lock.py: a plan asks no index and no registry"""

@@ -14,6 +14,7 @@ import click
 
 from generator.errors import PerfgenError, UsageError, escape_control
 from generator.estimate.columns import describe_columns
+from generator.masking import mask_messages, mask_secrets
 from generator.options import AS_JSON, Option, Positive, add_case_options, ask_sources, json_option, make_request
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -134,8 +135,11 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, sche
 @click.option("--full", is_flag=True, help="With --diff: also every line that differs.")
 @click.option("--overwrite", is_flag=True, help="Replace a folder that holds a generated project.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--lock", is_flag=True, help="Pin every package by its hash, the base image by its digest (asks the network)."
+)
 @json_option
-def init(dest, smoke, dry_run, diff, full, overwrite, yes, as_json, **options):
+def init(dest, smoke, dry_run, diff, full, overwrite, yes, lock, as_json, **options):
     """Write the project for this machine to DEST, and run it for a few steps."""
     from generator.pipeline import write_project
 
@@ -148,6 +152,7 @@ def init(dest, smoke, dry_run, diff, full, overwrite, yes, as_json, **options):
         full=full,
         overwrite=overwrite,
         yes=yes,
+        lock=lock,
         as_json=as_json,
     )
 
@@ -303,6 +308,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # None where the shell closed it
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # the same bytes in every locale
+    mask_messages()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves no half-written folder behind
     outcome: dict[str, bool] = {}
     try:
@@ -334,7 +340,7 @@ def report_error(error: PerfgenError, as_json: bool) -> None:
     """The message on standard error; with ``as_json`` also as JSON on standard output."""
     from generator.errors import NothingFits, ReportedError
 
-    click.echo(f"perfgen: {hide_token(str(error))}", err=True)
+    click.echo(f"perfgen: {mask_secrets(str(error))}", err=True)
     ladder = error.ladder if isinstance(error, NothingFits) else ()
     if ladder:
         from generator.show import terminal
@@ -350,20 +356,12 @@ def report_error(error: PerfgenError, as_json: bool) -> None:
             for r in ladder
         ]
         content = {
-            "message": hide_token(error.message),
-            "hint": error.hint and hide_token(error.hint),
+            "message": mask_secrets(error.message),
+            "hint": error.hint and mask_secrets(error.hint),
             "exit_code": error.code,
             "ladder": rungs,
         }
         echo_json({"schema": 1} | (error.report if isinstance(error, ReportedError) else {}) | {"error": content})
-
-
-def hide_token(text: str) -> str:
-    """A message never shows the hub token of the environment, whatever it looks like."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        if os.environ.get(name):
-            text = text.replace(os.environ[name], "***")
-    return text
 
 
 if __name__ == "__main__":

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import re
 
-SECRETS = (
-    (re.compile(r"\bhf_[A-Za-z0-9]{16,}"), "hf_***"),  # a token of the hub
-    (re.compile(r"(://)[^/@\s]+@"), r"\1***@"),  # user and password in an address
-    (re.compile(r"([?&](?:access_|api_)?(?:token|key)=)[^&\s]+", re.IGNORECASE), r"\1***"),
-)
-
-
-def mask_secrets(text: str) -> str:
-    """``text`` without what looks like a secret: an answer with one in it may end in a message, and that in a bug report."""
-    for pattern, stars in SECRETS:
-        text = pattern.sub(stars, text)
-    return text
-
+from generator.masking import mask_secrets
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 

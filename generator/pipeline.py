@@ -40,6 +40,7 @@ from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.errors import ConflictError, DestinationError, DriftError, UsageError
 from generator.inputs.hardware import read_hardware
+from generator.run.lock import lock_packages
 from generator.run.plan_file import FILE, read_document, read_object
 
 
@@ -92,8 +93,11 @@ def write_project(
     overwrite: bool,
     yes: bool,
     as_json: bool,
+    lock: bool = False,
 ) -> None:
     """`perfgen init`: plan, render beside the destination, check, land, smoke-run."""
+    if lock and (dry_run or diff):
+        raise UsageError("--lock writes what it is told by an index and a registry: not with --dry-run or --diff")
     target = place.resolve_destination(dest, overwrite or dry_run or diff)
     say = click.echo if not as_json else (lambda text="", **_: click.echo(text, err=True))
     if dest.is_symlink():
@@ -103,7 +107,7 @@ def write_project(
     if replaces and not yes and not (sys.stdin and sys.stdin.isatty()):
         raise UsageError(f"--overwrite replaces {target}, and nobody can be asked here", "--yes replaces it unasked")
     with nullcontext() if looks else place.lock_destination(target):
-        write_to(target, request, say, smoke, dry_run, diff, full, overwrite, yes, as_json)
+        write_to(target, request, say, smoke, dry_run, diff, full, overwrite, yes, as_json, lock)
 
 
 def write_to(
@@ -117,6 +121,7 @@ def write_to(
     overwrite: bool,
     yes: bool,
     as_json: bool,
+    lock: bool,
 ) -> None:
     """The rest of `perfgen init`, where nobody else writes to ``target``."""
     planned = plan_request(request)
@@ -142,6 +147,10 @@ def write_to(
             if as_json:
                 click.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
             return
+        if lock:
+            say("\nlocking: every package by its hash, the base image by its digest")
+            result["plan"], files = lock_packages(stage, say), sorted([*files, "requirements.lock"])
+            result["files"] = files
         if overwrite and not yes and target.exists() and any(target.iterdir()):
             click.confirm(f"replace {target} (the old folder is kept beside it)?", abort=True, err=True)
         backup = place.land_tree(stage, target, overwrite)

@@ -33,9 +33,11 @@ def choose_modules(
     project: ProjectPart, edits: Edits, parallel: ParallelRecord | None, compilers: CompilerRecord
 ) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
-    modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report"}
+    modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report", "lock": "lock"}
     if compilers.train or compilers.infer:
         modules["compiler"] = "compiler"
+    if project.mode == "train" or project.hub:
+        modules["masking"] = "masking"
     if project.sft_format == "messages" and not project.chat_template:
         modules["chat_template"] = "chat_template"
     if project.mode != "train":

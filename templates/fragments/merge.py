@@ -12,6 +12,7 @@ import yaml
 from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from masking import mask_messages
 from run_folder import LOCK, lock_folder
 from run_identity import check_base
 from seals import sync_to_disk
@@ -41,7 +42,7 @@ def main() -> None:
     check_base(args.model, *name_base())
     draft = open_draft(output)
 
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=False)
     adapted = PeftModel.from_pretrained(load_base(args.model, args.dtype), args.model).eval()
     inputs = tokenizer(TEXT, return_tensors="pt").to(adapted.device)
     before = compute_outputs(adapted, inputs)
@@ -99,7 +100,7 @@ def load_base(run: Path, dtype: str):
         kind = AutoModelForSequenceClassification
         names = json.loads((run / "labels.json").read_text(encoding="utf-8"))
         more |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
-    return kind.from_pretrained(model, dtype=dtype, use_safetensors=True, **more)
+    return kind.from_pretrained(model, dtype=dtype, use_safetensors=True, trust_remote_code=False, **more)
 
 
 def compute_outputs(model, inputs) -> torch.Tensor:
@@ -113,4 +114,5 @@ def compare(merged: torch.Tensor, adapted: torch.Tensor) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
+    mask_messages()
     main()

@@ -9,9 +9,12 @@ from collections.abc import Callable
 
 from transformers import TrainerCallback
 
+from masking import mask_messages, mask_secrets
+
 
 def run_main(main: Callable[[], None]) -> None:
     """A line in place of a traceback for what lies outside: a full disk, a denied model, Ctrl-C before step 1."""
+    mask_messages()
     try:
         main()
     except KeyboardInterrupt:

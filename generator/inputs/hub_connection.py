@@ -40,7 +40,7 @@ def explain_no_connection(endpoint: str) -> str | None:
             socket.create_connection(address, CONNECT_SECONDS).close()
             outcomes.put(None)
         except (OSError, UnicodeError) as error:
-            outcomes.put(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+            outcomes.put(str(error) or type(error).__name__)
 
     # a thread, for nothing ends the look-up of a name
     threading.Thread(target=connect, name="perfgen-connect", daemon=True).start()

@@ -14,11 +14,13 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # catalog.py lies beside this file
 
 import catalog as adder  # noqa: E402
+from click.testing import CliRunner  # noqa: E402
 
 from generator import pipeline  # noqa: E402
 from generator.case.request import Request  # noqa: E402
+from generator.cli import perfgen  # noqa: E402
 from generator.emit.document import build_document  # noqa: E402
-from generator.errors import PerfgenError, SourceError  # noqa: E402
+from generator.errors import PerfgenError, SourceError, UsageError  # noqa: E402
 from generator.inputs import hub  # noqa: E402
 from generator.inputs.config_checks import find_implausible, find_oddities  # noqa: E402
 from generator.model import describe  # noqa: E402
@@ -151,3 +153,12 @@ def test_all_models_are_planned_or_refused_for_a_reason(monkeypatch):
 def test_a_model_that_it_lacks_is_refused_with_its_nearest():
     with pytest.raises(SourceError, match=r"(?s)not in the local cache.*--config FILE.*Qwen/Qwen3-8B"):
         hub.read_hub("Qwen/Qwen3-88B", offline=True, config=None)
+
+
+def test_the_listing():
+    listed = CliRunner().invoke(perfgen, ["models", "--json"])
+    assert [row["id"] for row in json.loads(listed.output)["models"]] == list(CATALOG)
+    shown = CliRunner().invoke(perfgen, ["models", "qwen3-30b"]).output
+    assert "Qwen/Qwen3-30B-A3B " in shown and "30.53 B" in shown and "3.35 B" in shown and "aiconfigurator" in shown
+    refused = CliRunner().invoke(perfgen, ["models", "llama-3.1-8c"])
+    assert isinstance(refused.exception, UsageError) and "meta-llama/Llama-3.1-8B" in str(refused.exception)

@@ -297,6 +297,16 @@ def devices(as_json, instances, pattern):
     show(as_json, pattern)
 
 
+@perfgen.command()
+@json_option
+@click.argument("pattern", required=False)
+def models(as_json, pattern):
+    """Models that are planned by their hub id without network, with the sources of their sizes."""
+    from generator.show.models import show_models
+
+    show_models(as_json, pattern)
+
+
 def echo_json(value: object) -> None:
     import json
 

@@ -232,11 +232,21 @@ def test_model_08_offline_says_what_is_missing(cache, damage):
     refused(4, "owner/name", "hf download", by=perfgen("plan", *HERE, "--model", "owner/name"))
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
-def test_model_09_code_of_its_own_is_refused(tmp_path, file):
-    folder = model(tmp_path / "m", files={file: sizes(auto_map={"AutoModel": "evil.Model"})})
-    (folder / "evil.py").write_text(f"open({str(tmp_path / 'CANARY')!r}, 'w')")
-    refused(4, "its own Python code", file, by=perfgen("plan", *HERE, "--model", folder))
+def test_model_09_code_of_its_own_is_never_run(tmp_path):
+    """Transformers' own class is taken where it has the type; a tokenizer and a type that only the code knows are refused."""
+    canary = f"open({str(tmp_path / 'CANARY')!r}, 'w')"
+    own = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    files = {"config.json": sizes(auto_map=own)}
+    folder = model(tmp_path / "known", files=files)
+    (folder / "evil.py").write_text(canary)
+    planned = perfgen("plan", *HERE, "--model", folder)
+    assert planned.code == 0, planned.err
+    assert "which is not run" in " ".join(planned.out.split())
+    folder = model(tmp_path / "unknown", files={"config.json": sizes(auto_map=own, model_type="evil_type")})
+    (folder / "evil.py").write_text(canary)
+    refused(4, "'evil_type' is known to its own Python code", by=perfgen("plan", *HERE, "--model", folder))
+    folder = model(tmp_path / "tokenizer", files={"tokenizer_config.json": sizes(auto_map=own)})
+    refused(4, "its own Python code", "tokenizer_config.json", by=perfgen("plan", *HERE, "--model", folder))
     assert not (tmp_path / "CANARY").exists()
 
 

@@ -38,6 +38,11 @@ def check_emittable(planned: Planned) -> None:
     """Raises ``UsageError``, ``SourceError``, ``NotEmitted`` for a plan that no project can be made of."""
     refuse_unemitted(planned.plan)
     training = planned.work.request.mode == "train"
+    if planned.work.request.adapts and not planned.work.source.has_weights:
+        raise SourceError(
+            f"{planned.work.source.name} holds sizes only: there are no weights to adapt (--train {planned.work.request.train})",
+            "give a folder with weights, or --model HUB_ID (with --config FILE where the hub cannot be asked); or --train full",
+        )
     if training and planned.work.data is None:
         raise UsageError("a training project needs data", "--data FILE, folder or hub id")
     if not training and not planned.work.source.has_weights:

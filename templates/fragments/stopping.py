@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from transformers import TrainerCallback
 
-from masking import mask_messages, mask_secrets
+from masking import mask_messages
 
 
 def run_main(main: Callable[[], None]) -> None:

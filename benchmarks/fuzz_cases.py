@@ -49,8 +49,8 @@ class FuzzCase:
     def describe(self) -> str:
         """What was drawn beside the defaults."""
         default = Request()
-        said = {f.name: getattr(self.request, f.name) for f in fields(Request)}
-        words = [f"{name}={value!r}" for name, value in said.items() if value != getattr(default, name)]
+        message = {f.name: getattr(self.request, f.name) for f in fields(Request)}
+        words = [f"{name}={value!r}" for name, value in message.items() if value != getattr(default, name)]
         return ", ".join([f"seed {self.seed}", *words, *([f"goal {self.target}"] if self.target else [])])
 
 

@@ -6,6 +6,7 @@ Files are read at the start and written at the end; what lies between is a pure 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,9 +26,11 @@ from generator.emit import place
 from generator.emit.document import build_document
 from generator.emit.drift import show_diff
 from generator.emit.offers import describe_goal
+from generator.emit.packing import format_packing, pack_project
 from generator.emit.plan_document import GoalRecord, PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
+from generator.emit.sources import keep_sources, link_sources, place_sources
 from generator.inputs.hardware import read_hardware
 from generator.run.plan_file import read_document
 
@@ -80,7 +83,7 @@ def write_project(
         say(f"{dest} is a link: writing to {target}")
     planned = plan_request(request)
     check_emittable(planned)
-    document = build_document(planned, name=target.name)
+    document, placed = build_document(planned, name=target.name, dest=target), place_sources(planned.work, target)
     if not as_json:
         from generator.show.terminal import show_plan
 
@@ -103,17 +106,26 @@ def write_project(
             return
         if overwrite and not yes and target.exists() and any(target.iterdir()):
             click.confirm(f"replace {target} (the old folder is kept beside it)?", abort=True, err=True)
+        refused = link_sources(placed, stage)
         backup = place.land_tree(stage, target, overwrite)
     say(f"\nwrote {len(files)} files to {target}")
     if backup:
         say(f"the old folder is {backup}")
+        for name in keep_sources(placed, backup, target):
+            say(f"{name} stays in the new one")
+    for name, origin in refused:
+        say(f"no link could be made there: copy {origin} to {target / name}")
+    packing = pack_project(document, placed, target, files)
+    result["packing"] = to_json(packing)
     if smoke:
         result["smoke"] = smoke_run(request, target, say)
     if as_json:
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
+    elif document.project.elsewhere:
+        say("\n".join(format_packing(packing, document)))
     else:
         verb = "train" if request.mode == "train" else "infer"
-        say(f"next: cd {target} && make setup && make {verb}   (PLAN.md has the reasons)")
+        say(f"next: cd {shlex.quote(str(target))} && make setup && make {verb}   (PLAN.md has the reasons)")
 
 
 def smoke_run(request: Request, target: Path, say: Callable) -> dict | None:

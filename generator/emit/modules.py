@@ -20,7 +20,7 @@ WITH_ALL_WEIGHTS = ("DistributedDataParallel",)
 
 ALWAYS = (
     *("arguments", "checkpoints", "evaluation", "first_example", "first_step", "model_card", "progress", "run_report"),
-    *("stopping", "token_count"),
+    *("stopping", "token_count", "finished_runs"),
 )
 """The leaves of every training."""
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
@@ -33,7 +33,7 @@ def choose_modules(
     project: ProjectPart, edits: Edits, parallel: ParallelRecord | None, compilers: CompilerRecord
 ) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
-    modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report"}
+    modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report", "sources": "sources"}
     if compilers.train or compilers.infer:
         modules["compiler"] = "compiler"
     if project.sft_format == "messages" and not project.chat_template:

@@ -11,6 +11,9 @@ import yaml
 from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from finished_runs import choose_run
+from sources import find_source
+
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 TEXT = "The quick brown fox jumps over the lazy dog."
@@ -21,19 +24,20 @@ the way through the layers. An adapter that went to the wrong place, or not at a
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=HERE / CONFIG["output_dir"], help="folder of a finished run")
+    parser.add_argument("--run", "--model", type=Path, help="folder of a finished run (default: the last one)")
     parser.add_argument("--output", type=Path, help="where the merged model goes (default: merged, inside of it)")
     parser.add_argument("--dtype", default="auto", help="auto: that of the model's own weights; bfloat16, float16, …")
     parser.add_argument("--push_to_hub", metavar="NAME", help="also upload it, as a private repository")
     args = parser.parse_args()
-    output = args.output or args.model / "merged"
-    if not (args.model / "adapter_config.json").is_file():
-        sys.exit(f"{args.model} holds no adapter: python train.py first")
+    run = choose_run(HERE, CONFIG["output_dir"], args.run)
+    output = args.output or run / "merged"
+    if not (run / "adapter_config.json").is_file():
+        sys.exit(f"{run} holds no adapter: python train.py first")
     if output.exists():
         sys.exit(f"{output} exists: remove it, or give another --output")
 
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    adapted = PeftModel.from_pretrained(load_base(args.model, args.dtype), args.model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(run)
+    adapted = PeftModel.from_pretrained(load_base(run, args.dtype), run).eval()
     inputs = tokenizer(TEXT, return_tensors="pt").to(adapted.device)
     before = compute_outputs(adapted, inputs)
     merged = adapted.merge_and_unload(safe_merge=True)
@@ -48,8 +52,8 @@ def main() -> None:
     merged.save_pretrained(draft)
     tokenizer.save_pretrained(draft)
     for name in ("run.json", "README.md", "labels.json"):
-        if (args.model / name).is_file():
-            shutil.copy(args.model / name, draft)
+        if (run / name).is_file():
+            shutil.copy(run / name, draft)
     draft.rename(output)
     print(f"{output}: python infer.py --model {output}")
     if args.push_to_hub:
@@ -59,15 +63,13 @@ def main() -> None:
 
 def load_base(run: Path, dtype: str):
     """The model as it was before training, unquantized: rounding to 4 bits is no part of an adapter."""
-    hub = "revision" in CONFIG
-    model = CONFIG["model"] if hub else HERE / CONFIG["model"]
-    more = {"revision": CONFIG["revision"]} if hub else {}
+    more = {"revision": CONFIG["revision"]} if "revision" in CONFIG else {}
     kind = AutoModelForCausalLM
     if PeftConfig.from_pretrained(run).task_type == "SEQ_CLS":
         kind = AutoModelForSequenceClassification
         names = json.loads((run / "labels.json").read_text(encoding="utf-8"))
         more |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
-    return kind.from_pretrained(model, dtype=dtype, use_safetensors=True, **more)
+    return kind.from_pretrained(find_source(CONFIG, "model"), dtype=dtype, use_safetensors=True, **more)
 
 
 def compute_outputs(model, inputs) -> torch.Tensor:

@@ -13,7 +13,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2
 # model and data of the demo, converted once
 DEMO_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-demo
 
-.PHONY: setup demo demo-scratch test test-slow check golden validate clean
+.PHONY: setup demo demo-scratch test test-slow test-image check golden validate clean
 
 setup: $(VENV)/.ready
 
@@ -54,11 +54,15 @@ demo-scratch: $(VENV)/.train
 
 # two workers share the list and take over from each other: the longest files have the fewest tests, which loadfile starts last
 test: setup
-	$(PYTEST) --dist worksteal -m "not slow or core"
+	$(PYTEST) --dist worksteal -m "(not slow or core) and not image"
 
 # the real runs: every emitted form, every way to break off; files side by side, for their tests share what was trained
 test-slow: setup
-	$(PYTEST) --dist loadfile -m "slow and not core"
+	$(PYTEST) --dist loadfile -m "slow and not core and not image"
+
+# images really built and run: root, buildah and debootstrap; the base is kept in ~/.cache/perfgen-images
+test-image: setup
+	$(BIN)/python -m pytest -rs -m image tests/test_images.py
 
 check: setup
 	$(BIN)/ruff check .

@@ -20,8 +20,6 @@ from generator.emit.plan_json import to_json  # noqa: E402
 from generator.emit.render import render  # noqa: E402
 from generator.pipeline import document_request  # noqa: E402
 
-TEMPLATE = "perfgen"
-"""In place of the path of whoever rewrites the examples."""
 MARK = "# Written by `make golden`; included by copier.yml.\n"
 
 
@@ -43,7 +41,7 @@ def read_request(case: Path) -> Request:
 
 
 def write_case(case: Path, dest: Path) -> None:
-    render(describe_case(case), dest, template=TEMPLATE)
+    render(describe_case(case), dest)
 
 
 def describe_case(case: Path) -> dict:

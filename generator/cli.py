@@ -13,7 +13,9 @@ from pathlib import Path
 import click
 
 from generator.errors import PerfgenError, UsageError, escape_control
-from generator.options import AS_JSON, Positive, add_case_options, ask_sources, json_option, make_request
+from generator.estimate.columns import describe_columns
+from generator.masking import mask_messages, mask_secrets
+from generator.options import AS_JSON, Option, Positive, add_case_options, ask_sources, json_option, make_request
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -129,11 +131,15 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, sche
 @add_case_options
 @click.option("--smoke/--no-smoke", default=True, help="Run the project for a few steps when it is written.")
 @click.option("--dry-run", is_flag=True, help="List what would be written, write nothing.")
-@click.option("--diff", is_flag=True, help="Show how DEST differs from what would be written, write nothing.")
+@click.option("--diff", is_flag=True, help="Say how DEST differs from what would be written, write nothing.")
+@click.option("--full", is_flag=True, help="With --diff: also every line that differs.")
 @click.option("--overwrite", is_flag=True, help="Replace a folder that holds a generated project.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--lock", is_flag=True, help="Pin every package by its hash, the base image by its digest (asks the network)."
+)
 @json_option
-def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
+def init(dest, smoke, dry_run, diff, full, overwrite, yes, lock, as_json, **options):
     """Write the project for this machine to DEST, and run it for a few steps."""
     from generator.pipeline import write_project
 
@@ -143,20 +149,59 @@ def init(dest, smoke, dry_run, diff, overwrite, yes, as_json, **options):
         smoke=smoke,
         dry_run=dry_run,
         diff=diff,
+        full=full,
         overwrite=overwrite,
         yes=yes,
+        lock=lock,
         as_json=as_json,
     )
 
 
 @perfgen.command()
-@click.option("--cases", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--out", required=True, type=click.Path(dir_okay=False, path_type=Path))
-def estimate(cases, out):
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@add_case_options
+@click.option(
+    "--forget", type=Option(), multiple=True, help="Decide an option anew that the project was made with. Repeatable."
+)
+@click.option("--smoke/--no-smoke", default=True, help="Run the project for a few steps when it is changed.")
+@click.option("--dry-run", is_flag=True, help="Say what would change, write nothing.")
+@click.option("--full", is_flag=True, help="Also every line that would change.")
+@click.option(
+    "--conflict", type=click.Choice(("inline", "rej")), default="inline", show_default=True,
+    help="Where you and the new plan changed the same lines: both between markers, or yours, and a .rej file.",
+)  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def update(folder, forget, smoke, dry_run, full, conflict, yes, as_json, **options):
+    """Plan a project again, for today's machine, model, data and perfgen; your edits are kept.
+
+    What is not given is taken from the project; what was a default is decided anew. Ends with 5 where conflicts are left marked.
+    """
+    from generator.pipeline import update_project
+
+    update_project(
+        make_request(options), folder, forget=forget, conflict=conflict, smoke=smoke, dry_run=dry_run, full=full, yes=yes, as_json=as_json
+    )  # fmt: skip
+
+
+@perfgen.command(epilog=describe_columns())
+@click.option(
+    "--cases",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CSV with a header line.",
+)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="CSV to write.  [required without --json]")
+@json_option
+def estimate(cases, out, as_json):
     """Cost explicit configurations, one a row, without deciding."""
     from generator.estimate.table import estimate_table
 
-    estimate_table(cases, out, progress=lambda text: click.echo(text, err=True))
+    if out is None and not as_json:
+        raise click.UsageError("give --out FILE.csv, or --json for standard output")
+    rows = estimate_table(cases, out, progress=lambda text: click.echo(text, err=True))
+    if as_json:
+        echo_json({"schema": 1, "rows": rows})
 
 
 @perfgen.command()
@@ -243,18 +288,30 @@ def techniques(as_json):
 
 @perfgen.command()
 @json_option
+@click.option("--instances", is_flag=True, help="Cloud instance types instead, with price, date and source.")
 @click.argument("pattern", required=False)
-def devices(as_json, pattern):
-    """Every known device, with its sources."""
+def devices(as_json, instances, pattern):
+    """Every known device; with PATTERN, those that it is in or stands for, with their MIG instances and sources."""
     from generator.show import listings
 
-    listings.show_devices(as_json, pattern)
+    show = listings.show_instances if instances else listings.show_devices
+    show(as_json, pattern)
+
+
+@perfgen.command()
+@json_option
+@click.argument("pattern", required=False)
+def models(as_json, pattern):
+    """Models that are planned by their hub id without network, with the sources of their sizes."""
+    from generator.show.models import show_models
+
+    show_models(as_json, pattern)
 
 
 def echo_json(value: object) -> None:
     import json
 
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def main() -> None:
@@ -262,6 +319,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # None where the shell closed it
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # the same bytes in every locale
+    mask_messages()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves no half-written folder behind
     outcome: dict[str, bool] = {}
     try:
@@ -291,9 +349,9 @@ def main() -> None:
 
 def report_error(error: PerfgenError, as_json: bool) -> None:
     """The message on standard error; with ``as_json`` also as JSON on standard output."""
-    from generator.errors import NothingFits
+    from generator.errors import NothingFits, ReportedError
 
-    click.echo(f"perfgen: {hide_token(str(error))}", err=True)
+    click.echo(f"perfgen: {mask_secrets(str(error))}", err=True)
     ladder = error.ladder if isinstance(error, NothingFits) else ()
     if ladder:
         from generator.show import terminal
@@ -309,20 +367,12 @@ def report_error(error: PerfgenError, as_json: bool) -> None:
             for r in ladder
         ]
         content = {
-            "message": hide_token(error.message),
-            "hint": error.hint and hide_token(error.hint),
+            "message": mask_secrets(error.message),
+            "hint": error.hint and mask_secrets(error.hint),
             "exit_code": error.code,
             "ladder": rungs,
         }
-        echo_json({"schema": 1, "error": content})
-
-
-def hide_token(text: str) -> str:
-    """A message never shows the hub token of the environment, whatever it looks like."""
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
-        if os.environ.get(name):
-            text = text.replace(os.environ[name], "***")
-    return text
+        echo_json({"schema": 1} | (error.report if isinstance(error, ReportedError) else {}) | {"error": content})
 
 
 if __name__ == "__main__":

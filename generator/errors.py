@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import re
 
-SECRETS = (
-    (re.compile(r"\bhf_[A-Za-z0-9]{16,}"), "hf_***"),  # a token of the hub
-    (re.compile(r"(://)[^/@\s]+@"), r"\1***@"),  # user and password in an address
-    (re.compile(r"([?&](?:access_|api_)?(?:token|key)=)[^&\s]+", re.IGNORECASE), r"\1***"),
-)
-
-
-def mask_secrets(text: str) -> str:
-    """``text`` without what looks like a secret: an answer with one in it may end in a message, and that in a bug report."""
-    for pattern, stars in SECRETS:
-        text = pattern.sub(stars, text)
-    return text
-
+from generator.masking import mask_secrets
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -86,7 +74,21 @@ class SmokeError(PerfgenError):
     code = 6
 
 
-class DriftError(PerfgenError):
+class ReportedError(PerfgenError):
+    """An outcome with an exit code of its own. ``report`` is what --json prints of it beside the error."""
+
+    def __init__(self, message: str, hint: str | None = None, report: dict[str, object] | None = None):
+        super().__init__(message, hint)
+        self.report = report or {}
+
+
+class ConflictError(ReportedError):
+    """A merge that left conflicts marked."""
+
+    code = 5
+
+
+class DriftError(ReportedError):
     """A generated file no longer is what the plan says."""
 
     code = 7

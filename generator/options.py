@@ -79,6 +79,18 @@ class Meaning(click.ParamType):
         return meaning, name
 
 
+class Option(click.ParamType):
+    """The name of an option that describes a case: seq-len, pin."""
+
+    name = "option"
+
+    def convert(self, value, param, ctx):
+        known = {name for option in make_case_parameters() for name in option.opts}
+        if f"--{value.lstrip('-')}" not in known:
+            self.fail(f"{value!r} is no option such as seq-len or hardware", param, ctx)
+        return value.lstrip("-").replace("-", "_")
+
+
 AS_JSON = "json"
 """Key of the root context's object: whether the command was asked for JSON."""
 
@@ -159,6 +171,10 @@ def add_case_options(command: Callable) -> Callable:
     for option in reversed(CASE_OPTIONS):
         command = option(command)
     return command
+
+
+def make_case_parameters() -> list[click.Parameter]:
+    return click.command(add_case_options(lambda: None)).params
 
 
 def make_request(options: dict[str, Any]) -> Request:

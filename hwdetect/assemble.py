@@ -7,12 +7,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from hwdetect import findings, unread
+from hwdetect import checks, findings, unread
 from hwdetect.complete import add_machine_json
 from hwdetect.machine.live import Live
 from hwdetect.machine.protocol import Machine
 from hwdetect.machine.recorded import Recorded
-from hwdetect.probes import apple, cgroup, disks, intel, memory, network, nodes, others, pci, software, visible
+from hwdetect.probes import (
+    apple,
+    cgroup,
+    disks,
+    intel,
+    memory,
+    network,
+    nodes,
+    others,
+    pci,
+    software,
+    visible,
+)
 from hwdetect.probes.amd.read import read_amd
 from hwdetect.probes.cpu.cpuid_dump import read_cpuid
 from hwdetect.probes.cpu.read import read_cpu
@@ -77,7 +89,7 @@ def read_machine(machine: Machine, deadline_s: float) -> Hardware:
     """Every probe of ``machine``, in parallel on a live one, one after the other on a recording. No findings yet."""
 
     def processor(notes: Notes) -> tuple[Cpu, Memory]:
-        limits = cgroup.read_limits(machine)
+        limits = cgroup.read_limits(machine, notes)
         the_cpu = read_cpu(machine, limits, notes)
         return fill_unknown(the_cpu, read_cpuid(machine, notes)), memory.read_memory(machine, limits, notes)
 
@@ -85,7 +97,7 @@ def read_machine(machine: Machine, deadline_s: float) -> Hardware:
     sources = [ProbeRun(name, lambda notes, probe=probe: probe(machine, notes), NOTHING) for name, probe in kinds]
     host = ProbeRun("cpu", processor, (Cpu(), Memory()))
     disk = ProbeRun("disks", lambda notes: disks.read_disks(machine, notes), ())
-    soft = ProbeRun("software", lambda notes: software.read_software(machine), Software())
+    soft = ProbeRun("software", lambda notes: software.read_software(machine, notes), Software())
     node = ProbeRun("nodes", lambda notes: nodes.read_nodes(machine), Nodes())
     ports = ProbeRun("network", lambda notes: network.read_network(machine), ())
     parts: list[ProbeRun] = [host, *sources, ports, disk, soft, node]
@@ -94,7 +106,7 @@ def read_machine(machine: Machine, deadline_s: float) -> Hardware:
     assembled = _join_parts(machine, host, sources, ports, disk, soft, node, own)
     all_notes = (*(note for part in parts for note in part.notes.items), *own.items)
     notes = tuple(note for note in all_notes if note.why != NOT_RECORDED)
-    hardware = _drop_answered_notes(add_machine_json(machine, assembled, notes))
+    hardware = checks.drop_faults(_drop_answered_notes(add_machine_json(machine, assembled, notes)))
     return replace(hardware, notes=hardware.notes + unread.write_missing_notes(hardware))
 
 

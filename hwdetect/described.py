@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hwdetect.instances import Instance
+from hwdetect.mig import Profile
 from hwdetect.topology import assume_fabric, list_peer_links
 from hwdetect.types import Accelerator, Board, Cpu, Device, Disk, Hardware, Memory, NetworkPort, Nodes, Note, Pcie
 
@@ -69,6 +72,38 @@ def describe_device_machine(
         network=assume_fabric(device, count) if nodes > 1 else (),
         nodes=Nodes(count=nodes, source="spec"),
         notes=tuple(notes),
+    )
+
+
+def describe_mig_machine(
+    device: Device, profile: Profile, label: str, count: int, *, nodes: int, cpus: int | None, memory_bytes: int | None
+) -> Hardware:
+    """A machine with ``count`` MIG instances, on as few boards as hold them; ``label`` is the profile with what follows it."""
+    boards = -(-count // profile.most)
+    machine = describe_device_machine(device, boards, nodes=nodes, cpus=cpus, memory_bytes=memory_bytes, bridged=False)
+    assert device.compute_units is not None
+    instance = Accelerator(
+        index=0,
+        board=0,
+        name=f"{device.name} MIG {label}",
+        memory_bytes=profile.memory_bytes,
+        free_memory_bytes=profile.memory_bytes,
+        profile=label,
+        compute_share=profile.units / device.compute_units,
+        compute_units=profile.units,
+    )
+    size = f"{profile.memory_bytes / GIB:.1f} GiB"
+    text = (
+        f"{label} of {device.id}: {profile.units} of {device.compute_units} multiprocessors, {size} ({profile.source})"
+    )
+    if profile.derived:
+        text += "; its memory is derived from its share of the board's"
+    return replace(
+        machine,
+        boards=tuple(replace(board, mig_enabled=True) for board in machine.boards),
+        accelerators=tuple(replace(instance, index=i, board=i // profile.most) for i in range(count)),
+        links=(),
+        notes=(*machine.notes, Note(field="accelerators", who="spec", why=text)),
     )
 
 

@@ -17,6 +17,16 @@ GIB = 1 << 30
 # PyTorch's worker processes pass batches through shared memory; Docker's default of 64 MiB stops them with a bus error.
 # https://docs.pytorch.org/docs/stable/notes/multiprocessing.html
 SHM_NEEDED_BYTES = 1 * GIB
+# RDMA pins what it registers, and memlock bounds that for whoever is not root; NVIDIA and Red Hat ask for no limit at all. 1 GiB is
+# less than one node's buffers of NCCL.
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
+# https://docs.redhat.com/en/documentation/red_hat_enterprise_linux/9/html/configuring_infiniband_and_rdma_networks
+LOCKED_NEEDED_BYTES = 1 * GIB
+# With the file_descriptor strategy, the default on Linux, each tensor that a worker hands over is an open file until it is used:
+# two batches of four tensors ahead, and the worker's own pipes. 1,024 is the default of most distributions.
+# https://docs.pytorch.org/docs/stable/multiprocessing.html#file-descriptor-file-descriptor
+OPEN_FILES_NEEDED = 1024
+OPEN_FILES_PER_WORKER = 16
 BUSY_SHARE = 0.10  # of a board's memory: more than a display and a context take
 POWER_TOLERANCE = 0.98
 THERMAL = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"})
@@ -321,6 +331,37 @@ def check_host_memory(hw: Hardware) -> Iterator[Finding]:
         )
 
 
+def check_process_limits(hw: Hardware) -> Iterator[Finding]:
+    locked = hw.memory.lockable_bytes
+    fabric = [
+        p.name for p in hw.network if p.kind in ("infiniband", "roce", "efa") and p.state in (None, "active", "up")
+    ]
+    if locked is not None and locked < LOCKED_NEEDED_BYTES and fabric:
+        yield _build_finding(
+            "memlock-small",
+            "warning",
+            f"this process may lock {locked / (1 << 20):.0f} MiB of memory, and RDMA locks every buffer",
+            f"lockable_bytes {locked}; ports {', '.join(fabric[:4])}",
+            "ulimit -l unlimited (memlock in /etc/security/limits.conf; docker run --ulimit memlock=-1; in Slurm "
+            "PropagateResourceLimitsExcept=MEMLOCK): NCCL fails to register memory without it",
+        )
+    files, cpus = hw.software.open_files, hw.cpu.budget or 1
+    needed = max(OPEN_FILES_NEEDED, OPEN_FILES_PER_WORKER * cpus)
+    if files is not None and files < needed:
+        most = hw.software.open_files_most
+        further = (
+            "an administrator must raise the hard limit too" if most is not None and most < needed else "it may be"
+        )
+        yield _build_finding(
+            "open-files-few",
+            "warning" if files < OPEN_FILES_NEEDED else "info",
+            f"a process may have {files} files open; a loader with {cpus} workers takes up to {needed}",
+            f"open_files {files}, open_files_most {most if most is not None else 'unlimited'}",
+            f"ulimit -n {max(needed, 65_536)} ({further}; docker run --ulimit nofile=65536): loader workers share each "
+            "tensor by an open file",
+        )
+
+
 def check_disks(hw: Hardware) -> Iterator[Finding]:
     kinds = {disk.kind for disk in hw.disks}
     if hw.disks and hw.accelerators and not kinds & {"nvme", None}:
@@ -356,5 +397,6 @@ RULES: tuple[Callable[[Hardware], Iterator[Finding]], ...] = (
     check_network_ports,
     check_processors,
     check_host_memory,
+    check_process_limits,
     check_disks,
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 
+from hwdetect.checks import find_faults, shorten
 from hwdetect.types import SCHEMA, Hardware
 
 
@@ -24,31 +26,41 @@ def _convert_to_plain(value: object) -> object:
 
 
 def parse_hardware(mapping: Mapping[str, object]) -> Hardware:
-    """The Hardware of a mapping. Raises ``ValueError`` with the path of the bad field and what was expected."""
+    """The Hardware of a mapping. Raises ``ValueError`` with the path of the bad field, what it is and what is expected.
+
+    Types are those of JSON, not what could be made of them; ranges and references are those of ``checks``.
+    """
     if not isinstance(mapping, Mapping):
         raise ValueError(f"hardware: an object is expected, not {type(mapping).__name__}")
     if mapping.get("schema", SCHEMA) != SCHEMA:
-        raise ValueError(f"schema: this version reads {SCHEMA}, the file says {mapping['schema']!r}")
-    from pydantic import TypeAdapter, ValidationError
+        raise ValueError(f"schema: this version reads {SCHEMA}, the file says {shorten(mapping['schema'])}")
+    import json
+
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(Hardware).validate_python(dict(mapping))
+        hardware = _make_adapter().validate_json(json.dumps(dict(mapping)), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "hardware"
-        raise ValueError(f"{where}: {first['msg']} (it is {_shorten(first['input'])})") from None
+        raise ValueError(f"{where}: {first['msg']} (it is {shorten(first['input'])})") from None
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"hardware: this is not JSON: {error}") from None
+    for fault in find_faults(hardware):
+        raise ValueError(str(fault))
+    return hardware
 
 
-def _shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+@cache
+def _make_adapter():
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Hardware)
 
 
 def build_schema() -> dict[str, object]:
     """The JSON schema of ``perfgen detect --json``, from the types (``hwdetect/schema.json`` is this, written out)."""
-    from pydantic import TypeAdapter
-
-    generated = TypeAdapter(Hardware).json_schema(mode="serialization")
+    generated = _make_adapter().json_schema(mode="serialization")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **generated, "title": "perfgen detect --json"}
 
 
@@ -56,7 +68,7 @@ def format_schema() -> str:
     """``hwdetect/schema.json`` as it must stand: ``python -m hwdetect.jsonio > hwdetect/schema.json``."""
     import json
 
-    return json.dumps(build_schema(), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(build_schema(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A machine from a few words, for planning without it: ``8xh100-sxm-80gb``, ``cpu:16``, ``p5.48xlarge``.
 
-    spec      = [NODES "x"] [COUNT "x"] DEVICE options      devices of the catalogue, by id or alias
+    spec      = [NODES "x"] [COUNT "x"] DEVICE options      devices of the catalogue, by id, alias or name
+              | [NODES "x"] [COUNT "x"] DEVICE (":" | "-mig-") PROFILE options
               | "cpu" options                               a machine without accelerators
               | [NODES "x"] [CLOUD ":"] INSTANCE            a cloud instance type (hwdetect/instances.toml)
     options   = [":" CPUS] ["+" FEATURE]… ["," MEMORY "gb"]
@@ -15,7 +16,9 @@
     cpu:16+avx2                  without AVX-512
     cpu:64+arm, cpu:64+sve       Arm: NEON alone; SVE with BF16 and I8MM
     cpu:16,64gb                  with so much memory
+    h100-mig-1g.10gb, a100:3g.40gb, 7xa100-mig-1g.10gb     MIG instances, on as few boards as hold them
     p5.48xlarge, aws:p5.48xlarge, 4xp5.48xlarge
+    NVIDIA A100-SXM4-80GB, 2x Tesla T4, 4090               what nvidia-smi prints, or people say
 
 What the text does not say is assumed, and ``Hardware.notes`` says so: 16 CPUs per device and host memory of twice the
 devices' memory; for a CPU spec 8 cores and 4 GiB per core; between nodes the usual fabric of that class of device.
@@ -25,12 +28,22 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwdetect import catalog
-from hwdetect.described import ARM, ARM_SVE, GIB, X86, describe_cpu_machine, describe_device_machine, describe_instance
+from hwdetect.described import (
+    ARM,
+    ARM_SVE,
+    GIB,
+    X86,
+    describe_cpu_machine,
+    describe_device_machine,
+    describe_instance,
+    describe_mig_machine,
+)
 from hwdetect.instances import find_instance, list_instance_names
-from hwdetect.types import Device, Hardware
+from hwdetect.mig import Profile, Spelled, list_boards, list_profiles, split_spelling
+from hwdetect.types import Device, Hardware, Note
 
 LONGEST = 200  # characters: a spec is a few words
 MOST_DEVICES_PER_NODE = 128  # an NVL72 rack is the largest that exists as one machine
@@ -65,33 +78,38 @@ class Options:
 _OPTIONS = re.compile(
     r"(?::(?P<cpus>\d{1,9}))?(?P<features>(?:\+[a-z0-9]+)*)(?:,(?P<memory>\d{1,7}(?:\.\d{1,3})?)(?:gb|gib))?"
 )
-_TIMES = re.compile(r"(\d{1,9})x(?=.)")
+_TIMES = re.compile(r"(\d{1,9}) ?x ?(?=.)")
 
 
 def parse_spec(text: str) -> Hardware:
     """The machine that the text describes (see the module's docstring); raises ``SpecError``."""
-    wanted = re.sub(r"\s+", "", text.lower()).replace("×", "x")
+    wanted = " ".join(text.lower().replace("×", "x").split())
     if len(wanted) > LONGEST:
         raise SpecError(f"{wanted[:40]!r}… is too long for a machine ({len(wanted)} characters)")
     if not wanted:
         raise SpecError("empty; give a device (8xh100-sxm-80gb), cpu:16, or a cloud instance (p5.48xlarge)")
     counts, rest = _parse_counts(wanted)
-    name = re.split(r"[:+,]", rest, maxsplit=1)[0]
+    if mig := split_spelling(rest):
+        nodes, count = [1, 1, *counts][-2:]
+        return _build_mig_machine(mig, nodes, count, text)
+    name = re.split(r"[:+,]", rest, maxsplit=1)[0].strip()
     # Reading the instances takes milliseconds that a plain device id need not pay.
-    instance = None if name == "cpu" or catalog.resolve(name) else find_instance(rest)
+    instance = None if name == "cpu" or catalog.resolve(name) else find_instance(rest.replace(" ", ""))
     if instance:
         if len(counts) > 1:
             raise SpecError(f"{text!r}: an instance takes one number before it, that of the nodes")
         device = catalog.load(instance.device) if instance.device else None
         return describe_instance(instance, device, counts[0] if counts else 1)
-    options = _parse_options(rest[len(name) :], text)
+    options = _parse_options(rest[len(name) :].replace(" ", ""), text)
     if name == "cpu":
         if len(counts) > 1:
             raise SpecError(f"{text!r}: a CPU machine takes one number before it, that of the nodes")
         return _build_cpu_machine(options, counts[0] if counts else 1)
     # One number is the devices, two are nodes and devices.
     nodes, count = [1, 1, *counts][-2:]
-    return _build_device_machine(_load_device(name, text), nodes, count, options)
+    device = _load_device(name, text)
+    machine = _build_device_machine(device, nodes, count, options)
+    return replace(machine, notes=(*_note_choice(name, device), *machine.notes))
 
 
 def _parse_counts(wanted: str) -> tuple[list[int], str]:
@@ -132,9 +150,62 @@ def _load_device(name: str, text: str) -> Device:
     try:
         return catalog.load(name)
     except catalog.UnknownDevice as error:
-        close = (*error.close, *difflib.get_close_matches(name, list_instance_names(), n=3, cutoff=0.7))
+        close = (
+            *error.close,
+            *difflib.get_close_matches(name.replace(" ", ""), list_instance_names(), n=3, cutoff=0.7),
+        )
         hint = f"; close to it: {', '.join(close)}" if close else ""
         raise SpecError(f"{text!r}: {name!r} is no device, no instance and not cpu{hint}") from error
+
+
+def _note_choice(name: str, device: Device) -> tuple[Note, ...]:
+    """Which of several products a short name was taken for."""
+    others = [i for i in catalog.list_alike(name) if i != device.id]
+    if not others:
+        return ()
+    return (
+        Note(field="boards.device", who="spec", why=f"{name} is taken for {device.id}; others: {', '.join(others)}"),
+    )
+
+
+def _build_mig_machine(mig: Spelled, nodes: int, count: int, text: str) -> Hardware:
+    if mig.part:
+        hint = f"name the instance alone: {mig.board}:{mig.profile}"
+        raise SpecError(f"{text!r}: a compute instance ({mig.part}) is a part of a MIG instance: {hint}")
+    named = _load_device(mig.board, text)
+    # "a100:3g.20gb": of the boards that a short name can mean, one that has this instance.
+    alike = [catalog.load(i) for i in catalog.list_alike(mig.board)]
+    order = sorted(alike, key=lambda device: device.id.split("-")[:2] != named.id.split("-")[:2])
+    device = next((d for d in (named, *order) if _find_profile(d, mig.profile)), named)
+    profile = _find_profile(device, mig.profile)
+    if profile is None:
+        known = ", ".join(p.name for p in list_profiles(device))
+        raise SpecError(
+            f"{text!r}: {device.id} has no MIG instance {mig.profile}; it has {known}"
+            if known
+            else f"{text!r}: perfgen knows of no MIG instances of {device.id}; of these it does: {', '.join(list_boards())}"
+        )
+    if mig.suffix.startswith("+me"):  # one instance of a board has the media engines
+        profile = replace(profile, most=1)
+    options = _parse_options(mig.rest.replace(" ", ""), text)
+    if options.features:
+        raise SpecError(f"+{options.features[0]} is not understood for a MIG instance")
+    if count > MOST_DEVICES_PER_NODE:
+        raise SpecError(f"{count} instances in one node (at most {MOST_DEVICES_PER_NODE})")
+    machine = describe_mig_machine(
+        device,
+        profile,
+        mig.profile + mig.suffix,
+        count,
+        nodes=nodes,
+        cpus=options.cpus,
+        memory_bytes=options.memory_bytes,
+    )
+    return replace(machine, notes=(*_note_choice(mig.board, device), *machine.notes))
+
+
+def _find_profile(device: Device, name: str) -> Profile | None:
+    return next((profile for profile in list_profiles(device) if profile.name == name), None)
 
 
 def _build_cpu_machine(options: Options, nodes: int) -> Hardware:

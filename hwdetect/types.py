@@ -63,7 +63,8 @@ class Memory:
     """Host memory. ``limit_bytes`` is the tightest cgroup limit, ``None`` where there is none.
 
     ``numa_nodes`` counts nodes with memory, with or without CPUs; GPU memory that the kernel shows as nodes is in
-    ``gpu_numa_nodes`` and not in ``total_bytes``.
+    ``gpu_numa_nodes`` and not in ``total_bytes``. ``lockable_bytes`` is what this process may lock (RLIMIT_MEMLOCK), ``None``
+    where there is no limit.
     """
 
     total_bytes: int | None = None
@@ -75,6 +76,7 @@ class Memory:
     huge_pages_bytes: int | None = None
     numa_nodes: int | None = None
     gpu_numa_nodes: int | None = None
+    lockable_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +210,11 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """Versions as strings; ``None`` = not installed or unreadable (``Hardware.notes`` tells which)."""
+    """Versions as strings; ``None`` = not installed or unreadable (``Hardware.notes`` tells which).
+
+    ``open_files`` is how many files a process may have open (the soft RLIMIT_NOFILE, ``None``: no limit), ``open_files_most``
+    how far it may raise that itself.
+    """
 
     os: str | None = None
     kernel: str | None = None
@@ -223,6 +229,8 @@ class Software:
     wsl: bool | None = None
     virtualization: str | None = None
     visible_devices: str | None = None
+    open_files: int | None = None
+    open_files_most: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,8 +37,8 @@ from run_report import RunReport
 
 args = Values(output_dir=sys.argv[sys.argv.index("--output_dir") + 1], world_size=1, device="cpu")
 Path(args.output_dir).mkdir(parents=True)
-state = Values(global_step=0, is_world_process_zero=True, log_history=[])
-report = RunReport()
+state = Values(global_step=0, max_steps=2, is_world_process_zero=True, log_history=[])
+report = RunReport(measure=lambda: {"peak_memory_gib": 1.1})
 loader = DataLoader([{"input_ids": [1] * 16}] * 8, batch_size=4, collate_fn=default_data_collator)
 report.on_train_begin(args, state, None, train_dataloader=loader)
 report.on_epoch_begin(args, state, None)
@@ -47,7 +47,7 @@ for (step, loss), _ in zip(((1, 2.0), (2, 1.0)), loader, strict=True):
     report.on_step_end(args, state, None)
     state.log_history.append({"step": step, "loss": loss})
     report.on_log(args, state, None)
-report.write(args, state, {"peak_memory_gib": 1.1})
+report.write(args, state, report.build(args, state))
 """
 """A train.py of two steps in no time: run.json by the project's own leaf."""
 ANSWERED = """

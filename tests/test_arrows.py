@@ -7,8 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
-    "errors",
     "bundle",
+    "masking",
+    "errors",
     "model",
     "inputs",
     "case",

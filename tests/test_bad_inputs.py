@@ -232,11 +232,21 @@ def test_model_08_offline_says_what_is_missing(cache, damage):
     refused(4, "owner/name", "hf download", by=perfgen("plan", *HERE, "--model", "owner/name"))
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
-def test_model_09_code_of_its_own_is_refused(tmp_path, file):
-    folder = model(tmp_path / "m", files={file: sizes(auto_map={"AutoModel": "evil.Model"})})
-    (folder / "evil.py").write_text(f"open({str(tmp_path / 'CANARY')!r}, 'w')")
-    refused(4, "its own Python code", file, by=perfgen("plan", *HERE, "--model", folder))
+def test_model_09_code_of_its_own_is_never_run(tmp_path):
+    """Transformers' own class is taken where it has the type; a tokenizer and a type that only the code knows are refused."""
+    canary = f"open({str(tmp_path / 'CANARY')!r}, 'w')"
+    own = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    files = {"config.json": sizes(auto_map=own)}
+    folder = model(tmp_path / "known", files=files)
+    (folder / "evil.py").write_text(canary)
+    planned = perfgen("plan", *HERE, "--model", folder)
+    assert planned.code == 0, planned.err
+    assert "which is not run" in " ".join(planned.out.split())
+    folder = model(tmp_path / "unknown", files={"config.json": sizes(auto_map=own, model_type="evil_type")})
+    (folder / "evil.py").write_text(canary)
+    refused(4, "'evil_type' is known to its own Python code", by=perfgen("plan", *HERE, "--model", folder))
+    folder = model(tmp_path / "tokenizer", files={"tokenizer_config.json": sizes(auto_map=own)})
+    refused(4, "its own Python code", "tokenizer_config.json", by=perfgen("plan", *HERE, "--model", folder))
     assert not (tmp_path / "CANARY").exists()
 
 
@@ -826,8 +836,8 @@ def test_dest_08_an_edit_is_shown_and_kept(tmp_path):
     train = tmp_path / "new" / "train.py"
     train.write_text(train.read_text() + "# mine\n")
     refused(5, "already holds a project", "--diff", by=perfgen("init", tmp_path / "new", *SAMPLE))
-    done = perfgen("init", tmp_path / "new", *SAMPLE, "--diff")
-    assert done.code == 7 and "-# mine" in done.out
+    done = perfgen("init", tmp_path / "new", *SAMPLE, "--diff", "--full")
+    assert done.code == 7 and "-# mine" in done.out and "it was edited by hand" in done.out
     assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke", "--overwrite", "--yes").code == 0
     assert (tmp_path / "new.old-1" / "train.py").read_text().endswith("# mine\n")
 
@@ -951,7 +961,7 @@ def test_a_folder_with_a_file_that_is_no_text_differs(tmp_path):
     assert perfgen("init", tmp_path / "new", *SAMPLE, "--no-smoke").code == 0
     (tmp_path / "new" / "train.py").write_bytes(b"\xff\xfe")
     done = perfgen("init", tmp_path / "new", *SAMPLE, "--diff")
-    assert done.code == 7 and "train.py differs: it is no text" in done.out and "1 of " in done.err
+    assert done.code == 7 and "train.py" in done.out and "1 of " in done.err
 
 
 COUNTS = dict.fromkeys(meta_device.NUMBERS, 2) | {"architecture": "X", "kind": "decoder", "gated": True}
@@ -970,14 +980,14 @@ COUNTS |= {"tied_embeddings": False, "max_positions": None}
 def test_a_damaged_cache_of_counts_is_counted_anew(tmp_path, monkeypatch, damaged):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     child = f"import sys; sys.stdin.read(); print({json.dumps(COUNTS)!r})"
-    start, calls = subprocess.run, []
+    start, calls = meta_device.run_process, []
 
-    def count(command, **options):
+    def count(command, *limits, **options):
         """The other process without Transformers: what it answers is told above."""
         calls.append(command)
-        return start([command[0], "-c", child], **options)
+        return start((command[0], "-c", child), *limits, **options)
 
-    monkeypatch.setattr(subprocess, "run", count)
+    monkeypatch.setattr(meta_device, "run_process", count)
     config = {"model_type": "x"}
     first = meta_device.describe_on_meta(config, "x", "why")
     (path,) = (tmp_path / "perfgen").iterdir()

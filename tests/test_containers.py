@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -9,7 +10,9 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -19,6 +22,7 @@ import hwdetect
 from generator import pipeline
 from generator.case.request import Request
 from generator.emit import render
+from generator.emit.container import escape_dollars, list_mounts
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.inputs.hardware import read_hardware
@@ -186,6 +190,7 @@ def test_a_container_gets_token_cache_and_files_and_belongs_to_its_caller(sft, t
     config = yaml.safe_load((project / "config.yaml").read_text())
     data = tmp_path / "some data.jsonl"
     data.touch()
+    (tmp_path / "held-out.jsonl").touch()
     given = {"data": str(data), "eval_data": str(tmp_path / "held-out.jsonl")}
     (project / "config.yaml").write_text(yaml.safe_dump(config | given, sort_keys=False, width=1000))
     (project / ".env").write_text("HF_TOKEN=secret\n")
@@ -195,15 +200,124 @@ def test_a_container_gets_token_cache_and_files_and_belongs_to_its_caller(sft, t
     assert "secret" not in " ".join(words) and words[words.index("HF_TOKEN") - 1] == "--env"
     assert words[words.index("--user") + 1] == f"{os.getuid()}:{os.getgid()}"
     cache = tmp_path / "home" / ".cache" / "huggingface"
-    assert cache.is_dir() and (project / "runs").is_dir()  # by the caller: what Docker makes belongs to root
-    assert f"{cache}:/home/trainer/.cache/huggingface" in words and f"{project}/runs:/project/runs" in words
-    for path in given.values():
-        assert f"type=bind,source={path},target={path},readonly" in words
+    assert cache.is_dir()  # by the caller: what Docker makes belongs to root
+    mounts = read_mounts(words)
+    assert mounts.pop("/home/trainer/.cache/huggingface") == (str(cache), False)
+    assert mounts.pop("/project") == (str(project), False)  # what is written there, whatever its name, is kept
+    assert mounts == {path: (path, True) for path in given.values()}
     assert words[-3:] == ["p", "python", "infer.py"]
     assert int(words[words.index("--stop-timeout") + 1]) >= 600  # Docker's own 10 s end in the middle of a save
     # the image: any user may write to its home and to the project
     text = " ".join(v for i, v in read_instructions(project) if i in ("RUN", "ENV"))
     assert "chmod 1777" in text and "HOME=/home/trainer" in text
+
+
+def read_mounts(words: list[str]) -> dict[str, tuple[str, bool]]:
+    """Source and whether it is read-only, by target: fields of CSV, as docker reads --mount."""
+    mounts = {}
+    for flag, value in pairwise(words):
+        if flag == "--mount":
+            (fields,) = csv.reader([value])
+            given = dict(field.partition("=")[::2] for field in fields)
+            mounts[given["target"]] = (given["source"], "readonly" in given)
+    return mounts
+
+
+def write_path(project: Path, path: str) -> None:
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    (project / "config.yaml").write_text(yaml.safe_dump(config | {"data": path}, sort_keys=False, width=1000))
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("../beside.jsonl", "/beside.jsonl"),
+        ("../../far/of.jsonl", "/far/of.jsonl"),
+        ('../it\'s, "here": now #1.jsonl', '/it\'s, "here": now #1.jsonl'),
+        ("../$(touch x)`y`.jsonl", "/$(touch x)`y`.jsonl"),
+        ("../parts/*.jsonl", "/parts"),
+        ("./inside.jsonl", None),
+        ("HuggingFaceH4/no_robots", None),
+    ],
+)
+def test_what_config_yaml_names_stands_where_the_container_looks(sft, tmp_path, path, target):
+    """The same words lead from /project to it."""
+    project = tmp_path / "a" / "b" / "p"
+    shutil.copytree(sft[0], project)
+    real = project / path
+    if "/*" not in path:
+        real.parent.mkdir(parents=True, exist_ok=True)
+        real.touch()
+    else:
+        real = real.parent
+        real.mkdir()
+    write_path(project, path)
+    words, _ = run_container(project, tmp_path / "home")
+    mounts = read_mounts(words)
+    outside = {to: source for to, (source, read_only) in mounts.items() if read_only}
+    assert outside == ({target: str(real.resolve())} if target else {})
+    if target:
+        inside = os.path.normpath(f"/project/{path}")
+        assert target in (inside, str(Path(inside).parent))
+    assert not (project / "x").exists()
+
+
+def test_a_link_that_leads_out_of_the_project_is_followed(sft, tmp_path):
+    project = tmp_path / "p"
+    shutil.copytree(sft[0], project)
+    (tmp_path / "d.jsonl").touch()
+    (project / "d.jsonl").symlink_to("../d.jsonl")
+    write_path(project, "./d.jsonl")
+    words, _ = run_container(project, tmp_path / "home")
+    assert read_mounts(words)["/project/d.jsonl"] == (str(tmp_path / "d.jsonl"), True)
+
+
+def test_a_snapshot_is_mounted_with_the_files_that_its_links_name(sft, tmp_path):
+    project, cache = tmp_path / "p", tmp_path / "hub" / "models--a--b"
+    shutil.copytree(sft[0], project)
+    (cache / "snapshots" / "c0ffee").mkdir(parents=True)
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    config["model"] = str(cache / "snapshots" / "c0ffee")
+    (project / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, width=1000))
+    words, _ = run_container(project, tmp_path / "home")
+    assert read_mounts(words)[str(cache)] == (str(cache), True)
+
+
+@pytest.mark.parametrize(("path", "reason"), [("../gone.jsonl", "not here"), ("../lib", "over the system")])
+def test_what_cannot_be_mounted_is_refused(sft, tmp_path, path, reason):
+    project = tmp_path / "p"
+    shutil.copytree(sft[0], project)
+    (tmp_path / "lib").mkdir()
+    write_path(project, path)
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    done = subprocess.run(["sh", "container.sh"], cwd=project, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and reason in done.stderr
+
+
+# ---- docker compose
+
+
+@pytest.mark.parametrize("case", ["sft", "nodes"])
+def test_compose_yaml_is_of_the_specification_and_mounts_the_same(case, request, tmp_path):
+    project, document = request.getfixturevalue(case)
+    command = [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    (service,) = yaml.safe_load((project / "compose.yaml").read_text())["services"].values()
+    volumes = {mount["target"]: mount for mount in service["volumes"]}
+    assert {"/project", "/home/trainer/.cache/huggingface"} <= set(volumes)
+    assert all(mount["bind"] == {"create_host_path": False} for mount in volumes.values())
+    (devices,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert devices["capabilities"] == ["gpu"]
+    assert ("network_mode" in service) == (case == "nodes")
+    assert service["stop_grace_period"] == f"{document['docker']['stop_seconds']}s"
+
+
+def test_compose_yaml_mounts_what_lies_outside():
+    values = {"model": "../m", "tokenizer": "a/b", "data": "/data/$HOME/*.jsonl", "eval_data": 0.1}
+    config = SimpleNamespace(**values)
+    assert list(list_mounts(config)) == [("../m", "/m"), ("/data/$HOME", "/data/$HOME")]
+    assert escape_dollars("/data/$HOME") == "/data/$$HOME"
 
 
 def test_a_node_without_a_meeting_point_is_not_started(nodes, tmp_path):

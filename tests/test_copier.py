@@ -118,7 +118,7 @@ def test_the_answers_hold_what_templates_print_and_no_more(case, tmp_path):
     assert set(kept) == list_printed_keys() < set(complete)
     assert kept == {key: complete[key] for key in kept}
 
-    render.render(kept | {"perfgen": complete["perfgen"]}, tmp_path, template="perfgen")
+    render.render(kept | {"perfgen": complete["perfgen"]}, tmp_path)
     for path in sorted(project.rglob("*")):
         name = path.relative_to(project)
         if path.is_file() and name.name != "plan.json" and "__pycache__" not in name.parts:

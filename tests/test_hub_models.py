@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 
@@ -16,7 +17,7 @@ from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.emit.sources import link_sources, place_sources
 from generator.errors import SourceError
-from generator.inputs import hub_requests
+from generator.inputs import hub_connection, hub_requests
 from generator.inputs.model_files import read_model
 
 CONFIG = {
@@ -177,14 +178,78 @@ def test_a_download_that_is_cut_is_taken_up_again(hub, monkeypatch):
     assert "/owner/model/resolve/main/config.json" in hub.cut_paths
 
 
-def test_no_hub_at_all(hub, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+def set_endpoint(monkeypatch, url: str) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
     monkeypatch.setattr(
-        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
-        "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}",
+        "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", url + "/{repo_id}/resolve/{revision}/{filename}"
     )
-    with pytest.raises(SourceError, match=r"cannot be reached.*\n.*--offline"):
+
+
+@pytest.fixture
+def silent_port():
+    """A port on which connections are neither taken nor refused: its queue is full."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        waiting = []
+        for _ in range(4):
+            client = socket.socket()
+            client.setblocking(False)
+            client.connect_ex(server.getsockname())
+            waiting.append(client)
+        yield server.getsockname()[1]
+        for client in waiting:
+            client.close()
+
+
+@pytest.mark.parametrize("way", ["refused", "silent", "no such name"])
+def test_no_hub_at_all(hub, monkeypatch, silent_port, way):
+    """Seen at once, however it is that nothing answers; what is in the catalogue is sized by it."""
+    urls = {
+        "refused": "http://127.0.0.1:9",
+        "silent": f"http://127.0.0.1:{silent_port}",
+        "no such name": "http://hub.invalid",
+    }
+    set_endpoint(monkeypatch, urls[way])
+    monkeypatch.setattr(hub_connection, "CONNECT_SECONDS", 0.5)
+    started = time.monotonic()
+    with pytest.raises(
+        SourceError, match=r"cannot be reached \(.+\)\n.*--config FILE.*catalogue does not have owner/model"
+    ) as refused:
         read()
+    assert len(str(refused.value).splitlines()) == 2
+    source = read("Qwen/Qwen3-8B")
+    assert time.monotonic() - started < 3
+    assert source.has_weights and json.loads(source.config)["num_hidden_layers"] == 36
+    assert "perfgen's catalogue" in source.notes[0] and "cannot be reached" in source.notes[0]
+    assert "aiconfigurator-core 0.12.0" in source.notes[1]
+
+
+def test_a_proxy_is_what_must_answer(monkeypatch):
+    for name in ("http_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "NO_PROXY", "no_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    assert hub_connection.find_hub_address("https://huggingface.co") == ("huggingface.co", 443)
+    monkeypatch.setenv("https_proxy", "http://user:word@proxy.example:3128")
+    assert hub_connection.find_hub_address("https://huggingface.co") == ("proxy.example", 3128)
+    monkeypatch.setenv("no_proxy", "huggingface.co")
+    assert hub_connection.find_hub_address("https://huggingface.co") == ("huggingface.co", 443)
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("https_proxy", "proxy.example:no-number")
+    assert hub_connection.find_hub_address("https://huggingface.co") is None
+
+
+def test_the_hub_and_its_cache_win_over_the_catalogue(hub):
+    add_model(hub, "Qwen/Qwen3-8B")
+    for more in ({}, {"offline": True}):
+        source = read("Qwen/Qwen3-8B", **more)
+        assert json.loads(source.config) == CONFIG and source.revision
+
+
+def test_a_gated_model_of_the_catalogue_is_planned_and_its_gate_named(hub):
+    add_model(hub, "google/gemma-2-2b", access={"gated": "hf_right"})
+    source = read("google/gemma-2-2b")
+    assert json.loads(source.config)["hidden_size"] == 2304
+    assert "gated, and no token was given" in source.notes[0]
 
 
 def test_files_that_are_refused_after_the_config_are_left_to_the_run(hub):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from generator.inputs.data_files import DataSource
 from generator.show.terminal import print_plan
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "inputs" / "injection_strings.json"
+MODELS = Path(__file__).resolve().parents[1] / "examples" / "models"
 OURS = [
     "O'Brien",
     'say "hi"',
@@ -126,22 +128,126 @@ def test_a_terminal_shows_what_comes_from_outside_and_does_not_obey_it(planned, 
     assert not {"\x1b", "\x07", "\x9b", "\r"} & set(out.getvalue() + str(error) + str(error.args) + str(error.hint))
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
-@pytest.mark.parametrize(
-    "prompt", ['say "hi"', "O'Brien", "`touch CANARY`", "a; touch CANARY", "back\\", "$$(touch CANARY)", "-rf"]
-)
-def test_a_prompt_reaches_the_program_as_it_is(planned, prompt, tmp_path):
-    """Make doubles its dollars; the shell has no say in the rest."""
-    render.render(to_json(build_document(planned, name="safe")), tmp_path)
-    stub = tmp_path / "bin" / "python"
+needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+PROGRAM = """#!/bin/sh
+printf '%s\\0' "$@" > words
+env -0 > environment
+"""
+
+
+@pytest.fixture(scope="module")
+def emitted(planned, tmp_path_factory):
+    """A project in a folder whose name is hostile too, with a Python that writes down what reaches it."""
+    folder = tmp_path_factory.mktemp("made") / "a $(touch CANARY) 'b' #c"
+    folder.mkdir()
+    render.render(to_json(build_document(planned, name="safe")), folder)
+    stub = folder / "bin" / "python"
     stub.parent.mkdir()
-    stub.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\" > words\n")
+    stub.write_text(PROGRAM)
     stub.chmod(0o755)
-    words = ["make", "--silent", "--old-file=setup", "infer", "BIN=bin", f"PROMPT={prompt}"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    return folder
+
+
+def run_make(folder: Path, *words: str, **environment: str) -> tuple[list[str], dict[str, str]]:
+    """The words and the variables that reach the program through make and the shell."""
+    command = ["make", "--silent", "--old-file=setup", "BIN=bin", *words]
+    clean = {name: value for name, value in os.environ.items() if name not in ("HF_TOKEN", "MAKEFLAGS", "PROMPT")}
+    done = subprocess.run(command, cwd=folder, env=clean | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "words").read_text().endswith(f"--prompt={prompt.replace('$$', '$')}\n")
-    assert not (tmp_path / "CANARY").exists()
+    assert not list(folder.parent.rglob("CANARY"))
+    variables = (folder / "environment").read_bytes().decode().split("\0")[:-1]
+    return (folder / "words").read_bytes().decode().split("\0")[:-1], dict(line.split("=", 1) for line in variables)
+
+
+def can_be_a_word(text: str) -> bool:
+    """Of a command line: a NUL ends a word, half a surrogate pair is no UTF-8. make strips what stands before a value."""
+    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+MAKE_STRINGS = [
+    "$(shell touch CANARY)",
+    "$H",
+    "$$",
+    "$(",
+    "a#b",
+    "a\\#b",
+    "%",
+    "$(error x)",
+    "a\nb",
+    "; touch CANARY",
+    "",
+]
+
+
+@needs_make
+@pytest.mark.parametrize("text", [*MAKE_STRINGS, *filter(can_be_a_word, hostile())], ids=ascii)
+def test_a_prompt_reaches_the_program_as_it_is(emitted, text):
+    """Given to make or in the environment: neither make nor the shell has a say."""
+    expected = [f"--prompt={text.lstrip(BLANK)}"] if text.strip(BLANK) else []
+    assert run_make(emitted, "infer", f"PROMPT={text}")[0] == ["infer.py", *expected]
+    assert run_make(emitted, "infer", PROMPT=text.lstrip(BLANK))[0] == ["infer.py", *expected]
+
+
+BLANK = " \t"
+
+
+@needs_make
+@pytest.mark.parametrize("target", ["train", "infer"])
+def test_arguments_are_words_of_the_shell_and_make_leaves_them_alone(emitted, target):
+    words, variables = run_make(
+        emitted, target, "ARGS=--run_name 'a b $(shell touch CANARY)' --output_dir $HOME/x#y", HOME="/h"
+    )
+    assert words == [f"{target}.py", "--run_name", "a b $(shell touch CANARY)", "--output_dir", "/h/x#y"]
+    assert not {"ARGS", "BIN", "PYTHON"} - set(os.environ) & variables.keys() - {"BIN"}  # BIN: given to make
+
+
+@needs_make
+@pytest.mark.parametrize("text", [*MAKE_STRINGS, *filter(can_be_a_word, hostile())], ids=ascii)
+def test_values_of_the_env_file_are_taken_as_they_are(emitted, text):
+    """make, the container's script and Slurm's read them by the same few lines of shell."""
+    (emitted / ".env").write_text(f"# a comment\n\nHF_TOKEN={text}\nOTHER='x $y'\nnonsense", newline="")
+    value = text.split("\n")[0]
+    for command in (["train"], ["infer"]):
+        variables = run_make(emitted, *command)[1]
+        assert variables["HF_TOKEN"] == value and variables["OTHER"] == "x $y" and "nonsense" not in variables
+    assert run_make(emitted, "train", HF_TOKEN="mine")[1]["HF_TOKEN"] == "mine", "what is set already stays"
+    (emitted / ".env").unlink()
+    assert "OTHER" not in run_make(emitted, "train")[1]
+
+
+@needs_make
+def test_the_last_line_of_the_env_file_needs_no_end(emitted):
+    (emitted / ".env").write_text('export A_NAME="quoted"\nHF_TOKEN=end')
+    variables = run_make(emitted, "infer")[1]
+    (emitted / ".env").unlink()
+    assert variables["HF_TOKEN"] == "end" and variables["A_NAME"] == "quoted"
+
+
+@needs_make
+def test_a_meeting_point_is_text_too(tmp_path):
+    request = Request(
+        hardware="2x8xa100-sxm4-80gb",
+        model="x/y",
+        config=str(MODELS / "llama-3.1-8b.json"),
+        data="x/z",
+        task="causal-lm",
+        offline=True,
+    )
+    folder = tmp_path / "p"
+    folder.mkdir()
+    render.render(to_json(pipeline.document_request(request, "p")), folder)
+    for name in ("torchrun", "accelerate"):
+        stub = folder / "bin" / name
+        stub.parent.mkdir(exist_ok=True)
+        stub.write_text(PROGRAM)
+        stub.chmod(0o755)
+    for address in ("node1", "$(shell touch CANARY)", "`touch CANARY`", "a b"):
+        words, _ = run_make(folder, "train", f"MASTER_ADDR={address}")
+        assert any(word.removesuffix(":29500") == address or word.startswith(f"{address}:") for word in words), words
+        words, _ = run_make(folder, "train", MASTER_ADDR=address)
+        assert any(word.startswith(address) for word in words)
+    (folder / ".env").write_text("MASTER_ADDR=from-file\n")
+    assert any(word.startswith("from-file") for word in run_make(folder, "train")[0])
 
 
 def test_code_holds_no_value_from_outside(planned, tmp_path):

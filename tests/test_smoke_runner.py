@@ -230,19 +230,52 @@ def test_a_hang_is_killed_with_all_its_children(project):
     assert is_gone(child)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux")
-def test_children_die_with_a_killed_perfgen(project, tmp_path):
-    pid = tmp_path / "pid"
-    train = f"import os, time, pathlib; pathlib.Path({str(pid)!r}).write_text(str(os.getpid())); time.sleep(300)"
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_CHILD_SUBREAPER is Linux")
+def test_no_process_of_the_run_outlives_a_killed_perfgen(project, tmp_path):
+    """Nor the workers: a launcher starts each in a session of its own, and a daemon has no parent that could end it."""
+    pids = tmp_path / "pids"
+    train = f"""
+        import os, subprocess, sys, time
+        def note():
+            with open({str(pids)!r}, "a") as file:
+                file.write(f"{{os.getpid()}}\\n")
+        note()
+        code = "import os, time; open({str(pids)!r}, 'a').write(str(os.getpid()) + chr(10)); time.sleep(300)"
+        subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                note()
+            else:
+                os._exit(0)
+        time.sleep(300)
+    """
     code = f"from pathlib import Path; from generator.run import smoke; smoke.run_project(Path({str(project(train))!r}), say=print)"
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, cwd=ROOT)
     deadline = time.monotonic() + 60
-    while not pid.exists() or not pid.read_text():
+    while not pids.exists() or pids.read_text().count("\n") < 3:
         assert time.monotonic() < deadline and parent.poll() is None
         time.sleep(0.05)
     parent.kill()
     parent.wait()
-    assert is_gone(int(pid.read_text()))
+    assert [pid for pid in map(int, pids.read_text().split()) if not is_gone(pid)] == []
+
+
+def test_an_interpreter_is_named_from_here(project, tmp_path, monkeypatch):
+    """The stages run in the project's folder, where the path would lead elsewhere."""
+    (tmp_path / "env").symlink_to(sys.prefix)
+    monkeypatch.chdir(tmp_path)
+    folder = project()
+    python = smoke.find_interpreter(folder, "env/bin/python")
+    assert python == str(tmp_path / "env/bin/python"), "not where the link leads: an environment is known by its own"
+    assert smoke.find_missing_modules(python, folder) == []
+
+
+def test_a_flood_of_output_keeps_its_beginning_and_its_end(project):
+    train = "print('CUDA out of memory')\nfor _ in range(300):\n    print('x' * 100_000)\nprint('the end')\nraise SystemExit(1)"
+    with pytest.raises(SmokeError, match="train: out of memory") as failed:
+        run(project(train))
+    assert "the end" in str(failed.value) and len(str(failed.value)) < 5000
 
 
 def is_gone(pid: int) -> bool:

@@ -12,11 +12,12 @@ import pytest
 
 from generator import pipeline
 from generator.case.request import Request
+from generator.decide.unemitted import check_emittable
 from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.emit.sources import link_sources, place_sources
-from generator.errors import SourceError
+from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_CONVERSATION, TOKENS_PER_TURN, read_data
 from generator.inputs.data_formats import Hints
 from generator.inputs.hub_files import find_cached_file
@@ -146,6 +147,18 @@ def test_a_cached_checkpoint_of_pickles_is_refused(tmp_path, monkeypatch, folder
 def test_a_config_for_a_hub_id_is_said(folder):
     source = read_model("owner/name", offline=True, config=str(folder / "config.json"))
     assert source.kind == "hub" and "were not looked at" in source.notes[0]
+
+
+@pytest.mark.parametrize("train", ["lora", "qlora"])
+def test_a_config_alone_is_planned_for_adapters_and_makes_no_project(folder, train):
+    request = {"train": train, "hardware": "1xrtx-4090", "task": "sft", "seq_len": 256}
+    planned = pipeline.plan_request(Request(model=str(folder), **request))
+    assert not planned.work.workload.from_scratch
+    assert "needs weights to adapt" in planned.work.source.notes[0]
+    with pytest.raises(SourceError, match=r"no weights to adapt.*\n.*--model HUB_ID \(with --config FILE"):
+        check_emittable(planned)
+    with pytest.raises(UsageError, match="--from-scratch asks for random ones"):
+        pipeline.plan_request(Request(model=str(folder), from_scratch=True, **request))
 
 
 @pytest.mark.parametrize("text", ["a", "a/b", "A1/b-c.d_e", "x" * 96 + "/" + "y" * 96])

@@ -40,7 +40,8 @@ class Origin:
 
 def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: DataSource | None) -> Workload:
     """The user's numbers, and the field's usual ones where nothing was said."""
-    from_scratch = request.from_scratch or not source.has_weights
+    # adapters are planned by sizes alone: what they adapt is there when the project is made
+    from_scratch = request.from_scratch or (not source.has_weights and not request.adapts)
     seq_len = request.seq_len or choose_seq_len(request, spec, data)[0]
     return Workload(
         mode=request.mode,

@@ -13,7 +13,7 @@ from generator.inputs.hardware import PORTABLE
 from generator.model import ModelSpec
 from hwdetect import catalog
 from hwdetect.spec import parse_spec
-from hwdetect.types import Accelerator, Device, Hardware, Link
+from hwdetect.types import Accelerator, Board, Device, Hardware, Link
 
 PORTABLE_ESTIMATE = "cpu:4"
 
@@ -127,22 +127,34 @@ def explain_unusable_boards(hardware: Hardware) -> str:
     return "; ".join(f"{note.field}: {note.why}" for note in hardware.notes) or "no usable instance or partition"
 
 
-def assume_device(board) -> Device:
-    """A board that the catalogue does not have: rates of the nearest relative by compute capability, marked assumed."""
+def assume_device(board: Board) -> Device:
+    """A board that the catalogue does not have: rates of the nearest relative by compute capability, marked assumed.
+
+    Its own capability stays: it decides kernels and dtypes. One that could not be read counts as the oldest.
+    """
     relatives = [d for d in catalog.list_devices() if d.vendor == board.vendor and d.compute_capability]
-    wanted = tuple(int(x) for x in (board.compute_capability or "0.0").split("."))
+    # A board that shares the host's memory is slower in kind than one that has its own.
+    alike = [d for d in relatives if d.unified_memory == bool(board.unified_memory)] or relatives
+    wanted = parse_capability(board.compute_capability)
+    newest = max(parse_capability(d.compute_capability) for d in alike)
     memory = board.memory_bytes or 0
 
-    def distance(device: Device) -> tuple:
-        capability = tuple(int(x) for x in (device.compute_capability or "0.0").split("."))
-        return (
-            capability > wanted,
-            abs(capability[0] - wanted[0]),
-            abs(capability[1] - wanted[1]),
-            abs((device.memory_bytes or 0) - memory),
-        )
+    def measure_distance(device: Device) -> tuple:
+        capability = parse_capability(device.compute_capability)
+        # What is newer than everything known is like the newest generation, whatever its minor number.
+        minor = 0 if wanted > newest else abs(capability[1] - wanted[1])
+        return (capability > wanted, abs(capability[0] - wanted[0]), minor, abs((device.memory_bytes or 0) - memory))
 
-    nearest = min(relatives, key=distance)
+    nearest = min(alike, key=measure_distance)
+    like = f"assumed to run like {nearest.name} (compute capability {nearest.compute_capability})"
+    if board.compute_capability is None:
+        like = f"its compute capability could not be read: {like}, with the dtypes and kernels that every GPU has"
+    elif wanted > newest:
+        known = ".".join(map(str, newest))
+        like = (
+            f"compute capability {board.compute_capability} is newer than any that perfgen knows ({known}): {like}; "
+            "look whether the pinned torch has kernels for it"
+        )
     return replace(
         nearest,
         id="unknown",
@@ -150,8 +162,12 @@ def assume_device(board) -> Device:
         compute_capability=board.compute_capability,
         memory_bytes=board.memory_bytes,
         basis="assumed",
-        sources=(("*", f"assumed to run like {nearest.name}"),),
+        sources=(("*", like),),
     )
+
+
+def parse_capability(text: str | None) -> tuple[int, ...]:
+    return tuple(int(part) for part in (text or "0.0").split("."))
 
 
 def slice_device(device: Device, share: float, memory_bytes: int) -> Device:

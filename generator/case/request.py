@@ -62,6 +62,11 @@ class Request:
             columns=dict(self.columns),
         )
 
+    @property
+    def adapts(self) -> bool:
+        """Whether trained weights are adapted, not trained themselves."""
+        return self.mode == "train" and self.train != "full"
+
     def is_given(self, name: str) -> bool:
         """Whether the user gave this field a value."""
         default = next(field.default for field in fields(self) if field.name == name)

@@ -92,18 +92,17 @@ def list_parts(path: Path) -> list[Path]:
 
 def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | None]:
     """The request with its tokenizer's full path, the model and the data."""
+    use = "adapt" if request.adapts else request.mode
     if request.model is None:
         if request.data is None and request.mode == "train" and request.task != "causal-lm":
             raise UsageError(
                 f"--task {request.task} needs --data: the embedded sample is plain text, for --task causal-lm",
                 "give --data FILE, folder or hub id",
             )
-        model = replace(
-            read_model(str(find_sample_file("config.json")), offline=True, mode=request.mode), name="sample"
-        )
+        model = replace(read_model(str(find_sample_file("config.json")), offline=True, mode=use), name="sample")
         data = request.data or str(find_sample_file("text.txt"))
     else:
-        model = read_model(request.model, offline=request.offline, config=request.config, mode=request.mode)
+        model = read_model(request.model, offline=request.offline, config=request.config, mode=use)
         data = request.data
     if data is None and (request.data_config or request.split):
         raise UsageError(
@@ -154,7 +153,7 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
             f"--labels {request.labels}: {data.path} has {data.labels} labels ({', '.join(data.label_names[:9])})",
             "drop it: the labels of the data are counted",
         )
-    if not tokenizer and (source.has_weights or workload.task != "causal-lm"):
+    if not tokenizer and (source.has_weights or (workload.task != "causal-lm" and not request.adapts)):
         raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
     if data is None or workload.mode == "infer":
         return

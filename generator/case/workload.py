@@ -74,8 +74,8 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
         )
     if workload.from_scratch and workload.mode == "train" and workload.train != "full":
         raise UsageError(
-            f"--train {workload.train} adapts trained weights, and {model.name} has none (only a config)",
-            "give a model folder that holds weights, or --model HUB_ID with --config FILE; or use --train full",
+            f"--train {workload.train} adapts trained weights, and --from-scratch asks for random ones",
+            "drop --from-scratch, or use --train full",
         )
     if model.quantization and workload.mode == "train" and workload.train == "full":
         raise UsageError(
@@ -86,6 +86,11 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
         raise UsageError(
             f"--train qlora would quantize {model.name} a second time (it is already {model.quantization})",
             "use --train lora, or the unquantized checkpoint",
+        )
+    if workload.mode == "train" and workload.task == "causal-lm" and not workload.packing:
+        raise UsageError(
+            "--no-packing is not for --task causal-lm: plain text is one stream, cut into full sequences",
+            "drop it; or give rows, and --task sft",
         )
     if workload.task != "text-classification":
         check_generates(workload, model)

@@ -80,6 +80,11 @@ class CostModel:
         self.rates = apply_measurements(rates, measured, accelerators)
         self._static: dict[tuple, StaticMemory] = {}
 
+    @property
+    def families(self) -> int:
+        """How many kinds of script, whatever their batch, were computed so far."""
+        return len(self._static)
+
     def estimate(self, run: Execution) -> Estimate:
         """Memory and time of ``run``. Raises ``KeyError`` for a dtype, quantizer or optimizer that has no entry."""
         moment, static = self._compute_peak(run)
@@ -87,7 +92,7 @@ class CostModel:
             memory=(*self._list_memory(run, moment), *self._list_overheads(run, moment, static)),
             allocator_peak_gib=sum(moment.values()) / GIB,
             limit_gib=self.limit_gib,
-            host_memory=() if self.on_cpu else compute_host_memory(self.shape, run, static),
+            host_memory=self._list_host_memory(run, static),
             host_limit_gib=self.host_limit_gib,
             time=tuple(self._list_time(run)),
             tokens_per_step=count_step_tokens(run),
@@ -115,6 +120,14 @@ class CostModel:
         """``estimate(run).peak_memory_gib``, for a search that asks for nothing else."""
         moment, static = self._compute_peak(run)
         return sum(moment.values()) / GIB + sum(self._compute_overheads(run, moment, static).values())
+
+    def host_gib(self, run: Execution) -> float:
+        """The sum of ``estimate(run).host_memory``, for a search that asks for nothing else."""
+        static = None if run.mode == "infer" else self._find_static(run)
+        return sum(item.value for item in self._list_host_memory(run, static))
+
+    def _list_host_memory(self, run: Execution, static: StaticMemory | None) -> tuple[CostItem, ...]:
+        return () if self.on_cpu else compute_host_memory(self.shape, run, static)
 
     def static_gib(self, run: Execution) -> float:
         """What no batch is small enough to save: the moment of the optimizer step."""

@@ -21,6 +21,11 @@ Change = tuple[str, str, Case]
 """What changes, the option that asks for it, and the changed case."""
 
 
+MOST_ASKED = 20_000
+"""Questions to the cost model that looking for rungs may take: about two seconds of one core (benchmarks/results/fuzz.json has
+the times). A clock would make two answers of one input."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
     """One change that would make it fit, the option that asks for it, and what that plan costs."""
@@ -30,32 +35,56 @@ class Rung:
     best: Candidate
 
 
-def build_ladder(case: Case) -> tuple[Rung, ...]:
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """The rungs that fit. ``is_cut``: others, or milder ones, may be left: looking for all would have taken too long."""
+
+    rungs: tuple[Rung, ...]
+    is_cut: bool
+
+
+@dataclass(slots=True)
+class Budget:
+    """What is left of ``MOST_ASKED``, and whether something was left out for it."""
+
+    left: int = MOST_ASKED
+    is_cut: bool = False
+
+    def allows_more(self) -> bool:
+        self.is_cut |= self.left <= 0
+        return self.left > 0
+
+
+def build_ladder(case: Case, budget: Budget | None = None) -> Ladder:
     """The user's own choices, changed one at a time; each rung fits. Empty when none helps."""
+    budget = budget or Budget()
+    rungs = [make_rung(change, budget) for change in list_smaller_trainings(case)]
+    rungs += [find_mildest(list(changes), budget) for changes in (list_shorter(case), list_larger(case))]
+    return Ladder(tuple(rung for rung in rungs if rung), budget.is_cut)
 
-    rungs = [make_rung(change) for change in list_smaller_trainings(case)]
-    rungs += [find_mildest(list(changes)) for changes in (list_shorter(case), list_larger(case))]
-    return tuple(rung for rung in rungs if rung)
 
-
-def make_rung(change: Change) -> Rung | None:
-    """The plan of a changed case; ``None`` where it does not fit, or no project can be made of it."""
+def make_rung(change: Change, budget: Budget) -> Rung | None:
+    """The plan of a changed case; ``None`` where it does not fit, no project can be made of it, or nothing is left to look."""
     what, option, changed = change
+    if not budget.allows_more():
+        return None
     try:
         check_workload(changed.workload, changed.model)
-        best = choose_candidate(open_space(changed, build_cost_model(changed)))
+        space = open_space(changed, build_cost_model(changed))
     except UsageError:
         return None
+    best = choose_candidate(space)
+    budget.left -= space.asked
     emitted = best is not None and all(t.emitted for t in best.members)
     return Rung(change=what, option=option, best=best) if best and emitted else None
 
 
-def find_mildest(changes: list[Change]) -> Rung | None:
+def find_mildest(changes: list[Change], budget: Budget) -> Rung | None:
     """The mildest change that fits, by bisection: each change saves more (or offers more) than the one before."""
     low, high, best = 0, len(changes), None
-    while low < high:
+    while low < high and budget.allows_more():
         middle = (low + high) // 2
-        rung = make_rung(changes[middle])
+        rung = make_rung(changes[middle], budget)
         if rung:
             best, high = rung, middle
         else:

@@ -26,9 +26,10 @@ def find_nearest(space: Space, risk: int = max(RISKS)) -> Candidate | None:
         for chosen in list_leanest(level, members, layout):
             if best is not None and find_least_fullness(level, chosen, layout) > best.estimate.fullness:
                 continue
-            first = cost_members(space, chosen, layout)[0]
-            if best is None or rank(first) < rank(best):
-                best = first
+            # the whole batch at once may need less than the smallest micro-batch: it sums no gradients between passes
+            leanest = min(cost_members(space, chosen, layout), key=rank)
+            if best is None or rank(leanest) < rank(best):
+                best = leanest
     return best
 
 

@@ -108,7 +108,7 @@ def explain_no_gain(case: Case, more: list[DeviceCount]) -> str:
 
 def note_case(case: Case) -> tuple[Note, ...]:
     """What a reader of the plan must know about its inputs."""
-    assumed = [n for n in case.hardware.notes if n.who == "spec"]
+    assumed = [n for n in case.hardware.notes if n.who in ("spec", "cgroup")]
     # "*" stands for the whole machine
     texts = [f"this machine is {n.why}" if n.field == "*" else f"{n.field}: {n.why}" for n in assumed]
     notes = [Note(kind="hardware", text=text) for text in texts]

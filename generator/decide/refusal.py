@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from generator.decide.ladder import build_ladder
+from generator.decide.ladder import Ladder, build_ladder
 from generator.decide.nearest import find_nearest
 from generator.decide.shortfall import count_scarcest_gib, is_host_short
 from generator.decide.space import Space
-from generator.errors import NothingFits
+from generator.decide.standing import explain_standstill
+from generator.errors import NothingFits, PerfgenError
 
 
-def refuse_space(space: Space) -> NothingFits:
-    """Nothing fits: by how much, with everything that saves memory switched on, and the nearest plans that do."""
-    ladder = build_ladder(space.case)
+def refuse_space(space: Space) -> PerfgenError:
+    """Nothing fits: by how much, with everything that saves memory switched on, and the nearest plans that do. Where no techniques
+    can stand together, which pins rule it out."""
     nearest = find_nearest(space)
     if nearest is None:
-        obstacles = "; ".join(f"{name}: {why}" for name, why in sorted(space.obstacles.items()))
-        return NothingFits("no combination of techniques is possible here", obstacles, ladder)
+        return explain_standstill(space) or NothingFits("no combination of techniques is possible here", "drop a --pin")
+    ladder = build_ladder(space.case)
     case = space.case
     saving = ", ".join(t.name for t in nearest.members if not t.baseline)
     kind = case.workload.train if case.workload.mode == "train" else "inference"
@@ -31,4 +32,22 @@ def refuse_space(space: Space) -> NothingFits:
         )
     else:
         message = f"{what} does not fit {where}: the smallest plan ({saving}) needs {needed:.1f} GiB, {figures}"
-    return NothingFits(message, None, ladder)
+    return NothingFits(message, advise(space, ladder), ladder.rungs)
+
+
+def advise(space: Space, ladder: Ladder) -> str | None:
+    """What to change where no rung fits, and that there may be more rungs than are listed."""
+    workload = space.case.workload
+    if ladder.rungs:
+        return "the search for plans that fit was cut short: there may be nearer ones" if ladder.is_cut else None
+    ways = ["a smaller model", "more devices, or larger ones"]
+    if workload.mode == "infer" and workload.concurrency > 1:
+        ways.append("a smaller --concurrency")
+    if workload.mode == "infer" and workload.new_tokens > workload.seq_len:
+        ways.append("fewer --new-tokens")
+    if workload.mode == "train" and workload.train != "full":
+        ways.append("a smaller --lora-rank")
+    if workload.pins:
+        ways.append("fewer pins")
+    looked = "the search for plans that fit was cut short" if ladder.is_cut else "no single change is enough"
+    return f"{looked}; what may help: {', '.join(ways)}"

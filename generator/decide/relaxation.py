@@ -126,7 +126,7 @@ class Relaxation:
         key = tuple(vars(run).values())
         if key not in known:
             ends = (run.but(micro_batch=m, accumulation=a) for m, a in (splits[0], splits[-1]))
-            known[key] = min(sum(part.value for part in self.space.cost.estimate(r).host_memory) for r in ends)
+            known[key] = min(self.space.cost.host_gib(r) for r in ends)
         return known[key] <= limit
 
     def is_small_enough(self, run: Execution, split: Split) -> bool:

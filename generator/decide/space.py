@@ -65,6 +65,13 @@ class Space:
         return self._root or self
 
     @property
+    def asked(self) -> int:
+        """How often the cost model was asked: the time that a search takes, in a unit that no machine and no clock changes."""
+        memo = self.memo
+        costed = sum(map(len, memo.costed.values()))
+        return self.cost.families + len(memo.peaks) + len(memo.seconds) + len(memo.hosts) + costed
+
+    @property
     def usable_gib(self) -> float:
         """What a plan may need of each device."""
         return min(self.most_gib, self.cost.limit_gib * (1 - HEADROOM_SHARE))
@@ -153,7 +160,7 @@ def open_space(case: Case, cost: CostModel) -> Space:
     for axis in used:
         members = []
         for technique in axis.for_mode(mode):
-            why = technique.obstacle(case) or _explain_unasked(technique, pins)
+            why = technique.obstacle(case) or _explain_unasked(technique, pins) or _explain_undivided(technique, case)
             if why:
                 obstacles[technique.id] = why
             else:
@@ -173,6 +180,11 @@ def _check_pins(space: Space, pinned: list[Technique]) -> None:
     for a, b in combinations(pinned, 2):
         if why := space.conflict(a, b):
             raise UsageError(f"--pin {a.id} and --pin {b.id} cannot stand together: {why}", "drop one of them")
+
+
+def _explain_undivided(technique: Technique, case: Case) -> str | None:
+    """A technique that divides devices, and finds no way to, has no plan."""
+    return None if technique.layouts(case) != () else "it finds no way to divide these devices"
 
 
 def _explain_unasked(technique: Technique, pins: Mapping[str, str]) -> str | None:

@@ -24,7 +24,7 @@ def refuse_unemitted(plan: Plan) -> None:
     free = replace(plan.case, workload=replace(workload, pins=pins))
     best = choose_candidate(open_space(free, build_cost_model(free)))
     if best is None or not all(t.emitted for t in best.members):
-        raise NotEmitted(what, "nothing that can be emitted fits", ladder=build_ladder(plan.case))
+        raise NotEmitted(what, "nothing that can be emitted fits", ladder=build_ladder(plan.case).rungs)
     offer = " ".join(f"--pin {axis}={best.choice[axis]}" for axis in names)
     slower = best.estimate.step_seconds / plan.best.estimate.step_seconds
     raise NotEmitted(
@@ -38,6 +38,11 @@ def check_emittable(planned: Planned) -> None:
     """Raises ``UsageError``, ``SourceError``, ``NotEmitted`` for a plan that no project can be made of."""
     refuse_unemitted(planned.plan)
     training = planned.work.request.mode == "train"
+    if planned.work.request.adapts and not planned.work.source.has_weights:
+        raise SourceError(
+            f"{planned.work.source.name} holds sizes only: there are no weights to adapt (--train {planned.work.request.train})",
+            "give a folder with weights, or --model HUB_ID (with --config FILE where the hub cannot be asked); or --train full",
+        )
     if training and planned.work.data is None:
         raise UsageError("a training project needs data", "--data FILE, folder or hub id")
     if not training and not planned.work.source.has_weights:

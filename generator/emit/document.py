@@ -15,6 +15,7 @@ from generator.decide.plan import Plan, Planned
 from generator.decide.reasons import Decision, Rejected, list_changes
 from generator.emit.compilers import builds_deepspeed_ops, list_compilers
 from generator.emit.config_yaml import build_config
+from generator.emit.container import dump_compose, list_scratch
 from generator.emit.environment import complete_environment
 from generator.emit.evaluation import count_untrained_rows, note_few_rows, plan_evaluation
 from generator.emit.figures import (
@@ -67,6 +68,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         saving = describe_saving(plan, evaluation.interval)  # the best model is one that was saved
     config = build_config(planned, parallel, saving, evaluation)
     compilers = list_compilers(plan)
+    image, visible_devices = describe_image(plan, compilers, saving), select_visible_devices(plan)
     edits, yours = complete_environment(plan, merge_edits(plan, plan.serving)), list_user_values(plan.case.workload)
     return PlanDocument(
         schema=SCHEMA,
@@ -84,7 +86,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         fixed=write_fixed(project, edits, parallel),
         parallel=parallel,
         modules=choose_modules(project, edits, parallel, compilers),
-        visible_devices=select_visible_devices(plan),
+        visible_devices=visible_devices,
         provenance=trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
         yours=yours,
         defaults=list_defaults(yours, work.origins),
@@ -94,8 +96,11 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         versions=dict(plan.case.stack.packages),
         saving=saving,
         compilers=compilers,
-        docker=describe_image(plan, compilers, saving),
-        files={"pyproject.toml": dump_pyproject(planned, name)},
+        docker=image,
+        files={
+            "pyproject.toml": dump_pyproject(planned, name),
+            "compose.yaml": dump_compose(project, config, image, parallel, visible_devices, list_scratch(plan)),
+        },
         untested=list_untested(plan),
         notes=(*list_notes(planned), *note_few_rows(evaluation)),
         evaluation=evaluation or ABSENT,

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import difflib
+from dataclasses import replace
 from pathlib import Path
 
-from generator.errors import DriftError
+from generator.emit.emitted import Emitted, Tree, read_record
+from generator.emit.outcomes import Kind, Outcome, Standing, count_lines, decide_file, is_edited, read_standing
+from generator.errors import SourceError
 
 
-def show_diff(stage: Path, target: Path, files: list[Path], say) -> None:
-    """Unified diff of what DEST holds against what would be written. Raises ``DriftError`` (exit 7) if they differ."""
-    changed = 0
-    for path in files:
-        lines = list_differences(target / path, stage / path, f"{path} (would be written)")
-        changed += bool(lines)
-        say("".join(lines), nl=False)
-    if changed:
-        raise DriftError(f"{changed} of {len(files)} files differ from what would be written")
-    say("no difference")
+def find_drift(target: Path, new: Tree) -> tuple[Outcome, ...]:
+    """What writing the tree ``new`` to ``target`` would do to each file, and which of them somebody edited, where that is known."""
+    emitted = read_emitted_tree(target)
+    return tuple(find_file_drift(target, name, new[name], emitted.get(name)) for name in sorted(new))
 
 
-def list_differences(old: Path, new: Path, title: str) -> list[str]:
+def read_emitted_tree(target: Path) -> Tree:
+    """What was written there; nothing where that is not kept, or damaged: it only tells who changed a file."""
     try:
-        lines = old.read_text(encoding="utf-8").splitlines(True) if old.is_file() else []
-    except UnicodeDecodeError:
-        return [f"{old} differs: it is no text\n"]
-    return list(difflib.unified_diff(lines, new.read_text(encoding="utf-8").splitlines(True), str(old), title))
+        return read_record(target) or {}
+    except SourceError:
+        return {}
+
+
+def find_file_drift(target: Path, name: str, new: Emitted, emitted: Emitted | None) -> Outcome:
+    mine = read_standing(target, name)
+    if mine.obstacle:
+        return Outcome(name=name, kind=Kind.CONFLICT, why=mine.obstacle)
+    outcome = count_lines(target, decide_file(name, mine, mine.file, new, False))
+    if mine == Standing():
+        return replace(outcome, why="it was removed" if emitted else "")
+    edited = emitted is not None and outcome.kind is Kind.UPDATED and is_edited(mine, emitted)
+    return replace(outcome, why="it was edited by hand") if edited else outcome

@@ -109,6 +109,7 @@ ROWS = (
     Row("from_pretrained", "id2label", ("text-classification", "train"), "the labels as they are in the data"),
     Row("from_pretrained", "label2id", ("text-classification", "train"), "the labels as they are in the data"),
     Row("from_pretrained", "use_safetensors", (), "pickled weights can run code when they are loaded"),
+    Row("from_pretrained", "trust_remote_code", (), "no code of the model's repository is run, nor asked about"),
     Row(
         "from_pretrained",
         "device_map",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class PackingList:
 
 
 def pack_project(
-    document: PlanDocument, placed: tuple[PlacedSource, ...], target: Path, files: list[Path]
+    document: PlanDocument, placed: tuple[PlacedSource, ...], target: Path, files: Sequence[str]
 ) -> PackingList:
     """``files``: those that were written to ``target``, relative to it."""
     size = sum((target / file).stat().st_size for file in files)

@@ -8,12 +8,15 @@ import os
 import re
 import shutil
 import sys
-import tempfile
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from generator.errors import DestinationError
+from generator.inputs.held import hold_folder, is_abandoned, lock_handle, make_scratch
+
+__all__ = ("land_tree", "lock_destination", "make_scratch", "make_staging", "resolve_destination")
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 RESERVED = {"con", "prn", "aux", "nul", *(f"com{i}" for i in range(10)), *(f"lpt{i}" for i in range(10))}
@@ -78,6 +81,84 @@ def check_occupied(target: Path, overwrite: bool) -> None:
 
 
 @contextmanager
+def lock_destination(target: Path) -> Generator[None]:
+    """Nobody else writes to ``target`` meanwhile. Raises ``DestinationError`` naming the process that does.
+
+    The lock is a file beside it, which goes with the parents that were made for it. A killed holder's is taken over. Where the
+    file system has no locks there is none, and landing in one step has to do.
+    """
+    new_parents = [parent for parent in target.parents if not parent.exists()]
+    try:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            handle = open_lock(target)
+        except OSError as error:
+            raise DestinationError(
+                f"cannot write beside {target}: {error.strerror}", "choose a folder you may write to"
+            ) from error
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                name_lock(target).unlink()  # while it is held: whoever waits for it looks again
+            os.close(handle)
+    finally:
+        remove_empty(new_parents)
+
+
+def name_lock(target: Path) -> Path:
+    return target.with_name(f".{target.name}.perfgen-lock")
+
+
+def open_lock(target: Path) -> int:
+    """The handle of the lock file, held and with our pid in it. Raises ``DestinationError`` where another holds it, ``OSError``."""
+    path = name_lock(target)
+    while True:
+        handle = open_lock_file(path)
+        try:
+            if lock_handle(handle) is False:
+                raise DestinationError(
+                    f"{target} is being written by another perfgen ({name_holder(handle)})",
+                    "wait until it has ended, or choose another folder",
+                )
+            if is_same_file(handle, path):
+                with suppress(OSError):  # another user's, whose process was killed
+                    os.truncate(handle, 0)
+                    os.write(handle, f"{os.getpid()}\n".encode())
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # its holder ended and removed it since we opened it
+
+
+def open_lock_file(path: Path) -> int:
+    """Not through a link, nor waiting for a pipe: in a folder of many, others could put one there."""
+    flags = os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        return os.open(path, os.O_RDWR | flags, 0o644)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | flags & ~os.O_CREAT)
+
+
+def name_holder(handle: int) -> str:
+    """The process that holds the lock, by the file's text, which it writes just after it has taken it."""
+    for _ in range(20):
+        if pid := re.match(rb"[0-9]+", os.read(handle, 20)):
+            return f"process {int(pid[0])}"
+        time.sleep(0.01)
+        os.lseek(handle, 0, os.SEEK_SET)
+    return "its process is unknown"
+
+
+def is_same_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
 def make_staging(target: Path) -> Generator[Path]:
     """An empty folder beside ``target``; gone afterwards, whatever happens, and with it the parents that were made for it.
 
@@ -95,7 +176,8 @@ def make_staging(target: Path) -> Generator[Path]:
             f"cannot write beside {target}: {error.strerror}", "choose a folder you may write to"
         ) from error
     try:
-        yield stage
+        with hold_folder(stage):
+            yield stage
     except OSError as error:
         if error.errno in WRITE_FAILURES:
             why = f"{target}: {error.strerror}; nothing was written there"
@@ -113,29 +195,12 @@ def remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-@contextmanager
-def make_scratch() -> Generator[Path]:
-    """An empty folder for a project that is only looked at."""
-    with tempfile.TemporaryDirectory(prefix="perfgen-") as folder:
-        yield Path(folder)
-
-
 def sweep_leftovers(target: Path) -> None:
-    """Remove staging folders whose process is gone."""
+    """Remove staging folders of this target that nobody holds any more."""
     for left in target.parent.iterdir():
         name = re.fullmatch(re.escape(f".{target.name}.perfgen-") + "([0-9]+)", left.name, re.ASCII)
-        if name and (int(name[1]) == os.getpid() or not is_alive(int(name[1]))):  # ours: of an earlier container
+        if name and is_abandoned(left, int(name[1])):
             shutil.rmtree(left, ignore_errors=True)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def land_tree(stage: Path, target: Path, overwrite: bool = True) -> Path | None:

@@ -603,6 +603,18 @@ class EvaluationRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LockRecord:
+    """What `make lock` pinned."""
+
+    image: str | None
+    """the base image with its digest, ``None`` where only packages were locked"""
+    requirements_sha256: str
+    """of requirements.lock"""
+    packages: Mapping[str, Mapping[str, str]]
+    """by the marker of Python and platform: name to version"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanDocument:
     """Everything that plan.json holds and that a template may print."""
 
@@ -646,3 +658,7 @@ class PlanDocument:
     run: RunRecord = ABSENT
     """of a training plan"""
     goal: GoalRecord = ABSENT
+    request: Mapping[str, Any] = ABSENT
+    """the options that were given, paths relative to the project: ``generator/emit/asked.py``"""
+    lock: LockRecord = ABSENT
+    """written by the project's lock.py: a plan asks no index and no registry"""

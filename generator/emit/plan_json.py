@@ -149,7 +149,7 @@ def make_schema() -> dict[str, object]:
 
 def dump_schema() -> str:
     """``generator/plan.schema.json`` as it must stand."""
-    return json.dumps(make_schema(), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(make_schema(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 if __name__ == "__main__":

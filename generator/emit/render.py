@@ -4,46 +4,71 @@ from __future__ import annotations
 
 import ast
 import json
-import tempfile
+import os
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 from generator import bundle
+from generator.inputs.held import make_scratch, use_temporary_folder
 
 
 class RenderError(Exception):
-    """A template wrote a file that its own language cannot read: a bug of ours, caught before anything is moved."""
+    """A template that cannot be rendered, or wrote a file that its own language cannot read: a bug of ours, or of the template in
+    ``root``, caught before anything is moved."""
 
 
-def render(document: dict, dest: Path, template: str | None = None) -> list[Path]:
+OURS = ".perfgen"
+"""``_src_path`` in the answers of a project that perfgen wrote: no template of Copier's, and nothing of this machine."""
+
+
+def render(document: dict, dest: Path, template: str | None = None, root: Path | None = None) -> list[Path]:
     """Write the project for a plan document into the empty folder ``dest``; the files, relative and sorted.
 
-    ``template`` is where `copier update` will look for a newer template: this checkout, or the one that is given. Every file is
-    parsed. Raises ``RenderError`` for one that does not.
+    ``template`` is where `copier update` will look for a newer template; without one it says that it cannot, and `perfgen update`
+    does it. ``root`` holds another copier.yml and templates/ than perfgen's own. Every file is parsed. Raises ``RenderError`` for
+    one that does not.
     """
     from copier import Settings, run_copy
+    from copier.errors import CopierError
+    from jinja2 import TemplateError
 
-    with tempfile.TemporaryDirectory(prefix="perfgen-template-") as scratch:
+    with make_scratch() as scratch, use_temporary_folder(scratch / "copier"):
         # a copy outside any git checkout: Copier would clone the checkout and take its newest tag
-        root = Path(scratch)
-        bundle.copy_template(root)
-        run_copy(
-            str(root),
-            dest,
-            data={
-                "plan": document,
-                "source": {"_src_path": template or str(bundle.ROOT), "_commit": f"v{document['perfgen']}"},
-            },
-            defaults=True,
-            overwrite=True,
-            quiet=True,
-            settings=Settings(),  # not the user's own: the same bytes everywhere, and no home is needed
-        )
+        if root is None:
+            root = scratch / "template"
+            root.mkdir()
+            bundle.copy_template(root)
+        source = {"_src_path": template, "_commit": f"v{document['perfgen']}"} if template else {"_src_path": OURS}
+        try:
+            run_copy(
+                str(root),
+                dest,
+                data={"plan": document, "source": source},
+                defaults=True,
+                overwrite=True,
+                quiet=True,
+                settings=Settings(),  # not the user's own: the same bytes everywhere, and no home is needed
+            )
+        except (CopierError, TemplateError) as error:
+            raise RenderError(f"{type(error).__name__}: {error}") from error
+    follow_umask(dest)
     written = sorted(p.relative_to(dest) for p in dest.rglob("*") if p.is_file())
     for path in written:
         check_file(dest / path)
     return written
+
+
+def follow_umask(tree: Path) -> None:
+    """What ``tree`` holds gets the permissions of new files: Copier gives it those of the template."""
+    if os.name == "nt":
+        return
+    umask = os.umask(0o077)
+    os.umask(umask)
+    for path in tree.rglob("*"):
+        if not path.is_symlink():
+            runs = path.is_dir() or path.stat().st_mode & 0o100
+            path.chmod((0o777 if runs else 0o666) & ~umask)
 
 
 def check_file(path: Path) -> None:

@@ -101,12 +101,14 @@ def describe_sources(placed: tuple[PlacedSource, ...]) -> tuple[LocalSourceRecor
 
 
 def link_sources(placed: tuple[PlacedSource, ...], project: Path) -> list[tuple[str, str]]:
-    """Make the links. Those that the file system refuses are returned: place in the project and where it should lead."""
+    """Make the links, in the place of older ones. Those that cannot be are returned: place in the project and where it should lead."""
     refused = []
     for name, origin in (link for source in placed for link in source.links):
         place = project / name
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
+            if place.is_symlink():
+                place.unlink()
             place.symlink_to(origin)
         except OSError:
             refused.append((name, origin))

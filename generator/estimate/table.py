@@ -9,23 +9,46 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from typing import TextIO
 
 from generator.cost import CostModel
 from generator.cost.estimate import GIB, Estimate
 from generator.errors import DestinationError, SourceError
+from generator.estimate.columns import ADDED, NEEDED
 from generator.estimate.rows import TableRow, Uncostable, read_row
 
 REPORT_EVERY = 500
-ADDED = ("predicted_peak_mem_gb", "predicted_tokens_per_s_per_gpu", "predicted_fits", "basis", "error")
 
 
-def estimate_table(in_path: Path | str, out_path: Path | str, progress: Callable[[str], None] | None = None) -> int:
-    """Read ``in_path``, write it with ``ADDED`` columns to ``out_path``; returns how many rows were costed.
+def estimate_table(
+    in_path: Path | str, out_path: Path | str | None, progress: Callable[[str], None] | None = None
+) -> list[dict[str, object]]:
+    """Read ``in_path``, write it with ``ADDED`` columns to ``out_path``; returns the rows with these, as values.
 
     Raises ``SourceError`` where the table itself cannot be read, ``DestinationError`` where the answer cannot be written;
     a bad row never stops the run.
     """
+    rows, columns = read_table(in_path)
+    models: dict[tuple, CostModel] = {}
+    with open_table(out_path) if out_path else nullcontext() as file:
+        writer = csv.DictWriter(file, [*columns, *ADDED], restval="", extrasaction="ignore") if file else None
+        if writer:
+            writer.writeheader()
+        costed: list[dict[str, object]] = []
+        for index, row in enumerate(rows):
+            added = cost_row(row, models)
+            costed.append({name: row.get(name) for name in columns} | convert_to_values(added))
+            if writer:
+                writer.writerow({**row, **added})
+            if progress and ((index + 1) % REPORT_EVERY == 0 or index + 1 == len(rows)):
+                progress(f"{index + 1} of {len(rows)} rows, {sum(not r['error'] for r in costed)} costed")
+    return costed
+
+
+def read_table(in_path: Path | str) -> tuple[list[dict[str, str]], list[str]]:
+    """The rows and the names of the columns."""
     if Path(in_path).is_char_device() or Path(in_path).is_dir():  # /dev/zero never ends; a pipe does
         raise SourceError(f"--cases {in_path} is no regular file", "give a CSV file with a header line")
     try:
@@ -34,28 +57,29 @@ def estimate_table(in_path: Path | str, out_path: Path | str, progress: Callable
             rows, columns = list(reader), list(reader.fieldnames or ())
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise SourceError(f"--cases {in_path}: {error}", "give a CSV file with a header line") from error
-    if not {"phase", "model"} <= set(columns):
+    if not set(NEEDED) <= set(columns):
         raise SourceError(
-            f"--cases {in_path}: no columns phase and model", "see `perfgen estimate --help` for the columns"
+            f"--cases {in_path}: no columns {' and '.join(NEEDED)}", "`perfgen estimate --help` has the columns"
         )
-    models: dict[tuple, CostModel] = {}
-    costed = 0
+    return rows, columns
+
+
+def open_table(out_path: Path | str) -> TextIO:
     try:
-        file = Path(out_path).open("w", newline="", encoding="utf-8")  # noqa: SIM115
+        return Path(out_path).open("w", newline="", encoding="utf-8")
     except OSError as error:
         raise DestinationError(
             f"--out {out_path}: {error.strerror}", "give a file in a folder you may write"
         ) from error
-    with file:
-        writer = csv.DictWriter(file, [*columns, *ADDED], restval="", extrasaction="ignore")
-        writer.writeheader()
-        for index, row in enumerate(rows):
-            added = cost_row(row, models)
-            costed += not added["error"]
-            writer.writerow({**row, **added})
-            if progress and ((index + 1) % REPORT_EVERY == 0 or index + 1 == len(rows)):
-                progress(f"{index + 1} of {len(rows)} rows, {costed} costed")
-    return costed
+
+
+def convert_to_values(added: dict[str, str]) -> dict[str, object]:
+    """The added columns as numbers and truth values; ``None`` where they are empty."""
+    values: dict[str, object] = {name: text or None for name, text in added.items()}
+    for name in ADDED[:2]:
+        values[name] = float(added[name]) if added[name] else None
+    values["predicted_fits"] = added["predicted_fits"] == "true" if added["predicted_fits"] else None
+    return values
 
 
 def cost_row(row: dict[str, str], models: dict[tuple, CostModel]) -> dict[str, str]:

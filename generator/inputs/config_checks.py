@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from generator.errors import SourceError
+from generator.inputs.dtypes import find_unknown_dtypes
 from generator.inputs.json_files import read_json
 from generator.model import ModelSpec
 
@@ -50,15 +51,12 @@ def load_config(path: Path) -> dict:
     config = read_json(path, hint)
     if not isinstance(config, dict):
         raise SourceError(f"{path} holds no object but {type(config).__name__}", hint)
-    if config.get("auto_map"):
-        raise SourceError(
-            f"{path}: the model needs its own Python code (auto_map), which perfgen never runs",
-            "use a model that Transformers itself knows",
-        )
     if "model_type" not in config:
         raise SourceError(f"{path} names no model_type", hint)
     for wrong in find_oddities(config):
         raise SourceError(f"cannot size {path}: {wrong}", "a config.json with the usual size fields is needed")
+    for wrong in find_unknown_dtypes(config):
+        raise SourceError(f"{path}: {wrong}", "correct it to what the weights are stored in")
     return normalize_config(config)
 
 
@@ -116,8 +114,9 @@ def find_implausible(spec: ModelSpec) -> Iterator[str]:
         value = getattr(spec, field.name)
         if field.type in ("int", "int | None") and value is not None and not is_count(value, 0, 1 << 62):
             yield f"{field.name} would be {shorten(value)}"
-    for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "params"):
+    heads = ("heads", "kv_heads", "head_dim") if spec.attended else ()  # what keeps a state alone has none
+    for name in ("layers", "hidden", *heads, "params"):
         if getattr(spec, name) == 0:
             yield f"{name} would be 0"
-    if spec.basis == "config" and spec.heads % spec.kv_heads:
+    if spec.basis == "config" and spec.kv_heads and spec.heads % spec.kv_heads:
         yield f"{spec.heads} attention heads cannot share {spec.kv_heads} key-value heads"

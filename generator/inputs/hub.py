@@ -1,4 +1,4 @@
-"""A model of the hub, as its small files show it: those that are cached, and the others fetched."""
+"""A model of the hub, as its small files show it: those that are cached, and the others fetched; or as the catalogue has it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 from generator.errors import SourceError
 from generator.inputs.chat_templates import TEMPLATE_FILE, TOKENIZER_CONFIG, find_chat_template
-from generator.inputs.config_checks import load_config
+from generator.inputs.config_checks import load_config, normalize_config
 from generator.inputs.hub_files import fetch_config, fetch_small_files, find_cached_file, list_files
+from generator.inputs.hub_requests import HubDenied, HubUnreachable
 from generator.inputs.model_folder import (
     TOKENIZER_FILES,
     WITHOUT_WEIGHTS,
@@ -17,10 +18,14 @@ from generator.inputs.model_folder import (
     refuse_other_weights,
 )
 from generator.inputs.model_source import ModelSource
+from generator.model.catalog import find_catalog_model, list_nearest_names
 
 
 def read_hub(name: str, offline: bool, config: str | None, mode: str = "train") -> ModelSource:
-    """From ``config``, the local cache, or the hub. What the files do not show is taken to be there. Raises ``SourceError``."""
+    """From ``config``, the local cache, the hub, or the catalogue, the first of these that has it.
+
+    What the files do not show is taken to be there. Raises ``SourceError``.
+    """
     if config is not None:
         return ModelSource(
             **make_hub_fields(name),
@@ -33,15 +38,47 @@ def read_hub(name: str, offline: bool, config: str | None, mode: str = "train") 
     cached = find_cached_file(name, "config.json")
     path = cached if isinstance(cached, Path) else None
     if path is None and offline:
-        raise SourceError(
-            f"the config.json of {name} is not in the local cache, and the hub may not be asked (offline)",
-            "download it first (`hf download " + name + " config.json`), or give a folder, or --config FILE",
-        )
+        return read_catalog(name, "the hub may not be asked (offline)", None)
     if path is None:
-        path = fetch_config(name)
+        try:
+            path = fetch_config(name)
+        except (HubUnreachable, HubDenied) as error:
+            return read_catalog(name, error.message.removeprefix(f"{name}: "), error)
     if path is None:
         raise SourceError(*explain_missing_config(name, set(list_files(name, None))))
     return describe_snapshot(name, path.parent, offline, mode)
+
+
+def read_catalog(name: str, why: str, error: SourceError | None) -> ModelSource:
+    """The model by the sizes that perfgen brings. ``why`` its files were not read; ``error`` is what the hub said.
+
+    Raises ``SourceError`` for a model that is not in the catalogue.
+    """
+    model = find_catalog_model(name)
+    if model is None:
+        message = error.message if error else f"the config.json of {name} is not in the local cache, and {why}"
+        raise SourceError(message, suggest_config(name, error))
+    return ModelSource(
+        **make_hub_fields(name),
+        config=json.dumps(normalize_config(dict(model.config))),
+        has_weights=True,
+        has_tokenizer=True,
+        has_chat_template=None,
+        revision=model.revision,
+        notes=(
+            f"sizes of {name} come from perfgen's catalogue, its files were not looked at: {why}",
+            f"the catalogue has them from {model.source}",
+        ),
+    )
+
+
+def suggest_config(name: str, error: SourceError | None) -> str:
+    """What to do about a model that neither the hub nor the catalogue shows."""
+    advice = error.hint.partition(", or give")[0] if error and error.hint else None
+    first = advice or f"download it first (`hf download {name} config.json`)"
+    near = list_nearest_names(name)
+    like = f" (it has {', '.join(near)})" if near else ""
+    return f"{first}; or give a folder, or its sizes with --config FILE; perfgen's catalogue does not have {name}{like}"
 
 
 def make_hub_fields(name: str) -> dict:

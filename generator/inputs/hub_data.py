@@ -10,10 +10,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 from generator.errors import SourceError
+from generator.inputs.held import make_scratch
 from generator.inputs.hub_requests import HubUnreachable, ask_hub
 from generator.inputs.hub_splits import Choice, choose_split, count_rows, name_reader
 from generator.inputs.leaves import load_choose_delimiter
@@ -48,9 +48,9 @@ def fetch_sample(name: str, config: str | None, split: str | None, offline: bool
     if offline:
         yield HubSample(config=config, split=split, notes=(explain_assumption(name, "offline"),))
         return
-    with TemporaryDirectory(prefix="perfgen-data-") as scratch:
+    with make_scratch() as scratch:
         try:
-            yield read_head(name, config, split, Path(scratch))
+            yield read_head(name, config, split, scratch)
         except HubUnreachable as error:
             why = error.message.removeprefix(f"{name}: ")
             yield HubSample(config=config, split=split, notes=(explain_assumption(name, why),))

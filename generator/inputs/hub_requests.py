@@ -12,6 +12,7 @@ from queue import Empty, Queue
 from typing import TypeVar
 
 from generator.errors import SourceError
+from generator.inputs.hub_connection import explain_no_connection
 
 HUB_SECONDS = 20
 """How long the hub may take to answer one question, or to hand over small files."""
@@ -29,11 +30,18 @@ class HubUnreachable(SourceError):
     """The hub said nothing of what was asked: no connection, no time, too many requests, a fault of its own."""
 
 
+class HubDenied(SourceError):
+    """The hub has what was asked and does not hand it over: it is gated."""
+
+
 def ask_hub(name: str, kind: str, ask: Callable[[], Answer], seconds: float | None = None) -> Answer:
     """What ``ask`` returns, within ``seconds`` (``HUB_SECONDS``). Raises ``SourceError``; a missing file stays
     ``EntryNotFoundError``."""
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    from huggingface_hub import constants
+    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, LocalEntryNotFoundError
 
+    if reason := explain_no_connection(constants.ENDPOINT):
+        raise HubUnreachable(*explain_unreachable(name, reason))
     answers: Queue[Answer] = Queue()
     errors: Queue[Exception] = Queue()
     done = threading.Event()
@@ -58,7 +66,8 @@ def ask_hub(name: str, kind: str, ask: Callable[[], Answer], seconds: float | No
     if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
         raise error
     unreachable = is_connection_error(error) and (status_of(error) is None or status_of(error) in BUSY)
-    raise (HubUnreachable if unreachable else SourceError)(*explain_failure(name, kind, error)) from error
+    kind_of_error = HubUnreachable if unreachable else HubDenied if isinstance(error, GatedRepoError) else SourceError
+    raise kind_of_error(*explain_failure(name, kind, error)) from error
 
 
 def explain_failure(name: str, kind: str, error: Exception) -> tuple[str, str]:
@@ -79,8 +88,7 @@ def explain_failure(name: str, kind: str, error: Exception) -> tuple[str, str]:
     if isinstance(error, HfHubHTTPError):
         return explain_status(name, error)
     if is_connection_error(error):
-        where = f"{name}: the hub at {constants.ENDPOINT} cannot be reached"
-        return f"{where} ({summarize(error)})", "check the network, or give a folder or file; --offline does not ask"
+        return explain_unreachable(name, summarize(error))
     if isinstance(error, UNREADABLE):
         what = f"{type(error).__name__}: {summarize(error)}"
         return (
@@ -88,6 +96,13 @@ def explain_failure(name: str, kind: str, error: Exception) -> tuple[str, str]:
             "check HF_ENDPOINT and proxies",
         )
     raise error
+
+
+def explain_unreachable(name: str, reason: str) -> tuple[str, str]:
+    from huggingface_hub import constants
+
+    message = f"{name}: the hub at {constants.ENDPOINT} cannot be reached ({reason})"
+    return message, "check the network, or give a folder or file; --offline does not ask"
 
 
 def status_of(error: Exception) -> int | None:

@@ -7,13 +7,17 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from generator.errors import SourceError
 from generator.inputs.json_files import load_json, replace_file
 from generator.model import ModelSpec
+from hwdetect.machine.process import HeadAndTail, build_own_command, isolate_python, run_process
 
 SECONDS = 300
+HEAD_BYTES, TAIL_BYTES = 0, 1 << 20
+"""of what it prints: the counts are the last line"""
 VERSION = 3
 """of what is counted: an older cache is not read"""
 UNREAD = ("transformers_version", "quantization_config", "auto_map", "model_type")
@@ -78,26 +82,25 @@ def read_cached(path: Path) -> dict | None:
 
 def count_in_child(text: str, name: str, path: Path) -> dict:
     """Counted in another process, which imports Transformers and may fail or hang. Raises ``SourceError``."""
-    quiet = os.environ | {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    here = str(Path(__file__).resolve().parents[1])
-    command = [
-        sys.executable,
-        "-c",
-        f"import sys; sys.path.append({here!r}); from generator.inputs.meta_device import main; main()",
-    ]
-    try:
-        done = subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=SECONDS, env=quiet, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise SourceError(f"cannot size {name}: Transformers did not build it in {SECONDS} s") from error
-    if done.returncode != 0:
-        reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "no reason given"
+    quiet = isolate_python() | {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    ended = run_process(
+        build_own_command("generator.inputs.meta_device"),
+        SECONDS,
+        environment=quiet,
+        given=text.encode(),
+        errors=subprocess.PIPE,
+        output=HeadAndTail(HEAD_BYTES, TAIL_BYTES),
+    )
+    if ended.problem:
+        raise SourceError(f"cannot size {name}: Transformers did not build it: {ended.problem}")
+    if ended.code != 0:
+        errors = ended.errors.decode("utf-8", "replace").strip().splitlines()
+        reason = errors[-1] if errors else "no reason given"
         raise SourceError(
             f"cannot size {name}: perfgen's tables do not know {json.loads(text).get('model_type')!r}, and Transformers said: {reason}",
             "`pip install perfgen[train]` if Transformers is missing; otherwise the model is newer than this stack",
         )
-    counts = json.loads(done.stdout.strip().splitlines()[-1])
+    counts = json.loads(ended.raw.decode().strip().splitlines()[-1])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, json.dumps(counts))
@@ -106,7 +109,7 @@ def count_in_child(text: str, name: str, path: Path) -> dict:
     return counts
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """The other process: a config on standard input, its counts on the last line of standard output."""
     print(json.dumps(count(json.load(sys.stdin))))
 

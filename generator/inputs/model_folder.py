@@ -18,8 +18,9 @@ OTHER_WEIGHTS = re.compile(r".*\.(gguf|bin|pt|pth|ckpt|h5|msgpack|onnx)")
 WITHOUT_WEIGHTS = {
     "train": "training starts from random weights",
     "infer": "the plan is for its size, a project needs weights to serve",
+    "adapt": "the plan is for its size, a project needs weights to adapt",
 }
-"""what a model that is sizes alone means, by mode"""
+"""what a model that is sizes alone means, by mode, and for training that adapts weights"""
 NO_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|rng_state.*|scaler)\.(bin|pt|pth)")
 
 

@@ -23,6 +23,7 @@ which records its config class's defaults. The tests take it up from the table a
     components.py            what is counted: Weights, Scores, State
     families.py              finds a type's row
     settings.py              a config with its class's defaults (defaults.json)
+    catalog.py, published/   sizes of known models by hub id, for planning without network
     guard.py                 refuses a config that a row does not understand
 
 In tables a noun declares a block, as ``torch.nn`` does (``attention(bias="attention_bias")``), and a string is the

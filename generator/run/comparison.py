@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generator.errors import mask_secrets
+from generator.masking import mask_secrets
 from generator.run.figures import InferFigures, RunFigures
 from generator.run.stage import Stage
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from generator.run.comparison import compare, format_lines
 from generator.run.figures import InferFigures, RunFigures, read_figures
 from generator.run.plan_file import FILE, HINT, read_plan
 from generator.run.process import run_stage
+from hwdetect.machine.process import isolate_python, run_process
 
 STEPS = 8
 SECONDS = 600
@@ -31,28 +31,29 @@ FOLDER = "smoke"
 def find_interpreter(folder: Path, asked: str | None) -> str:
     """The asked one, the project's own environment, or this one."""
     if asked:
-        if shutil.which(asked) is None:
+        program = shutil.which(asked)
+        if program is None:
             raise SourceError(f"--python {asked}: no such program")
-        return asked
+        return os.path.abspath(program)  # noqa: PTH100  not where links lead: an environment is known by its own link
     own = folder / ".venv" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    return str(own) if own.exists() else sys.executable
+    return os.path.abspath(own) if own.exists() else sys.executable  # noqa: PTH100
 
 
 def find_missing_modules(interpreter: str, folder: Path) -> list[str]:
-    """Which distributions of the plan the interpreter lacks."""
+    """Which distributions of the plan the interpreter lacks. No file of the working folder or the project has a say."""
     names = [r.split("==")[0] for r in load_plan(folder)["requirements"]]
     code = (
-        "import sys, importlib.metadata as m\n"
+        "import sys\n"
+        "sys.path[:] = [p for p in sys.path if p]\n"  # before Python 3.11 -c puts the working folder there
+        "import importlib.metadata as m\n"
         "for n in sys.argv[1:]:\n"
         "    try: m.version(n)\n"
         "    except m.PackageNotFoundError: print(n)\n"
     )
-    command = [interpreter, "-c", code, *names]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SmokeError(f"{interpreter} cannot be run: {error}", "--python names another one") from error
-    return done.stdout.split() if done.returncode == 0 else names
+    ended = run_process((interpreter, "-c", code, *names), 60, environment=isolate_python())
+    if ended.problem:
+        raise SmokeError(f"{interpreter} cannot be run: {ended.problem}", "--python names another one")
+    return ended.raw.decode("utf-8", "replace").split() if ended.code == 0 else names
 
 
 def load_plan(folder: Path) -> dict:
@@ -110,7 +111,7 @@ def run_command(folder: Path, *, steps: int, seconds: int, interpreter: str | No
         folder, say=lambda t="", **_: click.echo(t, err=as_json), steps=steps, seconds=seconds, python=python
     )
     if as_json:
-        click.echo(json.dumps(result, indent=2))
+        click.echo(json.dumps(result, indent=2, allow_nan=False))
 
 
 def run_project(
@@ -133,7 +134,7 @@ def run_project(
     comparison = compare(plan, run, inference, stages)
     result = asdict(comparison)
     try:
-        replace_file(folder / "smoke.json", json.dumps(result, indent=2) + "\n")
+        replace_file(folder / "smoke.json", json.dumps(result, indent=2, allow_nan=False) + "\n")
         report.add_smoke(folder / "report.html", result)
     except OSError as error:
         raise SmokeError(f"the run went well, but {error.filename or folder}: {error.strerror}") from error

@@ -1,13 +1,19 @@
-"""`perfgen techniques` and `perfgen devices`: what is known, with sources."""
+"""`perfgen techniques` and `perfgen devices`: what is known, with sources. Nothing is cut: what is long stands last."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
+from typing import NoReturn
 
 import click
 
+from generator.errors import UsageError
 from generator.techniques.base import Published, list_axes
+from hwdetect.mig import list_profiles
+from hwdetect.types import Device
 
 
 def list_techniques() -> list[dict]:
@@ -31,7 +37,7 @@ def list_techniques() -> list[dict]:
 
 def show_techniques(as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"schema": 1, "techniques": list_techniques()}, indent=2, ensure_ascii=False))
+        echo_rows("techniques", list_techniques())
         return
     for axis in list_axes():
         click.echo(f"{axis.name}: {axis.about}")
@@ -45,19 +51,78 @@ def show_techniques(as_json: bool) -> None:
 
 
 def show_devices(as_json: bool, pattern: str | None) -> None:
+    """The devices that ``pattern`` is a part of, or a name of; raises ``UsageError`` where there is none."""
     from hwdetect import catalog
 
-    devices = [d for d in catalog.list_devices() if not pattern or pattern.lower() in f"{d.id} {d.name}".lower()]
+    devices = select_devices(pattern)
+    if not devices and pattern:
+        raise_unknown("device", pattern, catalog.find_close_names(pattern), "`perfgen devices` lists all")
     if as_json:
-        click.echo(json.dumps({"schema": 1, "devices": [asdict(d) for d in devices]}, indent=2, ensure_ascii=False))
+        echo_rows("devices", [asdict(d) | {"mig": [asdict(p) for p in list_profiles(d)]} for d in devices])
         return
-    click.echo(f"{'id':<26} {'memory':>9} {'GB/s':>8} {'bf16 or fp16':>14}  name")
+    click.echo(f"{'id':<29} {'memory':>8} {'GB/s':>6} {'bf16 or fp16':>14}  name")
     for d in devices:
         memory = f"{d.memory_bytes / 2**30:.0f} GiB" if d.memory_bytes else "-"
         bandwidth = f"{d.memory_bytes_per_s / 1e9:.0f}" if d.memory_bytes_per_s else "-"
         rate = d.flops("bf16") or d.flops("fp16")
         speed = f"{rate / 1e12:.0f} TFLOP/s" if rate else "-"
-        click.echo(f"{d.id:<26} {memory:>9} {bandwidth:>8} {speed:>14}  {d.name}")
+        click.echo(f"{d.id:<29} {memory:>8} {bandwidth:>6} {speed:>14}  {d.name}")
         if pattern:
+            show_profiles(d)
             for field, url in d.sources:
                 click.echo(f"    {field}: {url}")
+
+
+def select_devices(pattern: str | None) -> list[Device]:
+    """Those whose id, name or alias holds the text, else the one that it is a way of writing (``3090ti``)."""
+    from hwdetect import catalog
+
+    every = catalog.list_devices()
+    if not pattern:
+        return list(every)
+    wanted = " ".join(pattern.lower().split())
+    holding = [d for d in every if any(wanted in name.lower() for name in (d.id, d.name, *d.aliases))]
+    meant = None if holding else catalog.resolve(wanted)
+    return [catalog.load(meant)] if meant else holding
+
+
+def show_profiles(device: Device) -> None:
+    for profile in list_profiles(device):
+        size = f"{profile.memory_bytes / 2**30:.1f} GiB" + (" (derived)" if profile.derived else "")
+        units = f"{profile.units} of {device.compute_units} multiprocessors"
+        click.echo(f"    MIG {device.id}:{profile.name}  at most {profile.most}, {units}, {size}: {profile.source}")
+
+
+def show_instances(as_json: bool, pattern: str | None) -> None:
+    """The cloud instance types that ``pattern`` is a part of; raises ``UsageError`` where there is none."""
+    from hwdetect.instances import list_instance_names, list_instances
+
+    wanted = (pattern or "").lower()
+    rows = [i for i in list_instances() if wanted in f"{i.cloud}:{i.name} {i.device or 'cpu'}".lower()]
+    if not rows:
+        close = get_close_matches(wanted, list_instance_names(), n=4, cutoff=0.5)
+        raise_unknown("instance", wanted, close, "`perfgen devices --instances` lists all")
+    if as_json:
+        echo_rows("instances", [asdict(row) for row in rows])
+        return
+    click.echo(f"{'instance':<31} {'devices':<24} {'CPUs':>4} {'memory':>9} {'$/hour':>7}  read on")
+    for row in rows:
+        devices = f"{row.devices} x {row.device}" if row.device else "-"
+        price = (f"{row.price.usd_per_hour:.2f}", row.price.read) if row.price else ("-", "-")
+        memory = f"{row.memory_bytes / 2**30:.0f} GiB"
+        click.echo(f"{row.name:<31} {devices:<24} {row.vcpus:>4} {memory:>9} {price[0]:>7}  {price[1]}")
+        if pattern:
+            click.echo(f"    {row.cloud}: {row.source}")
+            if row.price:
+                click.echo(f"    price: {row.price.source}")
+    if not pattern:
+        click.echo("\non-demand prices of the cheapest US region; `perfgen devices --instances NAME` has their sources")
+
+
+def raise_unknown(kind: str, name: str, close: Sequence[str], hint: str) -> NoReturn:
+    near = f"; close to it: {', '.join(close)}" if close else ""
+    raise UsageError(f"no {kind} is called {name!r}{near}", hint)
+
+
+def echo_rows(name: str, rows: list[dict]) -> None:
+    click.echo(json.dumps({"schema": 1, name: rows}, indent=2, ensure_ascii=False, allow_nan=False))

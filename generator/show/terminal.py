@@ -129,11 +129,11 @@ def build_offers_table(goal: GoalRecord) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim", title=f"the {goal.goal} first", title_justify="left")
-    table.add_column("machine")
-    table.add_column("cloud")
+    table.add_column("machine", overflow="fold")
+    table.add_column("cloud", overflow="fold")
     for column in ("$/hour", "tokens/day", "$/million tokens", "latency"):
-        table.add_column(column, justify="right")
-    table.add_column("parallelism")
+        table.add_column(column, justify="right", overflow="fold")
+    table.add_column("parallelism", overflow="fold")
     for offer in goal.offers:
         price, each = offer.usd_per_hour, offer.usd_per_million_tokens
         table.add_row(
@@ -198,7 +198,7 @@ def build_devices_table(document: PlanDocument) -> Table:
     unit = "step" if document.project.mode == "train" else "answer"
     hours = "GPU-hours" if of_run else f"GPU-hours per 1,000 {unit}s"
     for column in ("devices", f"s per {unit}", "tokens/s", hours, "memory"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     table.add_column("", overflow="fold")
     for row in document.devices:
         if not row.fits:

@@ -22,9 +22,22 @@ from hwdetect.catalog.matching import (
 from hwdetect.topology import get_pcie_bytes_per_s
 from hwdetect.types import Device
 
-__all__ = ["UnknownDevice", "describe_cpu", "list_devices", "list_ids", "load", "match", "match_text", "resolve"]
+__all__ = [
+    "UnknownDevice",
+    "describe_cpu",
+    "find_close_names",
+    "list_alike",
+    "list_devices",
+    "list_ids",
+    "load",
+    "match",
+    "match_text",
+    "resolve",
+]
 
 
+_NUMBER = re.compile(r"\d{3,4}[a-z]*")
+_SERIES = re.compile(r"^(?:rtx|gtx|rx|arc)-")
 _SLUG = re.compile(r"[a-z0-9]+(?:[ _-][a-z0-9]+)*")
 
 
@@ -57,27 +70,40 @@ def list_ids() -> tuple[str, ...]:
 def resolve(name: str) -> str | None:
     """The id that an id or alias stands for; ``None`` if there is none.
 
-    Case and hyphens are forgiven (``RTX4090``), and so is a maker's name before or a right memory size after it
-    (``nvidia-l4-24gb``).
+    Case, blanks and hyphens are forgiven (``RTX4090``), and so is a maker's name before or a right memory size after it
+    (``nvidia-l4-24gb``). What the vendor's tool prints is a name too (``Tesla T4``), and a number is one that a single
+    product of the makers' series has (``4090``, ``3090ti``).
     """
-    wanted = name.strip().lower()
+    wanted = " ".join(name.lower().split())
     if wanted in list_ids():
         return wanted
-    for device_id, text in read_texts().items():
-        if f'"{wanted}"' in text and wanted in _parse_device(device_id).aliases:
+    for device_id, text in _read_heads().items():
+        if f'"{wanted}"' in text and wanted in (
+            _parse_device(device_id).name.lower(),
+            *_parse_device(device_id).aliases,
+        ):
             return device_id
     squeezed = _strip_separators(wanted)
     same = [device_id for device_id in list_ids() if _strip_separators(device_id) == squeezed]
+    if not same and _NUMBER.fullmatch(squeezed):
+        same = [device_id for device_id in list_ids() if _strip_separators(_SERIES.sub("", device_id)) == squeezed]
     if same or not _SLUG.fullmatch(wanted):
         return same[0] if len(same) == 1 else None
     return find_best_match(wanted, _list_candidates(wanted), exact=True)
+
+
+@cache
+def list_alike(name: str) -> tuple[str, ...]:
+    """The ids that begin with a name that is no id itself: what else a short one could have meant (``h100``)."""
+    wanted = "-".join(name.lower().replace("_", "-").split())
+    return () if wanted in list_ids() else tuple(i for i in list_ids() if i.startswith(f"{wanted}-"))
 
 
 def load(device_id: str) -> Device:
     """The device of that id or alias (``h200``); raises ``UnknownDevice``."""
     known_id = resolve(device_id)
     if known_id is None:
-        raise UnknownDevice(device_id, _find_close_names(device_id.strip().lower()))
+        raise UnknownDevice(device_id, find_close_names(device_id))
     return _parse_device(known_id)
 
 
@@ -147,9 +173,11 @@ def _strip_separators(name: str) -> str:
     return name.replace("-", "").replace("_", "").replace(" ", "")
 
 
-def _find_close_names(wanted: str) -> tuple[str, ...]:
+def find_close_names(name: str) -> tuple[str, ...]:
+    """Ids and aliases that are nearest to a name that is none."""
+    wanted = " ".join(name.lower().split())
     names = set(list_ids()) | {alias for device in list_devices() for alias in device.aliases}
-    return tuple(difflib.get_close_matches(wanted, sorted(names), n=4, cutoff=0.5))
+    return tuple(difflib.get_close_matches(wanted, sorted(names), n=4, cutoff=0.6))
 
 
 @cache

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-from hwdetect.machine.process import build_own_command
+from hwdetect.machine.folder import decode_text
+from hwdetect.machine.process import build_own_command, run_process
 from hwdetect.measure.messages import print_message
 
 ROUNDS = 8
@@ -27,34 +29,16 @@ def compute_bus_bytes_per_s(world: int, size: int, seconds: float) -> float:
 def start_ranks(world: int, backend: str, kind: str, size: int) -> None:
     """Start ``world`` processes and pass on what the first one says. One that hangs costs ``SECONDS``."""
     with tempfile.TemporaryDirectory(prefix="hwdetect-") as folder:
-        ranks = [
-            subprocess.Popen(
-                build_own_command(
-                    "hwdetect.measure.collective_child",
-                    str(rank),
-                    str(world),
-                    f"{folder}/store",
-                    backend,
-                    kind,
-                    str(size),
-                ),
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                stdout=None if rank == 0 else subprocess.DEVNULL,
+        commands = [
+            build_own_command(
+                "hwdetect.measure.collective_child", str(rank), str(world), f"{folder}/store", backend, kind, str(size)
             )
             for rank in range(world)
         ]
-        ends = time.monotonic() + SECONDS
-        failed = 0
-        for process in ranks:
-            try:
-                failed += process.wait(timeout=max(0.1, ends - time.monotonic())) != 0
-            except subprocess.TimeoutExpired:
-                failed += 1
-        for process in ranks:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+        with ThreadPoolExecutor(world) as threads:
+            ended = list(threads.map(lambda command: run_process(command, SECONDS), commands))
+        sys.stdout.write(decode_text(ended[0].raw))
+        failed = sum(process.code != 0 for process in ended)
         if failed:
             print_message(progress=f"all-reduce: {failed} of {world} processes did not end well")
 

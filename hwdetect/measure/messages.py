@@ -9,7 +9,7 @@ from hwdetect.types import Measurement
 
 
 def print_message(**values: object) -> None:
-    print(json.dumps(values), flush=True)
+    print(json.dumps(values, allow_nan=False), flush=True)
 
 
 def collect_measurements(lines: Iterable[str], progress: Callable[[str], None]) -> tuple[Measurement, ...]:

@@ -6,17 +6,15 @@ no device context and a hanging driver costs a known time.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from hwdetect.machine.process import build_own_command
+from hwdetect.machine.process import Lines, Program, build_own_command, isolate_python
 from hwdetect.measure.messages import collect_measurements
 from hwdetect.types import Hardware, Measurement
 
@@ -92,7 +90,7 @@ def measure_disk_read(folder: Path, size: int = FILE_BYTES) -> float | None:
         return None
     block = os.urandom(BLOCK_BYTES)  # a file system that compresses would read zeros from nowhere
     try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".hwdetect-") as file:
+        with tempfile.TemporaryFile(dir=folder) as file:
             for _ in range(size // BLOCK_BYTES):
                 file.write(block)
             file.flush()
@@ -112,35 +110,15 @@ def measure_with_torch(
     threads: int, progress: Callable[[str], None], seconds: float = TORCH_SECONDS
 ) -> tuple[Measurement, ...]:
     """The measurements of the child process; what it had sent before its time was over is kept."""
-    child = subprocess.Popen(
-        build_own_command("hwdetect.measure.torch_child", str(threads)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        stdin=subprocess.DEVNULL,
-        # Numbered as the accelerators of this reading are: by their place on the bus.
-        env={**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-        start_new_session=True,
-        text=True,
-    )
-    timer = threading.Timer(seconds, _kill, args=(child,))
-    timer.start()
-    try:
-        assert child.stdout is not None
-        measurements = collect_measurements(child.stdout, progress)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=2)
-        if child.returncode:
-            progress(f"the torch part ended early (exit status {child.returncode}): what it told is kept")
-        return measurements
-    finally:
-        timer.cancel()
-        _kill(child)
-
-
-def _kill(child: subprocess.Popen) -> None:
-    with contextlib.suppress(OSError):
-        if hasattr(os, "killpg"):
-            os.killpg(child.pid, 9)
-        else:
-            child.kill()
-    child.wait()
+    command = build_own_command("hwdetect.measure.torch_child", str(threads))
+    # Numbered as the accelerators of this reading are: by their place on the bus.
+    environment = isolate_python() | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    lines = Lines()
+    with Program(command, output=lines.add, environment=environment) as child:
+        measurements = collect_measurements(lines.read(seconds), progress)
+        code, problem = child.wait(2)  # its outputs are closed, or its time is over
+    if problem:
+        progress(f"the torch part was not done after {seconds:g} s: what it sent is kept")
+    elif code:
+        progress(f"the torch part ended early (exit status {code}): what it sent is kept")
+    return measurements

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hwdetect.machine.cpu_lists import parse_cpu_list
 from hwdetect.machine.protocol import Machine
+from hwdetect.probes.notes import Notes
 from hwdetect.probes.parsing import parse_integer
 
 NO_LIMIT_BYTES = 1 << 60  # v1 prints "no limit" as a number near 2^63; no host has an exbibyte
@@ -39,14 +40,19 @@ class Limits:
     root_cpuset: bool = False
 
 
-def read_limits(machine: Machine) -> Limits:
-    """The tightest quota and memory limit of the chain, and the CPUs of the nearest cpuset."""
+def read_limits(machine: Machine, notes: Notes) -> Limits:
+    """The tightest quota and memory limit of the chain, and the CPUs of the nearest cpuset. A file that says neither a limit nor
+    that there is none gets a note."""
     mounts, groups = read_mounts(machine), read_groups(machine)
     quotas = [
-        q for folder in _list_folders(machine, mounts, groups, "cpu") if (q := _read_quota(machine, folder)) is not None
+        q
+        for folder in _list_folders(machine, mounts, groups, "cpu")
+        if (q := _read_quota(machine, folder, notes)) is not None
     ]
     limits = [
-        m for folder in _list_folders(machine, mounts, groups, "memory") for m in _read_memory_limits(machine, folder)
+        m
+        for folder in _list_folders(machine, mounts, groups, "memory")
+        for m in _read_memory_limits(machine, folder, notes)
     ]
     return Limits(
         quota_cpus=min(quotas, default=None),
@@ -152,26 +158,50 @@ def _is_below(root: str, group: str) -> bool:
     return group == root or group.startswith(root + "/")
 
 
-def _read_quota(machine: Machine, folder: str) -> float | None:
+def _read_quota(machine: Machine, folder: str, notes: Notes) -> float | None:
     """Quota in CPUs: ``cpu.max`` of v2, or the two files of v1."""
-    both = (machine.read(f"{folder}/cpu.max") or "").split()
-    if both:
-        # "max 100000" is no quota: "max" is no number. Without a period the kernel's default holds.
-        quota, period = parse_integer(both[0]), parse_integer(both[1]) if len(both) > 1 else 100_000
+    text = machine.read(f"{folder}/cpu.max")
+    if text is not None:
+        both = text.split()
+        # Without a period the kernel's default holds.
+        quota, period = (parse_integer(both[0]) if both else None), parse_integer(both[1]) if len(both) > 1 else 100_000
+        sound = both[:1] in (["max"], ["-1"]) or _is_above_zero(quota, period)
+        _note_malformed(notes, "cpu.quota", f"{folder}/cpu.max", text, sound)
     else:
-        quota = parse_integer(machine.read(f"{folder}/cpu.cfs_quota_us"))
-        period = parse_integer(machine.read(f"{folder}/cpu.cfs_period_us"))
-    return quota / period if quota and period and quota > 0 and period > 0 else None
+        texts = [machine.read(f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period")]
+        quota, period = (parse_integer(text) for text in texts)
+        sound = texts[0] is None or quota == -1 or _is_above_zero(quota, period if texts[1] is not None else 1)
+        _note_malformed(notes, "cpu.quota", f"{folder}/cpu.cfs_quota_us", " of ".join(filter(None, texts)), sound)
+    return quota / period if quota and period and _is_above_zero(quota, period) else None
 
 
-def _read_memory_limits(machine: Machine, folder: str) -> list[int]:
+def _is_above_zero(quota: int | None, period: int | None) -> bool:
+    return quota is not None and period is not None and quota > 0 and period > 0
+
+
+def _note_malformed(notes: Notes, field: str, path: str, text: str, sound: bool) -> None:
+    if not sound:
+        holds = f"holds {' '.join(text.split())[:40]!r}" if text.strip() else "is empty"
+        notes.add(field, "cgroup", f"{path} {holds}, which is no limit: counted as none, there may be one")
+
+
+def _read_memory_limits(machine: Machine, folder: str, notes: Notes) -> list[int]:
     """Memory limits in bytes: v2, v1, and what v1 says of parents that are not visible from here."""
-    texts = [machine.read(f"{folder}/memory.max"), machine.read(f"{folder}/memory.limit_in_bytes")]
+    named = [(name, machine.read(f"{folder}/{name}")) for name in ("memory.max", "memory.limit_in_bytes")]
     for line in (machine.read(f"{folder}/memory.stat") or "").splitlines():
         if line.startswith("hierarchical_memory_limit "):
-            texts.append(line.split()[1])
-    # v1's "no limit" is the largest multiple of the page size below 2^63.
-    return [n for text in texts if (n := parse_integer(text)) is not None and 0 < n < NO_LIMIT_BYTES]
+            named.append(("memory.stat", line.split()[1]))
+    limits = []
+    for name, text in named:
+        if text is None:
+            continue
+        limit = parse_integer(text)
+        # v1's "no limit" is the largest multiple of the page size below 2^63, and -1 as it is written.
+        sound = text.strip() in ("max", "-1") or (limit is not None and limit > 0)
+        _note_malformed(notes, "memory.limit_bytes", f"{folder}/{name}", text, sound)
+        if limit is not None and 0 < limit < NO_LIMIT_BYTES:
+            limits.append(limit)
+    return limits
 
 
 def _read_cpuset(machine: Machine, mounts: tuple[Mount, ...], groups: dict[str, str]) -> frozenset[int] | None:

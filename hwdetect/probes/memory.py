@@ -9,6 +9,7 @@ from hwdetect.probes.cgroup import Limits
 from hwdetect.probes.cpu.topology import NODES, list_nodes
 from hwdetect.probes.notes import Notes
 from hwdetect.probes.parsing import parse_integer, parse_pairs
+from hwdetect.probes.process_limits import read_lockable_bytes
 from hwdetect.types import Memory
 
 NVIDIA_GPUS = "proc/driver/nvidia/gpus"
@@ -39,6 +40,7 @@ def read_memory(machine: Machine, limits: Limits, notes: Notes) -> Memory:
         huge_pages_bytes=_sum_huge_pages(info),
         numa_nodes=len(host_nodes) or None,
         gpu_numa_nodes=len(gpu_nodes),
+        lockable_bytes=read_lockable_bytes(machine, notes),
     )
 
 

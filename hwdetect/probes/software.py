@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from hwdetect.machine.protocol import Machine
+from hwdetect.probes.notes import Notes
 from hwdetect.probes.parsing import clean_line, parse_pairs
+from hwdetect.probes.process_limits import read_open_files
 from hwdetect.types import Software
 
 PACKAGES = [
@@ -39,11 +41,12 @@ PACKAGES = [
 ]
 
 
-def read_software(machine: Machine) -> Software:
+def read_software(machine: Machine, notes: Notes) -> Software:
     """Operating system, Python, packages, and what kind of container or virtual machine this is."""
     installed = machine.list_packages(PACKAGES)
     release = parse_pairs(machine.read("etc/os-release") or machine.read("usr/lib/os-release"), "=")
     versions = dict(installed)
+    open_files, open_files_most = read_open_files(machine, notes)
     kernel = clean_line(machine.read("proc/sys/kernel/osrelease"))
     return Software(
         os=(release.get("PRETTY_NAME") or release.get("NAME") or "").strip("\"'") or machine.get_system_name(),
@@ -56,6 +59,8 @@ def read_software(machine: Machine) -> Software:
         container=_find_container(machine),
         wsl=_is_wsl(machine, kernel),
         virtualization=_find_virtualization(machine),
+        open_files=open_files,
+        open_files_most=open_files_most,
     )
 
 

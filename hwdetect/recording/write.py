@@ -14,6 +14,7 @@ from hwdetect.jsonio import convert_to_mapping
 from hwdetect.machine.commands import COMMAND_FILES
 from hwdetect.machine.live import Live
 from hwdetect.machine.protocol import Output
+from hwdetect.probes.parsing import parse_pairs
 from hwdetect.recording.redact import Redactor, list_board_ids, list_private_words, strip_private
 from hwdetect.types import Hardware
 
@@ -106,9 +107,9 @@ def write_recording(dest: Path, *, private: bool, progress: Callable[[str], None
             )
     if architecture := machine.get_architecture():
         _write(dest / "proc/sys/kernel/arch", f"{architecture}\n")
-    _write_affinity(dest, machine)
+    _write_status(dest, machine)
     # Findings are made anew from the values; everything else that a file cannot say stands here.
-    text = json.dumps(convert_to_mapping(replace(hardware, findings=())), indent=1, ensure_ascii=False)
+    text = json.dumps(convert_to_mapping(replace(hardware, findings=())), indent=1, ensure_ascii=False, allow_nan=False)
     _write(dest / "machine.json", (text if private else redactor.ids(redactor.addresses(redactor.words(text)))) + "\n")
     return replace(hardware, findings=findings.find_problems(hardware))
 
@@ -137,12 +138,16 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="replace")
 
 
-def _write_affinity(dest: Path, machine: Live) -> None:
+def _write_status(dest: Path, machine: Live) -> None:
+    """Of proc/self/status what probes read: the CPUs by the system's own call, and what the process may do."""
     from hwdetect.machine.cpu_lists import format_cpu_list
 
     affinity = machine.get_affinity()
-    if affinity is not None:
-        _write(dest / "proc/self/status", f"Cpus_allowed_list:\t{format_cpu_list(affinity)}\n")
+    lines = [f"Cpus_allowed_list:\t{format_cpu_list(affinity)}\n"] if affinity is not None else []
+    held = parse_pairs(machine.read("proc/self/status")).get("CapEff")
+    lines += [f"CapEff:\t{held}\n"] if held else []
+    if lines:
+        _write(dest / "proc/self/status", "".join(lines))
 
 
 def _hide_private(path: str, text: str, redactor: Redactor) -> str:

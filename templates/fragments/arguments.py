@@ -8,6 +8,8 @@ from pathlib import Path
 from huggingface_hub import HfApi
 from transformers import HfArgumentParser
 
+from masking import mask_secrets
+
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
 """Values of --report_to: each is the name of its module, and of its extra in pyproject.toml."""
 
@@ -90,4 +92,5 @@ def check_hub(parser: HfArgumentParser, args) -> None:
     try:
         HfApi(token=args.hub_token).whoami()
     except Exception as error:  # of whichever HTTP client the library uses
-        parser.error(f"--push_to_hub takes a network and a token (hf auth login): {' '.join(str(error).split())}")
+        reason = mask_secrets(" ".join(str(error).split()))
+        parser.error(f"--push_to_hub takes a network and a token (hf auth login): {reason}")

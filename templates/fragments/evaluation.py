@@ -123,7 +123,7 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
             print("no early stopping: there is no evaluation (--eval_strategy)")
     elif patience is not None:
         trainer.args.metric_for_best_model = trainer.args.metric_for_best_model or "eval_loss"
-        trainer.add_callback(EarlyStoppingCallback(early_stopping_patience=patience))
+        trainer.add_callback(StopEarly(early_stopping_patience=patience))
 
 
 class EvaluateOnce(TrainerCallback):
@@ -149,6 +149,28 @@ class FindBestCheckpoint(TrainerCallback):
                 f"the best checkpoint so far, {folder.name}, is not in {args.output_dir}: the best from here on is kept"
             )
         state.best_model_checkpoint = state.best_global_step = state.best_metric = None
+
+
+class StopEarly(EarlyStoppingCallback):
+    """Trainer's, which says so, counts on in a resumed run, and saves where it stops: a second start ends there too."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        super().on_train_begin(args, state, control, **kwargs)
+        saved = state.stateful_callbacks.get(type(self).__name__)
+        if state.global_step and saved:
+            self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
+            control.should_training_stop = self.early_stopping_patience_counter >= self.early_stopping_patience
+
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        super().on_evaluate(args, state, control, metrics, **kwargs)
+        if self.early_stopping_patience_counter < self.early_stopping_patience:
+            return
+        control.should_save |= args.save_strategy != "no"
+        if state.is_world_process_zero:
+            print(
+                f"step {state.global_step}: stopped early, {self.early_stopping_patience} evaluations without a better "
+                f"{args.metric_for_best_model} (early_stopping in config.yaml)"
+            )
 
 
 class FilledRows(TorchDataset):

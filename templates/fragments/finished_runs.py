@@ -45,13 +45,6 @@ def describe_run(folder: Path | str) -> str:
     return "the finished run" if is_finished(Path(folder)) else "a model without the report of a finished run"
 
 
-def check_base(run: Path | str, model: str) -> None:
-    """Adapters belong to the model that they were trained on. It may have been moved, so its name has to do."""
-    before = json.loads(Path(run, "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
-    if before and Path(before).name != Path(model).name:
-        print(f"{run}: these adapters were trained on {before}, and this is {model}", file=sys.stderr)
-
-
 def find_run(project: Path, output_dir: str) -> Path | None:
     """The run that was finished last; without a record of it that of ``output_dir``, or the newest in the project."""
     recorded, usual = read_record(project), project / output_dir

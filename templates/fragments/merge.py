@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +13,10 @@ from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from finished_runs import choose_run
+from masking import mask_messages
+from run_folder import LOCK, lock_folder
+from run_identity import check_base
+from seals import sync_to_disk
 from sources import find_source
 
 HERE = Path(__file__).resolve().parent
@@ -35,8 +40,12 @@ def main() -> None:
         sys.exit(f"{run} holds no adapter: python train.py first")
     if output.exists():
         sys.exit(f"{output} exists: remove it, or give another --output")
+    if (run / LOCK).exists() and not (run / "run.json").is_file():
+        sys.exit(f"the run in {run} has not finished: python train.py goes on with it")
+    check_base(run, *name_base())
+    draft = open_draft(output)
 
-    tokenizer = AutoTokenizer.from_pretrained(run)
+    tokenizer = AutoTokenizer.from_pretrained(run, trust_remote_code=False)
     adapted = PeftModel.from_pretrained(load_base(run, args.dtype), run).eval()
     inputs = tokenizer(TEXT, return_tensors="pt").to(adapted.device)
     before = compute_outputs(adapted, inputs)
@@ -47,29 +56,52 @@ def main() -> None:
     if not difference <= bound:
         sys.exit(f"more than {bound:.3g}: this is no rounding. Nothing was written; try --dtype float32.")
 
-    draft = output.with_name(f"{output.name}.tmp")
-    shutil.rmtree(draft, ignore_errors=True)
     merged.save_pretrained(draft)
     tokenizer.save_pretrained(draft)
     for name in ("run.json", "README.md", "labels.json"):
         if (run / name).is_file():
             shutil.copy(run / name, draft)
+    for path in draft.iterdir():
+        sync_to_disk(path)
     draft.rename(output)
+    (output / LOCK).unlink()
     print(f"{output}: python infer.py --model {output}")
     if args.push_to_hub:
         merged.push_to_hub(args.push_to_hub, private=True)
         tokenizer.push_to_hub(args.push_to_hub, private=True)
 
 
+def open_draft(output: Path) -> Path:
+    """A folder beside it that is given its name once it is complete; what a merge that was killed left there goes."""
+    draft = output.with_name(f".{output.name}.unfinished")
+    if os.path.lexists(draft) and not (draft / LOCK).is_file():
+        sys.exit(f"{draft} exists, and is not of merge.py: remove it, or give another --output")
+    try:
+        draft.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"{draft} cannot be made ({error.strerror}): give another --output")
+    lock_folder(draft)
+    for path in draft.iterdir():
+        if path.name != LOCK:
+            path.unlink()
+    return draft
+
+
+def name_base() -> tuple[str | Path, str | None]:
+    """Folder or hub id of the model before training, and the hub's revision."""
+    return find_source(CONFIG, "model"), CONFIG.get("revision")
+
+
 def load_base(run: Path, dtype: str):
     """The model as it was before training, unquantized: rounding to 4 bits is no part of an adapter."""
-    more = {"revision": CONFIG["revision"]} if "revision" in CONFIG else {}
+    model, revision = name_base()
+    more = {"revision": revision} if revision else {}
     kind = AutoModelForCausalLM
     if PeftConfig.from_pretrained(run).task_type == "SEQ_CLS":
         kind = AutoModelForSequenceClassification
         names = json.loads((run / "labels.json").read_text(encoding="utf-8"))
         more |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
-    return kind.from_pretrained(find_source(CONFIG, "model"), dtype=dtype, use_safetensors=True, **more)
+    return kind.from_pretrained(model, dtype=dtype, use_safetensors=True, trust_remote_code=False, **more)
 
 
 def compute_outputs(model, inputs) -> torch.Tensor:
@@ -83,4 +115,5 @@ def compare(merged: torch.Tensor, adapted: torch.Tensor) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
+    mask_messages()
     main()

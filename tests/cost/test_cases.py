@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import csv
 import importlib.util
+import json
+import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from generator.cli import perfgen
 from generator.errors import DestinationError, SourceError
+from generator.estimate import rows as reader
 from generator.estimate.table import ADDED, Uncostable, estimate_table, read_row
 
 MEASURED = Path(__file__).resolve().parents[2] / "../shared/measured"
@@ -107,7 +112,7 @@ def test_a_short_line_and_a_long_line(tmp_path):
     path = write(tmp_path / "in.csv", [ROW])
     with path.open("a", encoding="utf-8") as file:
         file.write("only,three,cells\n" + ",".join(["x"] * 60) + "\n")
-    assert estimate_table(path, tmp_path / "out.csv") == 1
+    assert sum(not row["error"] for row in estimate_table(path, tmp_path / "out.csv")) == 1
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00bad", b"a,b\n1,2\n"])
@@ -187,3 +192,34 @@ def test_every_row_of_every_table_is_answered(tmp_path):
         with out.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 assert row["error"] or all(row[name] for name in ADDED if name != "error")
+
+
+def test_json_has_the_rows_of_the_table_as_values(tmp_path):
+    table, out = write(tmp_path / "in.csv", [ROW, ROW | {"device": "hal9000"}]), tmp_path / "out.csv"
+    done = CliRunner().invoke(perfgen, ["estimate", "--cases", str(table), "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["schema"] == 1 and len(told["rows"]) == 2
+    estimate_table(table, out)
+    for row, line in zip(told["rows"], csv.DictReader(out.open(newline="", encoding="utf-8")), strict=True):
+        assert {name: row[name] for name in ROW} == {name: line[name] for name in ROW}
+        assert str(row["predicted_fits"]).lower() in (line["predicted_fits"], "none")
+        assert (row["predicted_peak_mem_gb"] or 0) == float(line["predicted_peak_mem_gb"] or 0)
+        assert (row["error"] or "") == line["error"]
+    assert "hal9000" in told["rows"][1]["error"] and told["rows"][0]["predicted_tokens_per_s_per_gpu"] > 0
+
+
+def test_the_help_names_every_column_that_is_read(tmp_path):
+    """Each that rows.py asks for."""
+    source = Path(reader.__file__).read_text(encoding="utf-8")
+    read = set(re.findall(r'get\("([a-z_0-9]+)"|_read_[a-z]+\(get, "([a-z_0-9]+)"', source))
+    names = {name for pair in read for name in pair if name}
+    assert len(names) > 35
+    text = CliRunner().invoke(perfgen, ["estimate", "--help"]).output
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
+    assert all(name in text for name in ADDED)
+
+
+def test_without_out_and_json_there_is_nowhere_to_write(tmp_path):
+    done = CliRunner().invoke(perfgen, ["estimate", "--cases", str(write(tmp_path / "in.csv", [ROW]))])
+    assert done.exit_code == 2 and "--out" in done.output

@@ -16,6 +16,7 @@ from hwdetect.machine.cpu_lists import format_cpu_list, parse_cpu_list, parse_cp
 from hwdetect.machine.live import Live
 from hwdetect.probes.cgroup import read_limits
 from hwdetect.probes.cpu.microarchitecture import find_cpuinfo_label
+from hwdetect.probes.notes import Notes
 from tests.hwdetect.memory_machine import MemoryMachine
 
 CPU = "sys/devices/system/cpu"
@@ -152,7 +153,7 @@ def test_a_v1_mount_whose_root_is_the_containers_parent():
         "sys/fs/cgroup/memory/abc/memory.limit_in_bytes": "9223372036854771712\n",
         "sys/fs/cgroup/memory/abc/memory.stat": "cache 0\nhierarchical_memory_limit 4294967296\n",
     }
-    limits = read_limits(machine(files))
+    limits = read_limits(machine(files), Notes())
     assert limits.quota_cpus == 3.0 and limits.memory_bytes == 4 << 30
 
 
@@ -164,14 +165,14 @@ def test_hybrid_has_quota_in_v1_and_memory_in_v2():
         "sys/fs/cgroup/cpu/x/cpu.cfs_period_us": "100000\n",
         "sys/fs/cgroup/unified/y/memory.max": "1073741824\n",
     }
-    limits = read_limits(machine(files))
+    limits = read_limits(machine(files), Notes())
     assert (limits.quota_cpus, limits.memory_bytes) == (2.0, 1 << 30)
 
 
 def test_a_group_that_this_namespace_does_not_show_is_the_mount_itself():
     files = v2(group="/../../outer")
     files["sys/fs/cgroup/cpu.max"] = "100000 100000"
-    assert read_limits(machine(files)).quota_cpus == 1.0
+    assert read_limits(machine(files), Notes()).quota_cpus == 1.0
 
 
 def test_a_cpuset_takes_cpus_away():

@@ -101,6 +101,8 @@ CASES = {
     "cpu-quota": (part("cpu", quota=4.0, budget=4), part("cpu", quota=64.0), "quota 4"),
     "cpu-affinity": (part("cpu", cpus_allowed=8), part("cpu", cpus_allowed=None), "cpus_allowed 8"),
     "shm-small": (part("memory", shm_bytes=64 << 20), part("memory", shm_bytes=None), "67108864"),
+    "memlock-small": (part("memory", lockable_bytes=8 << 20), part("memory", lockable_bytes=None), "8388608"),
+    "open-files-few": (part("software", open_files=256), part("software", open_files=1 << 20), "open_files 256"),
     "swap-in-use": (part("memory", swap_used_bytes=8 * GIB), part("memory", swap_used_bytes=1 << 20), "8589934592"),
     "memory-limit": (part("memory", limit_bytes=8 * GIB), part("memory", limit_bytes=600 * GIB), "8589934592"),
     "no-nvme": (

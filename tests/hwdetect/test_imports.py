@@ -12,8 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 # The map: a room imports itself and rooms of the lines above its own.
 LAYERS = (
     {"types", "machine", "instances", "driver_floor"},  # values, the one seam to the outside, tables
-    {"jsonio", "topology", "findings", "unread", "view"},  # pure work on values
-    {"probes", "catalog", "measure", "described"},  # readings, products, timings, machines that are only described
+    {"topology", "mig", "findings", "unread", "view"},  # pure work on values
+    {"catalog"},  # products
+    {"checks"},  # what a field can be
+    {"jsonio"},
+    {"probes", "measure", "described"},  # readings, timings, machines that are only described
     {"spec", "complete"},  # a machine from a few words; what a recording's machine.json adds
     {"assemble"},  # a machine from its readings
     {"recording"},

@@ -92,7 +92,7 @@ CONTAINERD = "1 0 0:1 /var/lib/{0}/x /etc/hostname rw - ext4 /dev/sda rw\n"
     ],
 )
 def test_containers(files, expected):
-    assert read_software(MemoryMachine(files)).container == expected
+    assert read_software(MemoryMachine(files), Notes()).container == expected
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_containers(files, expected):
     ],
 )
 def test_virtual_machines(files, expected):
-    assert read_software(MemoryMachine(files)).virtualization == expected
+    assert read_software(MemoryMachine(files), Notes()).virtualization == expected
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_virtual_machines(files, expected):
 )
 def test_wsl(kernel, wsl):
     files = {} if kernel is None else {"proc/sys/kernel/osrelease": kernel}
-    assert read_software(MemoryMachine(files)).wsl is wsl
+    assert read_software(MemoryMachine(files), Notes()).wsl is wsl
 
 
 def rdma(name, layer="InfiniBand", rate="400 Gb/sec (4X NDR)", state="4: ACTIVE"):

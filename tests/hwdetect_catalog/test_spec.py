@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwdetect import catalog
+from hwdetect import catalog, checks, detect, mig
 from hwdetect.described import ASSUMED_CPUS_PER_DEVICE
 from hwdetect.spec import SpecError, parse_spec
+from tests.hwdetect.conftest import index_rows, recordings
+
+__all__ = ["recordings"]
 
 GIB = 2**30
 
@@ -157,6 +160,9 @@ def test_plain_cpu_says_what_it_assumed():
         ("../../etc/passwd", "is no device"),
         ("h100;rm -rf /", "is no device"),
         ("999999999xt4", "is not a number of devices"),
+        ("h100:9g.99gb", "h100-sxm-80gb has no MIG instance 9g.99gb; it has 1g.10gb"),
+        ("t4:1g.5gb", "knows of no MIG instances of t4"),
+        ("a100:1c.3g.40gb", "name the instance alone: a100:3g.40gb"),
         ("9" * 5000 + "xt4", "too long"),
         ("9" * 50 + "xt4", "is no device"),
         ("cpu:4," + "9" * 50 + "gb", "was not understood"),
@@ -177,6 +183,88 @@ def test_any_text_is_a_machine_or_a_spec_error(text):
         assert str(error)
     else:
         assert hardware.nodes.count >= 1
+
+
+@pytest.mark.parametrize("device_id", catalog.list_ids())
+def test_what_the_vendors_tool_prints_is_a_name(device_id):
+    assert parse_spec(catalog.load(device_id).name).boards[0].device == device_id
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "count"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb", 1),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb", 1),
+        ("Tesla T4", "t4", 1),
+        ("2x Tesla T4", "t4", 2),
+        ("8 x NVIDIA GeForce RTX 4090", "rtx-4090", 8),
+        ("4090", "rtx-4090", 1),
+        ("rtx4090", "rtx-4090", 1),
+        ("3090ti", "rtx-3090-ti", 1),
+        ("4070 Ti Super", "rtx-4070-ti-super", 1),
+        ("1080 ti", "gtx-1080-ti", 1),
+        ("a100 40gb", "a100-sxm-40gb", 1),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx-4090-laptop", 1),
+        ("AMD Instinct MI300X", "mi300x", 1),
+        ("4 x A100-80GB:32 , 256 GB", "a100-sxm-80gb", 4),
+    ],
+)
+def test_names_that_people_type(text, device, count):
+    assert [b.device for b in parse_spec(text).boards] == [device] * count
+
+
+def test_which_of_several_a_short_name_was_taken_for():
+    assert "h100 is taken for h100-sxm-80gb; others: h100-nvl-94gb, h100-pcie-80gb" in assumed(parse_spec("8xh100"))
+    for text in ("h100-sxm-80gb", "t4", "RTX4090", "NVIDIA H100 80GB HBM3"):
+        assert "taken for" not in assumed(parse_spec(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "device", "profile", "count", "boards", "units", "mib"),
+    [
+        ("h100-mig-1g.10gb", "h100-sxm-80gb", "1g.10gb", 1, 1, 16, 9984),
+        ("a100:3g.40gb", "a100-sxm-80gb", "3g.40gb", 1, 1, 42, 40192),
+        ("A100-MIG-3g.20gb", "a100-sxm-40gb", "3g.20gb", 1, 1, 42, 19968),
+        ("a100-pcie-40gb:2g.10gb", "a100-pcie-40gb", "2g.10gb", 1, 1, 28, 9856),
+        ("NVIDIA H100 80GB HBM3 MIG 3g.40gb", "h100-sxm-80gb", "3g.40gb", 1, 1, 60, 40448),
+        ("8xa100:1g.10gb", "a100-sxm-80gb", "1g.10gb", 8, 2, 14, 9856),
+        ("2x3xh100:2g.20gb:16,64gb", "h100-sxm-80gb", "2g.20gb", 3, 1, 32, 20096),
+        ("3xa30:1g.6gb+me", "a30", "1g.6gb+me", 3, 3, 14, 5836),
+        ("rtx-pro-6000:4g.96gb", "rtx-pro-6000-blackwell", "4g.96gb", 1, 1, 188, None),
+    ],
+)
+def test_mig_instances(text, device, profile, count, boards, units, mib):
+    hardware = parse_spec(text)
+    assert [b.device for b in hardware.boards] == [device] * boards and all(b.mig_enabled for b in hardware.boards)
+    assert [a.profile for a in hardware.accelerators] == [profile] * count
+    first = hardware.accelerators[0]
+    assert first.compute_units == units and first.compute_share == units / catalog.load(device).compute_units
+    assert mib is None or first.memory_bytes == mib << 20
+    assert not hardware.links and f"{profile} of {device}: {units} of" in assumed(hardware)
+
+
+@pytest.mark.parametrize("device_id", mig.list_boards())
+def test_instances_are_parts_of_their_board(device_id):
+    """The table of the MIG user guide: as many as fit have no more memory and multiprocessors than the board, nor much less."""
+    device = catalog.load(device_id)
+    for profile in mig.list_profiles(device):
+        slices, _, gigabytes = profile.name.removesuffix("gb").partition("g.")
+        assert profile.units * profile.most <= device.compute_units, profile
+        assert profile.memory_bytes * profile.most <= device.memory_bytes, profile
+        assert 0.85 * int(gigabytes) * 1e9 <= profile.memory_bytes <= 1.08 * int(gigabytes) * 1e9, profile
+        assert profile.units >= int(slices) * device.compute_units / 8.5, profile
+        assert list(checks.find_faults(parse_spec(f"{profile.most}x{device_id}:{profile.name}"))) == []
+
+
+def test_a_recorded_board_has_the_instances_of_the_table(recordings):
+    """What nvidia-smi said of an H100 that is divided, beside what the table says of its profiles."""
+    (name,) = [row["id"] for row in index_rows() if "h100-mig" in row["id"]]
+    read = detect(recordings(name)).accelerators
+    table = {p.name: p for p in mig.list_profiles(catalog.load("h100-sxm-80gb"))}
+    assert len(read) > 2
+    for accelerator in read:
+        profile = table[accelerator.profile]
+        assert (accelerator.compute_units, accelerator.memory_bytes) == (profile.units, profile.memory_bytes)
 
 
 def test_same_text_same_machine():

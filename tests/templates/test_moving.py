@@ -1,6 +1,5 @@
 """The leaves that find what may have been moved: model and data, the finished run, the best checkpoint."""
 
-import json
 import os
 import shutil
 from importlib.util import find_spec
@@ -142,14 +141,6 @@ def test_a_record_that_cannot_be_written_is_a_line(runs, tmp_path, capsys):
     (tmp_path / "runs").write_text("a file")
     runs.record_run(tmp_path, tmp_path / "b")
     assert f"infer.py --run {tmp_path / 'b'}" in capsys.readouterr().err
-
-
-def test_adapters_on_another_model_are_noted(runs, tmp_path, capsys):
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/home/a/model/small"}))
-    runs.check_base(tmp_path, "/home/b/elsewhere/small")
-    assert capsys.readouterr().err == ""
-    runs.check_base(tmp_path, "owner/large")
-    assert "trained on /home/a/model/small, and this is owner/large" in capsys.readouterr().err
 
 
 # ---- the best checkpoint

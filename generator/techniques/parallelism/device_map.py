@@ -30,6 +30,8 @@ class DeviceMap(Technique):
     )
 
     def obstacle(self, case: Case) -> str | None:
+        if case.devices_per_node == 1 and case.nodes > 1:
+            return "each node has one device, and one process reaches those of its own node"
         return explain_one_device(case)
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:

@@ -62,9 +62,9 @@ def _read_nvml(machine: Machine, notes: Notes) -> PartialHardware:
 
 def read_in_child(seconds: float) -> NvmlMessage:
     """What the child process sent, with the reason why it is not all where it ended early."""
-    from hwdetect.machine.process import build_own_command, run_process  # subprocess costs milliseconds
+    from hwdetect.machine.process import build_own_command, isolate_python, run_process  # subprocess costs milliseconds
 
-    ended = run_process(build_own_command(NVML_CHILD), seconds)
+    ended = run_process(build_own_command(NVML_CHILD), seconds, environment=isolate_python())
     message = decode_last_message(ended.raw)
     if message.complete:
         return message

@@ -1,0 +1,102 @@
+"""Whether any techniques can stand together at all, and the fewest pins that rule it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from generator.decide.space import Space, open_space
+from generator.errors import NothingFits, PerfgenError, UsageError
+from generator.techniques.base import Technique
+
+SHOWN = 3
+"""reasons that a message has room for"""
+Members = Mapping[str, tuple[Technique, ...]]
+
+
+def explain_standstill(space: Space) -> PerfgenError | None:
+    """The refusal of a space in which no techniques can stand together, whatever they need; ``None`` where some can."""
+    if stands(space):
+        return None
+    pins = find_conflicting_pins(space)
+    axis, why = explain_blocked_axis(space, pins)
+    if not pins:
+        return NothingFits(f"nothing can be chosen for {axis} here: {why}", "change what these say")
+    names = [f"--pin {t.id}" for t in pins]
+    if len(names) == 1 and axis == pins[0].axis:
+        return UsageError(f"{names[0]} cannot be used here: {why.removeprefix(f'{pins[0].name}: ')}", "drop the pin")
+    if len(names) == 1:
+        return UsageError(f"{names[0]} goes with nothing else that can be used here: {axis}: {why}", "drop the pin")
+    listed = f"{', '.join(names[:-1])} and {names[-1]}"
+    return UsageError(f"{listed} cannot stand together: they leave nothing for {axis}: {why}", "drop one of them")
+
+
+def stands(space: Space) -> bool:
+    """Whether one open technique of every axis can stand beside the others, on some number of devices."""
+    return can_complete(space, {axis: list_placed(space, axis) for axis in space.open})
+
+
+def list_placed(space: Space, axis: str) -> tuple[Technique, ...]:
+    """The open members of an axis that have a way to divide as many devices as the space has."""
+    return tuple(t for t in space.open[axis] if t.id not in space.layouts or space.layouts_of((t,)))
+
+
+def can_complete(space: Space, left: Members) -> bool:
+    """Whether there is one of ``left`` for each axis without a conflict; what has least choice is decided first."""
+    if not left:
+        return True
+    axis = min(left, key=lambda name: (len(left[name]), name))
+    others = {name: members for name, members in left.items() if name != axis}
+    return any(can_complete(space, drop_foes(space, others, (technique,))) for technique in left[axis])
+
+
+def drop_foes(space: Space, members: Members, chosen: tuple[Technique, ...]) -> Members:
+    """What can still be chosen beside ``chosen``."""
+    foes = frozenset().union(*(space.list_foes(t) for t in chosen))
+    return {axis: tuple(t for t in listed if t not in foes) for axis, listed in members.items()}
+
+
+def list_pinned(space: Space) -> tuple[Technique, ...]:
+    pins = dict(space.case.workload.pins)
+    return tuple(space.open[axis.name][0] for axis in space.axes if axis.name in pins)
+
+
+def find_conflicting_pins(space: Space) -> tuple[Technique, ...]:
+    """The fewest pins that rule everything out: each is left out in turn, and stays out where it changes nothing."""
+    kept = list_pinned(space)
+    for pinned in kept:
+        fewer = tuple(t for t in kept if t is not pinned)
+        if not stands(keep_pins(space, fewer)):
+            kept = fewer
+    return kept
+
+
+def keep_pins(space: Space, kept: tuple[Technique, ...]) -> Space:
+    """The space of the same case with only these pins."""
+    workload = replace(space.case.workload, pins=tuple((t.axis, t.name) for t in kept))
+    return open_space(replace(space.case, workload=workload), space.cost)
+
+
+def explain_blocked_axis(space: Space, pins: tuple[Technique, ...]) -> tuple[str, str]:
+    """The axis on which ``pins`` leave least, and why each of its members cannot be chosen."""
+    part = keep_pins(space, pins)
+    # what is pinned, and what there is no other of, rules out the rest
+    certain = tuple(members[0] for members in part.open.values() if len(members) == 1)
+    left = drop_foes(part, {axis: list_placed(part, axis) for axis in part.open}, certain)
+    axis = min((name for name in left), key=lambda name: (len(left[name]), name not in {t.axis for t in pins}))
+    whys = [f"{t.name}: {why}" for t in list_members(part, axis) if (why := explain_exclusion(part, t, certain))]
+    more = f"; and {len(whys) - SHOWN} more" if len(whys) > SHOWN else ""
+    return axis, "; ".join(whys[:SHOWN]) + more
+
+
+def list_members(space: Space, axis: str) -> tuple[Technique, ...]:
+    """Those that are open; all of the mode where none is."""
+    every = next(a for a in space.axes if a.name == axis).for_mode(space.case.workload.mode)
+    return space.open[axis] or every
+
+
+def explain_exclusion(space: Space, technique: Technique, certain: tuple[Technique, ...]) -> str | None:
+    """Why a technique cannot be chosen, the conflict with what is certain first."""
+    conflicts = ((t, space.conflict(technique, t)) for t in certain if t is not technique)
+    against = next((f"{why} ({t.id})" for t, why in conflicts if why), None)
+    return space.obstacles.get(technique.id) or against

@@ -1,0 +1,152 @@
+"""What was asked for, as plan.json keeps it: so that the same can be asked again, of another machine or with one thing changed.
+
+Only what was given: a default is decided anew. For a local path that the project reads, null stands: config.yaml says where it is. Of the
+others (--config, --hardware) it is relative to the project, and null where there is none (`perfgen plan`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from generator.case.held_out import NUMBER
+from generator.case.request import Request
+from generator.emit.plan_json import read_value
+from generator.errors import UsageError
+from generator.inputs.hub_ids import is_hub_id
+
+NOT_KEPT = ("given", "offline")
+"""Of the terminal that it was typed in, not of the project."""
+SOURCES = {
+    "model": "model", "tokenizer": "tokenizer", "data": "data", "eval": "eval_data", "config": None, "hardware": None,
+}  # fmt: skip
+"""Options that may be paths, and the key of config.yaml that has the same."""
+DEPENDENT = {
+    "model": ("config", "tokenizer", "from_scratch"),
+    "data": ("data_config", "split", "text_column", "label_column", "format", "columns", "labels", "skip_bad"),
+    "task": ("format", "columns", "loss_on", "label_column", "labels"),
+    "mode": ("data", "eval", "early_stopping", "optimize_for", "pins", "allow"),
+}
+"""What was said of the one that is now another."""
+NAMES = {"pin": "pins", "column": "columns", "no_packing": "packing"}
+"""Options whose field is called otherwise."""
+
+
+def record_request(request: Request, folder: Path | None) -> dict[str, Any]:
+    """The options that were given, as JSON; ``folder`` is where the project will be."""
+    record = {}
+    for field in fields(request):
+        value = getattr(request, field.name)
+        if field.name in NOT_KEPT or not request.is_given(field.name):
+            continue
+        if is_path(field.name, value):
+            value = None if folder is None or SOURCES[field.name] else relate_path(value, folder)
+        record[field.name] = (
+            [list(v) if isinstance(v, tuple) else v for v in value] if isinstance(value, tuple) else value
+        )
+    return record
+
+
+def is_path(name: str, value: Any) -> bool:
+    """Whether an option's value is a file or folder here, and no id, spec or number."""
+    if value is None or name not in SOURCES:
+        return False
+    if name == "hardware":
+        return value.endswith(".json") or Path(value).is_file()
+    if name == "eval" and (value == "none" or NUMBER.fullmatch(value)):
+        return False
+    return Path(value).exists() or not is_hub_id(value)
+
+
+def relate_path(path: str, folder: Path) -> str:
+    """From the project, beginning with a dot, as no id does; as it is where nothing leads there (another drive)."""
+    try:
+        relative = Path(os.path.relpath(Path(path).absolute(), folder)).as_posix()
+    except ValueError:
+        return path
+    return relative if relative.startswith("../") else f"./{relative}"
+
+
+def restore_request(plan: Mapping[str, Any], folder: Path, anew: tuple[str, ...] = ()) -> Request:
+    """The request of a project in ``folder``, its paths absolute.
+
+    Raises ``UsageError`` where plan.json does not say it, and for a path that is not there, unless the field is given ``anew``.
+    """
+    record = plan.get("request")
+    hint = "give the options to `perfgen init --overwrite`, which keeps the old folder beside the new one"
+    if not isinstance(record, Mapping):
+        raise UsageError(f"{folder / 'plan.json'} does not say what was asked for: an older perfgen wrote it", hint)
+    kinds, values = get_type_hints(Request), {}
+    try:
+        for name, value in record.items():
+            if name in kinds and name not in NOT_KEPT:
+                values[name] = read_value(kinds[name], value, f"request.{name}")
+                check_number(name, values[name])
+    except ValueError as error:
+        raise UsageError(f"{folder / 'plan.json'}: {error}", hint) from error
+    config = plan.get("config")
+    for name in [name for name in SOURCES if name in values]:
+        try:
+            values[name] = find_source(name, values[name], config if isinstance(config, Mapping) else {}, folder)
+        except UsageError:
+            if name not in anew:
+                raise
+            del values[name]
+    return Request(**values, given=tuple(values))
+
+
+def check_number(name: str, value: Any) -> None:
+    """The options' own ranges, for a value that may have been written by hand. Raises ``ValueError``."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 < value < math.inf:
+        raise ValueError(f"request.{name} is {value}, and not above 0")
+
+
+def find_source(name: str, value: str | None, config: Mapping[str, Any], folder: Path) -> str:
+    """A model, data or the like as a path that is there, or as its id. Raises ``UsageError`` for a path that is not."""
+    if value is not None and not value.startswith(("./", "../", "/", "~")) and not Path(value).is_absolute():
+        return value
+    if value is None:
+        value = config.get(SOURCES[name] or "")
+    if not isinstance(value, str):
+        raise UsageError(f"the project was planned with a file for --{name}, and does not say which", f"give --{name}")
+    path = os.path.normpath(folder / value)
+    if not (Path(path).exists() or ("*" in Path(path).name and any(Path(path).parent.glob(Path(path).name)))):
+        raise UsageError(
+            f"the project was planned with --{name} {value}, and there is no {path}", f"give --{name}, or put it there"
+        )
+    return path
+
+
+def is_same(name: str, old: Any, new: Any) -> bool:
+    """Whether two values of an option are one, or paths of one file."""
+    if name in SOURCES and old is not None and new is not None:
+        return os.path.realpath(old) == os.path.realpath(new)
+    return old == new
+
+
+def merge_requests(kept: Request, today: Request, forget: tuple[str, ...] = ()) -> tuple[Request, tuple[str, ...]]:
+    """What the project was asked for, with what is asked today; and the kept options that are dropped with it, by name.
+
+    ``forget`` names options that are decided anew.
+    """
+    values = {name: getattr(kept, name) for name in kept.given}
+    new = {name: getattr(today, name) for name in today.given}
+    dropped = [
+        other
+        for name in new
+        for other in DEPENDENT.get(name, ())
+        if other in values and other not in new and not is_same(name, values.get(name), new[name])
+    ]
+    for name in (*dropped, *(NAMES.get(option, option) for option in forget)):
+        values.pop(name, None)
+    for name in ("pins", "columns"):
+        if name in new and name in values:
+            new[name] = tuple({**dict(values[name]), **dict(new[name])}.items())
+    if "allow" in new and "allow" in values:
+        new["allow"] = tuple(dict.fromkeys((*values["allow"], *new["allow"])))
+    values |= new
+    return replace(today, **values, given=tuple(values)), tuple(dict.fromkeys(dropped))

@@ -1,0 +1,122 @@
+"""Folders and files that a running perfgen holds: what nobody holds was left by one that was killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+FRESH_S = 60.0
+"""what is younger may belong to somebody who has just made it and does not hold it yet"""
+DAY_S = 86_400.0
+SCRATCH = re.compile(r"perfgen-([0-9]+)-[a-z0-9_]{8}", re.ASCII)
+
+
+@contextmanager
+def hold_folder(path: Path) -> Generator[None]:
+    """Hold a folder of ours; the kernel lets go when we end, however we end, and a rename changes nothing.
+
+    Where the file system has no locks, its name (with our pid) has to do: see ``is_abandoned``.
+    """
+    handle = open_folder(path)
+    try:
+        lock_handle(handle)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def open_folder(path: Path) -> int | None:
+    """A handle of a folder, not of what a link leads to; ``None`` where folders have none (Windows)."""
+    if fcntl is None:
+        return None
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def lock_handle(handle: int | None) -> bool | None:
+    """Whether it is ours now; ``None`` where that cannot be had (flock(2): ENOLCK, EBADF on NFS)."""
+    if handle is None or fcntl is None:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def is_abandoned(path: Path, pid: int) -> bool:
+    """Whether a folder that process ``pid`` of ours made, by its name, was left behind. Links and others' are not ours."""
+    try:
+        handle = open_folder(path)
+    except OSError:
+        return False
+    try:
+        status = path.lstat() if handle is None else os.fstat(handle)
+        if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
+            return False
+        free, age_s = lock_handle(handle), time.time() - status.st_ctime
+        if free is None:  # the pid may be of another machine that shares the disk
+            return not is_alive(pid) and age_s > DAY_S
+        # Pids are used again, and another container has its own: a lock that is free says more than the number.
+        return free and (pid == os.getpid() or not is_alive(pid) or age_s > FRESH_S)
+    except OSError:
+        return False
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def make_scratch() -> Generator[Path]:
+    """An empty folder among the temporary ones, readable by us alone, gone afterwards. What killed ones left goes too."""
+    sweep_scratch(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=f"perfgen-{os.getpid()}-"))
+    try:
+        with hold_folder(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def use_temporary_folder(folder: Path) -> Generator[None]:
+    """A new folder in which a library puts its temporary files: they go with it when we are killed meanwhile."""
+    folder.mkdir()
+    usual, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = usual
+
+
+def sweep_scratch(folder: Path) -> None:
+    """Remove our scratch folders in ``folder`` that nobody holds."""
+    with suppress(OSError):
+        for left in list(folder.iterdir()):
+            name = SCRATCH.fullmatch(left.name)
+            if name and is_abandoned(left, int(name[1])):
+                shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""machine.py of a project for a CPU: the memory that its control groups allow counts, not all that the machine has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from leaves import load_leaf
+
+GIB = 1 << 30
+NO_LIMIT = "9223372036854771712"  # v1's word for none
+
+
+def lay_out(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("files", "smallest"),
+    [
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": f"{2 * GIB}\n"}, 2 * GIB),
+        (
+            {
+                "proc/self/cgroup": "0::/user/job\n",
+                "sys/fs/cgroup/user/job/memory.max": "max\n",
+                "sys/fs/cgroup/user/memory.max": f"{3 * GIB}\n",
+                "sys/fs/cgroup/memory.max": f"{8 * GIB}\n",
+            },
+            3 * GIB,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n0::/\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{GIB}\n",
+            },
+            GIB,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,memory:/a\n",
+                "sys/fs/cgroup/memory/a/memory.limit_in_bytes": f"{5 * GIB}\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": f"{NO_LIMIT}\n",
+            },
+            5 * GIB,
+        ),
+        ({"proc/self/cgroup": "0::/../../kubepods/x\n", "sys/fs/cgroup/memory.max": f"{GIB}"}, GIB),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, None),
+        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "banana\n"}, None),
+        ({"proc/self/cgroup": "1:name=systemd:/\n", "sys/fs/cgroup/memory.max": f"{GIB}"}, None),
+        ({}, None),
+    ],
+    ids=[
+        "v2",
+        "above in the chain",
+        "v1 in a container",
+        "v1",
+        "outside",
+        "max",
+        "no number",
+        "another",
+        "none at all",
+    ],
+)
+def test_the_smallest_limit_of_the_chain(tmp_path, files, smallest):
+    assert min(load_leaf("machine/cpu").list_memory_limits(lay_out(tmp_path, files)), default=None) == smallest
+
+
+def test_a_small_group_stops_the_run(monkeypatch, capsys):
+    leaf = load_leaf("machine/cpu")
+    monkeypatch.setattr(leaf, "list_memory_limits", lambda: [GIB // 4])
+    with pytest.raises(
+        SystemExit, match=r"made for 0.3 GiB of memory, and of this machine's \d.* its control group allows 0\.2"
+    ):
+        leaf.check_machine({"needs_gib": 0.3, "cpus": 1})
+    leaf.check_machine({"needs_gib": 0.2, "cpus": 1})
+    monkeypatch.setattr(leaf, "list_memory_limits", lambda: [int(NO_LIMIT)])
+    with pytest.raises(SystemExit, match="this machine has"):
+        leaf.check_machine({"needs_gib": 1e6, "cpus": 1})

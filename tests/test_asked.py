@@ -1,0 +1,127 @@
+"""The request that a project keeps: the same can be asked again, defaults stay defaults, nothing of the machine is in it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from generator.case.request import Request
+from generator.emit.asked import DEPENDENT, NAMES, merge_requests, record_request, restore_request
+from generator.errors import UsageError
+
+
+def keep(request: Request, folder) -> dict:
+    """As plan.json has it."""
+    return {"request": json.loads(json.dumps(record_request(request, folder)))}
+
+
+@pytest.fixture
+def places(tmp_path):
+    (tmp_path / "inputs").mkdir()
+    for name in ("d.jsonl", "config.json", "machine.json", "e.jsonl"):
+        (tmp_path / "inputs" / name).write_text("{}")
+    (tmp_path / "project").mkdir()
+    return tmp_path / "inputs", tmp_path / "project"
+
+
+def test_what_was_given_comes_back_and_nothing_else(places):
+    inputs, project = places
+    request = Request(
+        model=str(inputs / "config.json"),
+        data=str(inputs / "d.jsonl"),
+        eval=str(inputs / "e.jsonl"),
+        hardware=str(inputs / "machine.json"),
+        task="causal-lm",
+        packing=False,
+        pins=(("compile", "off"),),
+        columns=(("text", "a"),),
+        learning_rate=1e-4,
+        given=("model", "data", "eval", "hardware", "task", "packing", "pins", "columns", "learning_rate", "offline"),
+        offline=True,
+    )
+    kept = keep(request, project)
+    assert str(inputs.parent) not in json.dumps(kept) and kept["request"]["hardware"] == "../inputs/machine.json"
+    assert kept["request"]["data"] is None, "config.yaml has it"
+    config = {"model": "../inputs/config.json", "data": str(inputs / "d.jsonl"), "eval_data": "../inputs/e.jsonl"}
+    again = restore_request(kept | {"config": config}, project)
+    assert set(again.given) == set(request.given) - {"offline"} and "seq_len" not in again.given
+    for field in fields(Request):
+        if field.name not in ("given", "offline"):
+            assert getattr(again, field.name) == getattr(request, field.name), field.name
+
+
+def test_specs_ids_and_shares_are_no_paths(places):
+    _, project = places
+    request = Request(model="owner/name", data="owner/set", hardware="8xh100-sxm-80gb", eval="0.1")
+    assert keep(request, project)["request"] == {
+        "model": "owner/name", "data": "owner/set", "hardware": "8xh100-sxm-80gb", "eval": "0.1"
+    }  # fmt: skip
+
+
+def test_a_file_of_the_project_is_no_id(places, monkeypatch):
+    _, project = places
+    (project / "mine").write_text("text")
+    monkeypatch.chdir(project)
+    kept = keep(Request(data="mine"), project) | {"config": {"data": "mine"}}
+    assert restore_request(kept, project).data == str(project / "mine")
+    (project / "mine").unlink()
+    with pytest.raises(UsageError, match=r"--data mine, and there is no .*mine"):
+        restore_request(kept, project)
+    assert restore_request(kept, project, ("data",)).data is None, "what is given anew need not be there"
+
+
+def test_hints_of_the_same_data_stay(tmp_path):
+    (tmp_path / "d.csv").write_text("a\n")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "d.csv")
+    kept = Request(data=str(tmp_path / "d.csv"), text_column="a", given=("data", "text_column"))
+    again = Request(data=str(tmp_path / "link.csv"), given=("data",))
+    assert merge_requests(kept, again)[0].text_column == "a"
+
+
+def test_a_file_that_nothing_names_must_be_given(places):
+    inputs, project = places
+    kept = keep(Request(hardware=str(inputs / "machine.json")), None)
+    assert kept["request"] == {"hardware": None}
+    for name in ("hardware", "model", "config"):
+        with pytest.raises(UsageError, match=f"give --{name}"):
+            restore_request({"request": {name: None}, "config": {}}, project)
+
+
+@pytest.mark.parametrize(
+    "request_part",
+    [None, [], {"seq_len": "long"}, {"seq_len": -1}, {"epochs": 0.0}, {"pins": [["a"]]}, {"packing": 1}, {"data": 3}],
+)
+def test_what_nobody_can_have_asked_is_refused(places, request_part):
+    with pytest.raises(UsageError):
+        restore_request({"request": request_part}, places[1])
+
+
+def test_what_is_asked_today_goes_before_what_was_asked():
+    kept = Request(seq_len=128, global_batch=4, pins=(("compile", "off"), ("precision", "fp32")), allow=("a=b",),
+                   given=("seq_len", "global_batch", "pins", "allow"))  # fmt: skip
+    today = Request(seq_len=256, pins=(("compile", "default"),), allow=("c=d",), given=("seq_len", "pins", "allow"))
+    merged, dropped = merge_requests(kept, today)
+    assert (merged.seq_len, merged.global_batch, dropped) == (256, 4, ())
+    assert merged.pins == (("compile", "default"), ("precision", "fp32")) and merged.allow == ("a=b", "c=d")
+    assert set(merged.given) == {"seq_len", "global_batch", "pins", "allow"}
+
+
+def test_what_was_said_of_other_data_is_dropped_and_named():
+    kept = Request(data="a.jsonl", text_column="body", seq_len=64, given=("data", "text_column", "seq_len"))
+    merged, dropped = merge_requests(kept, Request(data="b.jsonl", given=("data",)))
+    assert (merged.text_column, merged.seq_len, dropped) == (None, 64, ("text_column",))
+    assert merge_requests(kept, Request(data="a.jsonl", given=("data",)))[1] == ()
+
+
+def test_what_is_forgotten_is_decided_anew():
+    kept = Request(seq_len=64, hardware="1xt4", pins=(("a", "b"),), packing=False,
+                   given=("seq_len", "hardware", "pins", "packing"))  # fmt: skip
+    merged, _ = merge_requests(kept, Request(), ("seq_len", "hardware", "pin", "no_packing"))
+    assert merged == Request()
+
+
+def test_the_tables_name_fields():
+    names = {field.name for field in fields(Request)}
+    assert {*DEPENDENT, *NAMES.values(), *(other for others in DEPENDENT.values() for other in others)} <= names

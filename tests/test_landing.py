@@ -1,0 +1,285 @@
+"""What becomes of each file of an update, and that a kill at any moment leaves the old or the new of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from generator.emit import landing
+from generator.emit.emitted import Emitted
+from generator.emit.landing import finish_landing, is_interrupted, land_files, list_removals, list_writes, lock_project
+from generator.emit.outcomes import Kind, check_markers, decide_outcomes, list_differences
+from generator.errors import DestinationError
+from generator.run.report import RUN_SECTION, fill_section
+
+LINES = b"".join(b"%d\n" % number for number in range(9))
+
+
+def lay(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def emit(**files: bytes) -> dict[str, Emitted]:
+    return {name.replace("_py", ".py").replace("__", "/"): Emitted(content) for name, content in files.items()}
+
+
+def decide(folder: Path, base: dict, new: dict, rejects: bool = False):
+    outcomes = decide_outcomes(folder, base, new, rejects)
+    return {outcome.name: outcome for outcome in outcomes}
+
+
+def land(folder: Path, base: dict, new: dict, rejects: bool = False) -> dict[str, bytes]:
+    """The files after an update."""
+    outcomes = decide_outcomes(folder, base, new, rejects)
+    with lock_project(folder):
+        land_files(folder, list_writes(outcomes), list_removals(outcomes))
+    return read(folder)
+
+
+def read(folder: Path) -> dict[str, bytes]:
+    """The user's view: all files but those of the landing itself."""
+    paths = [p for p in sorted(folder.rglob("*")) if p.is_file() and ".perfgen" not in p.parts]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def test_each_file_gets_what_it_must(tmp_path):
+    names = ("same", "updated", "kept", "merged", "conflict", "dropped", "edited", "deleted")
+    base = {name: Emitted(LINES) for name in names}
+    mine = {
+        "kept": b"mine\n" + LINES,
+        "merged": b"mine\n" + LINES,
+        "conflict": LINES.replace(b"4", b"mine"),
+        "edited": b"x\n",
+    }
+    files = dict.fromkeys(names, LINES) | mine | {"runs/model.bin": b"\0", ".env": b"TOKEN=x\n"}
+    del files["deleted"]
+    changed = {name: Emitted(LINES.replace(b"4", b"new")) for name in ("updated", "merged", "conflict", "deleted")}
+    new = {"same": Emitted(LINES), "kept": Emitted(LINES), "sub/added": Emitted(b"added\n")} | changed
+    lay(tmp_path, files)
+
+    kinds = {name: outcome.kind for name, outcome in decide(tmp_path, base, new).items()}
+    assert kinds == {
+        "same": Kind.SAME, "updated": Kind.UPDATED, "kept": Kind.KEPT, "merged": Kind.MERGED, "conflict": Kind.CONFLICT,
+        "dropped": Kind.REMOVED, "edited": Kind.DROPPED, "deleted": Kind.DELETED, "sub/added": Kind.ADDED,
+    }  # fmt: skip
+    after = land(tmp_path, base, new)
+    assert after["merged"] == b"mine\n" + LINES.replace(b"4", b"new")
+    marked = b"<<<<<<< before updating\nmine\n=======\nnew\n>>>>>>> after updating\n"
+    assert after["conflict"] == LINES.replace(b"4\n", marked)
+    assert "dropped" not in after and "deleted" not in after and after["sub/added"] == b"added\n"
+    untouched = ("same", "kept", "edited", "runs/model.bin", ".env")
+    assert {name: after[name] for name in untouched} == {name: files[name] for name in untouched}
+    backup = lay(tmp_path / ".perfgen" / "backup-1", {})
+    assert {n: b for n, b in files.items() if after.get(n) != b} == read_plain(backup)
+    with pytest.raises(DestinationError, match="conflict of"):
+        check_markers(tmp_path, new)
+
+
+def read_plain(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_rejected_lines_go_beside_the_file(tmp_path):
+    lay(tmp_path, {"a": LINES.replace(b"4", b"mine")})
+    after = land(tmp_path, emit(a=LINES), emit(a=LINES.replace(b"4", b"new").replace(b"0", b"zero")), rejects=True)
+    assert after["a"] == LINES.replace(b"4", b"mine").replace(b"0", b"zero") and b"-mine\n+new\n" in after["a.rej"]
+
+
+def test_a_file_of_the_users_own_is_never_overwritten(tmp_path):
+    lay(tmp_path, {"NEWS.md": b"my news\n", "sub": b"a file where a folder would be\n", "like": b"new\n"})
+    new = {"NEWS.md": Emitted(b"new\n"), "sub/x.py": Emitted(b"new\n"), "like": Emitted(b"new\n")}
+    outcomes = decide(tmp_path, {}, new)
+    assert [outcomes[name].kind for name in new] == [Kind.CONFLICT, Kind.CONFLICT, Kind.SAME]
+    after = land(tmp_path, {}, new)
+    assert after["NEWS.md"] == b"my news\n" and after["NEWS.md.perfgen-new"] == b"new\n"
+    assert after["sub"] == b"a file where a folder would be\n" and after["sub-x.py.perfgen-new"] == b"new\n"
+
+
+def test_links_folders_and_binaries_stay_and_are_named(tmp_path):
+    lay(tmp_path / "p", {"binary": b"\0mine", "dir/x": b"mine"})
+    lay(tmp_path, {"elsewhere": LINES, "far/x.py": LINES})
+    (tmp_path / "p" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "p" / "sub").symlink_to(tmp_path / "far")
+    names = ("binary", "dir", "link", "sub/x.py")
+    base, new = ({name: Emitted(content) for name in names} for content in (LINES, b"new\n"))
+    outcomes = decide(tmp_path / "p", base, new)
+    assert all(outcomes[name].kind is Kind.CONFLICT for name in names)
+    assert all(
+        word in outcomes[name].why for name, word in zip(names, ("no text", "folder", "link", "link"), strict=True)
+    )
+    after = land(tmp_path / "p", base, new)
+    assert after["binary"] == b"\0mine" and after["dir/x"] == b"mine"
+    assert (tmp_path / "elsewhere").read_bytes() == (tmp_path / "far" / "x.py").read_bytes() == LINES
+    assert all(after[f"{name.replace('/', '-')}.perfgen-new"] == b"new\n" for name in names)
+    quiet = decide(tmp_path / "p", base, base)
+    assert all(quiet[name].kind is Kind.KEPT for name in names), "nothing new, nothing to say"
+
+
+def test_line_ends_of_windows_are_no_edit(tmp_path):
+    lay(
+        tmp_path,
+        {"a": LINES.replace(b"\n", b"\r\n"), "b": LINES.replace(b"\n", b"\r\n"), "c": LINES.replace(b"\n", b"\r\n")},
+    )
+    after = land(tmp_path, emit(a=LINES, b=LINES, c=LINES), emit(a=LINES + b"new\n", b=LINES))
+    assert after == {"a": (LINES + b"new\n").replace(b"\n", b"\r\n"), "b": LINES.replace(b"\n", b"\r\n")}
+
+
+def test_the_users_mode_stays_and_a_new_one_comes(tmp_path):
+    lay(tmp_path, {"mine.sh": LINES, "ours.sh": LINES, "quiet": LINES})
+    (tmp_path / "mine.sh").chmod(0o755)
+    (tmp_path / "quiet").chmod(0o600)
+    base = {name: Emitted(LINES) for name in ("mine.sh", "ours.sh", "quiet")}
+    new = {"mine.sh": Emitted(b"new\n"), "ours.sh": Emitted(b"new\n", True), "quiet": Emitted(b"new\n")}
+    land(tmp_path, base, new)
+    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in new}
+    assert modes["mine.sh"] == 0o755 and modes["ours.sh"] & 0o100 and modes["quiet"] == 0o600
+
+
+def test_what_a_run_wrote_into_the_report_is_no_edit_and_stays(tmp_path):
+    page = b"<p>old</p>\n<!-- run:begin -->\n<p>nothing yet</p>\n<!-- run:end -->\n"
+    lay(tmp_path, {"report.html": page})
+    fill_section(tmp_path / "report.html", RUN_SECTION, "<p>loss 2.1</p>\n")
+    assert (
+        decide(tmp_path, {"report.html": Emitted(page)}, {"report.html": Emitted(page)})["report.html"].kind
+        is Kind.SAME
+    )
+    after = land(tmp_path, {"report.html": Emitted(page)}, {"report.html": Emitted(page.replace(b"old", b"new"))})
+    assert b"<p>new</p>" in after["report.html"] and b"loss 2.1" in after["report.html"]
+
+
+def test_a_plan_that_was_edited_by_hand_gives_way_and_is_kept(tmp_path):
+    lay(tmp_path, {"plan.json": b'{"mine": 1}'})
+    base, new = {"plan.json": Emitted(b"{}")}, {"plan.json": Emitted(b'{"new": 1}')}
+    after = land(tmp_path, base, new)
+    assert after == {"plan.json": b'{"new": 1}', "plan.json.mine": b'{"mine": 1}'}
+
+
+def test_lines_that_would_change_are_shown(tmp_path):
+    lay(tmp_path, {"a": LINES})
+    text = "".join(
+        list_differences(tmp_path, decide_outcomes(tmp_path, emit(a=LINES), emit(a=LINES.replace(b"4", b"new"))))
+    )
+    assert "-4\n+new\n" in text and text.startswith("--- a (there)\n+++ a (new)\n")
+
+
+OLD = {"a": b"old a\n", "b": b"old b\n", "gone/c": b"old c\n", "mine": b"mine\n"}
+NEW = {"a": b"new a\n", "b": b"new b\n", "fresh/d": b"new d\n"}
+
+
+def land_and_die(folder: Path, moment: int) -> bool:
+    """Land NEW over OLD in a process that is killed at the given event of its work with files; whether it was."""
+    child = os.fork()
+    if child == 0:
+        left = [moment]
+
+        def kill(event: str, _: tuple) -> None:
+            if event.startswith(("open", "os.", "shutil.")):
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(kill)
+        try:
+            with lock_project(folder):
+                finish_landing(folder)
+                land_files(folder, {name: (content, False) for name, content in NEW.items()}, ["gone/c"])
+        finally:
+            os._exit(0)
+    return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a fork")
+def test_a_kill_at_any_moment_leaves_the_old_or_the_new_of_each_file(tmp_path):
+    states = set()
+    for moment in range(1, 1000):
+        folder = lay(tmp_path / str(moment), OLD)
+        killed = land_and_die(folder, moment)
+        there, complete = read(folder), {"mine": b"mine\n", **NEW}
+        for name in {*OLD, *NEW}:
+            assert there.get(name) in (OLD.get(name), complete.get(name)), (moment, name)
+        begun = is_interrupted(folder)
+        assert begun or there in (OLD, complete), moment
+        assert not begun or read_plain(folder / ".perfgen" / "backup-1").items() <= OLD.items()
+        states.add((begun, there == OLD, there == complete))
+        with lock_project(folder):
+            assert finish_landing(folder) == ()
+            assert read(folder) == (complete if begun or there == complete else OLD), moment
+            land_files(folder, {name: (content, False) for name, content in NEW.items()}, [])
+        assert read(folder).items() >= NEW.items() and not is_interrupted(folder)
+        if not killed:
+            break
+    else:
+        pytest.fail("never came to its end")
+    assert (
+        moment > 50
+        and {(False, True, False), (True, True, False), (True, False, False), (False, False, True)} <= states
+    )
+
+
+@pytest.fixture(scope="module")
+def broken_off(tmp_path_factory) -> Path:
+    """A folder in which an update was killed just before the first file was moved."""
+    if not hasattr(os, "fork"):
+        pytest.skip("kills a fork")
+    folder = lay(tmp_path_factory.mktemp("broken") / "off", OLD)
+    moment = 0
+    while not is_interrupted(folder):
+        moment += 1
+        assert land_and_die(folder, moment)
+    return folder
+
+
+def test_a_file_that_was_changed_after_the_kill_stays(tmp_path, broken_off):
+    folder = Path(shutil.copytree(broken_off, tmp_path / "p"))
+    lay(folder, {"b": b"mine since\n"})
+    with lock_project(folder):
+        assert finish_landing(folder) == ("b",)
+    after = read(folder)
+    assert (after["a"], after["b"], after["b.perfgen-new"]) == (b"new a\n", b"mine since\n", b"new b\n")
+
+
+@pytest.mark.parametrize("name", ["../outside", "/outside", ".perfgen/lock", ".git/config"])
+def test_a_journal_that_leads_elsewhere_is_refused(tmp_path, broken_off, name):
+    folder = Path(shutil.copytree(broken_off, tmp_path / "p"))
+    path = folder / ".perfgen" / landing.JOURNAL
+    journal = json.loads(path.read_text())
+    journal["steps"][0][0] = name
+    path.write_text(json.dumps(journal))
+    with pytest.raises(DestinationError, match="damaged"), lock_project(folder):
+        finish_landing(folder)
+    assert read(folder) == OLD and not (tmp_path / "outside").exists()
+
+
+def test_only_one_at_a_time(tmp_path):
+    with lock_project(tmp_path), pytest.raises(DestinationError, match="another update"), lock_project(tmp_path):
+        pass
+    with lock_project(tmp_path):
+        pass
+
+
+def test_a_folder_that_is_a_link_elsewhere_is_refused(tmp_path):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / ".perfgen").symlink_to(tmp_path / "far")
+    with pytest.raises(DestinationError, match="no folder"), lock_project(tmp_path / "p"):
+        pass
+    assert not any((tmp_path / "far").iterdir())
+
+
+def test_only_the_last_backup_is_kept(tmp_path):
+    lay(tmp_path, {"a": b"1"})
+    for content in (b"2", b"3"):
+        with lock_project(tmp_path):
+            backup = land_files(tmp_path, {"a": (content, False)}, [])
+    assert [p.name for p in (tmp_path / ".perfgen").glob("backup-*")] == ["backup-2"] and (
+        backup / "a"
+    ).read_bytes() == b"2"

@@ -1,0 +1,102 @@
+"""`perfgen devices` and the plan's tables: every name in full, at 80 columns and in a pipe; nonsense is refused with what is near."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from generator.cli import perfgen
+from generator.emit.plan_document import GoalRecord, OfferRecord
+from generator.errors import UsageError
+from generator.show.terminal import build_offers_table
+from hwdetect import catalog
+from hwdetect.instances import list_instances
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(perfgen, ["devices", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_devices_are_named_in_full():
+    lines = run().splitlines()[1:]
+    assert [line.split()[0] for line in lines] == list(catalog.list_ids())
+    assert all(line.endswith(catalog.load(line.split()[0]).name) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "device"),
+    [("3090ti", "rtx-3090-ti"), ("Tesla T4", "t4"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"), ("h200-sxm", "h200-sxm-141gb")],
+)  # fmt: skip
+def test_a_device_is_found_by_whatever_it_is_called(pattern, device):
+    told = json.loads(run("--json", pattern))
+    assert told["schema"] == 1 and [d["id"] for d in told["devices"]] == [device]
+
+
+def test_instances_of_a_board_are_listed_with_it():
+    text = run("h100-sxm-80gb")
+    assert "MIG h100-sxm-80gb:3g.40gb  at most 2, 60 of 132 multiprocessors, 39.5 GiB: https://" in text
+    (told,) = json.loads(run("--json", "h100-sxm-80gb"))["devices"]
+    assert {p["name"] for p in told["mig"]} >= {"1g.10gb", "7g.80gb"}
+
+
+def test_cloud_instances_have_price_date_and_source():
+    lines = run("--instances").splitlines()[1:]
+    assert [line.split()[0] for line in lines[: len(list_instances())]] == [i.name for i in list_instances()]
+    text = run("--instances", "p5.48xlarge")
+    assert "8 x h100-sxm-80gb" in text and "price: https://" in text and "2026-" in text
+    (told,) = json.loads(run("--instances", "--json", "p5.48xlarge"))["instances"]
+    assert told["price"]["usd_per_hour"] > 0 and told["price"]["read"] and told["source"].startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"), [(("rtx-4091",), "rtx-4090"), (("qqqqq",), ""), (("--instances", "p5.48xlarg3"), "p5.48xlarge")]
+)  # fmt: skip
+def test_nonsense_is_refused_with_what_is_near(arguments, near):
+    with pytest.raises(UsageError, match="is called") as error:
+        CliRunner().invoke(perfgen, ["devices", *arguments], catch_exceptions=False, standalone_mode=False)
+    assert near in str(error.value) and error.value.code == 2
+
+
+@pytest.mark.parametrize("arguments", [(), ("--instances",), ("--json",)])
+def test_a_reader_that_stops_is_no_error(arguments):
+    command = [sys.executable, "-m", "generator.cli", "devices", *arguments]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout.readline()
+    child.stdout.close()
+    assert child.stderr.read() == b"" and child.wait(60) == 0
+
+
+def test_tables_cut_no_name():
+    offers = tuple(
+        OfferRecord(
+            hardware=f"2x{instance.name}",
+            cloud=instance.cloud,
+            devices=16,
+            copies=2,
+            usd_per_hour=123456.78,
+            usd_per_million_tokens=1234.567,
+            tokens_per_day=1e15,
+            latency_seconds=1234.5,
+            price_read="2026-11-21",
+            price_source=None,
+            peak_memory_gib=1.0,
+            choice={"parallelism": "fsdp2-no-reshard"},
+        )
+        for instance in sorted(list_instances(), key=lambda i: -len(i.name))[:3]
+    )
+    goal = GoalRecord(goal="cheapest", target_tokens_per_day=1e9, max_latency_seconds=None, offers=offers)
+    for width in (60, 80, 200):
+        out = io.StringIO()
+        Console(file=out, width=width).print(build_offers_table(goal))
+        text = out.getvalue()
+        assert "…" not in text
+        if width == 200:
+            assert all(offer.hardware in text for offer in offers)

@@ -1,0 +1,219 @@
+"""`make lock` and `perfgen init --lock`, by pip itself against an index and a registry on localhost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from leaves import FRAGMENTS
+from local_index import Places, serve_places
+
+from generator import pipeline
+from generator.case import stacks
+from generator.case.request import Request
+from generator.errors import SourceError, UsageError
+from generator.run.plan_file import read_document
+
+MANIFEST = b'{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []}'
+DIGEST = f"sha256:{hashlib.sha256(MANIFEST).hexdigest()}"
+PYPROJECT = """
+[project]
+dependencies = ["alpha==1.0", "torch==2.13.0"]
+optional-dependencies = {{ test = ["beta==2.0"] }}
+[tool.uv]
+index = [{{ name = "torch-cpu", url = "{url}/torch" }}]
+"""
+
+
+@pytest.fixture
+def places():
+    with serve_places() as local:
+        local.tags["library/python", "3.11"] = MANIFEST
+        yield local
+
+
+def make_environment(places: Places) -> dict[str, str]:
+    """That of a user whose pip knows one index, with a password."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")}
+    user = f"me:{places.password}@" if places.password else ""
+    index = f"http://{user}{places.address}/simple"
+    return kept | {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index, "PIP_NO_INPUT": "1", "PIP_RETRIES": "0"}
+
+
+@pytest.fixture
+def project(places, tmp_path) -> Path:
+    """A project of three packages and what one of them needs; torch has another file in the main index."""
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(PYPROJECT.format(url=places.url))
+    image = f"{places.address}/library/python:3.11"
+    (folder / "Dockerfile").write_text(f"# a\nFROM {image}\nRUN true\n")
+    (folder / "plan.json").write_text('{\n  "schema": 1\n}\n')
+    shutil.copy(FRAGMENTS / "lock.py", folder)
+    places.add("simple", "alpha", "1.0", "gamma>=1")
+    places.add("simple", "beta", "2.0")
+    places.add("simple", "gamma", "1.5")
+    places.add("simple", "torch", "2.13.0", note="of CUDA")
+    places.add("torch", "torch", "2.13.0+cpu")
+    return folder
+
+
+def run_lock(project: Path, places: Places, *words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-P", "lock.py", *words]
+    return subprocess.run(
+        command, cwd=project, env=make_environment(places), capture_output=True, text=True, check=False
+    )
+
+
+def install(project: Path, places: Places, target: Path) -> subprocess.CompletedProcess:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--require-hashes",
+        "-r",
+        "requirements.lock",
+        "--target",
+        target,
+    ]
+    return subprocess.run(
+        command, cwd=project, env=make_environment(places), capture_output=True, text=True, check=False
+    )
+
+
+def test_every_package_is_locked_by_hash_and_the_image_by_digest(project, places, tmp_path):
+    done = run_lock(project, places)
+    assert done.returncode == 0, done.stderr
+    text = (project / "requirements.lock").read_text()
+    assert [line.split(" ; ")[0] for line in text.splitlines() if "==" in line and " ; " in line] == [
+        "alpha==1.0", "beta==2.0", "gamma==1.5", "torch==2.13.0+cpu"
+    ]  # fmt: skip
+    hashes = {hashlib.sha256(c).hexdigest() for index in places.indexes.values() for c in index.values()}
+    of_cuda = hashlib.sha256(places.indexes["simple"]["torch-2.13.0-py3-none-any.whl"]).hexdigest()
+    assert {word.removeprefix("--hash=sha256:") for word in text.split() if word.startswith("--hash")} == hashes - {
+        of_cuda
+    }
+    assert f"FROM {places.address}/library/python:3.11@{DIGEST}\n" in (project / "Dockerfile").read_text()
+
+    lock = json.loads((project / "plan.json").read_text())["lock"]
+    assert lock["image"].endswith(DIGEST) and lock["requirements_sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    (packages,) = lock["packages"].values()
+    assert packages == {"alpha": "1.0", "beta": "2.0", "gamma": "1.5", "torch": "2.13.0+cpu"}
+
+    done = install(project, places, tmp_path / "installed")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "installed" / "torch.py").read_text() == "note = ''\n"
+    assert run_lock(project, places, "--check").returncode == 0
+    assert run_lock(project, places).returncode == 0 and (project / "requirements.lock").read_text() == text
+
+
+def test_another_file_of_the_same_version_is_refused(project, places, tmp_path):
+    assert run_lock(project, places).returncode == 0
+    places.add("simple", "gamma", "1.5", note="of somebody else")
+    done = install(project, places, tmp_path / "installed")
+    assert done.returncode != 0 and "DO NOT MATCH THE HASHES" in done.stderr
+    assert not (tmp_path / "installed" / "gamma.py").exists()
+
+
+def test_a_lock_of_other_requirements_or_another_python_is_named(project, places):
+    assert run_lock(project, places).returncode == 0
+    text = (project / "requirements.lock").read_text()
+    other = text.replace(f"python_version == '3.{sys.version_info.minor}'", "python_version == '3.99'")
+    (project / "requirements.lock").write_text(other)
+    done = run_lock(project, places, "--check")
+    assert done.returncode == 1 and "has nothing for Python" in done.stderr
+
+    assert run_lock(project, places, "--packages").returncode == 0  # beside those of the other Python
+    both = (project / "requirements.lock").read_text()
+    assert both.count("python_version == '3.99'") == 4 and both.count("--hash") == 8
+
+    places.add("simple", "beta", "2.1")
+    edited = (project / "pyproject.toml").read_text().replace("beta==2.0", "beta==2.1")
+    (project / "pyproject.toml").write_text(edited)
+    done = run_lock(project, places, "--check")
+    assert done.returncode == 1 and "another pyproject.toml" in done.stderr
+    assert run_lock(project, places).returncode == 0
+    assert "3.99" not in (project / "requirements.lock").read_text()
+
+
+def test_a_registry_without_tokens_or_without_the_header(project, places):
+    places.token, places.sends_digest = None, False
+    assert run_lock(project, places).returncode == 0
+    assert f"@{DIGEST}\n" in (project / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("fault", ["tag", "package", "password"])
+def test_what_cannot_be_locked_changes_nothing_and_shows_no_password(project, places, fault):
+    before = {path.name: path.read_bytes() for path in project.iterdir()}
+    places.password = "swordfish"
+    password = places.password
+    if fault == "tag":
+        places.password = None
+        places.tags.clear()
+    elif fault == "package":
+        del places.indexes["simple"]["gamma-1.5-py3-none-any.whl"]
+    done = None
+    if fault == "password":
+        environment = make_environment(places)
+        places.password = "another"
+        command = [sys.executable, "-P", "lock.py"]
+        done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    done = done or run_lock(project, places)
+    assert done.returncode == 1 and "make lock" in done.stderr and "Traceback" not in done.stderr
+    assert password not in done.stdout + done.stderr
+    assert {path.name: path.read_bytes() for path in project.iterdir()} == before
+
+
+# ---- perfgen init --lock
+
+
+def write_locked(places: Places, folder: Path, monkeypatch, **more) -> Path:
+    """`perfgen init --sample --lock --no-smoke`, the stack's index and image those of localhost."""
+    tables = json.loads(json.dumps(stacks._read_tables()))
+    for build in tables["train"]["builds"].values():
+        build |= {"index": f"{places.url}/torch", "image": f"{places.address}/library/python:3.11"}
+    monkeypatch.setattr(stacks, "_read_tables", lambda: tables)
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    for name, value in make_environment(places).items():
+        if name.startswith("PIP_"):
+            monkeypatch.setenv(name, value)
+    for name, version in tables["train"]["packages"].items():
+        places.add("torch" if name == "torch" else "simple", name, version + ("+cpu" if name == "torch" else ""))
+    request = Request(hardware="cpu:2", seq_len=64, global_batch=2, offline=True)
+    options = {"smoke": False, "dry_run": False, "diff": False, "overwrite": False, "yes": True, "as_json": False}
+    pipeline.write_project(request, folder / "p", lock=True, **options | more)
+    return folder / "p"
+
+
+def test_a_new_project_is_locked(places, tmp_path, monkeypatch):
+    project = write_locked(places, tmp_path, monkeypatch)
+    document = read_document(project)
+    assert document.lock.image.endswith(f"@{DIGEST}")
+    (packages,) = document.lock.packages.values()
+    assert packages["torch"] == "2.13.0+cpu" and {"transformers", "pytest"} <= set(packages)
+    assert f"@{DIGEST}\n" in (project / "Dockerfile").read_text()
+    make = subprocess.run(["make", "-n", "setup"], cwd=project, capture_output=True, text=True, check=True)
+    assert "--require-hashes" in make.stdout
+    ignored = (project / ".dockerignore").read_text().split()
+    assert "!requirements.lock" in ignored and yaml.safe_load((project / "config.yaml").read_text())
+
+
+def test_nothing_is_written_where_locking_fails(places, tmp_path, monkeypatch):
+    places.tags.clear()
+    with pytest.raises(SourceError, match="nothing was written"):
+        write_locked(places, tmp_path, monkeypatch)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_locking_is_no_part_of_a_dry_run(places, tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="--dry-run"):
+        write_locked(places, tmp_path, monkeypatch, dry_run=True)

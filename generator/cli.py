@@ -269,11 +269,12 @@ def smoke(folder, steps, seconds, interpreter, as_json):
 
 @perfgen.command()
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
-def report(folder):
+@click.option("--run", type=click.Path(path_type=Path), help="Folder of a finished run.  [default: the last one]")
+def report(folder, run):
     """Write what a finished training measured into the project's report.html."""
     from generator.run.report import report_run
 
-    report_run(folder, click.echo)
+    report_run(folder, click.echo, run)
 
 
 @perfgen.command()

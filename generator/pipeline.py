@@ -6,6 +6,7 @@ Files are read at the start and written at the end; what lies between is a pure 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -35,9 +36,11 @@ from generator.emit.emitted import Tree, add_record, read_tree, write_tree
 from generator.emit.landing import finish_landing, is_interrupted, land_files, list_removals, list_writes, lock_project
 from generator.emit.offers import describe_goal
 from generator.emit.outcomes import Kind, Outcome, check_markers, decide_outcomes, list_differences
+from generator.emit.packing import format_packing, pack_project
 from generator.emit.plan_document import GoalRecord, PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
+from generator.emit.sources import PlacedSource, keep_sources, link_sources, place_sources
 from generator.errors import ConflictError, DestinationError, DriftError, UsageError
 from generator.inputs.hardware import read_hardware
 from generator.run.lock import lock_packages
@@ -126,7 +129,9 @@ def write_to(
     """The rest of `perfgen init`, where nobody else writes to ``target``."""
     planned = plan_request(request)
     check_emittable(planned)
-    document = replace(build_document(planned, name=target.name), request=record_request(request, target))
+    placed = place_sources(planned.work, target)
+    document = build_document(planned, name=target.name, dest=target)
+    document = replace(document, request=record_request(request, target))
     if not as_json and not diff:
         from generator.show.terminal import show_plan
 
@@ -153,17 +158,26 @@ def write_to(
             result["files"] = files
         if overwrite and not yes and target.exists() and any(target.iterdir()):
             click.confirm(f"replace {target} (the old folder is kept beside it)?", abort=True, err=True)
+        refused = link_sources(placed, stage)
         backup = place.land_tree(stage, target, overwrite)
     say(f"\nwrote {len(files)} files to {target}")
     if backup:
         say(f"the old folder is {backup}")
+        for name in keep_sources(placed, backup, target):
+            say(f"{name} stays in the new one")
+    for name, origin in refused:
+        say(f"no link could be made there: copy {origin} to {target / name}")
+    packing = pack_project(document, placed, target, files)
+    result["packing"] = to_json(packing)
     if smoke:
         result["smoke"] = smoke_run(request, target, say)
     if as_json:
         click.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
+    elif document.project.elsewhere:
+        say("\n".join(format_packing(packing, document)))
     else:
         verb = "train" if request.mode == "train" else "infer"
-        say(f"next: cd {target} && make setup && make {verb}   (PLAN.md has the reasons)")
+        say(f"next: cd {shlex.quote(str(target))} && make setup && make {verb}   (PLAN.md has the reasons)")
 
 
 def show_drift(plan: dict, tree: Tree, target: Path, full: bool, as_json: bool, say: Callable) -> None:
@@ -199,6 +213,7 @@ class Update:
     changes: tuple[Change, ...]
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...]
+    placed: tuple[PlacedSource, ...] = ()
 
     @property
     def conflicts(self) -> list[str]:
@@ -256,7 +271,7 @@ def plan_update(today: Request, target: Path, forget: tuple[str, ...], rejects: 
     request, dropped = merge_requests(restore_request(old, target, (*today.given, *forget)), today, forget)
     planned = plan_request(request)
     check_emittable(planned)
-    document = build_document(planned, name=read_name(old, target))
+    document = build_document(planned, name=read_name(old, target), dest=target)
     plan = to_json(replace(document, request=record_request(request, target)))
     with place.make_scratch() as stage:
         new = add_record(read_tree(stage, render(plan, stage, read_origin(target).template)))
@@ -273,6 +288,7 @@ def plan_update(today: Request, target: Path, forget: tuple[str, ...], rejects: 
         changes=compare_plans(old, plan),
         outcomes=decide_outcomes(target, base.tree, new, rejects),
         notes=tuple(filter(None, (base.note, of_another.replace("_", "-")))),
+        placed=place_sources(planned.work, target),
     )
 
 
@@ -288,6 +304,8 @@ def land_update(update: Update, yes: bool, say: Callable) -> str | None:
     if decide_outcomes(update.target, update.base, update.new, update.rejects) != update.outcomes:
         raise DestinationError(f"{update.target} was changed meanwhile", "nothing was written: run it again")
     backup = land_files(update.target, writes, removals)
+    for name, origin in link_sources(update.placed, update.target):
+        say(f"no link could be made there: copy {origin} to {update.target / name}")
     say(f"\nchanged {count} files of {update.target}" + (f"; as they were: {backup}" if backup else ""))
     return str(backup or "")
 

@@ -10,6 +10,7 @@ from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
+from generator.emit.sources import link_sources, place_sources
 
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -72,4 +73,5 @@ def render_small_project(folder: Path, data: str = TEXT, name: str = "d.txt", **
     document = to_json(build_document(planned, name="p"))
     document["config"]["machine"]["memory_gib"] = document["config"]["machine"]["needs_gib"]
     render.render(document, folder / "p")
+    link_sources(place_sources(planned.work, folder / "p"), folder / "p")
     return folder / "p"

@@ -24,6 +24,7 @@ from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
+from generator.emit.sources import link_sources, place_sources
 from generator.errors import SourceError
 from generator.inputs.data_files import read_data
 from generator.inputs.data_formats import Hints
@@ -168,6 +169,7 @@ def render_project(folder: Path, model: Path, name: str, **request) -> Path:
     document = to_json(build_document(planned, name="p"))
     document["config"]["machine"]["memory_gib"] = document["config"]["machine"]["needs_gib"]
     render.render(document, folder / "p")
+    link_sources(place_sources(planned.work, folder / "p"), folder / "p")
     return folder / "p"
 
 

@@ -15,6 +15,7 @@ from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
+from generator.emit.sources import link_sources, place_sources
 from generator.errors import SourceError
 from generator.inputs import hub_connection, hub_requests
 from generator.inputs.model_files import read_model
@@ -278,6 +279,7 @@ def render_chat_project(folder, **request):
     planned = pipeline.plan_request(Request(**small | request))
     document = to_json(build_document(planned, name="p"))
     render.render(document, folder / "p")
+    link_sources(place_sources(planned.work, folder / "p"), folder / "p")
     return document, folder / "p"
 
 

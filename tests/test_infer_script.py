@@ -1,8 +1,6 @@
 """The rendered infer.py: which model it takes, and what an answer is made of."""
 
-import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,43 +14,6 @@ def project(tmp_path_factory) -> Path:
     return render_small_project(tmp_path_factory.mktemp("infer"))
 
 
-@pytest.fixture(scope="module")
-def script(project):
-    sys.path.insert(0, str(project))
-    try:
-        spec = importlib.util.spec_from_file_location("rendered_infer", project / "infer.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.remove(str(project))
-        for leaf in ("infer_report", "machine"):
-            sys.modules.pop(leaf, None)
-    return module
-
-
-def finish_run(folder: Path, at: float) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text("{}")
-    os.utime(folder / "run.json", (at, at))
-    return folder
-
-
-def test_a_run_is_found_where_it_was_written(project, script, monkeypatch, tmp_path):
-    monkeypatch.setattr(script, "HERE", tmp_path)
-    monkeypatch.setattr(script, "RUN", tmp_path / "runs")
-    assert script.find_run() is None
-    finish_run(tmp_path / "runs" / "smoke", 9)
-    assert script.find_run() is None  # eight steps of a smoke run are no training
-    older = finish_run(tmp_path / "second", 1)
-    assert script.find_run() == older
-    newer = finish_run(tmp_path / "sweeps" / "a", 2)
-    assert script.find_run() == newer
-    assert script.find_run() == newer and finish_run(tmp_path / "tries", 3) == script.find_run()
-    (tmp_path / "runs" / "run.json").write_text("{}")
-    os.utime(tmp_path / "runs" / "run.json", (0, 0))
-    assert script.find_run() == tmp_path / "runs"  # as config.yaml says, whatever else there is
-
-
 def ask(folder: Path, *words: str) -> subprocess.CompletedProcess:
     command = [sys.executable, "infer.py", "--max_new_tokens", "6", *words]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
@@ -60,7 +21,8 @@ def ask(folder: Path, *words: str) -> subprocess.CompletedProcess:
 
 def test_a_project_without_a_run_says_so(project):
     done = ask(project)
-    assert done.returncode == 1 and "holds no finished run" in done.stderr and "--model FOLDER" in done.stderr
+    assert done.returncode == 1 and "holds no finished run: train.py first" in done.stderr
+    assert done.stderr.rstrip().endswith("say which with --run") and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

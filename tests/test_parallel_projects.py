@@ -27,6 +27,7 @@ from generator.case.request import Request
 from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
+from generator.emit.sources import link_sources, place_sources
 from generator.run import smoke
 from generator.techniques.edits import merge_edits
 
@@ -107,6 +108,7 @@ def make(
         planned = replace(planned, plan=over(planned.plan, layout))
     folder.mkdir(parents=True)
     render.render(to_json(build_document(planned, name=folder.name)), folder)
+    link_sources(place_sources(planned.work, folder), folder)
     return folder
 
 

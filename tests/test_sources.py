@@ -16,6 +16,7 @@ from generator.decide.unemitted import check_emittable
 from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
+from generator.emit.sources import link_sources, place_sources
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_CONVERSATION, TOKENS_PER_TURN, read_data
 from generator.inputs.data_formats import Hints
@@ -317,6 +318,7 @@ def test_planning_and_the_project_s_data_py_agree_on_every_row(tmp_path, monkeyp
     data = write(tmp_path / "d.jsonl", [*rows, *[good | {text: good[text] * 50}] * 20])
     planned = pipeline.plan_request(Request(model=str(folder), data=data, hardware="cpu:4", offline=True, **asked))
     render.render(to_json(build_document(planned, name="p")), tmp_path / "p")
+    link_sources(place_sources(planned.work, tmp_path / "p"), tmp_path / "p")
     monkeypatch.syspath_prepend(tmp_path / "p")  # data.py imports the leaves beside it
     for name in BESIDE:
         monkeypatch.delitem(sys.modules, name, raising=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from generator.bundle import find_sample_file
 from generator.case.defaults import Origin, count_sequences, count_steps, fill_workload, trace_values
@@ -11,8 +12,9 @@ from generator.case.held_out import HeldOut, count_held_rows, read_held_out
 from generator.case.request import Request
 from generator.case.workload import Workload, check_workload
 from generator.errors import SourceError, UsageError
-from generator.inputs.data_files import CHARACTERS_A_TOKEN, DataSource, read_data
+from generator.inputs.data_files import CHARACTERS_A_TOKEN, DataSource, list_data_files, read_data
 from generator.inputs.lengths import count_lengths
+from generator.inputs.local_files import LocalSource, describe_local_source, expand_home
 from generator.inputs.model_files import find_tokenizer_template, read_model, read_tokenizer
 from generator.inputs.model_sizes import read_spec
 from generator.inputs.model_source import ModelSource
@@ -34,11 +36,14 @@ class Work:
     held_out: HeldOut | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
     """where each value of the user's comes from, by its name in ``workload``"""
+    local: tuple[LocalSource, ...] = ()
+    """what the project will read of this machine's files; the embedded sample is no part of them"""
 
 
 def read_work(request: Request) -> Work:
     """Read the model and the data, and fill in the defaults. Raises ``UsageError``, ``SourceError``."""
-    request, source, data = read_sources(request)
+    typed = expand_homes(request)
+    request, source, data = read_sources(typed)
     spec = read_spec(source)
     workload = fill_workload(request, spec, source, data)
     check_workload(workload, spec)
@@ -55,7 +60,34 @@ def read_work(request: Request) -> Work:
         workload=replace(workload, steps=count_steps(workload, data, held_rows=held_rows)),
         held_out=held_out,
         origins=trace_values(request, workload, spec, data),
+        local=list_local_sources(typed, request, source, data, held_out),
     )
+
+
+def expand_homes(request: Request) -> Request:
+    paths = {name: expand_home(getattr(request, name)) for name in ("model", "config", "tokenizer", "data", "eval")}
+    return replace(request, **paths)
+
+
+def list_local_sources(
+    typed: Request, request: Request, source: ModelSource, data: DataSource | None, held_out: HeldOut | None
+) -> tuple[LocalSource, ...]:
+    """Model, tokenizer and data that are paths. ``typed``: as the user wrote them."""
+    named = []
+    if typed.model is not None and source.kind != "hub":
+        named.append(("model", typed.model, source.path))
+    if request.tokenizer is not None and Path(request.tokenizer).is_dir():
+        named.append(("tokenizer", typed.tokenizer or request.tokenizer, request.tokenizer))
+    if typed.data is not None and data is not None and data.format != "hub" and request.mode == "train":
+        named.append(("data", typed.data, data.path))
+    if typed.eval is not None and held_out and held_out.file:
+        named.append(("eval_data", typed.eval, held_out.file.path))
+    return tuple(describe_local_source(key, name, Path(path), list_parts(Path(path))) for key, name, path in named)
+
+
+def list_parts(path: Path) -> list[Path]:
+    """The path, or what it matches where it is a pattern."""
+    return [path] if path.exists() else list_data_files(path)
 
 
 def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | None]:

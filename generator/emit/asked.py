@@ -114,7 +114,7 @@ def find_source(name: str, value: str | None, config: Mapping[str, Any], folder:
     if not isinstance(value, str):
         raise UsageError(f"the project was planned with a file for --{name}, and does not say which", f"give --{name}")
     path = os.path.normpath(folder / value)
-    if not Path(path).exists():
+    if not (Path(path).exists() or ("*" in Path(path).name and any(Path(path).parent.glob(Path(path).name)))):
         raise UsageError(
             f"the project was planned with --{name} {value}, and there is no {path}", f"give --{name}, or put it there"
         )

@@ -31,7 +31,7 @@ def build_config(
     workload = plan.case.workload
     training = workload.mode == "train"
     return ConfigRecord(
-        model="sample" if request.model is None else source.path,
+        model=source.path,
         revision=source.revision if source.kind == "hub" else ABSENT,
         tokenizer=ABSENT if request.tokenizer is None else request.tokenizer,
         seq_len=workload.seq_len if training or workload.task == "text-classification" else ABSENT,
@@ -54,8 +54,7 @@ def list_data_values(planned: Planned) -> dict[str, Any]:
     """The fields of a ``ConfigRecord`` that say where the examples are."""
     data, request, workload = planned.work.data, planned.work.request, planned.plan.case.workload
     kind = data.format if data else "txt"
-    sample = request.model is None and not request.data
-    values: dict[str, Any] = {"data": "sample/text.txt" if sample else data.path if data else None}
+    values: dict[str, Any] = {"data": data.path if data else None}
     if data and kind == "hub":
         values |= {"data_config": data.config, "data_split": data.split, "data_revision": data.revision}
     if data and workload.task == "sft":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 
 from generator.case.case import Case
 from generator.case.layout import Layout
@@ -49,15 +50,18 @@ from generator.emit.provenance import trace_edits
 from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements
 from generator.emit.run_total import describe_run
 from generator.emit.saving import describe_saving
+from generator.emit.sources import describe_sources, localize, place_sources
 from generator.emit.user_values import describe_workload, list_defaults, list_user_values
 from generator.techniques.edits import Edits
 from hwdetect.types import Device, Hardware
 
 
-def build_document(planned: Planned, name: str | None = None) -> PlanDocument:
-    """The plan document: complete, so that rendering needs nothing else. ``name`` is the project's, if it has one."""
+def build_document(planned: Planned, name: str | None = None, dest: Path | None = None) -> PlanDocument:
+    """The plan document: complete, so that rendering needs nothing else. ``name`` is the project's, ``dest`` its folder, if known."""
+    placed = place_sources(planned.work, dest)
+    planned = localize(planned, placed)
     plan, work = planned.plan, planned.work
-    project, parallel = describe_project(planned, name), describe_processes(plan)
+    project, parallel = describe_project(planned, name, describe_sources(placed)), describe_processes(plan)
     saving = describe_saving(plan) if plan.case.workload.mode == "train" else None
     evaluation = plan_evaluation(planned, saving) if saving else None
     if evaluation and evaluation.keeps_best:

@@ -19,8 +19,8 @@ WITH_ALL_WEIGHTS = ("DistributedDataParallel",)
 
 
 ALWAYS = (
-    *("arguments", "checkpoints", "evaluation", "final_model", "first_example", "first_step", "model_card", "progress"),
-    *("run_folder", "run_identity", "run_report", "seals", "stopping", "token_count"),
+    *("arguments", "checkpoints", "evaluation", "final_model", "finished_runs", "first_example", "first_step"),
+    *("model_card", "progress", "run_folder", "run_identity", "run_report", "seals", "stopping", "token_count"),
 )
 """The leaves of every training."""
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
@@ -33,7 +33,7 @@ def choose_modules(
     project: ProjectPart, edits: Edits, parallel: ParallelRecord | None, compilers: CompilerRecord
 ) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
-    modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report", "lock": "lock"}
+    modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report", "lock": "lock", "sources": "sources"}
     if compilers.train or compilers.infer:
         modules["compiler"] = "compiler"
     if project.mode == "train" or project.hub:

@@ -248,7 +248,7 @@ def move_to_free_name(tree: Path, target: Path) -> Path:
 def flush_tree(tree: Path) -> None:
     """Everything on disk before the rename makes it visible."""
     for path in [tree, *tree.rglob("*")]:
-        if os.name == "nt" and path.is_dir():
+        if path.is_symlink() or (os.name == "nt" and path.is_dir()):
             continue
         handle = os.open(path, os.O_RDONLY)
         try:

@@ -43,6 +43,18 @@ class TokenizerRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocalSourceRecord:
+    """A model, a tokenizer or data that is no name on the hub: ``path``, as ``key`` of config.yaml has it, and what lies there."""
+
+    key: str
+    path: str
+    files: int
+    bytes: int
+    link: bool
+    """to where it lay when the project was planned; False: it lies in the project, or around it"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProjectPart:
     """The project as a whole: what kind of scripts are written, and for what."""
 
@@ -76,6 +88,10 @@ class ProjectPart:
     """portable, cpu or cuda"""
     machine: str
     summary: str
+    elsewhere: bool = False
+    """whether it was planned for another machine than the one that planned it"""
+    sources: tuple[LocalSourceRecord, ...] = ()
+    """what it needs beside itself and the hub"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

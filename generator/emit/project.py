@@ -6,7 +6,7 @@ import re
 
 from generator.case.case import Case
 from generator.decide.plan import Planned
-from generator.emit.plan_document import ProjectPart, TokenizerRecord
+from generator.emit.plan_document import LocalSourceRecord, ProjectPart, TokenizerRecord
 from generator.inputs.data_files import DataSource
 from hwdetect.machine.installed import list_versions
 
@@ -35,7 +35,7 @@ def make_slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "project"
 
 
-def describe_project(planned: Planned, name: str | None) -> ProjectPart:
+def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSourceRecord, ...] = ()) -> ProjectPart:
     case, request = planned.plan.case, planned.work.request
     workload = case.workload
     what = TRAINED[workload.train] if not workload.from_scratch else "training from scratch"
@@ -71,6 +71,8 @@ def describe_project(planned: Planned, name: str | None) -> ProjectPart:
         device=device,
         machine=describe_machine(case),
         summary=f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",
+        elsewhere=request.hardware is not None and not case.portable,
+        sources=sources,
     )
 
 

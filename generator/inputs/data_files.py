@@ -23,6 +23,7 @@ from generator.inputs.hub_data import HubSample, fetch_sample
 from generator.inputs.hub_ids import is_hub_id
 from generator.inputs.hub_splits import list_splits
 from generator.inputs.leaves import load_make_example
+from generator.inputs.local_files import make_absolute
 
 EXTENSIONS = {
     ".jsonl": "jsonl",
@@ -110,9 +111,9 @@ def read_data(
         files = list_data_files(path)
         reader = choose_reader(files)
         if reader == "txt":
-            data = describe_text_data(path.resolve(), files, task, hints.text_column)
+            data = describe_text_data(make_absolute(path), files, task, hints.text_column)
         else:
-            data = describe_table_data(path.resolve(), files, reader, task, hints, skip_bad)
+            data = describe_table_data(make_absolute(path), files, reader, task, hints, skip_bad)
         return replace(data, notes=(*notes, *data.notes))
     except OSError as error:
         raise SourceError(f"--data {path}: {error.strerror or error}", "give files that you may read") from error

@@ -53,6 +53,12 @@ def load_open_data() -> ModuleType:
     return run_leaf("open_data")
 
 
+@cache
+def load_finished_runs() -> ModuleType:
+    """The leaf that knows which run of a project is meant."""
+    return run_leaf("finished_runs")
+
+
 def run_leaf(leaf: str, **beside: ModuleType) -> ModuleType:
     """A leaf as a module; ``beside`` are the modules of the project that it imports, by their names there."""
     path = ROOT / "templates" / "fragments" / f"{leaf}.py"

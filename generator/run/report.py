@@ -9,6 +9,7 @@ from pathlib import Path
 
 from generator.errors import SourceError
 from generator.inputs.json_files import replace_file
+from generator.inputs.leaves import load_finished_runs
 from generator.run.figures import RunFigures, read_figures
 from generator.run.plan_file import read_plan
 
@@ -22,12 +23,16 @@ def add_smoke(page: Path, result: dict) -> None:
     fill_section(page, SECTION, draw_section(result))
 
 
-def report_run(folder: Path, say: Callable[[str], None]) -> None:
-    """The `perfgen report` command: run.json of a finished training into report.html. Raises ``SourceError``."""
-    output = folder / read_plan(folder, "config")["config"].get("output_dir", "runs")
+def report_run(folder: Path, say: Callable[[str], None], asked: Path | None = None) -> None:
+    """The `perfgen report` command: run.json of a training into report.html, of the last finished one if none is ``asked`` for.
+
+    Raises ``SourceError``.
+    """
+    usual = read_plan(folder, "config")["config"].get("output_dir", "runs")
+    output = asked or load_finished_runs().find_run(folder, usual) or folder / usual
     page = folder / "report.html"
     if not (output / "run.json").is_file():
-        raise SourceError(f"{output} holds no finished run", "make train first")
+        raise SourceError(f"{output} holds no finished run", "make train first, or give --run FOLDER")
     if not page.is_file() or not RUN_SECTION.search(page.read_text(encoding="utf-8", errors="replace")):
         raise SourceError(
             f"{page} has no place for a run: it was removed or rewritten", "perfgen init writes a new one"
@@ -39,7 +44,7 @@ def report_run(folder: Path, say: Callable[[str], None]) -> None:
             f"{name} {getattr(row, key):.4g}" for key, name in METRICS.items() if getattr(row, key) is not None
         )
         say(f"step {row.step}: {metrics}{'  (kept)' if row.step == run.kept_step else ''}")
-    say(f"report: {page}")
+    say(f"report of {output}: {page}")
 
 
 def add_run(page: Path, run: RunFigures) -> None:

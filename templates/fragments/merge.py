@@ -12,10 +12,12 @@ import yaml
 from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from finished_runs import choose_run
 from masking import mask_messages
 from run_folder import LOCK, lock_folder
 from run_identity import check_base
 from seals import sync_to_disk
+from sources import find_source
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -27,23 +29,24 @@ the way through the layers. An adapter that went to the wrong place, or not at a
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=HERE / CONFIG["output_dir"], help="folder of a finished run")
+    parser.add_argument("--run", "--model", type=Path, help="folder of a finished run (default: the last one)")
     parser.add_argument("--output", type=Path, help="where the merged model goes (default: merged, inside of it)")
     parser.add_argument("--dtype", default="auto", help="auto: that of the model's own weights; bfloat16, float16, …")
     parser.add_argument("--push_to_hub", metavar="NAME", help="also upload it, as a private repository")
     args = parser.parse_args()
-    output = args.output or args.model / "merged"
-    if not (args.model / "adapter_config.json").is_file():
-        sys.exit(f"{args.model} holds no adapter: python train.py first")
+    run = choose_run(HERE, CONFIG["output_dir"], args.run)
+    output = args.output or run / "merged"
+    if not (run / "adapter_config.json").is_file():
+        sys.exit(f"{run} holds no adapter: python train.py first")
     if output.exists():
         sys.exit(f"{output} exists: remove it, or give another --output")
-    if (args.model / LOCK).exists() and not (args.model / "run.json").is_file():
-        sys.exit(f"the run in {args.model} has not finished: python train.py goes on with it")
-    check_base(args.model, *name_base())
+    if (run / LOCK).exists() and not (run / "run.json").is_file():
+        sys.exit(f"the run in {run} has not finished: python train.py goes on with it")
+    check_base(run, *name_base())
     draft = open_draft(output)
 
-    tokenizer = AutoTokenizer.from_pretrained(args.model, trust_remote_code=False)
-    adapted = PeftModel.from_pretrained(load_base(args.model, args.dtype), args.model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(run, trust_remote_code=False)
+    adapted = PeftModel.from_pretrained(load_base(run, args.dtype), run).eval()
     inputs = tokenizer(TEXT, return_tensors="pt").to(adapted.device)
     before = compute_outputs(adapted, inputs)
     merged = adapted.merge_and_unload(safe_merge=True)
@@ -56,8 +59,8 @@ def main() -> None:
     merged.save_pretrained(draft)
     tokenizer.save_pretrained(draft)
     for name in ("run.json", "README.md", "labels.json"):
-        if (args.model / name).is_file():
-            shutil.copy(args.model / name, draft)
+        if (run / name).is_file():
+            shutil.copy(run / name, draft)
     for path in draft.iterdir():
         sync_to_disk(path)
     draft.rename(output)
@@ -86,9 +89,7 @@ def open_draft(output: Path) -> Path:
 
 def name_base() -> tuple[str | Path, str | None]:
     """Folder or hub id of the model before training, and the hub's revision."""
-    if "revision" in CONFIG:
-        return CONFIG["model"], CONFIG["revision"]
-    return HERE / CONFIG["model"], None
+    return find_source(CONFIG, "model"), CONFIG.get("revision")
 
 
 def load_base(run: Path, dtype: str):

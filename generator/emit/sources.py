@@ -1,0 +1,130 @@
+"""Where a project finds its model, tokenizer and data: at paths of its own folder, so that it can be moved.
+
+What lies elsewhere gets a place there, ``data/NAME`` for the data, and a link from it to where it is now. No path of this machine
+stands in a document.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from generator.case.sources import Work
+from generator.decide.notes import Note
+from generator.decide.plan import Planned
+from generator.emit.plan_document import LocalSourceRecord
+from generator.inputs.local_files import LocalSource
+
+SAMPLE = {"model": "./sample", "data": "./sample/text.txt"}
+"""What the template brings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedSource:
+    """``path`` is what config.yaml says. ``links``: place in the project, relative to it, and where that leads; of what lies in the
+    project, or around it, there are none."""
+
+    local: LocalSource
+    path: str
+    links: tuple[tuple[str, str], ...] = ()
+
+
+def place_sources(work: Work, dest: Path | None) -> tuple[PlacedSource, ...]:
+    """What is on this machine, each with its place. ``dest``: the project's folder, ``None`` where that is not known yet."""
+    return tuple(place_source(local, dest) for local in work.local)
+
+
+def place_source(local: LocalSource, dest: Path | None) -> PlacedSource:
+    path, real = Path(local.path), Path(local.real)
+    if dest is not None:
+        for origin in (path, real):
+            if origin.is_relative_to(dest) and origin != dest:
+                return PlacedSource(local=local, path=f"./{origin.relative_to(dest).as_posix()}")
+        if dest.is_relative_to(real):  # a link to it would lead around in a circle
+            return PlacedSource(local=local, path=Path(os.path.relpath(real, dest)).as_posix())
+    folder = f"{local.key}/{path.parent.name}" if is_config(path) else local.key
+    links = tuple((f"{folder}/{Path(part).name}", part) for part in local.parts)
+    return PlacedSource(local=local, path=f"./{folder}/{path.name}", links=links)
+
+
+def is_config(path: Path) -> bool:
+    """A model's sizes alone are called as the folder around them is."""
+    return path.name == "config.json" and path.parent.name != ""
+
+
+def localize(planned: Planned, placed: tuple[PlacedSource, ...]) -> Planned:
+    """The same, with places in the project for the paths of this machine, wherever they are written."""
+    work, place = planned.work, {source.local.key: source.path for source in placed}
+    write = make_writer(work, placed)
+    if work.request.model is None:
+        place = {"model": SAMPLE["model"]} | ({} if work.request.data else {"data": SAMPLE["data"]}) | place
+    data, held = work.data, work.held_out
+    if data is not None:
+        data = replace(data, path=place.get("data", data.path), notes=tuple(map(write, data.notes)))
+    if held is not None and held.file is not None:
+        held = replace(held, file=replace(held.file, path=place["eval_data"]))
+    source = replace(work.source, path=place.get("model", work.source.path), notes=tuple(map(write, work.source.notes)))
+    return replace(
+        planned,
+        notes=tuple(Note(kind=note.kind, text=write(note.text)) for note in planned.notes),
+        work=replace(
+            work,
+            request=replace(work.request, tokenizer=place.get("tokenizer", work.request.tokenizer)),
+            source=source,
+            data=data,
+            held_out=held,
+            origins={name: replace(origin, why=write(origin.why)) for name, origin in work.origins.items()},
+        ),
+    )
+
+
+def make_writer(work: Work, placed: tuple[PlacedSource, ...]) -> Callable[[str], str]:
+    """A function that writes the project's paths for those of this machine in a text. Words without a / are left as they are."""
+    names = {source.local.named: Path(source.local.named).name for source in placed}
+    names |= {name: Path(name).name for name in (work.request.config, work.request.hardware) if name}
+    names |= {path: source.path for source in placed for path in (source.local.real, source.local.path)}
+    texts = sorted((name for name in names if "/" in name), key=len, reverse=True)
+    if not texts:
+        return lambda text: text
+    pattern = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(re.escape, texts))})(?![\w-])")
+    return lambda text: pattern.sub(lambda match: names[match[0]], text)
+
+
+def describe_sources(placed: tuple[PlacedSource, ...]) -> tuple[LocalSourceRecord, ...]:
+    return tuple(
+        LocalSourceRecord(key=s.local.key, path=s.path, files=s.local.files, bytes=s.local.bytes, link=bool(s.links))
+        for s in placed
+    )
+
+
+def link_sources(placed: tuple[PlacedSource, ...], project: Path) -> list[tuple[str, str]]:
+    """Make the links, in the place of older ones. Those that cannot be are returned: place in the project and where it should lead."""
+    refused = []
+    for name, origin in (link for source in placed for link in source.links):
+        place = project / name
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if place.is_symlink():
+                place.unlink()
+            place.symlink_to(origin)
+        except OSError:
+            refused.append((name, origin))
+    return refused
+
+
+def keep_sources(placed: tuple[PlacedSource, ...], backup: Path, project: Path) -> list[str]:
+    """Bring what lay in the replaced project back to where config.yaml names it; the names, relative to the project."""
+    kept = []
+    for source in placed:
+        for part in source.local.parts:
+            name = next(
+                (os.path.relpath(p, project) for p in (part, source.local.real) if Path(p).is_relative_to(project)), ""
+            )
+            if name and os.path.lexists(backup / name) and not os.path.lexists(project / name):
+                (project / name).parent.mkdir(parents=True, exist_ok=True)
+                (backup / name).rename(project / name)
+                kept.append(name)
+    return kept

@@ -128,6 +128,7 @@ def test_conflicts_are_marked_named_and_end_in_5(project):
     output = update(project, "--seq-len", 32, code=5)
     marked = "<<<<<<< before updating\nseq_len: 20\n=======\nseq_len: 32\n>>>>>>> after updating\n"
     assert marked in (project / "config.yaml").read_text() and "conflicts in config.yaml" in output
+    assert "config.yaml says seq_len: 20, and the plan is for 16" in output
     assert "settle them" in update(project, code=5)
     (project / "config.yaml").write_text((project / "config.yaml").read_text().replace(marked, "seq_len: 32\n"))
     assert "nothing to do" in update(project)
@@ -232,6 +233,14 @@ def test_what_is_no_project_is_refused(tmp_path):
     assert perfgen("update", tmp_path, "--yes")[0] == 5
     assert perfgen("update", tmp_path / "nothing", "--yes")[0] == 2
     assert perfgen("update", tmp_path, "--yes", "--forget", "banana")[0] == 2
+    assert perfgen("update", tmp_path, "--yes", "--forget", "model")[0] == 2
+
+
+def test_the_sample_takes_the_place_of_model_and_data(project):
+    update(project, "--sample", "--seq-len", 64)
+    plan = json.loads((project / "plan.json").read_text())
+    assert plan["project"]["sample"] and not {"model", "data"} & plan["request"].keys()
+    assert (project / "sample" / "text.txt").is_file() and "sample/text.txt" in plan["config"]["data"]
 
 
 def test_two_at_once_do_not_interleave(project):

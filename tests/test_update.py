@@ -278,6 +278,19 @@ def test_a_project_that_copier_made_is_updated_too(tmp_path):
     assert answers["plan"]["yours"]["seq_len"] == 128 and (tmp_path / "mine" / FILE).is_file()
     assert "nothing to do" in update(tmp_path / "mine")
 
+    inside = ("git", "-C", str(tmp_path / "mine"), *git[3:])
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
+        subprocess.run([*inside, *words], check=True, capture_output=True)
+    (tmp_path / "plan.yml").write_text(dump_answers(document_request(Request(hardware="cpu:2", seq_len=256), "mine")))
+    copier = (sys.executable, "-m", "copier", "update", "--vcs-ref=:current:", "--defaults", "--quiet", *copy[-2:])
+    subprocess.run(copier, cwd=tmp_path / "mine", check=True)
+    assert yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())["seq_len"] == 256
+    output = update(tmp_path / "mine", "--learning-rate", 1e-3)
+    assert "emitted by Copier" in output and "seq_len" not in output
+    config = yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())
+    assert (config["seq_len"], config["training"]["learning_rate"]) == (256, 1e-3)
+    assert "print('mine')" in (tmp_path / "mine" / "train.py").read_text()
+
     edit(tmp_path / "mine" / ".copier-answers.yml", "_commit: v0.1.0", "_commit: v0.0.7")
     assert "use `copier update`" in update(tmp_path / "mine", code=4)
 

@@ -179,6 +179,10 @@ def update(folder, forget, smoke, dry_run, full, conflict, yes, as_json, **optio
     """
     from generator.pipeline import update_project
 
+    if {"model", "data"} & set(forget):
+        raise click.UsageError("a model or data cannot be forgotten: give others, or --sample")
+    if options["sample"]:
+        options, forget = ask_sources(options, data=False), (*forget, "model", "data")
     update_project(
         make_request(options), folder, forget=forget, conflict=conflict, smoke=smoke, dry_run=dry_run, full=full, yes=yes, as_json=as_json
     )  # fmt: skip

@@ -159,10 +159,7 @@ def draw_model(draw: Random, models: tuple[Path, ...]) -> dict[str, Any] | None:
     kind = draw.random()
     if kind < 0.05:
         return None
-    if kind < 0.5:
-        config = json.loads(draw.choice(models).read_text(encoding="utf-8"))
-    else:
-        config = draw_config(draw)
+    config = json.loads(draw.choice(models).read_text(encoding="utf-8")) if kind < 0.5 else draw_config(draw)
     if draw.random() < 0.03:
         config[draw.choice(sorted(config))] = draw.choice(WEIRD)
     return config

@@ -109,7 +109,7 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, sche
 
         target = Target(goal=goal or "cheapest", tokens_per_day=target_tokens_per_day, max_latency=max_latency)
         request, offers = pipeline.find_machine(request, target, say=lambda text: click.echo(text, err=True))
-    document = pipeline.document_request(request)
+    document = pipeline.document_request(request, for_project=answers)
     if offers:
         document = replace(document, goal=offers)
     if as_json:

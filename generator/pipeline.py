@@ -59,9 +59,13 @@ def plan_request(request: Request) -> Planned:
     return Planned(work=work, plan=plan, notes=notes)
 
 
-def document_request(request: Request, name: str | None = None) -> PlanDocument:
-    """The plan document of a request. ``name`` is the project's, if it has one."""
-    return replace(build_document(plan_request(request), name), request=record_request(request, None))
+def document_request(request: Request, name: str | None = None, *, for_project: bool = False) -> PlanDocument:
+    """The plan document of a request. ``name`` is the project's, if it has one. ``for_project``: one will be made of it, so what
+    none can be made of is refused."""
+    planned = plan_request(request)
+    if for_project:
+        check_emittable(planned)
+    return replace(build_document(planned, name), request=record_request(request, None))
 
 
 def find_machine(request: Request, target: Target, say: Callable[[str], None]) -> tuple[Request, GoalRecord]:

@@ -22,7 +22,7 @@ def run_main(main: Callable[[], None]) -> None:
     except Exception as error:
         line = f"{type(error).__name__}: {' '.join(str(error).split())}"
         if is_disk_full(error):
-            sys.exit(f"{line}\nThe disk is full. What was saved before is complete: free some space and run again.")
+            sys.exit(f"{line}\nThe disk is full, or it fails. What was saved before is complete: free some space and run again.")
         if not isinstance(error, OSError):
             raise
         sys.exit(line)
@@ -40,7 +40,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 FULL = (
     os.strerror(errno.ENOSPC),
     os.strerror(errno.EDQUOT),
-    "PytorchStreamWriter failed writing",  # which keeps what the system said to itself
+    *("PytorchStreamWriter failed", "unexpected pos", "iostream error"),  # torch.save keeps the system's to itself
 )
 
 

@@ -33,7 +33,7 @@ def choose_modules(
     project: ProjectPart, edits: Edits, parallel: ParallelRecord | None, compilers: CompilerRecord
 ) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
-    modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report"}
+    modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report", "terminal": "terminal"}
     if compilers.train or compilers.infer:
         modules["compiler"] = "compiler"
     if project.sft_format == "messages" and not project.chat_template:

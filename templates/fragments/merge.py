@@ -1,5 +1,10 @@
 """Put the trained adapter into the weights of its model: `python merge.py` writes runs/merged, a plain model."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
 import argparse
 import json
 import shutil
@@ -10,6 +15,8 @@ import torch
 import yaml
 from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -25,7 +32,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="where the merged model goes (default: merged, inside of it)")
     parser.add_argument("--dtype", default="auto", help="auto: that of the model's own weights; bfloat16, float16, …")
     parser.add_argument("--push_to_hub", metavar="NAME", help="also upload it, as a private repository")
-    args = parser.parse_args()
+    args = parse_flags(parser)
     output = args.output or args.model / "merged"
     if not (args.model / "adapter_config.json").is_file():
         sys.exit(f"{args.model} holds no adapter: python train.py first")

@@ -10,6 +10,7 @@ from transformers import TrainerCallback
 
 def run_main(main: Callable[[], None]) -> None:
     """A line in place of a traceback for what lies outside: a full disk, a denied model, Ctrl-C before step 1."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
     try:
         main()
     except OSError as error:

@@ -15,6 +15,7 @@ from masking import mask_messages
 def run_main(main: Callable[[], None]) -> None:
     """A line in place of a traceback for what lies outside: a full disk, a denied model, Ctrl-C before step 1."""
     mask_messages()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
     try:
         main()
     except KeyboardInterrupt:

@@ -15,6 +15,7 @@ import click
 from generator.errors import PerfgenError, UsageError, escape_control
 from generator.estimate.columns import describe_columns
 from generator.options import AS_JSON, Positive, add_case_options, ask_sources, json_option, make_request
+from generator.show import completion
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -187,7 +188,7 @@ def why(key, folder, as_json, **options):
 
 
 @perfgen.command("why-not")
-@click.argument("technique")
+@click.argument("technique", shell_complete=completion.complete_technique)
 @click.option(
     "--project", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A generated project."
 )
@@ -254,7 +255,7 @@ def techniques(as_json):
 @perfgen.command()
 @json_option
 @click.option("--instances", is_flag=True, help="Cloud instance types instead, with price, date and source.")
-@click.argument("pattern", required=False)
+@click.argument("pattern", required=False, shell_complete=completion.complete_device)
 def devices(as_json, instances, pattern):
     """Every known device; with PATTERN, those that it is in or stands for, with their MIG instances and sources."""
     from generator.show import listings

@@ -15,6 +15,7 @@ import click
 from generator.errors import PerfgenError, UsageError, escape_control
 from generator.estimate.columns import describe_columns
 from generator.options import AS_JSON, Positive, add_case_options, ask_sources, json_option, make_request
+from generator.progress import TalkingCommand, is_quiet, tell_detail, tell_progress
 from generator.show import completion
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -33,6 +34,8 @@ def end_on_closed_pipe():
 
 
 class Commands(click.Group):
+    command_class = TalkingCommand
+
     def make_context(self, *arguments, **extra):
         with end_on_closed_pipe():
             return super().make_context(*arguments, **extra)
@@ -64,7 +67,7 @@ def detect(as_json, root, capture, private, measure, schema):
 
         click.echo((files("hwdetect") / "schema.json").read_text(encoding="utf-8"), nl=False)
         return
-    progress = (lambda text: click.echo(text, err=True)) if measure else None
+    progress = tell_progress if measure else None
     if capture:
         if root:
             raise click.UsageError("--capture records this machine and --root reads another: give one of them")
@@ -72,15 +75,16 @@ def detect(as_json, root, capture, private, measure, schema):
             machine = hwdetect.capture(capture, private=private, measure=measure, progress=progress)
         except OSError as error:
             raise UsageError(f"--capture {capture}: {error.strerror or error}", "name a new folder") from None
-        click.echo(f"recorded in {capture}", err=True)
+        tell_progress(f"recorded in {capture}")
     else:
-        machine = hwdetect.detect(root, measure=measure, progress=progress)
+        tell_detail(f"reading {root or 'this machine'}")
+        machine = hwdetect.detect(root, measure=measure, progress=progress, report=tell_detail)
     if as_json:
         echo_json(hwdetect.to_json(machine))
     else:
         from hwdetect import view
 
-        click.echo(view.render(machine, color=sys.stdout.isatty()))
+        click.echo(view.render(replace(machine, notes=()) if is_quiet() else machine, color=sys.stdout.isatty()))
 
 
 @perfgen.command()

@@ -29,17 +29,24 @@ from generator.emit.plan_document import GoalRecord, PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.inputs.hardware import read_hardware
+from generator.progress import is_quiet, tell_detail, time_stage
 from generator.run.plan_file import read_document
+from generator.show.reading import list_reading_lines
 
 
 def plan_request(request: Request) -> Planned:
     """Read the machine, the model and the data, and decide. Raises ``PerfgenError`` for whatever a user can cause."""
     check_text(request)
-    hardware = read_hardware(request.hardware, request.measure)
-    work = read_work(request)
+    with time_stage("read the machine"):
+        hardware = read_hardware(request.hardware, request.measure)
+    with time_stage("read model and data"):
+        work = read_work(request)
+    for line in list_reading_lines(hardware, work):
+        tell_detail(line)
     spec, workload = work.spec, work.workload
-    case = make_portable_case(spec, workload) if hardware is None else choose_case(hardware, spec, workload)
-    plan = plan_case(case)
+    with time_stage("decided"):
+        case = make_portable_case(spec, workload) if hardware is None else choose_case(hardware, spec, workload)
+        plan = plan_case(case)
     notes = (*collect_notes(work, plan.case, plan.notes), *note_lengths(work, plan))
     return Planned(work=work, plan=plan, notes=notes)
 
@@ -113,7 +120,9 @@ def write_project(
         click.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         verb = "train" if request.mode == "train" else "infer"
-        say(f"next: cd {target} && make setup && make {verb}   (PLAN.md has the reasons)")
+        (say if not is_quiet() else tell_detail)(
+            f"next: cd {target} && make setup && make {verb}   (PLAN.md has the reasons)"
+        )
 
 
 def smoke_run(request: Request, target: Path, say: Callable) -> dict | None:

@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
     "errors",
     "bundle",
+    "progress",
     "model",
     "inputs",
     "case",

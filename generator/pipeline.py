@@ -43,18 +43,25 @@ from generator.emit.render import render
 from generator.emit.sources import PlacedSource, keep_sources, link_sources, place_sources
 from generator.errors import ConflictError, DestinationError, DriftError, UsageError
 from generator.inputs.hardware import read_hardware
+from generator.progress import is_quiet, tell_detail, time_stage
 from generator.run.lock import lock_packages
 from generator.run.plan_file import FILE, read_document, read_object
+from generator.show.reading import list_reading_lines
 
 
 def plan_request(request: Request) -> Planned:
     """Read the machine, the model and the data, and decide. Raises ``PerfgenError`` for whatever a user can cause."""
     check_text(request)
-    hardware = read_hardware(request.hardware, request.measure)
-    work = read_work(request)
+    with time_stage("read the machine"):
+        hardware = read_hardware(request.hardware, request.measure)
+    with time_stage("read model and data"):
+        work = read_work(request)
+    for line in list_reading_lines(hardware, work):
+        tell_detail(line)
     spec, workload = work.spec, work.workload
-    case = make_portable_case(spec, workload) if hardware is None else choose_case(hardware, spec, workload)
-    plan = plan_case(case)
+    with time_stage("decided"):
+        case = make_portable_case(spec, workload) if hardware is None else choose_case(hardware, spec, workload)
+        plan = plan_case(case)
     notes = (*collect_notes(work, plan.case, plan.notes), *note_lengths(work, plan))
     return Planned(work=work, plan=plan, notes=notes)
 
@@ -181,7 +188,8 @@ def write_to(
         say("\n".join(format_packing(packing, document)))
     else:
         verb = "train" if request.mode == "train" else "infer"
-        say(f"next: cd {shlex.quote(str(target))} && make setup && make {verb}   (PLAN.md has the reasons)")
+        next_steps = f"next: cd {shlex.quote(str(target))} && make setup && make {verb}   (PLAN.md has the reasons)"
+        (say if not is_quiet() else tell_detail)(next_steps)
 
 
 def show_drift(plan: dict, tree: Tree, target: Path, full: bool, as_json: bool, say: Callable) -> None:

@@ -10,6 +10,7 @@ ROOMS = (
     "bundle",
     "masking",
     "errors",
+    "progress",
     "model",
     "inputs",
     "case",

@@ -33,7 +33,12 @@ def choose_modules(
     project: ProjectPart, edits: Edits, parallel: ParallelRecord | None, compilers: CompilerRecord
 ) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
-    modules = {"machine": f"machine/{project.device}", "infer_report": "infer_report", "lock": "lock", "sources": "sources"}
+    modules = {
+        "machine": f"machine/{project.device}",
+        "infer_report": "infer_report",
+        "lock": "lock",
+        "sources": "sources",
+    }
     if compilers.train or compilers.infer:
         modules["compiler"] = "compiler"
     if project.mode == "train" or project.hub:

@@ -173,6 +173,29 @@ def test_a_pattern_is_linked_file_by_file(inputs, tmp_path):
     assert [name for name, _ in data.links] == ["data/train-0.txt", "data/train-1.txt"]
 
 
+def test_the_container_gets_what_links_lead_to_where_they_lead(inputs, tmp_path):
+    shards = inputs / "shards"
+    shards.mkdir()
+    for name in ("train-0.txt", "train-1.txt", "test-0.txt"):
+        (shards / name).write_text(TEXT)
+    project = tmp_path / "p"
+    init(project, inputs, "--data", str(shards))
+    (tmp_path / "bin").mkdir()
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    docker.chmod(0o755)
+    environment = os.environ | {"PATH": f"{docker.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["sh", project / "container.sh"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    mounts = [line for line in done.stdout.splitlines() if OWNER in line]
+    for source in (inputs / "m" / "config.json", shards / "train-0.txt", shards / "train-1.txt"):
+        assert f'type=bind,"source={source}","target={source}",readonly' in mounts
+    assert len(mounts) == 3
+    assert (project / "data" / "train-0.txt").readlink() == shards / "train-0.txt"
+
+
 def test_data_in_a_project_stays_in_the_one_that_replaces_it(inputs, tmp_path):
     project = tmp_path / "p"
     init(project, inputs)

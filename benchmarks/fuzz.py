@@ -74,7 +74,9 @@ def run_case(case: FuzzCase, *, repeat: bool = False) -> Outcome:
             planned = plan_request(request)
         except PerfgenError as error:
             seconds = time.process_time() - started
-            return Outcome(case=case, kind=type(error).__name__, seconds=seconds, faults=tuple(check_refusal(error, seconds)))
+            return Outcome(
+                case=case, kind=type(error).__name__, seconds=seconds, faults=tuple(check_refusal(error, seconds))
+            )
         except Exception:
             seconds = time.process_time() - started
             return Outcome(case=case, kind="crash", seconds=seconds, faults=(traceback.format_exc(limit=-6),))
@@ -191,6 +193,7 @@ def summarize_outcomes(outcomes: list[Outcome], wall_seconds: float) -> dict[str
             "plans": list_quantiles(plans),
             "refusals that nothing fits": list_quantiles([o.seconds for o in outcomes if o.kind == "NothingFits"]),
         },
+        "faulty": [outcome.case.describe() for outcome in outcomes if outcome.faults][:SHOWN],
         "over_5_seconds": sum(outcome.seconds > MOST_SECONDS for outcome in outcomes),
         "slowest": [{"seconds": round(o.seconds, 2), "answer": o.kind, "case": o.case.describe()} for o in slowest],
     }
@@ -221,16 +224,23 @@ def run_cases(options: argparse.Namespace) -> list[Outcome]:
         planned += outcome.kind == "plan"
         faults = list(outcome.faults)
         if outcome.document and is_renderable(outcome.planned) and rendered < options.render:
-            from benchmarks.fuzz_projects import check_project
-
             rendered += 1
-            faults += check_project(outcome.document)
+            faults += check_rendered(outcome.document)
         if faults:
             print(f"\n{outcome.case.describe()}", *faults, sep="\n  ", file=sys.stderr, flush=True)
         # what is kept of ten thousand is small
         outcomes.append(Outcome(case=outcome.case, kind=outcome.kind, seconds=outcome.seconds, faults=tuple(faults)))
     options.rendered = rendered
     return outcomes
+
+
+def check_rendered(document: dict[str, Any]) -> list[str]:
+    from benchmarks.fuzz_projects import check_project
+
+    try:
+        return check_project(document)
+    except Exception:
+        return [traceback.format_exc(limit=-6)]
 
 
 def is_renderable(planned: Planned | None) -> bool:

@@ -20,8 +20,30 @@ from hwdetect.spec import SpecError, parse_spec
 from hwdetect.types import Disk
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMON_DEVICES = ("h100-sxm-80gb", "a100-sxm-80gb", "a100-sxm-40gb", "rtx-4090", "rtx-3090", "t4", "v100-sxm-16gb", "l4", "b200-sxm-180gb")
-COMMON_TYPES = ("llama", "qwen2", "qwen3", "qwen3_moe", "mistral", "mixtral", "gemma3_text", "gpt2", "bert", "modernbert", "phi3")
+COMMON_DEVICES = (
+    "h100-sxm-80gb",
+    "a100-sxm-80gb",
+    "a100-sxm-40gb",
+    "rtx-4090",
+    "rtx-3090",
+    "t4",
+    "v100-sxm-16gb",
+    "l4",
+    "b200-sxm-180gb",
+)
+COMMON_TYPES = (
+    "llama",
+    "qwen2",
+    "qwen3",
+    "qwen3_moe",
+    "mistral",
+    "mixtral",
+    "gemma3_text",
+    "gpt2",
+    "bert",
+    "modernbert",
+    "phi3",
+)
 TEXT_GROUPS = ("decoders", "moe", "hybrids", "encoders")
 WEIRD = (None, -1, 0, 1, 3, 2**31, 10**18, 0.5, float("inf"), "", "x", [], [1], {}, True)
 """what a config may hold by mistake"""
@@ -49,8 +71,8 @@ class FuzzCase:
     def describe(self) -> str:
         """What was drawn beside the defaults."""
         default = Request()
-        said = {f.name: getattr(self.request, f.name) for f in fields(Request)}
-        words = [f"{name}={value!r}" for name, value in said.items() if value != getattr(default, name)]
+        values = {f.name: getattr(self.request, f.name) for f in fields(Request)}
+        words = [f"{name}={value!r}" for name, value in values.items() if value != getattr(default, name)]
         return ", ".join([f"seed {self.seed}", *words, *([f"goal {self.target}"] if self.target else [])])
 
 
@@ -94,7 +116,9 @@ def draw_work(draw: Random) -> dict[str, Any]:
         "task": draw.choice((*TASKS, "causal-lm")),
         "train": draw.choice(TRAINED),
         "seq_len": draw_seq_len(draw),
-        "global_batch": draw.choice((None, 1, 2, 6, 7, 8, 30, 32, 64, 255, 256, 720, 1024, 4096, 10**5, draw.randrange(1, 5000))),
+        "global_batch": draw.choice(
+            (None, 1, 2, 6, 7, 8, 30, 32, 64, 255, 256, 720, 1024, 4096, 10**5, draw.randrange(1, 5000))
+        ),
         "packing": draw.random() < 0.9,
         "from_scratch": draw.random() < 0.1,
         "report_to": draw.choice(("none", "none", *TRACKERS)),
@@ -135,10 +159,7 @@ def draw_model(draw: Random, models: tuple[Path, ...]) -> dict[str, Any] | None:
     kind = draw.random()
     if kind < 0.05:
         return None
-    if kind < 0.5:
-        config = json.loads(draw.choice(models).read_text(encoding="utf-8"))
-    else:
-        config = draw_config(draw)
+    config = json.loads(draw.choice(models).read_text(encoding="utf-8")) if kind < 0.5 else draw_config(draw)
     if draw.random() < 0.03:
         config[draw.choice(sorted(config))] = draw.choice(WEIRD)
     return config
@@ -148,7 +169,11 @@ def draw_config(draw: Random) -> dict[str, Any]:
     """A model of a known type with sizes of its own: from toys to a trillion parameters."""
     types = load_defaults()["types"]
     text = [name for name, row in types.items() if row.get("group") in TEXT_GROUPS]
-    name = draw.choice(COMMON_TYPES) if draw.random() < 0.6 else draw.choice(text if draw.random() < 0.9 else sorted(types))
+    name = (
+        draw.choice(COMMON_TYPES)
+        if draw.random() < 0.6
+        else draw.choice(text if draw.random() < 0.9 else sorted(types))
+    )
     known = types[name]["defaults"]
     head, heads = draw.choice((16, 64, 80, 128, 256)), draw.choice((1, 2, 4, 7, 8, 12, 16, 32, 64, 128))
     kv_heads = draw.choice([n for n in range(1, heads + 1) if heads % n == 0])
@@ -186,7 +211,9 @@ def draw_spec(draw: Random) -> str:
     if kind < 0.02:
         return "portable"
     if kind < 0.15:
-        words = draw.choice(("", "+avx2", "+bf16", "+amx", "+arm", "+sve")) + draw.choice(("", "", ",2gb", ",8gb", ",1000gb"))
+        words = draw.choice(("", "+avx2", "+bf16", "+amx", "+arm", "+sve")) + draw.choice(
+            ("", "", ",2gb", ",8gb", ",1000gb")
+        )
         return f"cpu:{draw.choice((1, 2, 4, 16, 192))}{words}"
     if kind < 0.25:
         return draw.choice(("", "", "2x", "5x")) + draw.choice(instances)
@@ -226,7 +253,9 @@ def draw_machine(draw: Random, files: dict[str, str], placed: list[str]) -> dict
         if draw.random() < 0.7
     )
     network = tuple(
-        replace(port, rate_bytes_per_s=draw.choice((None, 1.25e8, 1.25e9, 5e10)), state=draw.choice((None, "up", "down")))
+        replace(
+            port, rate_bytes_per_s=draw.choice((None, 1.25e8, 1.25e9, 5e10)), state=draw.choice((None, "up", "down"))
+        )
         for port in hardware.network
         if draw.random() < 0.8
     )
@@ -241,13 +270,19 @@ def draw_machine(draw: Random, files: dict[str, str], placed: list[str]) -> dict
 
 
 ROWS = {
-    "messages": lambda n: {"messages": [{"role": "user", "content": "why? " * n}, {"role": "assistant", "content": "so. " * n}]},
+    "messages": lambda n: {
+        "messages": [{"role": "user", "content": "why? " * n}, {"role": "assistant", "content": "so. " * n}]
+    },
     "prompt": lambda n: {"prompt": "count " * n, "completion": "one two " * n},
     "instruction": lambda n: {"instruction": "say it", "input": "" if n % 2 else "now", "output": "it " * n},
     "text": lambda n: {"text": "plain words " * n},
     "labels": lambda n: {"text": "good and bad " * n, "label": n % 3},
 }
-FITTING = {"sft": ("messages", "prompt", "instruction", "text"), "text-classification": ("labels",), "causal-lm": ("text",)}
+FITTING = {
+    "sft": ("messages", "prompt", "instruction", "text"),
+    "text-classification": ("labels",),
+    "causal-lm": ("text",),
+}
 
 
 def draw_data(draw: Random, work: dict[str, Any], files: dict[str, str], placed: list[str]) -> None:

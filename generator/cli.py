@@ -16,6 +16,8 @@ from generator.errors import PerfgenError, UsageError, escape_control
 from generator.estimate.columns import describe_columns
 from generator.masking import mask_messages, mask_secrets
 from generator.options import AS_JSON, Option, Positive, add_case_options, ask_sources, json_option, make_request
+from generator.progress import TalkingCommand, is_quiet, tell_detail, tell_progress
+from generator.show import completion
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -33,6 +35,8 @@ def end_on_closed_pipe():
 
 
 class Commands(click.Group):
+    command_class = TalkingCommand
+
     def make_context(self, *arguments, **extra):
         with end_on_closed_pipe():
             return super().make_context(*arguments, **extra)
@@ -64,7 +68,7 @@ def detect(as_json, root, capture, private, measure, schema):
 
         click.echo((files("hwdetect") / "schema.json").read_text(encoding="utf-8"), nl=False)
         return
-    progress = (lambda text: click.echo(text, err=True)) if measure else None
+    progress = tell_progress if measure else None
     if capture:
         if root:
             raise click.UsageError("--capture records this machine and --root reads another: give one of them")
@@ -72,15 +76,16 @@ def detect(as_json, root, capture, private, measure, schema):
             machine = hwdetect.capture(capture, private=private, measure=measure, progress=progress)
         except OSError as error:
             raise UsageError(f"--capture {capture}: {error.strerror or error}", "name a new folder") from None
-        click.echo(f"recorded in {capture}", err=True)
+        tell_progress(f"recorded in {capture}")
     else:
-        machine = hwdetect.detect(root, measure=measure, progress=progress)
+        tell_detail(f"reading {root or 'this machine'}")
+        machine = hwdetect.detect(root, measure=measure, progress=progress, report=tell_detail)
     if as_json:
         echo_json(hwdetect.to_json(machine))
     else:
         from hwdetect import view
 
-        click.echo(view.render(machine, color=sys.stdout.isatty()))
+        click.echo(view.render(replace(machine, notes=()) if is_quiet() else machine, color=sys.stdout.isatty()))
 
 
 @perfgen.command()
@@ -109,7 +114,7 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, sche
 
         target = Target(goal=goal or "cheapest", tokens_per_day=target_tokens_per_day, max_latency=max_latency)
         request, offers = pipeline.find_machine(request, target, say=lambda text: click.echo(text, err=True))
-    document = pipeline.document_request(request)
+    document = pipeline.document_request(request, for_project=answers)
     if offers:
         document = replace(document, goal=offers)
     if as_json:
@@ -179,6 +184,10 @@ def update(folder, forget, smoke, dry_run, full, conflict, yes, as_json, **optio
     """
     from generator.pipeline import update_project
 
+    if {"model", "data"} & set(forget):
+        raise click.UsageError("a model or data cannot be forgotten: give others, or --sample")
+    if options["sample"]:
+        options, forget = ask_sources(options, data=False), (*forget, "model", "data")
     update_project(
         make_request(options), folder, forget=forget, conflict=conflict, smoke=smoke, dry_run=dry_run, full=full, yes=yes, as_json=as_json
     )  # fmt: skip
@@ -221,7 +230,7 @@ def why(key, folder, as_json, **options):
 
 
 @perfgen.command("why-not")
-@click.argument("technique")
+@click.argument("technique", shell_complete=completion.complete_technique)
 @click.option(
     "--project", "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A generated project."
 )
@@ -289,7 +298,7 @@ def techniques(as_json):
 @perfgen.command()
 @json_option
 @click.option("--instances", is_flag=True, help="Cloud instance types instead, with price, date and source.")
-@click.argument("pattern", required=False)
+@click.argument("pattern", required=False, shell_complete=completion.complete_device)
 def devices(as_json, instances, pattern):
     """Every known device; with PATTERN, those that it is in or stands for, with their MIG instances and sources."""
     from generator.show import listings

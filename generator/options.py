@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from generator.case.workload import GOALS, LOSS_ON, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRACKERS, TRAINED
 from generator.errors import OtherTask, PerfgenError, UsageError
 from generator.inputs.data_formats import ASKABLE, MEANINGS
+from generator.show import completion
 
 if TYPE_CHECKING:
     from generator.case.request import Request
@@ -111,7 +112,7 @@ json_option = click.option(
 )
 STEPS = Count(10**12)
 CASE_OPTIONS: tuple[Callable, ...] = (
-    click.option("--model", help="Folder, config.json, or hub id."),
+    click.option("--model", shell_complete=completion.complete_model, help="Folder, config.json, or hub id."),
     click.option("--config", help="A config.json to use for a hub id whose own cannot be fetched."),
     click.option("--tokenizer", help="Tokenizer folder or hub id, where the model has none."),
     click.option("--data", help="File (.jsonl .json .csv .tsv .parquet .arrow .txt, also .gz), folder, or hub id."),
@@ -135,7 +136,9 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option("--early-stopping", type=Count(10**6), help="Stop after so many evaluations without a better loss."),
     click.option("--report-to", type=click.Choice(("none", *TRACKERS)), default="none", show_default=True),
     click.option(
-        "--hardware", help="`detect --json` file, spec (8xh100-sxm-80gb, 1xt4, cpu, cpu:16), or instance type."
+        "--hardware",
+        shell_complete=completion.complete_hardware,
+        help="`detect --json` file, spec (8xh100-sxm-80gb, 1xt4, a100:3g.40gb, cpu:16), or instance type.",
     ),
     click.option("--measure", is_flag=True, help="Time this machine's memory and matrix products first (seconds)."),
     click.option("--task", type=click.Choice(TASKS), default="causal-lm", show_default=True),
@@ -161,8 +164,20 @@ CASE_OPTIONS: tuple[Callable, ...] = (
         type=click.Choice(sorted({goal for goals in GOALS.values() for goal in goals})),
         help="time: as many devices as make it faster (train).  [default: efficiency, as many as earn their place]",
     ),
-    click.option("--pin", "pins", type=Pin(), multiple=True, help="Fix a decision: AXIS=NAME. Repeatable."),
-    click.option("--allow", multiple=True, help="Allow a technique that may touch convergence: AXIS=NAME. Repeatable."),
+    click.option(
+        "--pin",
+        "pins",
+        type=Pin(),
+        multiple=True,
+        shell_complete=completion.complete_technique,
+        help="Fix a decision: AXIS=NAME. Repeatable.",
+    ),
+    click.option(
+        "--allow",
+        multiple=True,
+        shell_complete=completion.complete_technique,
+        help="Allow a technique that may touch convergence: AXIS=NAME. Repeatable.",
+    ),
     click.option("--offline", is_flag=True, envvar="HF_HUB_OFFLINE", help="Never ask the model hub."),
 )
 

@@ -27,12 +27,12 @@ from generator.decide.plan import Planned
 from generator.decide.serving import plan_case
 from generator.decide.unemitted import check_emittable
 from generator.emit import place
-from generator.emit.asked import merge_requests, record_request, restore_request
+from generator.emit.asked import find_config_edits, merge_requests, record_request, restore_request
 from generator.emit.base import check_project, find_base, read_origin
 from generator.emit.changes import Change, compare_plans
 from generator.emit.document import build_document
 from generator.emit.drift import find_drift
-from generator.emit.emitted import Tree, add_record, read_tree, write_tree
+from generator.emit.emitted import FOLDER, Tree, add_record, read_tree, write_tree
 from generator.emit.landing import finish_landing, is_interrupted, land_files, list_removals, list_writes, lock_project
 from generator.emit.offers import describe_goal
 from generator.emit.outcomes import Kind, Outcome, check_markers, decide_outcomes, list_differences
@@ -43,25 +43,36 @@ from generator.emit.render import render
 from generator.emit.sources import PlacedSource, keep_sources, link_sources, place_sources
 from generator.errors import ConflictError, DestinationError, DriftError, UsageError
 from generator.inputs.hardware import read_hardware
+from generator.progress import is_quiet, tell_detail, time_stage
 from generator.run.lock import lock_packages
 from generator.run.plan_file import FILE, read_document, read_object
+from generator.show.reading import list_reading_lines
 
 
 def plan_request(request: Request) -> Planned:
     """Read the machine, the model and the data, and decide. Raises ``PerfgenError`` for whatever a user can cause."""
     check_text(request)
-    hardware = read_hardware(request.hardware, request.measure)
-    work = read_work(request)
+    with time_stage("read the machine"):
+        hardware = read_hardware(request.hardware, request.measure)
+    with time_stage("read model and data"):
+        work = read_work(request)
+    for line in list_reading_lines(hardware, work):
+        tell_detail(line)
     spec, workload = work.spec, work.workload
-    case = make_portable_case(spec, workload) if hardware is None else choose_case(hardware, spec, workload)
-    plan = plan_case(case)
+    with time_stage("decided"):
+        case = make_portable_case(spec, workload) if hardware is None else choose_case(hardware, spec, workload)
+        plan = plan_case(case)
     notes = (*collect_notes(work, plan.case, plan.notes), *note_lengths(work, plan))
     return Planned(work=work, plan=plan, notes=notes)
 
 
-def document_request(request: Request, name: str | None = None) -> PlanDocument:
-    """The plan document of a request. ``name`` is the project's, if it has one."""
-    return replace(build_document(plan_request(request), name), request=record_request(request, None))
+def document_request(request: Request, name: str | None = None, *, for_project: bool = False) -> PlanDocument:
+    """The plan document of a request. ``name`` is the project's, if it has one. ``for_project``: one will be made of it, so what
+    none can be made of is refused."""
+    planned = plan_request(request)
+    if for_project:
+        check_emittable(planned)
+    return replace(build_document(planned, name), request=record_request(request, None))
 
 
 def find_machine(request: Request, target: Target, say: Callable[[str], None]) -> tuple[Request, GoalRecord]:
@@ -177,7 +188,8 @@ def write_to(
         say("\n".join(format_packing(packing, document)))
     else:
         verb = "train" if request.mode == "train" else "infer"
-        say(f"next: cd {shlex.quote(str(target))} && make setup && make {verb}   (PLAN.md has the reasons)")
+        next_steps = f"next: cd {shlex.quote(str(target))} && make setup && make {verb}   (PLAN.md has the reasons)"
+        (say if not is_quiet() else tell_detail)(next_steps)
 
 
 def show_drift(plan: dict, tree: Tree, target: Path, full: bool, as_json: bool, say: Callable) -> None:
@@ -275,9 +287,7 @@ def plan_update(today: Request, target: Path, forget: tuple[str, ...], rejects: 
     plan = to_json(replace(document, request=record_request(request, target)))
     with place.make_scratch() as stage:
         new = add_record(read_tree(stage, render(plan, stage, read_origin(target).template)))
-    of_another = (
-        f"dropped, being of what is now another: {', '.join(f'--{name}' for name in dropped)}" if dropped else ""
-    )
+    of_another = f"dropped, being of what is now another: {', '.join(dropped)}" if dropped else ""
     return Update(
         target=target,
         request=request,
@@ -287,16 +297,16 @@ def plan_update(today: Request, target: Path, forget: tuple[str, ...], rejects: 
         rejects=rejects,
         changes=compare_plans(old, plan),
         outcomes=decide_outcomes(target, base.tree, new, rejects),
-        notes=tuple(filter(None, (base.note, of_another.replace("_", "-")))),
         placed=place_sources(planned.work, target),
+        notes=tuple(filter(None, (base.note, of_another, *find_config_edits(read_config(target), old)))),
     )
 
 
 def land_update(update: Update, yes: bool, say: Callable) -> str | None:
     """Write it, after asking; where the old files are ("" for no old ones), ``None`` if there was nothing to do."""
     writes, removals = list_writes(update.outcomes), list_removals(update.outcomes)
-    count = len(writes) + len(removals)
-    if not count:
+    count = len({name for name in (*writes, *removals) if not name.startswith(f"{FOLDER}/")})
+    if not writes and not removals:
         say("nothing to do: the project is what would be written today")
         return None
     if not yes:
@@ -308,6 +318,17 @@ def land_update(update: Update, yes: bool, say: Callable) -> str | None:
         say(f"no link could be made there: copy {origin} to {update.target / name}")
     say(f"\nchanged {count} files of {update.target}" + (f"; as they were: {backup}" if backup else ""))
     return str(backup or "")
+
+
+def read_config(target: Path) -> dict:
+    """The project's config.yaml; empty where there is none that can be read: only its edits are looked at."""
+    import yaml
+
+    try:
+        config = yaml.safe_load((target / "config.yaml").read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def read_name(plan: Mapping, target: Path) -> str:

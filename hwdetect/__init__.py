@@ -24,15 +24,16 @@ def detect(
     measure: bool = False,
     progress: Callable[[str], None] | None = None,
     deadline_s: float = 5.0,
+    report: Callable[[str], None] | None = None,
 ) -> Hardware:
     """This machine, or the recording in ``root``. Never raises for what a machine does; never longer than the deadline.
 
     ``measure`` runs short bandwidth and matmul tests afterwards (seconds, outside of the deadline) and tells
-    ``progress`` what it is doing.
+    ``progress`` what it is doing. ``report`` is told how long each probe took.
     """
     from hwdetect.assemble import detect_machine
 
-    return detect_machine(root, measure=measure, progress=progress, deadline_s=deadline_s)
+    return detect_machine(root, measure=measure, progress=progress, deadline_s=deadline_s, report=report)
 
 
 def capture(

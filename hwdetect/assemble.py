@@ -73,11 +73,12 @@ def detect_machine(
     measure: bool,
     progress: Callable[[str], None] | None,
     deadline_s: float,
+    report: Callable[[str], None] | None = None,
 ) -> Hardware:
     """``hwdetect.detect``: a live machine within the deadline, or a recording."""
     seconds = deadline_s * SHARE_OF_DEADLINE
     machine: Machine = Live(seconds) if root is None else Recorded(Path(root))
-    hardware = read_machine(machine, seconds)
+    hardware = read_machine(machine, seconds, report)
     if measure and machine.live:
         from hwdetect.measure.take import take_measurements
 
@@ -85,8 +86,11 @@ def detect_machine(
     return replace(hardware, findings=findings.find_problems(hardware))
 
 
-def read_machine(machine: Machine, deadline_s: float) -> Hardware:
-    """Every probe of ``machine``, in parallel on a live one, one after the other on a recording. No findings yet."""
+def read_machine(machine: Machine, deadline_s: float, report: Callable[[str], None] | None = None) -> Hardware:
+    """Every probe of ``machine``, in parallel on a live one, one after the other on a recording. No findings yet.
+
+    ``report`` is told how long each took.
+    """
 
     def processor(notes: Notes) -> tuple[Cpu, Memory]:
         limits = cgroup.read_limits(machine, notes)
@@ -102,6 +106,10 @@ def read_machine(machine: Machine, deadline_s: float) -> Hardware:
     ports = ProbeRun("network", lambda notes: network.read_network(machine), ())
     parts: list[ProbeRun] = [host, *sources, ports, disk, soft, node]
     _run_probes(parts, machine.live, deadline_s)
+    for part in parts:
+        if report:
+            took = f"{part.seconds:.2f} s" if part.done else "given up"
+            report(f"{part.name}: {took}, {len(part.notes.items)} notes")
     own = Notes()
     assembled = _join_parts(machine, host, sources, ports, disk, soft, node, own)
     all_notes = (*(note for part in parts for note in part.notes.items), *own.items)

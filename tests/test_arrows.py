@@ -10,6 +10,7 @@ ROOMS = (
     "bundle",
     "masking",
     "errors",
+    "progress",
     "model",
     "inputs",
     "case",
@@ -21,7 +22,7 @@ ROOMS = (
     "show",
     "estimate",
 )
-FRONT = ("pipeline", "options", "cli")
+FRONT = ("pipeline", "options", "cli", "start")
 """rooms and modules of generator, from the ground up"""
 SIDE_BY_SIDE = {"cost": {"techniques"}, "techniques": {"cost"}}
 """neither may import the other: a formula knows no technique, a technique holds no formula"""

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from generator.case.request import Request
-from generator.emit.asked import DEPENDENT, NAMES, merge_requests, record_request, restore_request
+from generator.emit.asked import DEPENDENT, NAMES, find_config_edits, merge_requests, record_request, restore_request
 from generator.errors import UsageError
 
 
@@ -111,7 +111,7 @@ def test_what_is_asked_today_goes_before_what_was_asked():
 def test_what_was_said_of_other_data_is_dropped_and_named():
     kept = Request(data="a.jsonl", text_column="body", seq_len=64, given=("data", "text_column", "seq_len"))
     merged, dropped = merge_requests(kept, Request(data="b.jsonl", given=("data",)))
-    assert (merged.text_column, merged.seq_len, dropped) == (None, 64, ("text_column",))
+    assert (merged.text_column, merged.seq_len, dropped) == (None, 64, ("--text-column",))
     assert merge_requests(kept, Request(data="a.jsonl", given=("data",)))[1] == ()
 
 
@@ -125,3 +125,23 @@ def test_what_is_forgotten_is_decided_anew():
 def test_the_tables_name_fields():
     names = {field.name for field in fields(Request)}
     assert {*DEPENDENT, *NAMES.values(), *(other for others in DEPENDENT.values() for other in others)} <= names
+
+
+def test_a_hand_edit_of_the_configuration_is_no_plan():
+    plan = {"config": {"seq_len": 16, "training": {"learning_rate": 0.1}}}
+    (note,) = find_config_edits({"seq_len": 20, "training": {"learning_rate": 0.1}, "lora": 3}, plan)
+    assert note == "config.yaml says seq_len: 20, and the plan is for 16: --seq-len 20 plans for that"
+
+
+def test_a_plan_for_inference_that_shall_train_needs_data():
+    kept = Request(model="owner/name", mode="infer", given=("model", "mode"))
+    with pytest.raises(UsageError, match="nothing to train on"):
+        merge_requests(kept, Request(mode="train", given=("mode",)))
+    kept = Request(model="owner/name", data="owner/set", given=("model", "data"))
+    merged, dropped = merge_requests(kept, Request(mode="infer", given=("mode",)))
+    assert (merged.data, dropped) == (None, ("--data",))
+
+
+def test_a_machine_that_is_named_is_not_measured():
+    kept = Request(measure=True, given=("measure",))
+    assert merge_requests(kept, Request(hardware="1xt4", given=("hardware",)))[0].measure is False

@@ -21,6 +21,8 @@ import torch
 from projects import TEXT, render_small_project
 from safetensors.torch import load_file
 
+from generator.run.figures import RunFigures
+
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="each run is a forked child")]
 DRIVER = r"""
 import json, os, signal, sys, traceback
@@ -28,14 +30,19 @@ sys.path.insert(0, os.getcwd())
 import train, checkpoints, stopping, torch  # noqa
 
 def kill_at_event(number):
-    seen = 0
+    # at the n-th change of a name in the run folder; what is removed with a folder has no path of its own
+    seen, output = 0, sys.argv[sys.argv.index("--output_dir") + 1]
     def hook(event, args):
         nonlocal seen
-        if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir") and "checkpoint-" in str(args[0]):
-            if event != "open" or "w" in str(args[1] or "r"):
-                if seen == number:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                seen += 1
+        if event not in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"):
+            return
+        path = str(args[0])
+        if event == "open" and ("w" not in str(args[1] or "r") or not path.startswith(output)):
+            return
+        if path.startswith(output) or not os.path.isabs(path):
+            if seen == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            seen += 1
     sys.addaudithook(hook)
 
 def signal_at_step(event):
@@ -71,6 +78,36 @@ def full_disk_from_step(step):
         return real(self, args, state, control, **more)
     checkpoints.SealCheckpoints.on_step_end = on_step_end
 
+def stop_early(patience):
+    train.CONFIG["early_stopping"] = patience
+
+def signal_in_evaluation(_):
+    real = train.Trainer.prediction_step
+    def prediction_step(self, *args, **more):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(self, *args, **more)
+    train.Trainer.prediction_step = prediction_step
+
+def private(_):
+    os.umask(0o077)
+
+def fill_disk_before(event):
+    module, name, left, call = event  # the n-th call finds so many bytes left
+    owner = getattr(sys.modules[module.partition(".")[0]], module.partition(".")[2]) if "." in module else sys.modules[module]
+    real, calls = getattr(owner, name), []
+    def fill(*args, **more):
+        calls.append(1)
+        if len(calls) == call:
+            with open(os.environ["FILLER"], "wb", buffering=0) as file:
+                try:
+                    while file.write(bytes(4096)) == 4096:
+                        pass
+                except OSError:
+                    pass
+                file.truncate(max(0, file.tell() // 4096 * 4096 - left))
+        return real(*args, **more)
+    setattr(owner, name, fill)
+
 for line in sys.stdin:
     order = json.loads(line)
     child = os.fork()
@@ -85,7 +122,7 @@ for line in sys.stdin:
     try:
         for name, value in order["how"].items():
             globals()[name](value)
-        train.main()
+        train.run_main(train.main)
     except SystemExit as done:
         if isinstance(done.code, str):
             print(done.code)
@@ -99,12 +136,19 @@ for line in sys.stdin:
 
 
 class Runs:
-    """A generated project, and runs of its train.py in folders of their own."""
+    """A generated project, and runs of its train.py in folders of their own; ``disk`` is for one that gets full."""
 
     def __init__(self, folder: Path, data: str = TEXT, name: str = "d.txt", **request):
         render_small_project(folder, data, name, **request)
         self.folder = folder
-        quiet = {"HF_DATASETS_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+        self.disk = folder / "disk"
+        self.disk.mkdir()
+        quiet = {
+            "FILLER": str(self.disk / "filler"),
+            "HF_DATASETS_CACHE": str(folder / "cache"),
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-c", DRIVER],
             cwd=folder / "p",
@@ -154,14 +198,38 @@ def copied(runs: Runs, name: str) -> Path:
     return runs.folder / name
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 5, 8, 12, 16, 20, 24], ids=lambda n: f"train-01 event {n}")
-def test_train_01_killed_at_any_file_it_resumes_to_the_same_weights(runs, number):
-    name = f"killed-{number}"
-    code, output = runs.run(name, kill_at_event=number)
-    assert code == -signal.SIGKILL, output
-    code, output = runs.run(name)
+EVALUATED = ("--eval_steps", 2, "--load_best_model_at_end", True)
+STRIDE = 6
+"""Every how many changes of a name a run is killed: 1 takes a quarter of an hour."""
+
+
+def test_train_01_killed_at_any_file_it_resumes_to_the_same_weights_and_report(runs):
+    code, output = runs.run("evaluated", *EVALUATED)
     assert code == 0, output
-    assert runs.weights(name) == runs.weights("uninterrupted")
+    expected = json.loads((runs.folder / "evaluated" / "run.json").read_text())
+    for number in range(0, 10**4, STRIDE):
+        name = f"killed-{number}"
+        code, output = runs.run(name, *EVALUATED, kill_at_event=number)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, output
+        code, output = runs.run(name, *EVALUATED)
+        assert code == 0, (number, output)
+        folder = runs.folder / name
+        assert runs.weights(name) == runs.weights("evaluated"), number
+        report = RunFigures.model_validate_json((folder / "run.json").read_text())
+        for key in ("losses", "finished_step", "ended", "kept_step", "eval_rows"):
+            assert json.loads((folder / "run.json").read_text())[key] == expected[key], (number, key)
+        assert [row.step for row in report.evaluations] == [0, 2, 4, 6, 8], number
+        assert "## Measured" in (folder / "README.md").read_text() and (folder / "loss.svg").stat().st_size, number
+        left = {path.name for path in folder.iterdir()}
+        assert not left & {"set-aside", "model.unfinished"} and len(list(folder.glob("checkpoint-*"))) == 2, (
+            number,
+            left,
+        )
+        assert not [path for path in left if path.startswith("removed-") or path.endswith(".tmp")], (number, left)
+        shutil.rmtree(folder)
+    assert number > 100 / STRIDE, "the events were not seen"
 
 
 @pytest.mark.parametrize(
@@ -181,9 +249,10 @@ def test_train_03_damaged_checkpoints_are_left_out(runs, damage):
     elif damage in ("an empty seal", "zeros"):
         (newest / "complete.json").write_bytes(b"" if damage == "an empty seal" else bytes(512))
     else:
-        (folder / "checkpoint-999").mkdir()
+        newest = folder / "checkpoint-999"
+        newest.mkdir()
     code, output = runs.run(folder.name)
-    assert code == 0 and "is not complete: removed" in output, output
+    assert code == 0 and "is not resumed" in output and (folder / "set-aside" / newest.name).is_dir(), output
     assert runs.weights(folder.name) == runs.weights("uninterrupted")
 
 
@@ -191,6 +260,57 @@ def test_train_04_a_full_disk_keeps_what_is_there(runs):
     code, output = runs.run("full", full_disk_from_step=4)
     assert code == 0 and "not saved" in output, output
     assert [p.name for p in (runs.folder / "full").glob("checkpoint-*")] == ["checkpoint-2"]
+
+
+@pytest.fixture(scope="module")
+def small_disk(runs):
+    """A file system of 64 MiB, in memory."""
+    if os.geteuid():
+        pytest.skip("only root can mount a file system")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", runs.disk], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr}")
+    yield runs.disk
+    subprocess.run(["umount", runs.disk], check=True)
+
+
+FULL = [(("train.Trainer", "_save_checkpoint", 3), left) for left in (0, 60_000, 200_000, 420_000)]
+FULL += [(("train", "save_final_model", 1), left) for left in (0, 60_000)]
+FULL += [((*call,), 0) for call in (("train", "write_model_card", 1), ("run_report", "draw_loss", 2))]
+FULL += [(("seals", "sync_to_disk", 12), 0)]
+
+
+@pytest.mark.parametrize(("call", "left"), FULL, ids=lambda value: value[1] if isinstance(value, tuple) else None)
+def test_train_04_a_disk_that_gets_full_is_one_line_and_the_next_start_finishes(runs, small_disk, call, left):
+    module, function, number = call
+    shutil.rmtree(small_disk / "full", ignore_errors=True)
+    code, output = runs.run("disk/full", fill_disk_before=[module, function, left, number])
+    (small_disk / "filler").unlink()
+    if code:  # so many bytes were enough, else
+        assert code == 1 and "The disk is full, or it fails. What was saved before is complete" in output, output
+        assert "Traceback" not in output and not (small_disk / "full" / "run.json").exists(), output
+        assert list((small_disk / "full").glob("checkpoint-*/complete.json"))
+    assert code or left, "the disk was not full"
+    code, output = runs.run("disk/full")
+    assert code == 0 and runs.weights("disk/full") == runs.weights("uninterrupted"), output
+    assert (small_disk / "full" / "run.json").is_file() and not (small_disk / "full" / "set-aside").exists(), output
+
+
+def test_train_04_a_folder_that_takes_no_files_ends_the_run_before_it_begins(runs, small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    code, output = runs.run("disk/readonly")
+    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    assert code == 1 and "readonly takes no files (Read-only file system): see who owns it" in output, output
+    assert "Traceback" not in output and "first example" not in output
+
+
+def test_nobody_else_can_read_what_a_private_umask_forbids(runs):
+    code, output = runs.run("private", private=None)
+    assert code == 0, output
+    paths = [runs.folder / "private", *(runs.folder / "private").rglob("*")]
+    assert len(paths) > 20 and not [path for path in paths if path.stat().st_mode & 0o077]
 
 
 @pytest.mark.parametrize(
@@ -299,6 +419,28 @@ def test_train_01_started_again_after_its_last_step_the_best_model_stays(runs, k
     weights = [load_file(folder / part / "model.safetensors") for part in (".", f"checkpoint-{step}", "checkpoint-8")]
     same = [all(torch.equal(weights[0][key], other[key]) for key in other) for other in weights[1:]]
     assert step == 2 and same == [True, False]
+
+
+def test_train_11_a_run_that_was_stopped_early_ends_there_again(runs):
+    """With a learning rate of 0 no evaluation is better than the first."""
+    arguments = ("--eval_steps", 1, "--load_best_model_at_end", True, "--learning_rate", 0, "--save_steps", 1)
+    code, output = runs.run("early", *arguments, stop_early=2)
+    assert code == 0 and "step 3: stopped early, 2 evaluations without a better eval_loss" in output, output
+    report = json.loads((runs.folder / "early" / "run.json").read_text())
+    assert report["finished_step"] == 3 and report["ended"] == "ended by early stopping at step 3"
+    code, output = runs.run("early", *arguments, stop_early=2)
+    assert code == 0 and "nothing left to train" in output and "ended by early stopping at step 3" in output, output
+    (runs.folder / "early" / "run.json").unlink()
+    code, output = runs.run("early", *arguments, stop_early=2)
+    again = json.loads((runs.folder / "early" / "run.json").read_text())
+    assert code == 0 and again["ended"] == report["ended"] and again["step_seconds"] > 0, output
+    code, output = runs.run("early", *arguments)
+    assert code == 0 and json.loads((runs.folder / "early" / "run.json").read_text())["finished_step"] == 8, output
+
+
+def test_train_10_a_signal_during_the_first_evaluation_is_obeyed_in_it(runs):
+    code, output = runs.run("evaluating", "--eval_on_start", True, "--eval_steps", 2, signal_in_evaluation=None)
+    assert code == 143 and "stopped by SIGTERM before step 1: nothing is lost" in output, output
 
 
 def test_data_05_fewer_sequences_than_a_batch_is_refused_by_the_run_too(runs):

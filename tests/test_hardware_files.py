@@ -269,6 +269,18 @@ def test_a_changed_file_is_a_machine_or_a_message(folder, content):
     hold(folder, content, plan=False)
 
 
+@settings(EASY, max_examples=300)
+@given(mutated(), st.booleans())
+def test_a_changed_recording_is_read(folder, content, cut):
+    """The machine.json of a capture: what is wrong with it is a note, and nothing impossible comes out."""
+    text = json.dumps(content)
+    (folder / "machine.json").write_text(text[: len(text) // 2] if cut else text)
+    machine = hwdetect.detect(folder)
+    assert list(checks.find_faults(machine)) == []
+    assert hwdetect.from_json(json.loads(json.dumps(hwdetect.to_json(machine), allow_nan=False))) == machine
+    assert not cut or any(note.who == "machine.json" for note in machine.notes)
+
+
 @settings(EASY, max_examples=25)
 @given(mutated())
 def test_a_changed_file_is_a_plan_or_a_message(folder, content):
@@ -287,6 +299,11 @@ def test_many_changed_files_are_plans_or_messages(folder, content):
 @given(mutated())
 def test_many_changed_files_are_machines_or_messages(folder, content):
     hold(folder, content, plan=False)
+
+
+def test_cpus_of_several_nodes_are_not_passed_over_in_silence():
+    notes = plan_request(Request(hardware="2xcpu:4", offline=True)).notes
+    assert any("one of the 2 nodes" in note.text for note in notes)
 
 
 def test_the_unchanged_files_are_taken(folder):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from projects import render_small_project
 
 
@@ -37,3 +38,26 @@ def test_a_run_elsewhere_answers_in_json(project):
     assert "elsewhere: the finished run" in done.stderr
     shown = ask(project, "--prompt", "To be", "--calls", "2").stdout
     assert shown.count("To be") == 1 and "tokens/s" in shown and "warming up took" in shown
+
+
+def test_what_a_model_answers_is_shown_and_not_obeyed(script, capsys):
+    """As it comes, and the line breaks stay."""
+
+    class Letters:
+        def decode(self, tokens, **_):
+            return "".join(chr(token) for token in tokens)
+
+    streamer = script.EscapedStreamer(Letters())
+    for letter in "a\x1b]52;c;eA==\x07\nb\tc \x9b31m d":
+        streamer.put(torch.tensor([ord(letter)]))
+    streamer.end()
+    assert capsys.readouterr().out == "a\\x1b]52;c;eA==\\x07\nb\tc \\x9b31m d\n"
+
+
+@pytest.mark.parametrize("program", ["infer.py", "data.py"])
+def test_a_typo_in_a_flag_is_one_line(project, program):
+    done = subprocess.run(
+        [sys.executable, program, "--promt", "x"], cwd=project, capture_output=True, text=True, check=False
+    )
+    advice = "did you mean --prompt?" if program == "infer.py" else "data.py --help lists them"
+    assert (done.returncode, done.stderr) == (2, f"{program}: error: no such argument: --promt x; {advice}\n")

@@ -128,6 +128,7 @@ def test_conflicts_are_marked_named_and_end_in_5(project):
     output = update(project, "--seq-len", 32, code=5)
     marked = "<<<<<<< before updating\nseq_len: 20\n=======\nseq_len: 32\n>>>>>>> after updating\n"
     assert marked in (project / "config.yaml").read_text() and "conflicts in config.yaml" in output
+    assert "config.yaml says seq_len: 20, and the plan is for 16" in output
     assert "settle them" in update(project, code=5)
     (project / "config.yaml").write_text((project / "config.yaml").read_text().replace(marked, "seq_len: 32\n"))
     assert "nothing to do" in update(project)
@@ -232,6 +233,14 @@ def test_what_is_no_project_is_refused(tmp_path):
     assert perfgen("update", tmp_path, "--yes")[0] == 5
     assert perfgen("update", tmp_path / "nothing", "--yes")[0] == 2
     assert perfgen("update", tmp_path, "--yes", "--forget", "banana")[0] == 2
+    assert perfgen("update", tmp_path, "--yes", "--forget", "model")[0] == 2
+
+
+def test_the_sample_takes_the_place_of_model_and_data(project):
+    update(project, "--sample", "--seq-len", 64)
+    plan = json.loads((project / "plan.json").read_text())
+    assert plan["project"]["sample"] and not {"model", "data"} & plan["request"].keys()
+    assert (project / "sample" / "text.txt").is_file() and "sample/text.txt" in plan["config"]["data"]
 
 
 def test_two_at_once_do_not_interleave(project):
@@ -268,6 +277,19 @@ def test_a_project_that_copier_made_is_updated_too(tmp_path):
     assert (answers["_src_path"], answers["_commit"]) == (str(tmp_path / "template"), "v0.1.0")
     assert answers["plan"]["yours"]["seq_len"] == 128 and (tmp_path / "mine" / FILE).is_file()
     assert "nothing to do" in update(tmp_path / "mine")
+
+    inside = ("git", "-C", str(tmp_path / "mine"), *git[3:])
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
+        subprocess.run([*inside, *words], check=True, capture_output=True)
+    (tmp_path / "plan.yml").write_text(dump_answers(document_request(Request(hardware="cpu:2", seq_len=256), "mine")))
+    copier = (sys.executable, "-m", "copier", "update", "--vcs-ref=:current:", "--defaults", "--quiet", *copy[-2:])
+    subprocess.run(copier, cwd=tmp_path / "mine", check=True)
+    assert yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())["seq_len"] == 256
+    output = update(tmp_path / "mine", "--learning-rate", 1e-3)
+    assert "emitted by Copier" in output and "seq_len" not in output
+    config = yaml.safe_load((tmp_path / "mine" / "config.yaml").read_text())
+    assert (config["seq_len"], config["training"]["learning_rate"]) == (256, 1e-3)
+    assert "print('mine')" in (tmp_path / "mine" / "train.py").read_text()
 
     edit(tmp_path / "mine" / ".copier-answers.yml", "_commit: v0.1.0", "_commit: v0.0.7")
     assert "use `copier update`" in update(tmp_path / "mine", code=4)

@@ -157,7 +157,7 @@ def read(folder: Path) -> dict[str, bytes]:
     return {
         name: path.read_bytes()
         for name, path in names.items()
-        if name == ".perfgen/emitted.zip" or ".perfgen" not in name
+        if name == ".perfgen/emitted.zip" or not name.startswith(".perfgen/")
     }
 
 

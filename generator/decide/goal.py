@@ -131,7 +131,8 @@ def explain_no_offer(model: str, target: Target, fastest: Offer | None) -> Nothi
 
 
 def order_instances(goal: str) -> Iterator[tuple[Instance, int]]:
-    """Every instance type with accelerators, alone and in numbers: by price, or by devices, their memory and price."""
+    """Every instance type with accelerators, alone and in numbers: by price, or by devices, their memory, price,
+    and what comes with them: most instance types have no price in the catalogue."""
     every = [(i, n) for i in list_instances() if i.device for n in NODES if n == 1 or i.devices > 1]
 
     def price(pair: tuple[Instance, int]) -> float:
@@ -140,10 +141,12 @@ def order_instances(goal: str) -> Iterator[tuple[Instance, int]]:
     def size(pair: tuple[Instance, int]) -> tuple:
         instance, nodes = pair
         memory = catalog.load(instance.device or "").memory_bytes or 0
-        return instance.devices * nodes, instance.devices * nodes * memory, price(pair), instance.name
+        devices, host = instance.devices * nodes, (instance.vcpus * nodes, instance.memory_bytes * nodes)
+        return devices, devices * memory, price(pair), nodes, *host, instance.name
 
     if goal == "cheapest":
-        return iter(sorted((p for p in every if p[0].price), key=lambda p: (price(p), p[0].name, p[1])))
+        priced = (p for p in every if p[0].price)
+        return iter(sorted(priced, key=lambda p: (price(p), p[0].devices * p[1], p[1], p[0].name)))
     return iter(sorted(every, key=size))
 
 

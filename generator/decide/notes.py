@@ -112,6 +112,9 @@ def note_case(case: Case) -> tuple[Note, ...]:
     # "*" stands for the whole machine
     texts = [f"this machine is {n.why}" if n.field == "*" else f"{n.field}: {n.why}" for n in assumed]
     notes = [Note(kind="hardware", text=text) for text in texts]
+    if case.on_cpu and case.hardware.nodes.count > 1:
+        text = f"this plan is for one of the {case.hardware.nodes.count} nodes: no work is divided over CPUs"
+        notes.append(Note(kind="devices", text=text))
     notes.extend(note_busy_device(case))
     if case.device.basis == "assumed" and case.device.sources:
         text = f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}"

@@ -29,11 +29,18 @@ DEPENDENT = {
     "model": ("config", "tokenizer", "from_scratch"),
     "data": ("data_config", "split", "text_column", "label_column", "format", "columns", "labels", "skip_bad"),
     "task": ("format", "columns", "loss_on", "label_column", "labels"),
+    "hardware": ("measure",),
+    "measure": ("hardware",),
     "mode": ("data", "eval", "early_stopping", "optimize_for", "pins", "allow"),
 }
 """What was said of the one that is now another."""
 NAMES = {"pin": "pins", "column": "columns", "no_packing": "packing"}
 """Options whose field is called otherwise."""
+OPTION_OF_CONFIG = {
+    "seq_len": "seq-len", "training.learning_rate": "learning-rate", "training.num_train_epochs": "epochs",
+    "training.max_steps": "max-steps", "lora.r": "lora-rank", "loss_on": "loss-on", "training.report_to": "report-to",
+}  # fmt: skip
+"""Values of config.yaml that a plan is made for."""
 
 
 def record_request(request: Request, folder: Path | None) -> dict[str, Any]:
@@ -131,7 +138,7 @@ def is_same(name: str, old: Any, new: Any) -> bool:
 def merge_requests(kept: Request, today: Request, forget: tuple[str, ...] = ()) -> tuple[Request, tuple[str, ...]]:
     """What the project was asked for, with what is asked today; and the kept options that are dropped with it, by name.
 
-    ``forget`` names options that are decided anew.
+    ``forget`` names options that are decided anew. Raises ``UsageError`` where nothing would be left to train.
     """
     values = {name: getattr(kept, name) for name in kept.given}
     new = {name: getattr(today, name) for name in today.given}
@@ -141,6 +148,7 @@ def merge_requests(kept: Request, today: Request, forget: tuple[str, ...] = ()) 
         for other in DEPENDENT.get(name, ())
         if other in values and other not in new and not is_same(name, values.get(name), new[name])
     ]
+    dropped += [other for name in forget for other in DEPENDENT.get(name, ()) if other in values and other not in new]
     for name in (*dropped, *(NAMES.get(option, option) for option in forget)):
         values.pop(name, None)
     for name in ("pins", "columns"):
@@ -149,4 +157,26 @@ def merge_requests(kept: Request, today: Request, forget: tuple[str, ...] = ()) 
     if "allow" in new and "allow" in values:
         new["allow"] = tuple(dict.fromkeys((*values["allow"], *new["allow"])))
     values |= new
-    return replace(today, **values, given=tuple(values)), tuple(dict.fromkeys(dropped))
+    request = replace(today, **values, given=tuple(values))
+    if request.mode == "train" and request.model is not None and request.data is None:
+        raise UsageError("there is nothing to train on", "give --data FILE, folder or hub id")
+    options = {field: option for option, field in NAMES.items()}
+    return request, tuple(f"--{options.get(name, name).replace('_', '-')}" for name in dict.fromkeys(dropped))
+
+
+def find_config_edits(config: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """What config.yaml says by hand of values that the plan was made for, in words: the edit stays, the plan does not know it."""
+    notes = []
+    for path, option in OPTION_OF_CONFIG.items():
+        here, planned = (find_value(source, path) for source in (config, plan.get("config")))
+        if None not in (here, planned) and here != planned:
+            notes.append(
+                f"config.yaml says {path}: {here}, and the plan is for {planned}: --{option} {here} plans for that"
+            )
+    return tuple(notes)
+
+
+def find_value(mapping: Any, path: str) -> Any:
+    for key in path.split("."):
+        mapping = mapping.get(key) if isinstance(mapping, Mapping) else None
+    return mapping

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from generator.emit.emitted import BESIDE, FILE, FOLDER, check_name
+from generator.emit.emitted import BESIDE, FILE, FOLDER, IGNORED, check_name
 from generator.emit.outcomes import NEW, Outcome, read_standing
 from generator.emit.place import WRITE_FAILURES
 from generator.errors import DestinationError
@@ -50,7 +50,9 @@ def lock_project(folder: Path) -> Generator[None]:
     try:
         if control.is_symlink() or (control.exists() and not control.is_dir()):
             raise DestinationError(f"{control} is no folder", "move it away")
-        control.mkdir(exist_ok=True)
+        if not control.exists():
+            control.mkdir(exist_ok=True)
+            (folder / IGNORED).write_bytes(BESIDE[IGNORED])  # git need not see the lock
         handle = os.open(control / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise DestinationError(f"cannot write in {folder}: {error.strerror}", "nothing was changed") from error

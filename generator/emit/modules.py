@@ -38,6 +38,7 @@ def choose_modules(
         "infer_report": "infer_report",
         "lock": "lock",
         "sources": "sources",
+        "terminal": "terminal",
     }
     if compilers.train or compilers.infer:
         modules["compiler"] = "compiler"

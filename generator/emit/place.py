@@ -76,7 +76,8 @@ def check_occupied(target: Path, overwrite: bool) -> None:
     if not overwrite:
         raise DestinationError(
             f"{target} already holds a project",
-            "--diff shows what would change, --overwrite replaces it and keeps the old folder beside it",
+            "`perfgen update` merges with your edits; --diff shows what would change, --overwrite replaces it and keeps the old "
+            "folder beside it",
         )
 
 

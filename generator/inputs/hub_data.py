@@ -24,6 +24,8 @@ HEAD_ROWS = 2000
 """how many rows of a parquet file are"""
 DATA_SECONDS = 60
 """How long the hub may take to hand over a beginning of data"""
+MOST_VALUES = 1_000_000
+"""of a README's front matter: one that lists a thousand configs has some 50,000"""
 STANDALONE_CARD = ".huggingface.yaml"
 
 
@@ -124,9 +126,25 @@ def read_front_matter(name: str, file: str, text: str) -> dict[str, Any]:
     from yaml import YAMLError
 
     try:
-        return DatasetCard(text, ignore_metadata_errors=True).data.to_dict()
+        card = DatasetCard(text, ignore_metadata_errors=True).data.to_dict()
+        check_extent(card)
+        return card
     except (YAMLError, ValueError, RecursionError) as error:
         raise SourceError(*explain_damage(f"{name}, {file}", error)) from error
+
+
+def check_extent(card: dict[str, Any]) -> None:
+    """Anchors of YAML name one list again and again: a page of them can stand for a billion. Raises ``ValueError``."""
+    waiting: list[Any] = [card]
+    for _ in range(MOST_VALUES):
+        if not waiting:
+            return
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, (list, tuple)):
+            waiting += value
+    raise ValueError(f"it holds more than {MOST_VALUES:,} values")
 
 
 def open_remote(path: str, block: int) -> BinaryIO:

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from generator.errors import SourceError
+from generator.inputs.path_patterns import matches
 
 SHARDED = "data/{split}-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9]*.*"
 KEYWORDS = {
@@ -155,10 +156,9 @@ def guess_patterns(names: list[str]) -> dict[str, list[str]]:
 
 def match_names(pattern: str, names: list[str]) -> list[str]:
     """As ``resolve_pattern`` of datasets: hidden files and folders that begin with two underscores only where asked for."""
-    from fsspec.utils import glob_translate
-
+    wanted = pattern.removeprefix("./")
     try:
-        wanted = re.compile(glob_translate(pattern.removeprefix("./")))
+        matches(wanted, "")
     except (ValueError, re.error) as error:
         raise SourceError(
             f"data_files {pattern!r} of the data set's README is no pattern: {error}", NO_PATTERN
@@ -171,7 +171,7 @@ def match_names(pattern: str, names: list[str]) -> list[str]:
         ignored = path.name in IGNORED and path.name != form.name
         return not ignored and len(special[0]) == len(special[1]) and len(hidden[0]) == len(hidden[1])
 
-    return [name for name in names if wanted.match(name) and is_asked(name)]
+    return [name for name in names if matches(wanted, name) and is_asked(name)]
 
 
 def keep_one_kind(files: list[str]) -> tuple[str, ...]:

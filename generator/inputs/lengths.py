@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import StatisticsError, linear_regression
 from typing import TYPE_CHECKING, Any
 
-from generator.inputs.chat_rendering import Render, build_renderer
+from generator.inputs.chat_child import EndlessTemplate, render_conversations
 from generator.inputs.chat_templates import read_chat_templates, read_special_tokens
 from generator.inputs.data_files import (
     CHARACTERS_A_TOKEN,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 COUNTED_ROWS = 2000
 COUNTED_CHARACTERS = 1_000_000
 """What is tokenized at most: half a second; the rows' lengths in characters are all known."""
+Written = tuple[int, str]
+"""an example's length in characters, and the text of it that is tokenized"""
 LINES_AT_ONCE = 1000
 """Lines of plain text that are tokenized as one text, as `datasets` hands them to data.py."""
 
@@ -45,12 +47,33 @@ def count_lengths(data: DataSource, source: ModelSource, tokenizer: str | None) 
     if data.recognised is None:
         return count_text(data, counter)
     specials = read_special_tokens(path.parent)
-    render, known = None, True
-    if data.recognised.form == "messages":
-        templates = read_chat_templates(path.parent)
-        known = bool(templates) or source.has_chat_template is False
-        render = build_renderer(templates or make_plain_template(counter, specials), specials)
-    return count_examples(data, counter, render, specials.get("eos_token", ""), known)
+    if data.recognised.form != "messages":
+        return count_examples(data, counter, list_texts(data, specials.get("eos_token", "")), known=True)
+    templates = read_chat_templates(path.parent)
+    known = bool(templates) or source.has_chat_template is False
+    try:
+        written = render_examples(data, templates or make_plain_template(counter, specials), specials)
+    except EndlessTemplate as error:
+        return replace(data, length_source=f"{data.length_source}: {error}")
+    return count_examples(data, counter, written, known=known)
+
+
+def list_texts(data: DataSource, end: str) -> list[Written]:
+    """What is tokenized of each example without messages."""
+    learned_alone = data.sft_format is not None  # else texts are parts of one stream, or have labels
+    ends = end if learned_alone else ""
+    return [(measure_length(example), write_example(example, ends)) for example in read_examples(data)]
+
+
+def render_examples(data: DataSource, templates: dict[str, str], specials: dict[str, str]) -> list[Written]:
+    """What is tokenized of each conversation that the chat template takes. Raises ``EndlessTemplate``."""
+    unpack = load_unpack_conversation()
+    taken = []
+    for example in read_examples(data):
+        with suppress(Exception):  # of a row that the project's own reader refuses
+            taken.append((measure_length(example), tuple(unpack(example))))
+    texts = render_conversations(templates, specials, [conversation for _, conversation in taken])
+    return [(length, text) for (length, _), text in zip(taken, texts, strict=True) if text is not None]
 
 
 def make_plain_template(counter: Tokenizer, specials: dict[str, str]) -> dict[str, str]:
@@ -60,15 +83,10 @@ def make_plain_template(counter: Tokenizer, specials: dict[str, str]) -> dict[st
     return {"default": (leaf.BEGIN if begins else "") + leaf.TURNS}
 
 
-def count_examples(data: DataSource, counter: Tokenizer, render: Render | None, end: str, known: bool) -> DataSource:
-    """``end``: the token that ends a text; ``known``: whether the chat template is the one that the run will have."""
+def count_examples(data: DataSource, counter: Tokenizer, written: list[Written], *, known: bool) -> DataSource:
+    """``written``: of each example; ``known``: whether the chat template is the one that the run will have."""
     form = data.recognised.form if data.recognised else "text"
-    learned_alone = data.sft_format is not None  # else texts are parts of one stream, or have labels
-    written = []
-    for example in read_examples(data):
-        text = write_example(example, render, end if learned_alone else "")
-        if text is not None:
-            written.append((measure_length(example), text))
+    learned_alone = data.sft_format is not None
     if not written:
         return data
     bare = form == "messages" or (form == "text" and not learned_alone)
@@ -179,14 +197,7 @@ def make_examples(rows: Iterable[dict[str, Any]], recognised: Format) -> Iterato
             yield make_example(row, column_of)
 
 
-def write_example(example: dict[str, Any], render: Render | None, end: str) -> str | None:
-    """The text that is tokenized, which ends with ``end``; ``None`` where the chat template refuses a conversation."""
-    if "messages" not in example:
-        text = "".join(example[name] for name in ("prompt", "completion", "text") if name in example)
-        return text if text.endswith(end) else text + end
-    if render is None:
-        return None
-    try:
-        return render(*load_unpack_conversation()(example))
-    except Exception:  # a template is a program of others: what it raises may be anything
-        return None
+def write_example(example: dict[str, Any], end: str) -> str:
+    """The text that is tokenized, which ends with ``end``."""
+    text = "".join(example[name] for name in ("prompt", "completion", "text") if name in example)
+    return text if text.endswith(end) else text + end

@@ -15,6 +15,7 @@ import click
 
 from generator.errors import SmokeError, SourceError, escape_control
 from generator.inputs.json_files import replace_file
+from generator.progress import tell_progress
 from generator.run import report
 from generator.run.comparison import compare, format_lines
 from generator.run.figures import InferFigures, RunFigures, read_figures
@@ -125,10 +126,10 @@ def run_project(
     shutil.rmtree(out, ignore_errors=True)
     stages, run = [], None
     if plan["project"]["mode"] == "train":
-        say(f"smoke run: {steps} training steps …")
+        tell_progress(f"smoke run: {steps} training steps …")
         stages.append(run_stage("train", build_train_command(plan, python, steps, out), folder, plan, seconds))
         run = read_figures(RunFigures, out / "run.json", "train")
-    say("smoke run: inference …")
+    tell_progress("smoke run: inference …")
     stages.append(run_stage("infer", build_infer_command(plan, python, out), folder, plan, seconds))
     inference = read_figures(InferFigures, out / "infer.json", "infer")
     comparison = compare(plan, run, inference, stages)

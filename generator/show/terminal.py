@@ -14,6 +14,7 @@ from generator.emit.plan_document import (
 )
 from generator.emit.plan_json import to_json
 from generator.errors import escape_control
+from generator.progress import is_quiet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +25,21 @@ def show_plan(document: PlanDocument, *, every: bool = False) -> None:
     """Print the plan; with ``every``, decisions without a choice too."""
     from rich.console import Console
 
-    print_plan(document, Console(highlight=False, soft_wrap=False), every=every)
+    console = Console(highlight=False, soft_wrap=False)
+    if is_quiet():
+        print_result(document, console)
+    else:
+        print_plan(document, console, every=every)
+
+
+def print_result(document: PlanDocument, console: Console) -> None:
+    """What was decided where there was a choice, and what it costs."""
+    choices = [f"{row.axis}={row.chosen}" for row in document.decisions if row.open]
+    batch = f"{document.batch.micro_batch} x {document.batch.accumulation}"
+    for line in (document.project.summary, ", ".join([*choices, f"batch {batch}"])):
+        console.print(escape_text(line), soft_wrap=True)
+    console.print(draw_bar(document.estimate), soft_wrap=True)
+    console.print(format_speed(document), soft_wrap=True)
 
 
 def escape_text(text: str) -> str:

@@ -18,11 +18,14 @@ class ProbeRun(Generic[T]):
     def __init__(self, name: str, probe: Callable[[Notes], T], empty: T):
         self.name, self.empty, self.notes, self.done = name, empty, Notes(), False
         self.value: T = empty
+        self.seconds = 0.0
         self._probe = probe
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
+        started = time.monotonic()
         self.value = self._probe(self.notes)
+        self.seconds = time.monotonic() - started
         self.done = True
 
     def start(self) -> None:

@@ -170,6 +170,7 @@ class SealCheckpoints(TrainerCallback):
         if state.best_global_step and best.is_dir():  # it was saved with the path of then, and the run may have moved
             state.best_model_checkpoint = str(best)
         if has_ended(state, control):
+            self.remove_old(args, state)  # it may have been ended before it did
             self.leave_damaged_best(args, state)
 
     def on_step_end(self, args, state, control, **kwargs):
@@ -190,11 +191,14 @@ class SealCheckpoints(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
         self.before_seal(args, state)
         if state.is_world_process_zero:
-            folder = Path(args.output_dir)
-            write_seal(folder / f"checkpoint-{state.global_step}", self.run)
-            rotate_checkpoints(folder, state.global_step, self.limit, state.best_global_step)
+            write_seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.run)
+        self.remove_old(args, state)
         if control.should_training_stop:
             self.leave_damaged_best(args, state)
+
+    def remove_old(self, args, state) -> None:
+        if state.is_world_process_zero:
+            rotate_checkpoints(Path(args.output_dir), state.global_step, self.limit, state.best_global_step)
 
     def leave_damaged_best(self, args, state) -> None:
         """Trainer reads the best model back at the end; the disk may have had it for days."""

@@ -1,5 +1,10 @@
 """Put the trained adapter into the weights of its model: `python merge.py` writes runs/merged, a plain model."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
 import argparse
 import json
 import os
@@ -18,6 +23,7 @@ from run_folder import LOCK, lock_folder
 from run_identity import check_base
 from seals import sync_to_disk
 from sources import find_source
+from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -33,7 +39,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="where the merged model goes (default: merged, inside of it)")
     parser.add_argument("--dtype", default="auto", help="auto: that of the model's own weights; bfloat16, float16, …")
     parser.add_argument("--push_to_hub", metavar="NAME", help="also upload it, as a private repository")
-    args = parser.parse_args()
+    args = parse_flags(parser)
     run = choose_run(HERE, CONFIG["output_dir"], args.run)
     output = args.output or run / "merged"
     if not (run / "adapter_config.json").is_file():

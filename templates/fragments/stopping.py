@@ -15,6 +15,7 @@ from masking import mask_messages
 def run_main(main: Callable[[], None]) -> None:
     """A line in place of a traceback for what lies outside: a full disk, a denied model, Ctrl-C before step 1."""
     mask_messages()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
     try:
         main()
     except KeyboardInterrupt:
@@ -22,7 +23,7 @@ def run_main(main: Callable[[], None]) -> None:
     except Exception as error:
         line = f"{type(error).__name__}: {' '.join(str(error).split())}"
         if is_disk_full(error):
-            sys.exit(f"{line}\nThe disk is full. What was saved before is complete: free some space and run again.")
+            sys.exit(f"{line}\nThe disk is full, or it fails. What was saved before is complete: free some space and run again.")
         if not isinstance(error, OSError):
             raise
         sys.exit(line)
@@ -40,7 +41,7 @@ def is_disk_full(error: BaseException | None) -> bool:
 FULL = (
     os.strerror(errno.ENOSPC),
     os.strerror(errno.EDQUOT),
-    "PytorchStreamWriter failed writing",  # which keeps what the system said to itself
+    *("PytorchStreamWriter failed", "unexpected pos", "iostream error"),  # torch.save keeps the system's to itself
 )
 
 

@@ -157,7 +157,7 @@ def test_a_template_that_fails_is_named(load, tmp_path, code):
     example = load_row({"messages": TURNS}, {"messages": "messages"})
     with pytest.raises(ValueError, match=r"the chat template refuses user assistant user assistant: .*Error"):
         load("labels/messages", "labels").tokenize_example(example, tokenizer, "assistant")
-    for name in ("token_count", "run_report", "first_example"):
+    for name in ("token_count", "run_report", "terminal", "first_example"):
         load(name)
     assert load("answers").split_row(example, tokenizer) is None
 
@@ -166,6 +166,7 @@ def test_a_template_without_an_end_of_turn_is_said(load, tokenize, tmp_path, cap
     drawn, _ = tokenize("glm4moe", TURNS)
     assert "A one.«<|user|>" in drawn
     tokenizer = make_tokenizer(tmp_path / "plain")
+    load("terminal")
     shown = load("first_example")
     ids = tokenizer("Paris is.")["input_ids"]
     shown.warn_of_open_end({"labels": ids, "full_length": len(ids)}, tokenizer)

@@ -281,7 +281,7 @@ def test_answers_of_a_resumed_run_are_those_of_the_same_prompts(load, tmp_path):
     """The rows that are held out may be others then; a run that was ended at its last step has not answered yet."""
     load("token_count")
     load("run_report")
-    load("first_example")
+    load("terminal")
     load("fields")
     leaf = load("answers")
     rows = [{"prompt": "how much is it", "completion": "ten"}, {"prompt": "who", "completion": "me"}]
@@ -298,7 +298,7 @@ def test_answers_show_what_was_asked_and_not_what_all_prompts_begin_with(load, t
     """A chat template's system turn filled the line, the same for each."""
     load("token_count")
     load("run_report")
-    load("first_example")
+    load("terminal")
     load("fields")
     leaf, tokenizer = load("answers"), Words()
     tokenizer.apply_chat_template = lambda turns, **_: f"{'You are helpful. ' * 5}{turns[-1]['content']} <assistant>"
@@ -407,6 +407,7 @@ def test_the_words_of_a_row_have_no_power_over_a_terminal(load, tmp_path, capsys
     """OSC 52 writes to the clipboard; what the model answers is of the same rows."""
     tokenizer = Values(decode=lambda tokens, **_: "".join(map(chr, tokens)))
     example = {"input_ids": list(map(ord, "a\x1b]52;c;eA==\x07\x9b1m\té\nb")), "labels": [-100] * 20}
+    load("terminal")
     load("first_example").show_example(example | {"labels": [-100] * len(example["input_ids"])}, tokenizer, tmp_path)
     out = capsys.readouterr().out
     assert "a\\x1b]52;c;eA==\\x07\\x9b1m\té\nb" in out and not {"\x1b", "\x07", "\x9b"} & set(out)

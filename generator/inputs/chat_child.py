@@ -1,0 +1,67 @@
+"""Conversations rendered in a process of its own: a chat template is a program of others, and may never end or take all memory."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from generator.inputs.chat_rendering import Render, build_renderer
+from hwdetect.machine.process import build_own_command, run_process
+
+SECONDS = 4.0
+"""2,000 conversations of a million characters take a tenth of a second; the rest is a machine that is busy (ours)"""
+MEMORY_BYTES = 2 << 30
+RESULT_BYTES = 64 << 20
+"""a hundred times the characters that are counted"""
+Conversation = tuple[list[dict[str, Any]], list[Any] | None]
+"""messages and tools"""
+
+
+class EndlessTemplate(Exception):
+    """A template that gives no text in the time and memory that all published ones need."""
+
+
+def render_conversations(
+    templates: Mapping[str, str], special_tokens: Mapping[str, str], conversations: Sequence[Conversation]
+) -> list[str | None]:
+    """The text of each; ``None`` for what the template refuses. Raises ``EndlessTemplate``."""
+    with tempfile.TemporaryDirectory(prefix="perfgen-chat-") as folder:
+        asked, answered = Path(folder) / "asked.json", Path(folder) / "answered.json"
+        content = {"templates": templates, "special_tokens": special_tokens, "conversations": conversations}
+        asked.write_text(json.dumps(content, default=str), encoding="utf-8")
+        ended = run_process(build_own_command("generator.inputs.chat_child", str(asked), str(answered)), SECONDS)
+        if ended.code != 0 or not answered.is_file():
+            reason = ended.problem or f"ended with {ended.code}"
+            raise EndlessTemplate(f"rendering its chat template: {reason}")
+        return json.loads(answered.read_text(encoding="utf-8"))
+
+
+def main(arguments: list[str]) -> None:
+    """Of the child: the paths of what is asked and of what is answered."""
+    limit_resources()
+    asked, answered = map(Path, arguments)
+    content = json.loads(asked.read_text(encoding="utf-8"))
+    render = build_renderer(content["templates"], content["special_tokens"])
+    texts = [try_render(render, messages, tools) for messages, tools in content["conversations"]]
+    answered.write_text(json.dumps(texts), encoding="utf-8")
+
+
+def limit_resources() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows: the deadline alone
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (RESULT_BYTES, RESULT_BYTES))
+
+
+def try_render(render: Render | None, messages: list[dict], tools: list | None) -> str | None:
+    if render is None:
+        return None
+    try:
+        return render(messages, tools)
+    except Exception:  # a template is a program of others: what it raises may be anything
+        return None

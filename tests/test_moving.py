@@ -14,6 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from projects import MODEL, TEXT, render_small_project
+from test_data_formats import make_tokenizer
 
 from generator.case.request import Request
 from generator.case.sources import read_work
@@ -173,6 +174,29 @@ def test_a_pattern_is_linked_file_by_file(inputs, tmp_path):
     assert [name for name, _ in data.links] == ["data/train-0.txt", "data/train-1.txt"]
 
 
+def test_the_container_gets_what_links_lead_to_where_they_lead(inputs, tmp_path):
+    shards = inputs / "shards"
+    shards.mkdir()
+    for name in ("train-0.txt", "train-1.txt", "test-0.txt"):
+        (shards / name).write_text(TEXT)
+    project = tmp_path / "p"
+    init(project, inputs, "--data", str(shards))
+    (tmp_path / "bin").mkdir()
+    docker = tmp_path / "bin" / "docker"
+    docker.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    docker.chmod(0o755)
+    environment = os.environ | {"PATH": f"{docker.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["sh", project / "container.sh"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    mounts = [line for line in done.stdout.splitlines() if OWNER in line]
+    for source in (inputs / "m" / "config.json", shards / "train-0.txt", shards / "train-1.txt"):
+        assert f'type=bind,"source={source}","target={source}",readonly' in mounts
+    assert len(mounts) == 3
+    assert (project / "data" / "train-0.txt").readlink() == shards / "train-0.txt"
+
+
 def test_data_in_a_project_stays_in_the_one_that_replaces_it(inputs, tmp_path):
     project = tmp_path / "p"
     init(project, inputs)
@@ -286,3 +310,43 @@ def test_a_run_that_was_moved_goes_on_as_another_user_and_keeps_its_best_model(b
     assert (b / "runs" / "model.safetensors").read_bytes() == kept.read_bytes()
     answer = run_as(NOBODY, b, "infer.py", "--max_new_tokens", "4", "--prompt", "the quick")
     assert answer.returncode == 0 and f"{b / 'runs'}: the finished run" in answer.stderr, answer.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["text-classification", "causal-lm"])
+def test_adapters_that_were_moved_answer_as_before_on_the_moved_model(tmp_path, task):
+    """Their adapter_config.json has the full path of the model in the old folder, which is gone."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    folder = tmp_path / "a" / "small"
+    folder.mkdir(parents=True)
+    make_tokenizer(folder)
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(**{k: v for k, v in MODEL.items() if k != "architectures"} | {"vocab_size": 2000})
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    rows = [{"text": f"it is {word} number {n}", "label": word} for n in range(30) for word in ("good", "bad")]
+    (tmp_path / "a" / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    places = ("--model", folder, "--data", tmp_path / "a" / "rows.jsonl", "--hardware", "cpu:1", "--task", task)
+    words = (*places, *SMALL, "--train", "lora", "--max-steps", "3", "--no-smoke", "--offline", "--yes")
+    done = CliRunner().invoke(perfgen, list(map(str, ["init", tmp_path / "a" / "p", *words])), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+
+    def run(project: Path, *command: str) -> str:
+        environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+        words = [sys.executable, str(project / command[0]), *command[1:]]
+        done = subprocess.run(words, cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=500)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def ask(project: Path, *more: str) -> dict:
+        answer = json.loads(run(project, "infer.py", "--prompt", "it is good", "--json", *more))
+        return {key: answer.get(key) for key in ("answer", "labels")}
+
+    run(tmp_path / "a" / "p", "train.py", "--learning_rate", "0.1", "--output_dir", str(tmp_path / "a" / "p" / "other"))
+    before = ask(tmp_path / "a" / "p")
+    subprocess.run(["cp", "-rL", tmp_path / "a" / "p", tmp_path / "b"], check=True)
+    shutil.rmtree(tmp_path / "a")
+    assert str(tmp_path / "a") in (tmp_path / "b" / "other" / "adapter_config.json").read_text()
+    assert ask(tmp_path / "b") == before
+    run(tmp_path / "b", "merge.py")
+    shutil.rmtree(tmp_path / "b" / "model")
+    assert ask(tmp_path / "b", "--run", str(tmp_path / "b" / "other" / "merged"))["answer"] == before["answer"]

@@ -59,7 +59,7 @@ def made(tmp_path_factory) -> Path:
     sources = ("--model", folder / "m" / "config.json", "--data", folder / "d.txt")
     code, output = perfgen("init", folder / "p", *sources, *SMALL, *PINS, "--no-smoke")
     assert code == 0, output
-    shutil.copytree(folder / "p", folder / "kept")
+    shutil.copytree(folder / "p", folder / "kept", symlinks=True)
     return folder
 
 
@@ -68,7 +68,7 @@ def project(made) -> Path:
     """The project as it was made."""
     shutil.rmtree(made / "p", ignore_errors=True)
     (made / "d.txt").write_text(TEXT)
-    return Path(shutil.copytree(made / "kept", made / "p"))
+    return Path(shutil.copytree(made / "kept", made / "p", symlinks=True))
 
 
 def edit(path: Path, old: str, new: str) -> None:

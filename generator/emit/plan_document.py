@@ -50,8 +50,6 @@ class LocalSourceRecord:
     path: str
     files: int
     bytes: int
-    link: bool
-    """to where it lay when the project was planned; False: it lies in the project, or around it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -95,8 +95,7 @@ def make_writer(work: Work, placed: tuple[PlacedSource, ...]) -> Callable[[str],
 
 def describe_sources(placed: tuple[PlacedSource, ...]) -> tuple[LocalSourceRecord, ...]:
     return tuple(
-        LocalSourceRecord(key=s.local.key, path=s.path, files=s.local.files, bytes=s.local.bytes, link=bool(s.links))
-        for s in placed
+        LocalSourceRecord(key=s.local.key, path=s.path, files=s.local.files, bytes=s.local.bytes) for s in placed
     )
 
 

@@ -23,7 +23,8 @@ def run_main(main: Callable[[], None]) -> None:
     except Exception as error:
         line = f"{type(error).__name__}: {' '.join(str(error).split())}"
         if is_disk_full(error):
-            sys.exit(f"{line}\nThe disk is full, or it fails. What was saved before is complete: free some space and run again.")
+            advice = "What was saved before is complete: free some space and run again."
+            sys.exit(f"{line}\nThe disk is full, or it fails. {advice}")
         if not isinstance(error, OSError):
             raise
         sys.exit(line)

@@ -26,6 +26,7 @@ def first_step(load):
     """The leaf as a project has it: beside the model_states of one process."""
     load("model_states/plain", "model_states")
     load("padding")
+    load("terminal")
     load("arguments")
     return load("first_step")
 

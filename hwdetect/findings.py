@@ -17,9 +17,8 @@ GIB = 1 << 30
 # PyTorch's worker processes pass batches through shared memory; Docker's default of 64 MiB stops them with a bus error.
 # https://docs.pytorch.org/docs/stable/notes/multiprocessing.html
 SHM_NEEDED_BYTES = 1 * GIB
-# RDMA pins what it registers, and memlock bounds that for whoever is not root; NVIDIA and Red Hat ask for no limit at all. 1 GiB is
-# less than one node's buffers of NCCL.
-# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html
+# RDMA pins what it registers, and memlock bounds that for whoever is not root: Red Hat asks for no limit at all. A gibibyte is where
+# we begin to speak; 8 MiB is a usual default.
 # https://docs.redhat.com/en/documentation/red_hat_enterprise_linux/9/html/configuring_infiniband_and_rdma_networks
 LOCKED_NEEDED_BYTES = 1 * GIB
 # With the file_descriptor strategy, the default on Linux, each tensor that a worker hands over is an open file until it is used:
@@ -343,7 +342,7 @@ def check_process_limits(hw: Hardware) -> Iterator[Finding]:
             f"this process may lock {locked / (1 << 20):.0f} MiB of memory, and RDMA locks every buffer",
             f"lockable_bytes {locked}; ports {', '.join(fabric[:4])}",
             "ulimit -l unlimited (memlock in /etc/security/limits.conf; docker run --ulimit memlock=-1; in Slurm "
-            "PropagateResourceLimitsExcept=MEMLOCK): NCCL fails to register memory without it",
+            "PropagateResourceLimitsExcept=MEMLOCK): what cannot be locked cannot be registered",
         )
     files, cpus = hw.software.open_files, hw.cpu.budget or 1
     needed = max(OPEN_FILES_NEEDED, OPEN_FILES_PER_WORKER * cpus)

@@ -13,6 +13,7 @@ MIB = 1 << 20
 # What the driver leaves an instance of its share: 9,984 of 10,195 MiB (H100, 1g.10gb), 4,864 of 5,120 (A100, 1g.5gb), 16,384 of
 # 17,971 (H200, 1g.18gb, as its users print it). The smallest of them, where no source has the size.
 LEFT_OF_SHARE = 0.91
+LEFT_OF_BOARD = 0.98  # of the largest instance: 80,384 of 81,920 MiB (A100, 7g.80gb), 81,152 of 81,559 (H100)
 
 # "h100-mig-1g.10gb", "a100:3g.40gb", "nvidia h200 mig 1g.18gb" (what PyTorch prints), "a100-3g.20gb".
 _SPELLING = re.compile(
@@ -81,7 +82,7 @@ def _make_profile(device: Device, family: dict, name: str, row: dict) -> Profile
     assert device.memory_bytes is not None and device.compute_units is not None
     slices = int(name.partition("g")[0])
     units = row.get("units", slices * family["units_per_slice"])
-    share = row["memory_share"] * (1.0 if row["memory_share"] == 1.0 else LEFT_OF_SHARE)
+    share = row["memory_share"] * (LEFT_OF_BOARD if row["memory_share"] == 1.0 else LEFT_OF_SHARE)
     return Profile(
         name=name,
         units=min(units, device.compute_units),

@@ -180,10 +180,11 @@ def _build_mig_machine(mig: Spelled, nodes: int, count: int, text: str) -> Hardw
     profile = _find_profile(device, mig.profile)
     if profile is None:
         known = ", ".join(p.name for p in list_profiles(device))
+        if known:
+            raise SpecError(f"{text!r}: {device.id} has no MIG instance {mig.profile}; it has {known}")
+        families = dict.fromkeys(re.sub(r"-(?:sxm|pcie|nvl|\d).*", "", board) for board in list_boards())
         raise SpecError(
-            f"{text!r}: {device.id} has no MIG instance {mig.profile}; it has {known}"
-            if known
-            else f"{text!r}: perfgen knows of no MIG instances of {device.id}; of these it does: {', '.join(list_boards())}"
+            f"{text!r}: perfgen knows of no MIG instances of {device.id}; of these it does: {', '.join(families)}"
         )
     if mig.suffix.startswith("+me"):  # one instance of a board has the media engines
         profile = replace(profile, most=1)

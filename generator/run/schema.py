@@ -18,7 +18,10 @@ TYPES = {"run.json": RunFigures, "infer.json": InferFigures, "smoke.json": Smoke
 def dump_schema(name: str) -> str:
     """The text of ``schemas/<name>``, from the type."""
     schema = TypeAdapter(TYPES[name]).json_schema()
-    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema, indent=2, allow_nan=False) + "\n"
+    return (
+        json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema, indent=2, allow_nan=False)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -18,5 +18,4 @@ def load(monkeypatch):
         monkeypatch.setitem(sys.modules, module.__name__, module)
         return module
 
-    load_named("masking")  # by which others hide what they print
     return load_named

@@ -6,6 +6,7 @@ What it answers (status, headers, error codes) is what huggingface_hub's own cod
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
@@ -59,6 +60,10 @@ class LocalHub:
     """bytes of bodies"""
     delay: float = 0.0
     limited: bool = False
+    broken: bool = False
+    """every answer is 500"""
+    password: str | None = None
+    """of user "me", which each question needs: an address with both in it, as of a mirror"""
     cut: int | None = None
     cut_paths: set[str] = field(default_factory=set)
 
@@ -121,6 +126,11 @@ class Handler(BaseHTTPRequestHandler):
         if self.hub.limited:
             limit = {"RateLimit": '"api";r=0;t=55', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
             return self.fail(429, None, "too many requests", limit)
+        pair = base64.b64encode(f"me:{self.hub.password}".encode()).decode()
+        if self.hub.password is not None and self.headers.get("Authorization") != f"Basic {pair}":
+            return self.fail(401, None, "no such user", {"WWW-Authenticate": 'Basic realm="hub"'})
+        if self.hub.broken:
+            return self.fail(500, None, "out of order")
         path = parts.path.strip("/").split("/")
         if path[:1] == ["api"]:
             return self.answer_api(path[1:])

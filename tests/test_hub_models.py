@@ -98,6 +98,20 @@ def test_the_chat_template_is_read_with_the_config(hub, files, expected):
     )
 
 
+def test_a_tokenizer_of_its_own_is_pinned_to_a_commit(hub, tmp_path):
+    add_model(hub, files={"tokenizer.json": None})
+    commit = add_model(hub, "owner/words").head
+    data = tmp_path / "d.txt"
+    data.write_text("a line\n" * 400)
+    given = {"model": "owner/model", "tokenizer": "owner/words", "data": str(data), "seq_len": 64, "global_batch": 2}
+    document = to_json(build_document(pipeline.plan_request(Request(hardware="cpu:2", **given)), name="p"))
+    assert document["config"]["tokenizer_revision"] == commit
+    render.render(document, tmp_path / "p")
+    for script in ("train.py", "data.py"):
+        text = (tmp_path / "p" / script).read_text()
+        assert 'revision=CONFIG["tokenizer_revision"]' in text or 'revision=config["tokenizer_revision"]' in text
+
+
 def test_no_weights_and_no_vocabulary_are_fetched(hub):
     add_model(hub)
     read()

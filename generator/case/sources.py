@@ -18,6 +18,7 @@ from generator.inputs.local_files import LocalSource, describe_local_source, exp
 from generator.inputs.model_files import find_tokenizer_template, read_model, read_tokenizer
 from generator.inputs.model_sizes import read_spec
 from generator.inputs.model_source import ModelSource
+from generator.inputs.tokenizer_revision import find_tokenizer_revision
 from generator.model import ModelSpec
 
 COUNTED_MARGIN = 1.1
@@ -114,7 +115,13 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
     tokenizer = request.tokenizer or model.tokenizer
     request = replace(request, tokenizer=read_tokenizer(tokenizer) if tokenizer else None)
     if request.tokenizer:
-        model = replace(model, has_chat_template=find_tokenizer_template(request.tokenizer))
+        revision, notes = find_tokenizer_revision(request.tokenizer, request.offline)
+        model = replace(
+            model,
+            has_chat_template=find_tokenizer_template(request.tokenizer),
+            tokenizer_revision=revision,
+            notes=(*model.notes, *notes),
+        )
     if data_source:
         data_source = count_lengths(data_source, model, request.tokenizer)
     return request, model, data_source

@@ -18,6 +18,7 @@ from generator.emit.plan_document import (
     SavingRecord,
     TrainingConfig,
 )
+from generator.inputs.tokenizer_revision import is_on_hub
 
 
 def build_config(
@@ -34,6 +35,7 @@ def build_config(
         model=source.path,
         revision=source.revision if source.kind == "hub" else ABSENT,
         tokenizer=ABSENT if request.tokenizer is None else request.tokenizer,
+        tokenizer_revision=source.tokenizer_revision if is_on_hub(request.tokenizer or "/") else ABSENT,
         seq_len=workload.seq_len if training or workload.task == "text-classification" else ABSENT,
         output_dir="runs" if training else ABSENT,
         training=build_training_config(planned, saving.save_steps, evaluation) if saving else ABSENT,

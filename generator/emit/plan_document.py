@@ -490,6 +490,7 @@ class ConfigRecord:
     model: str
     revision: str | None = ABSENT
     tokenizer: str = ABSENT
+    tokenizer_revision: str | None = ABSENT
     data: str | None = ABSENT
     data_config: str | None = ABSENT
     data_split: str | None = ABSENT

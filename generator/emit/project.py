@@ -8,6 +8,7 @@ from generator.case.case import Case
 from generator.decide.plan import Planned
 from generator.emit.plan_document import LocalSourceRecord, ProjectPart, TokenizerRecord
 from generator.inputs.data_files import DataSource
+from generator.inputs.tokenizer_revision import is_on_hub
 from hwdetect.machine.installed import list_versions
 
 TITLES = {
@@ -59,7 +60,8 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         hub=hub,
         new_tokens=workload.new_tokens,
         tokenizer=TokenizerRecord(
-            source="model" if request.tokenizer is None else "config", revision=hub and request.tokenizer is None
+            source="model" if request.tokenizer is None else "config",
+            revision=hub if request.tokenizer is None else is_on_hub(request.tokenizer),
         ),
         data_format=data.format if data else "txt",
         sft_format=data.sft_format if data else None,

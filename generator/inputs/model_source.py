@@ -21,5 +21,7 @@ class ModelSource:
     revision: str | None = None
     weight_bytes: int | None = None
     tokenizer: str | None = None
+    tokenizer_revision: str | None = None
+    """the commit of a tokenizer that has a hub id of its own"""
     """its folder, where ``path`` is not that"""
     notes: tuple[str, ...] = ()

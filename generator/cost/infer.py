@@ -173,7 +173,7 @@ def count_weights_read(shape: Shape, run: Execution, batch: float) -> float:
     """Bytes of block weights that a step reads: all dense ones, and the experts that the batch touches."""
     per_weight = compute_stored_bytes(shape, run) / max(shape.params, 1)
     # tokens choose experts apart from each other, so that a batch touches at most as many shares as it has tokens
-    touched = sum(x.params * (min(1.0, x.share * batch) if x.count > 1 else 1.0) for x in shape.linears)
+    touched = sum(x.params * (min(1.0, x.share * batch) if x.count > 1 else x.share) for x in shape.linears)
     return shape.layers * touched * per_weight
 
 

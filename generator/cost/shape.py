@@ -119,7 +119,8 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     head = 0 if not has_head else (num_labels * spec.hidden if classify else vocab_params)
     params = spec.params - (vocab_params - head if has_head and classify else 0)
     expert_ffn = spec.expert_ffn or spec.ffn
-    experts = float((3 if spec.gated else 2) * spec.hidden * expert_ffn * spec.experts * moe)
+    expert_inputs = find_expert_inputs(spec, expert_ffn, moe)
+    experts = float((3 if spec.gated else 2) * expert_inputs * expert_ffn * spec.experts * moe)
     linear = min(spec.linear_params, params)
     linear -= experts if linear >= experts else 0.0
     share = moe / spec.layers if spec.layers else 0.0
@@ -146,7 +147,7 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         window=spec.sliding_window,
         attended=spec.attended,
         state_elements=spec.state_elements,
-        linears=list_linears(spec, query, key, share, expert_ffn),
+        linears=list_linears(spec, query, key, share, expert_ffn, expert_inputs),
         params=params,
         embedding=embedding,
         head=head,
@@ -159,33 +160,97 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     return replace(shape, **traits)
 
 
-def list_linears(spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int) -> tuple[Linear, ...]:
+def find_expert_inputs(spec: ModelSpec, expert_ffn: int, moe: int) -> int:
+    """The width that routed experts read: the hidden one, or a latent one (Nemotron 3) where that would be more weights than
+    the model has. The weights that a token does not pass say how wide it is."""
+    each = (3 if spec.gated else 2) * expert_ffn * spec.experts * moe
+    if not each or each * spec.hidden <= spec.linear_params or spec.experts_per_token >= spec.experts:
+        return spec.hidden
+    idle = (spec.params - spec.active_params) / (1 - spec.experts_per_token / spec.experts)
+    return min(spec.hidden, round(idle / each))
+
+
+def list_linears(
+    spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int, expert_inputs: int
+) -> tuple[Linear, ...]:
     h = spec.hidden
-    linears = [Linear("q", h, query), Linear("k", h, key), Linear("v", h, key), Linear("o", query, h)]
+    kinds = dict(spec.layer_kinds)
+    recurrent = bool(spec.state_elements)
+    attending = sum(kind.layers for kind in spec.attended) / max(spec.layers, 1) if recurrent else 1.0
+    # where layers are a mixer or a feed-forward and not both, the config counts the latter (Nemotron-H)
+    dense_share = kinds["mlp"] / spec.layers if "mlp" in kinds else 1 - moe_share
 
-    def list_feed_forward(width: int, count: int, share: float) -> list[Linear]:
-        gate = [Linear("gate", h, width, count, share)] if spec.gated else []
-        return [*gate, Linear("up", h, width, count, share), Linear("down", width, h, count, share)]
+    def list_feed_forward(width: int, count: int, share: float, inputs: int = h) -> list[Linear]:
+        gate = [Linear("gate", inputs, width, count, share)] if spec.gated else []
+        return [*gate, Linear("up", inputs, width, count, share), Linear("down", width, inputs, count, share)]
 
-    if moe_share < 1 and spec.ffn:
-        linears += list_feed_forward(spec.ffn, 1, 1 - moe_share)
+    linears: list[Linear] = []
+    if query and attending:
+        shapes = (("q", h, query), ("k", h, key), ("v", h, key), ("o", query, h))
+        linears += [Linear(*one, share=attending) for one in shapes]
+    attention = len(linears)
+    if dense_share > 0 and spec.ffn:
+        linears += list_feed_forward(spec.ffn, 1, dense_share)
     if moe_share and expert_ffn:
-        linears += list_feed_forward(expert_ffn, spec.experts, moe_share * spec.experts_per_token / spec.experts)
+        share = moe_share * spec.experts_per_token / spec.experts
+        linears += list_feed_forward(expert_ffn, spec.experts, share, expert_inputs)
         if spec.shared_expert_ffn:
             linears += list_feed_forward(spec.shared_expert_ffn, 1, moe_share)
-    return tuple(linears)
+    if recurrent:
+        return (*linears, *list_recurrent_linears(spec, linears, moe_share))
+    return (*narrow_latent(spec, linears[:attention], linears[attention:], moe_share), *linears[attention:])
+
+
+def narrow_latent(spec: ModelSpec, attention: list[Linear], others: list[Linear], moe_share: float) -> list[Linear]:
+    """Attention through latents (DeepSeek) has fewer weights than heads of that size would: as narrow as those that it has."""
+    own = sum(x.params for x in attention) * spec.layers
+    left = spec.linear_params - count_block_weights(spec, others, moe_share)
+    if not 0 < left < 0.98 * own:
+        return attention
+    narrow = left / own
+    return [
+        replace(x, inputs=round(x.inputs * narrow)) if x.role == "o" else replace(x, outputs=round(x.outputs * narrow))
+        for x in attention
+    ]
+
+
+def count_block_weights(spec: ModelSpec, linears: list[Linear], moe_share: float) -> float:
+    """Of all blocks."""
+    routed = moe_share * spec.layers
+    return sum(x.params * (routed if x.count > 1 else x.share * spec.layers) for x in linears)
+
+
+def list_recurrent_linears(spec: ModelSpec, others: list[Linear], moe_share: float) -> tuple[Linear, ...]:
+    """The projections of layers with a state, as one matrix: all weights of linears that no other role has."""
+    kinds = dict(spec.layer_kinds)
+    layers = kinds.get("linear_attention") or kinds.get("conv") or spec.layers
+    left = spec.linear_params - count_block_weights(spec, others, moe_share)
+    width = round(left / layers / spec.hidden)
+    share = layers / spec.layers
+    return (Linear("mixer", spec.hidden, width, 1, share),) if width > 0 else ()
 
 
 def select_adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
     """The linears of a block that LoRA adapts, routed experts aside."""
     dense = tuple(x for x in shape.linears if x.count == 1)
     if targets == "all-linear":
-        return dense
+        return fuse_linears(shape, dense)
     wanted = {role for name in targets for role, known in NAMES.items() if name in known}
     if ("qkv" in wanted and not wanted & {"q", "k", "v"}) or ("qkv" in wanted and not shape.gated):
         fused = Linear("q", shape.hidden, shape.query + 2 * shape.key)
         return (fused, *(x for x in dense if x.role in wanted - {"q", "k", "v", "o"}))
     return tuple(x for x in dense if x.role in wanted)
+
+
+def fuse_linears(shape: Shape, linears: tuple[Linear, ...]) -> tuple[Linear, ...]:
+    """Projections that are one module (GPT-2's c_attn, Phi-3's gate_up_proj) as that one: it gets one adapter."""
+    fused = list(linears)
+    for roles, together in ((ATTENTION_INPUT, shape.fused_qkv), (("gate", "up"), shape.fused_gate)):
+        parts = [x for x in fused if x.role in roles]
+        if together and len(parts) > 1:
+            one = replace(parts[-1], role="q" if "q" in roles else "up", outputs=sum(x.outputs for x in parts))
+            fused = [one, *(x for x in fused if x not in parts)]
+    return tuple(fused)
 
 
 def count_lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int) -> float:

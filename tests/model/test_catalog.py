@@ -23,6 +23,7 @@ from generator.emit.document import build_document  # noqa: E402
 from generator.errors import PerfgenError, SourceError, UsageError  # noqa: E402
 from generator.inputs import hub  # noqa: E402
 from generator.inputs.config_checks import find_implausible, find_oddities  # noqa: E402
+from generator.inputs.meta_device import build_model, make_config  # noqa: E402
 from generator.model import describe  # noqa: E402
 from generator.model.catalog import ABOUT, FOLDER, SOURCES, find_catalog_model, list_nearest_names, load_catalog  # noqa: E402
 
@@ -87,6 +88,15 @@ def test_every_field_is_of_the_type_and_every_source_is_named():
             "fields without effect"
         )
     assert used == sources.keys(), "a source that nothing is from"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN)
+def test_an_entry_has_as_many_parameters_as_transformers_builds(name):
+    pytest.importorskip("transformers")
+    spec = describe(CATALOG[name].config, name)
+    model, kind = build_model(make_config(dict(CATALOG[name].config)))
+    assert (spec.params, spec.kind) == (sum(p.numel() for p in model.parameters()), kind)
 
 
 @pytest.mark.parametrize("folder", sorted(path.parent.name for path in SHARED.glob("*/config.json")))

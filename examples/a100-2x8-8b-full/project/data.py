@@ -1,5 +1,11 @@
 """The data: texts, as one stream of tokens cut into sequences of equal length."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
+import argparse
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -13,6 +19,9 @@ from transformers import AutoTokenizer
 
 from examples import make_example
 from first_example import show_example
+from masking import mask_messages
+from sources import find_source
+from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = Features({"text": Value("string")})
@@ -28,7 +37,8 @@ def hash_code() -> str:
 def load_texts(config: dict) -> Dataset:
     """The usable rows of the data set's split."""
     split = config["data_split"] or choose_split(config)
-    source = load_dataset(config["data"], config["data_config"], revision=config["data_revision"], split=split)
+    name = str(find_source(config, "data"))
+    source = load_dataset(name, config["data_config"], revision=config["data_revision"], split=split)
     return Dataset.from_generator(
         generate_examples,
         features=COLUMNS,
@@ -38,8 +48,9 @@ def load_texts(config: dict) -> Dataset:
 
 def choose_split(config: dict) -> str:
     """The training split, or the only one there is."""
+    name = str(find_source(config, "data"))
     try:
-        splits = get_dataset_split_names(config["data"], config["data_config"], revision=config["data_revision"])
+        splits = get_dataset_split_names(name, config["data_config"], revision=config["data_revision"])
     except ValueError as error:  # several configs, and none is the default
         sys.exit(f"{config['data']}, data_config in config.yaml: {error}")
     if "train" not in splits and len(splits) > 1:
@@ -116,10 +127,11 @@ def show_data(blocks: Blocks, tokenizer, folder: Path) -> None:
 
 def main() -> None:
     """Show the data as it would be trained on. Nothing is trained."""
+    parse_flags(argparse.ArgumentParser(description=main.__doc__))
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     texts = load_texts(config)
-    tokenizer = AutoTokenizer.from_pretrained(config["model"], revision=config["revision"])
+    tokenizer = AutoTokenizer.from_pretrained(find_source(config, "model"), revision=config["revision"], trust_remote_code=False)
     blocks = cut_blocks(texts, tokenizer, config["seq_len"])
     if not len(blocks):
         sys.exit(f"the texts are shorter than one sequence of {config['seq_len']} tokens")
@@ -127,4 +139,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    mask_messages()
     main()

@@ -40,7 +40,7 @@ def write_report(
         **peak_memory(),
         "versions": {name: version(name) for name in PACKAGES},
     }
-    text = json.dumps(report, indent=2)
+    text = json.dumps(report, indent=2, allow_nan=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n", encoding="utf-8")

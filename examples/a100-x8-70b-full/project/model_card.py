@@ -1,7 +1,6 @@
 """README.md of the trained model: from what, on what and how it was trained, and what was measured."""
 
 import html
-import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -16,10 +15,9 @@ LEARNED = {"assistant": "the answers", "all": "every token"}
 """Values of loss_on."""
 
 
-def write_model_card(args, config: dict, *, task: str, from_scratch: bool) -> None:
-    """From config.yaml, the flags that were given, and run.json."""
+def write_model_card(args, config: dict, run: dict, *, task: str, from_scratch: bool) -> None:
+    """From config.yaml, the flags that were given, and what run.json will hold."""
     folder = Path(args.output_dir)
-    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     license_name = None if from_scratch else find_license(config)
     base = config["model"] if "revision" in config else name_model(Path(config["model"]))
     head: dict = {"library_name": "peft" if "lora" in config else "transformers"}

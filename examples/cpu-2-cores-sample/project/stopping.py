@@ -1,21 +1,49 @@
 """When a run ends before its last step: on a signal, after a save; at a loss that is no number, without one."""
 
+import errno
 import math
+import os
 import signal
 import sys
 from collections.abc import Callable
 
 from transformers import TrainerCallback
 
+from masking import mask_messages
+
 
 def run_main(main: Callable[[], None]) -> None:
     """A line in place of a traceback for what lies outside: a full disk, a denied model, Ctrl-C before step 1."""
+    mask_messages()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
     try:
         main()
-    except OSError as error:
-        sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+    except Exception as error:
+        line = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        if is_disk_full(error):
+            advice = "What was saved before is complete: free some space and run again."
+            sys.exit(f"{line}\nThe disk is full, or it fails. {advice}")
+        if not isinstance(error, OSError):
+            raise
+        sys.exit(line)
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Each library has an error of its own for it, some with the system's beneath."""
+    while error is not None:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(text in str(error) for text in FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+FULL = (
+    os.strerror(errno.ENOSPC),
+    os.strerror(errno.EDQUOT),
+    *("PytorchStreamWriter failed", "unexpected pos", "iostream error"),  # torch.save keeps the system's to itself
+)
 
 
 class SaveOnSignal(TrainerCallback):
@@ -34,6 +62,12 @@ class SaveOnSignal(TrainerCallback):
     def request_stop(self, signum, frame):
         signal.signal(signum, signal.SIG_DFL)  # a second one ends it at once
         self.requested = signum
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        if self.requested and not state.global_step:  # the first evaluation may take longer than whoever sent it waits
+            if state.is_world_process_zero:
+                print(f"stopped by {signal.Signals(self.requested).name} before step 1: nothing is lost")
+            sys.exit(128 + self.requested)
 
     def on_step_end(self, args, state, control, **kwargs):
         self.signum = self.decide_signal()

@@ -3,6 +3,12 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `python train.py` resumes by itself.
 """
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,33 +29,38 @@ from checkpoints import (
     EndAtLastStep,
     FollowArguments,
     SealCheckpoints,
-    describe_run,
     find_newest_checkpoint,
     finish_training,
     name_tied_weights,
 )
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
+from final_model import is_finished, save_final_model
+from finished_runs import record_run
 from first_step import CheckFirstStep
 from machine import check_machine, peak_memory
 from model_card import write_model_card
 from progress import print_lines
+from run_folder import claim_folder
+from run_identity import describe_run
 from run_report import RunReport
+from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
 from tokenizer import train_tokenizer
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-MODEL = HERE / CONFIG["model"]
+MODEL = find_source(CONFIG, "model")
 
 
 def main() -> None:
     check_machine(CONFIG["machine"])
     args = training_arguments()
+    claim_folder(Path(args.output_dir))
     set_seed(args.seed)
 
     texts = load_texts(CONFIG)
-    config = AutoConfig.from_pretrained(MODEL)
+    config = AutoConfig.from_pretrained(MODEL, trust_remote_code=False)
     tokenizer = train_tokenizer(texts["text"], Path(args.output_dir) / "tokenizer", config.vocab_size)
     blocks = cut_blocks(texts, tokenizer, CONFIG["seq_len"])
     train_dataset, eval_dataset = hold_out(
@@ -60,6 +71,7 @@ def main() -> None:
     config.pad_token_id = tokenizer.pad_token_id
     model = AutoModelForCausalLM.from_config(
         config,
+        trust_remote_code=False,
         dtype=torch.float32,  # trained weights stay in fp32, bf16 is for the arithmetic
         attn_implementation="sdpa",
     )
@@ -77,9 +89,10 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
-    report = RunReport(run)
-    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss()):
+    run = describe_run(trainer, CONFIG, MODEL, trained_parameters)
+    report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
+    seal = SealCheckpoints(run, report.write_figures)
+    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)
     trainer.add_callback(FollowArguments(run))
@@ -89,10 +102,14 @@ def main() -> None:
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
+        if is_finished(Path(args.output_dir), trainer.state):
+            return
         finish_training(trainer)
-    trainer.save_model()
-    report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer))
-    write_model_card(args, CONFIG, task="causal-lm", from_scratch=True)
+    save_final_model(trainer)
+    result = report.build(args, trainer.state)
+    write_model_card(args, CONFIG, result, task="causal-lm", from_scratch=True)
+    report.write(args, trainer.state, result)
+    record_run(HERE, Path(args.output_dir))
 
 
 def training_arguments() -> TrainingArguments:

@@ -14,6 +14,7 @@ from torch import nn
 from transformers import Trainer, TrainerCallback
 
 from checkpoints import SMALL_FILES_BYTES, SealCheckpoints
+from machine import peak_memory
 from stopping import SaveOnSignal
 from wrapping import describe_wrapping
 
@@ -64,6 +65,11 @@ def all_reduce_max(number: float) -> float:
     return tensor.item()
 
 
+def measure_peak_of_all() -> dict[str, float]:
+    """Of the process that needed most."""
+    return {name: all_reduce_max(value) for name, value in peak_memory().items()}
+
+
 def broadcast_from_rank0(function: Callable[..., Any], *arguments: Any) -> Any:
     """What the function returns on the first process, on all of them."""
     objects = [function(*arguments) if dist.get_rank() == 0 else None]
@@ -94,6 +100,9 @@ class DistributedSealCheckpoints(SealCheckpoints):
     def on_save(self, args, state, control, **kwargs):
         dist.barrier(group=gloo_group())
         super().on_save(args, state, control, **kwargs)
+
+    def is_damaged(self, checkpoint: Path, state) -> bool:
+        return bool(all_reduce_max(float(super().is_damaged(checkpoint, state))))
 
     def free_bytes(self, folder: str) -> float:
         return -all_reduce_max(-super().free_bytes(folder))

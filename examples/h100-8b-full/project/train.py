@@ -3,6 +3,11 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `make train` resumes by itself.
 """
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
 import os
 
 os.environ.setdefault(  # read once, as PyTorch is imported
@@ -10,6 +15,7 @@ os.environ.setdefault(  # read once, as PyTorch is imported
     "pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:64,expandable_segments:True",
 )
 
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -23,7 +29,6 @@ from checkpoints import (
     AlreadyTrained,
     EndAtLastStep,
     FollowArguments,
-    describe_run,
     find_newest_checkpoint,
     finish_training,
     name_tied_weights,
@@ -31,27 +36,32 @@ from checkpoints import (
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
+from final_model import is_finished, save_final_model
+from finished_runs import record_run
 from first_step import CheckFirstStep
 from length_groups import SeedLengthGroups
-from machine import check_machine, peak_memory
+from machine import check_machine
 from model_card import write_model_card
 from padding import drop_padding_mask
 from parallel import (
     CheckParallel,
     DistributedSaveOnSignal,
     DistributedSealCheckpoints,
-    all_reduce_max,
     broadcast_from_rank0,
     check_launch,
+    measure_peak_of_all,
     shut_down,
 )
 from progress import print_lines
+from run_folder import claim_folder
+from run_identity import describe_run
 from run_report import RunReport
+from sources import find_source
 from stopping import StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-MODEL = CONFIG["model"]
+MODEL = find_source(CONFIG, "model")
 
 
 def main() -> None:
@@ -59,11 +69,12 @@ def main() -> None:
     check_compilers("gcc")
     check_launch(CONFIG["processes"])
     args = training_arguments()
+    claim_folder(Path(args.output_dir))
     set_seed(args.seed)
 
     examples = load_examples(CONFIG)
     examples, held_out = hold_out(examples, CONFIG, args, load_examples)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
+    tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"], trust_remote_code=False)
     ensure_chat_template(tokenizer)
     how = CONFIG["seq_len"], CONFIG["loss_on"], CONFIG["skip_bad"]
     train_dataset = tokenize_examples(examples, tokenizer, *how)
@@ -75,6 +86,7 @@ def main() -> None:
         dtype=torch.bfloat16,  # DeepSpeed keeps an fp32 master copy
         attn_implementation="sdpa",
         use_safetensors=True,
+        trust_remote_code=False,
     )
 
     trainer = SFTTrainer(
@@ -91,13 +103,13 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
-    report = RunReport(run)
+    run = describe_run(trainer, CONFIG, MODEL, trained_parameters)
+    report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG),
         DistributedSaveOnSignal(),
-        DistributedSealCheckpoints(run),
+        DistributedSealCheckpoints(run, report.write_figures),
         StopOnBadLoss(),
     ):
         trainer.add_callback(callback)
@@ -109,12 +121,15 @@ def main() -> None:
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
+        if broadcast_from_rank0(is_finished, Path(args.output_dir), trainer.state):
+            return shut_down(trainer.accelerator)
         finish_training(trainer)
-    trainer.save_model()
-    peak = {name: all_reduce_max(value) for name, value in peak_memory().items()}  # of the process that needed most
-    report.write(args, trainer.state, peak, **describe_evaluation(trainer))
+    save_final_model(trainer)
+    result = report.build(args, trainer.state)
     if args.process_index == 0:
-        write_model_card(args, CONFIG, task="sft", from_scratch=False)
+        write_model_card(args, CONFIG, result, task="sft", from_scratch=False)
+        report.write(args, trainer.state, result)
+        record_run(HERE, Path(args.output_dir))
     shut_down(trainer.accelerator)
 
 

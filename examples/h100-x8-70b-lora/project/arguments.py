@@ -1,5 +1,6 @@
 """Flags of train.py: every name of TrainingArguments, and one line for what cannot be."""
 
+import argparse
 import os
 import sys
 from importlib.util import find_spec
@@ -8,24 +9,29 @@ from pathlib import Path
 from huggingface_hub import HfApi
 from transformers import HfArgumentParser
 
+from masking import mask_secrets
+from terminal import describe_unknown, suggest_names
+
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
 """Values of --report_to: each is the name of its module, and of its extra in pyproject.toml."""
 
 
 def parse_arguments(parser: HfArgumentParser, config: dict):
     """The arguments; one line and exit code 2 for what TrainingArguments refuses."""
-    parser.usage = "train.py [--NAME VALUE ...], names of TrainingArguments (train.py --help lists them)"
+    parser.usage = argparse.SUPPRESS  # it would stand before a message
+    parser.description = "train.py --NAME VALUE …: every name of TrainingArguments"
     known = {action.dest for action in parser._actions}
     wrong = [name for name in config["training"] if name not in known]
     if wrong:
-        parser.error(f"config.yaml: training.{wrong[0]} is no name of TrainingArguments")
+        near = suggest_names(wrong, known)
+        parser.error(f"config.yaml: training.{wrong[0]} is no name of TrainingArguments{near}")
     fit_saves_and_evaluations(parser, config)
     try:
         args, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
     except (ValueError, TypeError, ImportError, RuntimeError, OSError, NotImplementedError) as error:
         parser.error(" ".join(str(error).split()))
     if unknown:
-        parser.error(f"no such argument: {' '.join(unknown)}")
+        parser.error(describe_unknown(parser, unknown))
     check_trackers(parser, args)
     if args.push_to_hub and args.process_index == 0:
         check_hub(parser, args)
@@ -90,4 +96,5 @@ def check_hub(parser: HfArgumentParser, args) -> None:
     try:
         HfApi(token=args.hub_token).whoami()
     except Exception as error:  # of whichever HTTP client the library uses
-        parser.error(f"--push_to_hub takes a network and a token (hf auth login): {' '.join(str(error).split())}")
+        reason = mask_secrets(" ".join(str(error).split()))
+        parser.error(f"--push_to_hub takes a network and a token (hf auth login): {reason}")

@@ -1,7 +1,13 @@
 """Put the trained adapter into the weights of its model: `python merge.py` writes runs/merged, a plain model."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
 import argparse
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,6 +16,14 @@ import torch
 import yaml
 from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+
+from finished_runs import choose_run
+from masking import mask_messages
+from run_folder import LOCK, lock_folder
+from run_identity import check_base
+from seals import sync_to_disk
+from sources import find_source
+from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -21,19 +35,24 @@ the way through the layers. An adapter that went to the wrong place, or not at a
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", type=Path, default=HERE / CONFIG["output_dir"], help="folder of a finished run")
+    parser.add_argument("--run", "--model", type=Path, help="folder of a finished run (default: the last one)")
     parser.add_argument("--output", type=Path, help="where the merged model goes (default: merged, inside of it)")
     parser.add_argument("--dtype", default="auto", help="auto: that of the model's own weights; bfloat16, float16, …")
     parser.add_argument("--push_to_hub", metavar="NAME", help="also upload it, as a private repository")
-    args = parser.parse_args()
-    output = args.output or args.model / "merged"
-    if not (args.model / "adapter_config.json").is_file():
-        sys.exit(f"{args.model} holds no adapter: python train.py first")
+    args = parse_flags(parser)
+    run = choose_run(HERE, CONFIG["output_dir"], args.run)
+    output = args.output or run / "merged"
+    if not (run / "adapter_config.json").is_file():
+        sys.exit(f"{run} holds no adapter: python train.py first")
     if output.exists():
         sys.exit(f"{output} exists: remove it, or give another --output")
+    if (run / LOCK).exists() and not (run / "run.json").is_file():
+        sys.exit(f"the run in {run} has not finished: python train.py goes on with it")
+    check_base(run, *name_base())
+    draft = open_draft(output)
 
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    adapted = PeftModel.from_pretrained(load_base(args.model, args.dtype), args.model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(run, trust_remote_code=False)
+    adapted = PeftModel.from_pretrained(load_base(run, args.dtype), run).eval()
     inputs = tokenizer(TEXT, return_tensors="pt").to(adapted.device)
     before = compute_outputs(adapted, inputs)
     merged = adapted.merge_and_unload(safe_merge=True)
@@ -43,31 +62,52 @@ def main() -> None:
     if not difference <= bound:
         sys.exit(f"more than {bound:.3g}: this is no rounding. Nothing was written; try --dtype float32.")
 
-    draft = output.with_name(f"{output.name}.tmp")
-    shutil.rmtree(draft, ignore_errors=True)
     merged.save_pretrained(draft)
     tokenizer.save_pretrained(draft)
     for name in ("run.json", "README.md", "labels.json"):
-        if (args.model / name).is_file():
-            shutil.copy(args.model / name, draft)
+        if (run / name).is_file():
+            shutil.copy(run / name, draft)
+    for path in draft.iterdir():
+        sync_to_disk(path)
     draft.rename(output)
+    (output / LOCK).unlink()
     print(f"{output}: python infer.py --model {output}")
     if args.push_to_hub:
         merged.push_to_hub(args.push_to_hub, private=True)
         tokenizer.push_to_hub(args.push_to_hub, private=True)
 
 
+def open_draft(output: Path) -> Path:
+    """A folder beside it that is given its name once it is complete; what a merge that was killed left there goes."""
+    draft = output.with_name(f".{output.name}.unfinished")
+    if os.path.lexists(draft) and not (draft / LOCK).is_file():
+        sys.exit(f"{draft} exists, and is not of merge.py: remove it, or give another --output")
+    try:
+        draft.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.exit(f"{draft} cannot be made ({error.strerror}): give another --output")
+    lock_folder(draft)
+    for path in draft.iterdir():
+        if path.name != LOCK:
+            path.unlink()
+    return draft
+
+
+def name_base() -> tuple[str | Path, str | None]:
+    """Folder or hub id of the model before training, and the hub's revision."""
+    return find_source(CONFIG, "model"), CONFIG.get("revision")
+
+
 def load_base(run: Path, dtype: str):
     """The model as it was before training, unquantized: rounding to 4 bits is no part of an adapter."""
-    hub = "revision" in CONFIG
-    model = CONFIG["model"] if hub else HERE / CONFIG["model"]
-    more = {"revision": CONFIG["revision"]} if hub else {}
+    model, revision = name_base()
+    more = {"revision": revision} if revision else {}
     kind = AutoModelForCausalLM
     if PeftConfig.from_pretrained(run).task_type == "SEQ_CLS":
         kind = AutoModelForSequenceClassification
         names = json.loads((run / "labels.json").read_text(encoding="utf-8"))
         more |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
-    return kind.from_pretrained(model, dtype=dtype, use_safetensors=True, **more)
+    return kind.from_pretrained(model, dtype=dtype, use_safetensors=True, trust_remote_code=False, **more)
 
 
 def compute_outputs(model, inputs) -> torch.Tensor:
@@ -81,4 +121,5 @@ def compare(merged: torch.Tensor, adapted: torch.Tensor) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
+    mask_messages()
     main()

@@ -1,5 +1,10 @@
 """Continue a prompt with the trained model: `python infer.py --prompt "..."`."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
 import argparse
 import sys
 import time
@@ -7,23 +12,16 @@ from pathlib import Path
 
 import torch
 import yaml
-from transformers import AutoModelForCausalLM, AutoTokenizer, TextStreamer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from compiler import check_compilers
+from finished_runs import choose_run, describe_run
 from infer_report import write_report
+from masking import mask_messages
+from terminal import EscapedStreamer, parse_flags
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-RUN = HERE / CONFIG["output_dir"]
-
-
-def find_run() -> Path | None:
-    """The finished run: where config.yaml says, else the newest beside it (--output_dir); a smoke run is none."""
-    if (RUN / "run.json").exists():
-        return RUN
-    reports = [*HERE.glob("*/run.json"), *HERE.glob("*/*/run.json")]
-    runs = [report for report in reports if report.parent != RUN / "smoke"]
-    return max(runs, key=lambda report: report.stat().st_mtime).parent if runs else None
 
 
 def main() -> None:
@@ -34,22 +32,22 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1, help="answers to time, after one that warms up and compiles")
     parser.add_argument("--json", action="store_true", help="the report on standard output, and nothing else there")
     parser.add_argument("--report", type=Path, default=HERE / "infer.json", help="what was measured, for programs")
-    parser.add_argument("--model", default=find_run() or RUN, help="folder of a finished run")
-    args = parser.parse_args()
-    if not (Path(args.model) / "run.json").exists():
-        sys.exit(f"{args.model} holds no finished run: python train.py first, or --model FOLDER")
+    parser.add_argument("--run", "--model", type=Path, help="folder of a finished run (default: the last one)")
+    args = parse_flags(parser)
     if args.calls < 1:
         parser.error(f"--calls {args.calls}: one at least")
-    print(f"{args.model}: the finished run", file=sys.stderr)
+    model_folder = choose_run(HERE, CONFIG["output_dir"], args.run)
+    print(f"{model_folder}: {describe_run(model_folder)}", file=sys.stderr)
 
-    tokenizer = AutoTokenizer.from_pretrained(args.model, revision=CONFIG["revision"])
+    tokenizer = AutoTokenizer.from_pretrained(model_folder, revision=CONFIG["revision"], trust_remote_code=False)
     model = AutoModelForCausalLM.from_pretrained(
-        args.model,
+        model_folder,
         revision=CONFIG["revision"],
         dtype=torch.bfloat16,
         attn_implementation="sdpa",
         device_map="cuda",
         use_safetensors=True,
+        trust_remote_code=False,
     ).eval()
     inputs = tokenizer(args.prompt, return_tensors="pt")
     inputs = inputs.to(model.device)
@@ -69,7 +67,7 @@ def main() -> None:
     model.generate(**options, stopping_criteria=[is_warm])
     first_call_seconds = time.perf_counter() - started
 
-    streamer = None if args.json else TextStreamer(tokenizer, skip_special_tokens=True)
+    streamer = None if args.json else EscapedStreamer(tokenizer, skip_special_tokens=True)
     new_tokens, seconds = [], []
     for _ in range(args.calls):
         started = time.perf_counter()
@@ -92,4 +90,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    mask_messages()
     main()

@@ -1,5 +1,11 @@
 """The data: texts, as one stream of tokens cut into sequences of equal length."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
+import argparse
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -13,6 +19,8 @@ from transformers import AutoConfig
 
 from first_example import show_example
 from rows import UNREADABLE, read_rows
+from sources import find_source
+from terminal import parse_flags
 from tokenizer import train_tokenizer
 
 HERE = Path(__file__).resolve().parent
@@ -40,10 +48,10 @@ def list_files(path: Path) -> list[Path]:
 
 def load_texts(config: dict) -> Dataset:
     """The usable rows of all files. A file that changed is read again, not taken from the cache."""
-    path = HERE / config["data"]
-    files = list_files(path)
-    if not all(file.is_file() for file in files):
-        sys.exit(f"{path}: no such file")
+    files = list_files(Path(find_source(config, "data")))
+    for file in files:
+        if not file.is_file():
+            sys.exit(f"{file}: no such file{f', but a link to {file.readlink()}' if file.is_symlink() else ''}")
     stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return Dataset.from_generator(
         generate_examples,
@@ -134,10 +142,11 @@ def show_data(blocks: Blocks, tokenizer, folder: Path) -> None:
 
 def main() -> None:
     """Show the data as it would be trained on. Nothing is trained."""
+    parse_flags(argparse.ArgumentParser(description=main.__doc__))
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     texts = load_texts(config)
-    vocab_size = AutoConfig.from_pretrained(HERE / config["model"]).vocab_size
+    vocab_size = AutoConfig.from_pretrained(find_source(config, "model"), trust_remote_code=False).vocab_size
     tokenizer = train_tokenizer(texts["text"], output_dir / "tokenizer", vocab_size)
     blocks = cut_blocks(texts, tokenizer, config["seq_len"])
     if not len(blocks):

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 
 import torch
 from datasets import Dataset
@@ -116,12 +117,13 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
         batch = trainer.args.eval_batch_size * trainer.args.world_size
         trainer.eval_dataset = FilledRows(trainer.eval_dataset, batch)
     trainer.add_callback(EvaluateOnce())
+    trainer.add_callback(FindBestCheckpoint())
     if patience is not None and trainer.args.eval_strategy == IntervalStrategy.NO:
         if trainer.args.process_index == 0:
             print("no early stopping: there is no evaluation (--eval_strategy)")
     elif patience is not None:
         trainer.args.metric_for_best_model = trainer.args.metric_for_best_model or "eval_loss"
-        trainer.add_callback(EarlyStoppingCallback(early_stopping_patience=patience))
+        trainer.add_callback(StopEarly(early_stopping_patience=patience))
 
 
 class EvaluateOnce(TrainerCallback):
@@ -130,6 +132,45 @@ class EvaluateOnce(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step:
             args.eval_on_start = False
+
+
+class FindBestCheckpoint(TrainerCallback):
+    """A checkpoint has the full path of the best one: after a move nothing is there, or somebody else's run."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if not state.global_step or state.best_global_step is None:
+            return
+        folder = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+        if folder.is_dir():
+            state.best_model_checkpoint = str(folder)
+            return
+        if state.is_world_process_zero and args.load_best_model_at_end:
+            print(
+                f"the best checkpoint so far, {folder.name}, is not in {args.output_dir}: the best from here on is kept"
+            )
+        state.best_model_checkpoint = state.best_global_step = state.best_metric = None
+
+
+class StopEarly(EarlyStoppingCallback):
+    """Trainer's, which says so, counts on in a resumed run, and saves where it stops: a second start ends there too."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        super().on_train_begin(args, state, control, **kwargs)
+        saved = state.stateful_callbacks.get(type(self).__name__)
+        if state.global_step and saved:
+            self.early_stopping_patience_counter = saved["attributes"]["early_stopping_patience_counter"]
+            control.should_training_stop = self.early_stopping_patience_counter >= self.early_stopping_patience
+
+    def on_evaluate(self, args, state, control, metrics, **kwargs):
+        super().on_evaluate(args, state, control, metrics, **kwargs)
+        if self.early_stopping_patience_counter < self.early_stopping_patience:
+            return
+        control.should_save |= args.save_strategy != "no"
+        if state.is_world_process_zero:
+            print(
+                f"step {state.global_step}: stopped early, {self.early_stopping_patience} evaluations without a better "
+                f"{args.metric_for_best_model} (early_stopping in config.yaml)"
+            )
 
 
 class FilledRows(TorchDataset):

@@ -1,5 +1,10 @@
 """Answer a prompt with the trained model: `python infer.py --prompt "..."`."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
 import argparse
 import sys
 import time
@@ -8,25 +13,19 @@ from pathlib import Path
 import torch
 import yaml
 from peft.tuners.tuners_utils import BaseTunerLayer
-from transformers import AutoModelForCausalLM, AutoTokenizer, TextStreamer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from chat_template import ensure_chat_template
 from compiler import check_compilers
+from finished_runs import choose_run, describe_run
 from infer_report import write_report
+from masking import mask_messages
+from run_identity import check_base
+from sources import find_source
+from terminal import EscapedStreamer, parse_flags
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-RUN = HERE / CONFIG["output_dir"]
-MODEL = CONFIG["model"]
-
-
-def find_run() -> Path | None:
-    """The finished run: where config.yaml says, else the newest beside it (--output_dir); a smoke run is none."""
-    if (RUN / "run.json").exists():
-        return RUN
-    reports = [*HERE.glob("*/run.json"), *HERE.glob("*/*/run.json")]
-    runs = [report for report in reports if report.parent != RUN / "smoke"]
-    return max(runs, key=lambda report: report.stat().st_mtime).parent if runs else None
 
 
 def main() -> None:
@@ -37,24 +36,30 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1, help="answers to time, after one that warms up and compiles")
     parser.add_argument("--json", action="store_true", help="the report on standard output, and nothing else there")
     parser.add_argument("--report", type=Path, default=HERE / "infer.json", help="what was measured, for programs")
-    parser.add_argument("--model", default=find_run() or MODEL, help="folder of a finished run, or the base model")
-    args = parser.parse_args()
+    parser.add_argument("--run", "--model", type=Path, help="folder of a finished run (default: the last one)")
+    parser.add_argument("--base", action="store_true", help="ask the model as it was before the training")
+    args = parse_flags(parser)
     if args.calls < 1:
         parser.error(f"--calls {args.calls}: one at least")
-    finished = (Path(args.model) / "run.json").exists()
-    state = "the finished run" if finished else "no finished run, so the model as it was"
-    print(f"{args.model}: {state}", file=sys.stderr)
+    model_folder = find_source(CONFIG, "model") if args.base else choose_run(HERE, CONFIG["output_dir"], args.run)
+    print(f"{model_folder}: {'the model as it was' if args.base else describe_run(model_folder)}", file=sys.stderr)
+    adapted = Path(model_folder, "adapter_config.json").is_file()  # the path that it has of its model may be an old one
 
-    tokenizer = AutoTokenizer.from_pretrained(args.model, revision=CONFIG["revision"])
+    tokenizer = AutoTokenizer.from_pretrained(model_folder, revision=CONFIG["revision"], trust_remote_code=False)
     ensure_chat_template(tokenizer)
     model = AutoModelForCausalLM.from_pretrained(
-        args.model,
+        find_source(CONFIG, "model") if adapted else model_folder,
         revision=CONFIG["revision"],
         dtype=torch.bfloat16,
         attn_implementation="sdpa",
         device_map="cuda",
         use_safetensors=True,
+        trust_remote_code=False,
     ).eval()
+    if adapted:
+        check_base(Path(model_folder), find_source(CONFIG, "model"), CONFIG.get("revision"))
+        model.load_adapter(str(model_folder))
+        model.eval()
     for layer in model.modules():
         if isinstance(layer, BaseTunerLayer):  # the adapters, into the weights that they stand beside
             layer.merge()
@@ -77,7 +82,7 @@ def main() -> None:
     model.generate(**options, stopping_criteria=[is_warm])
     first_call_seconds = time.perf_counter() - started
 
-    streamer = None if args.json else TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    streamer = None if args.json else EscapedStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
     new_tokens, seconds = [], []
     for _ in range(args.calls):
         started = time.perf_counter()
@@ -100,4 +105,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    mask_messages()
     main()

@@ -9,8 +9,8 @@ import torch
 from transformers import TrainerCallback
 
 from fields import unpack_conversation
-from first_example import escape_control
 from run_report import write_json
+from terminal import escape_control
 
 PROMPTS = 3
 NEW_TOKENS = 96

@@ -1,5 +1,11 @@
 """The data: examples in the form that SFTTrainer takes."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
+import argparse
 import hashlib
 import sys
 from collections.abc import Iterator
@@ -13,7 +19,10 @@ from chat_template import ensure_chat_template
 from examples import make_example
 from first_example import show_example, show_lengths, warn_of_open_end
 from labels import tokenize_example
+from masking import mask_messages
 from rows import UNREADABLE, parse_row, read_rows
+from sources import find_source
+from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
 TURN = {"role": Value("string"), "content": Value("string"), "further": Value("string")}
@@ -41,10 +50,10 @@ def list_files(path: Path) -> list[Path]:
 
 def load_examples(config: dict) -> Dataset:
     """The usable rows of all files. A file that changed is read again, not taken from the cache."""
-    path = HERE / config["data"]
-    files = list_files(path)
-    if not all(file.is_file() for file in files):
-        sys.exit(f"{path}: no such file")
+    files = list_files(Path(find_source(config, "data")))
+    for file in files:
+        if not file.is_file():
+            sys.exit(f"{file}: no such file{f', but a link to {file.readlink()}' if file.is_symlink() else ''}")
     stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return Dataset.from_generator(
         generate_examples,
@@ -145,14 +154,16 @@ def show_data(dataset: Dataset, examples: Dataset, tokenizer, seq_len: int, fold
 
 def main() -> None:
     """Show the data as it would be trained on. Nothing is trained."""
+    parse_flags(argparse.ArgumentParser(description=main.__doc__))
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     examples = load_examples(config)
-    tokenizer = AutoTokenizer.from_pretrained(config["model"], revision=config["revision"])
+    tokenizer = AutoTokenizer.from_pretrained(find_source(config, "model"), revision=config["revision"], trust_remote_code=False)
     ensure_chat_template(tokenizer)
     dataset = tokenize_examples(examples, tokenizer, config["seq_len"], config["loss_on"], config["skip_bad"])
     show_data(dataset, examples, tokenizer, config["seq_len"], output_dir)
 
 
 if __name__ == "__main__":
+    mask_messages()
     main()

@@ -3,6 +3,11 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `python train.py` resumes by itself.
 """
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
 import os
 
 os.environ.setdefault(  # read once, as PyTorch is imported
@@ -11,6 +16,7 @@ os.environ.setdefault(  # read once, as PyTorch is imported
 )
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,25 +33,29 @@ from checkpoints import (
     EndAtLastStep,
     FollowArguments,
     SealCheckpoints,
-    describe_run,
     find_newest_checkpoint,
     finish_training,
 )
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
+from final_model import is_finished, save_final_model
+from finished_runs import record_run
 from first_step import CheckFirstStep
 from length_groups import SeedLengthGroups
 from machine import check_machine, peak_memory
 from model_card import write_model_card
 from padding import drop_padding_mask
 from progress import print_lines
+from run_folder import claim_folder
+from run_identity import describe_run
 from run_report import RunReport
+from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-MODEL = CONFIG["model"]
+MODEL = find_source(CONFIG, "model")
 
 
 def main() -> None:
@@ -54,6 +64,7 @@ def main() -> None:
     check_machine(CONFIG["machine"])
     check_compilers("gcc")
     args = training_arguments()
+    claim_folder(Path(args.output_dir))
     set_seed(args.seed)
     quantization = BitsAndBytesConfig(
         load_in_4bit=True,
@@ -65,7 +76,7 @@ def main() -> None:
 
     examples = load_examples(CONFIG)
     examples, held_out = hold_out(examples, CONFIG, args, load_examples)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
+    tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"], trust_remote_code=False)
     ensure_chat_template(tokenizer)
     how = CONFIG["seq_len"], CONFIG["loss_on"], CONFIG["skip_bad"]
     train_dataset = tokenize_examples(examples, tokenizer, *how)
@@ -78,6 +89,7 @@ def main() -> None:
         dtype=torch.bfloat16,  # frozen weights in 16 bits
         attn_implementation="sdpa",
         use_safetensors=True,
+        trust_remote_code=False,
     )
 
     trainer = SFTTrainer(
@@ -98,9 +110,10 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
-    report = RunReport(run)
-    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss()):
+    run = describe_run(trainer, CONFIG, MODEL, trained_parameters)
+    report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
+    seal = SealCheckpoints(run, report.write_figures)
+    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)
     answers = SampleAnswers(held_out, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
@@ -111,10 +124,14 @@ def main() -> None:
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
+        if is_finished(Path(args.output_dir), trainer.state):
+            return
         finish_training(trainer)
-    trainer.save_model()
-    report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer), **answers.describe())
-    write_model_card(args, CONFIG, task="sft", from_scratch=False)
+    save_final_model(trainer)
+    result = report.build(args, trainer.state, **answers.describe())
+    write_model_card(args, CONFIG, result, task="sft", from_scratch=False)
+    report.write(args, trainer.state, result)
+    record_run(HERE, Path(args.output_dir))
 
 
 def training_arguments() -> SFTConfig:

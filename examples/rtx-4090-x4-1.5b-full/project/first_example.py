@@ -1,19 +1,12 @@
 """The first example as it is trained on, and what all are: before the first step, or by `python data.py`."""
 
-import re
 from itertools import groupby
 from pathlib import Path
 
+from terminal import escape_control
+
 SHOWN = 4000
 """Characters of the example in a terminal; first_example.txt has all."""
-
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What a terminal obeys; line breaks and tabs are left."""
-
-
-def escape_control(text: str) -> str:
-    """Shown, not obeyed: a row may hold what moves the cursor, or writes to the clipboard."""
-    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def mark_learned(example: dict, tokenizer) -> str:

@@ -1,30 +1,29 @@
-"""Checkpoints that survive a kill at any moment: each is sealed once it is complete, and only then resumed."""
+"""Checkpoints that survive a kill at any moment: sealed once they are complete, compared before they are resumed."""
 
-import fcntl
-import hashlib
-import json
-import os
-import re
 import shutil
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import torch
+from safetensors import safe_open
 from torch import nn
 from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import TrainerState
+from transformers.trainer_pt_utils import safe_globals
 
-SEAL = "complete.json"
-"""Written last into a checkpoint: what run it belongs to, and every file with its size."""
-LOCK = "train.lock"
+from run_folder import list_checkpoints, put_away, rotate_checkpoints
+from run_identity import MAY_CHANGE, list_changes
+from seals import begin_checkpoint, find_damage, has_hashes, read_seal, write_seal
+
 SMALL_FILES_BYTES = 16 << 20
-MAY_CHANGE = ("learning rate", "warmup", "length")
-"""What a run may go on with that began with another value; that is printed, and stands in the model's README.md."""
-LATER = ("processes", "Adam", "weight decay", "schedule", *MAY_CHANGE)
-"""What seals of earlier versions leave out."""
+STATES = ("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth")
+"""What Trainer reads with torch.load, which takes no code."""
 
 
 class AlreadyTrained(Exception):
-    """The checkpoint has reached the last step."""
+    """The checkpoint is of a run that has ended."""
 
 
 def finish_training(trainer: Trainer) -> None:
@@ -41,100 +40,54 @@ def name_tied_weights(model: nn.Module) -> None:
         model._keys_to_ignore_on_save = set(tied)
 
 
-def describe_run(trainer: Trainer, seq_len: int, trained_parameters: int) -> dict:
-    """What a checkpoint depends on: to resume with another value would silently shift data or numbers."""
-    args, dataset = trainer.args, trainer.train_dataset
-    indices = range(0, len(dataset), max(1, len(dataset) // 64))
-    sample = hashlib.sha256(repr([dataset[index] for index in indices]).encode(errors="surrogatepass"))
-    return {
-        "data": f"{len(dataset)} examples, sha256 {sample.hexdigest()[:16]}",
-        "sequence length": seq_len,
-        "global batch": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "trained parameters": trained_parameters,
-        "weights": str(trainer.model.dtype),
-        "autocast": "bf16" if args.bf16 else "fp16" if args.fp16 else "off",
-        "optimizer": args.optim.value,
-        "Adam": f"beta1 {args.adam_beta1:g}, beta2 {args.adam_beta2:g}, epsilon {args.adam_epsilon:g}",
-        "schedule": f"{args.lr_scheduler_type.value} {args.lr_scheduler_kwargs or ''}".strip(),
-        "seed": args.seed,
-        "processes": args.world_size,
-        "learning rate": args.learning_rate,
-        "weight decay": args.weight_decay,
-        "warmup": args.warmup_steps,
-        "length": f"{args.max_steps} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs",
-        "changes": [],
-    }
-
-
 def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
-    """The newest complete checkpoint of this run. What an interrupted save or delete left behind is removed."""
-    lock_folder(output_dir)
-    folders = [p for p in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", p.name)]
+    """The newest checkpoint of this run that is as it was saved. Those that are newer, and are not, are put away."""
+    problems: dict[Path, str] = {}
     newest = None
-    for folder in sorted(folders, key=lambda p: int(p.name.removeprefix("checkpoint-"))):
-        if (sealed_run := read_seal(folder)) is None:
-            print(f"{folder} is not complete: removed")
-            shutil.rmtree(folder)
-        else:
-            newest, saved = folder, sealed_run
-    if newest is None:
-        return None
-    fixed = [key for key in run if key not in (*MAY_CHANGE, "changes")]
-    changed = list_changes(saved, run, fixed)
+    for folder in reversed(list_checkpoints(output_dir).values()):
+        started = time.perf_counter()
+        problem = find_problem(folder, run)
+        if problem is None:
+            newest = folder
+            break
+        problems[folder] = problem
+    for folder, problem in problems.items():
+        put_away(folder, problem)
+    if newest is not None:
+        print(f"resuming from {newest}, compared with its seal in {time.perf_counter() - started:.1f} s")
+    elif problems:
+        print(f"{output_dir} has no checkpoint to resume: training begins at step 1")
+    return newest and str(newest)
+
+
+def find_problem(folder: Path, run: dict) -> str | None:
+    """Why a checkpoint cannot be resumed. Ends the process where it is another run's."""
+    seal = read_seal(folder)
+    if seal is None:
+        return "it has no readable seal of train.py"
+    changed = list_changes(seal["run"], run, [key for key in run if key not in (*MAY_CHANGE, "changes")])
     if changed:
         different = "\n  ".join(changed)
-        sys.exit(f"{newest} belongs to another run:\n  {different}\nUndo that, or take another --output_dir.")
-    print(f"resuming from {newest}")
-    return str(newest)
+        sys.exit(f"{folder} belongs to another run:\n  {different}\nUndo that, or take another --output_dir.")
+    if not has_hashes(seal):
+        print(f"{folder} was sealed by an earlier version, without hashes: only sizes are compared")
+    return find_damage(folder, seal) or find_unreadable(folder)
 
 
-def list_changes(saved: dict, run: dict, keys: Iterable[str]) -> list[str]:
-    """The values of a seal that are others now."""
-    known = [key for key in keys if key in run and (key in saved or key not in LATER)]
-    return [f"{key}: {saved.get(key)} then, {run[key]} now" for key in known if saved.get(key) != run[key]]
-
-
-def lock_folder(folder: Path) -> None:
-    """Two runs would remove each other's checkpoints. The lock is this process's, and gone with it however it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+def find_unreadable(folder: Path) -> str | None:
+    """What Trainer would fail to read, after it has begun to."""
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        sys.exit(f"{folder}: another train.py is at work there. Wait for it, or take another --output_dir.")
-    except OSError as error:  # some shared file systems have no locks
-        print(f"{folder} cannot be locked ({error.strerror}): see that no other run writes there")
-
-
-def read_seal(folder: Path) -> dict | None:
-    """The run that a checkpoint belongs to; ``None`` if the seal or a file is missing, cut short or another."""
-    try:
-        match json.loads((folder / SEAL).read_text(encoding="utf-8")):
-            case {"run": dict(run), "files": dict(files)}:
-                complete = all((folder / name).stat().st_size == size for name, size in files.items())
-                return run if complete else None
-    except (OSError, ValueError):
-        pass
+        path = folder / "trainer_state.json"
+        TrainerState.load_from_json(str(path))
+        for path in folder.glob("*.safetensors"):
+            with safe_open(path, "pt"):
+                continue
+        with safe_globals():
+            for path in (path for pattern in STATES for path in folder.glob(pattern)):
+                torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except Exception as error:  # of four file formats
+        return f"{path.name} cannot be read ({type(error).__name__}: {str(error).strip().splitlines()[0][:100]})"
     return None
-
-
-def write_seal(folder: Path, run: dict) -> None:
-    """Bring every file of the checkpoint to disk, then seal it."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != SEAL]
-    for path in files:
-        sync_to_disk(path)
-    seal = {"run": run, "files": {str(path.relative_to(folder)): path.stat().st_size for path in files}}
-    draft = folder / f"{SEAL}.tmp"
-    draft.write_text(json.dumps(seal, indent=2), encoding="utf-8")
-    sync_to_disk(draft)
-    draft.replace(folder / SEAL)
-    sync_to_disk(folder)
-
-
-def sync_to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)
 
 
 class FollowArguments(TrainerCallback):
@@ -146,11 +99,12 @@ class FollowArguments(TrainerCallback):
     def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs):
         if not state.global_step:
             return
-        saved = read_seal(Path(args.output_dir) / f"checkpoint-{state.global_step}") or {}
+        seal = read_seal(Path(args.output_dir) / f"checkpoint-{state.global_step}")
+        saved = seal["run"] if seal else {}
         self.run["changes"] = list(saved.get("changes", []))
         changed = list_changes(saved, self.run, MAY_CHANGE)
         rates = [line for line in changed if not line.startswith("length")]
-        if state.global_step >= state.max_steps:
+        if has_ended(state, control):
             if rates:
                 sys.exit(
                     f"nothing left to train: {args.output_dir} had reached step {state.global_step}, and nothing would "
@@ -186,19 +140,38 @@ def set_learning_rate(learning_rate: float, scheduler) -> float:
     return groups[0]["lr"]
 
 
+def has_ended(state, control) -> bool:
+    """After its last step, or where it was stopped early: StopEarly says so before these callbacks."""
+    return state.global_step >= state.max_steps or bool(state.global_step and control.should_training_stop)
+
+
 class EndAtLastStep(TrainerCallback):
     """The last of the callbacks, for the others begin before it: Trainer would train one step too many."""
 
     def on_train_begin(self, args, state, control, **kwargs):
-        if state.global_step >= state.max_steps:
+        if has_ended(state, control):
             raise AlreadyTrained
 
 
 class SealCheckpoints(TrainerCallback):
-    """Seals each checkpoint once it is written; leaves one out where the disk has no room for it."""
+    """Seals each checkpoint once it is written, then removes old ones; leaves one out where the disk has no room.
 
-    def __init__(self, run: dict):
-        self.run = run
+    ``before_seal`` adds what a checkpoint is to hold besides.
+    """
+
+    def __init__(self, run: dict, before_seal: Callable[..., None] = lambda args, state: None):
+        self.run, self.before_seal = run, before_seal
+        self.limit: int | None = None
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if args.save_total_limit is not None:  # Trainer would remove the old one before the new one has its seal
+            self.limit, args.save_total_limit = args.save_total_limit, None
+        best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
+        if state.best_global_step and best.is_dir():  # it was saved with the path of then, and the run may have moved
+            state.best_model_checkpoint = str(best)
+        if has_ended(state, control):
+            self.remove_old(args, state)  # it may have been ended before it did
+            self.leave_damaged_best(args, state)
 
     def on_step_end(self, args, state, control, **kwargs):
         if not control.should_save:
@@ -209,13 +182,37 @@ class SealCheckpoints(TrainerCallback):
             if state.is_world_process_zero:
                 print(f"step {state.global_step}: not saved, {args.output_dir} has {free / 2**30:.1f} GiB left")
             control.should_save = False
+        elif state.is_world_process_zero:
+            begin_checkpoint(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
     def on_epoch_end(self, args, state, control, **kwargs):
         self.on_step_end(args, state, control, **kwargs)  # --save_strategy epoch
 
     def on_save(self, args, state, control, **kwargs):
+        self.before_seal(args, state)
         if state.is_world_process_zero:
             write_seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.run)
+        self.remove_old(args, state)
+        if control.should_training_stop:
+            self.leave_damaged_best(args, state)
+
+    def remove_old(self, args, state) -> None:
+        if state.is_world_process_zero:
+            rotate_checkpoints(Path(args.output_dir), state.global_step, self.limit, state.best_global_step)
+
+    def leave_damaged_best(self, args, state) -> None:
+        """Trainer reads the best model back at the end; the disk may have had it for days."""
+        best = state.best_model_checkpoint
+        if args.load_best_model_at_end and best and self.is_damaged(Path(best), state):
+            if state.is_world_process_zero:
+                print(f"{best}, the best model, is not as it was saved: the last one is kept")
+            state.best_model_checkpoint = None
+
+    def is_damaged(self, checkpoint: Path, state) -> bool:
+        if not state.is_world_process_zero:
+            return False
+        seal = read_seal(checkpoint)
+        return seal is None or find_damage(checkpoint, seal) is not None
 
     def free_bytes(self, folder: str) -> float:
         return shutil.disk_usage(folder).free

@@ -1,5 +1,10 @@
 """Classify a text with the trained model: `python infer.py --prompt "..."`."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
 import argparse
 import sys
 import time
@@ -9,20 +14,13 @@ import torch
 import yaml
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from finished_runs import choose_run, describe_run
 from infer_report import write_report
+from masking import mask_messages
+from terminal import escape_control, parse_flags
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-RUN = HERE / CONFIG["output_dir"]
-
-
-def find_run() -> Path | None:
-    """The finished run: where config.yaml says, else the newest beside it (--output_dir); a smoke run is none."""
-    if (RUN / "run.json").exists():
-        return RUN
-    reports = [*HERE.glob("*/run.json"), *HERE.glob("*/*/run.json")]
-    runs = [report for report in reports if report.parent != RUN / "smoke"]
-    return max(runs, key=lambda report: report.stat().st_mtime).parent if runs else None
 
 
 def main() -> None:
@@ -31,22 +29,22 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1, help="answers to time, after one that warms up and compiles")
     parser.add_argument("--json", action="store_true", help="the report on standard output, and nothing else there")
     parser.add_argument("--report", type=Path, default=HERE / "infer.json", help="what was measured, for programs")
-    parser.add_argument("--model", default=find_run() or RUN, help="folder of a finished run")
-    args = parser.parse_args()
-    if not (Path(args.model) / "run.json").exists():
-        sys.exit(f"{args.model} holds no finished run: python train.py first, or --model FOLDER")
+    parser.add_argument("--run", "--model", type=Path, help="folder of a finished run (default: the last one)")
+    args = parse_flags(parser)
     if args.calls < 1:
         parser.error(f"--calls {args.calls}: one at least")
-    print(f"{args.model}: the finished run", file=sys.stderr)
+    model_folder = choose_run(HERE, CONFIG["output_dir"], args.run)
+    print(f"{model_folder}: {describe_run(model_folder)}", file=sys.stderr)
 
-    tokenizer = AutoTokenizer.from_pretrained(args.model, revision=CONFIG["revision"])
+    tokenizer = AutoTokenizer.from_pretrained(model_folder, revision=CONFIG["revision"], trust_remote_code=False)
     model = AutoModelForSequenceClassification.from_pretrained(
-        args.model,
+        model_folder,
         revision=CONFIG["revision"],
         dtype=torch.float16,
         attn_implementation="sdpa",
         device_map="cuda",
         use_safetensors=True,
+        trust_remote_code=False,
     ).eval()
     inputs = tokenizer(args.prompt, truncation=True, max_length=CONFIG["seq_len"], return_tensors="pt").to(model.device)
 
@@ -61,7 +59,7 @@ def main() -> None:
     ranked = sorted(((share, names[number]) for number, share in enumerate(probabilities)), reverse=True)
     if not args.json:
         for share, name in ranked:
-            print(f"{share:7.2%}  {name}")
+            print(f"{share:7.2%}  {escape_control(name)}")
     write_report(
         args.report,
         prompt=args.prompt,
@@ -76,4 +74,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    mask_messages()
     main()

@@ -3,6 +3,11 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `python train.py` resumes by itself.
 """
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
 import os
 
 os.environ.setdefault(  # read once, as PyTorch is imported
@@ -11,6 +16,7 @@ os.environ.setdefault(  # read once, as PyTorch is imported
 )
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -31,7 +37,6 @@ from checkpoints import (
     EndAtLastStep,
     FollowArguments,
     SealCheckpoints,
-    describe_run,
     find_newest_checkpoint,
     finish_training,
     name_tied_weights,
@@ -39,16 +44,21 @@ from checkpoints import (
 from class_metrics import ClassMetrics, keep_class
 from data import check_size, list_labels, load_examples, show_data, tokenize
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
+from final_model import is_finished, save_final_model
+from finished_runs import record_run
 from first_step import CheckFirstStep
 from machine import check_machine, peak_memory
 from model_card import write_model_card
 from progress import print_lines
+from run_folder import claim_folder
+from run_identity import describe_run
 from run_report import RunReport
+from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-MODEL = CONFIG["model"]
+MODEL = find_source(CONFIG, "model")
 
 
 def main() -> None:
@@ -56,12 +66,13 @@ def main() -> None:
         sys.exit("This plan uses one GPU, and PyTorch sees more: CUDA_VISIBLE_DEVICES=0 make train")
     check_machine(CONFIG["machine"])
     args = training_arguments()
+    claim_folder(Path(args.output_dir))
     set_seed(args.seed)
 
     examples = load_examples(CONFIG)
     names = list_labels(examples)
     examples, held_out = hold_out(examples, CONFIG, args, load_examples)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"])
+    tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"], trust_remote_code=False)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     train_dataset = tokenize(examples, names, tokenizer, CONFIG["seq_len"])
     eval_dataset = held_out and tokenize(held_out, names, tokenizer, CONFIG["seq_len"])
@@ -74,6 +85,7 @@ def main() -> None:
         dtype=torch.float32,  # trained weights stay in fp32, fp16 is for the arithmetic
         attn_implementation="sdpa",
         use_safetensors=True,
+        trust_remote_code=False,
     )
     model.config.pad_token_id = tokenizer.pad_token_id
 
@@ -93,9 +105,10 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG["seq_len"], trained_parameters)
-    report = RunReport(run)
-    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), SealCheckpoints(run), StopOnBadLoss()):
+    run = describe_run(trainer, CONFIG, MODEL, trained_parameters)
+    report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
+    seal = SealCheckpoints(run, report.write_figures)
+    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)
     trainer.add_callback(FollowArguments(run))
@@ -105,10 +118,14 @@ def main() -> None:
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
+        if is_finished(Path(args.output_dir), trainer.state):
+            return
         finish_training(trainer)
-    trainer.save_model()
-    report.write(args, trainer.state, peak_memory(), **describe_evaluation(trainer))
-    write_model_card(args, CONFIG, task="text-classification", from_scratch=False)
+    save_final_model(trainer)
+    result = report.build(args, trainer.state)
+    write_model_card(args, CONFIG, result, task="text-classification", from_scratch=False)
+    report.write(args, trainer.state, result)
+    record_run(HERE, Path(args.output_dir))
 
 
 def training_arguments() -> TrainingArguments:

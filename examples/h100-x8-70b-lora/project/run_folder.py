@@ -1,0 +1,108 @@
+"""The folder of a run: one process at a time writes there, and nothing that others put there is removed."""
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from seals import SEAL, UNSEALED, read_seal
+
+LOCK = "train.lock"
+ASIDE = "set-aside"
+"""A folder in that of the run: checkpoints that are not resumed, for their owner to look at."""
+REMOVED = "removed-"
+"""Before the name of a checkpoint that is being removed: what a kill leaves of it goes at the next start."""
+HELD: dict[Path, int] = {}
+"""Descriptors of the locks of this process, by folder."""
+
+
+def claim_folder(folder: Path) -> None:
+    """Make the folder, see that it takes files, and keep other runs out. Ends the process where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"0")
+            probe.flush()
+    except OSError as error:
+        advice = "free some space" if is_full(error) else "see who owns it"
+        sys.exit(f"{folder} takes no files ({error.strerror}): {advice}, or take another --output_dir.")
+    lock_folder(folder)
+    for rest in folder.glob(f"{REMOVED}checkpoint-*"):
+        shutil.rmtree(rest, ignore_errors=True)
+
+
+def lock_folder(folder: Path) -> None:
+    """Two at once would overwrite each other's files. The lock is this process's, and goes with it however it ends."""
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        sys.exit(f"{folder}: another process is at work there. Wait for it, or name another folder.")
+    except OSError as error:  # some shared file systems have no locks
+        print(f"{folder} cannot be locked ({error.strerror}): see that no other run writes there")
+        os.close(descriptor)
+        return
+    HELD[folder.resolve()] = descriptor
+
+
+def list_checkpoints(folder: Path) -> dict[int, Path]:
+    """Those with a step for a name, by step, the earliest first."""
+    named = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return dict(sorted((int(path.name.removeprefix("checkpoint-")), path) for path in named))
+
+
+def put_away(checkpoint: Path, problem: str) -> None:
+    """Out of the way of what will be saved. The rest of a save of this project is removed, everything else is kept."""
+    folder = checkpoint.parent
+    own = (checkpoint / UNSEALED).is_file() and not (checkpoint / SEAL).exists() and not checkpoint.is_symlink()
+    if own and folder.resolve() in HELD:
+        remove_checkpoint(checkpoint)
+        print(f"{checkpoint} was being written when a run was ended: removed")
+        return
+    aside = folder / ASIDE
+    aside.mkdir(exist_ok=True)
+    target, number = aside / checkpoint.name, 1
+    while os.path.lexists(target):
+        number += 1
+        target = aside / f"{checkpoint.name}-{number}"
+    checkpoint.rename(target)
+    print(f"{checkpoint} is not resumed, {problem}: moved to {target}, remove it when you do not need it")
+
+
+def begin_anew(folder: Path) -> None:
+    """For a run that cannot be resumed: what an earlier one saved would stand beside what this one saves."""
+    for checkpoint in list_checkpoints(folder).values():
+        put_away(checkpoint, "its states were not saved")
+
+
+def rotate_checkpoints(folder: Path, last: int, limit: int | None, best: int | None) -> None:
+    """Remove sealed checkpoints up to step ``last`` but the ``limit`` newest and ``best``, once ``last`` has its seal.
+
+    Trainer does it before that, and removes whatever is called checkpoint-something.
+    """
+    if not limit or limit < 0:
+        return
+    own = {step: path for step, path in list_checkpoints(folder).items() if step <= last and read_seal(path)}
+    kept = {last, *([best] if best in own else [])}
+    for step in reversed(own):
+        if len(kept) < limit:
+            kept.add(step)
+    for step, path in own.items():
+        if step not in kept and not path.is_symlink():
+            remove_checkpoint(path)
+
+
+def remove_checkpoint(checkpoint: Path) -> None:
+    """All of it or, after a kill, what is no checkpoint any more."""
+    doomed = checkpoint.with_name(f"{REMOVED}{checkpoint.name}")
+    shutil.rmtree(doomed, ignore_errors=True)
+    checkpoint.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)

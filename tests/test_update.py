@@ -304,7 +304,7 @@ def test_a_kill_of_the_command_loses_nothing(project):
     started = time.monotonic()
     subprocess.run([*words, "--seq-len", "32"], check=True, capture_output=True, cwd=ROOT)
     lasts, new = time.monotonic() - started, read(project)
-    for share in (0.2, 0.4, 0.6, 0.7, 0.8, *(0.84 + 0.01 * step for step in range(18))):
+    for share in (0.3, 0.6, 0.8, *(0.88 + 0.02 * step for step in range(6))):
         shutil.rmtree(project)
         shutil.copytree(mine, project)
         child = subprocess.Popen(

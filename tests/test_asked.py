@@ -145,3 +145,17 @@ def test_a_plan_for_inference_that_shall_train_needs_data():
 def test_a_machine_that_is_named_is_not_measured():
     kept = Request(measure=True, given=("measure",))
     assert merge_requests(kept, Request(hardware="1xt4", given=("hardware",)))[0].measure is False
+
+
+def test_links_in_the_project_lead_to_what_was_named(places):
+    inputs, project = places
+    (project / "data").mkdir()
+    (project / "data" / "d.jsonl").symlink_to(inputs / "d.jsonl")
+    (project / "data" / "e.jsonl").symlink_to(inputs / "e.jsonl")
+    for name, path in (("d.jsonl", inputs / "d.jsonl"), ("?.jsonl", inputs / "?.jsonl")):
+        plan = {"request": {"data": None}, "config": {"data": f"./data/{name}"}}
+        assert restore_request(plan, project).data == str(path)
+    for name in ("d", "e"):
+        (inputs / f"{name}.jsonl").unlink()
+    with pytest.raises(UsageError, match=r"there is no .*inputs"):
+        restore_request(plan | {"config": {"data": "./data/d.jsonl"}}, project)

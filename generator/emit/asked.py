@@ -120,12 +120,26 @@ def find_source(name: str, value: str | None, config: Mapping[str, Any], folder:
         value = config.get(SOURCES[name] or "")
     if not isinstance(value, str):
         raise UsageError(f"the project was planned with a file for --{name}, and does not say which", f"give --{name}")
-    path = os.path.normpath(folder / value)
-    if not (Path(path).exists() or ("*" in Path(path).name and any(Path(path).parent.glob(Path(path).name)))):
+    path = follow_link(Path(os.path.normpath(folder / value)))
+    if not path.exists() and not list_matches(path):
         raise UsageError(
             f"the project was planned with --{name} {value}, and there is no {path}", f"give --{name}, or put it there"
         )
-    return path
+    return str(path)
+
+
+def follow_link(path: Path) -> Path:
+    """Where a place in the project leads that is a link, or whose files are: to what was named when it was planned."""
+    if path.is_symlink():
+        return Path(os.path.normpath(path.parent / path.readlink()))
+    files = [] if path.exists() else list_matches(path)
+    folders = {follow_link(file).parent for file in files if file.is_symlink()}
+    return folders.pop() / path.name if len(folders) == 1 else path
+
+
+def list_matches(path: Path) -> list[Path]:
+    """The files that a pattern stands for."""
+    return sorted(path.parent.glob(path.name))
 
 
 def is_same(name: str, old: Any, new: Any) -> bool:

@@ -59,7 +59,7 @@ def made(tmp_path_factory) -> Path:
     sources = ("--model", folder / "m" / "config.json", "--data", folder / "d.txt")
     code, output = perfgen("init", folder / "p", *sources, *SMALL, *PINS, "--no-smoke")
     assert code == 0, output
-    shutil.copytree(folder / "p", folder / "kept")
+    shutil.copytree(folder / "p", folder / "kept", symlinks=True)
     return folder
 
 
@@ -68,7 +68,7 @@ def project(made) -> Path:
     """The project as it was made."""
     shutil.rmtree(made / "p", ignore_errors=True)
     (made / "d.txt").write_text(TEXT)
-    return Path(shutil.copytree(made / "kept", made / "p"))
+    return Path(shutil.copytree(made / "kept", made / "p", symlinks=True))
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -300,13 +300,13 @@ def test_a_kill_of_the_command_loses_nothing(project):
     """At moments all over its life, more of them where it writes; a second one goes on, and its result is right."""
     edit(project / "train.py", "def main() -> None:\n", "def main() -> None:\n    print('mine')\n")
     old, words = read(project), [sys.executable, "-m", "generator.cli", "update", str(project), "--yes", "--no-smoke"]
-    mine = shutil.copytree(project, project.parent / "mine")
+    mine = shutil.copytree(project, project.parent / "mine", symlinks=True)
     started = time.monotonic()
     subprocess.run([*words, "--seq-len", "32"], check=True, capture_output=True, cwd=ROOT)
     lasts, new = time.monotonic() - started, read(project)
     for share in (0.3, 0.6, 0.8, *(0.88 + 0.02 * step for step in range(6))):
         shutil.rmtree(project)
-        shutil.copytree(mine, project)
+        shutil.copytree(mine, project, symlinks=True)
         child = subprocess.Popen(
             [*words, "--seq-len", "32"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT
         )

@@ -300,13 +300,13 @@ def test_a_kill_of_the_command_loses_nothing(project):
     """At moments all over its life, more of them where it writes; a second one goes on, and its result is right."""
     edit(project / "train.py", "def main() -> None:\n", "def main() -> None:\n    print('mine')\n")
     old, words = read(project), [sys.executable, "-m", "generator.cli", "update", str(project), "--yes", "--no-smoke"]
-    mine = shutil.copytree(project, project.parent / "mine")
+    mine = shutil.copytree(project, project.parent / "mine", symlinks=True)
     started = time.monotonic()
     subprocess.run([*words, "--seq-len", "32"], check=True, capture_output=True, cwd=ROOT)
     lasts, new = time.monotonic() - started, read(project)
     for share in (0.3, 0.6, 0.8, *(0.88 + 0.02 * step for step in range(6))):
         shutil.rmtree(project)
-        shutil.copytree(mine, project)
+        shutil.copytree(mine, project, symlinks=True)
         child = subprocess.Popen(
             [*words, "--seq-len", "32"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import typing
+from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -226,7 +227,7 @@ def mutated(draw) -> dict:
             other = draw(st.sampled_from(sorted(at)))
             at[place[-1]], at[other] = at[other], at[place[-1]]
         else:
-            at[place[-1]] = draw(ODD)
+            at[place[-1]] = deepcopy(draw(ODD))  # a list that is drawn is changed by what comes after
     return content
 
 

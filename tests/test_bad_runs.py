@@ -199,8 +199,8 @@ def copied(runs: Runs, name: str) -> Path:
 
 
 EVALUATED = ("--eval_steps", 2, "--load_best_model_at_end", True)
-STRIDE = 6
-"""Every how many changes of a name a run is killed: 1 takes a quarter of an hour."""
+STRIDE = 9
+"""Every how many changes of a name a run is killed: 1 takes several minutes of an idle machine."""
 
 
 def test_train_01_killed_at_any_file_it_resumes_to_the_same_weights_and_report(runs):
@@ -229,7 +229,7 @@ def test_train_01_killed_at_any_file_it_resumes_to_the_same_weights_and_report(r
         )
         assert not [path for path in left if path.startswith("removed-") or path.endswith(".tmp")], (number, left)
         shutil.rmtree(folder)
-    assert number > 100 / STRIDE, "the events were not seen"
+    assert number > 100, "the events were not seen"
 
 
 @pytest.mark.parametrize(

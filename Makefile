@@ -13,7 +13,11 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2
 # model and data of the demo, converted once
 DEMO_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-demo
 
-.PHONY: setup demo demo-scratch test test-slow test-image check golden validate clean
+# the model configs and how many cases `make fuzz` draws
+MODELS ?= ../shared/models
+CASES ?= 10000
+
+.PHONY: setup demo demo-scratch test test-slow test-image check golden validate fuzz clean
 
 setup: $(VENV)/.ready
 
@@ -77,6 +81,10 @@ golden: setup
 
 validate: setup
 	$(BIN)/python benchmarks/validate.py $(MEASURED)
+
+# random cases, each a plan within its limits or a refusal with a reason; 300 projects read by their real consumers; an hour
+fuzz: setup
+	$(BIN)/python benchmarks/fuzz.py --cases $(CASES) --render 300 $(if $(wildcard $(MODELS)),--models $(MODELS)) --out benchmarks/results/fuzz.json
 
 clean:
 	rm -rf $(VENV) demo dist build

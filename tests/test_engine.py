@@ -12,16 +12,19 @@ from hypothesis import strategies as st
 from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_memory
 
 from generator.case.workload import check_workload
-from generator.decide import frontier
+from generator.cost.links import list_rings
+from generator.decide import frontier, ladder
 from generator.decide.candidates import HEADROOM_SHARE, cost_members
 from generator.decide.device_count import MARGINAL_EFFICIENCY, search_each_count, speed_up, weigh_devices
 from generator.decide.nearest import find_nearest
 from generator.decide.plan import decide
 from generator.decide.reasons import explain_decisions
+from generator.decide.refusal import advise
 from generator.decide.search import RISKS, find_best
 from generator.decide.serving import plan_case
 from generator.decide.space import LAST, open_space
 from generator.errors import NothingFits, UsageError
+from hwdetect.types import Link
 
 DEVICES = [H100, T4, gpu("8.9", 24, 165, 1.0e12, "RTX 4090"), cpu_device(16, 64), cpu_device(4, 16, bf16=True)]
 MODELS = [llama(), llama(**SMALL), llama(hidden=2048, layers=16, heads=16, kv_heads=4, ffn=5632, vocab=50304)]
@@ -416,3 +419,65 @@ def test_a_refusal_in_json_has_its_ladder(capsys):
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["exit_code"] == 3 and "short" in error["message"]
     assert {"option", "peak_memory_gib", "step_seconds"} <= set(error["ladder"][0])
+
+
+@pytest.mark.parametrize(
+    ("pins", "named", "unnamed"),
+    [
+        ({"quantization": "bnb-int8", "cache": "static", "precision": "bf16"}, ("quantization", "cache"), "precision"),
+        ({"cache": "static", "quantization": "bnb-nf4", "attention": "sdpa"}, ("quantization", "cache"), "attention"),
+    ],
+)
+def test_of_pins_that_cannot_stand_together_the_fewest_are_named(pins, named, unnamed):
+    """They are no pair that has a conflict: what they leave of a third axis is nothing."""
+    of = case(H100, llama(**SMALL), mode="infer", pins=tuple(pins.items()))
+    with pytest.raises(UsageError, match="leave nothing for compile") as refused:
+        decide(of, cost(of))
+    text = str(refused.value)
+    assert all(f"--pin {axis}={pins[axis]}" in text for axis in named) and f"--pin {unnamed}" not in text
+    assert len(text) < 500 and refused.value.hint == "drop one of them"
+
+
+def test_a_pin_that_the_work_rules_out_is_named_with_its_reason():
+    of = case(H100, llama(**SMALL), train="qlora", devices=4, pins=(("parallelism", "zero2"), ("attention", "sdpa")))
+    with pytest.raises(UsageError, match=r"--pin parallelism=zero2 cannot be used here: .*4-bit"):
+        decide(of, cost(of))
+
+
+def test_plain_text_has_no_packing_to_turn_off():
+    of = case(task="causal-lm", packing=False)
+    with pytest.raises(UsageError, match="--no-packing is not for --task causal-lm"):
+        check_workload(of.workload, of.model)
+
+
+def test_the_ladder_ends_when_its_questions_are_spent():
+    of = case(T4, llama(), train="full", task="causal-lm", host_gib=32)
+    full = ladder.build_ladder(of)
+    assert full.rungs and not full.is_cut
+    cut = ladder.build_ladder(of, ladder.Budget(left=1))
+    assert cut.is_cut and len(cut.rungs) < len(full.rungs)
+    assert "cut short" in advise(open_space(of, cost(of)), cut)
+
+
+def test_what_joins_devices_is_the_same_grown_and_looked_up():
+    """As each device's direct links to the chosen ones, added up; a node with links of many kinds, some missing."""
+    random = Random(5)
+    for count in (4, 8, 11):
+        pairs = [(a, b) for a, b in combinations(range(count), 2) if random.random() < 0.8]
+        made = tuple(
+            Link(
+                a=a, b=b, kind=random.choice(("nvlink", "pix")), bandwidth_bytes_per_s=random.choice((None, 1e9, 25e9))
+            )
+            for a, b in pairs
+        )
+        for used in range(2, count + 1):
+            for chosen, ring in list_rings(made, count)[used]:
+                inside = [x for x in made if {x.a, x.b} <= set(chosen)]
+                direct = [x for x in inside if x.kind == "nvlink" and x.bandwidth_bytes_per_s]
+                sums = [sum(x.bandwidth_bytes_per_s for x in direct if n in (x.a, x.b)) for n in chosen]
+                assert ring.direct in (None, min(sums))
+                assert ring.paths == {(x.bandwidth_bytes_per_s, x.p2p) for x in inside if x.kind == "pix"}
+                if len(direct) == len(list(combinations(chosen, 2))):
+                    assert ring.direct is not None
+                if min(sums) == 0:
+                    assert ring.direct is None

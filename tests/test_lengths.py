@@ -164,3 +164,17 @@ def test_plain_text_of_less_than_a_batch_is_refused_where_it_was_counted(tmp_pat
 @pytest.mark.parametrize(("ratio", "words"), [(1.04, "4% slower"), (3.14, "3.1 times slower"), (0.5, "2 times faster")])
 def test_a_ratio_says_something(ratio, words):
     assert describe_ratio(ratio) == words
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 'a' * 10**11 }}",
+    ],
+)
+def test_a_template_without_end_is_no_plan_without_end(tmp_path, model, template):
+    """A model of a stranger: its template has seconds and a part of the memory, and what it did not give is said."""
+    (model / "chat_template.jinja").write_text(template)
+    work = read_work(Request(model=str(model), data=write_chats(tmp_path / "c.jsonl", 64, system=True), task="sft"))
+    assert not work.data.lengths_counted and "assumed" in work.data.length_source

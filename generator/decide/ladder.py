@@ -21,8 +21,8 @@ Change = tuple[str, str, Case]
 """What changes, the option that asks for it, and the changed case."""
 
 
-MOST_ASKED = 20_000
-"""Questions to the cost model that looking for rungs may take: about two seconds of one core (benchmarks/results/fuzz.json has
+MOST_ASKED = 12_000
+"""Questions to the cost model that looking for rungs may take: one to two seconds of one core (benchmarks/results/fuzz.json has
 the times). A clock would make two answers of one input."""
 
 

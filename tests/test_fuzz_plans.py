@@ -1,0 +1,81 @@
+"""`make fuzz` in small: drawn cases are plans within their limits or refusals, whatever order sets have; projects are read."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fuzz import is_renderable, list_models, run_case
+from benchmarks.fuzz_cases import draw_case
+from generator.case.request import Request
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = list_models(None)
+CHUNK = 50
+HASHES = """
+import hashlib, json, sys
+from benchmarks.fuzz import list_models, run_case
+from benchmarks.fuzz_cases import draw_case
+for case in [draw_case(seed, list_models(None)) for seed in range(60, 80)]:
+    if case.target is not None:
+        continue
+    outcome = run_case(case)
+    text = json.dumps([outcome.kind, outcome.document])
+    print(case.seed, outcome.kind, hashlib.sha256(text.encode()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("first", range(0, 500, CHUNK))
+def test_every_case_is_a_plan_or_a_refusal_that_says_what_to_do(first):
+    cases = [draw_case(seed, MODELS) for seed in range(first, first + CHUNK)]
+    # a rented machine is looked for among two hundred: seconds each, and tests/test_goal.py has its own
+    outcomes = [run_case(case) for case in cases if case.target is None]
+    slow = "took "  # a question of the machine: `make fuzz` holds it
+    faults = [(o.case.describe(), f) for o in outcomes for f in o.faults if not f.startswith(slow)]
+    assert not faults
+    assert {"plan", "UsageError"} <= {outcome.kind for outcome in outcomes}
+
+
+def test_a_case_is_the_same_whatever_order_sets_have():
+    def run(seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [sys.executable, "-c", HASHES], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    first = run("1")
+    assert first.count(" plan ") > 3 and run("2") == first
+
+
+def test_faults_are_seen(monkeypatch):
+    """A plan that loses its reasons, or is larger than its device, is no plan."""
+    from dataclasses import replace
+
+    from benchmarks.fuzz import check_one_plan, check_plan, plan_request
+
+    planned = plan_request(Request(hardware="1xt4", offline=True))
+    assert not [*check_plan(planned)]
+    plan = planned.plan
+    silent = replace(plan, decisions=(replace(plan.decisions[0], why=""), *plan.decisions[1:]))
+    assert any("no reason" in fault for fault in check_one_plan(silent))
+    tight = replace(plan.best.estimate, limit_gib=plan.best.estimate.peak_memory_gib / 2)
+    assert [*check_one_plan(replace(plan, best=replace(plan.best, estimate=tight)))]
+
+
+@pytest.mark.slow
+def test_projects_are_read_by_what_reads_them():
+    from benchmarks.fuzz_projects import check_project
+
+    checked = 0
+    for seed in range(1000, 1400):
+        outcome = run_case(draw_case(seed, MODELS))
+        if outcome.document and is_renderable(outcome.planned):
+            assert not check_project(outcome.document), outcome.case.describe()
+            checked += 1
+        if checked == 12:
+            return
+    raise AssertionError(f"only {checked} projects were drawn")

@@ -79,6 +79,7 @@ def make_base(image: str) -> None:
     container = check(buildah("from", "scratch"))
     check(buildah("copy", container, str(tree), "/"))
     check(buildah("config", "--env", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", container))
+    check(buildah("run", container, "--", "sh", "-c", "echo 127.0.0.1 localhost >/etc/hosts"))  # Docker's has it always
     if image.partition(":")[0] == "python":
         script = f"apt-get update -qq && apt-get install -y -qq {' '.join(PYTHON_PACKAGES)}"
         script += " && ln -s python3 /usr/bin/python && rm -f /usr/lib/python3*/EXTERNALLY-MANAGED"
@@ -122,7 +123,7 @@ def build(context: Path, tag: str, scratch: Path) -> subprocess.CompletedProcess
 VALUED = ("--shm-size", "--stop-timeout", "--user", "--env", "--mount", "--gpus", "--network", "--volume")
 
 
-def run(words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess:
+def run(words: list[str], environment: dict[str, str], network: str = "none") -> subprocess.CompletedProcess:
     """`docker run`: its flags as buildah has them; what buildah has no word for (--init, --gpus) is left out."""
     flags, options = list(words), []
     mounts: list[dict[str, str]] = []
@@ -144,7 +145,7 @@ def run(words: list[str], environment: dict[str, str]) -> subprocess.CompletedPr
     settings = json.loads(check(buildah("inspect", "--type", "image", image)))["OCIv1"]["config"]
     container = check(buildah("from", "--pull-never", image))
     try:
-        return buildah("run", "--network", "none", *options, container, "--", *(command or settings["Cmd"]))
+        return buildah("run", "--network", network, *options, container, "--", *(command or settings["Cmd"]))
     finally:
         buildah("rm", container)
 

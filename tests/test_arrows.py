@@ -22,7 +22,7 @@ ROOMS = (
     "show",
     "estimate",
 )
-FRONT = ("pipeline", "options", "cli", "start")
+FRONT = ("pipeline", "update", "options", "cli", "start")
 """rooms and modules of generator, from the ground up"""
 SIDE_BY_SIDE = {"cost": {"techniques"}, "techniques": {"cost"}}
 """neither may import the other: a formula knows no technique, a technique holds no formula"""

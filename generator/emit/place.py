@@ -64,6 +64,11 @@ def resolve_destination(dest: Path, overwrite: bool) -> Path:
     return target
 
 
+def is_occupied(target: Path) -> bool:
+    """Whether something would be replaced there."""
+    return target.exists() and any(target.iterdir())
+
+
 def check_occupied(target: Path, overwrite: bool) -> None:
     if not target.exists():
         return
@@ -214,7 +219,7 @@ def land_tree(stage: Path, target: Path, overwrite: bool = True) -> Path | None:
         check_occupied(target, overwrite)
         stage.rename(target)  # onto nothing or an empty folder, else an error
         return None
-    if not target.exists() or not any(target.iterdir()):
+    if not is_occupied(target):
         stage.rename(target)  # onto nothing or an empty folder: atomic
         return None
     backup = move_to_free_name(stage, target)  # the name that the old tree will have: the swap puts it there at once

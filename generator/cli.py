@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,7 +17,7 @@ from generator.errors import PerfgenError, UsageError, escape_control
 from generator.estimate.columns import describe_columns
 from generator.masking import mask_messages, mask_secrets
 from generator.options import AS_JSON, Option, Positive, add_case_options, ask_sources, json_option, make_request
-from generator.progress import TalkingCommand, is_quiet, tell_detail, tell_progress
+from generator.progress import TalkingCommand, echo_json, is_quiet, tell_detail, tell_progress
 from generator.show import completion
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -144,22 +145,12 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, sche
     "--lock", is_flag=True, help="Pin every package by its hash, the base image by its digest (asks the network)."
 )
 @json_option
-def init(dest, smoke, dry_run, diff, full, overwrite, yes, lock, as_json, **options):
+def init(dest, as_json, **options):
     """Write the project for this machine to DEST, and run it for a few steps."""
-    from generator.pipeline import write_project
+    from generator.pipeline import InitOptions, write_project
 
-    write_project(
-        make_request(ask_sources(options, data=True, may_ask=not yes)),
-        dest,
-        smoke=smoke,
-        dry_run=dry_run,
-        diff=diff,
-        full=full,
-        overwrite=overwrite,
-        yes=yes,
-        lock=lock,
-        as_json=as_json,
-    )
+    written = InitOptions(as_json=as_json, **take_fields(InitOptions, options))
+    write_project(make_request(ask_sources(options, data=True, may_ask=not written.yes)), dest, written)
 
 
 @perfgen.command()
@@ -177,20 +168,25 @@ def init(dest, smoke, dry_run, diff, full, overwrite, yes, lock, as_json, **opti
 )  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-def update(folder, forget, smoke, dry_run, full, conflict, yes, as_json, **options):
+def update(folder, forget, conflict, as_json, **options):
     """Plan a project again, for today's machine, model, data and perfgen; your edits are kept.
 
     What is not given is taken from the project; what was a default is decided anew. Ends with 5 where conflicts are left marked.
     """
-    from generator.pipeline import update_project
+    from generator.update import UpdateOptions, update_project
 
     if {"model", "data"} & set(forget):
         raise click.UsageError("a model or data cannot be forgotten: give others, or --sample")
+    taken = take_fields(UpdateOptions, options)
     if options["sample"]:
         options, forget = ask_sources(options, data=False), (*forget, "model", "data")
-    update_project(
-        make_request(options), folder, forget=forget, conflict=conflict, smoke=smoke, dry_run=dry_run, full=full, yes=yes, as_json=as_json
-    )  # fmt: skip
+    how = UpdateOptions(forget=forget, rejects=conflict == "rej", as_json=as_json, **taken)
+    update_project(make_request(options), folder, how)
+
+
+def take_fields(kind: type[Any], options: dict) -> dict:
+    """Those of ``options`` that are fields of ``kind``, taken out of it: what is left is of the request."""
+    return {field.name: options.pop(field.name) for field in fields(kind) if field.name in options}
 
 
 @perfgen.command(epilog=describe_columns())
@@ -315,12 +311,6 @@ def models(as_json, pattern):
     from generator.show.models import show_models
 
     show_models(as_json, pattern)
-
-
-def echo_json(value: object) -> None:
-    import json
-
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def main() -> None:

@@ -1,14 +1,14 @@
 """Every stage in order: read → case → decide → document → render → place → run. Read this first.
 
-Files are read at the start and written at the end; what lies between is a pure function of frozen values.
+Files are read at the start and written at the end; what lies between is a pure function of frozen values. `perfgen update`
+(update.py) plans and documents by the same stages, and merges in the place of place.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,25 +27,20 @@ from generator.decide.plan import Planned
 from generator.decide.serving import plan_case
 from generator.decide.unemitted import check_emittable
 from generator.emit import place
-from generator.emit.asked import find_config_edits, merge_requests, record_request, restore_request
-from generator.emit.base import check_project, find_base, read_origin
-from generator.emit.changes import Change, compare_plans
+from generator.emit.asked import record_request
 from generator.emit.document import build_document
-from generator.emit.drift import find_drift
-from generator.emit.emitted import FOLDER, Tree, add_record, read_tree, write_tree
-from generator.emit.landing import finish_landing, is_interrupted, land_files, list_removals, list_writes, lock_project
+from generator.emit.emitted import Tree, add_record, read_tree, write_tree
 from generator.emit.offers import describe_goal
-from generator.emit.outcomes import Kind, Outcome, check_markers, decide_outcomes, list_differences
 from generator.emit.packing import format_packing, pack_project
 from generator.emit.plan_document import GoalRecord, PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.emit.sources import PlacedSource, keep_sources, link_sources, place_sources
-from generator.errors import ConflictError, DestinationError, DriftError, UsageError
+from generator.errors import UsageError
 from generator.inputs.hardware import read_hardware
-from generator.progress import is_quiet, tell_detail, time_stage
-from generator.run.lock import lock_packages
-from generator.run.plan_file import FILE, read_document, read_object
+from generator.progress import Say, choose_say, echo_json, is_quiet, tell_detail, time_stage
+from generator.run.package_lock import LOCKED, lock_packages
+from generator.run.plan_file import read_document
 from generator.show.reading import list_reading_lines
 
 
@@ -96,260 +91,140 @@ def load_document(folder: Path | None, request: Request) -> PlanDocument:
     return document_request(request)
 
 
-def write_project(
-    request: Request,
-    dest: Path,
-    *,
-    smoke: bool,
-    dry_run: bool,
-    diff: bool,
-    full: bool,
-    overwrite: bool,
-    yes: bool,
-    as_json: bool,
-    lock: bool = False,
-) -> None:
-    """`perfgen init`: plan, render beside the destination, check, land, smoke-run."""
-    if lock and (dry_run or diff):
-        raise UsageError("--lock writes what it is told by an index and a registry: not with --dry-run or --diff")
-    target = place.resolve_destination(dest, overwrite or dry_run or diff)
-    say = click.echo if not as_json else (lambda text="", **_: click.echo(text, err=True))
-    if dest.is_symlink():
-        say(f"{dest} is a link: writing to {target}")
-    looks = dry_run or diff
-    replaces = overwrite and not looks and target.exists() and any(target.iterdir())
-    if replaces and not yes and not (sys.stdin and sys.stdin.isatty()):
-        raise UsageError(f"--overwrite replaces {target}, and nobody can be asked here", "--yes replaces it unasked")
-    with nullcontext() if looks else place.lock_destination(target):
-        write_to(target, request, say, smoke, dry_run, diff, full, overwrite, yes, as_json, lock)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitOptions:
+    """How `perfgen init` writes, as its flags have it."""
+
+    smoke: bool = True
+    dry_run: bool = False
+    diff: bool = False
+    full: bool = False
+    overwrite: bool = False
+    yes: bool = False
+    lock: bool = False
+    as_json: bool = False
+
+    @property
+    def looks(self) -> bool:
+        """Nothing is written."""
+        return self.dry_run or self.diff
 
 
-def write_to(
-    target: Path,
-    request: Request,
-    say: Callable,
-    smoke: bool,
-    dry_run: bool,
-    diff: bool,
-    full: bool,
-    overwrite: bool,
-    yes: bool,
-    as_json: bool,
-    lock: bool,
-) -> None:
-    """The rest of `perfgen init`, where nobody else writes to ``target``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A project before it is rendered; ``plan`` is the document as plan.json has it.
+
+    ``placed``: the model and data that lie on this machine, with their places in the project.
+    """
+
+    document: PlanDocument
+    plan: dict[str, Any]
+    placed: tuple[PlacedSource, ...]
+
+
+def draft_project(request: Request, target: Path, name: str) -> Draft:
+    """The plan document of the project ``name`` in the folder ``target``. Raises what ``plan_request`` does, and ``NotEmitted``."""
     planned = plan_request(request)
     check_emittable(planned)
-    placed = place_sources(planned.work, target)
-    document = build_document(planned, name=target.name, dest=target)
+    document = build_document(planned, name=name, dest=target)
     document = replace(document, request=record_request(request, target))
-    if not as_json and not diff:
-        from generator.show.terminal import show_plan
+    return Draft(document=document, plan=to_json(document), placed=place_sources(planned.work, target))
 
-        show_plan(document)
-    plan = to_json(document)
-    with place.make_scratch() if diff or dry_run else place.make_staging(target) as stage:
-        tree = read_tree(stage, render(plan, stage))
-        if diff:
-            return show_drift(plan, tree, target, full, as_json, say)
-        write_tree(stage, add_record(tree))
-        files = sorted(add_record(tree))
-        result = {"schema": 1, "dest": str(target), "files": files, "plan": plan, "smoke": None}
-        if dry_run:
-            result["written"] = False
-            say(f"\nwould write {len(files)} files to {target}:")
-            for path in files:
-                say(f"  {path}")
-            if as_json:
-                click.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
-            return
-        if lock:
-            say("\nlocking: every package by its hash, the base image by its digest")
-            result["plan"], files = lock_packages(stage, say), sorted([*files, "requirements.lock"])
-            result["files"] = files
-        if overwrite and not yes and target.exists() and any(target.iterdir()):
-            click.confirm(f"replace {target} (the old folder is kept beside it)?", abort=True, err=True)
-        refused = link_sources(placed, stage)
-        backup = place.land_tree(stage, target, overwrite)
-    say(f"\nwrote {len(files)} files to {target}")
-    if backup:
-        say(f"the old folder is {backup}")
-        for name in keep_sources(placed, backup, target):
-            say(f"{name} stays in the new one")
-    for name, origin in refused:
-        say(f"no link could be made there: copy {origin} to {target / name}")
-    packing = pack_project(document, placed, target, files)
-    result["packing"] = to_json(packing)
-    if smoke:
-        result["smoke"] = smoke_run(request, target, say)
-    if as_json:
-        click.echo(json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False))
-    elif document.project.elsewhere:
-        say("\n".join(format_packing(packing, document)))
+
+def write_project(request: Request, dest: Path, options: InitOptions) -> None:
+    """`perfgen init`: plan, render beside the destination, check, land, smoke-run."""
+    target, say = choose_target(dest, options), choose_say(options.as_json)
+    if dest.is_symlink():
+        say(f"{dest} is a link: writing to {target}")
+    with nullcontext() if options.looks else place.lock_destination(target):
+        draft = draft_project(request, target, target.name)
+        if not options.as_json and not options.diff:
+            from generator.show.terminal import show_plan
+
+            show_plan(draft.document)
+        with place.make_scratch() if options.looks else place.make_staging(target) as stage:
+            tree = read_tree(stage, render(draft.plan, stage))
+            if options.diff:
+                from generator.show.differences import show_drift
+
+                return show_drift(draft.plan, tree, target, options.full, options.as_json)
+            tree = add_record(tree)
+            if options.dry_run:
+                return show_files(draft.plan, sorted(tree), target, options.as_json)
+            write_tree(stage, tree)
+            plan, files = lock_tree(stage, tree, say) if options.lock else (draft.plan, sorted(tree))
+            land_project(stage, draft.placed, target, options, say, len(files))
+        packing = pack_project(draft.document, draft.placed, target, files)
+        smoked = smoke_run(request, target, say) if options.smoke else None
+    if options.as_json:
+        echo_json(describe_files(plan, files, target) | {"smoke": smoked, "packing": to_json(packing)})
+    elif draft.document.project.elsewhere:
+        say("\n".join(format_packing(packing, draft.document)))
     else:
         verb = "train" if request.mode == "train" else "infer"
         next_steps = f"next: cd {shlex.quote(str(target))} && make setup && make {verb}   (PLAN.md has the reasons)"
         (say if not is_quiet() else tell_detail)(next_steps)
+    return None
 
 
-def show_drift(plan: dict, tree: Tree, target: Path, full: bool, as_json: bool, say: Callable) -> None:
-    """`init --diff`: words, then files; with ``full`` their lines. Raises ``DriftError`` (exit 7) where a file differs."""
-    from generator.show import differences
+def choose_target(dest: Path, options: InitOptions) -> Path:
+    """``dest`` resolved, once it can be written to as asked. Raises ``UsageError`` and ``DestinationError``."""
+    if options.lock and options.looks:
+        raise UsageError("--lock writes what it is told by an index and a registry: not with --dry-run or --diff")
+    target = place.resolve_destination(dest, options.overwrite or options.looks)
+    replaces = options.overwrite and not options.looks and place.is_occupied(target)
+    if replaces and not options.yes and not (sys.stdin and sys.stdin.isatty()):
+        raise UsageError(f"--overwrite replaces {target}, and nobody can be asked here", "--yes replaces it unasked")
+    return target
 
-    old = read_object(target / FILE) if (target / FILE).is_file() else None
-    changes, drift = compare_plans(old, plan) if old else (), find_drift(target, tree)
-    differences.show_update((), changes, drift, say)
-    if full:
-        say("".join(list_differences(target, drift)), nl=False)
-    report: dict[str, Any] = {"schema": 1, "dest": str(target), "files": sorted(tree), "smoke": None, "written": False}
-    listed = differences.to_json(changes, drift, plan)
-    report |= {"changes": listed["changes"], "differences": listed["files"], "plan": plan}
-    count = sum(outcome.kind is not Kind.SAME for outcome in drift)
-    if count:
-        raise DriftError(f"{count} of {len(tree)} files differ from what would be written", report=report)
-    say("no difference")
+
+def describe_files(plan: dict[str, Any], files: list[str], target: Path) -> dict[str, Any]:
+    """What --json says of an init; of its smoke run, that there was none."""
+    return {"schema": 1, "dest": str(target), "files": files, "plan": plan, "smoke": None}
+
+
+def show_files(plan: dict[str, Any], files: list[str], target: Path, as_json: bool) -> None:
+    """`init --dry-run`: what would be written."""
+    say = choose_say(as_json)
+    say(f"\nwould write {len(files)} files to {target}:")
+    for path in files:
+        say(f"  {path}")
     if as_json:
-        click.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        echo_json(describe_files(plan, files, target) | {"written": False})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """What `perfgen update` would do to the project ``target``."""
-
-    target: Path
-    request: Request
-    plan: dict[str, Any]
-    base: Tree
-    new: Tree
-    rejects: bool
-    changes: tuple[Change, ...]
-    outcomes: tuple[Outcome, ...]
-    notes: tuple[str, ...]
-    placed: tuple[PlacedSource, ...] = ()
-
-    @property
-    def conflicts(self) -> list[str]:
-        return [outcome.name for outcome in self.outcomes if outcome.kind is Kind.CONFLICT]
+def lock_tree(stage: Path, tree: Tree, say: Say) -> tuple[dict[str, Any], list[str]]:
+    """`init --lock`: the plan and the files of the tree in ``stage``, once its packages and image are pinned."""
+    say("\nlocking: every package by its hash, the base image by its digest")
+    return lock_packages(stage, say), sorted([*tree, LOCKED])
 
 
-def update_project(
-    today: Request,
-    folder: Path,
-    *,
-    forget: tuple[str, ...],
-    conflict: str,
-    smoke: bool,
-    dry_run: bool,
-    full: bool,
-    yes: bool,
-    as_json: bool,
+def land_project(
+    stage: Path, placed: tuple[PlacedSource, ...], target: Path, options: InitOptions, say: Say, count: int
 ) -> None:
-    """`perfgen update`: plan again for what the project was asked for, say what differs, merge, land, smoke-run."""
-    from generator.show import differences
-
-    target = check_project(folder)
-    say = click.echo if not as_json else (lambda text="", **_: click.echo(text, err=True))
-    if not (yes or dry_run or (sys.stdin.isatty() and sys.stderr.isatty())):
-        raise UsageError("update asks before it writes, and nobody can answer here", "give --yes, or --dry-run to look")
-    with nullcontext() if dry_run else lock_project(target):
-        if dry_run and is_interrupted(target):
-            raise DestinationError(
-                f"an update of {target} was broken off", "`perfgen update` without --dry-run finishes it"
-            )
-        for name in () if dry_run else finish_landing(target):
-            say(f"{name} was changed after the update that was broken off: it stays, the new version is beside it")
-        update = plan_update(today, target, forget, conflict == "rej")
-        differences.show_update(update.notes, update.changes, update.outcomes, say)
-        if full:
-            say("".join(list_differences(target, update.outcomes)), nl=False)
-        landed = None if dry_run else land_update(update, yes, say)
-    result = {"schema": 1, "dest": str(target)} | differences.to_json(update.changes, update.outcomes, update.plan)
-    result |= {"written": landed is not None, "backup": landed or None, "smoke": None}
-    if landed is not None and smoke and not update.conflicts:
-        result["smoke"] = smoke_run(update.request, target, say)
-    elif landed is not None and smoke:
-        say("smoke run: not done, conflicts come first")
-    if update.conflicts and not dry_run:
-        raise ConflictError(f"conflicts in {', '.join(update.conflicts)}", "settle them there", report=result)
-    if as_json:
-        click.echo(json.dumps(result, indent=2, ensure_ascii=False))
+    """Move the finished tree of ``count`` files into place, after asking where something is replaced."""
+    if options.overwrite and not options.yes and place.is_occupied(target):
+        click.confirm(f"replace {target} (the old folder is kept beside it)?", abort=True, err=True)
+    refused = link_sources(placed, stage)
+    backup = place.land_tree(stage, target, options.overwrite)
+    say(f"\nwrote {count} files to {target}")
+    if backup:
+        say(f"the old folder is {backup}")
+        for name in keep_sources(placed, backup, target):
+            say(f"{name} stays in the new one")
+    tell_refused(refused, target, say)
 
 
-def plan_update(today: Request, target: Path, forget: tuple[str, ...], rejects: bool) -> Update:
-    """The project as it would be planned and rendered today, merged with what stands there. Nothing is written."""
-    old = read_object(target / FILE)
-    base = find_base(target, old)
-    check_markers(target, base.tree)
-    request, dropped = merge_requests(restore_request(old, target, (*today.given, *forget)), today, forget)
-    planned = plan_request(request)
-    check_emittable(planned)
-    document = build_document(planned, name=read_name(old, target), dest=target)
-    plan = to_json(replace(document, request=record_request(request, target)))
-    with place.make_scratch() as stage:
-        new = add_record(read_tree(stage, render(plan, stage, read_origin(target).template)))
-    of_another = f"dropped, being of what is now another: {', '.join(dropped)}" if dropped else ""
-    return Update(
-        target=target,
-        request=request,
-        plan=plan,
-        base=base.tree,
-        new=new,
-        rejects=rejects,
-        changes=compare_plans(old, plan),
-        outcomes=decide_outcomes(target, base.tree, new, rejects),
-        placed=place_sources(planned.work, target),
-        notes=tuple(filter(None, (base.note, of_another, *find_config_edits(read_config(target), old)))),
-    )
+def tell_refused(refused: list[tuple[str, str]], target: Path, say: Say) -> None:
+    for name, origin in refused:
+        say(f"no link could be made there: copy {origin} to {target / name}")
 
 
-def land_update(update: Update, yes: bool, say: Callable) -> str | None:
-    """Write it, after asking; where the old files are ("" for no old ones), ``None`` if there was nothing to do."""
-    writes, removals = list_writes(update.outcomes), list_removals(update.outcomes)
-    count = len({name for name in (*writes, *removals) if not name.startswith(f"{FOLDER}/")})
-    if not writes and not removals:
-        say("nothing to do: the project is what would be written today")
-        return None
-    if not yes:
-        click.confirm(f"change {count} files of {update.target}?", abort=True, err=True)
-    if decide_outcomes(update.target, update.base, update.new, update.rejects) != update.outcomes:
-        raise DestinationError(f"{update.target} was changed meanwhile", "nothing was written: run it again")
-    backup = land_files(update.target, writes, removals)
-    for name, origin in link_sources(update.placed, update.target):
-        say(f"no link could be made there: copy {origin} to {update.target / name}")
-    say(f"\nchanged {count} files of {update.target}" + (f"; as they were: {backup}" if backup else ""))
-    return str(backup or "")
-
-
-def read_config(target: Path) -> dict:
-    """The project's config.yaml; empty where there is none that can be read: only its edits are looked at."""
-    import yaml
-
-    try:
-        config = yaml.safe_load((target / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    return config if isinstance(config, dict) else {}
-
-
-def read_name(plan: Mapping, target: Path) -> str:
-    """The project's name, which moving its folder does not change."""
-    project = plan.get("project")
-    name = project.get("name") if isinstance(project, Mapping) else None
-    return name if isinstance(name, str) else target.name
-
-
-def smoke_run(request: Request, target: Path, say: Callable) -> dict | None:
+def smoke_run(request: Request, target: Path, say: Say) -> dict | None:
     """Run it where it can run here; otherwise say what was not done."""
     from generator.run import smoke
 
     if request.hardware is not None:
         say("smoke run: not done, the plan is for another machine (`perfgen smoke` runs it there)")
         return None
-    interpreter = smoke.find_interpreter(target, None)
-    missing = smoke.find_missing_modules(interpreter, target)
-    if missing:
-        say(
-            f"smoke run: not done, {interpreter} lacks {', '.join(missing)}: `make setup`, then `perfgen smoke {target}`"
-        )
-        return None
-    return smoke.run_project(target, say=say)
+    return smoke.try_project(target, say)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import click
@@ -12,6 +13,8 @@ TALKING = ("detect", "plan", "init", "update", "smoke")
 """The commands that have -q and -v."""
 LEVEL = "perfgen.level"
 """Key of the context's ``meta``: -1 quiet, 0, 1 verbose."""
+Say = Callable[..., None]
+"""prints a line of a result, as ``click.echo`` does"""
 
 
 def set_level(context: click.Context, option: click.Parameter, value: bool) -> None:
@@ -41,6 +44,16 @@ def tell_detail(text: str) -> None:
     """What was read and from where, for whoever asked (-v)."""
     if get_level() > 0:
         click.echo(text, err=True)
+
+
+def choose_say(as_json: bool) -> Say:
+    """Where words go: with --json standard output is the JSON's alone."""
+    return (lambda text="", **more: click.echo(text, err=True, **more)) if as_json else click.echo
+
+
+def echo_json(value: object) -> None:
+    """On standard output. Raises ``ValueError`` for a number that JSON does not have."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ ROOMS = (
     "show",
     "estimate",
 )
-FRONT = ("pipeline", "options", "cli", "start")
+FRONT = ("pipeline", "update", "options", "cli", "start")
 """rooms and modules of generator, from the ground up"""
 SIDE_BY_SIDE = {"cost": {"techniques"}, "techniques": {"cost"}}
 """neither may import the other: a formula knows no technique, a technique holds no formula"""
@@ -98,3 +98,25 @@ def test_no_circle():
 
 def test_a_circle_would_be_found():
     assert find_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+STARTERS = {
+    "subprocess": {"run", "Popen", "call", "check_call", "check_output"},
+    "os": {"system", "popen", "fork", "posix_spawn"},
+}
+RUNNERS = {"hwdetect.machine.process", "hwdetect.machine.supervisor"}
+"""They alone start programs: with a deadline, bounded output, out of the working folder, the whole tree ended."""
+
+
+def list_starts(path: Path) -> list[str]:
+    nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Attribute)]
+    return [
+        f"{node.value.id}.{node.attr}"
+        for node in nodes
+        if isinstance(node.value, ast.Name) and node.attr in STARTERS.get(node.value.id, ())
+    ]
+
+
+def test_one_module_starts_programs():
+    modules = list_modules("generator") | list_modules("hwdetect")
+    assert {name for name, path in modules.items() if list_starts(path)} == RUNNERS

@@ -68,7 +68,7 @@ def test_the_lock_of_a_killed_writer_is_taken_over(tmp_path):
 
 def test_a_lock_that_goes_while_it_is_opened_is_opened_again(tmp_path, monkeypatch):
     """Its holder ends between the opening and the locking: the file in our hand then has no name any more."""
-    path, real = tmp_path / ".new.perfgen-lock", place.open_lock_file
+    path, real = tmp_path / ".new.perfgen-lock", held.open_lock_file
     opened = []
 
     def open_and_lose(path):
@@ -78,7 +78,7 @@ def test_a_lock_that_goes_while_it_is_opened_is_opened_again(tmp_path, monkeypat
             path.unlink()
         return handle
 
-    monkeypatch.setattr(place, "open_lock_file", open_and_lose)
+    monkeypatch.setattr(held, "open_lock_file", open_and_lose)
     with place.lock_destination(tmp_path / "new"):
         assert len(opened) == 2 and path.read_text() == f"{os.getpid()}\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,7 +16,9 @@ from generator.emit import landing
 from generator.emit.emitted import Emitted
 from generator.emit.landing import finish_landing, is_interrupted, land_files, list_removals, list_writes, lock_project
 from generator.emit.outcomes import Kind, check_markers, decide_outcomes, list_differences
+from generator.emit.place import lock_destination
 from generator.errors import DestinationError
+from generator.inputs import held
 from generator.run.report import RUN_SECTION, fill_section
 
 LINES = b"".join(b"%d\n" % number for number in range(9))
@@ -260,8 +263,35 @@ def test_a_journal_that_leads_elsewhere_is_refused(tmp_path, broken_off, name):
 
 
 def test_only_one_at_a_time(tmp_path):
-    with lock_project(tmp_path), pytest.raises(DestinationError, match="another update"), lock_project(tmp_path):
+    busy = rf"written by another perfgen \(process {os.getpid()}\)"
+    with lock_project(tmp_path), pytest.raises(DestinationError, match=busy), lock_project(tmp_path):
         pass
+    with lock_project(tmp_path):
+        pass
+
+
+def test_an_update_and_an_init_that_replaces_keep_each_other_out(tmp_path):
+    (tmp_path / "p").mkdir()
+    for first, second in ((lock_project, lock_destination), (lock_destination, lock_project)):
+        with first(tmp_path / "p"), pytest.raises(DestinationError, match="another perfgen"), second(tmp_path / "p"):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ["p"]
+
+
+def test_where_nobody_may_write_beside_the_project_its_own_lock_does(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (tmp_path / "p").mkdir()
+    with lock_project(tmp_path / "p"):
+        assert [path.name for path in tmp_path.iterdir()] == ["p"]
+        with pytest.raises(DestinationError, match="another perfgen"), lock_project(tmp_path / "p"):
+            pass
+
+
+def test_a_file_system_without_locks_is_no_other_update(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(held.fcntl, "flock", refuse)
     with lock_project(tmp_path):
         pass
 

@@ -189,8 +189,7 @@ def write_locked(places: Places, folder: Path, monkeypatch, **more) -> Path:
     for name, version in tables["train"]["packages"].items():
         places.add("torch" if name == "torch" else "simple", name, version + ("+cpu" if name == "torch" else ""))
     request = Request(hardware="cpu:2", seq_len=64, global_batch=2, offline=True)
-    options = {"smoke": False, "dry_run": False, "diff": False, "overwrite": False, "yes": True, "as_json": False}
-    pipeline.write_project(request, folder / "p", lock=True, **options | more)
+    pipeline.write_project(request, folder / "p", pipeline.InitOptions(smoke=False, yes=True, lock=True, **more))
     return folder / "p"
 
 

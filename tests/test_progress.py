@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from generator.cli import perfgen
-from generator.progress import TALKING
+from generator.progress import TALKING, echo_json
 
 PLAN = ("plan", "--sample", "--offline", "--hardware", "cpu:4")
 
@@ -66,6 +66,34 @@ def test_a_quiet_init_says_what_was_written(tmp_path):
     quiet = run(*arguments, "-q", "--no-smoke")
     assert quiet.exit_code == 0 and quiet.stderr == "" and re.search(r"wrote \d+ files to", quiet.stdout)
     assert "next:" not in quiet.stdout and "decision" not in quiet.stdout
+
+
+def test_an_update_is_quiet_or_verbose_too(tmp_path):
+    arguments = (str(tmp_path / "p"), "--sample", "--offline", "--hardware", "cpu:4", "--no-smoke")
+    assert run("init", *arguments).exit_code == 0
+    update, other = ("update", str(tmp_path / "p"), "--yes", "--no-smoke", "--offline"), ("--global-batch", "16")
+    verbose = run(*update, *other, "-v", "--dry-run")
+    for pattern in (
+        r"^base of the merge: .*emitted\.zip, \d+ files$",
+        r"^rendered: ",
+        r"^merged: ",
+        r"^perfgen update, in all: ",
+    ):
+        assert re.search(pattern, verbose.stderr, re.MULTILINE), (pattern, verbose.stderr)
+    quiet_look = run(*update, *other, "-q", "--dry-run")
+    assert (
+        quiet_look.stdout == verbose.stdout
+        and quiet_look.stderr == ""
+        and re.search(r" config\.yaml .* updated", verbose.stdout)
+    )
+    quiet = run(*update, *other, "-q")
+    assert quiet.stderr == "" and re.search(r"^changed \d+ files of", quiet.stdout, re.MULTILINE)
+    assert "updated" not in quiet.stdout and "16" in quiet.stdout
+
+
+def test_results_hold_no_number_that_json_does_not_have():
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        echo_json({"seconds": float("nan")})
 
 
 def test_both_are_one_too_many():

@@ -254,7 +254,7 @@ def test_two_at_once_do_not_interleave(project):
     outputs = [racer.communicate()[0] for racer in racers]
     codes = [racer.returncode for racer in racers]
     assert set(codes) <= {0, 5} and 0 in codes, outputs
-    assert all("another update" in output for output, code in zip(outputs, codes, strict=True) if code)
+    assert all("another perfgen" in output for output, code in zip(outputs, codes, strict=True) if code)
     assert "nothing to do" in update(project), "one plan, and the files of that plan"
 
 
@@ -293,6 +293,32 @@ def test_a_project_that_copier_made_is_updated_too(tmp_path):
 
     edit(tmp_path / "mine" / ".copier-answers.yml", "_commit: v0.1.0", "_commit: v0.0.7")
     assert "use `copier update`" in update(tmp_path / "mine", code=4)
+
+
+def test_a_template_that_came_with_a_project_runs_nothing(project):
+    """git would run the filters that .git/config of a repository names, and the helper of a remote that has what is missing."""
+    template, ran = project / "template", project.parent / "ran"
+    template.mkdir()
+    bundle.copy_template(template)
+    (template / ".gitattributes").write_text("* filter=hostile\n")
+    git = ("git", "-C", str(template), "-c", "user.name=t", "-c", "user.email=t@example.org")
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x"), ("tag", "v0.1.0")):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    settings = {
+        "filter.hostile.smudge": f"touch {ran}; cat",
+        "core.fsmonitor": f"touch {ran}",
+        "core.pager": f"touch {ran}",
+    }
+    settings |= {"remote.o.url": f"ext::touch {ran}", "remote.o.promisor": "true", "protocol.ext.allow": "always"}
+    for name, value in settings.items():
+        subprocess.run([*git, "config", name, value], check=True)
+    edit(project / ".copier-answers.yml", "_src_path: .perfgen", "_commit: v0.1.0\n_src_path: ./template")
+    assert "emitted by Copier from ./template" in update(project, "--dry-run") and not ran.exists()
+    tree = subprocess.run([*git, "ls-tree", "v0.1.0", "copier.yml"], check=True, capture_output=True, text=True).stdout
+    digest = tree.split()[2]
+    (template / ".git" / "objects" / digest[:2] / digest[2:]).unlink()
+    update(project, "--dry-run")  # perfgen's own template of that version
+    assert not ran.exists()
 
 
 @pytest.mark.slow

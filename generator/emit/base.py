@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import io
 import re
-import shutil
-import subprocess
-import tarfile
-import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generator.emit.emitted import FILE, Emitted, Tree, read_emitted, read_record, read_tree
+from generator.emit.emitted import FILE, Emitted, Tree, check_name, read_emitted, read_record, read_tree
+from generator.emit.git_files import read_files
 from generator.emit.place import MARK
 from generator.emit.project import read_version
 from generator.emit.render import OURS, RenderError, render
 from generator.errors import DestinationError, SourceError
+from generator.inputs.held import make_scratch
 
 ANSWER = re.compile(r"^(_src_path|_commit): *(['\"]?)(.*?)\2 *$", re.MULTILINE)
-SECONDS = 60
-"""That git may take to give a version of a local template."""
+TEMPLATE = ("templates", "copier.yml", "portable.yml")
+"""All that a version of the template needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +104,7 @@ def render_copied(folder: Path, plan: Mapping[str, Any], origin: Origin) -> Base
 
 
 def render_again(document: Mapping[str, Any], template: str | None, root: Path | None) -> dict[str, Emitted]:
-    with tempfile.TemporaryDirectory(prefix="perfgen-") as scratch:
-        stage = Path(scratch) / "project"
-        stage.mkdir()
+    with make_scratch() as stage:
         try:
             return read_tree(stage, render(dict(document), stage, template, root))
         except RenderError as error:
@@ -121,19 +116,16 @@ def export_template(origin: Origin, folder: Path) -> Generator[Path | None]:
     """The template as it was at the commit of the answers, if it is a repository on this machine. No network is asked."""
     address = re.sub(r"^(git\+)?file://", "", (origin.template or "").removeprefix("git+"))
     path = folder / Path(address).expanduser()
-    commit = origin.commit or ""
-    if not shutil.which("git") or not path.is_dir() or commit.startswith("-"):
+    files = read_files(path.resolve(), origin.commit or "", TEMPLATE) if path.is_dir() else None
+    if files is None:
         yield None
         return
-    asked = ("git", "-C", str(path), "archive", "--format=tar", commit, "templates", "copier.yml", "portable.yml")
-    try:
-        done = subprocess.run(asked, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        done = None
-    if done is None or done.returncode:
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="perfgen-template-") as scratch:
-        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-            archive.extractall(scratch, filter="data")
-        yield Path(scratch)
+    with make_scratch() as scratch:
+        for name, content in files.items():
+            try:
+                check_name(name)
+            except ValueError as error:
+                raise SourceError(f"{path} at {origin.commit}: {error}", "use `copier update`") from error
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            (scratch / name).write_bytes(content)
+        yield scratch

@@ -13,14 +13,15 @@ import os
 import re
 import shutil
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from generator.emit.emitted import BESIDE, FILE, FOLDER, IGNORED, check_name
 from generator.emit.outcomes import NEW, Outcome, read_standing
-from generator.emit.place import WRITE_FAILURES
+from generator.emit.place import WRITE_FAILURES, lock_destination
 from generator.errors import DestinationError
+from generator.inputs.held import open_lock
 
 STAGED, JOURNAL, LOCK, BACKUP = "staged", "journal.json", "lock", "backup"
 
@@ -45,7 +46,28 @@ def digest(path: Path) -> str | None:
 
 @contextmanager
 def lock_project(folder: Path) -> Generator[None]:
-    """One update of a folder at a time; a lock ends with its process. Raises ``DestinationError``."""
+    """Nobody else writes to the project meanwhile. Raises ``DestinationError`` naming the process that does.
+
+    It takes `init`'s lock first, beside the folder, and then one in it. Where nobody may write beside the folder nobody can replace
+    it, and the second keeps other updates out.
+    """
+    beside = lock_destination(folder) if os.access(folder.parent, os.W_OK | os.X_OK) else nullcontext()
+    with beside:
+        handle = open_control(folder)
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in WRITE_FAILURES:
+                raise
+            again = "run `perfgen update` again: it goes on where this one ended"
+            hint = again if is_interrupted(folder) else "nothing was changed"
+            raise DestinationError(f"{error.filename or folder}: {error.strerror}", hint) from error
+        finally:
+            os.close(handle)
+
+
+def open_control(folder: Path) -> int:
+    """The handle of the lock in the project's .perfgen, which is made if there is none. Raises ``DestinationError``."""
     control = folder / FOLDER
     try:
         if control.is_symlink() or (control.exists() and not control.is_dir()):
@@ -53,37 +75,9 @@ def lock_project(folder: Path) -> Generator[None]:
         if not control.exists():
             control.mkdir(exist_ok=True)
             (folder / IGNORED).write_bytes(BESIDE[IGNORED])  # git need not see the lock
-        handle = os.open(control / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        return open_lock(control / LOCK, folder)
     except OSError as error:
         raise DestinationError(f"cannot write in {folder}: {error.strerror}", "nothing was changed") from error
-    try:
-        if not take_lock(handle):
-            raise DestinationError(f"another update of {folder} is running", "wait for it")
-        yield
-    except OSError as error:
-        if error.errno not in WRITE_FAILURES:
-            raise
-        again = "run `perfgen update` again: it goes on where this one ended"
-        hint = again if (control / JOURNAL).exists() else "nothing was changed"
-        raise DestinationError(f"{error.filename or folder}: {error.strerror}", hint) from error
-    finally:
-        os.close(handle)
-
-
-def take_lock(handle: int) -> bool:
-    """Whether nobody else has it."""
-    try:
-        if os.name == "nt":
-            import msvcrt
-
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def list_writes(outcomes: tuple[Outcome, ...]) -> dict[str, tuple[bytes, bool]]:

@@ -8,13 +8,12 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from generator.errors import DestinationError
-from generator.inputs.held import hold_folder, is_abandoned, lock_handle, make_scratch
+from generator.inputs.held import hold_folder, is_abandoned, make_scratch, open_lock
 
 __all__ = ("land_tree", "lock_destination", "make_scratch", "make_staging", "resolve_destination")
 
@@ -64,6 +63,11 @@ def resolve_destination(dest: Path, overwrite: bool) -> Path:
     return target
 
 
+def is_occupied(target: Path) -> bool:
+    """Whether something would be replaced there."""
+    return target.exists() and any(target.iterdir())
+
+
 def check_occupied(target: Path, overwrite: bool) -> None:
     if not target.exists():
         return
@@ -83,16 +87,16 @@ def check_occupied(target: Path, overwrite: bool) -> None:
 
 @contextmanager
 def lock_destination(target: Path) -> Generator[None]:
-    """Nobody else writes to ``target`` meanwhile. Raises ``DestinationError`` naming the process that does.
+    """Nobody else writes to ``target`` meanwhile, neither `init` nor `update`. Raises ``DestinationError`` naming the process that does.
 
-    The lock is a file beside it, which goes with the parents that were made for it. A killed holder's is taken over. Where the
-    file system has no locks there is none, and landing in one step has to do.
+    The lock is a file beside it, for a project may be replaced as a whole; it goes with the parents that were made for it. A killed
+    holder's is taken over. Where the file system has no locks there is none, and landing in one step has to do.
     """
     new_parents = [parent for parent in target.parents if not parent.exists()]
     try:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            handle = open_lock(target)
+            handle = open_lock(name_lock(target), target)
         except OSError as error:
             raise DestinationError(
                 f"cannot write beside {target}: {error.strerror}", "choose a folder you may write to"
@@ -109,54 +113,6 @@ def lock_destination(target: Path) -> Generator[None]:
 
 def name_lock(target: Path) -> Path:
     return target.with_name(f".{target.name}.perfgen-lock")
-
-
-def open_lock(target: Path) -> int:
-    """The handle of the lock file, held and with our pid in it. Raises ``DestinationError`` where another holds it, ``OSError``."""
-    path = name_lock(target)
-    while True:
-        handle = open_lock_file(path)
-        try:
-            if lock_handle(handle) is False:
-                raise DestinationError(
-                    f"{target} is being written by another perfgen ({name_holder(handle)})",
-                    "wait until it has ended, or choose another folder",
-                )
-            if is_same_file(handle, path):
-                with suppress(OSError):  # another user's, whose process was killed
-                    os.truncate(handle, 0)
-                    os.write(handle, f"{os.getpid()}\n".encode())
-                return handle
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)  # its holder ended and removed it since we opened it
-
-
-def open_lock_file(path: Path) -> int:
-    """Not through a link, nor waiting for a pipe: in a folder of many, others could put one there."""
-    flags = os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    try:
-        return os.open(path, os.O_RDWR | flags, 0o644)
-    except PermissionError:
-        return os.open(path, os.O_RDONLY | flags & ~os.O_CREAT)
-
-
-def name_holder(handle: int) -> str:
-    """The process that holds the lock, by the file's text, which it writes just after it has taken it."""
-    for _ in range(20):
-        if pid := re.match(rb"[0-9]+", os.read(handle, 20)):
-            return f"process {int(pid[0])}"
-        time.sleep(0.01)
-        os.lseek(handle, 0, os.SEEK_SET)
-    return "its process is unknown"
-
-
-def is_same_file(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.lstat())
-    except FileNotFoundError:
-        return False
 
 
 @contextmanager
@@ -214,7 +170,7 @@ def land_tree(stage: Path, target: Path, overwrite: bool = True) -> Path | None:
         check_occupied(target, overwrite)
         stage.rename(target)  # onto nothing or an empty folder, else an error
         return None
-    if not target.exists() or not any(target.iterdir()):
+    if not is_occupied(target):
         stage.rename(target)  # onto nothing or an empty folder: atomic
         return None
     backup = move_to_free_name(stage, target)  # the name that the old tree will have: the swap puts it there at once

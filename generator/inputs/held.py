@@ -12,6 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from generator.errors import DestinationError
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -56,6 +58,56 @@ def lock_handle(handle: int | None) -> bool | None:
     except OSError:
         return None
     return True
+
+
+def open_lock(path: Path, target: Path) -> int:
+    """The handle of the lock file of ``target``, held and with our pid in it.
+
+    Raises ``DestinationError`` where another holds it, ``OSError``. Where the file system has no locks, nobody is kept out.
+    """
+    while True:
+        handle = open_lock_file(path)
+        try:
+            if lock_handle(handle) is False:
+                raise DestinationError(
+                    f"{target} is being written by another perfgen ({name_holder(handle)})",
+                    "wait until it has ended, or choose another folder",
+                )
+            if is_same_file(handle, path):
+                with suppress(OSError):  # another user's, whose process was killed
+                    os.truncate(handle, 0)
+                    os.write(handle, f"{os.getpid()}\n".encode())
+                return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # its holder ended and removed it since we opened it
+
+
+def open_lock_file(path: Path) -> int:
+    """Not through a link, nor waiting for a pipe: in a folder of many, others could put one there."""
+    flags = os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        return os.open(path, os.O_RDWR | flags, 0o644)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | flags & ~os.O_CREAT)
+
+
+def name_holder(handle: int) -> str:
+    """The process that holds the lock, by the file's text, which it writes just after it has taken it."""
+    for _ in range(20):
+        if pid := re.match(rb"[0-9]+", os.read(handle, 20)):
+            return f"process {int(pid[0])}"
+        time.sleep(0.01)
+        os.lseek(handle, 0, os.SEEK_SET)
+    return "its process is unknown"
+
+
+def is_same_file(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def is_abandoned(path: Path, pid: int) -> bool:

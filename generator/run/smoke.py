@@ -7,15 +7,12 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-import click
-
 from generator.errors import SmokeError, SourceError, escape_control
 from generator.inputs.json_files import replace_file
-from generator.progress import tell_progress
+from generator.progress import Say, choose_say, echo_json, tell_progress
 from generator.run import report
 from generator.run.comparison import compare, format_lines
 from generator.run.figures import InferFigures, RunFigures, read_figures
@@ -108,15 +105,24 @@ def run_command(folder: Path, *, steps: int, seconds: int, interpreter: str | No
     missing = find_missing_modules(python, folder)
     if missing:
         raise SmokeError(f"{python} lacks {', '.join(missing)}", f"run `make setup` in {folder} first")
-    result = run_project(
-        folder, say=lambda t="", **_: click.echo(t, err=as_json), steps=steps, seconds=seconds, python=python
-    )
+    result = run_project(folder, say=choose_say(as_json), steps=steps, seconds=seconds, python=python)
     if as_json:
-        click.echo(json.dumps(result, indent=2, allow_nan=False))
+        echo_json(result)
+
+
+def try_project(folder: Path, say: Say) -> dict | None:
+    """Run it if its interpreter has what it needs; otherwise say what it lacks."""
+    interpreter = find_interpreter(folder, None)
+    missing = find_missing_modules(interpreter, folder)
+    if not missing:
+        return run_project(folder, say=say)
+    lacks = f"{interpreter} lacks {', '.join(missing)}"
+    say(f"smoke run: not done, {lacks}: `make setup`, then `perfgen smoke {folder}`")
+    return None
 
 
 def run_project(
-    folder: Path, *, say: Callable, steps: int = STEPS, seconds: int = SECONDS, python: str | None = None
+    folder: Path, *, say: Say, steps: int = STEPS, seconds: int = SECONDS, python: str | None = None
 ) -> dict:
     """Train, then infer. The result is written to smoke.json and into report.html."""
     folder = folder.resolve()

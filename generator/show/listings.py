@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -11,6 +10,7 @@ from typing import NoReturn
 import click
 
 from generator.errors import UsageError
+from generator.progress import echo_json
 from generator.techniques.base import Published, list_axes
 from hwdetect.mig import list_profiles
 from hwdetect.types import Device
@@ -125,4 +125,4 @@ def raise_unknown(kind: str, name: str, close: Sequence[str], hint: str) -> NoRe
 
 
 def echo_rows(name: str, rows: list[dict]) -> None:
-    click.echo(json.dumps({"schema": 1, name: rows}, indent=2, ensure_ascii=False, allow_nan=False))
+    echo_json({"schema": 1, name: rows})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from generator.errors import UsageError
 from generator.model import describe
 from generator.model.catalog import CatalogModel, list_nearest_names, load_catalog
+from generator.progress import echo_json
 
 
 def describe_model(model: CatalogModel) -> dict:
@@ -37,7 +36,7 @@ def show_models(as_json: bool, pattern: str | None) -> None:
         raise UsageError(f"no model of the catalogue has {pattern!r} in its id", hint)
     rows = [describe_model(model) for model in models]
     if as_json:
-        click.echo(json.dumps({"schema": 1, "models": rows}, indent=2, ensure_ascii=False))
+        echo_json({"schema": 1, "models": rows})
         return
     width = max(len(row["id"]) for row in rows)
     click.echo(f"{'id':<{width}} {'type':<14} {'parameters':>11} {'active':>9} {'positions':>9}")

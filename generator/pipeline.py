@@ -31,9 +31,10 @@ from generator.emit.asked import find_config_edits, merge_requests, record_reque
 from generator.emit.base import check_project, find_base, read_origin
 from generator.emit.changes import Change, compare_plans
 from generator.emit.document import build_document
-from generator.emit.drift import find_drift
+from generator.emit.drift import find_drift, read_emitted_tree
 from generator.emit.emitted import FOLDER, Tree, add_record, read_tree, write_tree
 from generator.emit.landing import finish_landing, is_interrupted, land_files, list_removals, list_writes, lock_project
+from generator.emit.locked import carry_lock
 from generator.emit.offers import describe_goal
 from generator.emit.outcomes import Kind, Outcome, check_markers, decide_outcomes, list_differences
 from generator.emit.packing import format_packing, pack_project
@@ -197,8 +198,9 @@ def show_drift(plan: dict, tree: Tree, target: Path, full: bool, as_json: bool, 
     from generator.show import differences
 
     old = read_object(target / FILE) if (target / FILE).is_file() else None
-    changes, drift = compare_plans(old, plan) if old else (), find_drift(target, tree)
-    differences.show_update((), changes, drift, say)
+    locked = carry_lock(target, old or {}, read_emitted_tree(target), tree)
+    changes, drift = compare_plans(old, plan) if old else (), find_drift(target, locked.new, locked.base)
+    differences.show_update(locked.notes, changes, drift, say)
     if full:
         say("".join(list_differences(target, drift)), nl=False)
     report: dict[str, Any] = {"schema": 1, "dest": str(target), "files": sorted(tree), "smoke": None, "written": False}
@@ -287,18 +289,20 @@ def plan_update(today: Request, target: Path, forget: tuple[str, ...], rejects: 
     plan = to_json(replace(document, request=record_request(request, target)))
     with place.make_scratch() as stage:
         new = add_record(read_tree(stage, render(plan, stage, read_origin(target).template)))
+    locked = carry_lock(target, old, base.tree, new, rejects)
+    plan |= {"lock": locked.record} if locked.record else {}
     of_another = f"dropped, being of what is now another: {', '.join(dropped)}" if dropped else ""
     return Update(
         target=target,
         request=request,
         plan=plan,
-        base=base.tree,
-        new=new,
+        base=locked.base,
+        new=locked.new,
         rejects=rejects,
         changes=compare_plans(old, plan),
-        outcomes=decide_outcomes(target, base.tree, new, rejects),
+        outcomes=decide_outcomes(target, locked.base, locked.new, rejects),
         placed=place_sources(planned.work, target),
-        notes=tuple(filter(None, (base.note, of_another, *find_config_edits(read_config(target), old)))),
+        notes=tuple(filter(None, (base.note, of_another, *find_config_edits(read_config(target), old), *locked.notes))),
     )
 
 

@@ -41,7 +41,7 @@ from generator.emit.packing import format_packing, pack_project
 from generator.emit.plan_document import GoalRecord, PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
-from generator.emit.sources import PlacedSource, keep_sources, link_sources, place_sources
+from generator.emit.sources import LinkChange, PlacedSource, compare_links, keep_sources, link_sources, place_sources
 from generator.errors import ConflictError, DestinationError, DriftError, UsageError
 from generator.inputs.hardware import read_hardware
 from generator.progress import is_quiet, tell_detail, time_stage
@@ -228,6 +228,7 @@ class Update:
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...]
     placed: tuple[PlacedSource, ...] = ()
+    links: tuple[LinkChange, ...] = ()
 
     @property
     def conflicts(self) -> list[str]:
@@ -266,7 +267,7 @@ def update_project(
             say("".join(list_differences(target, update.outcomes)), nl=False)
         landed = None if dry_run else land_update(update, yes, say)
     result = {"schema": 1, "dest": str(target)} | differences.to_json(update.changes, update.outcomes, update.plan)
-    result |= {"written": landed is not None, "backup": landed or None, "smoke": None}
+    result |= {"notes": list(update.notes), "written": landed is not None, "backup": landed or None, "smoke": None}
     if landed is not None and smoke and not update.conflicts:
         result["smoke"] = smoke_run(update.request, target, say)
     elif landed is not None and smoke:
@@ -289,7 +290,8 @@ def plan_update(today: Request, target: Path, forget: tuple[str, ...], rejects: 
     plan = to_json(replace(document, request=record_request(request, target)))
     with place.make_scratch() as stage:
         new = add_record(read_tree(stage, render(plan, stage, read_origin(target).template)))
-    locked = carry_lock(target, old, base.tree, new, rejects)
+    locked, placed = carry_lock(target, old, base.tree, new, rejects), place_sources(planned.work, target)
+    links = compare_links(placed, target)
     plan |= {"lock": locked.record} if locked.record else {}
     of_another = f"dropped, being of what is now another: {', '.join(dropped)}" if dropped else ""
     return Update(
@@ -301,8 +303,14 @@ def plan_update(today: Request, target: Path, forget: tuple[str, ...], rejects: 
         rejects=rejects,
         changes=compare_plans(old, plan),
         outcomes=decide_outcomes(target, locked.base, locked.new, rejects),
-        placed=place_sources(planned.work, target),
-        notes=tuple(filter(None, (base.note, of_another, *find_config_edits(read_config(target), old), *locked.notes))),
+        placed=placed,
+        links=links,
+        notes=tuple(
+            filter(
+                None,
+                (base.note, of_another, *find_config_edits(read_config(target), old), *locked.notes, *map(str, links)),
+            )
+        ),
     )
 
 
@@ -310,17 +318,22 @@ def land_update(update: Update, yes: bool, say: Callable) -> str | None:
     """Write it, after asking; where the old files are ("" for no old ones), ``None`` if there was nothing to do."""
     writes, removals = list_writes(update.outcomes), list_removals(update.outcomes)
     count = len({name for name in (*writes, *removals) if not name.startswith(f"{FOLDER}/")})
-    if not writes and not removals:
+    links = sum(not link.obstacle for link in update.links)
+    changes = f"{count} files" + (f" and {links} link{'s' if links > 1 else ''}" if links else "")
+    if not writes and not removals and not links:
         say("nothing to do: the project is what would be written today")
         return None
     if not yes:
-        click.confirm(f"change {count} files of {update.target}?", abort=True, err=True)
-    if decide_outcomes(update.target, update.base, update.new, update.rejects) != update.outcomes:
+        click.confirm(f"change {changes} of {update.target}?", abort=True, err=True)
+    if (
+        compare_links(update.placed, update.target) != update.links
+        or decide_outcomes(update.target, update.base, update.new, update.rejects) != update.outcomes
+    ):
         raise DestinationError(f"{update.target} was changed meanwhile", "nothing was written: run it again")
-    backup = land_files(update.target, writes, removals)
+    backup = land_files(update.target, writes, removals) if writes or removals else None
     for name, origin in link_sources(update.placed, update.target):
         say(f"no link could be made there: copy {origin} to {update.target / name}")
-    say(f"\nchanged {count} files of {update.target}" + (f"; as they were: {backup}" if backup else ""))
+    say(f"\nchanged {changes} of {update.target}" + (f"; as they were: {backup}" if backup else ""))
     return str(backup or "")
 
 

@@ -281,9 +281,10 @@ def update_project(
 def plan_update(today: Request, target: Path, forget: tuple[str, ...], rejects: bool) -> Update:
     """The project as it would be planned and rendered today, merged with what stands there. Nothing is written."""
     old = read_object(target / FILE)
+    kept = restore_request(old, target, (*today.given, *forget))
     base = find_base(target, old)
     check_markers(target, base.tree)
-    request, dropped = merge_requests(restore_request(old, target, (*today.given, *forget)), today, forget)
+    request, dropped = merge_requests(kept, today, forget)
     planned = plan_request(request)
     check_emittable(planned)
     document = build_document(planned, name=read_name(old, target), dest=target)

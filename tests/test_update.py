@@ -261,6 +261,19 @@ def test_a_damaged_record_is_refused_and_a_lost_one_made_again(project):
     assert "what was emitted is not known" in update(project, code=4)
 
 
+def test_a_project_of_an_older_perfgen_is_told_the_way_on(project):
+    """It kept neither what it was asked for nor what it wrote, and called itself otherwise in the answers."""
+    shutil.rmtree(project / ".perfgen")
+    plan = json.loads((project / "plan.json").read_text())
+    del plan["request"], plan["project"]["sources"]
+    (project / "plan.json").write_text(json.dumps(plan))
+    edit(project / ".copier-answers.yml", "_src_path: .perfgen", "_src_path: perfgen")
+    before = read(project)
+    output = update(project, "--seq-len", 32, code=2)
+    assert "an older perfgen wrote it" in output and "perfgen init --overwrite" in output and "Undefined" not in output
+    assert read(project) == before
+
+
 def test_answers_that_were_edited_are_refused(project):
     edit(project / ".copier-answers.yml", "plan:", "# mine\nplan:")
     assert "is not the one that perfgen wrote" in update(project, code=4)

@@ -108,7 +108,8 @@ def render_again(document: Mapping[str, Any], template: str | None, root: Path |
         try:
             return read_tree(stage, render(dict(document), stage, template, root))
         except RenderError as error:
-            raise SourceError(f"the project cannot be rendered again: {error}", "use `copier update`") from error
+            hint = "use `copier update`" if template else f"bring {FILE} back: git checkout -- {FILE}"
+            raise SourceError(f"the project cannot be rendered again: {error}", hint) from error
 
 
 @contextmanager

@@ -43,6 +43,7 @@ from generator.emit.render import render
 from generator.emit.sources import PlacedSource, keep_sources, link_sources, place_sources
 from generator.errors import ConflictError, DestinationError, DriftError, UsageError
 from generator.inputs.hardware import read_hardware
+from generator.inputs.json_files import is_small_file
 from generator.progress import is_quiet, tell_detail, time_stage
 from generator.run.lock import lock_packages
 from generator.run.plan_file import FILE, read_document, read_object
@@ -324,9 +325,10 @@ def read_config(target: Path) -> dict:
     """The project's config.yaml; empty where there is none that can be read: only its edits are looked at."""
     import yaml
 
+    path = target / "config.yaml"
     try:
-        config = yaml.safe_load((target / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        config = yaml.safe_load(path.read_text(encoding="utf-8")) if is_small_file(path) else None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return config if isinstance(config, dict) else {}
 

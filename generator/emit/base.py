@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import io
+import os
 import re
-import shutil
-import subprocess
-import tarfile
-import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generator.emit.emitted import FILE, Emitted, Tree, read_emitted, read_record, read_tree
-from generator.emit.place import MARK
+from generator.emit.emitted import FILE, Emitted, Tree, check_name, read_emitted, read_record, read_tree, write_tree
+from generator.emit.place import MARK, make_scratch
 from generator.emit.project import read_version
 from generator.emit.render import OURS, RenderError, render
 from generator.errors import DestinationError, SourceError
+from hwdetect.machine.process import find_program, run_process
 
 ANSWER = re.compile(r"^(_src_path|_commit): *(['\"]?)(.*?)\2 *$", re.MULTILINE)
 SECONDS = 60
 """That git may take to give a version of a local template."""
+TEMPLATE = ("templates", "copier.yml", "portable.yml")
+ENTRY = re.compile(rb"(100644|100755) blob ([0-9a-f]+)\t(.+)", re.DOTALL)
+"""A file in what `git ls-tree` lists: mode, object, name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,11 @@ def render_copied(folder: Path, plan: Mapping[str, Any], origin: Origin) -> Base
     """What `copier copy` or `copier update` emitted last: from the answers, with their template where it can be had here."""
     import yaml
 
-    answers = yaml.safe_load((folder / MARK).read_text(encoding="utf-8"))
-    kept = answers.get("plan")
+    try:
+        answers = yaml.safe_load((folder / MARK).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SourceError(f"{folder / MARK} is not YAML: {error}", f"bring it back: git checkout -- {MARK}") from error
+    kept = answers.get("plan") if isinstance(answers, dict) else None
     if not isinstance(kept, dict):
         raise SourceError(f"{MARK} holds no plan", "`copier update` is for this project")
     document = {**kept, "perfgen": plan.get("perfgen", "0")}
@@ -107,9 +110,7 @@ def render_copied(folder: Path, plan: Mapping[str, Any], origin: Origin) -> Base
 
 
 def render_again(document: Mapping[str, Any], template: str | None, root: Path | None) -> dict[str, Emitted]:
-    with tempfile.TemporaryDirectory(prefix="perfgen-") as scratch:
-        stage = Path(scratch) / "project"
-        stage.mkdir()
+    with make_scratch() as stage:
         try:
             return read_tree(stage, render(dict(document), stage, template, root))
         except RenderError as error:
@@ -121,19 +122,52 @@ def export_template(origin: Origin, folder: Path) -> Generator[Path | None]:
     """The template as it was at the commit of the answers, if it is a repository on this machine. No network is asked."""
     address = re.sub(r"^(git\+)?file://", "", (origin.template or "").removeprefix("git+"))
     path = folder / Path(address).expanduser()
-    commit = origin.commit or ""
-    if not shutil.which("git") or not path.is_dir() or commit.startswith("-"):
+    files = read_commit(path, origin.commit or "") if path.is_dir() else None
+    if files is None:
         yield None
         return
-    asked = ("git", "-C", str(path), "archive", "--format=tar", commit, "templates", "copier.yml", "portable.yml")
-    try:
-        done = subprocess.run(asked, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        done = None
-    if done is None or done.returncode:
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="perfgen-template-") as scratch:
-        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-            archive.extractall(scratch, filter="data")
-        yield Path(scratch)
+    with make_scratch() as scratch:
+        write_tree(scratch, files)
+        for name, file in files.items():
+            (scratch / name).chmod(0o755 if file.executable else 0o644)
+        yield scratch
+
+
+def read_commit(repository: Path, commit: str) -> Tree | None:
+    """The template's files at ``commit``; ``None`` where git cannot give them.
+
+    The answers may name a repository that came with a stranger's project. Objects are read as they are stored: `git archive` runs
+    the filters that the repository's own configuration names.
+    """
+    listed = None if commit.startswith("-") else ask_git(repository, "ls-tree", "-r", "-z", commit, *TEMPLATE)
+    lines = (listed or b"").split(b"\0")[:-1]
+    entries = [entry for line in lines if (entry := ENTRY.fullmatch(line))]
+    if not lines or len(entries) < len(lines):  # a link, or a repository within, is in no template of perfgen's
+        return None
+    packed = ask_git(repository, "cat-file", "--batch", given=b"".join(entry[2] + b"\n" for entry in entries)) or b""
+    tree: dict[str, Emitted] = {}
+    for entry in entries:
+        head, _, rest = packed.partition(b"\n")
+        size = re.fullmatch(rb"[0-9a-f]+ blob ([0-9]+)", head)
+        if not size:  # an object that is not here
+            return None
+        content, packed = rest[: int(size[1])], rest[int(size[1]) + 1 :]
+        name = entry[3].decode("utf-8", "surrogateescape")
+        try:
+            check_name(name)
+        except ValueError:
+            return None
+        tree[name] = Emitted(content, entry[1] == b"100755")
+    return tree
+
+
+def ask_git(repository: Path, *words: str, given: bytes = b"") -> bytes | None:
+    """What git says of a repository, of which no setting can start a program or a transport."""
+    git = find_program("git")
+    if git is None:
+        return None
+    # a hook's GIT_DIR is another repository; an object that is not here would be fetched, by a command of the repository's choice
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "CONFIG" in name}
+    quiet = kept | {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+    done = run_process((git, "-C", str(repository), *words), SECONDS, environment=quiet, given=given)
+    return done.raw if done.code == 0 and done.problem is None else None

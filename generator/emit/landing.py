@@ -53,7 +53,7 @@ def lock_project(folder: Path) -> Generator[None]:
         if not control.exists():
             control.mkdir(exist_ok=True)
             (folder / IGNORED).write_bytes(BESIDE[IGNORED])  # git need not see the lock
-        handle = os.open(control / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = os.open(control / LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     except OSError as error:
         raise DestinationError(f"cannot write in {folder}: {error.strerror}", "nothing was changed") from error
     try:
@@ -232,6 +232,8 @@ def remove_empty_parents(path: Path, folder: Path) -> None:
 
 def clear_staging(control: Path, keep: str | None = None) -> None:
     """Remove what was staged, and the backups but the last that is complete: ``keep``, else what stands there."""
+    if (control / STAGED).is_symlink():  # came with a stranger's project: what is staged would be written where it leads
+        (control / STAGED).unlink()
     shutil.rmtree(control / STAGED, ignore_errors=True)
     (control / f"{JOURNAL}.new").unlink(missing_ok=True)
     if keep is None:

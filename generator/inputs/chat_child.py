@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from generator.inputs.chat_rendering import Render, build_renderer
+from generator.inputs.held import make_scratch
 from hwdetect.machine.process import build_own_command, run_process
 
 SECONDS = 4.0
@@ -28,8 +28,8 @@ def render_conversations(
     templates: Mapping[str, str], special_tokens: Mapping[str, str], conversations: Sequence[Conversation]
 ) -> list[str | None]:
     """The text of each; ``None`` for what the template refuses. Raises ``EndlessTemplate``."""
-    with tempfile.TemporaryDirectory(prefix="perfgen-chat-") as folder:
-        asked, answered = Path(folder) / "asked.json", Path(folder) / "answered.json"
+    with make_scratch() as folder:
+        asked, answered = folder / "asked.json", folder / "answered.json"
         content = {"templates": templates, "special_tokens": special_tokens, "conversations": conversations}
         asked.write_text(json.dumps(content, default=str), encoding="utf-8")
         ended = run_process(build_own_command("generator.inputs.chat_child", str(asked), str(answered)), SECONDS)

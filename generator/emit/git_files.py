@@ -35,9 +35,10 @@ def run_git(repository: Path, *words: str, given: bytes = b"") -> bytes | None:
     git = find_program("git")
     if git is None:
         return None
-    done = run_process(
-        (git, "-C", str(repository), *words), SECONDS, errors=subprocess.DEVNULL, environment=os.environ | PLAIN, given=given
-    )  # fmt: skip
+    # a hook's GIT_DIR is another repository
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "CONFIG" in name}
+    command = (git, "-C", str(repository), *words)
+    done = run_process(command, SECONDS, errors=subprocess.DEVNULL, environment=kept | PLAIN, given=given)
     return None if done.problem or done.code else done.raw
 
 

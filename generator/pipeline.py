@@ -41,7 +41,7 @@ from generator.emit.plan_document import GoalRecord, PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.emit.sources import PlacedSource, keep_sources, link_sources, place_sources
-from generator.errors import ConflictError, DestinationError, DriftError, UsageError
+from generator.errors import ConflictError, DestinationError, DriftError, UsageError, escape_control
 from generator.inputs.hardware import read_hardware
 from generator.progress import is_quiet, tell_detail, time_stage
 from generator.run.lock import lock_packages
@@ -90,7 +90,10 @@ def load_document(folder: Path | None, request: Request) -> PlanDocument:
     if folder is None and request.model is None and Path("plan.json").is_file():
         folder = Path()
     if folder is not None:
-        return read_document(folder)
+        document = read_document(folder)
+        for edit in find_config_edits(read_config(folder), read_object(folder / FILE)):
+            click.echo(f"perfgen: {escape_control(edit)}", err=True)
+        return document
     if request.model is None:
         click.echo("perfgen: no --model, and no project here: this is about the embedded sample model", err=True)
     return document_request(request)

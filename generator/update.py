@@ -27,10 +27,9 @@ from generator.emit.outcomes import Kind, Outcome, check_markers, decide_outcome
 from generator.emit.render import render
 from generator.emit.sources import LinkChange, PlacedSource, compare_links, link_sources
 from generator.errors import ConflictError, DestinationError, UsageError
-from generator.inputs.json_files import is_small_file
 from generator.pipeline import draft_project, smoke_run, tell_refused
 from generator.progress import Say, choose_say, echo_json, is_quiet, tell_detail, time_stage
-from generator.run.plan_file import FILE, read_object
+from generator.run.plan_file import FILE, read_config, read_object
 from generator.show import differences
 
 
@@ -162,18 +161,6 @@ def land_update(update: Update, yes: bool, say: Say) -> str | None:
     tell_refused(link_sources(update.placed, update.target), update.target, say)
     say(f"\nchanged {changes} of {update.target}" + (f"; as they were: {backup}" if backup else ""))
     return str(backup or "")
-
-
-def read_config(target: Path) -> dict:
-    """The project's config.yaml; empty where there is none that can be read: only its edits are looked at."""
-    import yaml
-
-    path = target / "config.yaml"
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8")) if is_small_file(path) else None
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return {}
-    return config if isinstance(config, dict) else {}
 
 
 def read_name(plan: Mapping, target: Path) -> str:

@@ -87,13 +87,13 @@ class FuzzCase:
         return ", ".join([f"seed {self.seed}", *words, *([f"goal {self.target}"] if self.target else [])])
 
 
-def draw_case(seed: int, models: tuple[Path, ...]) -> FuzzCase:
-    """The case of a seed. ``models`` are config.json files. Most cases are mended to what the work allows: of free draws nearly
-    all are refused before anything is searched."""
+def draw_case(seed: int, models: tuple[Path, ...], mended: float = MENDED) -> FuzzCase:
+    """The case of a seed. ``models`` are config.json files. ``mended`` of the cases are made to be what the work allows: of free
+    draws most are refused before anything is searched."""
     draw = Random(seed)
     files: dict[str, str] = {}
     placed: list[str] = []
-    mends = draw.random() < MENDED
+    mends = draw.random() < mended
     target = draw_target(draw)
     work = draw_work(draw)
     name, model = draw_model(draw, models, mends)

@@ -95,9 +95,9 @@ def broadcast_from_rank0(function: Callable[..., Any], *arguments: Any) -> Any:
     return objects[0]
 
 
-def claim_shared_folder(folder: Path) -> None:
+def claim_shared_folder(folder: Path, model: Path | str) -> None:
     """The first process claims it; all end where one sees another folder of that name, on a disk of its own."""
-    mark = broadcast_from_rank0(claim_and_mark, folder)
+    mark = broadcast_from_rank0(claim_and_mark, folder, model)
     unseen = all_reduce_max(float(not is_true_in_time(mark.exists)))
     if dist.get_rank() == 0:
         mark.unlink()
@@ -106,8 +106,8 @@ def claim_shared_folder(folder: Path) -> None:
         sys.exit(message if dist.get_rank() == 0 else 1)
 
 
-def claim_and_mark(folder: Path) -> Path:
-    claim_folder(folder)
+def claim_and_mark(folder: Path, model: Path | str) -> Path:
+    claim_folder(folder, model)
     for mark in folder.glob(f"{MARK}*"):  # of a run that was ended here
         mark.unlink()
     mark = folder / f"{MARK}{secrets.token_hex(8)}"

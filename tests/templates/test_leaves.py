@@ -89,10 +89,10 @@ def stopping(load):
 def test_a_signal_saves_after_the_step(stopping, number, code, capsys):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
     callback.on_train_begin(None, state, control)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     assert not control.should_training_stop
     os.kill(os.getpid(), number)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     assert control.should_save and control.should_training_stop
     assert signal.getsignal(number) == signal.SIG_DFL  # a second one ends it at once
     callback.on_save(None, state, control)
@@ -107,7 +107,7 @@ def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
     callback.on_train_begin(None, state, control)
     state.global_step = 5
     os.kill(os.getpid(), signal.SIGTERM)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     with pytest.raises(SystemExit):
         callback.on_train_end(None, state, control)
     assert capsys.readouterr().out == "stopped by SIGTERM after step 5: nothing was saved since step 2\n"
@@ -115,7 +115,7 @@ def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
 
 def test_a_signal_at_the_last_step_leaves_the_rest_of_the_run(stopping):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=8)
-    args = Values(load_best_model_at_end=True)
+    args = Values(load_best_model_at_end=True, save_strategy="steps")
     callback.on_train_begin(args, state, control)
     os.kill(os.getpid(), signal.SIGTERM)
     callback.on_step_end(args, state, control)
@@ -124,7 +124,11 @@ def test_a_signal_at_the_last_step_leaves_the_rest_of_the_run(stopping):
 
 
 def test_who_sent_a_signal_does_not_wait_for_the_best_model(stopping):
-    callback, control, args = stopping.SaveOnSignal(), make_control(), Values(load_best_model_at_end=True)
+    callback, control, args = (
+        stopping.SaveOnSignal(),
+        make_control(),
+        Values(load_best_model_at_end=True, save_strategy="steps"),
+    )
     callback.on_train_begin(args, make_state(global_step=0), control)
     os.kill(os.getpid(), signal.SIGTERM)
     callback.on_step_end(args, make_state(global_step=5), control)
@@ -134,7 +138,7 @@ def test_who_sent_a_signal_does_not_wait_for_the_best_model(stopping):
 def test_a_signal_after_the_last_decision_leaves_the_end_alone(stopping):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
     callback.on_train_begin(None, state, control)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     os.kill(os.getpid(), signal.SIGTERM)
     assert callback.on_train_end(None, state, control) is None
 
@@ -667,7 +671,7 @@ def test_a_signal_is_left_to_come_again(parallel, capsys):
         os.kill(os.getpid(), signal.SIGTERM)
     for number, handler in kept.items():
         signal.signal(number, handler)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     assert control.should_save and control.should_training_stop
     state.is_world_process_zero = False
     with pytest.raises(SystemExit):
@@ -685,9 +689,9 @@ def test_a_signal_during_the_vote_waits_for_the_next(parallel, monkeypatch):
         return number
 
     monkeypatch.setattr(parallel, "all_reduce_max", vote)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     assert not control.should_training_stop and callback.on_train_end(None, state, control) is None
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     assert votes == [0, signal.SIGTERM] and control.should_save and control.should_training_stop
 
 

@@ -146,7 +146,8 @@ def main() -> None:
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     texts = load_texts(config)
-    vocab_size = AutoConfig.from_pretrained(find_source(config, "model"), trust_remote_code=False).vocab_size
+    model = find_source(config, "model")
+    vocab_size = AutoConfig.from_pretrained(model, trust_remote_code=False).vocab_size
     tokenizer = train_tokenizer(texts["text"], output_dir / "tokenizer", vocab_size)
     blocks = cut_blocks(texts, tokenizer, config["seq_len"])
     if not len(blocks):

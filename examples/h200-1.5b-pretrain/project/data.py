@@ -131,7 +131,8 @@ def main() -> None:
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     texts = load_texts(config)
-    tokenizer = AutoTokenizer.from_pretrained(find_source(config, "model"), revision=config["revision"], trust_remote_code=False)
+    source = find_source(config, "model")
+    tokenizer = AutoTokenizer.from_pretrained(source, revision=config["revision"], trust_remote_code=False)
     blocks = cut_blocks(texts, tokenizer, config["seq_len"])
     if not len(blocks):
         sys.exit(f"the texts are shorter than one sequence of {config['seq_len']} tokens")

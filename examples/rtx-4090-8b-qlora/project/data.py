@@ -158,7 +158,8 @@ def main() -> None:
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     examples = load_examples(config)
-    tokenizer = AutoTokenizer.from_pretrained(find_source(config, "model"), revision=config["revision"], trust_remote_code=False)
+    source = find_source(config, "model")
+    tokenizer = AutoTokenizer.from_pretrained(source, revision=config["revision"], trust_remote_code=False)
     ensure_chat_template(tokenizer)
     dataset = tokenize_examples(examples, tokenizer, config["seq_len"], config["loss_on"], config["skip_bad"])
     show_data(dataset, examples, tokenizer, config["seq_len"], output_dir)

@@ -124,7 +124,8 @@ def main() -> None:
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     examples = load_examples(config)
-    tokenizer = AutoTokenizer.from_pretrained(find_source(config, "model"), revision=config["revision"], trust_remote_code=False)
+    source = find_source(config, "model")
+    tokenizer = AutoTokenizer.from_pretrained(source, revision=config["revision"], trust_remote_code=False)
     names = list_labels(examples)
     show_data(tokenize(examples, names, tokenizer, config["seq_len"]), names, tokenizer, config["seq_len"], output_dir)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from hwdetect.machine.process import find_program, run_process
@@ -35,9 +34,9 @@ def run_git(repository: Path, *words: str, given: bytes = b"") -> bytes | None:
     git = find_program("git")
     if git is None:
         return None
-    done = run_process(
-        (git, "-C", str(repository), *words), SECONDS, errors=subprocess.DEVNULL, environment=os.environ | PLAIN, given=given
-    )  # fmt: skip
+    # a hook's GIT_DIR is another repository
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "CONFIG" in name}
+    done = run_process((git, "-C", str(repository), *words), SECONDS, environment=kept | PLAIN, given=given)
     return None if done.problem or done.code else done.raw
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from generator.masking import mask_secrets
 
@@ -12,6 +13,14 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def escape_control(text: str) -> str:
     """``text`` as a terminal shows it and does not obey it; line breaks and tabs stay."""
     return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def suggest_names(wrong: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
+    """A hint that names what is spelled most like ``wrong``; ``otherwise`` where nothing is."""
+    from difflib import get_close_matches  # only after a mistake
+
+    near = get_close_matches(wrong, dict.fromkeys(known), 3)
+    return f"did you mean {', '.join(near)}?" if near else otherwise
 
 
 class PerfgenError(Exception):

@@ -38,6 +38,7 @@ from generator.emit.render import render
 from generator.emit.sources import PlacedSource, keep_sources, link_sources, place_sources
 from generator.errors import UsageError, escape_control
 from generator.inputs.hardware import read_hardware
+from generator.inputs.held import make_scratch
 from generator.progress import Say, choose_say, echo_json, is_quiet, tell_detail, time_stage
 from generator.run.package_lock import LOCKED, lock_packages
 from generator.run.plan_file import FILE, read_config, read_document, read_object
@@ -145,7 +146,7 @@ def write_project(request: Request, dest: Path, options: InitOptions) -> None:
             from generator.show.terminal import show_plan
 
             show_plan(draft.document)
-        with place.make_scratch() if options.looks else place.make_staging(target) as stage:
+        with make_scratch() if options.looks else place.make_staging(target) as stage:
             tree = read_tree(stage, render(draft.plan, stage))
             if options.diff:
                 from generator.show.differences import show_drift
@@ -161,12 +162,13 @@ def write_project(request: Request, dest: Path, options: InitOptions) -> None:
         smoked = smoke_run(request, target, say) if options.smoke else None
     if options.as_json:
         echo_json(describe_files(plan, files, target) | {"smoke": smoked, "packing": to_json(packing)})
+    elif is_quiet():
+        return None
     elif draft.document.project.elsewhere:
         say("\n".join(format_packing(packing, draft.document)))
     else:
         verb = "train" if request.mode == "train" else "infer"
-        next_steps = f"next: cd {shlex.quote(str(target))} && make setup && make {verb}   (PLAN.md has the reasons)"
-        (say if not is_quiet() else tell_detail)(next_steps)
+        say(f"next: cd {shlex.quote(str(target))} && make setup && make {verb}   (PLAN.md has the reasons)")
     return None
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import click
 
 from generator.case.request import Request
-from generator.emit import place
 from generator.emit.asked import find_config_edits, merge_requests, restore_request
 from generator.emit.base import check_project, find_base, read_origin
 from generator.emit.changes import Change, compare_plans
@@ -27,6 +26,7 @@ from generator.emit.outcomes import Kind, Outcome, check_markers, decide_outcome
 from generator.emit.render import render
 from generator.emit.sources import LinkChange, PlacedSource, compare_links, link_sources
 from generator.errors import ConflictError, DestinationError, UsageError
+from generator.inputs.held import make_scratch
 from generator.pipeline import draft_project, smoke_run, tell_refused
 from generator.progress import Say, choose_say, echo_json, is_quiet, tell_detail, time_stage
 from generator.run.plan_file import FILE, read_config, read_object
@@ -113,7 +113,7 @@ def plan_update(today: Request, target: Path, options: UpdateOptions) -> Update:
     check_markers(target, base.tree)
     request, dropped = merge_requests(kept, today, options.forget)
     draft = draft_project(request, target, read_name(old, target))
-    with time_stage("rendered"), place.make_scratch() as stage:
+    with time_stage("rendered"), make_scratch() as stage:
         new = add_record(read_tree(stage, render(draft.plan, stage, read_origin(target).template)))
     locked = carry_lock(target, old, base.tree, new, options.rejects)
     links = compare_links(draft.placed, target)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from local_server import QuietHandler, serve
 
 LFS_SUFFIXES = (".safetensors", ".parquet", ".arrow", ".gz")
 """what the hub keeps outside git: a HEAD is redirected, sizes and hashes stand in X-Linked-*"""
@@ -83,38 +83,12 @@ class LocalHub:
 @contextmanager
 def serve_hub() -> Generator[LocalHub]:
     hub = LocalHub()
-    with serve_address(hub) as hub.url, serve_address(hub) as hub.storage:
+    with serve(Handler, hub=hub) as hub.url, serve(Handler, hub=hub) as hub.storage:
         yield hub
 
 
-@contextmanager
-def serve_address(hub: LocalHub) -> Generator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"hub": hub}))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     hub: LocalHub
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self.answer()
-
-    def do_GET(self) -> None:
-        self.answer()
-
-    def do_POST(self) -> None:
-        self.answer()
 
     def answer(self) -> None:
         parts = urlsplit(self.path)

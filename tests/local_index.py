@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import threading
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from local_server import QuietHandler, serve
 
 
 def make_wheel(name: str, version: str, requires: tuple[str, ...] = (), note: str = "") -> tuple[str, bytes]:
@@ -61,29 +61,12 @@ class Places:
 @contextmanager
 def serve_places() -> Generator[Places]:
     places = Places()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"places": places}))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-    places.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serve(Handler, places=places) as places.url:
         yield places
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(QuietHandler):
     places: Places
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self.answer()
-
-    def do_GET(self) -> None:
-        self.answer()
 
     def answer(self) -> None:
         parts = urlsplit(self.path)

@@ -122,7 +122,8 @@ STAGED = """
     import sys
     from pathlib import Path
     from generator.emit import place
-    with place.make_staging(Path(sys.argv[1])) as stage, place.make_scratch() as scratch:
+    from generator.inputs.held import make_scratch
+    with place.make_staging(Path(sys.argv[1])) as stage, make_scratch() as scratch:
         (stage / "half").write_text("x")
         (scratch / "half").write_text("x")
         print("ready", flush=True)

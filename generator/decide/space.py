@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from generator.case.case import Case
 from generator.case.layout import ONE_DEVICE, Layout
 from generator.cost import CostModel
 from generator.cost.execution import Execution
-from generator.errors import UsageError
+from generator.errors import UsageError, suggest_names
 from generator.techniques.base import Axis, Technique, explain_conflict, list_axes
 
 LAST = 2
@@ -210,8 +209,7 @@ def _check_allowed(case: Case) -> None:
     known = {name for a in list_axes() for t in a.members for name in (t.name, t.id)}
     for name in case.workload.allow:
         if name not in known:
-            near = difflib.get_close_matches(name, sorted(known), 3)
-            hint = f"did you mean {', '.join(near)}?" if near else "`perfgen techniques` lists them"
+            hint = suggest_names(name, sorted(known), "`perfgen techniques` lists them")
             raise UsageError(f"--allow {name}: there is no such technique", hint)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from hwdetect.machine.process import find_program, run_process
@@ -37,8 +36,7 @@ def run_git(repository: Path, *words: str, given: bytes = b"") -> bytes | None:
         return None
     # a hook's GIT_DIR is another repository
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or "CONFIG" in name}
-    command = (git, "-C", str(repository), *words)
-    done = run_process(command, SECONDS, errors=subprocess.DEVNULL, environment=kept | PLAIN, given=given)
+    done = run_process((git, "-C", str(repository), *words), SECONDS, environment=kept | PLAIN, given=given)
     return None if done.problem or done.code else done.raw
 
 

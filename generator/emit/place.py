@@ -13,9 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from generator.errors import DestinationError
-from generator.inputs.held import hold_folder, is_abandoned, make_scratch, open_lock
-
-__all__ = ("land_tree", "lock_destination", "make_scratch", "make_staging", "resolve_destination")
+from generator.inputs.held import hold_folder, is_abandoned, open_lock
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 RESERVED = {"con", "prn", "aux", "nul", *(f"com{i}" for i in range(10)), *(f"lpt{i}" for i in range(10))}

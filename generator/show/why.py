@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from generator.emit.plan_document import (
     RejectedRecord,
 )
 from generator.emit.plan_json import to_json
-from generator.errors import UsageError
+from generator.errors import UsageError, suggest_names
 from generator.techniques.base import Measured, Published
 from generator.techniques.edits import write_literal
 
@@ -69,10 +68,7 @@ def explain_key(document: PlanDocument, key: str) -> Answer:
     answers = (explain(document, key) for explain in EXPLAINERS)
     answer = next((a for a in answers if a is not None), None)
     if answer is None:
-        near = difflib.get_close_matches(key, list_known(document), 3)
-        raise UsageError(
-            f"nothing in this project is called {key}", f"did you mean {', '.join(near)}?" if near else None
-        )
+        raise UsageError(f"nothing in this project is called {key}", suggest_names(key, list_known(document)))
     return answer
 
 
@@ -346,11 +342,8 @@ def explain_inapplicable(technique: str, mode: str) -> Verdict:
     if technique in known:
         why = f"it is not a technique of --mode {mode}"
         return Verdict(technique=technique, taken=False, why=why, cost=None, instead=None)
-    near = difflib.get_close_matches(technique, dict.fromkeys(known), 3)
-    raise UsageError(
-        f"there is no technique {technique}",
-        f"did you mean {', '.join(near)}?" if near else "`perfgen techniques` lists them",
-    )
+    hint = suggest_names(technique, known, "`perfgen techniques` lists them")
+    raise UsageError(f"there is no technique {technique}", hint)
 
 
 def format_verdict(verdict: Verdict) -> str:

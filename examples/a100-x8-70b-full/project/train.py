@@ -49,11 +49,11 @@ from parallel import (
     DistributedSealCheckpoints,
     broadcast_from_rank0,
     check_launch,
+    claim_shared_folder,
     measure_peak_of_all,
     shut_down,
 )
 from progress import print_lines
-from run_folder import claim_folder
 from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
@@ -69,8 +69,7 @@ def main() -> None:
     check_compilers("gcc")
     check_launch(CONFIG["processes"])
     args = training_arguments()
-    if args.process_index == 0:
-        claim_folder(Path(args.output_dir))
+    claim_shared_folder(Path(args.output_dir), MODEL)
     set_seed(args.seed)
 
     with args.main_process_first(local=False, desc="the data"):  # the others read what it has prepared

@@ -57,7 +57,7 @@ def main() -> None:
     check_machine(CONFIG["machine"])
     check_compilers("g++")
     args = training_arguments()
-    claim_folder(Path(args.output_dir))
+    claim_folder(Path(args.output_dir), MODEL)
     set_seed(args.seed)
 
     texts = load_texts(CONFIG).shuffle(seed=args.seed)

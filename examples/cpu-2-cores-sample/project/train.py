@@ -56,7 +56,7 @@ MODEL = find_source(CONFIG, "model")
 def main() -> None:
     check_machine(CONFIG["machine"])
     args = training_arguments()
-    claim_folder(Path(args.output_dir))
+    claim_folder(Path(args.output_dir), MODEL)
     set_seed(args.seed)
 
     texts = load_texts(CONFIG)

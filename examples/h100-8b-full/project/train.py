@@ -69,7 +69,7 @@ def main() -> None:
     check_compilers("gcc")
     check_launch(CONFIG["processes"])
     args = training_arguments()
-    claim_folder(Path(args.output_dir))
+    claim_folder(Path(args.output_dir), MODEL)
     set_seed(args.seed)
 
     examples = load_examples(CONFIG)

@@ -55,7 +55,7 @@ MODEL = find_source(CONFIG, "model")
 
 def main() -> None:
     args = training_arguments()
-    claim_folder(Path(args.output_dir))
+    claim_folder(Path(args.output_dir), MODEL)
     set_seed(args.seed)
 
     texts = load_texts(CONFIG)

@@ -64,7 +64,7 @@ def main() -> None:
     check_machine(CONFIG["machine"])
     check_compilers("gcc")
     args = training_arguments()
-    claim_folder(Path(args.output_dir))
+    claim_folder(Path(args.output_dir), MODEL)
     set_seed(args.seed)
     adapter = LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **CONFIG["lora"])
 

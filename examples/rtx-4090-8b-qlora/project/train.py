@@ -64,7 +64,7 @@ def main() -> None:
     check_machine(CONFIG["machine"])
     check_compilers("gcc")
     args = training_arguments()
-    claim_folder(Path(args.output_dir))
+    claim_folder(Path(args.output_dir), MODEL)
     set_seed(args.seed)
     quantization = BitsAndBytesConfig(
         load_in_4bit=True,

@@ -66,7 +66,7 @@ def main() -> None:
         sys.exit("This plan uses one GPU, and PyTorch sees more: CUDA_VISIBLE_DEVICES=0 make train")
     check_machine(CONFIG["machine"])
     args = training_arguments()
-    claim_folder(Path(args.output_dir))
+    claim_folder(Path(args.output_dir), MODEL)
     set_seed(args.seed)
 
     examples = load_examples(CONFIG)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from generator.model.catalog import load_catalog
 from generator.show import completion
 from generator.techniques.base import list_axes
 from hwdetect import catalog
@@ -66,6 +67,10 @@ def test_bash(path, words, expected):
 def test_every_technique_is_completed():
     ours = {f"{axis.name}={member.name}" for axis in list_axes() for member in axis.members}
     assert ours == set(completion.list_techniques())
+
+
+def test_every_model_that_perfgen_lists_is_completed():
+    assert sorted(completion.list_models()) == sorted(load_catalog())
 
 
 def test_models_are_those_of_the_catalogue(tmp_path, monkeypatch):

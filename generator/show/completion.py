@@ -16,6 +16,8 @@ GENERATOR = Path(__file__).resolve().parents[1]
 COUNTS = re.compile(r"(?:\d{1,9}x){0,2}")
 TABLE = re.compile(r'^\[(?:"([^"]+)"|([\w-]+))\]$', re.MULTILINE | re.ASCII)
 """A model's name in the catalogue of models: a table that is inside of no other."""
+SAME = re.compile(r"^same = \[([^\]]*)\]", re.MULTILINE)
+"""Other ids of the same sizes, as generator/model/catalog.py reads them."""
 
 
 def complete_model(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
@@ -55,10 +57,15 @@ def select(names: tuple[str, ...], typed: str) -> list[CompletionItem]:
 
 @cache
 def list_models() -> tuple[str, ...]:
-    """By the tables of generator/model/published/<owner>.toml."""
+    """By the tables of generator/model/published/<owner>.toml, and what has the sizes of one."""
     files = sorted((GENERATOR / "model" / "published").glob("[!_]*.toml"))
-    tables = [(file.stem, match) for file in files for match in TABLE.finditer(file.read_text(encoding="utf-8"))]
-    return tuple(f"{owner}/{match[1] or match[2]}" for owner, match in tables)
+    ids: list[str] = []
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        names = [match[1] or match[2] for match in TABLE.finditer(text)]
+        names += [name for listed in SAME.findall(text) for name in re.findall(r'"([^"]+)"', listed)]
+        ids += [name.removeprefix("/") if "/" in name else f"{file.stem}/{name}" for name in names]
+    return tuple(ids)
 
 
 def list_techniques() -> tuple[str, ...]:

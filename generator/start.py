@@ -1,8 +1,18 @@
-"""Where `perfgen` begins: Ctrl-C while the rest is imported ends it as Ctrl-C does, without a traceback."""
+"""Where `perfgen` begins: Ctrl-C while the rest is imported ends it as Ctrl-C does, without a traceback.
 
-from __future__ import annotations
+An empty entry of PYTHONPATH is the working folder (`PYTHONPATH=$PYTHONPATH:/opt/x` begins with one), and a json.py of a user's would
+be taken for Python's. What runs before this module cannot be helped here: a sitecustomize.py there, or a generator/.
+"""
 
-import signal
+import os
+import sys
+
+OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  pathlib is one of those imports
+given = os.environ.get("PYTHONPATH", "")
+relative = {os.path.abspath(entry) for entry in given.split(os.pathsep) if not os.path.isabs(entry)} if given else set()  # noqa: PTH100, PTH117
+sys.path[:] = [path for path in sys.path if path == OWN or path not in relative]
+
+import signal  # noqa: E402
 
 
 def main() -> None:

@@ -120,3 +120,15 @@ def test_a_smoke_run_runs_the_project_and_nothing_of_the_working_folder(project,
     done = perfgen(hostile, "smoke", folder, "--python", sys.executable)
     assert done.returncode == 0, done.stderr
     check_untouched(hostile)
+
+
+@pytest.mark.parametrize("entry", ["", "."])
+def test_a_relative_entry_of_pythonpath_does_not_run_the_working_folder_s_files(tmp_path, entry):
+    """What Python itself imports before perfgen begins is left out: no program can help that."""
+    folder = tmp_path / "hostile"
+    folder.mkdir()
+    for name in ("json", "dataclasses", "signal", "typing", "click", "yaml", "hwdetect", "tempfile", "random"):
+        (folder / f"{name}.py").write_text(HOSTILE.format(canary=str(tmp_path / "CANARY")))
+    done = perfgen(folder, "devices", "h100", PYTHONPATH=os.pathsep.join([entry, str(ROOT)]))
+    assert done.returncode == 0, done.stderr
+    check_untouched(folder)

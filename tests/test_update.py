@@ -286,6 +286,14 @@ def test_answers_that_were_edited_are_refused(project):
     assert "is not the one that perfgen wrote" in update(project, code=4)
 
 
+@pytest.mark.parametrize("name", ["plan.json", ".copier-answers.yml"])
+def test_a_file_that_an_update_needs_comes_out_of_the_record(project, name):
+    (project / name).unlink()
+    output = update(project, code=5)
+    assert f"unzip -p {FILE} {name} > {name}" in output and "no generated project" not in output
+    assert (read_record(project) or {})[name].content
+
+
 def test_what_is_no_project_is_refused(tmp_path):
     assert perfgen("update", tmp_path, "--yes")[0] == 5
     assert perfgen("update", tmp_path / "nothing", "--yes")[0] == 2

@@ -42,10 +42,13 @@ def check_project(folder: Path) -> Path:
     """``folder`` resolved. Raises ``DestinationError`` where no generated project is."""
     target = folder.resolve()
     for name in (MARK, "plan.json"):
-        if not (target / name).is_file():
+        if (target / name).is_file():
+            continue
+        if (target / FILE).is_file():
             raise DestinationError(
-                f"{folder} holds no {name}: it is no generated project", "make one: perfgen init DEST"
+                f"{folder} holds no {name} any more", f"bring it back, in there: unzip -p {FILE} {name} > {name}"
             )
+        raise DestinationError(f"{folder} holds no {name}: it is no generated project", "make one: perfgen init DEST")
     return target
 
 

@@ -26,6 +26,7 @@ from generator.emit.render import render
 from generator.emit.sources import PlacedSource, link_sources
 from generator.errors import ConflictError, DestinationError, UsageError
 from generator.inputs.held import make_scratch
+from generator.inputs.json_files import is_small_file
 from generator.pipeline import draft_project, smoke_run, tell_refused
 from generator.progress import Say, choose_say, echo_json, is_quiet, tell_detail, time_stage
 from generator.run.plan_file import FILE, read_object
@@ -152,9 +153,10 @@ def read_config(target: Path) -> dict:
     """The project's config.yaml; empty where there is none that can be read: only its edits are looked at."""
     import yaml
 
+    path = target / "config.yaml"
     try:
-        config = yaml.safe_load((target / "config.yaml").read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
+        config = yaml.safe_load(path.read_text(encoding="utf-8")) if is_small_file(path) else None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     return config if isinstance(config, dict) else {}
 

@@ -313,3 +313,20 @@ def test_only_the_last_backup_is_kept(tmp_path):
     assert [p.name for p in (tmp_path / ".perfgen").glob("backup-*")] == ["backup-2"] and (
         backup / "a"
     ).read_bytes() == b"2"
+
+
+def test_what_is_staged_is_written_in_the_project(tmp_path):
+    """A link that came with a stranger's project: the file that it leads to was overwritten and taken away."""
+    folder, elsewhere = lay(tmp_path / "p", {"a": LINES}), lay(tmp_path / "elsewhere", {"0": b"theirs"})
+    (folder / ".perfgen").mkdir()
+    (folder / ".perfgen" / "staged").symlink_to(elsewhere)
+    assert land(folder, emit(a=LINES), emit(a=b"new"))["a"] == b"new"
+    assert read(elsewhere) == {"0": b"theirs"}
+
+
+def test_a_lock_that_is_a_link_is_refused(tmp_path):
+    (tmp_path / ".perfgen").mkdir()
+    (tmp_path / ".perfgen" / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DestinationError), lock_project(tmp_path):
+        pass
+    assert not (tmp_path / "elsewhere").exists()

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from generator.inputs.chat_rendering import Render, build_renderer
 from generator.inputs.held import make_scratch
-from hwdetect.machine.process import build_own_command, run_process
+from hwdetect.machine.process import EndedProcess, build_own_command, isolate_python, run_process
 
-SECONDS = 4.0
-"""2,000 conversations of a million characters take a tenth of a second; the rest is a machine that is busy (ours)"""
+CPU_SECONDS = 4
+"""2,000 conversations of a million characters take a tenth of a second (ours). Of the processor, for a busy machine is no fault of a
+template, and the same input is the same plan."""
+SECONDS = 30.0
+"""of the clock; what is asked waits for nobody, and a machine that gives it a seventh of a processor is one that nobody plans on"""
 MEMORY_BYTES = 2 << 30
 RESULT_BYTES = 64 << 20
 """a hundred times the characters that are counted"""
@@ -32,11 +37,20 @@ def render_conversations(
         asked, answered = folder / "asked.json", folder / "answered.json"
         content = {"templates": templates, "special_tokens": special_tokens, "conversations": conversations}
         asked.write_text(json.dumps(content, default=str), encoding="utf-8")
-        ended = run_process(build_own_command("generator.inputs.chat_child", str(asked), str(answered)), SECONDS)
+        ended = run_process(
+            build_own_command("generator.inputs.chat_child", str(asked), str(answered)),
+            SECONDS,
+            environment=isolate_python(),
+        )
         if ended.code != 0 or not answered.is_file():
-            reason = ended.problem or f"ended with {ended.code}"
-            raise EndlessTemplate(f"rendering its chat template: {reason}")
+            raise EndlessTemplate(f"rendering its chat template: {explain_end(ended, CPU_SECONDS)}")
         return json.loads(answered.read_text(encoding="utf-8"))
+
+
+def explain_end(ended: EndedProcess, cpu_seconds: int) -> str:
+    if os.name != "nt" and ended.code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return f"no answer within {cpu_seconds} s of a processor"
+    return ended.problem or f"ended with {ended.code}"
 
 
 def main(arguments: list[str]) -> None:
@@ -49,12 +63,13 @@ def main(arguments: list[str]) -> None:
     answered.write_text(json.dumps(texts), encoding="utf-8")
 
 
-def limit_resources() -> None:
+def limit_resources(cpu_seconds: int = CPU_SECONDS, memory_bytes: int = MEMORY_BYTES) -> None:
     try:
         import resource
     except ImportError:  # Windows: the deadline alone
         return
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_FSIZE, (RESULT_BYTES, RESULT_BYTES))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from generator.inputs.json_files import is_small_file, load_json
 
 TEMPLATE_FILE = "chat_template.jinja"
 TEMPLATE_FOLDER = "additional_chat_templates"
@@ -20,7 +21,7 @@ def find_chat_template(folder: Path, listed: frozenset[str] | None = None, known
 
     The order is that of ``PreTrainedTokenizerBase.from_pretrained`` in transformers 5.23.
     """
-    if (folder / TEMPLATE_FILE).is_file() or any((folder / TEMPLATE_FOLDER).glob("*.jinja")):
+    if (folder / TEMPLATE_FILE).is_file() or any(map(Path.is_file, (folder / TEMPLATE_FOLDER).glob("*.jinja"))):
         return True
     if read_template_setting(folder / TOKENIZER_CONFIG):
         return True
@@ -40,7 +41,8 @@ def read_chat_templates(folder: Path) -> dict[str, str]:
         files = {"default": folder / TEMPLATE_FILE} if (folder / TEMPLATE_FILE).is_file() else {}
         files |= {file.stem: file for file in (folder / TEMPLATE_FOLDER).glob("*.jinja")}
         if files:
-            return {name: file.read_text(encoding="utf-8") for name, file in files.items()}
+            # never a pipe, nor what is larger than a template can be
+            return {name: file.read_text(encoding="utf-8") for name, file in files.items() if is_small_file(file)}
     except (OSError, UnicodeDecodeError):
         return {}
     setting = read_settings(folder / TOKENIZER_CONFIG).get("chat_template")
@@ -63,7 +65,7 @@ def read_special_tokens(folder: Path) -> dict[str, str]:
 def read_settings(path: Path) -> dict[str, Any]:
     """An object of JSON; empty where there is none."""
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = load_json(path)
     except (OSError, ValueError, RecursionError):
         return {}
     return settings if isinstance(settings, dict) else {}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import StatisticsError, linear_regression
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from generator.inputs.chat_child import EndlessTemplate, render_conversations
 from generator.inputs.chat_templates import read_chat_templates, read_special_tokens
@@ -24,9 +24,7 @@ from generator.inputs.data_readers import READERS, Lengths, sample_texts
 from generator.inputs.hub_files import find_cached_file
 from generator.inputs.leaves import load_make_example, load_plain_template, load_unpack_conversation
 from generator.inputs.model_source import ModelSource
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from generator.inputs.token_child import TokenCounter, UnusableTokenizer, find_counter
 
 COUNTED_ROWS = 2000
 COUNTED_CHARACTERS = 1_000_000
@@ -41,20 +39,26 @@ def count_lengths(data: DataSource, source: ModelSource, tokenizer: str | None) 
     """The lengths in tokens of the model's own tokenizer, or of ``tokenizer``, where its file and the library are here; else
     from characters. Conversations are counted as the chat template renders them."""
     path = None if data.format == "hub" else find_tokenizer_file(source, tokenizer)
-    counter = load_tokenizer(path) if path else None
+    counter = find_counter(path) if path else None
     if path is None or counter is None:
         return data
+    try:
+        return count_with(counter, data, source)
+    except (EndlessTemplate, UnusableTokenizer) as error:
+        return replace(data, length_source=f"{data.length_source}: {error}")
+
+
+def count_with(counter: TokenCounter, data: DataSource, source: ModelSource) -> DataSource:
+    """Raises ``EndlessTemplate``, ``UnusableTokenizer``."""
+    folder = counter.path.parent
     if data.recognised is None:
         return count_text(data, counter)
-    specials = read_special_tokens(path.parent)
+    specials = read_special_tokens(folder)
     if data.recognised.form != "messages":
         return count_examples(data, counter, list_texts(data, specials.get("eos_token", "")), known=True)
-    templates = read_chat_templates(path.parent)
+    templates = read_chat_templates(folder)
     known = bool(templates) or source.has_chat_template is False
-    try:
-        written = render_examples(data, templates or make_plain_template(counter, specials), specials)
-    except EndlessTemplate as error:
-        return replace(data, length_source=f"{data.length_source}: {error}")
+    written = render_examples(data, templates or make_plain_template(counter, specials), specials)
     return count_examples(data, counter, written, known=known)
 
 
@@ -76,14 +80,15 @@ def render_examples(data: DataSource, templates: dict[str, str], specials: dict[
     return [(length, text) for (length, _), text in zip(taken, texts, strict=True) if text is not None]
 
 
-def make_plain_template(counter: Tokenizer, specials: dict[str, str]) -> dict[str, str]:
+def make_plain_template(counter: TokenCounter, specials: dict[str, str]) -> dict[str, str]:
     """What a project sets where the tokenizer has none."""
     leaf = load_plain_template()
-    begins = counter.encode("a").tokens[:1] == [specials.get("bos_token")]
+    first = counter.find_first_token()
+    begins = first is not None and first == specials.get("bos_token")
     return {"default": (leaf.BEGIN if begins else "") + leaf.TURNS}
 
 
-def count_examples(data: DataSource, counter: Tokenizer, written: list[Written], *, known: bool) -> DataSource:
+def count_examples(data: DataSource, counter: TokenCounter, written: list[Written], *, known: bool) -> DataSource:
     """``written``: of each example; ``known``: whether the chat template is the one that the run will have."""
     form = data.recognised.form if data.recognised else "text"
     learned_alone = data.sft_format is not None
@@ -92,7 +97,7 @@ def count_examples(data: DataSource, counter: Tokenizer, written: list[Written],
     bare = form == "messages" or (form == "text" and not learned_alone)
     added = 1 if form == "text" and not learned_alone else 0  # the end of a text in the stream
     texts = [text for _, text in written]
-    tokens = [len(ids) + added for ids in counter.encode_batch_fast(texts, add_special_tokens=not bare)]
+    tokens = [n + added for n in counter.count(texts, special=not bare)]
     exact = known and len(tokens) == data.rows
     where = f"on {'all' if len(tokens) == data.rows else 'the first'} {len(tokens):,} examples"
     words = f"counted with the tokenizer {where}" + (", its chat template not known" if not known else "")
@@ -118,13 +123,13 @@ def fit_tokens(characters: list[int], tokens: list[int]) -> tuple[float, float]:
     return sum(tokens) / sum(characters), 0.0
 
 
-def count_text(data: DataSource, counter: Tokenizer) -> DataSource:
+def count_text(data: DataSource, counter: TokenCounter) -> DataSource:
     """Plain text: what its first characters need."""
     lines, whole = read_lines(data)
     if not lines or data.tokens is None:
         return data
     chunks = ["".join(lines[start : start + LINES_AT_ONCE]) for start in range(0, len(lines), LINES_AT_ONCE)]
-    tokens = sum(map(len, counter.encode_batch_fast(chunks, add_special_tokens=False)))
+    tokens = sum(counter.count(chunks, special=False))
     per_token = sum(map(len, chunks)) / (tokens or 1)
     return replace(
         data,
@@ -146,21 +151,6 @@ def find_tokenizer_file(source: ModelSource, tokenizer: str | None) -> Path | No
         return None
     cached = find_cached_file(place, "tokenizer.json")
     return cached if isinstance(cached, Path) else None
-
-
-def load_tokenizer(path: Path) -> Tokenizer | None:
-    """``None`` without the library, or a file that it can read."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        return None
-    try:
-        counter = Tokenizer.from_file(str(path))
-    except Exception:  # tokenizers raises bare Exception for a file that it cannot read
-        return None
-    counter.no_truncation()
-    counter.no_padding()
-    return counter
 
 
 def read_lines(data: DataSource) -> tuple[list[str], bool]:

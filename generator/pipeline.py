@@ -227,6 +227,8 @@ def smoke_run(request: Request, target: Path, say: Say) -> dict | None:
     from generator.run import smoke
 
     if request.hardware is not None:
-        say("smoke run: not done, the plan is for another machine (`perfgen smoke` runs it there)")
+        parallel = smoke.load_plan(target)["parallel"]
+        there = smoke.SMOKE_JOB if parallel and parallel["nodes"] > 1 else "perfgen smoke"
+        say(f"smoke run: not done, the plan is for another machine (`{there}` runs it there)")
         return None
     return smoke.try_project(target, say)

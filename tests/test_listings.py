@@ -14,6 +14,7 @@ from rich.console import Console
 from generator.cli import perfgen
 from generator.emit.plan_document import GoalRecord, OfferRecord
 from generator.errors import UsageError
+from generator.show import listings
 from generator.show.terminal import build_offers_table
 from hwdetect import catalog
 from hwdetect.instances import list_instances
@@ -45,6 +46,27 @@ def test_instances_of_a_board_are_listed_with_it():
     assert "MIG h100-sxm-80gb:3g.40gb  at most 2, 60 of 132 multiprocessors, 39.5 GiB: https://" in text
     (told,) = json.loads(run("--json", "h100-sxm-80gb"))["devices"]
     assert {p["name"] for p in told["mig"]} >= {"1g.10gb", "7g.80gb"}
+
+
+def test_an_instance_leads_to_its_board():
+    """As `--hardware` reads it; one that the board does not have is refused with those that it has."""
+    (told,) = json.loads(run("--json", "h100-mig-1g.10gb"))["devices"]
+    assert told["id"] == "h100-sxm-80gb"
+    with pytest.raises(UsageError, match=r"has no MIG instance 5g\.10gb; it has 1g\.10gb"):
+        listings.select_devices("h100-mig-5g.10gb")
+
+
+def test_a_source_stands_beside_its_number():
+    lines = [line.strip() for line in run("rtx-4090-d").splitlines()]
+    for words in (
+        "peak_flops.bf16: 147.1 TFLOP/s  https://",
+        "memory.bytes_per_s: 1,008 GB/s  https://",
+        "power.tdp_watts: 425 W  https://",
+    ):
+        assert any(line.startswith(words) for line in lines), (words, lines)
+    for device in catalog.list_devices():
+        for field, _ in device.sources:
+            assert listings.format_field(device, field) or field == "host.kind", (device.id, field)
 
 
 def test_cloud_instances_have_price_date_and_source():

@@ -22,6 +22,7 @@ from generator.cli import perfgen
 from generator.emit.packing import format_bytes
 from generator.emit.sources import place_sources
 from generator.pipeline import document_request
+from generator.run.smoke import SMOKE_JOB
 
 ROOT = Path(__file__).resolve().parents[1]
 OWNER = "marked-owner"
@@ -107,7 +108,7 @@ def test_the_packing_list_is_what_has_to_go_and_the_copy_needs_nothing_else(inpu
     assert command.startswith("rsync -aL ") and command.endswith(f"{tmp_path / 'p'} USER@HOST:")
     assert packing["there"] == [
         "cd p && make setup && make smoke && make train",
-        "cd p && make image && sh container.sh",
+        "cd p && make image && sh container.sh   # or in a container",
     ]
     there = tmp_path / "there"
     subprocess.run(["cp", "-rL", tmp_path / "p", there], check=True)  # as rsync -L, scp -r
@@ -131,7 +132,19 @@ def test_several_nodes_have_next_steps_of_their_own(inputs, tmp_path):
     assert result.exit_code == 0, result.output
     assert "next, there, on a disk that all nodes see:" in result.output
     assert "make setup && sbatch train.sbatch" in result.output and "make train MASTER_ADDR=NODE" in result.output
-    assert "make smoke" not in result.output
+    assert "make smoke" not in result.output and "`perfgen smoke`" not in result.output
+    readme = (tmp_path / "p" / "README.md").read_text()
+    assert SMOKE_JOB in result.output and SMOKE_JOB in readme
+    assert "MASTER_ADDR=node-1 sh container.sh" in readme and "&& sh container.sh" not in readme
+
+
+def test_the_readme_says_what_every_file_is_for(inputs, tmp_path):
+    """The user's own first; a technique's by the first line of the module itself."""
+    init(tmp_path / "p", inputs)
+    files = (tmp_path / "p" / "README.md").read_text().split("## Files")[1]
+    unnamed = [path.name for path in (tmp_path / "p").glob("*.py") if f"`{path.name}`" not in files]
+    assert not unnamed
+    assert files.split("| `")[1].startswith("config.yaml`") and "that the plan asked for" not in files
 
 
 def list_paths(inputs: Path, dest: Path | None, **request) -> dict[str, str]:

@@ -230,6 +230,21 @@ def test_a_hang_is_killed_with_all_its_children(project):
     assert is_gone(child)
 
 
+def test_a_slow_run_is_not_said_to_hang(project):
+    """It did steps: how many, how fast they should have been, and the whole command that waits longer."""
+    train = """
+        import time
+        print("step  1/80  loss 4\\nstep  5/80  loss 3", flush=True)
+        time.sleep(300)
+    """
+    folder = project(train)
+    with pytest.raises(
+        SmokeError, match=r"train: too slow: 5 of 80 steps after 3 s \([\d.e-]+ s a step were planned\)"
+    ) as failed:
+        run(folder, seconds=3)
+    assert f"`perfgen smoke {folder} --timeout SECONDS`" in str(failed.value)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_CHILD_SUBREAPER is Linux")
 def test_no_process_of_the_run_outlives_a_killed_perfgen(project, tmp_path):
     """Nor the workers: a launcher starts each in a session of its own, and a daemon has no parent that could end it."""

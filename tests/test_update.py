@@ -123,6 +123,13 @@ def test_edits_stay_and_a_removed_file_stays_away(project):
     assert (project / "runs" / "model.bin").read_bytes() == b"\0"
 
 
+def test_why_answers_for_the_plan_and_names_what_config_yaml_says_by_hand(project):
+    edit(project / "config.yaml", "\nseq_len: 16\n", "\nseq_len: 20\n")
+    done = CliRunner().invoke(cli.perfgen, ["why", "seq_len", "--project", str(project)], catch_exceptions=False)
+    assert done.exit_code == 0 and done.stdout.startswith("seq_len = 16\n")
+    assert "config.yaml says seq_len: 20, and the plan is for 16" in done.stderr
+
+
 def test_conflicts_are_marked_named_and_end_in_5(project):
     edit(project / "config.yaml", "\nseq_len: 16\n", "\nseq_len: 20\n")
     output = update(project, "--seq-len", 32, code=5)

@@ -17,6 +17,8 @@ from generator.errors import UsageError
 from hwdetect import catalog
 from hwdetect.types import Device
 
+TRAINED_IN_WORDS = {"lora": "train LoRA adapters", "qlora": "train LoRA adapters on 4-bit weights"}
+
 Change = tuple[str, str, Case]
 """What changes, the option that asks for it, and the changed case."""
 
@@ -96,7 +98,7 @@ def list_smaller_trainings(case: Case) -> Iterator[Change]:
     workload = case.workload
     if workload.mode == "train" and not workload.from_scratch:
         for train in TRAINED[TRAINED.index(workload.train) + 1 :]:
-            yield f"train {train.upper()} adapters", f"--train {train}", change_workload(case, train=train)
+            yield TRAINED_IN_WORDS[train], f"--train {train}", change_workload(case, train=train)
 
 
 def list_shorter(case: Case) -> Iterator[Change]:

@@ -45,16 +45,19 @@ def list_next_steps(document: PlanDocument, folder: str) -> list[str]:
     """Commands for the machine that the plan is for, each of a line."""
     enter, verb, parallel = f"cd {shlex.quote(folder)}", document.project.mode, document.parallel
     if parallel is None or parallel.nodes == 1:
-        return [f"{enter} && make setup && make smoke && make {verb}", f"{enter} && make image && sh container.sh"]
+        return [
+            f"{enter} && make setup && make smoke && make {verb}",
+            f"{enter} && make image && sh container.sh   # or in a container",
+        ]
     return [f"{enter} && make setup && sbatch train.sbatch", *list_starts(enter, parallel)]
 
 
 def list_starts(enter: str, parallel: ParallelRecord) -> list[str]:
     """Without Slurm."""
-    every = f"# on each of the {parallel.nodes} nodes, at the same time"
+    every = f"on each of the {parallel.nodes} nodes, at the same time"
     return [
-        f"{enter} && make train MASTER_ADDR=NODE   {every}",
-        f"{enter} && make image && MASTER_ADDR=NODE sh container.sh   {every}",
+        f"{enter} && make train MASTER_ADDR=NODE   # or, without Slurm: {every}",
+        f"{enter} && make image && MASTER_ADDR=NODE sh container.sh   # or in containers: {every}",
     ]
 
 
@@ -70,6 +73,8 @@ def format_packing(packing: PackingList, document: PlanDocument) -> list[str]:
         where = f"{place}  ({origin})" if what != "project" else origin
         lines.append(f"  {what:<10} {files:>5} file{'s' if files != 1 else ' '}  {format_bytes(size):>10}  {where}")
     lines += [f"  {key:<10} from the hub, at the first run: {name}" for key, name in list_hub_names(document)]
+    if document.project.hub:
+        lines.append("             where it is gated, with your token: HF_TOKEN in .env, as in .env.example")
     lines += [f"  {command}" for command in packing.commands]
     if any(what != "project" for what, *_ in packing.rows):
         lines.append("  (-L takes along what the project's links lead to; scp -r does so too)")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
+from pathlib import Path
 
 from generator.run.stage import Stage
 
@@ -25,14 +27,24 @@ CAUSES = (
 )
 
 
-def diagnose(done: Stage, seconds: int) -> tuple[str, str]:
-    """What went wrong, in words, and what to do; the end of the output is part of it."""
+STEP = re.compile(r"^step +(\d+)/(\d+) ", re.MULTILINE)
+"""how a project logs a step (templates/fragments/progress.py)"""
+
+
+def diagnose(done: Stage, seconds: int, folder: Path, planned_seconds: float) -> tuple[str, str]:
+    """What went wrong, in words, and what to do; the end of the output is part of it.
+
+    ``planned_seconds`` of a step tell a run that is slow from one that hangs.
+    """
     tail = "\n".join(line[:300] for line in done.output.strip().splitlines()[-12:])
     shown = f"the last it said:\n{tail}" if tail else "it said nothing"
     if done.returncode is None:
+        steps = STEP.findall(done.output)
+        state = f"too slow: {steps[-1][0]} of {steps[-1][1]} steps" if steps else "hung: not done"
+        planned = f" ({planned_seconds:.3g} s a step were planned)" if steps else ""
         return (
-            f"{done.name}: hung: not done after {seconds} s, killed with all its processes",
-            f"{shown}\n  --timeout gives it longer",
+            f"{done.name}: {state} after {seconds} s{planned}, killed with all its processes",
+            f"{shown}\n  `perfgen smoke {shlex.quote(str(folder))} --timeout SECONDS` gives it longer",
         )
     if done.returncode in (-signal.SIGKILL, 137):
         return f"{done.name}: killed from outside (SIGKILL): out of memory on the host is the usual cause", shown

@@ -40,5 +40,5 @@ def run_stage(name: str, command: tuple[str, ...], folder: Path, plan: dict, sec
         output=ended.raw.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n"),
     )
     if done.returncode != 0:
-        raise SmokeError(*diagnose(done, seconds))
+        raise SmokeError(*diagnose(done, seconds, folder, plan["estimate"]["step_seconds"]))
     return done

@@ -25,6 +25,9 @@ SECONDS = 600
 FOLDER = "smoke"
 """Under the project's runs/: the smoke run never touches the user's own runs."""
 
+SMOKE_JOB = "sbatch train.sbatch --max_steps 8 --eval_strategy no --save_strategy no --output_dir runs/smoke"
+"""What stands in for a smoke run where the plan is for several nodes (templates/project/README.md.jinja says it too)"""
+
 
 def find_interpreter(folder: Path, asked: str | None) -> str:
     """The asked one, the project's own environment, or this one."""
@@ -180,7 +183,7 @@ def build_launch_words(plan: dict, python: str) -> tuple[str, ...]:
     if parallel["nodes"] > 1:
         raise SmokeError(
             f"the plan is for {parallel['nodes']} nodes, and a smoke run starts one",
-            "on the cluster: sbatch train.sbatch --max_steps 8 --save_strategy no",
+            f"on the cluster: {SMOKE_JOB}",
         )
     program, *words = parallel["launcher"]
     return (python, "-m", LAUNCHERS[program], *words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from difflib import get_close_matches
 from typing import NoReturn
 
@@ -12,8 +12,12 @@ import click
 from generator.errors import UsageError
 from generator.progress import echo_json
 from generator.techniques.base import Published, list_axes
-from hwdetect.mig import list_profiles
+from hwdetect.mig import list_profiles, split_spelling
+from hwdetect.spec import SpecError, parse_spec
 from hwdetect.types import Device
+
+UNITS = {"bytes": (2**30, "GiB"), "l2_bytes": (2**20, "MiB"), "bytes_per_s": (1e9, "GB/s"), "tdp_watts": (1, "W")}
+"""of a device's numbers, by the last word of their field: what one is divided by, and how the rest is called"""
 
 
 def list_techniques() -> list[dict]:
@@ -70,11 +74,14 @@ def show_devices(as_json: bool, pattern: str | None) -> None:
         if pattern:
             show_profiles(d)
             for field, url in d.sources:
-                click.echo(f"    {field}: {url}")
+                click.echo(f"    {field}: {format_field(d, field)}{url}")
 
 
 def select_devices(pattern: str | None) -> list[Device]:
-    """Those whose id, name or alias holds the text, else the one that it is a way of writing (``3090ti``)."""
+    """Those whose id, name or alias holds the text, else the one that it is a way of writing (``3090ti``), or a part of.
+
+    Raises ``UsageError`` for an instance that its board does not have.
+    """
     from hwdetect import catalog
 
     every = catalog.list_devices()
@@ -82,8 +89,31 @@ def select_devices(pattern: str | None) -> list[Device]:
         return list(every)
     wanted = " ".join(pattern.lower().split())
     holding = [d for d in every if any(wanted in name.lower() for name in (d.id, d.name, *d.aliases))]
-    meant = None if holding else catalog.resolve(wanted)
+    if not holding and split_spelling(wanted):
+        try:
+            meant = parse_spec(wanted).boards[0].device
+        except SpecError as error:
+            raise UsageError(str(error), "`perfgen devices` lists all") from error
+    else:
+        meant = None if holding else catalog.resolve(wanted)
     return [catalog.load(meant)] if meant else holding
+
+
+def format_field(device: Device, field: str) -> str:
+    """The value that a source is of, with what parts it from there; nothing where the catalogue keeps no value."""
+    table, key = field.split(".")
+    names = {f.name for f in fields(device)}
+    if table in names:  # rates, by dtype
+        return f"{dict(getattr(device, table))[key] / 1e12:.4g} TFLOP/s  "
+    value = next((getattr(device, name) for name in (f"{table}_{key}", f"{key}_{table}", key) if name in names), None)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return f"{'yes' if value else 'no'}  "
+    if isinstance(value, tuple):
+        return f"{', '.join(value)}  "
+    divisor, unit = UNITS.get(key, (None, ""))
+    return f"{value / divisor:,.5g} {unit}  " if divisor else f"{value}  "
 
 
 def show_profiles(device: Device) -> None:

@@ -21,9 +21,10 @@ from generator.emit.changes import Change, compare_plans
 from generator.emit.emitted import FILE as RECORD
 from generator.emit.emitted import FOLDER, Tree, add_record, read_tree
 from generator.emit.landing import finish_landing, is_interrupted, land_files, list_removals, list_writes, lock_project
+from generator.emit.locked import carry_lock
 from generator.emit.outcomes import Kind, Outcome, check_markers, decide_outcomes, list_differences
 from generator.emit.render import render
-from generator.emit.sources import PlacedSource, link_sources
+from generator.emit.sources import LinkChange, PlacedSource, compare_links, link_sources
 from generator.errors import ConflictError, DestinationError, UsageError
 from generator.inputs.held import make_scratch
 from generator.inputs.json_files import is_small_file
@@ -60,6 +61,7 @@ class Update:
     outcomes: tuple[Outcome, ...]
     notes: tuple[str, ...]
     placed: tuple[PlacedSource, ...]
+    links: tuple[LinkChange, ...]
 
     @property
     def conflicts(self) -> list[str]:
@@ -80,7 +82,7 @@ def update_project(today: Request, folder: Path, options: UpdateOptions) -> None
             say("".join(list_differences(target, update.outcomes)), nl=False)
         landed = None if options.dry_run else land_update(update, options.yes, say)
     result = {"schema": 1, "dest": str(target)} | differences.to_json(update.changes, update.outcomes, update.plan)
-    result |= {"written": landed is not None, "backup": landed or None, "smoke": None}
+    result |= {"notes": list(update.notes), "written": landed is not None, "backup": landed or None, "smoke": None}
     if landed is not None and options.smoke:
         if update.conflicts:
             say("smoke run: not done, conflicts come first")
@@ -106,29 +108,32 @@ def finish_earlier(target: Path, dry_run: bool, say: Say) -> None:
 def plan_update(today: Request, target: Path, options: UpdateOptions) -> Update:
     """The project as it would be planned and rendered today, merged with what stands there. Nothing is written."""
     old = read_object(target / FILE)
+    kept = restore_request(old, target, (*today.given, *options.forget))
     base = find_base(target, old)
     tell_detail(f"base of the merge: {base.note or f'{target / RECORD}, {len(base.tree)} files'}")
     check_markers(target, base.tree)
-    request, dropped = merge_requests(
-        restore_request(old, target, (*today.given, *options.forget)), today, options.forget
-    )
+    request, dropped = merge_requests(kept, today, options.forget)
     draft = draft_project(request, target, read_name(old, target))
     with time_stage("rendered"), make_scratch() as stage:
         new = add_record(read_tree(stage, render(draft.plan, stage, read_origin(target).template)))
     of_another = f"dropped, being of what is now another: {', '.join(dropped)}" if dropped else ""
     with time_stage("merged"):
-        outcomes = decide_outcomes(target, base.tree, new, options.rejects)
+        locked = carry_lock(target, old, base.tree, new, options.rejects)
+        outcomes = decide_outcomes(target, locked.base, locked.new, options.rejects)
+    plan = draft.plan | ({"lock": locked.record} if locked.record else {})
+    links, edits = compare_links(draft.placed, target), find_config_edits(read_config(target), old)
     return Update(
         target=target,
         request=request,
-        plan=draft.plan,
-        base=base.tree,
-        new=new,
+        plan=plan,
+        base=locked.base,
+        new=locked.new,
         rejects=options.rejects,
-        changes=compare_plans(old, draft.plan),
+        changes=compare_plans(old, plan),
         outcomes=outcomes,
         placed=draft.placed,
-        notes=tuple(filter(None, (base.note, of_another, *find_config_edits(read_config(target), old)))),
+        links=links,
+        notes=tuple(filter(None, (base.note, of_another, *edits, *locked.notes, *map(str, links)))),
     )
 
 
@@ -136,16 +141,21 @@ def land_update(update: Update, yes: bool, say: Say) -> str | None:
     """Write it, after asking; where the old files are ("" for no old ones), ``None`` if there was nothing to do."""
     writes, removals = list_writes(update.outcomes), list_removals(update.outcomes)
     count = len({name for name in (*writes, *removals) if not name.startswith(f"{FOLDER}/")})
-    if not writes and not removals:
+    links = sum(not link.obstacle for link in update.links)
+    changes = f"{count} files" + (f" and {links} link{'s' if links > 1 else ''}" if links else "")
+    if not writes and not removals and not links:
         say("nothing to do: the project is what would be written today")
         return None
     if not yes:
-        click.confirm(f"change {count} files of {update.target}?", abort=True, err=True)
-    if decide_outcomes(update.target, update.base, update.new, update.rejects) != update.outcomes:
+        click.confirm(f"change {changes} of {update.target}?", abort=True, err=True)
+    if (
+        compare_links(update.placed, update.target) != update.links
+        or decide_outcomes(update.target, update.base, update.new, update.rejects) != update.outcomes
+    ):
         raise DestinationError(f"{update.target} was changed meanwhile", "nothing was written: run it again")
-    backup = land_files(update.target, writes, removals)
+    backup = land_files(update.target, writes, removals) if writes or removals else None
     tell_refused(link_sources(update.placed, update.target), update.target, say)
-    say(f"\nchanged {count} files of {update.target}" + (f"; as they were: {backup}" if backup else ""))
+    say(f"\nchanged {changes} of {update.target}" + (f"; as they were: {backup}" if backup else ""))
     return str(backup or "")
 
 

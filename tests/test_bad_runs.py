@@ -405,6 +405,17 @@ def test_train_01_killed_before_its_report_a_second_start_writes_it(runs):
     assert known["finished_step"] == 8 and len(known["losses"]) == 8 and "step_seconds" not in known
 
 
+def test_train_01_killed_after_its_report_a_second_start_calls_it_the_last_run(runs):
+    """Else infer.py went on with the run before, and every other start said that nothing is left to train."""
+    copied(runs, "not-recorded")
+    assert runs.run("not-recorded")[0] == 0
+    record = runs.folder / "p" / "runs" / "last_run.json"
+    record.write_text('{"run": "of before"}')
+    code, output = runs.run("not-recorded")
+    assert code == 0 and "nothing left to train" in output, output
+    assert json.loads(record.read_text()) == {"run": (runs.folder / "not-recorded").resolve().as_posix()}
+
+
 @pytest.mark.parametrize("killed", [True, False], ids=["killed after its last step", "finished"])
 def test_train_01_started_again_after_its_last_step_the_best_model_stays(runs, killed):
     """The best is the first here, as the loss falls: the last checkpoint holds another model."""

@@ -115,3 +115,14 @@ def test_a_plan_of_another_version_is_compared_as_far_as_it_can_be_read(plan, pa
 def test_parts_that_cannot_be_read_are_named(plan):
     (line,) = say({**plan, "batch": {"micro": 1}}, plan)
     assert line.startswith("plan.json: new, batch of the old plan: written by another version")
+
+
+def test_every_value_that_was_asked_for_is_named_with_its_option(plan):
+    def give(plan: dict, name: str, value: object) -> dict:
+        return change(change(plan, f"case.workload.{name}.value", value), f"case.workload.{name}.from", "given")
+
+    assert say(plan, give(plan, "packing", False)) == ["packing yes → no: --no-packing"]
+    assert say(plan, give(plan, "new_tokens", 512)) == ["new_tokens 128 → 512: --new-tokens"]
+    alpha = change(plan, "yours.lora_alpha", 64)
+    del alpha["defaults"]["lora_alpha"]
+    assert say(plan, alpha)[0] == "lora_alpha 32 → 64: --lora-rank", "there is no --lora-alpha"

@@ -136,6 +136,19 @@ def test_line_ends_of_windows_are_no_edit(tmp_path):
     assert after == {"a": (LINES + b"new\n").replace(b"\n", b"\r\n"), "b": LINES.replace(b"\n", b"\r\n")}
 
 
+def test_files_of_perfgens_own_are_their_content(tmp_path):
+    """A checkout with line ends of Windows, a disk on which every file may be executed."""
+    own = {"plan.json": LINES.replace(b"\n", b"\r\n"), ".copier-answers.yml": LINES, "none": b""}
+    for path in (lay(tmp_path, own) / name for name in own):
+        path.chmod(0o755)
+    base = {name: Emitted(LINES) for name in ("plan.json", ".copier-answers.yml")}
+    assert {outcome.kind for outcome in decide(tmp_path, base, base).values()} == {Kind.SAME}
+    new = {name: Emitted(LINES + b"new\n") for name in base}
+    assert {outcome.kind for outcome in decide(tmp_path, base, new).values()} == {Kind.UPDATED}
+    lay(tmp_path, {"plan.json": b"mine\n"})
+    assert decide(tmp_path, base, new)["plan.json"].kind is Kind.CONFLICT
+
+
 def test_the_users_mode_stays_and_a_new_one_comes(tmp_path):
     lay(tmp_path, {"mine.sh": LINES, "ours.sh": LINES, "quiet": LINES})
     (tmp_path / "mine.sh").chmod(0o755)

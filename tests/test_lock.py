@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from leaves import FRAGMENTS
 from local_index import Places, serve_places
 
-from generator import pipeline
+from generator import cli, pipeline
 from generator.case import stacks
 from generator.case.request import Request
 from generator.errors import SourceError, UsageError
@@ -188,7 +189,8 @@ def write_locked(places: Places, folder: Path, monkeypatch, **more) -> Path:
             monkeypatch.setenv(name, value)
     for name, version in tables["train"]["packages"].items():
         places.add("torch" if name == "torch" else "simple", name, version + ("+cpu" if name == "torch" else ""))
-    request = Request(hardware="cpu:2", seq_len=64, global_batch=2, offline=True)
+    given = {"hardware": "cpu:2", "seq_len": 64, "global_batch": 2}
+    request = Request(**given, given=tuple(given), offline=True)
     pipeline.write_project(request, folder / "p", pipeline.InitOptions(smoke=False, yes=True, lock=True, **more))
     return folder / "p"
 
@@ -204,6 +206,52 @@ def test_a_new_project_is_locked(places, tmp_path, monkeypatch):
     assert "--require-hashes" in make.stdout
     ignored = (project / ".dockerignore").read_text().split()
     assert "!requirements.lock" in ignored and yaml.safe_load((project / "config.yaml").read_text())
+
+
+def change(project: Path, *words: str, command: str = "update") -> tuple[int, str]:
+    """Exit code and output of an update, or of another command, of the project."""
+    ends = ("--yes", "--no-smoke") if command == "update" else ()
+    done = CliRunner().invoke(cli.perfgen, [command, str(project), *words, *ends])
+    return getattr(done.exception, "code", done.exit_code), f"{done.output}{done.exception or ''}"
+
+
+def test_an_update_keeps_what_is_locked_and_says_what_is_not(places, tmp_path, monkeypatch):
+    project = write_locked(places, tmp_path, monkeypatch)
+    locked = {path.name: path.read_bytes() for path in project.iterdir() if path.is_file()}
+    code, output = change(project)
+    assert code == 0 and "nothing to do" in output, "what `make lock` wrote is no edit of anybody"
+    same = ("--sample", "--hardware", "cpu:2", "--seq-len", "64", "--global-batch", "2", "--offline")
+    assert change(project, *same, "--diff", command="init")[0] == 0
+
+    code, output = change(project, "--seq-len", "32")
+    assert code == 0 and "lock" not in output, output
+    assert json.loads((project / "plan.json").read_text())["lock"] == json.loads(locked["plan.json"])["lock"]
+    assert (project / "Dockerfile").read_bytes() == locked["Dockerfile"]
+    assert run_lock(project, places, "--check").returncode == 0
+
+    code, output = change(project, "--seq-len", "64", "--report-to", "tensorboard")
+    assert code == 0 and "requirements.lock is of other requirements" in output and "`make lock`" in output
+    assert "lock" not in json.loads((project / "plan.json").read_text())
+    assert f"@{DIGEST}\n" in (project / "Dockerfile").read_text(), "of the same image"
+    assert run_lock(project, places, "--check").returncode == 1
+    code, output = change(project, "--report-to", "none")
+    assert code == 0 and {path.name: path.read_bytes() for path in project.iterdir() if path.is_file()} == {
+        **locked,
+        "plan.json": (project / "plan.json").read_bytes(),  # --report-to was given, and was not before
+    }
+    assert json.loads((project / "plan.json").read_text())["lock"] == json.loads(locked["plan.json"])["lock"]
+
+    tables = stacks._read_tables()
+    for build in tables["train"]["builds"].values():
+        build["image"] = build["image"].replace("python:3.11", "python:3.12")
+    code, output = change(project)
+    assert code == 0 and "the base image is" in output and "3.12 now" in output
+    assert "python:3.12\n" in (project / "Dockerfile").read_text()
+    assert json.loads((project / "plan.json").read_text())["lock"]["image"] is None
+    (project / "requirements.lock").unlink()
+    code, output = change(project)
+    assert code == 0 and "there is no requirements.lock" in output
+    assert "lock" not in json.loads((project / "plan.json").read_text())
 
 
 def test_nothing_is_written_where_locking_fails(places, tmp_path, monkeypatch):

@@ -218,6 +218,43 @@ def test_sources_that_are_gone_are_named(project):
     assert "nothing to do" in update(project), "the other is now the project's"
 
 
+def test_another_source_of_the_same_name_takes_the_place_of_the_link(project):
+    """config.yaml and the plan stay the same: what is trained on is what the link says."""
+    other = project.parent / "other" / "d.txt"
+    other.parent.mkdir(exist_ok=True)
+    other.write_text(TEXT.replace("fox", "cat"))
+    link = project / "data" / "d.txt"
+    before = link.readlink()
+    output = update(project, "--data", other, "--dry-run")
+    assert f"data/d.txt leads to {before}, and will lead to {other}" in output and link.readlink() == before
+    output = update(project, "--data", other)
+    assert link.readlink() == other and "changed 0 files and 1 link of" in output
+    assert "nothing to do" in update(project) and link.readlink() == other
+    link.unlink()
+    link.symlink_to(os.path.relpath(other, link.parent))
+    assert "nothing to do" in update(project), "a link of the user's own, to the same"
+    assert not link.readlink().is_absolute()
+    link.unlink()
+    link.write_text(TEXT)
+    output = update(project, "--data", other)
+    assert "data/d.txt is no link and stays as it is" in output and link.read_text() == TEXT
+
+
+def test_parts_that_are_gone_are_read_no_more(project):
+    """Of a pattern: the project reads all that matches it, and so links to parts of yesterday too."""
+    for name, parts in (("one", "abc"), ("two", "ab")):
+        (project.parent / name).mkdir(exist_ok=True)
+        for part in parts:
+            (project.parent / name / f"{part}.jsonl").write_text('{"text": "the quick brown fox"}\n' * 99)
+    update(project, "--data", project.parent / "one" / "*.jsonl")
+    (project / "data" / "mine.txt").symlink_to(project.parent / "d.txt")
+    assert len(list((project / "data").glob("*.jsonl"))) == 3
+    output = update(project, "--data", project.parent / "two" / "*.jsonl")
+    links = sorted((project / "data").glob("*.jsonl"))
+    assert [link.readlink() for link in links] == [project.parent / "two" / f"{part}.jsonl" for part in "ab"]
+    assert "data/c.jsonl leads to" in output and (project / "data" / "mine.txt").is_symlink()
+
+
 def test_a_damaged_record_is_refused_and_a_lost_one_made_again(project):
     packed = (project / FILE).read_bytes()
     (project / FILE).write_bytes(packed[:-90] + b"x" + packed[-89:])
@@ -231,9 +268,30 @@ def test_a_damaged_record_is_refused_and_a_lost_one_made_again(project):
     assert "what was emitted is not known" in update(project, code=4)
 
 
+def test_a_project_of_an_older_perfgen_is_told_the_way_on(project):
+    """It kept neither what it was asked for nor what it wrote, and called itself otherwise in the answers."""
+    shutil.rmtree(project / ".perfgen")
+    plan = json.loads((project / "plan.json").read_text())
+    del plan["request"], plan["project"]["sources"]
+    (project / "plan.json").write_text(json.dumps(plan))
+    edit(project / ".copier-answers.yml", "_src_path: .perfgen", "_src_path: perfgen")
+    before = read(project)
+    output = update(project, "--seq-len", 32, code=2)
+    assert "an older perfgen wrote it" in output and "perfgen init --overwrite" in output and "Undefined" not in output
+    assert read(project) == before
+
+
 def test_answers_that_were_edited_are_refused(project):
     edit(project / ".copier-answers.yml", "plan:", "# mine\nplan:")
     assert "is not the one that perfgen wrote" in update(project, code=4)
+
+
+@pytest.mark.parametrize("name", ["plan.json", ".copier-answers.yml"])
+def test_a_file_that_an_update_needs_comes_out_of_the_record(project, name):
+    (project / name).unlink()
+    output = update(project, code=5)
+    assert f"unzip -p {FILE} {name} > {name}" in output and "no generated project" not in output
+    assert (read_record(project) or {})[name].content
 
 
 def test_what_is_no_project_is_refused(tmp_path):

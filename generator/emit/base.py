@@ -42,10 +42,13 @@ def check_project(folder: Path) -> Path:
     """``folder`` resolved. Raises ``DestinationError`` where no generated project is."""
     target = folder.resolve()
     for name in (MARK, "plan.json"):
-        if not (target / name).is_file():
+        if (target / name).is_file():
+            continue
+        if (target / FILE).is_file():
             raise DestinationError(
-                f"{folder} holds no {name}: it is no generated project", "make one: perfgen init DEST"
+                f"{folder} holds no {name} any more", f"bring it back, in there: unzip -p {FILE} {name} > {name}"
             )
+        raise DestinationError(f"{folder} holds no {name}: it is no generated project", "make one: perfgen init DEST")
     return target
 
 
@@ -111,7 +114,8 @@ def render_again(document: Mapping[str, Any], template: str | None, root: Path |
         try:
             return read_tree(stage, render(dict(document), stage, template, root))
         except RenderError as error:
-            raise SourceError(f"the project cannot be rendered again: {error}", "use `copier update`") from error
+            hint = "use `copier update`" if template else f"bring {FILE} back: git checkout -- {FILE}"
+            raise SourceError(f"the project cannot be rendered again: {error}", hint) from error
 
 
 @contextmanager

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from generator.case.defaults import OPTION_OF
 from generator.emit.plan_json import check_parts
+from generator.emit.user_values import GIVEN
 
 Plan = Mapping[str, Any]
 PARTS = (
@@ -24,6 +26,10 @@ COVERED = {
     "lora.lora_alpha", "eval_rows",
 }  # fmt: skip
 """Of config.yaml what other lines say."""
+OTHER_VALUES = ("new_tokens", "concurrency", "labels", "from_scratch", "packing", "optimize_for")
+"""What is asked of a case besides what ``yours`` has."""
+OPTIONS = {"packing": "no_packing"}
+"""Options that say the opposite of the value."""
 NOTICED = 0.005
 """A smaller relative difference of an estimate is not worth a line."""
 
@@ -144,8 +150,12 @@ def compare_values(before: Plan, after: Plan) -> Iterator[Change]:
         return
     defaults = after.get("defaults", {})
     for name in sorted({*before["yours"], *after["yours"]}, key=[*after["yours"], *before["yours"]].index):
-        why = f"a default: {defaults[name]}" if name in defaults else f"--{name.replace('_', '-')}"
+        why = f"a default: {defaults[name]}" if name in defaults else name_option(name)
         yield from differ(before, after, f"yours.{name}", "yours", name, why if name in after["yours"] else "")
+    for name in OTHER_VALUES:
+        origin = find(after, f"case.workload.{name}") or {}
+        why = name_option(name) if origin.get("from") == GIVEN else f"a default: {origin.get('why')}"
+        yield from differ(before, after, f"case.workload.{name}.value", "yours", name, why)
     for name in ("pins", "allow"):
         old, new = (
             ", ".join("=".join(i) if isinstance(i, list) else i for i in find(p, f"case.workload.{name}") or ())
@@ -153,6 +163,11 @@ def compare_values(before: Plan, after: Plan) -> Iterator[Change]:
         )
         if old != new:
             yield Change(about="yours", name=name, before=old or "none", after=new or "none")
+
+
+def name_option(name: str) -> str:
+    """The option that gave a value."""
+    return f"--{OPTIONS.get(name, OPTION_OF.get(name, name)).replace('_', '-')}"
 
 
 def describe_limit(before: Plan, after: Plan) -> str:

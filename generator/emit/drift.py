@@ -10,9 +10,9 @@ from generator.emit.outcomes import Kind, Outcome, Standing, count_lines, decide
 from generator.errors import SourceError
 
 
-def find_drift(target: Path, new: Tree) -> tuple[Outcome, ...]:
-    """What writing the tree ``new`` to ``target`` would do to each file, and which of them somebody edited, where that is known."""
-    emitted = read_emitted_tree(target)
+def find_drift(target: Path, new: Tree, emitted: Tree) -> tuple[Outcome, ...]:
+    """What writing the tree ``new`` to ``target`` would do to each file, and which of them somebody edited since they were
+    ``emitted``, where that is known."""
     return tuple(find_file_drift(target, name, new[name], emitted.get(name)) for name in sorted(new))
 
 

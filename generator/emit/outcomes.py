@@ -136,15 +136,27 @@ def decide_file(name: str, mine: Standing, base: Emitted | None, new: Emitted | 
 
 
 def replace_own(name: str, mine: Standing, base: Emitted | None, new: Emitted) -> Outcome:
-    if mine.file == new:
-        return Outcome(name=name, kind=Kind.SAME)
+    """Of these only the content counts: where git gives them line ends of Windows, or a disk every file the right to be executed,
+    nobody changed them."""
     if mine.obstacle:
         return keep_beside(name, mine.obstacle, new)
-    if mine.file is not None and base is not None and is_edited(mine, base) and is_edited(mine, new):
+    if has_content(mine, new):
+        return Outcome(name=name, kind=Kind.SAME)
+    if mine.file is not None and base is not None and not has_content(mine, base):
         why = f"it is perfgen's and was changed by hand; yours is now {name}{MINE}"
         beside = (f"{name}{MINE}", mine.file.content)
         return Outcome(name=name, kind=Kind.CONFLICT, content=new.content, why=why, beside=beside)
     return Outcome(name=name, kind=Kind.UPDATED if mine.file else Kind.ADDED, content=new.content)
+
+
+def has_content(mine: Standing, emitted: Emitted) -> bool:
+    if mine.file is None:
+        return False
+    content = emitted.content
+    return mine.file.content in (
+        content,
+        content if is_binary(content) else adopt_line_ends(content, mine.file.content),
+    )
 
 
 def drop_file(name: str, mine: Standing, base: Emitted | None) -> Outcome:

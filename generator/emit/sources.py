@@ -99,18 +99,76 @@ def describe_sources(placed: tuple[PlacedSource, ...]) -> tuple[LocalSourceRecor
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkChange:
+    """A link that is missing, leads elsewhere, or (``after`` None) to what is no part of the source any more, of a pattern that it
+    matches. ``before``: where it leads; ``None`` where no link is. ``obstacle``: something else stands in its place."""
+
+    name: str
+    before: str | None
+    after: str | None
+    obstacle: bool = False
+
+    def __str__(self) -> str:
+        if self.after is None:
+            return f"{self.name} leads to {self.before}, which is no part of it any more: the link goes"
+        if self.obstacle:
+            return f"{self.name} is no link and stays as it is, and the plan is for {self.after}: copy that there"
+        return f"{self.name} {f'leads to {self.before}, and will lead' if self.before else 'is a link, new,'} to {self.after}"
+
+
+def compare_links(placed: tuple[PlacedSource, ...], project: Path) -> tuple[LinkChange, ...]:
+    """What is to be done for every source to be found in its place. A link of the user's that leads there by another way stays."""
+    changes = []
+    for source in placed:
+        for name, origin in source.links:
+            place = project / name
+            if not place.is_symlink():
+                changes.append(LinkChange(name=name, before=None, after=origin, obstacle=os.path.lexists(place)))
+            elif not leads_to(place, origin):
+                changes.append(LinkChange(name=name, before=str(place.readlink()), after=origin))
+        changes += list_stale_links(source, project)
+    return tuple(changes)
+
+
+def leads_to(link: Path, origin: str) -> bool:
+    if os.path.realpath(link) != os.path.realpath(origin):
+        return False
+    led = link.readlink()
+    return not led.is_absolute() or os.path.normpath(led) == os.path.normpath(origin)
+
+
+def list_stale_links(source: PlacedSource, project: Path) -> list[LinkChange]:
+    """Links that the project would read as parts of a source of several files, and that are none."""
+    pattern = project / source.path
+    if not source.links or "*" not in pattern.name:
+        return []
+    names = {project / name for name, _ in source.links}
+    return [
+        LinkChange(name=path.relative_to(project).as_posix(), before=str(path.readlink()), after=None)
+        for path in sorted(pattern.parent.glob(pattern.name))
+        if path.is_symlink() and path not in names
+    ]
+
+
 def link_sources(placed: tuple[PlacedSource, ...], project: Path) -> list[tuple[str, str]]:
     """Make the links, in the place of older ones. Those that cannot be are returned: place in the project and where it should lead."""
     refused = []
-    for name, origin in (link for source in placed for link in source.links):
-        place = project / name
+    for change in compare_links(placed, project):
+        place = project / change.name
+        if change.after is None:
+            place.unlink()
+            continue
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
-            if place.is_symlink():
-                place.unlink()
-            place.symlink_to(origin)
+            if change.obstacle:
+                raise FileExistsError(place)
+            draft = place.with_name(f".{place.name}.new")
+            draft.unlink(missing_ok=True)
+            draft.symlink_to(change.after)
+            draft.replace(place)  # at every moment the old link or the new one
         except OSError:
-            refused.append((name, origin))
+            refused.append((change.name, change.after))
     return refused
 
 

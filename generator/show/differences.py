@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from generator.emit.changes import Change, compare_plans, format_changes
-from generator.emit.drift import find_drift
+from generator.emit.drift import find_drift, read_emitted_tree
 from generator.emit.emitted import FOLDER, Tree
+from generator.emit.locked import carry_lock
 from generator.emit.outcomes import Kind, Outcome, list_differences
 from generator.errors import DriftError, escape_control
 from generator.progress import Say, choose_say, echo_json
@@ -58,8 +59,9 @@ def show_drift(plan: dict[str, Any], tree: Tree, target: Path, full: bool, as_js
     """`init --diff`: words, then files; with ``full`` their lines. Raises ``DriftError`` (exit 7) where a file differs."""
     say = choose_say(as_json)
     old = read_object(target / FILE) if (target / FILE).is_file() else None
-    changes, drift = compare_plans(old, plan) if old else (), find_drift(target, tree)
-    show_update((), changes, drift, say)
+    locked = carry_lock(target, old or {}, read_emitted_tree(target), tree)
+    changes, drift = compare_plans(old, plan) if old else (), find_drift(target, locked.new, locked.base)
+    show_update(locked.notes, changes, drift, say)
     if full:
         say("".join(list_differences(target, drift)), nl=False)
     report: dict[str, Any] = {"schema": 1, "dest": str(target), "files": sorted(tree), "smoke": None, "written": False}

@@ -14,6 +14,7 @@ import io
 import json
 import math
 import platform
+import re
 import shlex
 import statistics
 import sys
@@ -23,9 +24,11 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from jsonschema import Draft202012Validator
 from rich.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -105,9 +108,11 @@ def check_refusal(error: PerfgenError) -> Iterator[str]:
         yield "a refusal without a reason"
     if not error.hint and not ladder:
         yield f"a refusal that does not say what to do: {text}"
+    if any(line.rstrip().endswith(":") for line in text.splitlines()):
+        yield f"a refusal that breaks off: {text}"
     if len(text) > MOST_CHARACTERS:
         yield f"a refusal of {len(text)} characters: {text[:300]}…"
-    if "nan" in text.split() or "inf" in text.split():
+    if {"nan", "inf"} & set(re.findall(r"[a-z]+", text.lower())):
         yield f"a number that is none: {text}"
     for rung in ladder:
         yield from check_estimate(rung.best.estimate, f"rung {rung.option}")
@@ -153,6 +158,9 @@ def check_estimate(estimate: Any, of: str) -> Iterator[str]:
     """Finite parts that are not negative, add up, and stay below the limits."""
     parts = (*estimate.memory, *estimate.host_memory, *estimate.time)
     yield from (f"{of}: {p.name} is {p.value}" for p in parts if not (math.isfinite(p.value) and p.value >= 0))
+    for whole, listed in ((estimate.peak_memory_gib, estimate.memory), (estimate.step_seconds, estimate.time)):
+        if not math.isclose(whole, math.fsum(part.value for part in listed), rel_tol=1e-9):
+            yield f"{of}: {whole}, and its parts are {[(part.name, part.value) for part in listed]}"
     if estimate.allocator_peak_gib > estimate.peak_memory_gib * (1 + 1e-9):
         yield f"{of}: PyTorch allocates {estimate.allocator_peak_gib} GiB of a peak of {estimate.peak_memory_gib}"
     if estimate.peak_memory_gib > estimate.limit_gib:
@@ -164,10 +172,18 @@ def check_estimate(estimate: Any, of: str) -> Iterator[str]:
         yield f"{of}: a step of {estimate.step_seconds} s"
 
 
+@cache
+def load_schema() -> Draft202012Validator:
+    schema = json.loads((ROOT / "generator" / "plan.schema.json").read_text(encoding="utf-8"))
+    return Draft202012Validator(schema)
+
+
 def check_document(planned: Planned, content: dict[str, Any]) -> Iterator[str]:
-    """The document is JSON by its schema, adds up, and can be shown."""
+    """The document is JSON by the schema file, adds up, and can be shown."""
     text = json.dumps(content, allow_nan=False)
-    document = from_json(json.loads(text))  # raises for what the schema does not have
+    for error in load_schema().iter_errors(json.loads(text)):
+        yield f"not by plan.schema.json: {error.json_path}: {error.message[:200]}"
+    document = from_json(json.loads(text))
     if to_json(document) != content:
         yield "the document is another once it is read back"
     total = sum(document.estimate.memory_gib.values())
@@ -194,6 +210,7 @@ def summarize_outcomes(outcomes: list[Outcome], wall_seconds: float) -> dict[str
             "refusals that nothing fits": list_quantiles([o.seconds for o in outcomes if o.kind == "NothingFits"]),
         },
         "faulty": [outcome.case.describe() for outcome in outcomes if outcome.faults][:SHOWN],
+        "searched_share": round((kinds["plan"] + kinds["NothingFits"]) / max(len(outcomes), 1), 3),
         "over_5_seconds": sum(outcome.seconds > MOST_SECONDS for outcome in outcomes),
         "slowest": [{"seconds": round(o.seconds, 2), "answer": o.kind, "case": o.case.describe()} for o in slowest],
     }

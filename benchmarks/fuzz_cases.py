@@ -9,15 +9,23 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from generator.bundle import find_sample_file
+from generator.case.case import Case
 from generator.case.request import Request
-from generator.case.workload import LOSS_ON, MODES, TASKS, TRACKERS, TRAINED
+from generator.case.vendors import VENDORS
+from generator.case.workload import LOSS_ON, MODES, TASKS, TRACKERS, TRAINED, Workload
+from generator.decide.device_group import choose_case
 from generator.decide.goal import Target
+from generator.errors import PerfgenError
+from generator.model import ModelSpec
+from generator.model.catalog import load_catalog
+from generator.model.description import describe
 from generator.model.settings import load_defaults
-from generator.techniques.base import list_axes
+from generator.techniques.base import explain_conflict, list_axes
 from hwdetect import catalog, to_json
 from hwdetect.instances import list_instances
 from hwdetect.spec import SpecError, parse_spec
-from hwdetect.types import Disk
+from hwdetect.types import Disk, Hardware
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMON_DEVICES = (
@@ -45,6 +53,9 @@ COMMON_TYPES = (
     "phi3",
 )
 TEXT_GROUPS = ("decoders", "moe", "hybrids", "encoders")
+MENDED = 0.8
+"""share of the cases of which what contradicts itself is dropped"""
+SAMPLE = find_sample_file("config.json")
 WEIRD = (None, -1, 0, 1, 3, 2**31, 10**18, 0.5, float("inf"), "", "x", [], [1], {}, True)
 """what a config may hold by mistake"""
 
@@ -76,28 +87,98 @@ class FuzzCase:
         return ", ".join([f"seed {self.seed}", *words, *([f"goal {self.target}"] if self.target else [])])
 
 
-def draw_case(seed: int, models: tuple[Path, ...]) -> FuzzCase:
-    """The case of a seed. ``models`` are config.json files; half of the models are drawn beside them."""
+def draw_case(seed: int, models: tuple[Path, ...], mended: float = MENDED) -> FuzzCase:
+    """The case of a seed. ``models`` are config.json files. ``mended`` of the cases are made to be what the work allows: of free
+    draws most are refused before anything is searched."""
     draw = Random(seed)
     files: dict[str, str] = {}
     placed: list[str] = []
+    mends = draw.random() < mended
     target = draw_target(draw)
     work = draw_work(draw)
-    model = draw_model(draw, models)
-    if model is not None:
+    name, model = draw_model(draw, models, mends)
+    spec = size_model(model)
+    if mends:
+        mend_work(draw, work, spec)
+    if name is not None:  # one of the catalogue, by its id
+        work |= {"model": name}
+    elif model is not None:
         files["model/config.json"] = json.dumps(model)
-        if work["train"] == "full" and draw.random() < 0.5:
+        if work["train"] == "full" and (work["mode"] == "train" or not mends) and draw.random() < 0.5:
             work |= {"model": "model"}
             placed.append("model")
         else:  # as if its weights were on the hub
             work |= {"model": "fuzz/model", "config": "model/config.json"}
             placed.append("config")
+    hardware = None
     if target is None:
-        work |= draw_machine(draw, files, placed)
+        words, hardware = draw_machine(draw, files, placed, mends)
+        work |= words
     if work["mode"] == "train" and (model is None or draw.random() < 0.6):
-        draw_data(draw, work, files, placed)
-    request = Request(**work, offline=True, pins=draw_pins(draw, work["mode"]), allow=draw_allowed(draw))
+        draw_data(draw, work, files, placed, mends)
+    if mends and work.get("model") and (work["mode"] == "infer" or work["task"] != "causal-lm" or "data" in work):
+        work["tokenizer"] = "fuzz/tokenizer"
+    case = open_case(work, spec, hardware) if mends else None
+    pins = draw_pins(draw, work["mode"]) if case is None else draw_usable_pins(draw, case)
+    request = Request(**work, offline=True, pins=pins, allow=draw_allowed(draw))
     return FuzzCase(seed=seed, request=request, files=files, placed=tuple(placed), target=target)
+
+
+def size_model(config: dict[str, Any] | None) -> ModelSpec | None:
+    """Of the sample, if there is no config; ``None`` for one that makes no model."""
+    text = SAMPLE.read_text(encoding="utf-8") if config is None else json.dumps(config)
+    try:
+        return describe(json.loads(text), "fuzz/model")
+    except Exception:  # the planner has to refuse what a config holds by mistake; here it only is not mended
+        return None
+
+
+def mend_work(draw: Random, work: dict[str, Any], spec: ModelSpec | None) -> None:
+    """Drop what this model, or what else was drawn, rules out."""
+    if spec is not None and spec.kind == "encoder":
+        work["task"] = "text-classification"
+    if spec is not None and spec.quantization and work["mode"] == "train":
+        work["train"] = "lora"
+    if spec is not None and spec.max_positions and (work["seq_len"] or 0) > spec.max_positions:
+        work["seq_len"] = draw.choice((None, spec.max_positions))
+    work["packing"] |= work["task"] == "causal-lm"
+    work["from_scratch"] &= work["train"] == "full"
+    if work["mode"] == "infer":
+        for name in ("optimize_for", "eval", "early_stopping", "max_steps", "epochs", "learning_rate", "loss_on"):
+            work.pop(name, None)
+    if work.get("eval") == "none":
+        work.pop("early_stopping", None)
+
+
+def open_case(work: dict[str, Any], spec: ModelSpec | None, hardware: Hardware | None) -> Case | None:
+    """What is planned, but for its data and pins; ``None``: nothing to ask techniques about."""
+    if spec is None or hardware is None:
+        return None
+    names = ("mode", "task", "train", "lora_rank", "from_scratch", "packing", "new_tokens", "concurrency")
+    known = {name: work[name] for name in names if name in work}
+    loss_on = "assistant" if work["task"] == "sft" and work["mode"] == "train" else None
+    sizes = {"seq_len": work["seq_len"] or 512, "global_batch": work["global_batch"] or 32, "loss_on": loss_on}
+    try:
+        return choose_case(hardware, spec, Workload(**known, **sizes))
+    except PerfgenError:
+        return None
+
+
+def draw_usable_pins(draw: Random, case: Case) -> tuple[tuple[str, str], ...]:
+    """None in two of five cases, else up to three of any axis that can be used here, and together."""
+    if draw.random() < 0.4:
+        return ()
+    mode, chosen = case.workload.mode, {}
+    usable = [
+        t
+        for axis in list_axes()
+        for t in axis.for_mode(mode)
+        if t.axis != "trained" and not t.obstacle(case) and t.layouts(case) != ()
+    ]
+    for technique in draw.sample(usable, min(draw.choice((1, 1, 2, 3)), len(usable))):
+        if not any(explain_conflict(technique, other, case) for other in chosen.values()):
+            chosen[technique.axis] = technique
+    return tuple((t.axis, t.name) for t in chosen.values())
 
 
 def draw_target(draw: Random) -> Target | None:
@@ -154,15 +235,20 @@ def draw_seq_len(draw: Random) -> int | None:
     return draw.choice((1, 7, 8192, 32768, 131072, 10**6, draw.randrange(1, 20000)))
 
 
-def draw_model(draw: Random, models: tuple[Path, ...]) -> dict[str, Any] | None:
-    """A published config, one of its type of other sizes, or one that holds a mistake; ``None``: the sample."""
+def draw_model(draw: Random, models: tuple[Path, ...], mends: bool) -> tuple[str | None, dict[str, Any] | None]:
+    """A published config, one of its type of other sizes, or one that holds a mistake; with its id, where the catalogue has it.
+    No config: the sample."""
     kind = draw.random()
     if kind < 0.05:
-        return None
-    config = json.loads(draw.choice(models).read_text(encoding="utf-8")) if kind < 0.5 else draw_config(draw)
-    if draw.random() < 0.03:
+        return None, None
+    if kind < 0.2:
+        known = load_catalog()
+        name = draw.choice(sorted(known))
+        return name, dict(known[name].config)
+    config = json.loads(draw.choice(models).read_text(encoding="utf-8")) if kind < 0.55 else draw_config(draw)
+    if draw.random() < (0.01 if mends else 0.1):
         config[draw.choice(sorted(config))] = draw.choice(WEIRD)
-    return config
+    return None, config
 
 
 def draw_config(draw: Random) -> dict[str, Any]:
@@ -204,10 +290,19 @@ def list_names() -> tuple[list[str], list[str]]:
     return [device.id for device in catalog.list_devices()], [instance.name for instance in list_instances()]
 
 
-def draw_spec(draw: Random) -> str:
+@cache
+def list_planned_names() -> tuple[list[str], list[str]]:
+    """Those of them that perfgen plans for."""
+    devices, instances = list_names()
+    of_device = {name: catalog.load(name).vendor in VENDORS for name in devices}
+    of_instance = {i.name: of_device.get(i.device or "", False) for i in list_instances()}
+    return [n for n in devices if of_device[n]], [n for n in instances if of_instance[n]]
+
+
+def draw_spec(draw: Random, mends: bool) -> str:
     """A machine in words."""
     kind = draw.random()
-    devices, instances = list_names()
+    devices, instances = list_planned_names() if mends else list_names()
     if kind < 0.02:
         return "portable"
     if kind < 0.15:
@@ -225,15 +320,19 @@ def draw_spec(draw: Random) -> str:
     return (f"{nodes}x" if nodes > 1 else "") + f"{count}x{device}{cpus}{host}"
 
 
-def draw_machine(draw: Random, files: dict[str, str], placed: list[str]) -> dict[str, Any]:
-    """A spec, or the file of a machine with other disks, links, network and free memory."""
-    spec = draw_spec(draw)
-    if spec == "portable" or draw.random() < 0.6:
-        return {"hardware": spec}
+def draw_machine(
+    draw: Random, files: dict[str, str], placed: list[str], mends: bool
+) -> tuple[dict[str, Any], Hardware | None]:
+    """A spec, or the file of a machine with other disks, links, network and free memory; and the machine."""
+    spec = draw_spec(draw, mends)
+    if spec == "portable":
+        return {"hardware": spec}, None
     try:
         hardware = parse_spec(spec)
     except SpecError:
-        return {"hardware": spec}
+        return {"hardware": spec}, None
+    if draw.random() < 0.6:
+        return {"hardware": spec}, hardware
     disks = tuple(
         Disk(
             role=role,
@@ -262,11 +361,12 @@ def draw_machine(draw: Random, files: dict[str, str], placed: list[str]) -> dict
     busy = tuple(
         replace(a, free_memory_bytes=draw.choice((None, 0, (a.memory_bytes or 0) // 2))) for a in hardware.accelerators
     )
-    software = replace(hardware.software, driver=draw.choice((None, "535.104.05", "580.65.06", "470.57.02")))
+    drivers = (None, "580.65.06") if mends else (None, "535.104.05", "580.65.06", "470.57.02")
+    software = replace(hardware.software, driver=draw.choice(drivers))
     other = replace(hardware, disks=disks, links=links, network=network, accelerators=busy, software=software)
     files["machine.json"] = json.dumps(to_json(other))
     placed.append("hardware")
-    return {"hardware": "machine.json"}
+    return {"hardware": "machine.json"}, other
 
 
 ROWS = {
@@ -285,17 +385,30 @@ FITTING = {
 }
 
 
-def draw_data(draw: Random, work: dict[str, Any], files: dict[str, str], placed: list[str]) -> None:
+def draw_data(draw: Random, work: dict[str, Any], files: dict[str, str], placed: list[str], mends: bool) -> None:
     """Rows that mostly are what the task asks for, and where to get a tokenizer for them."""
-    kind = draw.choice(FITTING[work["task"]] if draw.random() < 0.9 else sorted(ROWS))
+    kind = draw.choice(FITTING[work["task"]] if mends or draw.random() < 0.9 else sorted(ROWS))
     longest = draw.choice((3, 40, 900))
-    rows = [ROWS[kind](draw.randrange(1, longest)) for _ in range(draw.choice((1, 40, 400, 400)))]
+    count = draw.choice((400, 400, 100) if mends else (1, 40, 400, 400))
+    rows = [ROWS[kind](draw.randrange(1, longest)) for _ in range(count)]
     times = draw.choice((1, 5, 20))
     files["data.jsonl"] = "".join(json.dumps(row) + "\n" for row in rows * times)
     work["data"] = "data.jsonl"
     placed.append("data")
     if draw.random() < 0.9:
         work["tokenizer"] = "fuzz/tokenizer"
+    if mends:
+        mend_for_data(draw, work, kind, count * times, len(files["data.jsonl"]))
+
+
+def mend_for_data(draw: Random, work: dict[str, Any], kind: str, rows: int, characters: int) -> None:
+    """No more sequences in a step than there are, and no more labels."""
+    work.pop("labels", None)
+    if kind == "text":
+        work.pop("loss_on", None)
+    sequences = characters // 8 // (work["seq_len"] or 2048) if work["task"] == "causal-lm" else rows
+    kept = 1 if work.get("eval") == "none" else 0.4  # some are held out
+    work["global_batch"] = min(work["global_batch"] or 32, draw.choice((1, 8, 32, max(1, int(sequences * kept)))))
 
 
 def draw_pins(draw: Random, mode: str) -> tuple[tuple[str, str], ...]:

@@ -326,7 +326,9 @@ def main() -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as error:
-        error.show()
+        usage = io.StringIO()
+        error.show(file=usage)  # it repeats what was typed, as a token in a wrong place
+        click.echo(escape_control(mask_secrets(usage.getvalue())), err=True, nl=False)
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)

@@ -27,7 +27,7 @@ from generator.decide.plan import Planned
 from generator.decide.serving import plan_case
 from generator.decide.unemitted import check_emittable
 from generator.emit import place
-from generator.emit.asked import record_request
+from generator.emit.asked import find_config_edits, record_request
 from generator.emit.document import build_document
 from generator.emit.emitted import Tree, add_record, read_tree, write_tree
 from generator.emit.offers import describe_goal
@@ -36,12 +36,12 @@ from generator.emit.plan_document import GoalRecord, PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.emit.sources import PlacedSource, keep_sources, link_sources, place_sources
-from generator.errors import UsageError
+from generator.errors import UsageError, escape_control
 from generator.inputs.hardware import read_hardware
 from generator.inputs.held import make_scratch
 from generator.progress import Say, choose_say, echo_json, is_quiet, tell_detail, time_stage
 from generator.run.package_lock import LOCKED, lock_packages
-from generator.run.plan_file import read_document
+from generator.run.plan_file import FILE, read_config, read_document, read_object
 from generator.show.reading import list_reading_lines
 
 
@@ -86,7 +86,10 @@ def load_document(folder: Path | None, request: Request) -> PlanDocument:
     if folder is None and request.model is None and Path("plan.json").is_file():
         folder = Path()
     if folder is not None:
-        return read_document(folder)
+        document = read_document(folder)
+        for edit in find_config_edits(read_config(folder), read_object(folder / FILE)):
+            click.echo(f"perfgen: {escape_control(edit)}", err=True)
+        return document
     if request.model is None:
         click.echo("perfgen: no --model, and no project here: this is about the embedded sample model", err=True)
     return document_request(request)

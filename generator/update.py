@@ -27,10 +27,9 @@ from generator.emit.render import render
 from generator.emit.sources import LinkChange, PlacedSource, compare_links, link_sources
 from generator.errors import ConflictError, DestinationError, UsageError
 from generator.inputs.held import make_scratch
-from generator.inputs.json_files import is_small_file
 from generator.pipeline import draft_project, smoke_run, tell_refused
 from generator.progress import Say, choose_say, echo_json, is_quiet, tell_detail, time_stage
-from generator.run.plan_file import FILE, read_object
+from generator.run.plan_file import FILE, read_config, read_object
 from generator.show import differences
 
 
@@ -116,12 +115,12 @@ def plan_update(today: Request, target: Path, options: UpdateOptions) -> Update:
     draft = draft_project(request, target, read_name(old, target))
     with time_stage("rendered"), make_scratch() as stage:
         new = add_record(read_tree(stage, render(draft.plan, stage, read_origin(target).template)))
+    locked = carry_lock(target, old, base.tree, new, options.rejects)
+    links = compare_links(draft.placed, target)
+    plan = draft.plan | ({"lock": locked.record} if locked.record else {})
     of_another = f"dropped, being of what is now another: {', '.join(dropped)}" if dropped else ""
     with time_stage("merged"):
-        locked = carry_lock(target, old, base.tree, new, options.rejects)
         outcomes = decide_outcomes(target, locked.base, locked.new, options.rejects)
-    plan = draft.plan | ({"lock": locked.record} if locked.record else {})
-    links, edits = compare_links(draft.placed, target), find_config_edits(read_config(target), old)
     return Update(
         target=target,
         request=request,
@@ -133,7 +132,12 @@ def plan_update(today: Request, target: Path, options: UpdateOptions) -> Update:
         outcomes=outcomes,
         placed=draft.placed,
         links=links,
-        notes=tuple(filter(None, (base.note, of_another, *edits, *locked.notes, *map(str, links)))),
+        notes=tuple(
+            filter(
+                None,
+                (base.note, of_another, *find_config_edits(read_config(target), old), *locked.notes, *map(str, links)),
+            )
+        ),
     )
 
 
@@ -157,18 +161,6 @@ def land_update(update: Update, yes: bool, say: Say) -> str | None:
     tell_refused(link_sources(update.placed, update.target), update.target, say)
     say(f"\nchanged {changes} of {update.target}" + (f"; as they were: {backup}" if backup else ""))
     return str(backup or "")
-
-
-def read_config(target: Path) -> dict:
-    """The project's config.yaml; empty where there is none that can be read: only its edits are looked at."""
-    import yaml
-
-    path = target / "config.yaml"
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8")) if is_small_file(path) else None
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return {}
-    return config if isinstance(config, dict) else {}
 
 
 def read_name(plan: Mapping, target: Path) -> str:

@@ -126,3 +126,10 @@ def cost(of: Case) -> CostModel:
 def with_memory(of: Case, gib: float) -> Case:
     size = int(gib * GIB)
     return replace(of, device=replace(of.device, memory_bytes=size), device_memory_bytes=size)
+
+
+def with_host(of: Case, gib: float) -> Case:
+    """A CPU's own memory stays."""
+    if of.device.kind == "cpu":
+        return of
+    return replace(of, hardware=replace(of.hardware, memory=replace(of.hardware.memory, total_bytes=int(gib * GIB))))

@@ -1236,3 +1236,15 @@ def test_every_refusal_has_its_documented_code():
         "SmokeError": 6,
         "DriftError": 7,
     }
+
+
+def test_secret_01_a_token_in_a_wrong_place_is_not_repeated():
+    """What click says of the command line repeats what was typed."""
+    for words in (
+        ("devices", "h100", "hf_0123456789abcdefghij"),
+        ("plan", *SAMPLE, "--seq-len", "https://user:hunter2@host/x"),
+        ("plan", *SAMPLE, "--pin", "hf_0123456789abcdefghij\x1b[31m"),
+    ):
+        done = perfgen(*words)
+        refused(2, "***", by=done)
+        assert not any(secret in done.err for secret in ("hf_0123", "hunter2", "\x1b[31m"))

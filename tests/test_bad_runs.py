@@ -78,6 +78,19 @@ def full_disk_from_step(step):
         return real(self, args, state, control, **more)
     checkpoints.SealCheckpoints.on_step_end = on_step_end
 
+def evaluate_as(losses):
+    import evaluation
+    real = evaluation.average_over_tokens
+    def average_over_tokens(trainer):
+        real(trainer)
+        loop = trainer.evaluation_loop
+        def evaluation_loop(*args, **more):
+            output = loop(*args, **more)
+            output.metrics["eval_loss"] = losses[trainer.state.global_step]
+            return output
+        trainer.evaluation_loop = evaluation_loop
+    evaluation.average_over_tokens = average_over_tokens
+
 def stop_early(patience):
     train.CONFIG["early_stopping"] = patience
 
@@ -430,6 +443,65 @@ def test_train_01_started_again_after_its_last_step_the_best_model_stays(runs, k
     weights = [load_file(folder / part / "model.safetensors") for part in (".", f"checkpoint-{step}", "checkpoint-8")]
     same = [all(torch.equal(weights[0][key], other[key]) for key in other) for other in weights[1:]]
     assert step == 2 and same == [True, False]
+
+
+LOSSES = [9, 8, 5, 3, 6, 7, 7, 7, 7]
+"""By step: the smallest at one that --save_steps 2 leaves out, the smallest that is saved at step 2."""
+
+
+@pytest.mark.parametrize(("keeps_best", "kept"), [(True, 2), (False, 8)])
+def test_train_12_the_model_that_run_json_names_is_the_one_that_was_kept(runs, keeps_best, kept):
+    """Step 3 was called the best, so step 2 was removed, and the last one kept "as the best is not as it was saved"."""
+    name, best = f"kept-{keeps_best}", ("--eval_steps", 1, "--metric_for_best_model", "eval_loss")
+    code, output = runs.run(name, *best, "--load_best_model_at_end", keeps_best, evaluate_as=LOSSES)
+    assert code == 0 and "is not as it was saved" not in output, output
+    folder = runs.folder / name
+    assert json.loads((folder / "run.json").read_text())["kept_step"] == kept
+    assert runs.weights(name) == runs.weights(f"{name}/checkpoint-{kept}")
+
+
+def test_train_12_another_metric_at_resume_begins_to_compare_anew(runs):
+    """A loss of 1 is below any perplexity: its step stayed the best for ever."""
+    arguments = ("--eval_steps", 2, "--load_best_model_at_end", True)
+    code, output = runs.run("metric", *arguments, evaluate_as=[1] * 9, signal_at_step=[5, signal.SIGKILL])
+    assert code == -signal.SIGKILL, output
+    code, output = runs.run("metric", *arguments, "--metric_for_best_model", "eval_perplexity")
+    assert code == 0 and "best model by: smallest eval_loss of" in output, output
+    assert json.loads((runs.folder / "metric" / "run.json").read_text())["kept_step"] == 8
+
+
+def test_train_10_a_signal_saves_where_only_the_best_is_saved_otherwise(runs):
+    """The evaluation of step 4 came first, and said that nothing was to be saved."""
+    best = ("--save_strategy", "best", "--eval_steps", 2, "--metric_for_best_model", "eval_loss")
+    arguments = (*best, "--load_best_model_at_end", True)
+    code, output = runs.run("best-signal", *arguments, evaluate_as=LOSSES, signal_at_step=[4, int(signal.SIGTERM)])
+    assert code == 143 and "after step 4: run again to go on" in output, output
+    code, output = runs.run("best-signal", *arguments, evaluate_as=LOSSES)
+    assert code == 0 and "checkpoint-4, compared with its seal" in output, output
+    assert runs.weights("best-signal") == runs.weights("best-signal/checkpoint-2")
+
+
+def test_train_10_a_signal_within_an_epoch_saves_once_and_evaluates_nothing(runs):
+    """Trainer ends the epoch there: it evaluated for as long as that takes, and wrote over the one checkpoint."""
+    arguments = ("--save_strategy", "epoch", "--eval_strategy", "epoch", "--save_total_limit", 1)
+    code, output = runs.run("epoch-signal", *arguments, signal_at_step=[3, int(signal.SIGTERM)])
+    assert code == 143 and "run again to go on" in output and "step 3/8  evaluation" not in output, output
+    assert output.count("Writing model shards: 100%") == 1
+    code, output = runs.run("epoch-signal", *arguments)
+    assert code == 0 and "checkpoint-3, compared" in output, output
+
+
+@pytest.mark.parametrize("place", ["p", "m", "somebody-s-model"])
+def test_train_13_a_folder_that_is_no_run_s_is_left_as_it_is(runs, place):
+    """The end of a run replaced the README.md of the project, config.json and weights of the model it had begun with."""
+    folder = runs.folder / place
+    if place == "somebody-s-model":
+        folder.mkdir()
+        (folder / "model-00001-of-00002.safetensors").write_bytes(b"weeks of work")
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    code, output = runs.run(place)
+    assert code == 1 and "would be replaced. Take another --output_dir" in output and "Traceback" not in output, output
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
 def test_train_11_a_run_that_was_stopped_early_ends_there_again(runs):

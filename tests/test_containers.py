@@ -333,7 +333,7 @@ def test_a_node_without_a_meeting_point_is_not_started(nodes, tmp_path):
 def test_srun_gets_the_cpus_of_the_job_and_time_to_save(nodes):
     project, document = nodes
     text = (project / "train.sbatch").read_text()
-    assert text.index("export SRUN_CPUS_PER_TASK=") < text.index("\nsrun ")
+    assert text.index("export SRUN_CPUS_PER_TASK=") < text.index("\nsrun --kill-on-bad-exit=1 .venv/bin/")
     grace = document["saving"]["grace_seconds"]
     assert f"--signal=TERM@{grace}\n" in text
     check_shell(project)

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_memory
+from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_host, with_memory
 
 from generator.case.workload import check_workload
 from generator.cost.links import list_rings
@@ -206,10 +206,10 @@ def test_every_counterfactual_is_the_best_plan_with_the_alternative(of, gib, see
 
 
 @settings(max_examples=300, phases=(Phase.generate,), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(cases, st.floats(0.5, 30), SEEDS)
-def test_a_shortfall_is_that_of_the_nearest(of, gib, seed):
+@given(cases, st.floats(0.5, 30), SEEDS, st.sampled_from([256, 256, 16, 4, 1]))
+def test_a_shortfall_is_that_of_the_nearest(of, gib, seed, host_gib):
     """Nothing of the space, on as many devices as its form can use, comes nearer to fitting than what is named."""
-    space = draw_part(with_memory(of, gib), seed)
+    space = draw_part(with_host(with_memory(of, gib), host_gib), seed)
     nearest = find_nearest(space)
     most = {}
     for c in everything(space, max(RISKS), LAST):
@@ -436,6 +436,22 @@ def test_of_pins_that_cannot_stand_together_the_fewest_are_named(pins, named, un
     text = str(refused.value)
     assert all(f"--pin {axis}={pins[axis]}" in text for axis in named) and f"--pin {unnamed}" not in text
     assert len(text) < 500 and refused.value.hint == "drop one of them"
+
+
+def test_a_pin_that_rules_others_out_in_two_steps_is_refused_with_the_reason():
+    """Compilation leaves only packed rows, and packed rows only a kernel that is not there: nothing is certain at first."""
+    pins = (("compile", "default"),)
+    of = case(H100, llama(**SMALL), task="sft", loss_on="assistant", train="lora", pins=pins)
+    with pytest.raises(UsageError, match=r"--pin compile=default .*attention: .*flash-attention packs.*packing=packed"):
+        decide(of, cost(of))
+
+
+def test_the_nearest_is_soon_known_where_the_host_is_short():
+    """11,589 questions to the cost model before host memory had a bound, for the same answer."""
+    of = case(H100, llama(), train="lora", task="causal-lm", host_gib=4, devices=4)
+    space = open_space(of, cost(of))
+    nearest = find_nearest(space)
+    assert nearest and nearest.estimate.fullness == pytest.approx(5.58, rel=0.1) and space.asked < 3000
 
 
 def test_a_pin_that_the_work_rules_out_is_named_with_its_reason():

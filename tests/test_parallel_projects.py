@@ -6,9 +6,10 @@ divide a model that is on CPUs. The wrapper, the shards and the number of proces
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import shutil
+import re
 import signal
 import socket
 import subprocess
@@ -337,12 +338,22 @@ def check_saved_model(folder: Path, *, lora: bool) -> None:
 
 
 def resumes(folder: Path, losses: list[float]) -> None:
-    """From the checkpoint of step 3, as if the run had been lost after it."""
-    shutil.rmtree(folder / "runs" / f"checkpoint-{STEPS}")
+    """Killed before its report; then from the checkpoint of step 3, for what the second process wrote at the last is damaged."""
     (folder / "runs" / "run.json").unlink()
     run(folder)
+    assert report(folder)["losses"] == losses and report(folder)["finished_step"] == STEPS
+
+    (folder / "runs" / "run.json").unlink()
+    last = folder / "runs" / f"checkpoint-{STEPS}"
+    sealed = set(json.loads((last / "complete.json").read_text())["files"])
+    assert sealed == {str(path.relative_to(last)) for path in last.rglob("*") if path.is_file()} - {"complete.json"}
+    (shard,) = (name for name in sealed if re.search(r"zero_pp_rank_1_.*optim|optimizer_0/__1_", name))
+    content = bytearray((last / shard).read_bytes())
+    content[len(content) // 2] ^= 1
+    (last / shard).write_bytes(content)
+    run(folder)
     again = report(folder)
-    assert again["resumed_from"] == 3
+    assert again["resumed_from"] == 3 and (folder / "runs" / "set-aside" / last.name).is_dir()
     assert again["losses"] == pytest.approx(losses, rel=1e-5)
 
 
@@ -377,6 +388,16 @@ def test_started_without_a_launcher(inputs, tmp_path):
         [sys.executable, "train.py"], cwd=folder, env=environment(folder, gpus=False), capture_output=True, text=True
     )
     assert done.returncode == 1 and "needs 2 processes" in done.stderr and "torchrun" in done.stderr
+
+
+def test_a_second_start_in_one_folder_is_refused_in_one_line(inputs, tmp_path):
+    folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
+    (folder / "runs").mkdir()
+    with (folder / "runs" / "train.lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        output = run(folder, gpus=False, code=1)
+    assert output.count("another process is at work there") == 1
+    assert "RuntimeError" not in output and "DistBackendError" not in output  # of processes that lost the first
 
 
 def test_interrupted_and_resumed(inputs, alone, tmp_path):

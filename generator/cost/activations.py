@@ -7,6 +7,7 @@ inputs. Checked in tests against a trace of real training steps, storage by stor
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import ATTENTION_INPUT, Shape, select_adapted
@@ -27,6 +28,23 @@ class BlockActivations:
     peak_scores: float
     residual_bytes: float
     compute_bytes: float
+
+
+READ_FIELDS = attrgetter(
+    *(
+        "weights_dtype",
+        "autocast_dtype",
+        "train",
+        "quant",
+        "strategy",
+        "seq_len",
+        "threads",
+        "expert_loop",
+        "fused_kernels",
+    ),
+    *("lora_rank", "lora_targets", "lora_upcast", "lora_dropout", "attention", "flash_kernels", "repeats_keys"),
+)
+"""all that a block's activations depend on: a search asks for many executions that differ elsewhere"""
 
 
 def find_element_bytes(shape: Shape, run: Execution) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 from generator.cost import constants as c
+from generator.cost.activations import READ_FIELDS, BlockActivations, compute_block_activations
 from generator.cost.device import Rates, compute_rates
 from generator.cost.estimate import GIB, CostItem, Estimate
 from generator.cost.execution import Execution
@@ -79,6 +80,7 @@ class CostModel:
         rates = compute_rates(device, cpu_budget, links, network_bytes_per_s, devices_per_node)
         self.rates = apply_measurements(rates, measured, accelerators)
         self._static: dict[tuple, StaticMemory] = {}
+        self._blocks: dict[tuple, BlockActivations] = {}
 
     @property
     def families(self) -> int:
@@ -176,8 +178,16 @@ class CostModel:
         key = STATIC_FIELDS(run)
         static = self._static.get(key)
         if static is None:
-            static = self._static[key] = compute_static_memory(self.shape, run)
+            static = self._static[key] = compute_static_memory(self.shape, run, self._find_block(run))
         return static
+
+    def _find_block(self, run: Execution) -> BlockActivations:
+        """Once per family of executions whose blocks are the same."""
+        key = READ_FIELDS(run)
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._blocks[key] = compute_block_activations(self.shape, run)
+        return block
 
     def _find_rates(self, run: Execution) -> Rates:
         """The CPU's rates with ``run.threads`` threads: fewer leave cores idle, more than it may use wait for each other."""

@@ -76,7 +76,8 @@ class ParameterBytes(NamedTuple):
     """of the dtype in which the optimizer's states are kept"""
 
 
-def compute_static_memory(shape: Shape, run: Execution) -> StaticMemory:
+def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations | None = None) -> StaticMemory:
+    """``block``: of this run, where it is known."""
     each = find_parameter_bytes(run)
     trained = count_trained_params(shape, run)
     shards = count_shards(run)
@@ -110,7 +111,7 @@ def compute_static_memory(shape: Shape, run: Execution) -> StaticMemory:
         lasting_gradients=gradients if keeps_gradient_buffer(run) else 0.0,
         embedding_gradient=0.0 if at_once or ties_head(shape) else shape.embedding * per_gradient,
         states_paged=OPTIMIZER_STATES[run.optimizer].paged,
-        block=compute_block_activations(shape, run),
+        block=block or compute_block_activations(shape, run),
     )
 
 

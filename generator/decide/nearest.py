@@ -10,6 +10,10 @@ from generator.decide.relaxation import Members
 from generator.decide.search import RISKS, LevelSearch
 from generator.decide.space import Space
 
+Needs = tuple[float, float]
+"""The share of a device or of the host, whichever is scarcer, and GiB of a device: where the host is short, candidates share the
+first."""
+
 
 def find_nearest(space: Space, risk: int = max(RISKS)) -> Candidate | None:
     """The candidate of at most this risk that is least too large, on as many devices as each way of dividing can use; ``None``
@@ -21,10 +25,10 @@ def find_nearest(space: Space, risk: int = max(RISKS)) -> Candidate | None:
         return candidate.estimate.fullness, candidate.estimate.peak_memory_gib, candidate.key
 
     for least, members, layout in list_largest(level):
-        if best is not None and least > best.estimate.fullness:
+        if best is not None and least > rank(best)[:2]:
             break
         for chosen in list_leanest(level, members, layout):
-            if best is not None and find_least_fullness(level, chosen, layout) > best.estimate.fullness:
+            if best is not None and bound_needs(level, chosen, layout) > rank(best)[:2]:
                 continue
             # the whole batch at once may need less than the smallest micro-batch: it sums no gradients between passes
             leanest = min(cost_members(space, chosen, layout), key=rank)
@@ -33,17 +37,18 @@ def find_nearest(space: Space, risk: int = max(RISKS)) -> Candidate | None:
     return best
 
 
-def list_largest(level: LevelSearch) -> list[tuple[float, Members, Layout]]:
-    """Decided techniques on as many devices as they can use, with the share of a device that weights and states take at least,
-    the least first."""
-    space = level.space
+def list_largest(level: LevelSearch) -> list[tuple[Needs, Members, Layout]]:
+    """Decided techniques on as many devices as they can use, with what their weights and states need at least, the least
+    first."""
+    space, relaxation = level.space, level.relaxation
     listed = []
     for members in level.list_decided():
         layouts = space.layouts_of(members)
         most = max((x.devices for x in layouts), default=0)
         for layout in (x for x in layouts if x.devices == most):
-            run = level.relaxation.build_run(members, layout, 0)
-            listed.append((min(level.relaxation.list_static_gib(run)) / space.cost.limit_gib, members, layout))
+            run = relaxation.build_run(members, layout, 0)
+            gib, host = min(relaxation.list_static_gib(run)), relaxation.find_least_host_gib(run)
+            listed.append((measure_needs(space, gib, host), members, layout))
     return sorted(listed, key=lambda item: item[0])
 
 
@@ -61,12 +66,18 @@ def list_leanest(level: LevelSearch, members: Members, layout: Layout) -> Iterat
             yield tuple(sorted(chosen, key=lambda t: level.place[t.axis]))
 
 
-def find_least_fullness(level: LevelSearch, members: Members, layout: Layout) -> float:
-    """The share of the device that a complete set of techniques takes at least."""
+def bound_needs(level: LevelSearch, members: Members, layout: Layout) -> Needs:
+    """What a complete set of techniques needs at least."""
     run = level.relaxation.build_run(members, layout, len(level.free))
     splits = split_batch(level.case, layout.dp)
-    peaks = (level.relaxation.find_peak_gib(run, split) for split in (splits[0], splits[-1]))
-    return min(peaks) / level.space.cost.limit_gib
+    ends = (splits[0], splits[-1])
+    peak = min(level.relaxation.find_peak_gib(run, split) for split in ends)
+    return measure_needs(level.space, peak, level.relaxation.find_host_gib(run, ends))
+
+
+def measure_needs(space: Space, gib: float, host_gib: float) -> Needs:
+    limit = space.cost.host_limit_gib
+    return max(gib / space.cost.limit_gib, host_gib / limit if limit else 0.0), gib
 
 
 def count_static_gib(level: LevelSearch, members: Members, layout: Layout) -> float:

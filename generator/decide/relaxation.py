@@ -73,6 +73,9 @@ class Relaxation:
 
     def some_states_fit(self, run: Execution) -> bool:
         """Whether the device holds weights and states of one of the optimizers, whatever the batch."""
+        # most that do not fit do not even without states
+        if self.find_static_gib(run.but(optimizer=LEAST_STATES)) > self.space.usable_gib:
+            return False
         return any(gib <= self.space.usable_gib for gib in self.list_static_gib(run))
 
     def list_static_gib(self, run: Execution) -> Iterator[float]:
@@ -121,13 +124,24 @@ class Relaxation:
         limit = self.space.cost.host_limit_gib
         if limit is None:
             return True
-        known = self.space.memo.hosts
         run = run.but(dataloader_workers=0, checkpoint_offload=False)
-        key = tuple(vars(run).values())
+        return self.find_host_gib(run, (splits[0], splits[-1])) <= limit
+
+    def find_least_host_gib(self, run: Execution) -> float:
+        """What the host must hold of any completion, whatever its optimizer and batch: offloaded activations, and gradients that
+        are summed over passes, only add to it."""
+        bare = run.but(dataloader_workers=0, checkpoint_offload=False, optimizer=LEAST_STATES)
+        return self.find_host_gib(bare, ((1, 1),))
+
+    def find_host_gib(self, run: Execution, splits: Splits) -> float:
+        """The least that the host must hold with one of the splits."""
+        if self.space.cost.host_limit_gib is None:
+            return 0.0
+        known = self.space.memo.hosts
+        key = (*vars(run).values(), splits)
         if key not in known:
-            ends = (run.but(micro_batch=m, accumulation=a) for m, a in (splits[0], splits[-1]))
-            known[key] = min(self.space.cost.host_gib(r) for r in ends)
-        return known[key] <= limit
+            known[key] = min(self.space.cost.host_gib(run.but(micro_batch=m, accumulation=a)) for m, a in splits)
+        return known[key]
 
     def is_small_enough(self, run: Execution, split: Split) -> bool:
         return self.find_peak_gib(run, split) <= self.space.usable_gib

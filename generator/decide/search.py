@@ -153,9 +153,14 @@ class LevelSearch:
         """Whether nothing of at least this risk and time can still be the best."""
         return self.best is not None and (risk, seconds) > (self.best.risk, self.best.seconds)
 
-    def list_decided(self) -> Iterator[Members]:
+    def list_decided(self) -> tuple[Members, ...]:
         """Every set of techniques on the axes that are enumerated which can stand with what there is no choice of."""
-        return (members for members in self.combine(self.decided, ()) if self.join_forced(members) is not None)
+        known = self.space.memo.decided  # asked again for every number of devices
+        key = (tuple(axis.name for axis in self.decided), *self.open.values())
+        if key not in known:
+            combined = self.combine(self.decided, ())
+            known[key] = tuple(members for members in combined if self.join_forced(members) is not None)
+        return known[key]
 
     def combine(self, axes: list[Axis], chosen: Members) -> Iterator[Members]:
         """Every set of one member per axis without a conflict."""

@@ -34,6 +34,7 @@ class Memo:
     seconds: dict[tuple, float] = field(default_factory=dict)
     hosts: dict[tuple, float] = field(default_factory=dict)
     costed: dict[tuple, list] = field(default_factory=dict)
+    decided: dict[tuple, tuple] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

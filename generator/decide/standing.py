@@ -80,10 +80,16 @@ def keep_pins(space: Space, kept: tuple[Technique, ...]) -> Space:
 def explain_blocked_axis(space: Space, pins: tuple[Technique, ...]) -> tuple[str, str]:
     """The axis on which ``pins`` leave least, and why each of its members cannot be chosen."""
     part = keep_pins(space, pins)
-    # what is pinned, and what there is no other of, rules out the rest
-    certain = tuple(members[0] for members in part.open.values() if len(members) == 1)
-    left = drop_foes(part, {axis: list_placed(part, axis) for axis in part.open}, certain)
+    every = {axis: list_placed(part, axis) for axis in part.open}
+    # what is pinned, and what there is no other of, rules out the rest; what is then left alone rules out more
+    left, certain, more = every, (), tuple(members[0] for members in part.open.values() if len(members) == 1)
+    while more and all(left.values()):
+        certain += more
+        left = drop_foes(part, every, certain)
+        more = tuple(members[0] for members in left.values() if len(members) == 1 and members[0] not in certain)
     axis = min((name for name in left), key=lambda name: (len(left[name]), name not in {t.axis for t in pins}))
+    if left[axis]:
+        return axis, "each of them rules out all members of another axis"
     whys = [f"{t.name}: {why}" for t in list_members(part, axis) if (why := explain_exclusion(part, t, certain))]
     more = f"; and {len(whys) - SHOWN} more" if len(whys) > SHOWN else ""
     return axis, "; ".join(whys[:SHOWN]) + more

@@ -8,16 +8,17 @@ costed says why in ``error``.
 from __future__ import annotations
 
 import csv
+import io
+import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TextIO
 
 from generator.cost import CostModel
 from generator.cost.estimate import GIB, Estimate
 from generator.errors import DestinationError, SourceError
 from generator.estimate.columns import ADDED, NEEDED
 from generator.estimate.rows import TableRow, Uncostable, read_row
+from generator.inputs.json_files import replace_file
 
 REPORT_EVERY = 500
 
@@ -32,18 +33,20 @@ def estimate_table(
     """
     rows, columns = read_table(in_path)
     models: dict[tuple, CostModel] = {}
-    with open_table(out_path) if out_path else nullcontext() as file:
-        writer = csv.DictWriter(file, [*columns, *ADDED], restval="", extrasaction="ignore") if file else None
-        if writer:
-            writer.writeheader()
-        costed: list[dict[str, object]] = []
-        for index, row in enumerate(rows):
-            added = cost_row(row, models)
-            costed.append({name: row.get(name) for name in columns} | convert_to_values(added))
-            if writer:
-                writer.writerow({**row, **added})
-            if progress and ((index + 1) % REPORT_EVERY == 0 or index + 1 == len(rows)):
-                progress(f"{index + 1} of {len(rows)} rows, {sum(not r['error'] for r in costed)} costed")
+    if out_path:
+        check_writable(Path(out_path))
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, [*columns, *ADDED], restval="", extrasaction="ignore")
+    writer.writeheader()
+    costed: list[dict[str, object]] = []
+    for index, row in enumerate(rows):
+        added = cost_row(row, models)
+        costed.append({name: row.get(name) for name in columns} | convert_to_values(added))
+        writer.writerow({**row, **added})
+        if progress and ((index + 1) % REPORT_EVERY == 0 or index + 1 == len(rows)):
+            progress(f"{index + 1} of {len(rows)} rows, {sum(not r['error'] for r in costed)} costed")
+    if out_path:
+        write_table(Path(out_path), text.getvalue())
     return costed
 
 
@@ -64,13 +67,27 @@ def read_table(in_path: Path | str) -> tuple[list[dict[str, str]], list[str]]:
     return rows, columns
 
 
-def open_table(out_path: Path | str) -> TextIO:
+def check_writable(path: Path) -> None:
+    """Before minutes are spent on it. Raises ``DestinationError``."""
+    there = os.path.lexists(path)
+    if not os.access(path if there else path.parent, os.W_OK):
+        why = "it cannot be written" if there or path.parent.is_dir() else "there is no such folder"
+        raise DestinationError(f"--out {path}: {why}", "give a file in a folder you may write")
+
+
+def write_table(path: Path, text: str) -> None:
+    """Whole or not at all, where it is a file: an earlier table, or the cases themselves, may stand there."""
     try:
-        return Path(out_path).open("w", newline="", encoding="utf-8")
+        if path.exists() and not path.is_file():  # a pipe, a terminal
+            path.write_text(text, encoding="utf-8", newline="")
+        else:
+            replace_file(path.resolve(), text)
     except OSError as error:
         raise DestinationError(
-            f"--out {out_path}: {error.strerror}", "give a file in a folder you may write"
+            f"--out {path}: {error.strerror}", "give a file in a folder you may write, on a disk with room"
         ) from error
+    except UnicodeEncodeError as error:
+        raise DestinationError(f"--out {path}: {error}", "the cases hold half a surrogate pair") from error
 
 
 def convert_to_values(added: dict[str, str]) -> dict[str, object]:

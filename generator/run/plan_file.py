@@ -1,4 +1,4 @@
-"""The plan.json of a generated project."""
+"""The plan.json of a generated project, and its config.yaml as it stands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from generator.emit.plan_document import SCHEMA, PlanDocument
 from generator.emit.plan_json import check_parts, from_json
 from generator.errors import SourceError
-from generator.inputs.json_files import read_json
+from generator.inputs.json_files import is_small_file, read_json
 
 FILE = "plan.json"
 HINT = "give the folder of a generated project"
@@ -66,3 +66,15 @@ def read_object(path: Path) -> dict:
 
 def describe_refusal(folder: Path, error: ValueError) -> SourceError:
     return SourceError(f"{folder / FILE}: {error}; it is no plan, or of another version of perfgen", HINT)
+
+
+def read_config(folder: Path) -> dict:
+    """The project's config.yaml; empty where there is none that can be read: only its edits are looked at."""
+    import yaml
+
+    path = folder / "config.yaml"
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8")) if is_small_file(path) else None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    return config if isinstance(config, dict) else {}

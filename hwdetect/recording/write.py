@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,13 +83,24 @@ class Tee(Live):
 
 def write_recording(dest: Path, *, private: bool, progress: Callable[[str], None] | None) -> Hardware:
     """``hwdetect.capture``. ``progress`` is told of measurements; ``None``: nothing is measured."""
-    from hwdetect import findings
-    from hwdetect.assemble import read_machine
-
     dest = Path(dest)
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise FileExistsError(f"{dest} exists and is not an empty folder: a recording starts in a new one")
+    empty = dest.is_dir()
     dest.mkdir(parents=True, exist_ok=True)  # where that cannot be, nothing needs to be read
+    try:
+        return _record(dest, private=private, progress=progress)
+    except BaseException:  # a full disk, Ctrl-C: half a recording would be read as a machine
+        shutil.rmtree(dest, ignore_errors=True)
+        if empty:
+            dest.mkdir(exist_ok=True)
+        raise
+
+
+def _record(dest: Path, *, private: bool, progress: Callable[[str], None] | None) -> Hardware:
+    from hwdetect import findings
+    from hwdetect.assemble import read_machine
+
     # A little less than ``detect`` allows itself: writing the files comes on top.
     machine = Tee(SECONDS)
     hardware = read_machine(machine, SECONDS)

@@ -52,6 +52,8 @@ def fit_saves_and_evaluations(parser: HfArgumentParser, config: dict) -> None:
         parser.error("--eval_strategy: nothing is held out; set eval_data in config.yaml to a file or a share")
     if not evaluates:
         parser.set_defaults(eval_on_start=False)
+    if str(values.metric_for_best_model).endswith("perplexity"):  # Trainer takes the largest of all that is no loss
+        parser.set_defaults(greater_is_better=False)
     asked = "load_best_model_at_end" in list_given({})
     if asked or not values.load_best_model_at_end:
         return

@@ -14,7 +14,7 @@ from transformers.trainer_callback import TrainerState
 from transformers.trainer_pt_utils import safe_globals
 
 from run_folder import list_checkpoints, put_away, rotate_checkpoints
-from run_identity import MAY_CHANGE, list_changes
+from run_identity import MAY_CHANGE, MEASURED, list_changes
 from seals import begin_checkpoint, find_damage, has_hashes, read_seal, write_seal
 
 SMALL_FILES_BYTES = 16 << 20
@@ -65,7 +65,7 @@ def find_problem(folder: Path, run: dict) -> str | None:
     seal = read_seal(folder)
     if seal is None:
         return "it has no readable seal of train.py"
-    changed = list_changes(seal["run"], run, [key for key in run if key not in (*MAY_CHANGE, "changes")])
+    changed = list_changes(seal["run"], run, [key for key in run if key not in (*MAY_CHANGE, MEASURED, "changes")])
     if changed:
         different = "\n  ".join(changed)
         sys.exit(f"{folder} belongs to another run:\n  {different}\nUndo that, or take another --output_dir.")
@@ -78,7 +78,9 @@ def find_unreadable(folder: Path) -> str | None:
     """What Trainer would fail to read, after it has begun to."""
     try:
         path = folder / "trainer_state.json"
-        TrainerState.load_from_json(str(path))
+        step = TrainerState.load_from_json(str(path)).global_step
+        if folder.name != f"checkpoint-{step}":  # a copy under another name: what is saved next would go over it
+            return f"it is of step {step}"
         for path in folder.glob("*.safetensors"):
             with safe_open(path, "pt"):
                 continue
@@ -111,6 +113,12 @@ class FollowArguments(TrainerCallback):
                     f"come of this:\n  {'; '.join(rates)}\nTake another --output_dir, or train longer (--max_steps)."
                 )
             return
+        measured = list_changes(saved, self.run, [MEASURED])
+        if measured and state.best_metric is not None:
+            state.best_metric = state.best_global_step = state.best_model_checkpoint = None
+            self.run["changes"] += [f"from step {state.global_step} on: {measured[0]}"]
+            if state.is_world_process_zero:
+                print(f"{measured[0]}: the best model is that of the evaluations from here on")
         scheduler = getattr(lr_scheduler, "scheduler", lr_scheduler)  # DeepSpeed's is wrapped
         if hasattr(scheduler, "lr_lambdas"):
             rate = set_learning_rate(args.learning_rate, scheduler)
@@ -162,6 +170,7 @@ class SealCheckpoints(TrainerCallback):
     def __init__(self, run: dict, before_seal: Callable[..., None] = lambda args, state: None):
         self.run, self.before_seal = run, before_seal
         self.limit: int | None = None
+        self.looked_at: str | None = None
 
     def on_train_begin(self, args, state, control, **kwargs):
         if args.save_total_limit is not None:  # Trainer would remove the old one before the new one has its seal
@@ -187,6 +196,8 @@ class SealCheckpoints(TrainerCallback):
 
     def on_epoch_end(self, args, state, control, **kwargs):
         self.on_step_end(args, state, control, **kwargs)  # --save_strategy epoch
+        if control.should_training_stop and not control.should_save:  # else on_save follows
+            self.leave_damaged_best(args, state)
 
     def on_save(self, args, state, control, **kwargs):
         self.before_seal(args, state)
@@ -202,8 +213,9 @@ class SealCheckpoints(TrainerCallback):
 
     def leave_damaged_best(self, args, state) -> None:
         """Trainer reads the best model back at the end; the disk may have had it for days."""
-        best = state.best_model_checkpoint
-        if args.load_best_model_at_end and best and self.is_damaged(Path(best), state):
+        best, looked_at = state.best_model_checkpoint, self.looked_at
+        self.looked_at = best
+        if args.load_best_model_at_end and best not in (None, looked_at) and self.is_damaged(Path(best), state):
             if state.is_world_process_zero:
                 print(f"{best}, the best model, is not as it was saved: the last one is kept")
             state.best_model_checkpoint = None

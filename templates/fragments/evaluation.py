@@ -13,7 +13,7 @@ from datasets import Dataset
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Subset
 from transformers import EarlyStoppingCallback, Trainer, TrainerCallback
-from transformers.trainer_utils import IntervalStrategy
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 METRICS = {"loss": "loss", "perplexity": "perplexity", "accuracy": "accuracy", "macro_f1": "macro F1"}
 """What an evaluation says, by its key: behind eval_ in the log, as it is in run.json."""
@@ -113,6 +113,7 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
     if trainer.eval_dataset is None:
         return
     average_over_tokens(trainer)
+    compare_saved_models(trainer)
     if trainer.args.world_size > 1:
         batch = trainer.args.eval_batch_size * trainer.args.world_size
         trainer.eval_dataset = FilledRows(trainer.eval_dataset, batch)
@@ -124,6 +125,21 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
     elif patience is not None:
         trainer.args.metric_for_best_model = trainer.args.metric_for_best_model or "eval_loss"
         trainer.add_callback(StopEarly(early_stopping_patience=patience))
+
+
+def compare_saved_models(trainer: Trainer) -> None:
+    """The best model is the best of those that are saved: of another one there is nothing to keep.
+
+    Trainer takes the step of any evaluation for the best one's, and then loads another checkpoint, or finds it removed.
+    """
+    determine_best = trainer._determine_best_metric
+
+    def determine_best_saved(metrics: dict[str, float], trial) -> bool:
+        args = trainer.args
+        saved = trainer.control.should_save or args.save_strategy == SaveStrategy.BEST
+        return (saved or not args.load_best_model_at_end) and determine_best(metrics=metrics, trial=trial)
+
+    trainer._determine_best_metric = determine_best_saved
 
 
 class EvaluateOnce(TrainerCallback):
@@ -235,7 +251,8 @@ def describe_evaluation(trainer: Trainer) -> dict:
     ]
     if not evaluations:
         return {}
-    kept = trainer.state.best_global_step if trainer.state.best_model_checkpoint else trainer.state.global_step
+    is_best = trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint
+    kept = trainer.state.best_global_step if is_best else trainer.state.global_step
     confusion = getattr(trainer.compute_metrics, "confusion", None)
     return {
         "evaluations": evaluations,

@@ -58,15 +58,16 @@ def find_run(project: Path, output_dir: str) -> Path | None:
 
 
 def choose_run(project: Path, output_dir: str, asked: Path | None) -> Path:
-    """The run ``asked`` for, else the one finished last. Never another model in its place: one line and the end."""
+    """The run ``asked`` for, else the one finished last; another finished one in its place is named aloud."""
     if asked is not None:
         if any((asked / name).is_file() for name in ("config.json", "adapter_config.json")):
             return asked
         sys.exit(f"{asked} holds no finished run: no model is there")
-    run = find_run(project, output_dir)
+    run, recorded = find_run(project, output_dir), read_record(project)
     if run is not None:
+        if recorded not in (None, run):
+            print(f"{recorded}, the last finished run, is not there or not finished: {run} is taken", file=sys.stderr)
         return run
-    recorded = read_record(project)
     if recorded is not None:
         sys.exit(f"the last finished run was written to {recorded}, which holds none now: say where it is with --run")
     begun = any((project / output_dir).glob("checkpoint-*"))

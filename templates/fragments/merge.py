@@ -68,7 +68,8 @@ def main() -> None:
         if (run / name).is_file():
             shutil.copy(run / name, draft)
     for path in draft.iterdir():
-        sync_to_disk(path)
+        if path.name != LOCK:  # closing it again would give the lock up
+            sync_to_disk(path)
     draft.rename(output)
     (output / LOCK).unlink()
     print(f"{output}: python infer.py --model {output}")

@@ -1,7 +1,9 @@
 """The processes of a training: are they those that were planned, and what do they agree on?"""
 
 import os
+import secrets
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
@@ -15,8 +17,15 @@ from transformers import Trainer, TrainerCallback
 
 from checkpoints import SMALL_FILES_BYTES, SealCheckpoints
 from machine import peak_memory
+from run_folder import claim_folder
+from seals import list_files
 from stopping import SaveOnSignal
 from wrapping import describe_wrapping
+
+MARK = "shared-"
+"""Before the name of an empty file, by which all processes see at the start that they write to one folder."""
+SHOWN_SECONDS = 120.0
+"""Until a file of one node is seen on another: NFS may list a folder from memory for a minute."""
 
 
 def check_launch(planned: dict) -> None:
@@ -71,10 +80,59 @@ def measure_peak_of_all() -> dict[str, float]:
 
 
 def broadcast_from_rank0(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What the function returns on the first process, on all of them."""
-    objects = [function(*arguments) if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(objects, group=gloo_group())
+    """What the function returns on the first process, on all of them. Where it ends that, all end, and it says why."""
+    group, failure, objects = gloo_group(), None, [None, True]
+    if dist.get_rank() == 0:
+        try:
+            objects = [function(*arguments), False]
+        except (Exception, SystemExit) as error:
+            failure = error
+    dist.broadcast_object_list(objects, group=group)
+    if failure is not None:
+        raise failure
+    if objects[1]:
+        sys.exit(1)
     return objects[0]
+
+
+def claim_shared_folder(folder: Path, model: Path | str) -> None:
+    """The first process claims it; all end where one sees another folder of that name, on a disk of its own."""
+    mark = broadcast_from_rank0(claim_and_mark, folder, model)
+    unseen = all_reduce_max(float(not is_true_in_time(mark.exists)))
+    if dist.get_rank() == 0:
+        mark.unlink()
+    if unseen:
+        message = f"{folder} must be on a disk that all nodes see, and is not: each would keep a part of a checkpoint."
+        sys.exit(message if dist.get_rank() == 0 else 1)
+
+
+def claim_and_mark(folder: Path, model: Path | str) -> Path:
+    claim_folder(folder, model)
+    for mark in folder.glob(f"{MARK}*"):  # of a run that was ended here
+        mark.unlink()
+    mark = folder / f"{MARK}{secrets.token_hex(8)}"
+    mark.touch()
+    return mark
+
+
+def wait_for_files(checkpoint: Path, first_of_node: bool) -> None:
+    """Until the first process sees what those of other nodes have written: what it does not see would have no seal."""
+    lists: list[Any] = [None] * dist.get_world_size()
+    names = {str(path) for path in list_files(checkpoint)} if first_of_node else set()
+    dist.gather_object(names, lists if dist.get_rank() == 0 else None, group=gloo_group())
+    if dist.get_rank() == 0:
+        written = set().union(*lists)
+        if not is_true_in_time(lambda: written <= {str(path) for path in list_files(checkpoint)}):
+            sys.exit(f"{checkpoint} is not sealed: what other nodes wrote there is not seen on the first one.")
+
+
+def is_true_in_time(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + SHOWN_SECONDS
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(1)
+    return True
 
 
 class DistributedSaveOnSignal(SaveOnSignal):
@@ -99,7 +157,11 @@ class DistributedSealCheckpoints(SealCheckpoints):
 
     def on_save(self, args, state, control, **kwargs):
         dist.barrier(group=gloo_group())
+        wait_for_files(Path(args.output_dir) / f"checkpoint-{state.global_step}", args.local_process_index == 0)
         super().on_save(args, state, control, **kwargs)
+        # the first process hashes and removes alone. NCCL would end the others after 10 minutes: DeepSpeed's groups and
+        # those of a mesh do not have ddp_timeout
+        dist.barrier(group=gloo_group())
 
     def is_damaged(self, checkpoint: Path, state) -> bool:
         return bool(all_reduce_max(float(super().is_damaged(checkpoint, state))))

@@ -12,6 +12,10 @@ from pathlib import Path
 from seals import SEAL, UNSEALED, read_seal
 
 LOCK = "train.lock"
+OWN = (LOCK, "run.json", "checkpoint-*")
+"""What a folder of a run has from its beginning, also of an earlier version."""
+REPLACED = ("README.md", "config.json", "adapter_config.json", "*model*.safetensors*", "tokenizer.json")
+"""Of what a finished run has, what other folders have too."""
 ASIDE = "set-aside"
 """A folder in that of the run: checkpoints that are not resumed, for their owner to look at."""
 REMOVED = "removed-"
@@ -20,8 +24,12 @@ HELD: dict[Path, int] = {}
 """Descriptors of the locks of this process, by folder."""
 
 
-def claim_folder(folder: Path) -> None:
-    """Make the folder, see that it takes files, and keep other runs out. Ends the process where that cannot be."""
+def claim_folder(folder: Path, model: Path | str) -> None:
+    """Make the folder, see that it takes files, and keep other runs out. Ends the process where that cannot be.
+
+    ``model`` is what training begins with, which the trained one must not replace.
+    """
+    refuse_other_folders(folder, model)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
@@ -33,6 +41,19 @@ def claim_folder(folder: Path) -> None:
     lock_folder(folder)
     for rest in folder.glob(f"{REMOVED}checkpoint-*"):
         shutil.rmtree(rest, ignore_errors=True)
+
+
+def refuse_other_folders(folder: Path, model: Path | str) -> None:
+    """The end of a run replaces README.md, config.json and all weights, whether they are a project's or a model's."""
+    advice = "Take another --output_dir."
+    begun = model.is_dir() if isinstance(model, Path) else False
+    if begun and folder.exists() and folder.samefile(model):
+        sys.exit(f"{folder} holds the model that training begins with, and would hold the trained one. {advice}")
+    if any(next(folder.glob(name), None) for name in OWN):
+        return
+    taken = sorted(path.name for name in REPLACED for path in folder.glob(name))
+    if taken:
+        sys.exit(f"{folder} is no folder of a run, and its {', '.join(taken[:5])} would be replaced. {advice}")
 
 
 def lock_folder(folder: Path) -> None:
@@ -51,7 +72,7 @@ def lock_folder(folder: Path) -> None:
 
 def list_checkpoints(folder: Path) -> dict[int, Path]:
     """Those with a step for a name, by step, the earliest first."""
-    named = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    named = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-(0|[1-9][0-9]*)", path.name)]
     return dict(sorted((int(path.name.removeprefix("checkpoint-")), path) for path in named))
 
 

@@ -12,7 +12,10 @@ from transformers import Trainer
 
 MAY_CHANGE = ("learning rate", "warmup", "length")
 """What a run may go on with that began with another value; that is printed, and stands in the model's README.md."""
+MEASURED = "best model by"
+"""May change too: numbers of another metric, or of other rows, say nothing of which model is better."""
 LATER = (
+    MEASURED,
     *("processes", "Adam", "weight decay", "schedule", *MAY_CHANGE, "learned from", "data order", "gradient clipping"),
     *("label smoothing", "NEFTune", "optimizer arguments", "LoRA", "config of the model", "weights of the model"),
 )
@@ -24,12 +27,10 @@ SAMPLES = 4096
 def describe_run(trainer: Trainer, config: dict, model: str | Path, trained_parameters: int) -> dict:
     """``model`` is the folder, config.json or hub id that training began with."""
     args, dataset = trainer.args, trainer.train_dataset
-    indices = range(0, len(dataset), max(1, len(dataset) // 64))
-    sample = hashlib.sha256(repr([dataset[index] for index in indices]).encode(errors="surrogatepass"))
     data_seed = args.seed if args.data_seed is None else args.data_seed
     optim_args = " ".join(filter(None, (args.optim_args, describe_plainly(args.optim_target_modules))))
     return {
-        "data": f"{len(dataset)} examples, sha256 {sample.hexdigest()[:16]}",
+        "data": describe_rows(dataset),
         "learned from": config.get("loss_on", "all"),
         "sequence length": config["seq_len"],
         "global batch": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
@@ -52,8 +53,23 @@ def describe_run(trainer: Trainer, config: dict, model: str | Path, trained_para
         "weight decay": args.weight_decay,
         "warmup": args.warmup_steps,
         "length": f"{args.max_steps} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs",
+        MEASURED: describe_measure(args, trainer.eval_dataset),
         "changes": [],
     }
+
+
+def describe_rows(rows) -> str:
+    indices = range(0, len(rows), max(1, len(rows) // 64))
+    sample = hashlib.sha256(repr([rows[index] for index in indices]).encode(errors="surrogatepass"))
+    return f"{len(rows)} examples, sha256 {sample.hexdigest()[:16]}"
+
+
+def describe_measure(args, rows) -> str:
+    if rows is None or args.metric_for_best_model is None:
+        return "none"
+    return (
+        f"{'largest' if args.greater_is_better else 'smallest'} {args.metric_for_best_model} of {describe_rows(rows)}"
+    )
 
 
 def list_changes(saved: dict, run: dict, keys: Iterable[str]) -> list[str]:

@@ -23,7 +23,7 @@ def begin_checkpoint(folder: Path) -> None:
 
 def write_seal(folder: Path, run: dict) -> None:
     """Bring every file of the checkpoint to disk, then seal it."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in (SEAL, UNSEALED)]
+    files = list_files(folder)
     with ThreadPoolExecutor(4) as pool:
         synced = pool.map(sync_to_disk, files)
         hashes = hash_files(files)  # of what stands in memory still, while the disk takes it
@@ -37,6 +37,10 @@ def write_seal(folder: Path, run: dict) -> None:
     draft.replace(folder / SEAL)
     (folder / UNSEALED).unlink(missing_ok=True)
     sync_to_disk(folder)
+
+
+def list_files(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in (SEAL, UNSEALED)]
 
 
 def read_seal(folder: Path) -> dict | None:

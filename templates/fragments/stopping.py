@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from transformers import TrainerCallback
+from transformers.trainer_utils import SaveStrategy
 
 from masking import mask_messages
 
@@ -75,6 +76,13 @@ class SaveOnSignal(TrainerCallback):
             control.should_save = control.should_training_stop = True
             if state.global_step < state.max_steps:  # whoever sent it waits: the best model is for the end of training
                 args.load_best_model_at_end = False
+                if args.save_strategy == SaveStrategy.BEST:  # an evaluation would decide whether it is saved
+                    control.should_evaluate = False
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        """It also follows a step that ended the training, within an epoch: that step is saved already."""
+        if self.signum and state.global_step < state.max_steps:
+            control.should_save = control.should_evaluate = False
 
     def decide_signal(self) -> int:
         return self.requested

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import importlib.util
 import json
 import re
@@ -223,3 +224,21 @@ def test_the_help_names_every_column_that_is_read(tmp_path):
 def test_without_out_and_json_there_is_nowhere_to_write(tmp_path):
     done = CliRunner().invoke(perfgen, ["estimate", "--cases", str(write(tmp_path / "in.csv", [ROW]))])
     assert done.exit_code == 2 and "--out" in done.output
+
+
+@pytest.mark.parametrize("there", [None, "an earlier table\n"])
+def test_a_full_disk_leaves_what_stood_there(tmp_path, monkeypatch, there):
+    """Before, the table was cut to nothing first, also where --out is --cases."""
+    out = tmp_path / "out.csv"
+    if there:
+        out.write_text(there)
+
+    def fail(self: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cases = write(tmp_path / "in.csv", [ROW])
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(DestinationError, match="No space left"):
+        estimate_table(cases, out)
+    assert {p.name for p in tmp_path.iterdir()} == {"in.csv"} | ({"out.csv"} if there else set())
+    assert not there or out.read_text() == there

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 
 import pytest
 from making import H100, case, llama
 
 from generator.case.strategies import STRATEGIES
-from generator.cost.activations import compute_block_activations
+from generator.cost.activations import READ_FIELDS, compute_block_activations
 from generator.cost.execution import Execution
 from generator.cost.host import compute_loading
 from generator.cost.infer import compute_cache_bytes
@@ -342,3 +343,26 @@ def test_every_row_of_the_checklist_has_its_test():
     for low, high in re.findall(r"_m(\d+)_to_m(\d+)_", here):
         named |= set(range(int(low), int(high) + 1))
     assert rows and {int(row[1:]) for row in rows} == named
+
+
+def test_a_blocks_activations_depend_on_what_they_are_kept_under():
+    """The cost model computes them once for all executions with the same ``READ_FIELDS``."""
+    known = READ_FIELDS(Execution())
+    values = {f.name: getattr(Execution(), f.name) for f in fields(Execution)}
+    others = {name for name in values if READ_FIELDS(Execution(**values | {name: object()})) == known}
+    asked: set[str] = set()
+
+    class Watched(Execution):
+        def __getattribute__(self, name):
+            asked.add(name)
+            return super().__getattribute__(name)
+
+    weights = [{"weights_dtype": "bfloat16"}, {"autocast_dtype": "bfloat16"}, {"autocast_dtype": "float16"}]
+    trained = [{}, {"train": "lora", "lora_rank": 8, "quant": "nf4", "lora_upcast": True}, {"train": "lora"}]
+    kernels = [{}, {"attention": "eager"}, {"attention": "flash"}, {"threads": 2}, {"fused_kernels": "foak"}]
+    moe = replace(shape(), experts=8, moe_layers=shape().layers, experts_per_token=2)
+    for one, two, three in product(weights, trained, kernels):
+        for strategy, what in product(STRATEGIES, (shape(), shape(TINY), moe)):
+            compute_block_activations(what, Watched(strategy=strategy, **one, **two, **three))
+    assert {"weights_dtype", "attention", "lora_targets"} <= asked
+    assert not asked & others

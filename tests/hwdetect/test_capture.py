@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -18,6 +19,7 @@ from hwdetect.jsonio import build_schema, format_schema
 from hwdetect.machine.live import Live
 from hwdetect.machine.process import run_command
 from hwdetect.machine.recorded import Recorded
+from hwdetect.recording import write
 from hwdetect.recording.redact import Redactor, strip_private
 from hwdetect.recording.write import Tee, _write_tree
 from tests.hwdetect.test_nvml import FakeNvml, boards
@@ -281,3 +283,19 @@ def test_a_probe_that_reads_on_after_its_deadline_does_not_disturb_the_writing(t
         done.set()
         late.join()
     assert len(list((tmp_path / "sys/listed").iterdir())) == 50
+
+
+@pytest.mark.parametrize("existed", [True, False])
+def test_a_recording_that_cannot_be_finished_leaves_nothing(tmp_path, monkeypatch, existed):
+    """Half of one was left on a full disk, and the next try refused its folder."""
+    dest = tmp_path / "recording"
+    if existed:
+        dest.mkdir()
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(write, "_write_status", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write.write_recording(dest, private=False, progress=None)
+    assert dest.exists() is existed and not (existed and any(dest.iterdir()))

@@ -174,7 +174,7 @@ def test_a_seal_of_before_the_hashes_is_resumed_and_that_is_printed(checkpoints,
 
 def test_what_is_not_known_is_kept(checkpoints, run_folder, tmp_path, capsys):
     """A stock Trainer's, one that cannot be read, a name of the user's, a link: all were removed, or ended every start."""
-    run_folder.claim_folder(tmp_path)
+    run_folder.claim_folder(tmp_path, "owner/model")
     newest = write_checkpoint(tmp_path, 3)
     stock = tmp_path / "checkpoint-500"
     stock.mkdir()
@@ -204,7 +204,7 @@ def test_the_rest_of_an_own_save_is_removed_where_the_folder_is_locked(checkpoin
     begin_checkpoint(tmp_path / "checkpoint-9")
     assert checkpoints.find_newest_checkpoint(tmp_path, RUN) is None
     assert (tmp_path / "set-aside" / "checkpoint-9").is_dir()  # another process may be writing it
-    run_folder.claim_folder(tmp_path)
+    run_folder.claim_folder(tmp_path, "owner/model")
     begin_checkpoint(tmp_path / "checkpoint-9")
     assert checkpoints.find_newest_checkpoint(tmp_path, RUN) is None
     assert not (tmp_path / "checkpoint-9").exists() and "was being written" in capsys.readouterr().out
@@ -215,6 +215,26 @@ def test_the_newest_by_number_is_taken(checkpoints, tmp_path):
     for step in (2, 9, 10):
         write_checkpoint(tmp_path, step)
     assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(tmp_path / "checkpoint-10")
+
+
+@pytest.mark.parametrize("name", ["checkpoint-7", "checkpoint-010", "checkpoint-١٠"])
+def test_a_copy_under_another_name_is_not_resumed(checkpoints, tmp_path, name):
+    """What is saved next at step 7 went over it; one called 010 hid the checkpoint of step 10."""
+    newest = write_checkpoint(tmp_path, 3 if name == "checkpoint-7" else 10)
+    write_checkpoint(tmp_path / "other", 2).rename(tmp_path / name)
+    assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(newest)
+    assert (tmp_path / "set-aside" / name).is_dir() == (name == "checkpoint-7")
+
+
+def test_a_damaged_best_model_is_found_where_the_last_step_is_not_saved(checkpoints, tmp_path, monkeypatch):
+    """With --save_strategy best, or no room: Trainer read it back as it was."""
+    best = write_checkpoint(tmp_path, 4)
+    flip_byte(best / "model.safetensors")
+    seal, control = checkpoints.SealCheckpoints(RUN), make_control()
+    control.should_training_stop = True
+    state = make_state(global_step=8, best_global_step=4, best_model_checkpoint=str(best))
+    seal.on_epoch_end(Values(output_dir=str(tmp_path), load_best_model_at_end=True), state, control)
+    assert state.best_model_checkpoint is None
 
 
 def test_no_checkpoint_is_no_error(checkpoints, tmp_path):
@@ -242,7 +262,7 @@ def test_a_kill_while_an_old_checkpoint_is_removed_leaves_no_half_of_one(run_fol
         run_folder.remove_checkpoint(folder)
     monkeypatch.undo()
     assert not folder.exists() and (tmp_path / "removed-checkpoint-3").is_dir()
-    run_folder.claim_folder(tmp_path)
+    run_folder.claim_folder(tmp_path, "owner/model")
     assert {path.name for path in tmp_path.iterdir()} == {"train.lock"}
 
 
@@ -256,10 +276,10 @@ def test_a_folder_that_takes_no_files_is_one_line(run_folder, tmp_path, monkeypa
     for code, words in ((errno.EROFS, "Read-only file system.*see who owns it"), (errno.ENOSPC, "free some space")):
         monkeypatch.setattr(run_folder.tempfile, "TemporaryFile", refuse(code))
         with pytest.raises(SystemExit, match=words):
-            run_folder.claim_folder(tmp_path / "runs")
+            run_folder.claim_folder(tmp_path / "runs", "owner/model")
     (tmp_path / "file").write_text("")
     with pytest.raises(SystemExit, match="takes no files"):
-        run_folder.claim_folder(tmp_path / "file" / "runs")
+        run_folder.claim_folder(tmp_path / "file" / "runs", "owner/model")
 
 
 def test_a_file_system_without_locks_is_printed(run_folder, tmp_path, monkeypatch, capsys):
@@ -267,22 +287,38 @@ def test_a_file_system_without_locks_is_printed(run_folder, tmp_path, monkeypatc
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(run_folder.fcntl, "lockf", refuse)
-    run_folder.claim_folder(tmp_path)
+    run_folder.claim_folder(tmp_path, "owner/model")
     assert "cannot be locked (No locks available)" in capsys.readouterr().out and not run_folder.HELD
 
 
 def test_a_second_run_in_one_folder_is_refused_until_the_first_is_gone(run_folder, tmp_path):
     """It removed what the first was about to save, as the rest of an interrupted save."""
     hold = f"import sys; sys.path.insert(0, {str(FRAGMENTS)!r}); import run_folder, pathlib\n"
-    hold += f"run_folder.claim_folder(pathlib.Path({str(tmp_path)!r})); print('locked', flush=True); input()"
+    hold += (
+        f"run_folder.claim_folder(pathlib.Path({str(tmp_path)!r}), 'owner/model'); print('locked', flush=True); input()"
+    )
     first = subprocess.Popen([sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert first.stdin and first.stdout and first.stdout.readline() == "locked\n"
     with pytest.raises(SystemExit, match="is at work there"):
-        run_folder.claim_folder(tmp_path)
+        run_folder.claim_folder(tmp_path, "owner/model")
     first.kill()
     first.wait()
-    run_folder.claim_folder(tmp_path)
+    run_folder.claim_folder(tmp_path, "owner/model")
     assert tmp_path.resolve() in run_folder.HELD
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "config.json", "model-00001-of-00002.safetensors", "adapter_config.json"]
+)
+def test_a_folder_that_is_no_run_s_is_refused(run_folder, tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(SystemExit, match=f"is no folder of a run, and its {name} would be replaced"):
+        run_folder.claim_folder(tmp_path, "owner/model")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    (tmp_path / "run.json").write_text("{}")  # of an earlier version
+    run_folder.claim_folder(tmp_path, "owner/model")
+    with pytest.raises(SystemExit, match="holds the model that training begins with"):  # one that was trained here
+        run_folder.claim_folder(tmp_path, tmp_path / "." / ".." / tmp_path.name)
 
 
 # ---- what makes it another run
@@ -344,7 +380,7 @@ def describe(leaf: ModuleType, model: Path, rows: list, lora: object = None, **c
     given |= {"max_steps": 8, "report_to": "none", "learning_rate": 1e-3, "output_dir": "unused", "seed": 1}
     loss_on = changed.pop("loss_on", "all")
     wrapped = Values(dtype="torch.float32", **({"peft_config": {"default": lora}} if lora else {}))
-    trainer = Values(args=TrainingArguments(**given | changed), train_dataset=rows, model=wrapped)
+    trainer = Values(args=TrainingArguments(**given | changed), train_dataset=rows, eval_dataset=None, model=wrapped)
     return leaf.describe_run(trainer, {"seq_len": 16, "loss_on": loss_on}, model, 100)
 
 

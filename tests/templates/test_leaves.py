@@ -8,6 +8,7 @@ import math
 import os
 import re
 import signal
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace as Values
@@ -88,10 +89,10 @@ def stopping(load):
 def test_a_signal_saves_after_the_step(stopping, number, code, capsys):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
     callback.on_train_begin(None, state, control)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     assert not control.should_training_stop
     os.kill(os.getpid(), number)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     assert control.should_save and control.should_training_stop
     assert signal.getsignal(number) == signal.SIG_DFL  # a second one ends it at once
     callback.on_save(None, state, control)
@@ -106,7 +107,7 @@ def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
     callback.on_train_begin(None, state, control)
     state.global_step = 5
     os.kill(os.getpid(), signal.SIGTERM)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     with pytest.raises(SystemExit):
         callback.on_train_end(None, state, control)
     assert capsys.readouterr().out == "stopped by SIGTERM after step 5: nothing was saved since step 2\n"
@@ -114,7 +115,7 @@ def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
 
 def test_a_signal_at_the_last_step_leaves_the_rest_of_the_run(stopping):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=8)
-    args = Values(load_best_model_at_end=True)
+    args = Values(load_best_model_at_end=True, save_strategy="steps")
     callback.on_train_begin(args, state, control)
     os.kill(os.getpid(), signal.SIGTERM)
     callback.on_step_end(args, state, control)
@@ -123,7 +124,11 @@ def test_a_signal_at_the_last_step_leaves_the_rest_of_the_run(stopping):
 
 
 def test_who_sent_a_signal_does_not_wait_for_the_best_model(stopping):
-    callback, control, args = stopping.SaveOnSignal(), make_control(), Values(load_best_model_at_end=True)
+    callback, control, args = (
+        stopping.SaveOnSignal(),
+        make_control(),
+        Values(load_best_model_at_end=True, save_strategy="steps"),
+    )
     callback.on_train_begin(args, make_state(global_step=0), control)
     os.kill(os.getpid(), signal.SIGTERM)
     callback.on_step_end(args, make_state(global_step=5), control)
@@ -133,7 +138,7 @@ def test_who_sent_a_signal_does_not_wait_for_the_best_model(stopping):
 def test_a_signal_after_the_last_decision_leaves_the_end_alone(stopping):
     callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
     callback.on_train_begin(None, state, control)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     os.kill(os.getpid(), signal.SIGTERM)
     assert callback.on_train_end(None, state, control) is None
 
@@ -587,6 +592,70 @@ def test_what_processes_agree_on(parallel):
     assert parallel.broadcast_from_rank0(lambda a, b: {a: b}, "x", None) == {"x": None}
 
 
+def test_where_the_first_process_ends_all_do_and_it_alone_says_why(parallel, monkeypatch):
+    def refuse():
+        sys.exit("another run's")
+
+    with pytest.raises(SystemExit, match="another run's"):
+        parallel.broadcast_from_rank0(refuse)
+    monkeypatch.setattr(parallel.dist, "get_rank", lambda: 1)
+    monkeypatch.setattr(parallel.dist, "broadcast_object_list", lambda objects, group: None)  # it stays as it was
+    with pytest.raises(SystemExit, match=r"^1$"):
+        parallel.broadcast_from_rank0(refuse)
+
+
+def test_a_folder_that_not_all_processes_see_is_refused_before_anything_is_trained(parallel, monkeypatch, tmp_path):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "shared-0").touch()  # of a start that was killed
+    parallel.claim_shared_folder(folder)
+    assert {path.name for path in folder.iterdir()} == {"train.lock"}
+    monkeypatch.setattr(parallel, "all_reduce_max", lambda unseen: 1.0)  # another process sees no mark
+    with pytest.raises(SystemExit, match="on a disk that all nodes see"):
+        parallel.claim_shared_folder(folder)
+    assert {path.name for path in folder.iterdir()} == {"train.lock"}
+
+
+def test_a_checkpoint_is_sealed_once_the_first_process_sees_every_file(parallel, monkeypatch, tmp_path):
+    checkpoint = tmp_path / "checkpoint-1"
+    checkpoint.mkdir()
+    (checkpoint / "rng_state_0.pth").write_text("a")
+    late = checkpoint / "rng_state_1.pth"
+
+    def gather(names, lists, group):
+        lists[0] = names | {str(late)}
+
+    def sleep(seconds):
+        late.write_text("b")  # the first node lists it at last
+
+    monkeypatch.setattr(parallel.dist, "gather_object", gather)
+    monkeypatch.setattr(parallel.time, "sleep", sleep)
+    seal, args = parallel.DistributedSealCheckpoints({}), Values(output_dir=str(tmp_path), local_process_index=0)
+    seal.on_save(args, make_state(global_step=1), make_control())
+    assert set(json.loads((checkpoint / "complete.json").read_text())["files"]) == {
+        "rng_state_0.pth",
+        "rng_state_1.pth",
+    }
+
+    (checkpoint / "complete.json").unlink(), late.unlink()
+    monkeypatch.setattr(parallel, "SHOWN_SECONDS", -1.0)
+    with pytest.raises(SystemExit, match="is not sealed: what other nodes wrote"):
+        seal.on_save(args, make_state(global_step=1), make_control())
+    assert not (checkpoint / "complete.json").exists()
+
+
+def test_the_others_wait_over_the_cpu_while_the_first_process_seals(parallel, monkeypatch, tmp_path):
+    """NCCL would end them after 10 minutes: DeepSpeed's groups, and those of a mesh, do not have ddp_timeout."""
+    events = []
+    monkeypatch.setattr(parallel.dist, "barrier", lambda group: events.append("wait") or group.size())
+    monkeypatch.setattr("checkpoints.write_seal", lambda folder, run: events.append("seal"))
+    monkeypatch.setattr("checkpoints.rotate_checkpoints", lambda *arguments: events.append("remove"))
+    (tmp_path / "checkpoint-1").mkdir()
+    args = Values(output_dir=str(tmp_path), local_process_index=0)
+    parallel.DistributedSealCheckpoints({}).on_save(args, make_state(global_step=1), make_control())
+    assert events == ["wait", "seal", "remove", "wait"]
+
+
 def test_a_first_process_may_write_for_longer_than_half_an_hour(parallel):
     import torch
 
@@ -602,7 +671,7 @@ def test_a_signal_is_left_to_come_again(parallel, capsys):
         os.kill(os.getpid(), signal.SIGTERM)
     for number, handler in kept.items():
         signal.signal(number, handler)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     assert control.should_save and control.should_training_stop
     state.is_world_process_zero = False
     with pytest.raises(SystemExit):
@@ -620,9 +689,9 @@ def test_a_signal_during_the_vote_waits_for_the_next(parallel, monkeypatch):
         return number
 
     monkeypatch.setattr(parallel, "all_reduce_max", vote)
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     assert not control.should_training_stop and callback.on_train_end(None, state, control) is None
-    callback.on_step_end(Values(), state, control)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
     assert votes == [0, signal.SIGTERM] and control.should_save and control.should_training_stop
 
 
@@ -638,7 +707,8 @@ def test_what_a_checkpoint_of_several_processes_needs(parallel, tmp_path):
     )
     seal.on_step_end(Values(output_dir=str(tmp_path)), make_state(global_step=1), control, model=None)
     assert control.should_save and (tmp_path / "checkpoint-1").is_dir()
-    seal.on_save(Values(output_dir=str(tmp_path)), make_state(global_step=1), control)
+    args = Values(output_dir=str(tmp_path), local_process_index=0)
+    seal.on_save(args, make_state(global_step=1), control)
     assert (tmp_path / "checkpoint-1" / "complete.json").exists()
 
 

@@ -82,7 +82,7 @@ def finish_run(folder: Path, at: float = 0) -> Path:
     return folder
 
 
-def test_the_run_that_was_finished_last_is_meant_whatever_its_folder(runs, tmp_path):
+def test_the_run_that_was_finished_last_is_meant_whatever_its_folder(runs, tmp_path, capsys):
     project = tmp_path / "p"
     assert runs.find_run(project, "runs") is None
     for folder in (project / "runs", project / "sweeps" / "b", tmp_path / "scratch"):
@@ -91,6 +91,8 @@ def test_the_run_that_was_finished_last_is_meant_whatever_its_folder(runs, tmp_p
         assert runs.find_run(project, "edited") == runs.find_run(project, "runs") == folder
     shutil.rmtree(tmp_path / "scratch")
     assert runs.find_run(project, "runs") == project / "runs"  # as config.yaml says
+    assert runs.choose_run(project, "runs", None) == project / "runs"
+    assert f"{tmp_path / 'scratch'}, the last finished run, is not there" in capsys.readouterr().err
 
 
 def test_a_moved_project_finds_its_run(runs, tmp_path):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generator.emit.emitted import FILE, Emitted, Tree, check_name, read_emitted, read_record, read_tree
+from generator.emit.emitted import FILE, Emitted, Tree, check_name, read_emitted, read_record, read_tree, write_tree
 from generator.emit.git_files import read_files
 from generator.emit.place import MARK
 from generator.emit.project import read_version
@@ -89,8 +89,11 @@ def render_copied(folder: Path, plan: Mapping[str, Any], origin: Origin) -> Base
     """What `copier copy` or `copier update` emitted last: from the answers, with their template where it can be had here."""
     import yaml
 
-    answers = yaml.safe_load((folder / MARK).read_text(encoding="utf-8"))
-    kept = answers.get("plan")
+    try:
+        answers = yaml.safe_load((folder / MARK).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SourceError(f"{folder / MARK} is not YAML: {error}", f"bring it back: git checkout -- {MARK}") from error
+    kept = answers.get("plan") if isinstance(answers, dict) else None
     if not isinstance(kept, dict):
         raise SourceError(f"{MARK} holds no plan", "`copier update` is for this project")
     document = {**kept, "perfgen": plan.get("perfgen", "0")}
@@ -125,11 +128,12 @@ def export_template(origin: Origin, folder: Path) -> Generator[Path | None]:
         yield None
         return
     with make_scratch() as scratch:
-        for name, content in files.items():
-            try:
+        try:
+            for name in files:
                 check_name(name)
-            except ValueError as error:
-                raise SourceError(f"{path} at {origin.commit}: {error}", "use `copier update`") from error
-            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
-            (scratch / name).write_bytes(content)
+        except ValueError as error:
+            raise SourceError(f"{path} at {origin.commit}: {error}", "use `copier update`") from error
+        write_tree(scratch, files)
+        for name, file in files.items():
+            (scratch / name).chmod(0o755 if file.executable else 0o644)
         yield scratch

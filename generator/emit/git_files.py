@@ -10,23 +10,24 @@ import os
 import re
 from pathlib import Path
 
+from generator.emit.emitted import Emitted, Tree
 from hwdetect.machine.process import find_program, run_process
 
 SECONDS = 60
-ENTRY = re.compile(rb"100(644|755) blob ([0-9a-f]{40,64})\t([^\0]+)\0")
+ENTRY = re.compile(rb"(100644|100755) blob ([0-9a-f]{40,64})\t([^\0]+)\0")
 """of `git ls-tree -z`: a regular file"""
 PLAIN = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C"}
 
 
-def read_files(repository: Path, commit: str, names: tuple[str, ...]) -> dict[str, bytes] | None:
+def read_files(repository: Path, commit: str, names: tuple[str, ...]) -> Tree | None:
     """What ``commit`` holds under ``names``; ``None`` where there is no git, repository or commit, and for what is no plain file."""
     if not commit or commit.startswith("-"):
         return None
     listing = run_git(repository, "ls-tree", "-r", "-z", "--full-tree", commit, "--", *names)
     if not listing or ENTRY.sub(b"", listing):
         return None
-    entries = [(match[2], os.fsdecode(match[3])) for match in ENTRY.finditer(listing)]
-    contents = run_git(repository, "cat-file", "--batch", given=b"".join(digest + b"\n" for digest, _ in entries))
+    entries = list(ENTRY.finditer(listing))
+    contents = run_git(repository, "cat-file", "--batch", given=b"".join(entry[2] + b"\n" for entry in entries))
     return None if contents is None else split_batch(contents, entries)
 
 
@@ -40,13 +41,13 @@ def run_git(repository: Path, *words: str, given: bytes = b"") -> bytes | None:
     return None if done.problem or done.code else done.raw
 
 
-def split_batch(contents: bytes, entries: list[tuple[bytes, str]]) -> dict[str, bytes] | None:
+def split_batch(contents: bytes, entries: list[re.Match[bytes]]) -> Tree | None:
     """The answers of `git cat-file --batch`: `DIGEST blob SIZE`, a line feed, the file, a line feed."""
     files, start = {}, 0
-    for digest, name in entries:
-        header = re.compile(re.escape(digest) + rb" blob ([0-9]+)\n").match(contents, start)
+    for entry in entries:
+        header = re.compile(re.escape(entry[2]) + rb" blob ([0-9]+)\n").match(contents, start)
         if header is None:  # it is missing there
             return None
         start = header.end() + int(header[1]) + 1
-        files[name] = contents[header.end() : start - 1]
+        files[os.fsdecode(entry[3])] = Emitted(contents[header.end() : start - 1], entry[1] == b"100755")
     return files

@@ -226,9 +226,7 @@ def remove_empty_parents(path: Path, folder: Path) -> None:
 
 def clear_staging(control: Path, keep: str | None = None) -> None:
     """Remove what was staged, and the backups but the last that is complete: ``keep``, else what stands there."""
-    if (
-        control / STAGED
-    ).is_symlink():  # came with a stranger's project: what is staged would be written where it leads
+    if (control / STAGED).is_symlink():  # a stranger's: what is staged would be written where it leads
         (control / STAGED).unlink()
     shutil.rmtree(control / STAGED, ignore_errors=True)
     (control / f"{JOURNAL}.new").unlink(missing_ok=True)

@@ -45,6 +45,7 @@ def run_main(monkeypatch, capsys, *arguments: object) -> tuple[int, str]:
         (("plan",), "--model must be given"),
         (("init", "new", "--sample", "--model", MODELS / "smollm2-135m.json"), "--sample brings a model"),
         (("plan", "--sample", "--task", "sft"), "--task sft needs --data"),
+        (("plan", "--sample", "--mode", "infer", "--task", "sft"), "--task sft is not for the embedded sample"),
     ],
 )
 def test_off_a_terminal_both_answers_are_required(monkeypatch, capsys, tmp_path, arguments, words):

@@ -100,6 +100,11 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
                 f"--task {request.task} needs --data: the embedded sample is plain text, for --task causal-lm",
                 "give --data FILE, folder or hub id",
             )
+        if request.mode == "infer" and request.task != "causal-lm":
+            raise UsageError(
+                f"--task {request.task} is not for the embedded sample, a model of plain text",
+                "give --model FOLDER or hub id, or --task causal-lm",
+            )
         model = replace(read_model(str(find_sample_file("config.json")), offline=True, mode=use), name="sample")
         data = request.data or str(find_sample_file("text.txt"))
     else:

@@ -122,6 +122,8 @@ def main() -> None:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
         if broadcast_from_rank0(is_finished, Path(args.output_dir), trainer.state):
+            if args.process_index == 0:
+                record_run(HERE, Path(args.output_dir))  # a kill may have come just before
             return shut_down(trainer.accelerator)
         finish_training(trainer)
     save_final_model(trainer)

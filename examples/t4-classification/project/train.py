@@ -119,6 +119,7 @@ def main() -> None:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
         if is_finished(Path(args.output_dir), trainer.state):
+            record_run(HERE, Path(args.output_dir))  # a kill may have come just before
             return
         finish_training(trainer)
     save_final_model(trainer)

@@ -40,14 +40,14 @@ def test_a_run_elsewhere_answers_in_json(project):
     assert shown.count("To be") == 1 and "tokens/s" in shown and "warming up took" in shown
 
 
-def test_what_a_model_answers_is_shown_and_not_obeyed(script, capsys):
+def test_what_a_model_answers_is_shown_and_not_obeyed(load, capsys):
     """As it comes, and the line breaks stay."""
 
     class Letters:
         def decode(self, tokens, **_):
             return "".join(chr(token) for token in tokens)
 
-    streamer = script.EscapedStreamer(Letters())
+    streamer = load("terminal").EscapedStreamer(Letters())
     for letter in "a\x1b]52;c;eA==\x07\nb\tc \x9b31m d":
         streamer.put(torch.tensor([ord(letter)]))
     streamer.end()

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from generator.emit.base import Origin, export_template, read_commit
+from generator.emit.base import TEMPLATE, Origin, export_template
+from generator.emit.git_files import read_files
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
@@ -47,7 +48,7 @@ def test_a_commit_is_read_with_modes(repository, tmp_path):
 
 def test_no_filter_of_the_repository_runs(repository, tmp_path):
     git(repository, "config", "filter.evil.smudge", f"touch {tmp_path}/CANARY; cat")
-    assert read_commit(repository, "v1") is not None
+    assert read_files(repository, "v1", TEMPLATE) is not None
     assert not (tmp_path / "CANARY").exists()
 
 
@@ -67,7 +68,7 @@ def test_a_missing_object_is_not_fetched(repository, tmp_path):
         git(repository, "config", name, value)
     sha = git(repository, "rev-parse", "v1:copier.yml").strip()
     (repository / ".git" / "objects" / sha[:2] / sha[2:]).unlink()
-    assert read_commit(repository, "v1") is None
+    assert read_files(repository, "v1", TEMPLATE) is None
     assert not (tmp_path / "CANARY").exists()
 
 
@@ -77,22 +78,22 @@ def test_git_of_the_working_folder_is_not_run(repository, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     for entry in ("", "."):
         monkeypatch.setenv("PATH", os.pathsep.join([entry, os.environ["PATH"]]))
-        assert read_commit(repository, "v1") is not None
+        assert read_files(repository, "v1", TEMPLATE) is not None
     assert not (tmp_path / "CANARY").exists()
 
 
 def test_a_hook_s_repository_is_not_taken_for_it(repository, tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_DIR", str(tmp_path))
-    assert read_commit(repository, "v1") is not None
+    assert read_files(repository, "v1", TEMPLATE) is not None
 
 
 @pytest.mark.parametrize("commit", ["", "--help", "-h", "v1:templates/../..", "no such"])
 def test_what_is_no_commit(repository, commit):
-    assert read_commit(repository, commit) is None
+    assert read_files(repository, commit, TEMPLATE) is None
 
 
 def test_a_link_of_the_repository_is_no_file_of_a_template(repository):
     (repository / "templates" / "link").symlink_to("/etc/passwd")
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "link")
-    assert read_commit(repository, "HEAD") is None
+    assert read_files(repository, "HEAD", TEMPLATE) is None

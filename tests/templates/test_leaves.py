@@ -608,11 +608,11 @@ def test_a_folder_that_not_all_processes_see_is_refused_before_anything_is_train
     folder = tmp_path / "runs"
     folder.mkdir()
     (folder / "shared-0").touch()  # of a start that was killed
-    parallel.claim_shared_folder(folder)
+    parallel.claim_shared_folder(folder, "owner/model")
     assert {path.name for path in folder.iterdir()} == {"train.lock"}
     monkeypatch.setattr(parallel, "all_reduce_max", lambda unseen: 1.0)  # another process sees no mark
     with pytest.raises(SystemExit, match="on a disk that all nodes see"):
-        parallel.claim_shared_folder(folder)
+        parallel.claim_shared_folder(folder, "owner/model")
     assert {path.name for path in folder.iterdir()} == {"train.lock"}
 
 

@@ -32,14 +32,15 @@ def merge(load, tmp_path, monkeypatch) -> ModuleType:
     (run / "train.lock").write_text("")
     base = load("run_identity").describe_base(tmp_path / "base", None)
     (run / "run.json").write_text(json.dumps({"run": base | {"seed": 1}}))
-    (tmp_path / "config.yaml").write_text("model: base\noutput_dir: runs\n")
-    shutil.copy(FRAGMENTS / "merge.py", tmp_path)
+    (tmp_path / "config.yaml").write_text("model: ./base\noutput_dir: runs\n")
+    for name in ("merge", "sources"):  # both look beside themselves
+        shutil.copy(FRAGMENTS / f"{name}.py", tmp_path)
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "merge", raising=False)
     import merge as leaf
 
     yield leaf
-    del sys.modules["merge"]
+    del sys.modules["merge"], sys.modules["sources"]
     for descriptor in __import__("run_folder").HELD.values():
         os.close(descriptor)
 

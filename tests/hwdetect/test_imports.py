@@ -26,7 +26,7 @@ LAYERS = (
 OUTSIDE = frozenset(["os", "subprocess", "platform", "socket", "shutil", "ctypes", "psutil", "getpass", "pynvml"])
 MAY_REACH_OUTSIDE = {
     "hwdetect.probes.nvidia.nvml_child": {"os"},  # writes to its parent
-    "hwdetect.recording.write": {"os"},  # writes the recording
+    "hwdetect.recording.write": {"os", "shutil"},  # writes the recording
     "hwdetect.recording.redact": {"getpass", "socket"},  # the names that it hides
 }
 

@@ -214,7 +214,8 @@ def test_visible_devices_are_those_of_the_runtime(value, expected, tmp_path):
     hardware = read_machine(Machine(tmp_path, FakeNvml(boards=TWO), environment), 4.0)
     assert [a.board for a in hardware.accelerators] == expected
     assert [a.index for a in hardware.accelerators] == list(range(len(expected)))
-    assert len(hardware.boards) == 2 and hardware.software.visible_devices == value
+    shown = None if value == "\x00" else value  # no environment can hold it
+    assert len(hardware.boards) == 2 and hardware.software.visible_devices == shown
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def explain_missing_config(shown_path: str, names: set[str]) -> tuple[str, str]:
         return f"{shown_path} holds GGUF files only", "give the safetensors checkpoint that they were made from"
     if "model_index.json" in names:
         return f"{shown_path} holds a diffusion pipeline", "perfgen plans for language models and classifiers"
-    return f"{shown_path} holds no config.json", "give a Transformers model folder"
+    return f"{shown_path} holds no config.json", "give --model the folder of a Transformers model"
 
 
 def refuse_other_weights(shown_path: str, names: set[str]) -> None:

@@ -88,7 +88,10 @@ def test_an_adapter_is_merged_into_the_model_that_it_was_trained_beside(merge, t
         save_file({name: value * 2 for name, value in load_file(path).items()}, path, {"format": "pt"})
     else:
         (tmp_path / "runs" / "run.json").unlink()
-    words = {"weights": "trained on another model .*\n  weights of the model: sampled", "no report": "holds no finished run"}
+    words = {
+        "weights": "trained on another model .*\n  weights of the model: sampled",
+        "no report": "holds no finished run",
+    }
     with pytest.raises(SystemExit, match=words[what]):
         run(merge, monkeypatch)
     assert not (tmp_path / "runs" / "merged").exists()

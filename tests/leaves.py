@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from types import SimpleNamespace as Values
 
 FRAGMENTS = Path(__file__).resolve().parents[1] / "templates" / "fragments"
 
@@ -20,3 +21,14 @@ def load_leaf(leaf: str, name: str | None = None) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def make_control() -> Values:
+    return Values(should_save=False, should_log=False, should_training_stop=False)
+
+
+def make_state(**given) -> Values:
+    """What of TrainerState the leaves read, at the beginning of a run of eight steps."""
+    start = {"global_step": 0, "max_steps": 8, "is_world_process_zero": True, "stateful_callbacks": {}}
+    start |= {"best_global_step": None, "best_model_checkpoint": None}
+    return Values(**{**start, "log_history": [], **given})

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from git_command import GIT
 
 from generator import bundle
 from generator.case.request import Request
@@ -28,17 +29,6 @@ def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
 
 
 COPIER = (sys.executable, "-m", "copier")
-GIT = (
-    "git",
-    "-c",
-    "user.name=t",
-    "-c",
-    "user.email=t@example.org",
-    "-c",
-    "commit.gpgsign=false",
-    "-c",
-    "init.defaultBranch=main",
-)
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ def commit(repo: Path, tag: str | None = None) -> None:
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory) -> Path:
-    """Two versions: the newer has another line in the Makefile and in config.yaml, a new file, and lacks report.html."""
+    """Two versions: the newer has another line in the Makefile and a new file, and lacks report.html."""
     repo = tmp_path_factory.mktemp("template")
     bundle.copy_template(repo)
     run("git", "init", "-q", cwd=repo)

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from git_command import GIT
 
 from generator.emit.base import TEMPLATE, Origin, export_template
 from generator.emit.git_files import read_files
@@ -16,8 +17,7 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
 def git(folder: Path, *words: str) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-    return subprocess.run(["git", "-C", folder, *who, *words], check=True, capture_output=True, text=True).stdout
+    return subprocess.run([*GIT, "-C", folder, *words], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture

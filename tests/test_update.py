@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from git_command import GIT
 from projects import MODEL, TEXT
 
 from generator import bundle, cli
@@ -187,17 +188,7 @@ def test_no_path_of_the_planning_machine(project, made):
 
 
 def test_plain_copier_says_that_it_cannot_and_changes_nothing(project):
-    git = (
-        "git",
-        "-C",
-        str(project),
-        "-c",
-        "user.name=t",
-        "-c",
-        "user.email=t@example.org",
-        "-c",
-        "commit.gpgsign=false",
-    )
+    git = (*GIT, "-C", str(project))
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
         subprocess.run([*git, *words], check=True, capture_output=True)
     listed = subprocess.run([*git, "ls-files", ".perfgen"], capture_output=True, text=True).stdout.split()
@@ -327,7 +318,7 @@ def test_a_project_that_copier_made_is_updated_too(tmp_path):
     """Its template is not here and of this version, or here at a tag; after it the answers are right for plain Copier."""
     (tmp_path / "template").mkdir()
     bundle.copy_template(tmp_path / "template")
-    git = ("git", "-C", str(tmp_path / "template"), "-c", "user.name=t", "-c", "user.email=t@example.org")
+    git = (*GIT, "-C", str(tmp_path / "template"))
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x"), ("tag", "v0.1.0")):
         subprocess.run([*git, *words], check=True, capture_output=True)
     (tmp_path / "plan.yml").write_text(dump_answers(document_request(Request(hardware="cpu:2", seq_len=64), "mine")))
@@ -343,7 +334,7 @@ def test_a_project_that_copier_made_is_updated_too(tmp_path):
     assert answers["plan"]["yours"]["seq_len"] == 128 and (tmp_path / "mine" / FILE).is_file()
     assert "nothing to do" in update(tmp_path / "mine")
 
-    inside = ("git", "-C", str(tmp_path / "mine"), *git[3:])
+    inside = (*GIT, "-C", str(tmp_path / "mine"))
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x")):
         subprocess.run([*inside, *words], check=True, capture_output=True)
     (tmp_path / "plan.yml").write_text(dump_answers(document_request(Request(hardware="cpu:2", seq_len=256), "mine")))
@@ -366,7 +357,7 @@ def test_a_template_that_came_with_a_project_runs_nothing(project):
     template.mkdir()
     bundle.copy_template(template)
     (template / ".gitattributes").write_text("* filter=hostile\n")
-    git = ("git", "-C", str(template), "-c", "user.name=t", "-c", "user.email=t@example.org")
+    git = (*GIT, "-C", str(template))
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x"), ("tag", "v0.1.0")):
         subprocess.run([*git, *words], check=True, capture_output=True)
     settings = {

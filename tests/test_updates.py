@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from git_command import GIT
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.slow
@@ -120,7 +121,7 @@ def programs(tmp_path_factory) -> dict[tuple[str, str], Callable[..., str]]:
         started["checkout", version] = (sys.executable, checkout)
         started["wheel", version] = (install_wheel(checkout, folder / "wheel" / version), folder)
     repository = copy_checkout(folder / "repository")
-    git = ("git", "-C", repository, "-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    git = (*GIT, "-C", repository)
     run(*git, "init", "-q")
     for version, tag in (("old", "v0.1.0"), ("new", "v0.2.0")):
         if version == "new":

@@ -13,19 +13,9 @@ from types import ModuleType
 from types import SimpleNamespace as Values
 
 import pytest
-from leaves import FRAGMENTS
+from leaves import FRAGMENTS, make_control, make_state
 
 pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
-
-
-def make_control() -> Values:
-    return Values(should_save=False, should_log=False, should_training_stop=False)
-
-
-def make_state(**given) -> Values:
-    start = {"global_step": 0, "max_steps": 8, "is_world_process_zero": True, "stateful_callbacks": {}}
-    start |= {"best_global_step": None, "best_model_checkpoint": None}
-    return Values(**{**start, "log_history": [], **given})
 
 
 @pytest.fixture

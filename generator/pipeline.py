@@ -35,7 +35,7 @@ from generator.emit.packing import format_packing, pack_project
 from generator.emit.plan_document import GoalRecord, PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
-from generator.emit.sources import PlacedSource, keep_sources, link_sources, place_sources
+from generator.emit.sources import LinkChange, PlacedSource, keep_sources, link_sources, place_sources
 from generator.errors import UsageError, escape_control
 from generator.inputs.hardware import read_hardware
 from generator.inputs.held import make_scratch
@@ -220,9 +220,10 @@ def land_project(
     tell_refused(refused, target, say)
 
 
-def tell_refused(refused: list[tuple[str, str]], target: Path, say: Say) -> None:
-    for name, origin in refused:
-        say(f"no link could be made there: copy {origin} to {target / name}")
+def tell_refused(refused: tuple[LinkChange, ...], target: Path, say: Say) -> None:
+    for change in refused:
+        if change.after is not None:
+            say(f"no link could be made there: copy {change.after} to {target / change.name}")
 
 
 def smoke_run(request: Request, target: Path, say: Say) -> dict | None:

@@ -207,28 +207,39 @@ def land_and_die(folder: Path, moment: int) -> bool:
         try:
             with lock_project(folder):
                 finish_landing(folder)
-                land_files(folder, {name: (content, False) for name, content in NEW.items()}, ["gone/c"])
+                land_files(folder, {name: (content, False) for name, content in NEW.items()}, ["gone/c"], LINKS)
         finally:
             os._exit(0)
     return os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+LINKS = {"data/rows": "/new"}
+
+
+def lay_linked(folder: Path) -> Path:
+    lay(folder, OLD)
+    (folder / "data").mkdir()
+    (folder / "data" / "rows").symlink_to("/old")
+    return folder
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a fork")
 def test_a_kill_at_any_moment_leaves_the_old_or_the_new_of_each_file(tmp_path):
     states = set()
     for moment in range(1, 1000):
-        folder = lay(tmp_path / str(moment), OLD)
+        folder = lay_linked(tmp_path / str(moment))
         killed = land_and_die(folder, moment)
         there, complete = read(folder), {"mine": b"mine\n", **NEW}
         for name in {*OLD, *NEW}:
             assert there.get(name) in (OLD.get(name), complete.get(name)), (moment, name)
-        begun = is_interrupted(folder)
-        assert begun or there in (OLD, complete), moment
+        begun, linked = is_interrupted(folder), (folder / "data" / "rows").readlink() == Path("/new")
+        assert begun or (there, linked) in ((OLD, False), (complete, True)), moment
         assert not begun or read_plain(folder / ".perfgen" / "backup-1").items() <= OLD.items()
         states.add((begun, there == OLD, there == complete))
         with lock_project(folder):
             assert finish_landing(folder) == ()
             assert read(folder) == (complete if begun or there == complete else OLD), moment
+            assert (folder / "data" / "rows").readlink() == Path("/new" if begun or linked else "/old"), moment
             land_files(folder, {name: (content, False) for name, content in NEW.items()}, [])
         assert read(folder).items() >= NEW.items() and not is_interrupted(folder)
         if not killed:
@@ -246,7 +257,7 @@ def broken_off(tmp_path_factory) -> Path:
     """A folder in which an update was killed just before the first file was moved."""
     if not hasattr(os, "fork"):
         pytest.skip("kills a fork")
-    folder = lay(tmp_path_factory.mktemp("broken") / "off", OLD)
+    folder = lay_linked(tmp_path_factory.mktemp("broken") / "off")
     moment = 0
     while not is_interrupted(folder):
         moment += 1
@@ -255,7 +266,7 @@ def broken_off(tmp_path_factory) -> Path:
 
 
 def test_a_file_that_was_changed_after_the_kill_stays(tmp_path, broken_off):
-    folder = Path(shutil.copytree(broken_off, tmp_path / "p"))
+    folder = Path(shutil.copytree(broken_off, tmp_path / "p", symlinks=True))
     lay(folder, {"b": b"mine since\n"})
     with lock_project(folder):
         assert finish_landing(folder) == ("b",)
@@ -265,7 +276,7 @@ def test_a_file_that_was_changed_after_the_kill_stays(tmp_path, broken_off):
 
 @pytest.mark.parametrize("name", ["../outside", "/outside", ".perfgen/lock", ".git/config"])
 def test_a_journal_that_leads_elsewhere_is_refused(tmp_path, broken_off, name):
-    folder = Path(shutil.copytree(broken_off, tmp_path / "p"))
+    folder = Path(shutil.copytree(broken_off, tmp_path / "p", symlinks=True))
     path = folder / ".perfgen" / landing.JOURNAL
     journal = json.loads(path.read_text())
     journal["steps"][0][0] = name
@@ -343,3 +354,24 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path):
     with pytest.raises(DestinationError), lock_project(tmp_path):
         pass
     assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("link", ["../data/rows", "/data/rows", ".git/config", "rows", "data/../../rows", "data/a/b/rows"])
+def test_a_journal_with_a_link_that_no_update_makes_is_refused(tmp_path, broken_off, link):
+    folder = Path(shutil.copytree(broken_off, tmp_path / "p", symlinks=True))
+    path = folder / ".perfgen" / landing.JOURNAL
+    journal = json.loads(path.read_text()) | {"links": {link: "/new"}}
+    path.write_text(json.dumps(journal))
+    with pytest.raises(DestinationError, match="damaged"), lock_project(folder):
+        finish_landing(folder)
+    assert read(folder) == OLD
+
+
+def test_no_link_is_made_behind_a_link(tmp_path, broken_off):
+    folder, elsewhere = Path(shutil.copytree(broken_off, tmp_path / "p", symlinks=True)), tmp_path / "elsewhere"
+    shutil.rmtree(folder / "data")
+    elsewhere.mkdir()
+    (folder / "data").symlink_to(elsewhere)
+    with lock_project(folder):
+        finish_landing(folder)
+    assert not any(elsewhere.iterdir()) and read(folder)["a"] == b"new a\n"

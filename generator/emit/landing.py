@@ -20,6 +20,7 @@ from pathlib import Path
 from generator.emit.emitted import BESIDE, FILE, FOLDER, IGNORED, check_name
 from generator.emit.outcomes import NEW, Outcome, read_standing
 from generator.emit.place import WRITE_FAILURES, lock_destination
+from generator.emit.sources import set_link
 from generator.errors import DestinationError
 from generator.inputs.held import open_lock
 
@@ -90,8 +91,16 @@ def list_removals(outcomes: tuple[Outcome, ...]) -> list[str]:
     return [o.name for o in outcomes if o.kind is o.kind.REMOVED]
 
 
-def land_files(folder: Path, writes: Mapping[str, tuple[bytes, bool]], removals: list[str]) -> Path | None:
-    """Write and remove files of ``folder``, of which the lock is held; where copies of the old ones are, if there were any."""
+def land_files(
+    folder: Path,
+    writes: Mapping[str, tuple[bytes, bool]],
+    removals: list[str],
+    links: Mapping[str, str | None] | None = None,
+) -> Path | None:
+    """Write and remove files of ``folder``, of which the lock is held; where copies of the old ones are, if there were any.
+
+    ``links``: where each leads from now on, ``None`` for one that goes; what stands there and is no link stays.
+    """
     control = folder / FOLDER
     clear_staging(control)
     names = [*writes, *removals]
@@ -114,6 +123,7 @@ def land_files(folder: Path, writes: Mapping[str, tuple[bytes, bool]], removals:
         "backup": backup.name if kept else None,
         "staged": {name: str(number) for number, name in enumerate(writes)},
         "steps": [[step.name, step.before, step.after] for step in steps],
+        "links": dict(links or {}),
     }
     write_durably(control / f"{JOURNAL}.new", json.dumps(journal, indent=1).encode())
     sync_folders(control, control / STAGED, *(path for path in backup.rglob("*") if path.is_dir()))
@@ -188,7 +198,9 @@ def finish_landing(folder: Path) -> tuple[str, ...]:
         path.parent.mkdir(parents=True, exist_ok=True)
         if staged.exists():
             staged.replace(path)
-    sync_folders(*{(folder / step.name).parent for step in journal["steps"]})
+    for name, leads_to in journal["links"].items():
+        set_link(folder, name, leads_to)
+    sync_folders(*{(folder / name).parent for name in (*(step.name for step in journal["steps"]), *journal["links"])})
     (control / JOURNAL).unlink()
     clear_staging(control, keep=journal["backup"])
     return tuple(changed)
@@ -207,6 +219,8 @@ def read_journal(control: Path) -> dict:
                 raise ValueError(f"no update writes {step.name!r}")
             if step.after is not None and not re.fullmatch("[0-9]+", journal["staged"][step.name]):
                 raise ValueError(f"no update stages {journal['staged'][step.name]!r}")
+        for name, leads_to in journal["links"].items():
+            check_link(name, leads_to)
         if journal["backup"] is not None and not re.fullmatch(rf"{BACKUP}-[0-9]+", journal["backup"]):
             raise ValueError(f"no backup is {journal['backup']!r}")
         return journal | {"steps": steps}
@@ -214,6 +228,14 @@ def read_journal(control: Path) -> dict:
         raise DestinationError(
             f"{path} is damaged: {error}", f"an update was broken off: what was there is in {control}/{BACKUP}-*"
         ) from error
+
+
+def check_link(name: str, leads_to: str | None) -> None:
+    """Raises ``ValueError`` for one that no update makes. Data may be called what no file of a template is."""
+    if not re.fullmatch(r"[a-z_]+/([^/\0]+/)?[^/\0]+", name) or ".." in name.split("/"):
+        raise ValueError(f"no update makes a link {name!r}")
+    if not isinstance(leads_to, str | None):
+        raise ValueError(f"no link leads to {leads_to!r}")
 
 
 def remove_empty_parents(path: Path, folder: Path) -> None:

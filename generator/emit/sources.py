@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -102,7 +103,8 @@ def describe_sources(placed: tuple[PlacedSource, ...]) -> tuple[LocalSourceRecor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange:
     """A link that is missing, leads elsewhere, or (``after`` None) to what is no part of the source any more, of a pattern that it
-    matches. ``before``: where it leads; ``None`` where no link is. ``obstacle``: something else stands in its place."""
+    matches. ``before``: where it leads; ``None`` where no link is. ``obstacle``: something else stands in its place, or its folder is
+    not in the project."""
 
     name: str
     before: str | None
@@ -113,7 +115,7 @@ class LinkChange:
         if self.after is None:
             return f"{self.name} leads to {self.before}, which is no part of it any more: the link goes"
         if self.obstacle:
-            return f"{self.name} is no link and stays as it is, and the plan is for {self.after}: copy that there"
+            return f"{self.name} is no link, or behind one, and stays as it is; the plan is for {self.after}: copy that there"
         return f"{self.name} {f'leads to {self.before}, and will lead' if self.before else 'is a link, new,'} to {self.after}"
 
 
@@ -122,13 +124,19 @@ def compare_links(placed: tuple[PlacedSource, ...], project: Path) -> tuple[Link
     changes = []
     for source in placed:
         for name, origin in source.links:
-            place = project / name
+            place, outside = project / name, not is_inside(project / name, project)
             if not place.is_symlink():
-                changes.append(LinkChange(name=name, before=None, after=origin, obstacle=os.path.lexists(place)))
+                obstacle = outside or os.path.lexists(place)
+                changes.append(LinkChange(name=name, before=None, after=origin, obstacle=obstacle))
             elif not leads_to(place, origin):
-                changes.append(LinkChange(name=name, before=str(place.readlink()), after=origin))
+                changes.append(LinkChange(name=name, before=str(place.readlink()), after=origin, obstacle=outside))
         changes += list_stale_links(source, project)
     return tuple(changes)
+
+
+def is_inside(place: Path, project: Path) -> bool:
+    """Whether its folder is the project's own: one that is a link may lead anywhere."""
+    return Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(project))
 
 
 def leads_to(link: Path, origin: str) -> bool:
@@ -147,29 +155,31 @@ def list_stale_links(source: PlacedSource, project: Path) -> list[LinkChange]:
     return [
         LinkChange(name=path.relative_to(project).as_posix(), before=str(path.readlink()), after=None)
         for path in sorted(pattern.parent.glob(pattern.name))
-        if path.is_symlink() and path not in names
+        if path.is_symlink() and path not in names and is_inside(path, project)
     ]
 
 
-def link_sources(placed: tuple[PlacedSource, ...], project: Path) -> list[tuple[str, str]]:
-    """Make the links, in the place of older ones. Those that cannot be are returned: place in the project and where it should lead."""
-    refused = []
+def link_sources(placed: tuple[PlacedSource, ...], project: Path) -> tuple[LinkChange, ...]:
+    """Make the links, in the place of older ones. Those that cannot be are returned."""
     for change in compare_links(placed, project):
-        place = project / change.name
-        if change.after is None:
-            place.unlink()
-            continue
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if change.obstacle:
-                raise FileExistsError(place)
-            draft = place.with_name(f".{place.name}.new")
-            draft.unlink(missing_ok=True)
-            draft.symlink_to(change.after)
-            draft.replace(place)  # at every moment the old link or the new one
-        except OSError:
-            refused.append((change.name, change.after))
-    return refused
+        set_link(project, change.name, change.after)
+    return compare_links(placed, project)
+
+
+def set_link(project: Path, name: str, leads_to: str | None) -> None:
+    """At every moment the old link or the new one. What is no link stays, and where none can be made there is none."""
+    place = project / name
+    with suppress(OSError):
+        if not is_inside(place, project) or (os.path.lexists(place) and not place.is_symlink()):
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if leads_to is None:
+            place.unlink(missing_ok=True)
+            return
+        draft = place.with_name(f".{place.name}.new")
+        draft.unlink(missing_ok=True)
+        draft.symlink_to(leads_to)
+        draft.replace(place)
 
 
 def keep_sources(placed: tuple[PlacedSource, ...], backup: Path, project: Path) -> list[str]:

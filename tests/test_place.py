@@ -53,6 +53,14 @@ def test_names_that_are_refused(tmp_path, monkeypatch, name):
         place.resolve_destination((tmp_path / name) if name not in (".", "/") else type(tmp_path)(name), overwrite=True)
 
 
+@pytest.mark.parametrize("name", ["https://user:word@host/project", "s3://bucket/project", "git+ssh://host/p"])
+def test_an_address_is_no_folder(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DestinationError, match="DEST is an address") as caught:
+        place.resolve_destination(type(tmp_path)(name), overwrite=False)
+    assert "word" not in str(caught.value) and not any(tmp_path.iterdir())
+
+
 def test_a_file_a_full_folder_and_a_project_are_refused(tmp_path):
     (tmp_path / "file").write_text("x")
     (tmp_path / "full").mkdir()

@@ -38,6 +38,10 @@ def resolve_destination(dest: Path, overwrite: bool) -> Path:
 
     Raises ``DestinationError``.
     """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(dest)):  # Path has made one / of two
+        raise DestinationError(
+            "DEST is an address, and a project is written to a folder", "give the name of a new folder"
+        )
     try:
         target = dest.resolve()
         str(target).encode()  # bytes that are no text: ValueError

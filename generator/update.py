@@ -23,8 +23,11 @@ from generator.emit.emitted import FOLDER, Tree, add_record, read_tree
 from generator.emit.landing import finish_landing, is_interrupted, land_files, list_removals, list_writes, lock_project
 from generator.emit.locked import carry_lock
 from generator.emit.outcomes import Kind, Outcome, check_markers, decide_outcomes, list_differences
+from generator.emit.packing import PackingList, format_packing, pack_project
+from generator.emit.plan_document import PlanDocument
+from generator.emit.plan_json import to_json
 from generator.emit.render import render
-from generator.emit.sources import LinkChange, PlacedSource, compare_links, link_sources
+from generator.emit.sources import LinkChange, PlacedSource, compare_links
 from generator.errors import ConflictError, DestinationError, UsageError
 from generator.inputs.held import make_scratch
 from generator.pipeline import draft_project, smoke_run, tell_refused
@@ -53,6 +56,7 @@ class Update:
     target: Path
     request: Request
     plan: dict[str, Any]
+    document: PlanDocument
     base: Tree
     new: Tree
     rejects: bool
@@ -81,12 +85,17 @@ def update_project(today: Request, folder: Path, options: UpdateOptions) -> None
             say("".join(list_differences(target, update.outcomes)), nl=False)
         landed = None if options.dry_run else land_update(update, options.yes, say)
     result = {"schema": 1, "dest": str(target)} | differences.to_json(update.changes, update.outcomes, update.plan)
-    result |= {"notes": list(update.notes), "written": landed is not None, "backup": landed or None, "smoke": None}
+    result |= {"notes": list(update.notes), "written": landed is not None, "backup": landed or None}
+    result |= {"smoke": None, "packing": None}
     if landed is not None and options.smoke:
         if update.conflicts:
             say("smoke run: not done, conflicts come first")
         else:
             result["smoke"] = smoke_run(update.request, target, say)
+    if landed is not None and update.document.project.elsewhere:
+        packing = pack_again(update)
+        result["packing"] = to_json(packing)
+        say("\n".join(format_packing(packing, update.document)))
     if update.conflicts and not options.dry_run:
         raise ConflictError(f"conflicts in {', '.join(update.conflicts)}", "settle them there", report=result)
     if options.as_json:
@@ -125,6 +134,7 @@ def plan_update(today: Request, target: Path, options: UpdateOptions) -> Update:
         target=target,
         request=request,
         plan=plan,
+        document=draft.document,
         base=locked.base,
         new=locked.new,
         rejects=options.rejects,
@@ -157,10 +167,16 @@ def land_update(update: Update, yes: bool, say: Say) -> str | None:
         or decide_outcomes(update.target, update.base, update.new, update.rejects) != update.outcomes
     ):
         raise DestinationError(f"{update.target} was changed meanwhile", "nothing was written: run it again")
-    backup = land_files(update.target, writes, removals) if writes or removals else None
-    tell_refused(link_sources(update.placed, update.target), update.target, say)
+    backup = land_files(update.target, writes, removals, {link.name: link.after for link in update.links})
+    tell_refused(compare_links(update.placed, update.target), update.target, say)
     say(f"\nchanged {changes} of {update.target}" + (f"; as they were: {backup}" if backup else ""))
     return str(backup or "")
+
+
+def pack_again(update: Update) -> PackingList:
+    """What the project is now: the files of perfgen's that still stand there."""
+    files = [name for name in sorted(update.new) if (update.target / name).is_file()]
+    return pack_project(update.document, update.placed, update.target, files)
 
 
 def read_name(plan: Mapping, target: Path) -> str:

@@ -154,6 +154,12 @@ def test_json_is_the_same_as_data(project):
     assert answer["written"] and Path(answer["backup"]).is_dir()
 
 
+def test_an_update_for_another_machine_says_what_to_copy_there(project):
+    output = update(project, "--hardware", "rtx-4090")
+    assert "this plan is for " in output and "rsync -aL" in output
+    assert f"cd {project.name} && make setup && make smoke && make train" in output
+
+
 def test_a_dry_run_writes_nothing(project):
     before = read(project)
     code, output = perfgen("update", project, "--dry-run", "--full", "--seq-len", 32)

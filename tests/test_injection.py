@@ -206,13 +206,21 @@ def test_arguments_are_words_of_the_shell_and_make_leaves_them_alone(emitted, ta
 def test_values_of_the_env_file_are_taken_as_they_are(emitted, text):
     """make, the container's script and Slurm's read them by the same few lines of shell."""
     (emitted / ".env").write_text(f"# a comment\n\nHF_TOKEN={text}\nOTHER='x $y'\nnonsense", newline="")
-    value = text.split("\n")[0]
+    value = text.split("\n")[0].removesuffix("\r")
     for command in (["train"], ["infer"]):
         variables = run_make(emitted, *command)[1]
         assert variables["HF_TOKEN"] == value and variables["OTHER"] == "x $y" and "nonsense" not in variables
     assert run_make(emitted, "train", HF_TOKEN="mine")[1]["HF_TOKEN"] == "mine", "what is set already stays"
     (emitted / ".env").unlink()
     assert "OTHER" not in run_make(emitted, "train")[1]
+
+
+@needs_make
+def test_lines_of_the_env_file_may_end_as_windows_ends_them(emitted):
+    (emitted / ".env").write_bytes(b'A_NAME="quoted"\r\nHF_TOKEN=end\r\n')
+    variables = run_make(emitted, "infer")[1]
+    (emitted / ".env").unlink()
+    assert variables["HF_TOKEN"] == "end" and variables["A_NAME"] == "quoted"
 
 
 @needs_make

@@ -42,6 +42,11 @@ def test_the_value_of_a_secret_variable_is_hidden_whatever_it_looks_like(monkeyp
     assert mask_secrets("refused: plain words!") == "refused: ***!"
 
 
+def test_a_value_too_short_for_a_secret_hides_no_words(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "e")
+    assert mask_secrets("the token was refused") == "the token was refused"
+
+
 def test_what_libraries_log_warn_and_raise_is_hidden(tmp_path):
     """By the leaf alone, as a project has it; a record whose arguments do not fit is logging's to report."""
     code = (

@@ -236,11 +236,11 @@ def test_train_01_killed_at_any_file_it_resumes_to_the_same_weights_and_report(r
         assert [row.step for row in report.evaluations] == [0, 2, 4, 6, 8], number
         assert "## Measured" in (folder / "README.md").read_text() and (folder / "loss.svg").stat().st_size, number
         left = {path.name for path in folder.iterdir()}
-        assert not left & {"set-aside", "model.unfinished"} and len(list(folder.glob("checkpoint-*"))) == 2, (
+        assert not left & {"_set-aside", "model.unfinished"} and len(list(folder.glob("checkpoint-*"))) == 2, (
             number,
             left,
         )
-        assert not [path for path in left if path.startswith("removed-") or path.endswith(".tmp")], (number, left)
+        assert not [path for path in left if path.startswith("_removed-") or path.endswith(".tmp")], (number, left)
         shutil.rmtree(folder)
     assert number > 100, "the events were not seen"
 
@@ -265,7 +265,7 @@ def test_train_03_damaged_checkpoints_are_left_out(runs, damage):
         newest = folder / "checkpoint-999"
         newest.mkdir()
     code, output = runs.run(folder.name)
-    assert code == 0 and "is not resumed" in output and (folder / "set-aside" / newest.name).is_dir(), output
+    assert code == 0 and "is not resumed" in output and (folder / "_set-aside" / newest.name).is_dir(), output
     assert runs.weights(folder.name) == runs.weights("uninterrupted")
 
 
@@ -308,7 +308,7 @@ def test_train_04_a_disk_that_gets_full_is_one_line_and_the_next_start_finishes(
     assert code or left, "the disk was not full"
     code, output = runs.run("disk/full")
     assert code == 0 and runs.weights("disk/full") == runs.weights("uninterrupted"), output
-    assert (small_disk / "full" / "run.json").is_file() and not (small_disk / "full" / "set-aside").exists(), output
+    assert (small_disk / "full" / "run.json").is_file() and not (small_disk / "full" / "_set-aside").exists(), output
 
 
 def test_train_04_a_folder_that_takes_no_files_ends_the_run_before_it_begins(runs, small_disk):

@@ -353,7 +353,7 @@ def resumes(folder: Path, losses: list[float]) -> None:
     (last / shard).write_bytes(content)
     run(folder)
     again = report(folder)
-    assert again["resumed_from"] == 3 and (folder / "runs" / "set-aside" / last.name).is_dir()
+    assert again["resumed_from"] == 3 and (folder / "runs" / "_set-aside" / last.name).is_dir()
     assert again["losses"] == pytest.approx(losses, rel=1e-5)
 
 
@@ -393,7 +393,7 @@ def test_started_without_a_launcher(inputs, tmp_path):
 def test_a_second_start_in_one_folder_is_refused_in_one_line(inputs, tmp_path):
     folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
     (folder / "runs").mkdir()
-    with (folder / "runs" / "train.lock").open("w") as lock:
+    with (folder / "runs" / "_train.lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         output = run(folder, gpus=False, code=1)
     assert output.count("another process is at work there") == 1

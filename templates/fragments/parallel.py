@@ -22,7 +22,7 @@ from seals import list_files
 from stopping import SaveOnSignal
 from wrapping import describe_wrapping
 
-MARK = "shared-"
+MARK = "_shared-"
 """Before the name of an empty file, by which all processes see at the start that they write to one folder."""
 SHOWN_SECONDS = 120.0
 """Until a file of one node is seen on another: NFS may list a folder from memory for a minute."""

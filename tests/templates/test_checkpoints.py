@@ -122,7 +122,7 @@ def test_no_byte_of_a_checkpoint_can_change_without_notice(checkpoints, tmp_path
         flip_byte(path, place)
         assert path.read_bytes() != before
         assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(older), (path, place)
-        aside = tmp_path / "set-aside" / "checkpoint-2"
+        aside = tmp_path / "_set-aside" / "checkpoint-2"
         aside.rename(newest)
         path.write_bytes(before)
     assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(newest)
@@ -143,7 +143,7 @@ def test_what_cannot_be_read_is_not_resumed(checkpoints, tmp_path, how, capsys):
         (newest / "optimizer.pt").write_bytes(b"no states")
         checkpoints.write_seal(newest, RUN)
     assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(older)
-    assert "optimizer.pt" in capsys.readouterr().out and (tmp_path / "set-aside" / "checkpoint-2").is_dir()
+    assert "optimizer.pt" in capsys.readouterr().out and (tmp_path / "_set-aside" / "checkpoint-2").is_dir()
 
 
 def test_a_seal_of_before_the_hashes_is_resumed_and_that_is_printed(checkpoints, tmp_path, capsys):
@@ -178,7 +178,7 @@ def test_what_is_not_known_is_kept(checkpoints, run_folder, tmp_path, capsys):
         assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(newest)
         stock.mkdir()
     checkpoints.find_newest_checkpoint(tmp_path, RUN)
-    aside = tmp_path / "set-aside"
+    aside = tmp_path / "_set-aside"
     assert (aside / "checkpoint-500" / "model.safetensors").read_bytes() == b"weeks of work"
     assert {path.name for path in aside.iterdir()} == {f"checkpoint-{n}" for n in ("500", "500-2", "500-3", "7", "8")}
     assert (tmp_path / "checkpoint-12-mine").is_dir() and (tmp_path / "checkpoint-1").is_dir()
@@ -193,12 +193,24 @@ def test_the_rest_of_an_own_save_is_removed_where_the_folder_is_locked(checkpoin
 
     begin_checkpoint(tmp_path / "checkpoint-9")
     assert checkpoints.find_newest_checkpoint(tmp_path, RUN) is None
-    assert (tmp_path / "set-aside" / "checkpoint-9").is_dir()  # another process may be writing it
+    assert (tmp_path / "_set-aside" / "checkpoint-9").is_dir()  # another process may be writing it
     run_folder.claim_folder(tmp_path, "owner/model")
     begin_checkpoint(tmp_path / "checkpoint-9")
     assert checkpoints.find_newest_checkpoint(tmp_path, RUN) is None
     assert not (tmp_path / "checkpoint-9").exists() and "was being written" in capsys.readouterr().out
-    assert len(list((tmp_path / "set-aside").iterdir())) == 1
+    assert len(list((tmp_path / "_set-aside").iterdir())) == 1
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_finished_run_is_not_replaced_from_step_1(checkpoints, run_folder, tmp_path, damaged):
+    """With --save_strategy no, or once its checkpoints were removed, a second start replaced the model."""
+    (tmp_path / "run.json").write_text("{}")
+    if damaged:
+        (write_checkpoint(tmp_path, 4) / "optimizer.pt").write_bytes(b"")
+    with pytest.raises(SystemExit, match="holds a finished run, and no checkpoint"):
+        checkpoints.find_newest_checkpoint(tmp_path, RUN)
+    with pytest.raises(SystemExit, match="holds a finished run"):
+        run_folder.begin_anew(tmp_path)
 
 
 def test_the_newest_by_number_is_taken(checkpoints, tmp_path):
@@ -213,7 +225,7 @@ def test_a_copy_under_another_name_is_not_resumed(checkpoints, tmp_path, name):
     newest = write_checkpoint(tmp_path, 3 if name == "checkpoint-7" else 10)
     write_checkpoint(tmp_path / "other", 2).rename(tmp_path / name)
     assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(newest)
-    assert (tmp_path / "set-aside" / name).is_dir() == (name == "checkpoint-7")
+    assert (tmp_path / "_set-aside" / name).is_dir() == (name == "checkpoint-7")
 
 
 def test_a_damaged_best_model_is_found_where_the_last_step_is_not_saved(checkpoints, tmp_path, monkeypatch):
@@ -251,9 +263,9 @@ def test_a_kill_while_an_old_checkpoint_is_removed_leaves_no_half_of_one(run_fol
     with pytest.raises(KeyError):
         run_folder.remove_checkpoint(folder)
     monkeypatch.undo()
-    assert not folder.exists() and (tmp_path / "removed-checkpoint-3").is_dir()
+    assert not folder.exists() and (tmp_path / "_removed-checkpoint-3").is_dir()
     run_folder.claim_folder(tmp_path, "owner/model")
-    assert {path.name for path in tmp_path.iterdir()} == {"train.lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {"_train.lock"}
 
 
 def test_a_folder_that_takes_no_files_is_one_line(run_folder, tmp_path, monkeypatch):
@@ -576,15 +588,15 @@ def test_a_model_takes_the_place_of_the_one_before_and_of_nothing_else(load, tmp
 
 def test_a_run_is_finished_with_its_report_and_its_model(load, tmp_path, capsys):
     leaf, state = load("final_model"), make_state(global_step=8)
-    assert not leaf.is_finished(tmp_path, state)
+    assert not leaf.is_complete(tmp_path, state)
     for text in ("{", "[]", '{"finished_step": 4}', '{"finished_step": 8}'):
         (tmp_path / "run.json").write_text(text)
-        assert not leaf.is_finished(tmp_path, state)
+        assert not leaf.is_complete(tmp_path, state)
     (tmp_path / "adapter_model.safetensors").write_text("")
-    assert leaf.is_finished(tmp_path, state)
+    assert leaf.is_complete(tmp_path, state)
     assert "reached the last step, 8; a larger --max_steps" in capsys.readouterr().out
     (tmp_path / "run.json").write_text('{"finished_step": 4}')
-    assert leaf.is_finished(tmp_path, make_state(global_step=4))
+    assert leaf.is_complete(tmp_path, make_state(global_step=4))
     assert "ended by early stopping at step 4" in capsys.readouterr().out
 
 

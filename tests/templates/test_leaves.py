@@ -597,13 +597,13 @@ def test_where_the_first_process_ends_all_do_and_it_alone_says_why(parallel, mon
 def test_a_folder_that_not_all_processes_see_is_refused_before_anything_is_trained(parallel, monkeypatch, tmp_path):
     folder = tmp_path / "runs"
     folder.mkdir()
-    (folder / "shared-0").touch()  # of a start that was killed
+    (folder / "_shared-0").touch()  # of a start that was killed
     parallel.claim_shared_folder(folder, "owner/model")
-    assert {path.name for path in folder.iterdir()} == {"train.lock"}
+    assert {path.name for path in folder.iterdir()} == {"_train.lock"}
     monkeypatch.setattr(parallel, "all_reduce_max", lambda unseen: 1.0)  # another process sees no mark
     with pytest.raises(SystemExit, match="on a disk that all nodes see"):
         parallel.claim_shared_folder(folder, "owner/model")
-    assert {path.name for path in folder.iterdir()} == {"train.lock"}
+    assert {path.name for path in folder.iterdir()} == {"_train.lock"}
 
 
 def test_a_checkpoint_is_sealed_once_the_first_process_sees_every_file(parallel, monkeypatch, tmp_path):

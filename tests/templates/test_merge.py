@@ -29,7 +29,7 @@ def merge(load, tmp_path, monkeypatch) -> ModuleType:
     run = tmp_path / "runs"
     adapted.save_pretrained(run)
     load("tokenizer").train_tokenizer(["the lazy dog"] * 9, tmp_path / "words", 300).save_pretrained(run)
-    (run / "train.lock").write_text("")
+    (run / "_train.lock").write_text("")
     base = load("run_identity").describe_base(tmp_path / "base", None)
     (run / "run.json").write_text(json.dumps({"run": base | {"seed": 1}}))
     (tmp_path / "config.yaml").write_text("model: ./base\noutput_dir: runs\n")
@@ -59,14 +59,14 @@ def test_a_model_is_merged_beside_what_others_put_there(merge, tmp_path, monkeyp
     (mine / "notes").write_text("mine")
     unfinished = tmp_path / ".out.unfinished"  # of a merge that was killed
     unfinished.mkdir()
-    (unfinished / "train.lock").write_text("")
+    (unfinished / "_train.lock").write_text("")
     (unfinished / "model.safetensors").write_text("half")
     run(merge, monkeypatch, "--output", output)
     assert (mine / "notes").read_text() == "mine" and not unfinished.exists()
     assert {"model.safetensors", "config.json", "run.json", "tokenizer.json"} <= {
         path.name for path in output.iterdir()
     }
-    assert not (output / "train.lock").exists() and AutoModelForCausalLM.from_pretrained(output)
+    assert not (output / "_train.lock").exists() and AutoModelForCausalLM.from_pretrained(output)
     with pytest.raises(SystemExit, match="exists: remove it"):
         run(merge, monkeypatch, "--output", output)
 
@@ -79,18 +79,22 @@ def test_a_draft_that_is_not_its_own_is_left_alone(merge, tmp_path, monkeypatch)
         run(merge, monkeypatch, "--output", tmp_path / "config.yaml" / "out")
 
 
-@pytest.mark.parametrize("what", ["weights", "no report"])
+@pytest.mark.parametrize("what", ["weights", "no report", "half a report", "another report"])
 def test_an_adapter_is_merged_into_the_model_that_it_was_trained_beside(merge, tmp_path, monkeypatch, what):
     if what == "weights":
         from safetensors.torch import load_file, save_file
 
         path = Path(tmp_path / "base" / "model.safetensors")
         save_file({name: value * 2 for name, value in load_file(path).items()}, path, {"format": "pt"})
-    else:
+    elif what == "no report":
         (tmp_path / "runs" / "run.json").unlink()
+    else:
+        (tmp_path / "runs" / "run.json").write_text('{"run": {"se' if what == "half a report" else '{"run": 3}')
     words = {
         "weights": "trained on another model .*\n  weights of the model: sampled",
         "no report": "holds no finished run",
+        "half a report": r"run\.json is damaged",
+        "another report": r"run\.json is damaged",
     }
     with pytest.raises(SystemExit, match=words[what]):
         run(merge, monkeypatch)

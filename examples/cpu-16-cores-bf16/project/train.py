@@ -36,7 +36,7 @@ from checkpoints import (
 from compiler import check_compilers
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
-from final_model import is_finished, save_final_model
+from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
 from machine import check_machine, peak_memory
@@ -102,7 +102,7 @@ def main() -> None:
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
-        if is_finished(Path(args.output_dir), trainer.state):
+        if is_complete(Path(args.output_dir), trainer.state):
             record_run(HERE, Path(args.output_dir))  # a kill may have come just before
             return
         finish_training(trainer)

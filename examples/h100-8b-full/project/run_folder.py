@@ -11,14 +11,15 @@ from pathlib import Path
 
 from seals import SEAL, UNSEALED, read_seal
 
-LOCK = "train.lock"
+LOCK = "_train.lock"
+"""As all that begins with _, it stays here when Trainer uploads the folder."""
 OWN = (LOCK, "run.json", "checkpoint-*")
 """What a folder of a run has from its beginning, also of an earlier version."""
 REPLACED = ("README.md", "config.json", "adapter_config.json", "*model*.safetensors*", "tokenizer.json")
 """Of what a finished run has, what other folders have too."""
-ASIDE = "set-aside"
+ASIDE = "_set-aside"
 """A folder in that of the run: checkpoints that are not resumed, for their owner to look at."""
-REMOVED = "removed-"
+REMOVED = "_removed-"
 """Before the name of a checkpoint that is being removed: what a kill leaves of it goes at the next start."""
 HELD: dict[Path, int] = {}
 """Descriptors of the locks of this process, by folder."""
@@ -94,8 +95,18 @@ def put_away(checkpoint: Path, problem: str) -> None:
     print(f"{checkpoint} is not resumed, {problem}: moved to {target}, remove it when you do not need it")
 
 
+def keep_finished_run(folder: Path) -> None:
+    """Training from step 1 would end by replacing its model. Ends the process."""
+    if (folder / "run.json").is_file():
+        sys.exit(
+            f"{folder} holds a finished run, and no checkpoint from which it could go on: training would begin at "
+            "step 1 and replace its model.\nTake another --output_dir, or move that one away."
+        )
+
+
 def begin_anew(folder: Path) -> None:
     """For a run that cannot be resumed: what an earlier one saved would stand beside what this one saves."""
+    keep_finished_run(folder)
     for checkpoint in list_checkpoints(folder).values():
         put_away(checkpoint, "its states were not saved")
 

@@ -36,7 +36,7 @@ from checkpoints import (
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
-from final_model import is_finished, save_final_model
+from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
 from length_groups import SeedLengthGroups
@@ -121,7 +121,7 @@ def main() -> None:
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
-        if broadcast_from_rank0(is_finished, Path(args.output_dir), trainer.state):
+        if broadcast_from_rank0(is_complete, Path(args.output_dir), trainer.state):
             if args.process_index == 0:
                 record_run(HERE, Path(args.output_dir))  # a kill may have come just before
             return shut_down(trainer.accelerator)

@@ -13,7 +13,7 @@ from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_pt_utils import safe_globals
 
-from run_folder import list_checkpoints, put_away, rotate_checkpoints
+from run_folder import keep_finished_run, list_checkpoints, put_away, rotate_checkpoints
 from run_identity import MAY_CHANGE, MEASURED, list_changes
 from seals import begin_checkpoint, find_damage, has_hashes, read_seal, write_seal
 
@@ -55,9 +55,11 @@ def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
         put_away(folder, problem)
     if newest is not None:
         print(f"resuming from {newest}, compared with its seal in {time.perf_counter() - started:.1f} s")
-    elif problems:
+        return str(newest)
+    keep_finished_run(output_dir)
+    if problems:
         print(f"{output_dir} has no checkpoint to resume: training begins at step 1")
-    return newest and str(newest)
+    return None
 
 
 def find_problem(folder: Path, run: dict) -> str | None:

@@ -48,11 +48,12 @@ def main() -> None:
         sys.exit(f"{output} exists: remove it, or give another --output")
     if (run / LOCK).exists() and not (run / "run.json").is_file():
         sys.exit(f"the run in {run} has not finished: python train.py goes on with it")
+    base = load_base(run, args.dtype)
     check_base(run, *name_base())
     draft = open_draft(output)
 
     tokenizer = AutoTokenizer.from_pretrained(run, trust_remote_code=False)
-    adapted = PeftModel.from_pretrained(load_base(run, args.dtype), run).eval()
+    adapted = PeftModel.from_pretrained(base, run).eval()
     inputs = tokenizer(TEXT, return_tensors="pt").to(adapted.device)
     before = compute_outputs(adapted, inputs)
     merged = adapted.merge_and_unload(safe_merge=True)

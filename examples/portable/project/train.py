@@ -35,7 +35,7 @@ from checkpoints import (
 )
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
-from final_model import is_finished, save_final_model
+from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
 from machine import peak_memory
@@ -101,7 +101,7 @@ def main() -> None:
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:
-        if is_finished(Path(args.output_dir), trainer.state):
+        if is_complete(Path(args.output_dir), trainer.state):
             record_run(HERE, Path(args.output_dir))  # a kill may have come just before
             return
         finish_training(trainer)

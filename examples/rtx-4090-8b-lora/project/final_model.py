@@ -47,7 +47,7 @@ def publish(draft: Path, folder: Path) -> None:
     sync_to_disk(folder)
 
 
-def is_finished(folder: Path, state) -> bool:
+def is_complete(folder: Path, state) -> bool:
     """Does this folder hold the model and the report of the step that its newest checkpoint has reached?"""
     if read_finished_step(folder / "run.json") != state.global_step:
         return False

@@ -15,13 +15,16 @@ PATTERNS = (
 )
 VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "WANDB_API_KEY", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD")
 """What the hub and the trackers take a secret from; its value is hidden whatever it looks like."""
+SHORTEST = 8
+"""Characters of a secret: of a shorter value (x, 1, none) every word that has it in would be stars."""
 
 
 def mask_secrets(text: str) -> str:
     """``text`` without what looks like a secret: a message may end in a log, and that in a bug report."""
     for name in VARIABLES:
-        if os.environ.get(name):
-            text = text.replace(os.environ[name], "***")
+        secret = os.environ.get(name, "").strip()
+        if len(secret) >= SHORTEST:
+            text = text.replace(secret, "***")
     for pattern, stars in PATTERNS:
         text = pattern.sub(stars, text)
     return text

@@ -109,13 +109,29 @@ def describe_base(model: str | Path, revision: str | None) -> dict[str, str]:
 
 
 def check_base(run: Path, model: str | Path, revision: str | None) -> None:
-    """An adapter belongs to the weights that it was trained beside. ``run`` is the folder of a finished run."""
-    report = run / "run.json"
-    saved = json.loads(report.read_text(encoding="utf-8")).get("run", {}) if report.is_file() else {}
+    """An adapter belongs to the weights that it was trained beside, which are here by now.
+
+    ``run`` is the folder of a finished run.
+    """
     base = describe_base(model, revision)
-    changed = list_changes(saved, base, base)
+    changed = list_changes(read_identity(run / "run.json"), base, base)
     if changed:
         sys.exit("\n  ".join([f"{run} was trained on another model than {model} is now:", *changed]))
+
+
+def read_identity(report: Path) -> dict:
+    """Nothing, where there is no report. Ends the process where it cannot be read."""
+    try:
+        match json.loads(report.read_text(encoding="utf-8")):
+            case {"run": dict(identity)}:
+                return identity
+            case {**others} if "run" not in others:  # of an earlier version
+                return {}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError):
+        pass
+    sys.exit(f"{report} is damaged, and says which model this was trained on: python train.py writes it anew.")
 
 
 def list_weights(folder: Path) -> list[Path]:

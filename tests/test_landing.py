@@ -356,7 +356,9 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("link", ["../data/rows", "/data/rows", ".git/config", "rows", "data/../../rows", "data/a/b/rows"])
+@pytest.mark.parametrize(
+    "link", ["../data/rows", "/data/rows", ".git/config", "rows", "data/../../rows", "data/a/b/rows"]
+)
 def test_a_journal_with_a_link_that_no_update_makes_is_refused(tmp_path, broken_off, link):
     folder = Path(shutil.copytree(broken_off, tmp_path / "p", symlinks=True))
     path = folder / ".perfgen" / landing.JOURNAL

@@ -72,8 +72,9 @@ def test_a_daemon_neither_stretches_the_time_nor_outlives_the_program(tmp_path, 
 
 
 RUNS = """
-    import sys
+    import signal, sys
     from hwdetect.machine.process import run_process
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what it leaves running with Ctrl-C ignored
     run_process(tuple(sys.argv[1:]), 300)
 """
 

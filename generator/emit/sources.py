@@ -103,19 +103,18 @@ def describe_sources(placed: tuple[PlacedSource, ...]) -> tuple[LocalSourceRecor
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange:
     """A link that is missing, leads elsewhere, or (``after`` None) to what is no part of the source any more, of a pattern that it
-    matches. ``before``: where it leads; ``None`` where no link is. ``obstacle``: something else stands in its place, or its folder is
-    not in the project."""
+    matches. ``before``: where it leads; ``None`` where no link is. ``obstacle``: why it stays as it is, in words."""
 
     name: str
     before: str | None
     after: str | None
-    obstacle: bool = False
+    obstacle: str = ""
 
     def __str__(self) -> str:
         if self.after is None:
             return f"{self.name} leads to {self.before}, which is no part of it any more: the link goes"
         if self.obstacle:
-            return f"{self.name} is no link, or behind one, and stays as it is; the plan is for {self.after}: copy that there"
+            return f"{self.name} {self.obstacle} and stays as it is; the plan is for {self.after}: copy that there"
         return f"{self.name} {f'leads to {self.before}, and will lead' if self.before else 'is a link, new,'} to {self.after}"
 
 
@@ -124,12 +123,12 @@ def compare_links(placed: tuple[PlacedSource, ...], project: Path) -> tuple[Link
     changes = []
     for source in placed:
         for name, origin in source.links:
-            place, outside = project / name, not is_inside(project / name, project)
-            if not place.is_symlink():
-                obstacle = outside or os.path.lexists(place)
-                changes.append(LinkChange(name=name, before=None, after=origin, obstacle=obstacle))
-            elif not leads_to(place, origin):
-                changes.append(LinkChange(name=name, before=str(place.readlink()), after=origin, obstacle=outside))
+            place = project / name
+            before = str(place.readlink()) if place.is_symlink() else None
+            if before is None or not leads_to(place, origin):
+                changes.append(
+                    LinkChange(name=name, before=before, after=origin, obstacle=find_obstacle(place, project))
+                )
         changes += list_stale_links(source, project)
     return tuple(changes)
 
@@ -137,6 +136,13 @@ def compare_links(placed: tuple[PlacedSource, ...], project: Path) -> tuple[Link
 def is_inside(place: Path, project: Path) -> bool:
     """Whether its folder is the project's own: one that is a link may lead anywhere."""
     return Path(os.path.realpath(place.parent)).is_relative_to(os.path.realpath(project))
+
+
+def find_obstacle(place: Path, project: Path) -> str:
+    """Why no link is made there; "" where one can be."""
+    if not is_inside(place, project):
+        return "lies behind a link"
+    return "is no link" if os.path.lexists(place) and not place.is_symlink() else ""
 
 
 def leads_to(link: Path, origin: str) -> bool:
@@ -170,7 +176,7 @@ def set_link(project: Path, name: str, leads_to: str | None) -> None:
     """At every moment the old link or the new one. What is no link stays, and where none can be made there is none."""
     place = project / name
     with suppress(OSError):
-        if not is_inside(place, project) or (os.path.lexists(place) and not place.is_symlink()):
+        if find_obstacle(place, project):
             return
         place.parent.mkdir(parents=True, exist_ok=True)
         if leads_to is None:

@@ -23,6 +23,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -51,6 +52,8 @@ MOST_CHARACTERS = 700
 """of a refusal: what, against what, what to do; lists of names included"""
 REPEATED = 10
 """every so many planned cases are planned a second time"""
+TOLD = 500
+"""cases between two lines of progress"""
 SHOWN = 5
 """slowest cases in the result"""
 
@@ -231,24 +234,32 @@ def list_models(folder: Path | None) -> tuple[Path, ...]:
 
 
 def run_cases(options: argparse.Namespace) -> list[Outcome]:
-    """Every case in turn; faults are printed as they come."""
-    models = list_models(options.models)
-    started, outcomes, rendered, planned = time.monotonic(), [], 0, 0
+    """Every case in turn; faults are printed as they come. Ctrl-C ends it as the end of the time does."""
+    outcomes: list[Outcome] = []
+    with suppress(KeyboardInterrupt):
+        for outcome in draw_outcomes(options):
+            outcomes.append(outcome)
+            if len(outcomes) % TOLD == 0:
+                print(f"{len(outcomes)} cases, {options.rendered} rendered", file=sys.stderr, flush=True)
+    return outcomes
+
+
+def draw_outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
+    models, started, planned = list_models(options.models), time.monotonic(), 0
+    options.rendered = 0
     for seed in range(options.first, options.first + options.cases):
         if time.monotonic() - started > options.seconds:
             break
         outcome = run_case(draw_case(seed, models), repeat=planned % REPEATED == 0)
         planned += outcome.kind == "plan"
         faults = list(outcome.faults)
-        if outcome.document and is_renderable(outcome.planned) and rendered < options.render:
-            rendered += 1
+        if outcome.document and is_renderable(outcome.planned) and options.rendered < options.render:
+            options.rendered += 1
             faults += check_rendered(outcome.document)
         if faults:
             print(f"\n{outcome.case.describe()}", *faults, sep="\n  ", file=sys.stderr, flush=True)
         # what is kept of ten thousand is small
-        outcomes.append(Outcome(case=outcome.case, kind=outcome.kind, seconds=outcome.seconds, faults=tuple(faults)))
-    options.rendered = rendered
-    return outcomes
+        yield Outcome(case=outcome.case, kind=outcome.kind, seconds=outcome.seconds, faults=tuple(faults))
 
 
 def check_rendered(document: dict[str, Any]) -> list[str]:

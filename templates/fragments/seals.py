@@ -28,6 +28,8 @@ def write_seal(folder: Path, run: dict) -> None:
         synced = pool.map(sync_to_disk, files)
         hashes = hash_files(files)  # of what stands in memory still, while the disk takes it
         list(synced)
+    for parent in {folder, folder.parent, *(path.parent for path in files)}:
+        sync_to_disk(parent)  # the names too
     sizes = {path: path.stat().st_size for path in files}
     rows = {str(path.relative_to(folder)): {"bytes": sizes[path], "sha256": hashes[path]} for path in files}
     content = {"run": run, "files": rows}

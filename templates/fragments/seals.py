@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 SEAL = "complete.json"
@@ -19,6 +20,13 @@ THREADS = min(16, os.cpu_count() or 1)
 def begin_checkpoint(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / UNSEALED).write_text("train.py is writing this checkpoint, or was ended while it did\n", encoding="utf-8")
+
+
+def cancel_checkpoint(folder: Path) -> None:
+    """It was begun, and will not be written."""
+    (folder / UNSEALED).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def write_seal(folder: Path, run: dict) -> None:

@@ -177,6 +177,7 @@ def test_what_is_not_known_is_kept(checkpoints, run_folder, tmp_path, capsys):
     for _ in range(2):
         assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(newest)
         stock.mkdir()
+        (stock / "notes").touch()
     checkpoints.find_newest_checkpoint(tmp_path, RUN)
     aside = tmp_path / "_set-aside"
     assert (aside / "checkpoint-500" / "model.safetensors").read_bytes() == b"weeks of work"
@@ -197,7 +198,7 @@ def test_the_rest_of_an_own_save_is_removed_where_the_folder_is_locked(checkpoin
     run_folder.claim_folder(tmp_path, "owner/model")
     begin_checkpoint(tmp_path / "checkpoint-9")
     assert checkpoints.find_newest_checkpoint(tmp_path, RUN) is None
-    assert not (tmp_path / "checkpoint-9").exists() and "was being written" in capsys.readouterr().out
+    assert not (tmp_path / "checkpoint-9").exists() and "was begun" in capsys.readouterr().out
     assert len(list((tmp_path / "_set-aside").iterdir())) == 1
 
 

@@ -148,15 +148,18 @@ def test_a_run_that_was_not_stopped_ends_well(stopping):
         ({"epoch": 1.0}, False, None),
     ],
 )
-def test_a_bad_loss_ends_the_run(stopping, logs, fp16, stops):
+def test_a_bad_loss_ends_the_run_and_the_checkpoint_that_was_begun(stopping, load, tmp_path, logs, fp16, stops):
     def log() -> None:
-        stopping.StopOnBadLoss().on_log(Values(fp16=fp16), make_state(global_step=3), None, logs=logs)
+        args = Values(fp16=fp16, output_dir=str(tmp_path))
+        stopping.StopOnBadLoss().on_log(args, make_state(global_step=3), None, logs=logs)
 
+    load("seals").begin_checkpoint(tmp_path / "checkpoint-3")
     if stops is None:
         log()
     else:
         with pytest.raises(SystemExit, match=f"step 3: {stops}"):
             log()
+    assert (tmp_path / "checkpoint-3").exists() == (stops is None)
 
 
 # ---- model_card

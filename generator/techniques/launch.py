@@ -21,11 +21,11 @@ def find_grace_seconds(case: Case) -> int:
 
 
 def launch_with_torchrun(case: Case) -> tuple[str, ...]:
-    """One node by itself; several meet at ``$MASTER_ADDR``, where the first of them runs."""
+    """One node by itself, whether its name has an address or not; several meet at ``$MASTER_ADDR``, where the first of them runs."""
     layout = case.layout
     each = ("--nproc-per-node", str(layout.per_node), "--shutdown-timeout", str(find_grace_seconds(case)))
     if layout.nodes == 1:
-        return ("torchrun", "--standalone", *each)
+        return ("torchrun", "--standalone", "--local-addr=localhost", *each)
     meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"$MASTER_ADDR:{PORT}")
     return ("torchrun", "--nnodes", str(layout.nodes), *each, *meeting)
 

@@ -161,6 +161,18 @@ def test_what_lies_in_the_project_or_around_it_is_not_linked(inputs):
     assert inside["data"] == "./texts/texts.txt" and inside["model"] == "./m/config.json"
 
 
+def test_what_lies_above_the_folder_one_works_in_is_not_in_it(inputs, monkeypatch):
+    """`cd p; perfgen update . --data ../texts.txt`: "p/../texts.txt" begins like what is in p."""
+    project = inputs / "p"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    assert list_paths(inputs, project, data="../texts.txt")["data"] == "./data/texts.txt"
+    assert list_paths(inputs, project, data="../*xts.txt")["data"] == "./data/*xts.txt"
+    (inputs / "far").mkdir()
+    (project / "link").symlink_to(inputs / "far")
+    assert list_paths(inputs, project, data="link/../texts.txt")["data"] == "./data/texts.txt"
+
+
 def test_links_keep_the_names_that_say_what_a_file_is(inputs, tmp_path, monkeypatch):
     """As in the hub's cache, where a file's real name is its hash."""
     blob = tmp_path / "blobs" / "3f786850"

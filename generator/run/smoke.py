@@ -149,7 +149,8 @@ def run_project(
     shutil.rmtree(out, ignore_errors=True)
     stages, run = [], None
     if plan["project"]["mode"] == "train":
-        tell_progress(f"smoke run: {steps} training steps …")
+        planned_seconds = plan["estimate"]["step_seconds"]
+        tell_progress(f"smoke run: {steps} training steps, by the plan {planned_seconds:.3g} s each …")
         stages.append(run_stage("train", build_train_command(plan, python, steps, out), folder, plan, seconds))
         run = read_figures(RunFigures, out / "run.json", "train")
     tell_progress("smoke run: inference …")

@@ -150,7 +150,8 @@ def init(dest, as_json, **options):
     from generator.pipeline import InitOptions, write_project
 
     written = InitOptions(as_json=as_json, **take_fields(InitOptions, options))
-    write_project(make_request(ask_sources(options, data=True, may_ask=not written.yes)), dest, written)
+    asked = ask_sources(options, data=True, may_ask=not written.yes, project=dest)
+    write_project(make_request(asked), dest, written)
 
 
 @perfgen.command()

@@ -6,13 +6,14 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from generator.case.workload import GOALS, LOSS_ON, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRACKERS, TRAINED
-from generator.errors import OtherTask, PerfgenError, UsageError
+from generator.errors import OtherTask, PerfgenError, UsageError, suggest_names
 from generator.inputs.data_formats import ASKABLE, MEANINGS
 from generator.show import completion
 
@@ -86,10 +87,12 @@ class Option(click.ParamType):
     name = "option"
 
     def convert(self, value, param, ctx):
-        known = {name for option in make_case_parameters() for name in option.opts}
-        if f"--{value.lstrip('-')}" not in known:
-            self.fail(f"{value!r} is no option such as seq-len or hardware", param, ctx)
-        return value.lstrip("-").replace("-", "_")
+        known = {name.lstrip("-") for option in make_case_parameters() for name in option.opts}
+        name = value.lstrip("-").replace("_", "-")  # plans call it global_batch
+        if name not in known:
+            near = suggest_names(name, known, "one is seq-len, or hardware")
+            self.fail(f"{value!r} is no option that describes a case: {near}", param, ctx)
+        return name.replace("-", "_")
 
 
 AS_JSON = "json"
@@ -211,10 +214,12 @@ def list_given(values: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in values if context.get_parameter_source(name) in given)
 
 
-def ask_sources(options: dict[str, Any], *, data: bool, may_ask: bool = True) -> dict[str, Any]:
+def ask_sources(
+    options: dict[str, Any], *, data: bool, may_ask: bool = True, project: Path | None = None
+) -> dict[str, Any]:
     """The options with --model, and for training --data where ``data`` is wanted: asked for on a terminal, else required.
 
-    Raises ``UsageError`` off a terminal, and for --sample beside what it stands for.
+    ``project``: the folder that is written, which may hold a project already. Raises ``UsageError`` off a terminal, and for --sample beside what it stands for.
     """
     if options["sample"]:
         if options["model"] is not None:
@@ -229,7 +234,8 @@ def ask_sources(options: dict[str, Any], *, data: bool, may_ask: bool = True) ->
             f"{' and '.join(f'--{name}' for name in missing)} must be given",
             f"perfgen {click.get_current_context().info_name} … --model FOLDER_OR_HUB_ID"
             + (" --data FILE_FOLDER_OR_HUB_ID" if "data" in wanted else "")
-            + "; or --sample, for the embedded sample model and text",
+            + "; or --sample, for the embedded sample model and text"
+            + (f"; or `perfgen update {project}`, which takes them from the project" if holds_plan(project) else ""),
         )
     questions = {
         "model": ("Model (folder, config.json or hub id)", check_model),
@@ -242,6 +248,10 @@ def ask_sources(options: dict[str, Any], *, data: bool, may_ask: bool = True) ->
     if "data" in missing and "task" not in list_given(options):
         answers["task"] = choose_task(answers)
     return answers
+
+
+def holds_plan(folder: Path | None) -> bool:
+    return folder is not None and (folder / "plan.json").is_file()
 
 
 def choose_task(options: Mapping[str, Any]) -> str:

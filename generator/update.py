@@ -97,7 +97,7 @@ def update_project(today: Request, folder: Path, options: UpdateOptions) -> None
         result["packing"] = to_json(packing)
         say("\n".join(format_packing(packing, update.document)))
     if update.conflicts and not options.dry_run:
-        raise ConflictError(f"conflicts in {', '.join(update.conflicts)}", "settle them there", report=result)
+        raise ConflictError(f"conflicts in {', '.join(update.conflicts)}", advise_settling(update), report=result)
     if options.as_json:
         echo_json(result)
 
@@ -127,6 +127,7 @@ def plan_update(today: Request, target: Path, options: UpdateOptions) -> Update:
     locked = carry_lock(target, old, base.tree, new, options.rejects)
     links = compare_links(draft.placed, target)
     plan = draft.plan | ({"lock": locked.record} if locked.record else {})
+    edits = find_config_edits(read_config(target), old, plan)
     of_another = f"dropped, being of what is now another: {', '.join(dropped)}" if dropped else ""
     with time_stage("merged"):
         outcomes = decide_outcomes(target, locked.base, locked.new, options.rejects)
@@ -142,12 +143,7 @@ def plan_update(today: Request, target: Path, options: UpdateOptions) -> Update:
         outcomes=outcomes,
         placed=draft.placed,
         links=links,
-        notes=tuple(
-            filter(
-                None,
-                (base.note, of_another, *find_config_edits(read_config(target), old), *locked.notes, *map(str, links)),
-            )
-        ),
+        notes=tuple(filter(None, (base.note, of_another, *edits, *locked.notes, *map(str, links)))),
     )
 
 
@@ -171,6 +167,14 @@ def land_update(update: Update, yes: bool, say: Say) -> str | None:
     tell_refused(compare_links(update.placed, update.target), update.target, say)
     say(f"\nchanged {changes} of {update.target}" + (f"; as they were: {backup}" if backup else ""))
     return str(backup or "")
+
+
+def advise_settling(update: Update) -> str:
+    """Each conflict was named with what stands where."""
+    where = (
+        "take over what you want of the .rej files" if update.rejects else "settle them there and remove the markers"
+    )
+    return f"{where}, then `make smoke`"
 
 
 def pack_again(update: Update) -> PackingList:

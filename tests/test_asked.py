@@ -159,3 +159,11 @@ def test_links_in_the_project_lead_to_what_was_named(places):
         (inputs / f"{name}.jsonl").unlink()
     with pytest.raises(UsageError, match=r"there is no .*inputs"):
         restore_request(plan | {"config": {"data": "./data/d.jsonl"}}, project)
+
+
+def test_an_edit_that_the_next_plan_is_for_is_no_news():
+    """`perfgen update --learning-rate 0.5` after config.yaml was edited to 0.5."""
+    emitted, config = ({"config": {"training": {"learning_rate": r}}} for r in (0.1, 0.5))
+    assert find_config_edits(config["config"], emitted, config) == ()
+    (note,) = find_config_edits(config["config"], emitted, {"config": {"training": {"learning_rate": 0.2}}})
+    assert note.endswith("and the plan is for 0.2: --learning-rate 0.5 plans for that")

@@ -22,7 +22,7 @@ import hwdetect
 from generator import pipeline
 from generator.case.request import Request
 from generator.emit import render
-from generator.emit.container import escape_dollars, list_mounts
+from generator.emit.container import PASSED, escape_dollars, list_mounts
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.inputs.hardware import read_hardware
@@ -212,6 +212,27 @@ def test_a_container_gets_token_cache_and_files_and_belongs_to_its_caller(sft, t
     assert "chmod 1777" in text and "HOME=/home/trainer" in text
 
 
+def test_a_container_gets_what_a_run_reads_of_the_environment(sft, tmp_path):
+    """A key of W&B, a mirror of the hub: `make train` has them of .env, and a container had the hub's token alone."""
+    (service,) = yaml.safe_load((sft[0] / "compose.yaml").read_text())["services"].values()
+    words, _ = run_container(sft[0], tmp_path / "home", HF_TOKEN="")
+    passed = [value for flag, value in pairwise(words) if flag == "--env"]
+    assert passed == service["environment"] == list(PASSED)
+    assert {"HF_ENDPOINT", "HF_HUB_OFFLINE", "WANDB_API_KEY", "MLFLOW_TRACKING_URI"} < set(passed)
+
+
+@pytest.mark.parametrize(
+    ("given", "mounted"), [("~/hub", "{home}/hub"), ("hub", "{project}/hub"), ("/{home}/x", "/{home}/x")]
+)
+def test_the_cache_is_where_the_hub_library_finds_it(sft, tmp_path, given, mounted):
+    """HF_HOME=~/hub of .env reaches container.sh as it is, and docker refuses what is no whole path."""
+    project, home = tmp_path / "p", tmp_path / "home"
+    shutil.copytree(sft[0], project)
+    words, _ = run_container(project, home, HF_TOKEN="", HF_HOME=given.format(home=home))
+    expected = mounted.format(home=home, project=project)
+    assert read_mounts(words)["/home/trainer/.cache/huggingface"] == (expected, False) and Path(expected).is_dir()
+
+
 def read_mounts(words: list[str]) -> dict[str, tuple[str, bool]]:
     """Source and whether it is read-only, by target: fields of CSV, as docker reads --mount."""
     mounts = {}
@@ -337,6 +358,14 @@ def test_srun_gets_the_cpus_of_the_job_and_time_to_save(nodes):
     grace = document["saving"]["grace_seconds"]
     assert f"--signal=TERM@{grace}\n" in text
     check_shell(project)
+
+
+def test_a_job_asks_for_no_number_of_cpus_that_was_assumed(nodes, tmp_path):
+    """Slurm: "Requested node configuration is not available", of 8 x 16 assumed CPUs on a node of 96."""
+    text = (nodes[0] / "train.sbatch").read_text()
+    assert "#SBATCH --exclusive\n" in text and "--cpus-per-task=" not in text
+    known = render_plan(tmp_path, hardware="2xp4d.24xlarge", data="Salesforce/wikitext", seq_len=512, global_batch=512)
+    assert "#SBATCH --cpus-per-task=96\n" in (known[0] / "train.sbatch").read_text()
 
 
 # ---- memory

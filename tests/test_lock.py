@@ -195,8 +195,10 @@ def write_locked(places: Places, folder: Path, monkeypatch, **more) -> Path:
     return folder / "p"
 
 
-def test_a_new_project_is_locked(places, tmp_path, monkeypatch):
+def test_a_new_project_is_locked(places, tmp_path, monkeypatch, capsys):
     project = write_locked(places, tmp_path, monkeypatch)
+    waiting = capsys.readouterr().err
+    assert "this may take minutes" in waiting  # pip's own words would be a page of them
     document = read_document(project)
     assert document.lock.image.endswith(f"@{DIGEST}")
     (packages,) = document.lock.packages.values()
@@ -204,6 +206,8 @@ def test_a_new_project_is_locked(places, tmp_path, monkeypatch):
     assert f"@{DIGEST}\n" in (project / "Dockerfile").read_text()
     make = subprocess.run(["make", "-n", "setup"], cwd=project, capture_output=True, text=True, check=True)
     assert "--require-hashes" in make.stdout
+    make = subprocess.run(["make", "-n", "lock"], cwd=project, capture_output=True, text=True, check=True)
+    assert "this may take minutes" in make.stdout
     ignored = (project / ".dockerignore").read_text().split()
     assert "!requirements.lock" in ignored and yaml.safe_load((project / "config.yaml").read_text())
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -105,7 +106,10 @@ def test_the_packing_list_is_what_has_to_go_and_the_copy_needs_nothing_else(inpu
     assert rows["data"] == ("./data/texts.txt", 1, len(TEXT)) and rows["project"][0] == "p/"
     assert rows["project"][1] == sum(f.is_file() and not f.is_symlink() for f in (tmp_path / "p").rglob("*"))
     (command,) = packing["commands"]
-    assert command.startswith("rsync -aL ") and command.endswith(f"{tmp_path / 'p'} USER@HOST:")
+    assert command.startswith("rsync -aL ") and command.endswith(f" {tmp_path / 'p'}/ USER@HOST:p/")
+    # a pattern with a / at its beginning is of the top alone: the model of an earlier project is a folder called runs
+    excluded = [word.removeprefix("--exclude=") for word in shlex.split(command) if word.startswith("--exclude=")]
+    assert {word for word in excluded if not word.startswith("/")} == {"__pycache__"} and "/runs" in excluded
     assert packing["there"] == [
         "cd p && make setup && make smoke && make train",
         "cd p && make image && sh container.sh   # or in a container",
@@ -159,6 +163,18 @@ def test_what_lies_in_the_project_or_around_it_is_not_linked(inputs):
     assert around["data"] == "../.."
     inside = list_paths(inputs, inputs, data=str(inputs / "texts" / "texts.txt"))
     assert inside["data"] == "./texts/texts.txt" and inside["model"] == "./m/config.json"
+
+
+def test_what_lies_above_the_folder_one_works_in_is_not_in_it(inputs, monkeypatch):
+    """`cd p; perfgen update . --data ../texts.txt`: "p/../texts.txt" begins like what is in p."""
+    project = inputs / "p"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    assert list_paths(inputs, project, data="../texts.txt")["data"] == "./data/texts.txt"
+    assert list_paths(inputs, project, data="../*xts.txt")["data"] == "./data/*xts.txt"
+    (inputs / "far").mkdir()
+    (project / "link").symlink_to(inputs / "far")
+    assert list_paths(inputs, project, data="link/../texts.txt")["data"] == "./data/texts.txt"
 
 
 def test_links_keep_the_names_that_say_what_a_file_is(inputs, tmp_path, monkeypatch):

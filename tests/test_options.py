@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from generator.cli import main, perfgen
-from generator.options import Count, Positive
+from generator.options import Count, Option, Positive
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1e309", "NaN", "１２", "0x10", "1_000", "", "1" * 40, " 1", "+1", "1.0"])
@@ -96,3 +96,10 @@ def test_what_would_be_written_is_json_too(monkeypatch, capsys, tmp_path):
     assert not answer["written"] and "train.py" in answer["files"] and not (tmp_path / "new").exists()
     code, out, _ = run_main(monkeypatch, capsys, *words, "--diff")
     assert code == json.loads(out)["error"]["exit_code"] == 7
+
+
+def test_what_is_forgotten_may_be_named_as_plans_name_it():
+    option = Option()
+    assert [option.convert(name, None, None) for name in ("seq-len", "--seq-len", "seq_len")] == ["seq_len"] * 3
+    with pytest.raises(click.BadParameter, match="did you mean global-batch"):
+        option.convert("globalbatch", None, None)

@@ -23,11 +23,12 @@ from projects import ANSWERED, TRAINED, render_small_project
 
 from generator.errors import SmokeError, SourceError
 from generator.inputs.json_files import replace_file
-from generator.run import smoke
+from generator.run import process, smoke
 from generator.run.comparison import compare, compare_value, explain_ratios, format_lines
 from generator.run.figures import InferFigures, RunFigures, read_figures
 from generator.run.schema import FOLDER, TYPES, dump_schema
 from generator.run.stage import Stage
+from hwdetect.machine.process import EndedProcess
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -243,6 +244,31 @@ def test_a_slow_run_is_not_said_to_hang(project):
     ) as failed:
         run(folder, seconds=3)
     assert f"`perfgen smoke {folder} --timeout SECONDS`" in str(failed.value)
+
+
+def test_time_over_is_said_where_the_kernel_was_slow_to_end_it(project, monkeypatch):
+    """Then there is no exit code, as of a program that was never started."""
+    out = EndedProcess(raw=b"step  3/8  loss 4\n", code=None, problem="no answer within 5.0 s")
+    monkeypatch.setattr(process, "run_process", lambda *_, **__: out)
+    clock = iter(range(0, 1000, 6))
+    monkeypatch.setattr(process.time, "monotonic", lambda: next(clock))
+    with pytest.raises(SmokeError, match="train: too slow: 3 of 8 steps after 5 s") as failed:
+        run(project(), seconds=5)
+    assert "--timeout SECONDS" in str(failed.value)
+
+
+def test_init_begins_no_run_that_its_plan_says_has_no_time_to_end(project):
+    """Ten minutes of waiting for exit code 6, of a project that is right."""
+    assert [smoke.choose_steps(seconds) for seconds in (None, 1e-9, 37.5, 60, 150, 151)] == [8, 8, 8, 5, 2, 1]
+    folder = project("1 / 0")
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["estimate"]["step_seconds"] = 240.0
+    (folder / "plan.json").write_text(json.dumps(plan))
+    lines = []
+    assert smoke.try_project(folder, lambda text="", **_: lines.append(text)) is None
+    assert lines == [
+        f"smoke run: not done, a step is planned to take 4 minutes: `perfgen smoke {folder} --steps 2 --timeout SECONDS`"
+    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_CHILD_SUBREAPER is Linux")

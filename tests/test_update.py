@@ -136,7 +136,8 @@ def test_conflicts_are_marked_named_and_end_in_5(project):
     output = update(project, "--seq-len", 32, code=5)
     marked = "<<<<<<< before updating\nseq_len: 20\n=======\nseq_len: 32\n>>>>>>> after updating\n"
     assert marked in (project / "config.yaml").read_text() and "conflicts in config.yaml" in output
-    assert "config.yaml says seq_len: 20, and the plan is for 16" in output
+    assert "config.yaml says seq_len: 20, and the plan is for 32" in output
+    assert "settle them there and remove the markers, then `make smoke`" in output
     assert "settle them" in update(project, code=5)
     (project / "config.yaml").write_text((project / "config.yaml").read_text().replace(marked, "seq_len: 32\n"))
     assert "nothing to do" in update(project)
@@ -179,6 +180,8 @@ def test_the_difference_from_init_in_words_then_files(project):
     code, output = perfgen(*words)
     assert code == 7 and output.startswith("yours    seq_len 16 → 32: --seq-len\n") and len(output.splitlines()) < 30
     assert "updated: it was edited by hand" in output and "-seq_len: 16" not in output
+    code, output = perfgen("init", project, "--diff")
+    assert code == 2 and f"`perfgen update {project}`, which takes them from the project" in output
     code, output = perfgen(*words, "--full")
     assert code == 7 and "-seq_len: 16\n+seq_len: 32\n" in output
 

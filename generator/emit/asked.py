@@ -178,12 +178,18 @@ def merge_requests(kept: Request, today: Request, forget: tuple[str, ...] = ()) 
     return request, tuple(f"--{options.get(name, name).replace('_', '-')}" for name in dict.fromkeys(dropped))
 
 
-def find_config_edits(config: Mapping[str, Any], plan: Mapping[str, Any]) -> tuple[str, ...]:
-    """What config.yaml says by hand of values that the plan was made for, in words: the edit stays, the plan does not know it."""
+def find_config_edits(
+    config: Mapping[str, Any], plan: Mapping[str, Any], replanned: Mapping[str, Any] | None = None
+) -> tuple[str, ...]:
+    """What config.yaml says by hand of values that the plan was made for, in words: the edit stays, the plan does not know it.
+
+    ``replanned`` is the plan that takes the place of ``plan``, where one does: it may be for the edited value.
+    """
     notes = []
     for path, option in OPTION_OF_CONFIG.items():
-        here, planned = (find_value(source, path) for source in (config, plan.get("config")))
-        if None not in (here, planned) and here != planned:
+        here, emitted = (find_value(source, path) for source in (config, plan.get("config")))
+        planned = emitted if replanned is None else find_value(replanned.get("config"), path)
+        if None not in (here, emitted, planned) and here not in (emitted, planned):
             notes.append(
                 f"config.yaml says {path}: {here}, and the plan is for {planned}: --{option} {here} plans for that"
             )

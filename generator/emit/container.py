@@ -14,6 +14,13 @@ PROJECT = "/project"
 CACHE = "/home/trainer/.cache/huggingface"
 PATHS = ("model", "tokenizer", "data", "eval_data")
 """values of config.yaml that may be a path"""
+PASSED = (
+    "HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE",
+    "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_ENTITY", "WANDB_MODE", "WANDB_PROJECT",
+    "MLFLOW_EXPERIMENT_NAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_URI",
+    "MLFLOW_TRACKING_USERNAME",
+)  # fmt: skip
+"""Variables of whoever starts it that the run reads, each where it is set (container.sh has them too)."""
 RUN_AS = "${RUN_AS:-1000:1000}"
 
 
@@ -35,7 +42,7 @@ def dump_compose(
         "init": True,
         "shm_size": image.shm_size,
         "stop_grace_period": f"{image.stop_seconds}s",
-        "environment": ["HF_TOKEN"],
+        "environment": [*PASSED],
         "volumes": [
             describe_mount(".", PROJECT),
             describe_mount("${HF_HOME:-${HOME}/.cache/huggingface}", CACHE),

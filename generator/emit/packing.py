@@ -10,8 +10,8 @@ from pathlib import Path
 from generator.emit.plan_document import ParallelRecord, PlanDocument
 from generator.emit.sources import PlacedSource
 
-KEPT_HERE = (".venv", "runs", "__pycache__")
-"""of a project: made anew there, or grown here"""
+KEPT_HERE = ("/.venv", "/runs", "/.perfgen/backup-*", "__pycache__")
+"""of a project, as patterns of rsync: made anew there, or grown here. A model may be a folder called runs: /runs is the project's"""
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
@@ -31,8 +31,8 @@ def pack_project(
     size = sum((target / file).stat().st_size for file in files)
     rows = [("project", f"{target.name}/", str(target), len(files), size)]
     rows += [(s.local.key, s.path, s.local.path, s.local.files, s.local.bytes) for s in placed]
-    excluded = " ".join(f"--exclude={name}" for name in KEPT_HERE)
-    commands = [f"rsync -aL {excluded} {shlex.quote(str(target))} USER@HOST:"]
+    excluded = " ".join(shlex.quote(f"--exclude={name}") for name in KEPT_HERE)
+    commands = [f"rsync -aL {excluded} {shlex.quote(f'{target}/')} USER@HOST:{shlex.quote(f'{target.name}/')}"]
     for source in placed:
         if not source.links and source.path.startswith("../"):
             commands.append(

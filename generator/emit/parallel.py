@@ -22,7 +22,7 @@ def describe_processes(plan: Plan) -> ParallelRecord | None:
         nodes=layout.nodes,
         per_node=layout.per_node,
         world_size=layout.devices,
-        cpus_per_task=case.hardware.cpu.budget,
+        cpus_per_task=count_task_cpus(case, layout),
         launcher=plan.edits.launcher,
         at_load=layout.at_load,
         parameter_count_attribute=name_parameter_count(plan),
@@ -30,6 +30,13 @@ def describe_processes(plan: Plan) -> ParallelRecord | None:
         deepspeed=nest_keys(plan.edits.deepspeed),
         accelerate=nest_keys(plan.edits.accelerate),
     )
+
+
+def count_task_cpus(case: Case, layout: Layout) -> int | None:
+    """``None`` for all of whole nodes whose CPUs nobody named: Slurm refuses a job that asks for more than a node has."""
+    hardware = case.hardware
+    assumed = any(note.who == "spec" and note.field == "cpu" for note in hardware.notes)
+    return None if assumed and layout.per_node == len(hardware.accelerators) else hardware.cpu.budget
 
 
 def name_parameter_count(plan: Plan) -> str | None:

@@ -51,8 +51,12 @@ def list_files(path: Path) -> list[Path]:
 
 
 def make_absolute(path: Path) -> Path:
-    """Without looking behind links, whose names may have the ending that says what a file is."""
-    return path.resolve() if path.name in ("", "..") else path.absolute()
+    """Without ``..``, and without looking behind links after it, whose names may have the ending that says what a file is."""
+    parts = path.parts
+    upward = len(parts) - parts[::-1].index("..") if ".." in parts else 0
+    if upward:  # as the system reads it: of a link that is what is above the folder that it leads to
+        return Path(*parts[:upward]).resolve().joinpath(*parts[upward:])
+    return path.absolute() if path.name else path.resolve()
 
 
 def expand_home(name: str | None) -> str | None:

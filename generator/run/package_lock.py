@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from generator.errors import SourceError
+from generator.progress import tell_progress
 from generator.run.plan_file import FILE
 from hwdetect.machine.process import HeadAndTail, isolate_python, run_process
 
@@ -22,6 +23,9 @@ KEPT_BYTES = 1 << 20
 
 def lock_packages(folder: Path, say: Callable[[str], None]) -> dict:
     """Write requirements.lock and the base image's digest into the tree; its plan.json then. Raises ``SourceError``."""
+    tell_progress(
+        "lock: pip looks up every package, and fetches those that it cannot ask about: this may take minutes …"
+    )
     # -P: of the tree only lock.py itself is run, whatever its other files are called
     done = run_process(
         (sys.executable, "-P", SCRIPT),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from dataclasses import asdict
@@ -21,6 +22,8 @@ from generator.run.process import run_stage
 from hwdetect.machine.process import isolate_python, run_process
 
 STEPS = 8
+LEAST_STEPS = 2
+"""The first one warms up, and is not measured."""
 SECONDS = 600
 FOLDER = "smoke"
 """Under the project's runs/: the smoke run never touches the user's own runs."""
@@ -118,10 +121,21 @@ def try_project(folder: Path, say: Say) -> dict | None:
     interpreter = find_interpreter(folder, None)
     missing = find_missing_modules(interpreter, folder)
     if not missing:
-        return run_project(folder, say=say)
+        planned_seconds = load_plan(folder)["estimate"]["step_seconds"]
+        steps = choose_steps(planned_seconds)
+        if steps >= LEAST_STEPS:
+            return run_project(folder, say=say, steps=steps)
+        again = f"perfgen smoke {shlex.quote(str(folder))} --steps {LEAST_STEPS} --timeout SECONDS"
+        say(f"smoke run: not done, a step is planned to take {planned_seconds / 60:.3g} minutes: `{again}`")
+        return None
     lacks = f"{interpreter} lacks {', '.join(missing)}"
     say(f"smoke run: not done, {lacks}: `make setup`, then `perfgen smoke {folder}`")
     return None
+
+
+def choose_steps(planned_seconds: float | None) -> int:
+    """Nobody asked for this run: as many as half of its time holds by the plan, for it may be half as fast as that."""
+    return min(STEPS, int(SECONDS / 2 / planned_seconds)) if planned_seconds else STEPS
 
 
 def run_project(
@@ -135,7 +149,8 @@ def run_project(
     shutil.rmtree(out, ignore_errors=True)
     stages, run = [], None
     if plan["project"]["mode"] == "train":
-        tell_progress(f"smoke run: {steps} training steps …")
+        planned_seconds = plan["estimate"]["step_seconds"]
+        tell_progress(f"smoke run: {steps} training steps, by the plan {planned_seconds:.3g} s each …")
         stages.append(run_stage("train", build_train_command(plan, python, steps, out), folder, plan, seconds))
         run = read_figures(RunFigures, out / "run.json", "train")
     tell_progress("smoke run: inference …")

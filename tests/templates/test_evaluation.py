@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import sys
 import tomllib
 from dataclasses import replace
@@ -209,6 +210,25 @@ def keep_process(monkeypatch):
     for name in ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_LOGGING_DIR"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+
+
+def test_wandb_is_offline_only_where_nobody_logged_in(monkeypatch, tmp_path, capsys):
+    """`wandb login` writes ~/.netrc, and sets no variable."""
+    leaf = load_leaf("arguments")
+    monkeypatch.setattr(leaf, "find_spec", lambda name: name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("WANDB_API_KEY", "WANDB_BASE_URL", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    args = Values(report_to=["wandb"], output_dir="runs", process_index=0)
+    leaf.check_trackers(None, args)
+    assert os.environ["WANDB_MODE"] == "offline" and "`wandb sync` sends it later" in capsys.readouterr().out
+    monkeypatch.delenv("WANDB_MODE")
+    (tmp_path / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password key\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    leaf.check_trackers(None, args)
+    assert "WANDB_MODE" not in os.environ and not capsys.readouterr().out
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
+    assert not leaf.has_wandb_key()
 
 
 def list_flags() -> list[tuple[str, str]]:

@@ -23,6 +23,7 @@ from generator.emit.place import WRITE_FAILURES, lock_destination
 from generator.emit.sources import set_link
 from generator.errors import DestinationError
 from generator.inputs.held import open_lock
+from generator.inputs.json_files import load_json
 
 STAGED, JOURNAL, LOCK, BACKUP = "staged", "journal.json", "lock", "backup"
 
@@ -167,8 +168,8 @@ def sync_folders(*folders: Path) -> None:
 
 
 def is_interrupted(folder: Path) -> bool:
-    """Whether an update was ended while it moved files."""
-    return (folder / FOLDER / JOURNAL).is_file()
+    """Whether an update was ended while it moved files. What is no file there is none of ours, and is refused when it is read."""
+    return os.path.lexists(folder / FOLDER / JOURNAL)
 
 
 def finish_landing(folder: Path) -> tuple[str, ...]:
@@ -180,6 +181,8 @@ def finish_landing(folder: Path) -> tuple[str, ...]:
     if not is_interrupted(folder):
         clear_staging(control)
         return ()
+    if (control / STAGED).is_symlink():  # a stranger's: files would be taken from where it leads
+        raise DestinationError(f"{control / STAGED} is a link, and no update makes one", "remove it")
     journal, changed = read_journal(control), []
     for step in journal["steps"]:
         path = folder / step.name
@@ -210,7 +213,9 @@ def read_journal(control: Path) -> dict:
     """Raises ``DestinationError`` where it is not what ``land_files`` wrote: it may come with a stranger's project."""
     path = control / JOURNAL
     try:
-        journal = json.loads(path.read_text(encoding="utf-8"))
+        journal = load_json(path)
+        if not isinstance(journal, dict):
+            raise ValueError("it holds no object")
         steps = [Step(*step) for step in journal["steps"]]
         for step in steps:
             if step.name.split("/")[0] != FOLDER:
@@ -224,7 +229,7 @@ def read_journal(control: Path) -> dict:
         if journal["backup"] is not None and not re.fullmatch(rf"{BACKUP}-[0-9]+", journal["backup"]):
             raise ValueError(f"no backup is {journal['backup']!r}")
         return journal | {"steps": steps}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DestinationError(
             f"{path} is damaged: {error}", f"an update was broken off: what was there is in {control}/{BACKUP}-*"
         ) from error

@@ -418,3 +418,14 @@ def test_what_is_staged_is_not_taken_from_where_a_link_leads(tmp_path, broken_of
     with pytest.raises(DestinationError, match="is a link"):
         finish_landing(folder)
     assert read(mine) == before and before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_what_stands_in_the_way_of_the_staging_goes(tmp_path):
+    """rmtree waits for ever for a writer of a pipe, and a folder was a traceback."""
+    folder = lay(tmp_path / "p", {"a": b"1"})
+    (folder / FOLDER / f"{JOURNAL}.new").mkdir(parents=True)
+    os.mkfifo(folder / FOLDER / STAGED)
+    os.mkfifo(folder / FOLDER / "backup-1")
+    land_files(folder, {"a": (b"2", False)}, [])
+    assert read(folder) == {"a": b"2"} and [p.name for p in (folder / FOLDER).iterdir()] == ["backup-2"]

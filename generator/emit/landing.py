@@ -253,12 +253,18 @@ def remove_empty_parents(path: Path, folder: Path) -> None:
 
 def clear_staging(control: Path, keep: str | None = None) -> None:
     """Remove what was staged, and the backups but the last that is complete: ``keep``, else what stands there."""
-    if (control / STAGED).is_symlink():  # a stranger's: what is staged would be written where it leads
-        (control / STAGED).unlink()
-    shutil.rmtree(control / STAGED, ignore_errors=True)
-    (control / f"{JOURNAL}.new").unlink(missing_ok=True)
+    remove_tree(control / STAGED)
+    remove_tree(control / f"{JOURNAL}.new")
     if keep is None:
         return
     for path in control.glob(f"{BACKUP}-*"):
         if path.name != keep:
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
+
+
+def remove_tree(path: Path) -> None:
+    """Whatever a stranger put there: through a link what is staged would be written where it leads, and rmtree waits for a pipe."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

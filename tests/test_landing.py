@@ -429,3 +429,24 @@ def test_what_stands_in_the_way_of_the_staging_goes(tmp_path):
     os.mkfifo(folder / FOLDER / "backup-1")
     land_files(folder, {"a": (b"2", False)}, [])
     assert read(folder) == {"a": b"2"} and [p.name for p in (folder / FOLDER).iterdir()] == ["backup-2"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+def test_a_disk_that_gets_full_is_left_as_it_was(tmp_path, monkeypatch, error):
+    """Each try left another backup of a part of the files, on the disk that was full."""
+    folder = lay(tmp_path / "p", OLD)
+    (folder / FOLDER).mkdir()
+    land_files(folder, {"a": (b"1", False)}, [])
+    before = {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+    write, left = landing.write_durably, [2]
+
+    def fill(path: Path, content: bytes) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise error
+        write(path, content)
+
+    monkeypatch.setattr(landing, "write_durably", fill)
+    with pytest.raises(type(error)):
+        land_files(folder, {name: (content, False) for name, content in NEW.items()}, ["gone/c"])
+    assert {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")} == before

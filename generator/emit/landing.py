@@ -110,7 +110,28 @@ def land_files(
             raise DestinationError(f"{folder / name} cannot be written: {obstacle}", "move it away")
     befores = {name: digest(folder / name) for name in names}
     backup = control / name_backup(control)
-    kept = [name for name in names if befores[name] is not None]
+    try:
+        kept = stage_files(folder, backup, writes, removals, befores, links or {})
+    except BaseException:  # a full disk, Ctrl-C: what was laid down takes room
+        if not is_interrupted(folder):
+            remove_tree(backup)
+            clear_staging(control)
+        raise
+    finish_landing(folder)
+    return backup if kept else None
+
+
+def stage_files(
+    folder: Path,
+    backup: Path,
+    writes: Mapping[str, tuple[bytes, bool]],
+    removals: list[str],
+    befores: Mapping[str, str | None],
+    links: Mapping[str, str | None],
+) -> bool:
+    """Copies of the old files, the new ones, and the journal: from then on the update is finished. Whether there were old ones."""
+    control = folder / FOLDER
+    kept = [name for name in befores if befores[name] is not None]
     for name in kept:
         (backup / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(folder / name, backup / name)
@@ -124,13 +145,12 @@ def land_files(
         "backup": backup.name if kept else None,
         "staged": {name: str(number) for number, name in enumerate(writes)},
         "steps": [[step.name, step.before, step.after] for step in steps],
-        "links": dict(links or {}),
+        "links": dict(links),
     }
     write_durably(control / f"{JOURNAL}.new", json.dumps(journal, indent=1).encode())
     sync_folders(control, control / STAGED, *(path for path in backup.rglob("*") if path.is_dir()))
     (control / f"{JOURNAL}.new").replace(control / JOURNAL)
-    finish_landing(folder)
-    return backup if kept else None
+    return bool(kept)
 
 
 def name_backup(control: Path) -> str:

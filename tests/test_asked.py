@@ -10,6 +10,7 @@ import pytest
 from generator.case.request import Request
 from generator.emit.asked import DEPENDENT, NAMES, find_config_edits, merge_requests, record_request, restore_request
 from generator.errors import UsageError
+from generator.run.plan_file import read_config
 
 
 def keep(request: Request, folder) -> dict:
@@ -159,3 +160,12 @@ def test_links_in_the_project_lead_to_what_was_named(places):
         (inputs / f"{name}.jsonl").unlink()
     with pytest.raises(UsageError, match=r"there is no .*inputs"):
         restore_request(plan | {"config": {"data": "./data/d.jsonl"}}, project)
+
+
+def test_a_config_of_aliases_within_aliases_is_not_written_out(tmp_path):
+    """A kilobyte of a stranger's config.yaml hung `perfgen why` and `update`."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    (tmp_path / "config.yaml").write_text("\n".join([*lines, "seq_len: *a9"]))
+    (note,) = find_config_edits(read_config(tmp_path), {"config": {"seq_len": 512}})
+    assert "no single value" in note and len(note) < 200

@@ -183,7 +183,9 @@ def find_config_edits(config: Mapping[str, Any], plan: Mapping[str, Any]) -> tup
     notes = []
     for path, option in OPTION_OF_CONFIG.items():
         here, planned = (find_value(source, path) for source in (config, plan.get("config")))
-        if None not in (here, planned) and here != planned:
+        if isinstance(here, (list, dict)):  # of YAML's aliases: a kilobyte may be a terabyte once it is written out
+            notes.append(f"config.yaml says of {path} what is no single value, and the plan is for {planned}")
+        elif None not in (here, planned) and here != planned:
             notes.append(
                 f"config.yaml says {path}: {here}, and the plan is for {planned}: --{option} {here} plans for that"
             )

@@ -320,7 +320,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # None where the shell closed it
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # the same bytes in every locale
     mask_messages()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves no half-written folder behind
+    end_on_signals()
     outcome: dict[str, bool] = {}
     try:
         perfgen(standalone_mode=False, obj=outcome)
@@ -347,6 +347,14 @@ def main() -> None:
             raise
         click.echo(f"perfgen: {error.filename or 'standard output'}: {error.strerror}", err=True)
         sys.exit(5)
+
+
+def end_on_signals() -> None:
+    """SIGTERM, and the SIGHUP of a terminal that is closed, leave no half-written folder behind. `nohup` has the second ignored."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def report_error(error: PerfgenError, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import pytest
 from generator.case.request import Request
 from generator.emit.asked import DEPENDENT, NAMES, find_config_edits, merge_requests, record_request, restore_request
 from generator.errors import UsageError
+from generator.run.plan_file import read_config
 
 
 def keep(request: Request, folder) -> dict:
@@ -167,3 +168,12 @@ def test_an_edit_that_the_next_plan_is_for_is_no_news():
     assert find_config_edits(config["config"], emitted, config) == ()
     (note,) = find_config_edits(config["config"], emitted, {"config": {"training": {"learning_rate": 0.2}}})
     assert note.endswith("and the plan is for 0.2: --learning-rate 0.5 plans for that")
+
+
+def test_a_config_of_aliases_within_aliases_is_not_written_out(tmp_path):
+    """A kilobyte of a stranger's config.yaml hung `perfgen why` and `update`."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    (tmp_path / "config.yaml").write_text("\n".join([*lines, "seq_len: *a9"]))
+    (note,) = find_config_edits(read_config(tmp_path), {"config": {"seq_len": 512}})
+    assert "no single value" in note and len(note) < 200

@@ -1,5 +1,6 @@
 """One writer of a folder at a time; what a killed one left goes, what lives or is another's stays; umask is kept."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -90,6 +91,20 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
     with pytest.raises(DestinationError, match="cannot write beside"), place.lock_destination(tmp_path / "new"):
         pass
     assert precious.read_text() == "x"
+
+
+def test_where_no_lock_may_be_made_that_is_what_is_said(tmp_path, monkeypatch):
+    """`perfgen update` of another user's project: 'No such file or directory'."""
+    real = os.open
+
+    def refuse(path, flags, mode=0o777):
+        if flags & os.O_CREAT:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PermissionError, match="Permission denied"):
+        held.open_lock_file(tmp_path / "lock")
 
 
 def test_a_pipe_in_the_place_of_the_lock_does_not_hang(tmp_path):

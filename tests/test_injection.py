@@ -232,6 +232,33 @@ def test_the_last_line_of_the_env_file_needs_no_end(emitted):
 
 
 @needs_make
+@pytest.mark.parametrize("shell", ["/bin/sh", "bash", "bash -euo pipefail"])
+def test_a_line_of_the_env_file_that_sets_nothing_is_named_and_the_others_are_read(emitted, shell):
+    """A name with a dash or a blank ended the shell (dash, `set -e`), as did UID, which bash keeps for itself; a byte order mark hid
+    the first line."""
+    lines = [
+        "MY-NAME=1",
+        "A B=2",
+        "HF_TOKEN = hf_secret",
+        "hf_secretsecret",
+        "X[$(touch CANARY)]=3",
+        "A+=4",
+        "UID=4294967294",
+    ]
+    (emitted / ".env").write_text(
+        "\ufeffFIRST=one\r\n  # a comment\n\n  INDENTED=two\n" + "\n".join([*lines, "LAST=three"])
+    )
+    script = '. ./env.sh; printf %s "$FIRST $INDENTED $LAST"'
+    if shutil.which(shell.split()[0]) is None:
+        pytest.skip(f"no {shell}")
+    done = subprocess.run([*shell.split(), "-c", script], cwd=emitted, capture_output=True, text=True, check=False)
+    (emitted / ".env").unlink()
+    assert (done.returncode, done.stdout) == (0, "one two three"), done.stderr
+    named = [f"line {number} of .env" in done.stderr for number in range(5, 11)]
+    assert all(named) and "hf_secret" not in done.stderr and not list(emitted.parent.rglob("CANARY"))
+
+
+@needs_make
 def test_a_meeting_point_is_text_too(tmp_path):
     request = Request(
         hardware="2x8xa100-sxm4-80gb",

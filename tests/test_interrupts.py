@@ -65,3 +65,16 @@ def test_ctrl_c_later_is_said(tmp_path):
     command = [sys.executable, "-P", "-c", "from generator.start import main; main()", "plan", "--sample", "--offline"]
     code, errors = interrupt_imports(command, tmp_path, "rich", tmp_path / "beside")
     assert (code, errors.strip()) == (130, "interrupted")
+
+
+@posix
+@pytest.mark.parametrize(("ignored", "code"), [(False, 129), (True, 0)])
+def test_a_terminal_that_is_closed_ends_it_in_order(tmp_path, ignored, code):
+    """A kill by SIGHUP left the draft of `init` beside DEST; under nohup it goes on."""
+    script = "import os, signal, time, click; from generator import cli\n"
+    script += f"if {ignored}: signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    script += "@cli.perfgen.command()\ndef hang():\n  try: os.kill(os.getpid(), signal.SIGHUP); time.sleep(0.1)\n"
+    script += "  finally: print('tidied')\n"
+    command = [sys.executable, "-P", "-c", f"{script}cli.main()", "hang"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
+    assert (done.returncode, done.stdout.split()) == (code, [b"tidied"]), done.stderr

@@ -11,13 +11,23 @@ import sys
 from pathlib import Path
 
 import pytest
+from endless import ENDLESS_KINDS, make_endless
 
 from generator.emit import landing
-from generator.emit.emitted import Emitted
-from generator.emit.landing import finish_landing, is_interrupted, land_files, list_removals, list_writes, lock_project
-from generator.emit.outcomes import Kind, check_markers, decide_outcomes, list_differences
+from generator.emit.emitted import FILE, FOLDER, Emitted, read_record
+from generator.emit.landing import (
+    JOURNAL,
+    STAGED,
+    finish_landing,
+    is_interrupted,
+    land_files,
+    list_removals,
+    list_writes,
+    lock_project,
+)
+from generator.emit.outcomes import Kind, check_markers, decide_outcomes, list_differences, read_standing
 from generator.emit.place import lock_destination
-from generator.errors import DestinationError
+from generator.errors import DestinationError, SourceError
 from generator.inputs import held
 from generator.run.report import RUN_SECTION, fill_section
 
@@ -377,3 +387,66 @@ def test_no_link_is_made_behind_a_link(tmp_path, broken_off):
     with lock_project(folder):
         finish_landing(folder)
     assert not any(elsewhere.iterdir()) and read(folder)["a"] == b"new a\n"
+
+
+@pytest.mark.parametrize("kind", ENDLESS_KINDS)
+def test_a_record_or_journal_that_never_ends_is_not_read(tmp_path, kind):
+    """A stranger's project with a pipe there hung `perfgen update`; /dev/zero filled the memory."""
+    folder = lay(tmp_path / "p", {"a": b"1"})
+    (folder / FOLDER).mkdir(exist_ok=True)
+    make_endless(folder / FILE, kind)
+    with pytest.raises(SourceError, match="is no file of at most 64 MiB"):
+        read_record(folder)
+    make_endless(folder / FOLDER / JOURNAL, kind)
+    with pytest.raises(DestinationError, match="damaged"):
+        finish_landing(folder)
+
+
+def test_a_file_that_is_too_large_to_merge_is_an_obstacle(tmp_path):
+    folder = lay(tmp_path / "p", {"a": b"1"})
+    os.truncate(folder / "a", 1 << 40)
+    assert "larger than 64 MiB" in read_standing(folder, "a").obstacle
+
+
+def test_what_is_staged_is_not_taken_from_where_a_link_leads(tmp_path, broken_off):
+    """Of a stranger's project: the next update moved a file of the user's out of that folder."""
+    folder, mine = Path(shutil.copytree(broken_off, tmp_path / "p", symlinks=True)), tmp_path / "mine"
+    staged = (folder / FOLDER / STAGED).rename(mine)
+    staged.joinpath("notes").touch()
+    (folder / FOLDER / STAGED).symlink_to(mine)
+    before = read(mine)
+    with pytest.raises(DestinationError, match="is a link"):
+        finish_landing(folder)
+    assert read(mine) == before and before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
+def test_what_stands_in_the_way_of_the_staging_goes(tmp_path):
+    """rmtree waits for ever for a writer of a pipe, and a folder was a traceback."""
+    folder = lay(tmp_path / "p", {"a": b"1"})
+    (folder / FOLDER / f"{JOURNAL}.new").mkdir(parents=True)
+    os.mkfifo(folder / FOLDER / STAGED)
+    os.mkfifo(folder / FOLDER / "backup-1")
+    land_files(folder, {"a": (b"2", False)}, [])
+    assert read(folder) == {"a": b"2"} and [p.name for p in (folder / FOLDER).iterdir()] == ["backup-2"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+def test_a_disk_that_gets_full_is_left_as_it_was(tmp_path, monkeypatch, error):
+    """Each try left another backup of a part of the files, on the disk that was full."""
+    folder = lay(tmp_path / "p", OLD)
+    (folder / FOLDER).mkdir()
+    land_files(folder, {"a": (b"1", False)}, [])
+    before = {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+    write, left = landing.write_durably, [2]
+
+    def fill(path: Path, content: bytes) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise error
+        write(path, content)
+
+    monkeypatch.setattr(landing, "write_durably", fill)
+    with pytest.raises(type(error)):
+        land_files(folder, {name: (content, False) for name, content in NEW.items()}, ["gone/c"])
+    assert {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")} == before

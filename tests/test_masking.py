@@ -29,6 +29,8 @@ PASSWORD = "swordfish"
         ("{'Authorization': 'Bearer swordfish'}", "{'Authorization': 'Bearer ***'}"),
         ("token hf_abcdefghijklmnopqrst", "token hf_***"),
         ("git+ssh://git@host/a/b@main and a@b.c", "git+ssh://***@host/a/b@main and a@b.c"),
+        ("there is no https:/me:swordfish@hub/plan.json", "there is no https:/***@hub/plan.json"),  # of a Path
+        ("C:/me@home/x and /a:/b@c", "C:/me@home/x and /a:/b@c"),
         ("https://hub/user@1.0/file, 50 % @ 3", "https://hub/user@1.0/file, 50 % @ 3"),
     ],
 )

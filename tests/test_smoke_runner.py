@@ -21,7 +21,8 @@ from endless import ENDLESS_KINDS, make_endless
 from jsonschema import Draft202012Validator
 from projects import ANSWERED, TRAINED, render_small_project
 
-from generator.errors import SmokeError, SourceError
+from generator.emit.place import lock_destination
+from generator.errors import DestinationError, SmokeError, SourceError
 from generator.inputs.json_files import replace_file
 from generator.run import process, smoke
 from generator.run.comparison import compare, compare_value, explain_ratios, format_lines
@@ -103,6 +104,18 @@ def test_a_smoke_run_evaluates_nothing_and_writes_to_no_tracker(project):
     command = smoke.build_train_command(smoke.load_plan(folder), sys.executable, 8, folder / "runs/smoke")
     flags = dict(zip(command[2::2], command[3::2], strict=True))
     assert flags["--eval_strategy"] == "no" and flags["--report_to"] == "none" and flags["--max_steps"] == "8"
+
+
+def test_of_two_smoke_runs_at_once_the_second_is_refused(project):
+    """It emptied the folder in which the first one was training."""
+    folder = project()
+    (folder / "runs" / "smoke").mkdir(parents=True)
+    (folder / "runs" / "smoke" / "mine").touch()
+    with lock_destination(folder / "runs" / "smoke"), pytest.raises(DestinationError, match="by another perfgen"):
+        run(folder)
+    assert (folder / "runs" / "smoke" / "mine").exists()
+    run(folder)
+    assert {path.name for path in (folder / "runs").iterdir()} == {"smoke"}
 
 
 def test_predicted_against_measured(project):

@@ -189,7 +189,9 @@ def find_config_edits(
     for path, option in OPTION_OF_CONFIG.items():
         here, emitted = (find_value(source, path) for source in (config, plan.get("config")))
         planned = emitted if replanned is None else find_value(replanned.get("config"), path)
-        if None not in (here, emitted, planned) and here not in (emitted, planned):
+        if isinstance(here, (list, dict)):  # of YAML's aliases: a kilobyte may be a terabyte once it is written out
+            notes.append(f"config.yaml says of {path} what is no single value, and the plan is for {planned}")
+        elif None not in (here, emitted, planned) and here not in (emitted, planned):
             notes.append(
                 f"config.yaml says {path}: {here}, and the plan is for {planned}: --{option} {here} plans for that"
             )

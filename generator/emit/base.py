@@ -16,6 +16,7 @@ from generator.emit.project import read_version
 from generator.emit.render import OURS, RenderError, render
 from generator.errors import DestinationError, SourceError
 from generator.inputs.held import make_scratch
+from generator.inputs.json_files import is_small_file
 
 ANSWER = re.compile(r"^(_src_path|_commit): *(['\"]?)(.*?)\2 *$", re.MULTILINE)
 TEMPLATE = ("templates", "copier.yml", "portable.yml")
@@ -42,7 +43,7 @@ def check_project(folder: Path) -> Path:
     """``folder`` resolved. Raises ``DestinationError`` where no generated project is."""
     target = folder.resolve()
     for name in (MARK, "plan.json"):
-        if (target / name).is_file():
+        if is_small_file(target / name):
             continue
         if (target / FILE).is_file():
             raise DestinationError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 import zipfile
 import zlib
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from generator.errors import SourceError
+from generator.inputs.json_files import is_small_file
 
 FOLDER = ".perfgen"
 FILE = f"{FOLDER}/emitted.zip"
@@ -122,15 +124,15 @@ def check_name(name: str) -> None:
 def read_record(folder: Path) -> dict[str, Emitted] | None:
     """What perfgen wrote into the project; ``None`` where that is not kept. Raises ``SourceError`` for a damaged record."""
     path = folder / FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         return None
     hint = (
         f"bring it back (git checkout -- {FILE}); or remove it: then plan.json, rendered again, stands for it, where this perfgen "
         "is the version that wrote the project"
     )
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise ValueError(f"it is larger than {MOST_BYTES >> 20} MiB")
+        if not is_small_file(path):
+            raise ValueError(f"it is no file of at most {MOST_BYTES >> 20} MiB")
         return unpack_tree(path.read_bytes())
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}", hint) from error

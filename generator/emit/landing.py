@@ -23,6 +23,7 @@ from generator.emit.place import WRITE_FAILURES, lock_destination
 from generator.emit.sources import set_link
 from generator.errors import DestinationError
 from generator.inputs.held import open_lock
+from generator.inputs.json_files import load_json
 
 STAGED, JOURNAL, LOCK, BACKUP = "staged", "journal.json", "lock", "backup"
 
@@ -109,7 +110,28 @@ def land_files(
             raise DestinationError(f"{folder / name} cannot be written: {obstacle}", "move it away")
     befores = {name: digest(folder / name) for name in names}
     backup = control / name_backup(control)
-    kept = [name for name in names if befores[name] is not None]
+    try:
+        kept = stage_files(folder, backup, writes, removals, befores, links or {})
+    except BaseException:  # a full disk, Ctrl-C: what was laid down takes room
+        if not is_interrupted(folder):
+            remove_tree(backup)
+            clear_staging(control)
+        raise
+    finish_landing(folder)
+    return backup if kept else None
+
+
+def stage_files(
+    folder: Path,
+    backup: Path,
+    writes: Mapping[str, tuple[bytes, bool]],
+    removals: list[str],
+    befores: Mapping[str, str | None],
+    links: Mapping[str, str | None],
+) -> bool:
+    """Copies of the old files, the new ones, and the journal: from then on the update is finished. Whether there were old ones."""
+    control = folder / FOLDER
+    kept = [name for name in befores if befores[name] is not None]
     for name in kept:
         (backup / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(folder / name, backup / name)
@@ -123,13 +145,12 @@ def land_files(
         "backup": backup.name if kept else None,
         "staged": {name: str(number) for number, name in enumerate(writes)},
         "steps": [[step.name, step.before, step.after] for step in steps],
-        "links": dict(links or {}),
+        "links": dict(links),
     }
     write_durably(control / f"{JOURNAL}.new", json.dumps(journal, indent=1).encode())
     sync_folders(control, control / STAGED, *(path for path in backup.rglob("*") if path.is_dir()))
     (control / f"{JOURNAL}.new").replace(control / JOURNAL)
-    finish_landing(folder)
-    return backup if kept else None
+    return bool(kept)
 
 
 def name_backup(control: Path) -> str:
@@ -167,8 +188,8 @@ def sync_folders(*folders: Path) -> None:
 
 
 def is_interrupted(folder: Path) -> bool:
-    """Whether an update was ended while it moved files."""
-    return (folder / FOLDER / JOURNAL).is_file()
+    """Whether an update was ended while it moved files. What is no file there is none of ours, and is refused when it is read."""
+    return os.path.lexists(folder / FOLDER / JOURNAL)
 
 
 def finish_landing(folder: Path) -> tuple[str, ...]:
@@ -180,6 +201,8 @@ def finish_landing(folder: Path) -> tuple[str, ...]:
     if not is_interrupted(folder):
         clear_staging(control)
         return ()
+    if (control / STAGED).is_symlink():  # a stranger's: files would be taken from where it leads
+        raise DestinationError(f"{control / STAGED} is a link, and no update makes one", "remove it")
     journal, changed = read_journal(control), []
     for step in journal["steps"]:
         path = folder / step.name
@@ -210,7 +233,9 @@ def read_journal(control: Path) -> dict:
     """Raises ``DestinationError`` where it is not what ``land_files`` wrote: it may come with a stranger's project."""
     path = control / JOURNAL
     try:
-        journal = json.loads(path.read_text(encoding="utf-8"))
+        journal = load_json(path)
+        if not isinstance(journal, dict):
+            raise ValueError("it holds no object")
         steps = [Step(*step) for step in journal["steps"]]
         for step in steps:
             if step.name.split("/")[0] != FOLDER:
@@ -224,7 +249,7 @@ def read_journal(control: Path) -> dict:
         if journal["backup"] is not None and not re.fullmatch(rf"{BACKUP}-[0-9]+", journal["backup"]):
             raise ValueError(f"no backup is {journal['backup']!r}")
         return journal | {"steps": steps}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DestinationError(
             f"{path} is damaged: {error}", f"an update was broken off: what was there is in {control}/{BACKUP}-*"
         ) from error
@@ -248,12 +273,18 @@ def remove_empty_parents(path: Path, folder: Path) -> None:
 
 def clear_staging(control: Path, keep: str | None = None) -> None:
     """Remove what was staged, and the backups but the last that is complete: ``keep``, else what stands there."""
-    if (control / STAGED).is_symlink():  # a stranger's: what is staged would be written where it leads
-        (control / STAGED).unlink()
-    shutil.rmtree(control / STAGED, ignore_errors=True)
-    (control / f"{JOURNAL}.new").unlink(missing_ok=True)
+    remove_tree(control / STAGED)
+    remove_tree(control / f"{JOURNAL}.new")
     if keep is None:
         return
     for path in control.glob(f"{BACKUP}-*"):
         if path.name != keep:
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
+
+
+def remove_tree(path: Path) -> None:
+    """Whatever a stranger put there: through a link what is staged would be written where it leads, and rmtree waits for a pipe."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

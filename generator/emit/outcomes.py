@@ -11,7 +11,7 @@ from difflib import SequenceMatcher, unified_diff
 from enum import StrEnum
 from pathlib import Path
 
-from generator.emit.emitted import BESIDE, FILE, FOLDER, Emitted, Tree, read_emitted
+from generator.emit.emitted import BESIDE, FILE, FOLDER, MOST_BYTES, Emitted, Tree, read_emitted
 from generator.emit.merge import AFTER, BEFORE, adopt_line_ends, decode_lines, is_binary, merge_texts, split_lines
 from generator.emit.place import MARK
 from generator.errors import DestinationError
@@ -86,7 +86,11 @@ def read_standing(folder: Path, name: str) -> Standing:
         return Standing(obstacle="it is a link, which is not followed")
     if stat.S_ISDIR(mode):
         return Standing(obstacle="a folder stands there")
-    return Standing(read_emitted(path)) if stat.S_ISREG(mode) else Standing(obstacle="it is no regular file")
+    if not stat.S_ISREG(mode):
+        return Standing(obstacle="it is no regular file")
+    if path.lstat().st_size > MOST_BYTES:
+        return Standing(obstacle=f"it is larger than {MOST_BYTES >> 20} MiB")
+    return Standing(read_emitted(path))
 
 
 def decide_outcomes(folder: Path, base: Tree, new: Tree, rejects: bool = False) -> tuple[Outcome, ...]:

@@ -89,8 +89,11 @@ def open_lock_file(path: Path) -> int:
     flags = os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         return os.open(path, os.O_RDWR | flags, 0o644)
-    except PermissionError:
-        return os.open(path, os.O_RDONLY | flags & ~os.O_CREAT)
+    except PermissionError as denied:
+        try:
+            return os.open(path, os.O_RDONLY | flags & ~os.O_CREAT)
+        except FileNotFoundError:
+            raise denied from None
 
 
 def name_holder(handle: int) -> str:

@@ -78,7 +78,9 @@ def replace_file(path: Path, text: str) -> None:
     content = text.encode()
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(content)
+        temporary.unlink(missing_ok=True)  # of a killed process that had our pid, or a stranger's link
+        with temporary.open("xb") as file:
+            file.write(content)
         temporary.replace(path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error

@@ -11,11 +11,12 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from generator.emit.place import lock_destination
 from generator.errors import SmokeError, SourceError, escape_control
 from generator.inputs.json_files import replace_file
 from generator.progress import Say, choose_say, echo_json, tell_progress
 from generator.run import report
-from generator.run.comparison import compare, format_lines
+from generator.run.comparison import SmokeResult, compare, format_lines
 from generator.run.figures import InferFigures, RunFigures, read_figures
 from generator.run.plan_file import FILE, HINT, read_plan
 from generator.run.process import run_stage
@@ -141,22 +142,16 @@ def choose_steps(planned_seconds: float | None) -> int:
 def run_project(
     folder: Path, *, say: Say, steps: int = STEPS, seconds: int = SECONDS, python: str | None = None
 ) -> dict:
-    """Train, then infer. The result is written to smoke.json and into report.html."""
+    """Train, then infer. The result is written to smoke.json and into report.html.
+
+    Raises ``DestinationError`` where another smoke run of the project goes on: it would lose its files to this one.
+    """
     folder = folder.resolve()
     plan = load_plan(folder)
     python = python or find_interpreter(folder, None)
     out = find_output(folder, plan)
-    shutil.rmtree(out, ignore_errors=True)
-    stages, run = [], None
-    if plan["project"]["mode"] == "train":
-        planned_seconds = plan["estimate"]["step_seconds"]
-        tell_progress(f"smoke run: {steps} training steps, by the plan {planned_seconds:.3g} s each …")
-        stages.append(run_stage("train", build_train_command(plan, python, steps, out), folder, plan, seconds))
-        run = read_figures(RunFigures, out / "run.json", "train")
-    tell_progress("smoke run: inference …")
-    stages.append(run_stage("infer", build_infer_command(plan, python, out), folder, plan, seconds))
-    inference = read_figures(InferFigures, out / "infer.json", "infer")
-    comparison = compare(plan, run, inference, stages)
+    with lock_destination(out):
+        comparison = run_stages(plan, folder, out, steps, seconds, python)
     result = asdict(comparison)
     try:
         replace_file(folder / "smoke.json", json.dumps(result, indent=2, allow_nan=False) + "\n")
@@ -166,6 +161,20 @@ def run_project(
     for line in format_lines(comparison, plan):
         say(escape_control(line))
     return result
+
+
+def run_stages(plan: dict, folder: Path, out: Path, steps: int, seconds: int, python: str) -> SmokeResult:
+    """What is left of an earlier smoke run in ``out`` goes first."""
+    shutil.rmtree(out, ignore_errors=True)
+    stages, run = [], None
+    if plan["project"]["mode"] == "train":
+        planned_seconds = plan["estimate"]["step_seconds"]
+        tell_progress(f"smoke run: {steps} training steps, by the plan {planned_seconds:.3g} s each …")
+        stages.append(run_stage("train", build_train_command(plan, python, steps, out), folder, plan, seconds))
+        run = read_figures(RunFigures, out / "run.json", "train")
+    tell_progress("smoke run: inference …")
+    stages.append(run_stage("infer", build_infer_command(plan, python, out), folder, plan, seconds))
+    return compare(plan, run, read_figures(InferFigures, out / "infer.json", "infer"), stages)
 
 
 def build_train_command(plan: dict, python: str, steps: int, out: Path) -> tuple[str, ...]:

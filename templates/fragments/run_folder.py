@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from finished_runs import TRIAL
 from seals import SEAL, UNSEALED, read_seal
 
 LOCK = "_train.lock"
@@ -97,8 +98,8 @@ def put_away(checkpoint: Path, problem: str) -> None:
 
 
 def keep_finished_run(folder: Path) -> None:
-    """Training from step 1 would end by replacing its model. Ends the process."""
-    if (folder / "run.json").is_file():
+    """Training from step 1 would end by replacing its model. Ends the process. A trial gives way to the next one."""
+    if folder.resolve().name != TRIAL and (folder / "run.json").is_file():
         sys.exit(
             f"{folder} holds a finished run, and no checkpoint from which it could go on: training would begin at "
             "step 1 and replace its model.\nTake another --output_dir, or move that one away."

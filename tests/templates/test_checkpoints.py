@@ -214,6 +214,31 @@ def test_a_finished_run_is_not_replaced_from_step_1(checkpoints, run_folder, tmp
         run_folder.begin_anew(tmp_path)
 
 
+def test_a_trial_gives_way_to_the_next_one(checkpoints, run_folder, tmp_path):
+    """The README's eight steps under Slurm, into runs/smoke without checkpoints, were refused the second time."""
+    trial = tmp_path / "smoke"
+    trial.mkdir()
+    (trial / "run.json").write_text("{}")
+    assert checkpoints.find_newest_checkpoint(trial, RUN) is None
+    run_folder.begin_anew(trial)
+
+
+def test_the_classes_of_an_adapter_come_with_it(load, tmp_path):
+    """They were written before it was known whether the run may go on: one that was refused renamed a finished run's."""
+    leaf = load("final_model")
+
+    def save_model(folder, _internal_call):
+        Path(folder).mkdir()
+        (Path(folder) / "adapter_model.safetensors").touch()
+        assert not (tmp_path / "labels.json").exists()
+
+    args = Values(output_dir=str(tmp_path), push_to_hub=False)
+    trainer = Values(args=args, save_model=save_model, is_world_process_zero=lambda: True)
+    leaf.save_final_model(trainer, ["neg", "pos"])
+    assert json.loads((tmp_path / "labels.json").read_text()) == ["neg", "pos"]
+    assert {path.name for path in tmp_path.iterdir()} == {"labels.json", "adapter_model.safetensors"}
+
+
 def test_the_newest_by_number_is_taken(checkpoints, tmp_path):
     for step in (2, 9, 10):
         write_checkpoint(tmp_path, step)

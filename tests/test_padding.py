@@ -134,6 +134,16 @@ def test_generation_keeps_its_mask():
     assert torch.equal(model.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False), before)
 
 
+def test_label_smoothing_trains_without_the_mask_too():
+    """Trainer takes the labels out of the batch for it: the first step was not as planned, and ended the run."""
+    model, batch = build_tiny_model("llama").train(), make_padded_batch()
+    kept = []
+    load_leaf("padding").drop_padding_mask(model)
+    model.register_forward_pre_hook(lambda _, __, inputs: kept.append(inputs["attention_mask"]), with_kwargs=True)
+    model(**{name: tensor for name, tensor in batch.items() if name != "labels"})
+    assert kept == [None]
+
+
 def make_case(model_type: str = "llama", **workload) -> Case:
     return case(model=llama(model_type=model_type), **{"task": "sft"} | workload)
 

@@ -400,6 +400,18 @@ def test_a_second_start_in_one_folder_is_refused_in_one_line(inputs, tmp_path):
     assert "RuntimeError" not in output and "DistBackendError" not in output  # of processes that lost the first
 
 
+def test_a_finished_run_that_cannot_resume_is_refused_on_all_processes(inputs, tmp_path):
+    """One that ended alone left those of other nodes waiting for it, for hours."""
+    layout, pins, _, _ = CASES["fsdp2-at-load"]
+    folder = on_cpu(make(inputs, tmp_path / "p", layout, "2xa100-sxm-80gb", **pins))
+    (folder / "runs").mkdir()
+    (folder / "runs" / "run.json").write_text("{}")
+    output = run(folder, code=1)
+    assert output.count("holds a finished run") == 1
+    assert "RuntimeError" not in output and "DistBackendError" not in output
+    assert "broadcast_from_rank0(begin_anew, " in (folder / "train.py").read_text()
+
+
 def test_interrupted_and_resumed(inputs, alone, tmp_path):
     """SIGTERM to the launcher: all processes save after the same step. One killed: the launcher ends the rest."""
     folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))

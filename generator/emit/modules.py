@@ -53,6 +53,8 @@ def choose_modules(
         modules["class_metrics"] = "class_metrics"
     if project.adapter:
         modules["merge"] = "merge"
+    if project.task == "sft":
+        modules["stop_tokens"] = "stop_tokens"
     if project.task == "sft" and (parallel is None or parallel.expected.wrapper in WITH_ALL_WEIGHTS):
         modules["answers"] = "answers"
     if project.data_format != "hub":

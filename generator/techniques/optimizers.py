@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from generator.case.case import Case
@@ -14,8 +15,9 @@ class Optimizer(Technique):
     """Base of the optimizers.
 
     ``optim`` is the value of ``TrainingArguments.optim``, ``why`` the comment beside it, ``requires`` the distribution
-    that it needs, ``arguments`` further TrainingArguments that it cannot do without. Bytes of state and passes of a
-    step stand in generator/cost/optimizers.py, under ``name``.
+    that it needs, ``arguments`` further TrainingArguments that it cannot do without. ``projectors`` are classes, each
+    with its module, of objects that it keeps in its states. Bytes of state and passes of a step stand in
+    generator/cost/optimizers.py, under ``name``.
     """
 
     axis = "optimizer"
@@ -23,6 +25,7 @@ class Optimizer(Technique):
     why: ClassVar[str] = ""
     requires: ClassVar[str | None] = None
     arguments: ClassVar[Mapping[str, object]] = {}
+    projectors: ClassVar[Mapping[str, str]] = {}
 
     def obstacle(self, case: Case) -> str | None:
         return case.stack.why_missing(self.requires) if self.requires else None
@@ -32,7 +35,16 @@ class Optimizer(Technique):
 
     def edits(self, case: Case) -> Edits:
         more = tuple(make_argument(name, value) for name, value in self.arguments.items())
-        return Edits(
+        edits = Edits(
             training_arguments=(make_argument("optim", self.optim, self.why), *more),
             requirements=(self.requires,) if self.requires else (),
+        )
+        if not self.projectors:
+            return edits
+        imports = (f"from {module} import {name}" for name, module in self.projectors.items())
+        return replace(
+            edits,
+            imports=(*imports, "from projections import RestoreProjections"),
+            fragments=("projections",),
+            callbacks=(f"RestoreProjections({', '.join(self.projectors)})",),
         )

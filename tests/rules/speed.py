@@ -38,7 +38,6 @@ ASKED_FOR = (
     "schedule-free",
     "ademamix",
     "lion-8bit",
-    "grokadamw",
     "stable-adamw",
     "sgd",
     "lomo",

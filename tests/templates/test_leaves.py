@@ -251,6 +251,7 @@ class Words:
     """A tokenizer for which a word is a token, and a model that says the same to everything."""
 
     pad_token_id = eos_token_id = 0
+    chat_template = None
 
     def __call__(self, text, **_):
         import torch
@@ -272,7 +273,9 @@ def make_model():
         return torch.cat([input_ids, input_ids], dim=1)
 
     config = Values(get_text_config=lambda: Values(max_position_embeddings=64))
-    return Values(training=True, device="cpu", config=config, eval=list, train=bool, generate=generate)
+    ends = Values(eos_token_id=0)
+    parts = {"config": config, "generation_config": ends}
+    return Values(training=True, device="cpu", **parts, eval=list, train=bool, generate=generate)
 
 
 def test_answers_of_a_resumed_run_are_those_of_the_same_prompts(load, tmp_path):

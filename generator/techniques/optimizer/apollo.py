@@ -24,4 +24,8 @@ class Apollo(Optimizer):
         "optim_target_modules": ["attn", "mlp"],
         "optim_args": "proj=random,rank=256,scale=1.0,scale_type=channel,update_proj_gap=200",
     }
+    projectors: ClassVar = {
+        "GradientProjector": "apollo_torch.random_projector",
+        "GaLoreProjector": "apollo_torch.svd_projector",  # proj=svd
+    }
     evidence = (Published("https://arxiv.org/abs/2412.05270", "SGD-like memory, AdamW-level performance"),)

@@ -23,4 +23,5 @@ class GaLore(Optimizer):
         "optim_target_modules": ["attn", "mlp"],
         "optim_args": "rank=128, update_proj_gap=200, scale=0.25",
     }
+    projectors: ClassVar = {"GaLoreProjector": "galore_torch.galore_projector"}
     evidence = (Published("https://arxiv.org/abs/2403.03507", "7B pre-training on one 24 GB GPU"),)

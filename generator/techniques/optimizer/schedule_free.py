@@ -1,4 +1,8 @@
+from dataclasses import replace
+
+from generator.case.case import Case
 from generator.techniques.base import Published
+from generator.techniques.edits import Edits
 from generator.techniques.optimizers import Optimizer
 
 
@@ -7,7 +11,7 @@ class ScheduleFree(Optimizer):
 
     What it does: averages weights in place of a learning-rate schedule: for runs whose length is not known.
     When it loses: where the length is known and a schedule was tuned.
-    Known problems: wants lr_scheduler_type constant (config.yaml has it); evaluation must use the averaged weights.
+    Known problems: wants lr_scheduler_type constant (config.yaml has it); what is evaluated and saved must be the average.
     """
 
     name = "schedule-free"
@@ -20,3 +24,11 @@ class ScheduleFree(Optimizer):
     evidence = (
         Published("https://arxiv.org/abs/2405.15682", "matches cosine schedules without knowing the number of steps"),
     )
+
+    def edits(self, case: Case) -> Edits:
+        return replace(
+            super().edits(case),
+            imports=("from averaged_weights import SaveAveragedWeights",),
+            fragments=("averaged_weights",),
+            callbacks=("SaveAveragedWeights()",),
+        )

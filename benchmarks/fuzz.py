@@ -263,7 +263,7 @@ def draw_outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
         outcome = run_timely(draw_case(seed, models), repeat=planned % REPEATED == 0)
         planned += outcome.kind == "plan"
         faults = list(outcome.faults)
-        if outcome.document and is_renderable(outcome.planned) and options.rendered < options.render:
+        if outcome.document and options.rendered < options.render and is_renderable(outcome.planned):
             options.rendered += 1
             faults += check_rendered(outcome.document)
         if faults:

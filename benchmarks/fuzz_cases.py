@@ -17,6 +17,7 @@ from generator.case.workload import LOSS_ON, MODES, TASKS, TRACKERS, TRAINED, Wo
 from generator.decide.device_group import choose_case
 from generator.decide.goal import Target
 from generator.errors import PerfgenError
+from generator.inputs.config_checks import find_oddities
 from generator.model import ModelSpec
 from generator.model.catalog import load_catalog
 from generator.model.description import describe
@@ -127,6 +128,8 @@ def draw_case(seed: int, models: tuple[Path, ...], mended: float = MENDED) -> Fu
 def size_model(config: dict[str, Any] | None) -> ModelSpec | None:
     """Of the sample, if there is no config; ``None`` for one that makes no model."""
     text = SAMPLE.read_text(encoding="utf-8") if config is None else json.dumps(config)
+    if any(find_oddities(json.loads(text))):  # of two billion layers a list would be made
+        return None
     try:
         return describe(json.loads(text), "fuzz/model")
     except Exception:  # the planner has to refuse what a config holds by mistake; here it only is not mended

@@ -30,20 +30,12 @@ class BlockActivations:
     compute_bytes: float
 
 
-READ_FIELDS = attrgetter(
-    *(
-        "weights_dtype",
-        "autocast_dtype",
-        "train",
-        "quant",
-        "strategy",
-        "seq_len",
-        "threads",
-        "expert_loop",
-        "fused_kernels",
-    ),
-    *("lora_rank", "lora_targets", "lora_upcast", "lora_dropout", "attention", "flash_kernels", "repeats_keys"),
+READ = (
+    *("weights_dtype", "autocast_dtype", "train", "quant", "strategy", "seq_len", "threads", "expert_loop"),
+    *("fused_kernels", "lora_rank", "lora_targets", "lora_upcast", "lora_dropout", "attention", "flash_kernels"),
+    "repeats_keys",
 )
+READ_FIELDS = attrgetter(*READ)
 """all that a block's activations depend on: a search asks for many executions that differ elsewhere"""
 
 

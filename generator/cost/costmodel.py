@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from operator import attrgetter
 
 from generator.cost import constants as c
 from generator.cost.activations import READ_FIELDS, BlockActivations, compute_block_activations
@@ -31,14 +30,11 @@ from generator.cost.memory import (
 )
 from generator.cost.shape import build_shape
 from generator.cost.sharding import keeps_checkpointed_inputs
-from generator.cost.static_memory import StaticMemory, compute_static_memory
+from generator.cost.static_memory import STATIC_FIELDS, StaticMemory, compute_static_memory
 from generator.cost.time import compute_training_seconds, find_training_source
 from generator.model import ModelSpec
 from hwdetect.types import Device, Link, Measurement
 
-OF_BATCHES = ("micro_batch", "accumulation", "length_shares", "padding_left")
-STATIC_FIELDS = attrgetter(*(f.name for f in fields(Execution) if f.name not in OF_BATCHES))
-"""everything but the batch; one call into C, because it is asked for every candidate"""
 STEADY = ("weights", "optimizer states", "gradients", "optimizer temporary")
 """what is allocated once, in large pieces, and leaves no holes"""
 DATA_LOADING = "data loading"

@@ -6,9 +6,10 @@ Each has a function of its own; what divides them over devices (FSDP, ZeRO) is i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
-from generator.cost.activations import BlockActivations, compute_block_activations
+from generator.cost.activations import READ, BlockActivations, compute_block_activations
 from generator.cost.deepspeed import (
     allocates_gradients_at_once,
     compute_large_gradient,
@@ -62,6 +63,14 @@ class StaticMemory:
     """what only comes when the backward pass has left the first block; tied to the head, it is there from the start"""
     states_paged: bool
     block: BlockActivations
+
+
+STATIC_FIELDS = attrgetter(
+    *READ,
+    *("mode", "double_quant", "sums_dtype", "optimizer", "optimizer_fused", "offload_optimizer", "offload_params"),
+    *("dp", "dp_shard", "tp", "pp", "cp", "ep", "compile"),
+)
+"""all that static memory depends on: a search asks for dozens of executions that differ elsewhere; one call into C"""
 
 
 class ParameterBytes(NamedTuple):

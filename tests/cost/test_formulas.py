@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
@@ -18,7 +19,7 @@ from generator.cost.infer import compute_cache_bytes
 from generator.cost.memory import compute_training_moments
 from generator.cost.optimizers import OPTIMIZER_STATES, compute_state_bytes
 from generator.cost.shape import build_shape
-from generator.cost.static_memory import compute_static_memory
+from generator.cost.static_memory import STATIC_FIELDS, compute_static_memory
 from generator.cost.weights import compute_stored_bytes
 from generator.decide.candidates import HEADROOM_SHARE, split_batch
 from generator.techniques.base import find_technique
@@ -345,11 +346,11 @@ def test_every_row_of_the_checklist_has_its_test():
     assert rows and {int(row[1:]) for row in rows} == named
 
 
-def test_a_blocks_activations_depend_on_what_they_are_kept_under():
-    """The cost model computes them once for all executions with the same ``READ_FIELDS``."""
-    known = READ_FIELDS(Execution())
+def watch_executions(kept_under: Callable) -> tuple[type[Execution], set[str], set[str]]:
+    """A class of executions, the names that are read of its objects, and those that ``kept_under`` does not see."""
     values = {f.name: getattr(Execution(), f.name) for f in fields(Execution)}
-    others = {name for name in values if READ_FIELDS(Execution(**values | {name: object()})) == known}
+    known = kept_under(Execution())
+    unseen = {name for name in values if kept_under(Execution(**values | {name: object()})) == known}
     asked: set[str] = set()
 
     class Watched(Execution):
@@ -357,12 +358,39 @@ def test_a_blocks_activations_depend_on_what_they_are_kept_under():
             asked.add(name)
             return super().__getattribute__(name)
 
-    weights = [{"weights_dtype": "bfloat16"}, {"autocast_dtype": "bfloat16"}, {"autocast_dtype": "float16"}]
-    trained = [{}, {"train": "lora", "lora_rank": 8, "quant": "nf4", "lora_upcast": True}, {"train": "lora"}]
+        def but(self, **changes):
+            copy = object.__new__(Watched)
+            object.__getattribute__(copy, "__dict__").update(object.__getattribute__(self, "__dict__"), **changes)
+            return copy
+
+    return Watched, asked, unseen
+
+
+WEIGHTS = [{"weights_dtype": "bfloat16"}, {"autocast_dtype": "bfloat16"}, {"autocast_dtype": "float16"}]
+TRAINED = [{}, {"train": "lora", "lora_rank": 8, "quant": "nf4", "lora_upcast": True}, {"train": "lora"}]
+
+
+def test_a_blocks_activations_depend_on_what_they_are_kept_under():
+    """The cost model computes them once for all executions with the same ``READ_FIELDS``."""
+    watched, asked, unseen = watch_executions(READ_FIELDS)
     kernels = [{}, {"attention": "eager"}, {"attention": "flash"}, {"threads": 2}, {"fused_kernels": "foak"}]
     moe = replace(shape(), experts=8, moe_layers=shape().layers, experts_per_token=2)
-    for one, two, three in product(weights, trained, kernels):
+    for one, two, three in product(WEIGHTS, TRAINED, kernels):
         for strategy, what in product(STRATEGIES, (shape(), shape(TINY), moe)):
-            compute_block_activations(what, Watched(strategy=strategy, **one, **two, **three))
+            compute_block_activations(what, watched(strategy=strategy, **one, **two, **three))
     assert {"weights_dtype", "attention", "lora_targets"} <= asked
-    assert not asked & others
+    assert not asked & unseen
+
+
+def test_static_memory_depends_on_what_it_is_kept_under():
+    """The cost model computes it once for all executions with the same ``STATIC_FIELDS``."""
+    watched, asked, unseen = watch_executions(STATIC_FIELDS)
+    offloads = [{}, {"offload_optimizer": "cpu"}, {"offload_optimizer": "cpu", "offload_params": "cpu"}]
+    sizes = [{}, {"dp": 8, "dp_shard": 2, "nodes": 2}, {"tp": 2, "pp": 2, "cp": 2, "ep": 2, "compile": "default"}]
+    moe = replace(shape(), experts=8, moe_layers=shape().layers, experts_per_token=2)
+    for one, two, three, four in product(WEIGHTS, TRAINED, offloads, sizes):
+        for strategy, optimizer, what in product(STRATEGIES, OPTIMIZER_STATES, (shape(TINY), moe)):
+            compute_static_memory(what, watched(strategy=strategy, optimizer=optimizer, **one, **two, **three, **four))
+    assert {"weights_dtype", "optimizer", "dp", "sums_dtype", "offload_params"} <= asked
+    assert not asked & unseen
+    assert {"micro_batch", "accumulation", "nodes", "dataloader_workers"} <= unseen

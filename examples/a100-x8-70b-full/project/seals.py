@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 SEAL = "complete.json"
@@ -21,6 +22,13 @@ def begin_checkpoint(folder: Path) -> None:
     (folder / UNSEALED).write_text("train.py is writing this checkpoint, or was ended while it did\n", encoding="utf-8")
 
 
+def cancel_checkpoint(folder: Path) -> None:
+    """It was begun, and will not be written."""
+    (folder / UNSEALED).unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def write_seal(folder: Path, run: dict) -> None:
     """Bring every file of the checkpoint to disk, then seal it."""
     files = list_files(folder)
@@ -28,6 +36,8 @@ def write_seal(folder: Path, run: dict) -> None:
         synced = pool.map(sync_to_disk, files)
         hashes = hash_files(files)  # of what stands in memory still, while the disk takes it
         list(synced)
+    for parent in {folder, folder.parent, *(path.parent for path in files)}:
+        sync_to_disk(parent)  # the names too
     sizes = {path: path.stat().st_size for path in files}
     rows = {str(path.relative_to(folder)): {"bytes": sizes[path], "sha256": hashes[path]} for path in files}
     content = {"run": run, "files": rows}

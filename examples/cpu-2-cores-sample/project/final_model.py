@@ -14,14 +14,19 @@ DRAFT = "model.unfinished"
 WEIGHTS = re.compile(r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 
 
-def save_final_model(trainer: Trainer) -> None:
-    """Beside the model of an earlier run first, which stays until this one is on disk; then in its place."""
+def save_final_model(trainer: Trainer, labels: list[str] | None = None) -> None:
+    """Beside the model of an earlier run first, which stays until this one is on disk; then in its place.
+
+    ``labels``: the classes of an adapter, which leaves them out.
+    """
     folder = Path(trainer.args.output_dir)
     draft = folder / DRAFT
     if trainer.is_world_process_zero():
         shutil.rmtree(draft, ignore_errors=True)
     trainer.save_model(str(draft), _internal_call=True)
     if trainer.is_world_process_zero():
+        if labels is not None:
+            (draft / "labels.json").write_text(json.dumps(labels), encoding="utf-8")
         publish(draft, folder)
     if trainer.args.push_to_hub:
         trainer.push_to_hub(commit_message="Model save", revision=trainer.args.hub_revision)

@@ -9,7 +9,8 @@ import warnings
 
 PATTERNS = (
     (re.compile(r"\bhf_[A-Za-z0-9]{16,}"), "hf_***"),  # a token of the hub
-    (re.compile(r"(://)[^/\s'\"<>]*@"), r"\1***@"),  # user and password in an address
+    # user and password in an address, which has one / left once it was a Path
+    (re.compile(r"(://|\b[A-Za-z][\w+.-]+:/)[^/\s'\"<>]*@"), r"\1***@"),
     (re.compile(r"([?&](?:[\w-]*(?:token|key|secret|password|signature)|sig)=)[^&\s'\"]+", re.IGNORECASE), r"\1***"),
     (re.compile(r"(authorization['\"]?\s*[:=]\s*['\"]?(?:bearer|basic)\s+)[^\s'\"]+", re.IGNORECASE), r"\1***"),
 )

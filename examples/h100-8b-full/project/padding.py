@@ -10,7 +10,8 @@ def drop_padding_mask(model: nn.Module) -> None:
     """
 
     def drop(module: nn.Module, args: tuple, inputs: dict) -> tuple[tuple, dict]:
-        if inputs.get("labels") is not None:  # generate pads on the left, and needs its mask
+        # generate pads on the left, and needs its mask; label smoothing takes the labels out
+        if module.training or inputs.get("labels") is not None:
             inputs = {**inputs, "attention_mask": None}
         return args, inputs
 

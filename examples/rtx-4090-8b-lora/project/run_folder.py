@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from finished_runs import TRIAL
 from seals import SEAL, UNSEALED, read_seal
 
 LOCK = "_train.lock"
@@ -80,10 +81,11 @@ def list_checkpoints(folder: Path) -> dict[int, Path]:
 def put_away(checkpoint: Path, problem: str) -> None:
     """Out of the way of what will be saved. The rest of a save of this project is removed, everything else is kept."""
     folder = checkpoint.parent
-    own = (checkpoint / UNSEALED).is_file() and not (checkpoint / SEAL).exists() and not checkpoint.is_symlink()
+    begun = (checkpoint / UNSEALED).is_file() and not (checkpoint / SEAL).exists()
+    own = checkpoint.is_dir() and not checkpoint.is_symlink() and (begun or is_empty(checkpoint))
     if own and folder.resolve() in HELD:
         remove_checkpoint(checkpoint)
-        print(f"{checkpoint} was being written when a run was ended: removed")
+        print(f"{checkpoint} was begun when a run was ended: removed")
         return
     aside = folder / ASIDE
     aside.mkdir(exist_ok=True)
@@ -96,12 +98,17 @@ def put_away(checkpoint: Path, problem: str) -> None:
 
 
 def keep_finished_run(folder: Path) -> None:
-    """Training from step 1 would end by replacing its model. Ends the process."""
-    if (folder / "run.json").is_file():
+    """Training from step 1 would end by replacing its model. Ends the process. A trial gives way to the next one."""
+    if folder.resolve().name != TRIAL and (folder / "run.json").is_file():
         sys.exit(
             f"{folder} holds a finished run, and no checkpoint from which it could go on: training would begin at "
             "step 1 and replace its model.\nTake another --output_dir, or move that one away."
         )
+
+
+def is_empty(folder: Path) -> bool:
+    """As a kill leaves it between its making and its first file."""
+    return next(folder.iterdir(), None) is None
 
 
 def begin_anew(folder: Path) -> None:

@@ -6,11 +6,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from transformers import TrainerCallback
 from transformers.trainer_utils import SaveStrategy
 
 from masking import mask_messages
+from seals import cancel_checkpoint
 
 
 def run_main(main: Callable[[], None]) -> None:
@@ -109,6 +111,8 @@ class StopOnBadLoss(TrainerCallback):
         watched = ("loss", "eval_loss", *gradients)
         for name in watched:
             if not math.isfinite(logs.get(name, 0.0)):
+                if state.is_world_process_zero:
+                    cancel_checkpoint(Path(args.output_dir) / f"checkpoint-{state.global_step}")
                 sys.exit(
                     f"step {state.global_step}: non-finite {name} ({logs[name]}). Earlier checkpoints are good; "
                     "look at this step's data, or lower learning_rate in config.yaml."

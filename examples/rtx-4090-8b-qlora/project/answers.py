@@ -10,6 +10,7 @@ from transformers import TrainerCallback
 
 from fields import unpack_conversation
 from run_report import write_json
+from stop_tokens import list_stop_tokens
 from terminal import escape_control
 
 PROMPTS = 3
@@ -74,6 +75,7 @@ class SampleAnswers(TrainerCallback):
                     attention_mask=inputs["attention_mask"],
                     max_new_tokens=min(NEW_TOKENS, places - inputs["input_ids"].shape[1]),
                     do_sample=False,
+                    eos_token_id=list_stop_tokens(model, self.tokenizer),
                     pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
                 )
                 new = output[0, inputs["input_ids"].shape[1] :]

@@ -1,11 +1,17 @@
 #!/bin/sh
-# sh container.sh: what the Dockerfile starts, with your token, your hub cache and this folder. Other words are another command:
+# sh container.sh: what the Dockerfile starts, with your tokens, your hub cache and this folder. Other words are another command:
 # sh container.sh python infer.py --prompt "..."
 set -eu
 cd "$(dirname "$0")"
 # shellcheck source=/dev/null
 . ./env.sh
 cache=${HF_HOME:-$HOME/.cache/huggingface}
+# Docker takes whole paths only; the hub library reads ~ too
+case $cache in
+\~/*) cache=$HOME/${cache#\~/} ;;
+/*) ;;
+*) cache=$PWD/$cache ;;
+esac
 mkdir -p "$cache" # what Docker makes itself belongs to root
 
 # one field of --mount, which is CSV
@@ -69,6 +75,10 @@ exec docker run --rm --init \
     --gpus all \
     --shm-size 1g --stop-timeout 600 \
     --user "$(id -u):$(id -g)" \
-    --env HF_TOKEN --mount "type=bind,$(field "source=$cache"),target=/home/trainer/.cache/huggingface" \
+    --env HF_TOKEN --env HF_ENDPOINT --env HF_HUB_OFFLINE \
+    --env WANDB_API_KEY --env WANDB_BASE_URL --env WANDB_ENTITY --env WANDB_MODE --env WANDB_PROJECT \
+    --env MLFLOW_EXPERIMENT_NAME --env MLFLOW_TRACKING_PASSWORD --env MLFLOW_TRACKING_TOKEN --env MLFLOW_TRACKING_URI \
+    --env MLFLOW_TRACKING_USERNAME \
+    --mount "type=bind,$(field "source=$cache"),target=/home/trainer/.cache/huggingface" \
     --mount "type=bind,$(field "source=$PWD"),target=/project" \
     "$@"

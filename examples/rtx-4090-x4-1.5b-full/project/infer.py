@@ -20,6 +20,7 @@ from finished_runs import choose_run, describe_run
 from infer_report import write_report
 from masking import mask_messages
 from sources import find_source
+from stop_tokens import list_stop_tokens
 from terminal import EscapedStreamer, parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -61,6 +62,7 @@ def main() -> None:
     options = {
         **inputs,
         "max_new_tokens": args.max_new_tokens,
+        "eos_token_id": list_stop_tokens(model, tokenizer),
         "cache_implementation": "static",  # generate compiles the decoding step
     }
 

@@ -4,7 +4,9 @@ import argparse
 import os
 import sys
 from importlib.util import find_spec
+from netrc import NetrcParseError, netrc
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from huggingface_hub import HfApi
 from transformers import HfArgumentParser
@@ -83,14 +85,27 @@ STRATEGIES = ("save_strategy", "eval_strategy")
 
 
 def check_trackers(parser: HfArgumentParser, args) -> None:
-    """Each tracker is installed; W&B without a key writes to disk in place of asking for one."""
+    """Each tracker is installed; W&B without a key writes to disk in place of asking for one, which is said."""
     for name in args.report_to:
         if name in TRACKERS and find_spec(name) is None:
             parser.error(f"--report_to {name}: not installed; .venv/bin/pip install '.[{name}]'")
     os.environ.setdefault("WANDB_DIR", args.output_dir)
     os.environ.setdefault("TENSORBOARD_LOGGING_DIR", str(Path(args.output_dir, "tensorboard")))
-    if "wandb" in args.report_to and not os.environ.get("WANDB_API_KEY"):
-        os.environ.setdefault("WANDB_MODE", "offline")
+    if "wandb" in args.report_to and "WANDB_MODE" not in os.environ and not has_wandb_key():
+        os.environ["WANDB_MODE"] = "offline"
+        if args.process_index == 0:
+            print(f"W&B: no key, so the log stays in {args.output_dir}, and `wandb sync` sends it later")
+
+
+def has_wandb_key() -> bool:
+    """In the environment, or where `wandb login` writes it."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname
+    try:
+        return netrc(Path(os.environ.get("NETRC", "~/.netrc")).expanduser()).authenticators(host or "") is not None
+    except (OSError, RuntimeError, NetrcParseError):
+        return False
 
 
 def check_hub(parser: HfArgumentParser, args) -> None:

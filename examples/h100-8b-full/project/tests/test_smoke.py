@@ -8,7 +8,8 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 QUICK = ("--logging_steps", "1", "--eval_strategy", "no", "--report_to", "none")
-LAUNCH = ["-m", "torch.distributed.run", "--standalone", "--local-addr=localhost", "--nproc-per-node", "1", "--shutdown-timeout", "600"]
+LAUNCHER = ("-m", "torch.distributed.run")
+LAUNCH = (*LAUNCHER, "--standalone", "--local-addr=localhost", "--nproc-per-node", "1", "--shutdown-timeout", "600")
 
 
 def run(*words: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 QUICK = ("--logging_steps", "1", "--eval_strategy", "no", "--report_to", "none")
-LAUNCH = ["-m", "accelerate.commands.accelerate_cli", "launch", "--config_file", "accelerate.yaml"]
+LAUNCHER = ("-m", "accelerate.commands.accelerate_cli")
+LAUNCH = (*LAUNCHER, "launch", "--config_file", "accelerate.yaml")
 
 
 def run(*words: str) -> str:

@@ -124,6 +124,10 @@ class CostModel:
         static = None if run.mode == "infer" else self._find_static(run)
         return sum(item.value for item in self._list_host_memory(run, static))
 
+    def fits_host(self, run: Execution) -> bool:
+        """Whether the host can hold its part."""
+        return self.host_limit_gib is None or self.on_cpu or self.host_gib(run) <= self.host_limit_gib
+
     def _list_host_memory(self, run: Execution, static: StaticMemory | None) -> tuple[CostItem, ...]:
         return () if self.on_cpu else compute_host_memory(self.shape, run, static)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import Layout
+from generator.cost.costmodel import CostModel
 from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution
 from generator.decide.space import HEADROOM_SHARE, ONE_DEVICE, Space, rate_risk
@@ -21,32 +23,36 @@ LARGER_IS_FASTER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Candidate:
     """One configuration and its cost. ``members`` holds one technique per axis, in the order of the axes."""
 
     members: tuple[Technique, ...]
     layout: Layout
     execution: Execution
-    estimate: Estimate
+    cost: CostModel = field(compare=False, repr=False)
     risk: int
     seconds: float
     """what it is ranked by: a step, its share of the one-time costs, and 1 % per technique that is not the plain one"""
+    peak_gib: float
+    fits: bool
+    """within the limits, with headroom"""
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """Item by item: a search looks at thousands of candidates, and asks it of few."""
+        return self.cost.estimate(self.execution)
 
     @property
     def choice(self) -> dict[str, str]:
         return {t.axis: t.name for t in self.members}
 
-    @property
-    def fits(self) -> bool:
-        return fits(self.estimate)
-
-    @property
+    @cached_property
     def standing(self) -> tuple[bool, int, int]:
         """Whether it is only planned, its risk to convergence, and its farthest resort: speed never outweighs them."""
         return any(not t.emitted for t in self.members), self.risk, max(t.last_resort for t in self.members)
 
-    @property
+    @cached_property
     def key(self) -> tuple:
         """Its class, then time, fewer passes, fewer devices, less memory; names, so that equals have one order."""
         return (
@@ -54,14 +60,9 @@ class Candidate:
             self.seconds,
             -self.execution.micro_batch,
             self.layout.devices,
-            self.estimate.peak_memory_gib,
+            self.peak_gib,
             tuple(t.id for t in self.members),
         )
-
-
-def fits(estimate: Estimate) -> bool:
-    """Within the limit, with headroom."""
-    return estimate.fits and estimate.peak_memory_gib <= estimate.limit_gib * (1 - HEADROOM_SHARE)
 
 
 def build_execution(space: Space, members: tuple[Technique, ...], layout: Layout = ONE_DEVICE) -> Execution:
@@ -123,7 +124,7 @@ def cost_members(space: Space, members: tuple[Technique, ...], layout: Layout | 
 
 
 def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -> list[Candidate]:
-    base = build_execution(space, members, layout)
+    base, cost = build_execution(space, members, layout), space.cost
     total_risk = sum(rate_risk(t, space.case) for t in members)
     costed: list[Candidate] = []
     least = math.inf
@@ -135,13 +136,14 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
         if costed and not costed[-1].fits and not is_last:
             continue
         run = base.but(micro_batch=micro, accumulation=accumulation)
-        estimate = space.cost.estimate(run)
-        if costed and not costed[-1].fits and not fits(estimate):
+        peak_gib = cost.peak_gib(run)
+        fits = peak_gib <= cost.limit_gib * (1 - HEADROOM_SHARE) and cost.fits_host(run)
+        if costed and not costed[-1].fits and not fits:
             continue
-        seconds = rank_seconds(space.case, members, estimate.step_seconds)
-        if fits(estimate) and layout.pp == 1:
+        seconds = rank_seconds(space.case, members, cost.step_seconds(run))
+        if fits and layout.pp == 1:
             seconds = least = min(seconds, least)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
-        costed.append(Candidate(members, layout, run, estimate, total_risk, seconds))
+        costed.append(Candidate(members, layout, run, cost, total_risk, seconds, peak_gib, fits))
     return costed
 
 

@@ -72,7 +72,9 @@ def test_ctrl_c_later_is_said(tmp_path):
 def test_a_terminal_that_is_closed_ends_it_in_order(tmp_path, ignored, code):
     """A kill by SIGHUP left the draft of `init` beside DEST; under nohup it goes on."""
     script = "import os, signal, time, click; from generator import cli\n"
-    script += f"if {ignored}: signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    script += (
+        f"signal.signal(signal.SIGHUP, signal.{'SIG_IGN' if ignored else 'SIG_DFL'})\n"  # these may run under nohup
+    )
     script += "@cli.perfgen.command()\ndef hang():\n  try: os.kill(os.getpid(), signal.SIGHUP); time.sleep(0.1)\n"
     script += "  finally: print('tidied')\n"
     command = [sys.executable, "-P", "-c", f"{script}cli.main()", "hang"]

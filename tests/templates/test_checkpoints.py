@@ -239,6 +239,28 @@ def test_the_classes_of_an_adapter_come_with_it(load, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"labels.json", "adapter_model.safetensors"}
 
 
+class Foreign:
+    """Of a package that torch.load takes no classes from."""
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_what_is_intact_and_cannot_be_read_here_is_no_reason_to_begin_anew(checkpoints, tmp_path, older):
+    """A package that was removed: all checkpoints were moved aside, and training began at step 1."""
+    import torch
+    from seals import write_seal
+
+    newest = write_checkpoint(tmp_path, 5)
+    torch.save({"state": Foreign()}, newest / "optimizer.pt")
+    write_seal(newest, RUN)
+    if older:
+        older = write_checkpoint(tmp_path, 3)
+        assert checkpoints.find_newest_checkpoint(tmp_path, RUN) == str(older)
+    else:
+        with pytest.raises(SystemExit, match=r"as it was saved, and optimizer\.pt cannot be read .*holds \S+\.Foreign"):
+            checkpoints.find_newest_checkpoint(tmp_path, RUN)
+        assert newest.is_dir() and not (tmp_path / "_set-aside").exists()
+
+
 def test_the_newest_by_number_is_taken(checkpoints, tmp_path):
     for step in (2, 9, 10):
         write_checkpoint(tmp_path, step)

@@ -1,10 +1,12 @@
 """Checkpoints that survive a kill at any moment: sealed once they are complete, compared before they are resumed."""
 
+import re
 import shutil
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -41,8 +43,11 @@ def name_tied_weights(model: nn.Module) -> None:
 
 
 def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
-    """The newest checkpoint of this run that is as it was saved. Those that are newer, and are not, are put away."""
-    problems: dict[Path, str] = {}
+    """The newest checkpoint of this run that is as it was saved. Those that are newer, and are not, are put away.
+
+    Ends the process where one is, and cannot be read: a package that is missing is no reason to begin at step 1.
+    """
+    problems: dict[Path, Problem] = {}
     newest = None
     for folder in reversed(list_checkpoints(output_dir).values()):
         started = time.perf_counter()
@@ -52,7 +57,13 @@ def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
             break
         problems[folder] = problem
     for folder, problem in problems.items():
-        put_away(folder, problem)
+        if newest is None and problem.intact:
+            sys.exit(
+                f"{folder} is as it was saved, and {problem.text}.\nInstall the packages that it was saved with, or "
+                "take another --output_dir."
+            )
+    for folder, problem in problems.items():
+        put_away(folder, problem.text)
     if newest is not None:
         print(f"resuming from {newest}, compared with its seal in {time.perf_counter() - started:.1f} s")
         return str(newest)
@@ -62,27 +73,35 @@ def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
     return None
 
 
-def find_problem(folder: Path, run: dict) -> str | None:
+class Problem(NamedTuple):
+    """Why a checkpoint is not resumed. ``intact``: it is as it was saved, byte for byte."""
+
+    text: str
+    intact: bool = False
+
+
+def find_problem(folder: Path, run: dict) -> Problem | None:
     """Why a checkpoint cannot be resumed. Ends the process where it is another run's."""
     seal = read_seal(folder)
     if seal is None:
-        return "it has no readable seal of train.py"
+        return Problem("it has no readable seal of train.py")
     changed = list_changes(seal["run"], run, [key for key in run if key not in (*MAY_CHANGE, MEASURED, "changes")])
     if changed:
         different = "\n  ".join(changed)
         sys.exit(f"{folder} belongs to another run:\n  {different}\nUndo that, or take another --output_dir.")
     if not has_hashes(seal):
         print(f"{folder} was sealed by an earlier version, without hashes: only sizes are compared")
-    return find_damage(folder, seal) or find_unreadable(folder)
+    damage = find_damage(folder, seal)
+    return Problem(damage) if damage else find_unreadable(folder, has_hashes(seal))
 
 
-def find_unreadable(folder: Path) -> str | None:
+def find_unreadable(folder: Path, hashed: bool) -> Problem | None:
     """What Trainer would fail to read, after it has begun to."""
     try:
         path = folder / "trainer_state.json"
         step = TrainerState.load_from_json(str(path)).global_step
         if folder.name != f"checkpoint-{step}":  # a copy under another name: what is saved next would go over it
-            return f"it is of step {step}"
+            return Problem(f"it is of step {step}")
         for path in folder.glob("*.safetensors"):
             with safe_open(path, "pt"):
                 continue
@@ -90,7 +109,10 @@ def find_unreadable(folder: Path) -> str | None:
             for path in (path for pattern in STATES for path in folder.glob(pattern)):
                 torch.load(path, map_location="cpu", mmap=True, weights_only=True)
     except Exception as error:  # of four file formats
-        return f"{path.name} cannot be read ({type(error).__name__}: {str(error).strip().splitlines()[0][:100]})"
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+        foreign = re.search(r"Unsupported global: GLOBAL (\S+)", text)  # torch.load names it in its tenth line
+        line = f"it holds {foreign[1]}" if foreign else text.partition("\n")[0][:100]
+        return Problem(f"{path.name} cannot be read ({type(error).__name__}: {line})", intact=hashed)
     return None
 
 

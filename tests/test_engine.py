@@ -14,7 +14,7 @@ from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_hos
 from generator.case.workload import check_workload
 from generator.cost.links import list_rings
 from generator.decide import frontier, ladder
-from generator.decide.candidates import HEADROOM_SHARE, cost_members
+from generator.decide.candidates import HEADROOM_SHARE, build_execution, cost_members, split_batch
 from generator.decide.device_count import MARGINAL_EFFICIENCY, search_each_count, speed_up, weigh_devices
 from generator.decide.nearest import find_nearest
 from generator.decide.plan import decide
@@ -125,6 +125,22 @@ def test_longer_or_larger_never_needs_less(of, what, random):
     run = random.choice(cost_members(space, members)).execution
     grown = replace(run, **{what: getattr(run, what) * 2})
     assert space.cost.estimate(grown).peak_memory_gib >= space.cost.estimate(run).peak_memory_gib - 1e-9
+
+
+@settings(max_examples=1000, deadline=None)
+@given(cases, st.randoms(use_true_random=False))
+def test_the_fastest_split_is_what_timing_each_finds(of, random):
+    space = open_space(of, cost(of))
+    members = some_members(space, random)
+    if members is None or not (layouts := space.layouts_of(members)):
+        return
+    layout = random.choice(layouts)
+    run = build_execution(space, members, layout)
+    splits = split_batch(of, layout.dp)
+    splits = splits[: random.randint(1, len(splits))]
+    timed = {split: space.cost.step_seconds(run.but_split(split)) for split in splits}
+    last = max((split for split in splits if timed[split] == min(timed.values())), key=splits.index)
+    assert space.cost.find_fastest_split(run, splits) == (timed[last], last)
 
 
 def some_members(space, random):

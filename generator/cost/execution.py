@@ -12,6 +12,9 @@ from generator.case.strategies import STRATEGIES, Strategy
 
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0, "nf4": 0.5, "gptq-4bit": 0.5}
 
+Split = tuple[int, int]
+"""(micro-batch, accumulation)"""
+
 
 @dataclass(frozen=True, kw_only=True)  # without slots: a search copies hundreds of thousands of them
 class Execution:
@@ -109,6 +112,10 @@ class Execution:
         copy = object.__new__(Execution)
         copy.__dict__.update(self.__dict__, **changes)
         return copy
+
+    def but_split(self, split: Split) -> Execution:
+        """With this micro-batch and accumulation."""
+        return self.but(micro_batch=split[0], accumulation=split[1])
 
     @property
     def sharding(self) -> Strategy:

@@ -135,7 +135,7 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
             continue
         if costed and not costed[-1].fits and not is_last:
             continue
-        run = base.but(micro_batch=micro, accumulation=accumulation)
+        run = base.but_split((micro, accumulation))
         peak_gib = cost.peak_gib(run)
         fits = peak_gib <= cost.limit_gib * (1 - HEADROOM_SHARE) and cost.fits_host(run)
         if costed and not costed[-1].fits and not fits:
@@ -145,6 +145,24 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
             seconds = least = min(seconds, least)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
         costed.append(Candidate(members, layout, run, cost, total_risk, seconds, peak_gib, fits))
     return costed
+
+
+def find_best_split(
+    space: Space, members: tuple[Technique, ...], layout: Layout, splits: tuple[tuple[int, int], ...]
+) -> Candidate | None:
+    """The best of ``cost_members`` among ``splits``, all of which fit, without costing each of them."""
+    if not all(t.accumulates for t in members):
+        splits = tuple(split for split in splits if split[1] == 1)
+    known, key = space.memo.best_splits, (members, layout, splits)
+    if splits and key not in known:
+        base, cost = build_execution(space, members, layout), space.cost
+        step_seconds, fastest = cost.find_fastest_split(base, splits)
+        # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
+        run = base.but_split(splits[-1] if layout.pp == 1 else fastest)
+        total_risk = sum(rate_risk(t, space.case) for t in members)
+        seconds = rank_seconds(space.case, members, step_seconds)
+        known[key] = Candidate(members, layout, run, cost, total_risk, seconds, cost.peak_gib(run), True)
+    return known.get(key)
 
 
 def rank_seconds(case: Case, members: tuple[Technique, ...], step_seconds: float) -> float:

@@ -55,7 +55,7 @@ def list_largest(level: LevelSearch) -> list[tuple[Needs, Members, Layout]]:
 def list_leanest(level: LevelSearch, members: Members, layout: Layout) -> Iterator[Members]:
     """Completions that differ in memory: every one of the undecided axes, the leanest optimizer, otherwise the plain."""
     joined = level.join_forced(members)
-    axes = [axis for axis in level.free[: level.neutral_from] if axis.name != "optimizer"]
+    axes = [axis for axis in level.free if axis in level.memory_axes and axis.name != "optimizer"]
     for chosen in level.combine(axes, joined) if joined else ():
         for axis in (axis for axis in level.free if axis not in axes):
             fitting = level.list_standing(axis, chosen)

@@ -9,7 +9,7 @@ from typing import Any
 
 from generator.case.layout import ONE_DEVICE, Layout
 from generator.cost.bounds import FASTEST, LEAST_STATES, NEUTRAL, choose_fastest
-from generator.cost.execution import Execution
+from generator.cost.execution import Execution, Split
 from generator.decide.candidates import describe_layout, describe_script, rank_seconds, split_batch
 from generator.decide.space import Space
 from generator.techniques.base import Axis, Technique
@@ -19,8 +19,6 @@ UNSEEN_BY_MEMORY = {name: DEFAULTS[name] for name in NEUTRAL if name != "compile
 """set to one value, so that what was computed for one is known for all"""
 
 Members = tuple[Technique, ...]
-Split = tuple[int, int]
-"""(micro-batch, accumulation)"""
 Splits = tuple[Split, ...]
 """smallest micro-batch first"""
 
@@ -68,7 +66,7 @@ class Relaxation:
         return bases[layout].but(**{**self.relax(layout, depth), **decided})
 
     def states_fit(self, run: Execution) -> bool:
-        """Whether weights and states fit once the optimizer is decided, which is the first of the free axes if it is one."""
+        """Whether weights and states fit once the optimizer is decided."""
         return self.find_static_gib(run) <= self.space.usable_gib
 
     def some_states_fit(self, run: Execution) -> bool:
@@ -140,7 +138,7 @@ class Relaxation:
         known = self.space.memo.hosts
         key = (*vars(run).values(), splits)
         if key not in known:
-            known[key] = min(self.space.cost.host_gib(run.but(micro_batch=m, accumulation=a)) for m, a in splits)
+            known[key] = min(self.space.cost.host_gib(run.but_split(split)) for split in splits)
         return known[key]
 
     def is_small_enough(self, run: Execution, split: Split) -> bool:
@@ -182,18 +180,20 @@ def select_fitting(splits: Splits, fits: Callable[[Split], bool]) -> Splits:
     return (*fitting, last) if fits(last) else fitting
 
 
-def divide_axes(root: Space) -> tuple[list[Axis], list[Axis], int]:
-    """The axes to enumerate; those whose fields have a known order, what device memory depends on first; and how many of
-    these it depends on."""
+def divide_axes(root: Space) -> tuple[list[Axis], list[Axis], list[Axis]]:
+    """The axes to enumerate; those whose fields have a known order, in the order in which they are decided; and those of them
+    that device memory depends on."""
     fields_of: dict[str, set[str]] = {axis.name: list_fields(root, axis) for axis in root.axes}
     decided = [axis for axis in root.axes if not fields_of[axis.name] <= FASTEST.keys()]
     bounded = [axis for axis in root.axes if axis not in decided]
 
-    def rank(axis: Axis) -> tuple[bool, bool]:
+    def rank(axis: Axis) -> tuple[bool, bool, bool]:
+        # undecided, it is as fast as when it is used and costs nothing once: no bound is close
+        paid_once = any(t.once_seconds(root.case) for t in root.open[axis.name])
         # the optimizer's states alone rule out most of what does not fit
-        return fields_of[axis.name] <= NEUTRAL, "optimizer" not in fields_of[axis.name]
+        return not paid_once, fields_of[axis.name] <= NEUTRAL, "optimizer" not in fields_of[axis.name]
 
-    return decided, sorted(bounded, key=rank), sum(not rank(axis)[0] for axis in bounded)
+    return decided, sorted(bounded, key=rank), [axis for axis in bounded if not fields_of[axis.name] <= NEUTRAL]
 
 
 def list_fields(root: Space, axis: Axis) -> set[str]:

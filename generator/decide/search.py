@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from generator.case.layout import Layout
-from generator.decide.candidates import Candidate, cost_members, split_batch
+from generator.cost.execution import Split
+from generator.decide.candidates import Candidate, find_best_split, split_batch
 from generator.decide.relaxation import Members, Relaxation, Splits, divide_axes, select_fitting
 from generator.decide.space import LAST, Space, rate_risk
 from generator.techniques.base import Axis, Technique
@@ -101,13 +102,16 @@ class LevelSearch:
         self.space, self.case = space, space.case
         self.open = {axis.name: space.members(axis, risk, resort) for axis in space.axes}
         self.admitted = frozenset(t for members in self.open.values() for t in members)
-        self.decided, self.bounded, memory_axes = divide_axes(space.root)
-        self.memory_axes = self.bounded[:memory_axes]
+        self.decided, self.bounded, self.memory_axes = divide_axes(space.root)
         # what there is no choice of is decided first: it rules out most
         self.forced = tuple(self.open[axis.name][0] for axis in self.bounded if len(self.open[axis.name]) == 1)
         self.forced_risk = sum(rate_risk(t, self.case) for t in self.forced)
         self.free = [axis for axis in self.bounded if len(self.open[axis.name]) != 1]
-        self.neutral_from = sum(axis in self.memory_axes for axis in self.free)
+        shaping = [place for place, axis in enumerate(self.free, 1) if axis in self.memory_axes]
+        self.neutral_from = max(shaping, default=0)
+        """the depth from which memory is decided"""
+        self.states_from = next((place for place, axis in enumerate(self.free, 1) if axis.name == "optimizer"), 1)
+        """the depth from which the optimizer is"""
         self.relaxation = Relaxation(space, self.open, self.free, self.memory_axes)
         self.covered = [(techniques, self._covers_rest(techniques)) for techniques in covered]
         self.place = {axis.name: place for place, axis in enumerate(space.axes)}
@@ -207,7 +211,8 @@ class LevelSearch:
             return
         if depth == len(self.free):
             ordered = tuple(sorted(members, key=lambda t: self.place[t.axis]))
-            for candidate in cost_members(self.space, ordered, branch.layout):
+            splits = self.list_fitting(members, branch)
+            if candidate := find_best_split(self.space, ordered, branch.layout, splits):
                 self.offer(candidate)
             return
         for technique in self.list_standing(self.free[depth], members):
@@ -224,7 +229,7 @@ class LevelSearch:
         if (depth == 0 and self.neutral_from) or 2 < depth < self.neutral_from:
             return False  # bounds there cost more than they save
         run = self.relaxation.build_run(members, branch.layout, depth)
-        if depth == 1 and not self.relaxation.states_fit(run):
+        if depth == self.states_from and not self.relaxation.states_fit(run):
             return True
         if self.best is None and depth != self.neutral_from:
             return False
@@ -237,6 +242,15 @@ class LevelSearch:
             return False
         risk = sum(rate_risk(t, self.case) for t in members)
         return self.is_beaten(risk, self.relaxation.least_seconds(members, run, splits))
+
+    def list_fitting(self, members: Members, branch: Branch) -> Splits:
+        """The batch splits with which a complete set fits the device and the host."""
+        run = self.relaxation.build_run(members, branch.layout, len(self.free))
+
+        def fits(split: Split) -> bool:
+            return self.relaxation.is_small_enough(run, split) and self.space.cost.fits_host(run.but_split(split))
+
+        return select_fitting(branch.splits, fits)
 
     def list_promising(self) -> list[Branch]:
         """The branches that may hold anything that fits, in any time."""

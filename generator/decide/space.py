@@ -34,6 +34,7 @@ class Memo:
     seconds: dict[tuple, float] = field(default_factory=dict)
     hosts: dict[tuple, float] = field(default_factory=dict)
     costed: dict[tuple, list] = field(default_factory=dict)
+    best_splits: dict[tuple, Any] = field(default_factory=dict)
     decided: dict[tuple, tuple] = field(default_factory=dict)
 
 
@@ -68,7 +69,7 @@ class Space:
     def asked(self) -> int:
         """How often the cost model was asked: the time that a search takes, in a unit that no machine and no clock changes."""
         memo = self.memo
-        costed = sum(map(len, memo.costed.values()))
+        costed = sum(map(len, memo.costed.values())) + len(memo.best_splits)
         return self.cost.families + len(memo.peaks) + len(memo.seconds) + len(memo.hosts) + costed
 
     @property

@@ -1,7 +1,9 @@
 """The destination: refused at the door, or the old folder, or the new one; never a mix."""
 
+import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
@@ -53,7 +55,10 @@ def test_names_that_are_refused(tmp_path, monkeypatch, name):
         place.resolve_destination((tmp_path / name) if name not in (".", "/") else type(tmp_path)(name), overwrite=True)
 
 
-@pytest.mark.parametrize("name", ["https://user:word@host/project", "s3://bucket/project", "git+ssh://host/p"])
+@pytest.mark.parametrize(
+    "name",
+    ["https://user:word@host/project", "s3://bucket/project", "git+ssh://host/p", "me:word@host:/p", "me@host:p"],
+)
 def test_an_address_is_no_folder(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DestinationError, match="DEST is an address") as caught:
@@ -267,3 +272,23 @@ def test_of_two_that_write_to_one_place_the_second_is_refused(tmp_path):
     with pytest.raises(DestinationError, match="already holds a project"):
         place.land_tree(stages[1], target, overwrite=False)
     assert (target / place.MARK).read_text() == "stage-0" and not (tmp_path / "p.old-1").exists()
+
+
+def test_a_file_system_that_syncs_no_folders_is_no_error(tmp_path, monkeypatch):
+    """CIFS, and some of FUSE. A disk that fails is one."""
+    real = os.fsync
+
+    def fail(number):
+        def fsync(handle):
+            if stat.S_ISDIR(os.fstat(handle).st_mode):
+                raise OSError(number, os.strerror(number))
+            real(handle)
+
+        return fsync
+
+    (tmp_path / "a").write_text("1")
+    monkeypatch.setattr(os, "fsync", fail(errno.EINVAL))
+    place.flush_tree(tmp_path)
+    monkeypatch.setattr(os, "fsync", fail(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        place.flush_tree(tmp_path)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from generator.emit.emitted import BESIDE, FILE, FOLDER, IGNORED, check_name
 from generator.emit.outcomes import NEW, Outcome, read_standing
-from generator.emit.place import WRITE_FAILURES, lock_destination
+from generator.emit.place import WRITE_FAILURES, lock_destination, sync_to_disk
 from generator.emit.sources import set_link
 from generator.errors import DestinationError
 from generator.inputs.held import open_lock
@@ -175,16 +175,10 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def sync_folders(*folders: Path) -> None:
-    """Names on disk too. Windows has no such call."""
-    if os.name == "nt":
-        return
+    """Names on disk too."""
     for folder in folders:
         if folder.is_dir():
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync_to_disk(folder)
 
 
 def is_interrupted(folder: Path) -> bool:

@@ -38,7 +38,8 @@ def resolve_destination(dest: Path, overwrite: bool) -> Path:
 
     Raises ``DestinationError``.
     """
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(dest)):  # Path has made one / of two
+    # Path has made one / of two; the second is what scp and rsync take
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/|[^/]+@[^/]+:", str(dest)):
         raise DestinationError(
             "DEST is an address, and a project is written to a folder", "give the name of a new folder"
         )
@@ -207,13 +208,22 @@ def move_to_free_name(tree: Path, target: Path) -> Path:
 def flush_tree(tree: Path) -> None:
     """Everything on disk before the rename makes it visible."""
     for path in [tree, *tree.rglob("*")]:
-        if path.is_symlink() or (os.name == "nt" and path.is_dir()):
-            continue
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        if not path.is_symlink():
+            sync_to_disk(path)
+
+
+def sync_to_disk(path: Path) -> None:
+    """A file's content, a folder's names. Windows, and some shared file systems (EINVAL), have no such call for folders."""
+    if os.name == "nt" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(handle)
 
 
 def swap_folders(a: Path, b: Path) -> bool:

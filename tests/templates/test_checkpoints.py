@@ -74,6 +74,20 @@ def test_a_seal_names_every_file_and_the_run(seals, tmp_path):
     assert seal["files"]["deep/state"]["bytes"] == 3
 
 
+def test_a_file_system_that_syncs_no_folders_is_no_error(seals, tmp_path, monkeypatch):
+    def fail(number):
+        def fsync(handle):
+            raise OSError(number, os.strerror(number))
+
+        return fsync
+
+    monkeypatch.setattr(os, "fsync", fail(errno.EINVAL))
+    seals.sync_to_disk(tmp_path)
+    monkeypatch.setattr(os, "fsync", fail(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        seals.sync_to_disk(tmp_path)
+
+
 def test_a_hash_is_that_of_the_hashes_of_its_blocks(seals, tmp_path, monkeypatch):
     from hashlib import sha256
 

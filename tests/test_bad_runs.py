@@ -25,7 +25,7 @@ from generator.run.figures import RunFigures
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="each run is a forked child")]
 DRIVER = r"""
-import json, os, signal, sys, traceback
+import json, os, select, signal, sys, traceback
 sys.path.insert(0, os.getcwd())
 import train, checkpoints, stopping, torch  # noqa
 
@@ -51,6 +51,33 @@ def signal_at_step(event):
     def on_step_end(self, args, state, control, **more):
         if state.global_step == step:
             os.kill(os.getpid(), number)
+        return real(self, args, state, control, **more)
+    stopping.SaveOnSignal.on_step_end = on_step_end
+
+def hang_up_at_step(step):
+    # a terminal of its own, which is closed; then the shell's own signal
+    import fcntl, termios, threading
+    os.setsid()
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    for number in (0, 1, 2):
+        os.dup2(slave, number)
+    os.close(slave)
+    shown, closed = [], threading.Event()
+    def show():
+        while not closed.is_set():
+            if select.select([master], [], [], 0.05)[0]:
+                shown.append(os.read(master, 4096))
+        os.close(master)
+    screen = threading.Thread(target=show)
+    screen.start()
+    real = stopping.SaveOnSignal.on_step_end
+    def on_step_end(self, args, state, control, **more):
+        if state.global_step == step:
+            closed.set()
+            screen.join()
+            os.kill(os.getpid(), signal.SIGHUP)
         return real(self, args, state, control, **more)
     stopping.SaveOnSignal.on_step_end = on_step_end
 
@@ -396,6 +423,15 @@ def test_train_10_a_signal_saves_and_ends(runs, number, code):
     assert (runs.folder / name / "checkpoint-3" / "complete.json").is_file()
     ended, output = runs.run(name, save_steps=500)
     assert ended == 0 and runs.weights(name) == runs.weights("uninterrupted"), output
+
+
+@pytest.mark.core
+def test_train_10_a_closed_terminal_saves_and_ends(runs):
+    ended, output = runs.run("hung-up", save_steps=500, hang_up_at_step=3)
+    assert ended == 128 + signal.SIGHUP, output
+    assert (runs.folder / "hung-up" / "checkpoint-3" / "complete.json").is_file()
+    ended, output = runs.run("hung-up", save_steps=500)
+    assert ended == 0 and runs.weights("hung-up") == runs.weights("uninterrupted"), output
 
 
 def test_train_10_a_signal_on_a_full_disk_names_the_last_save(runs):

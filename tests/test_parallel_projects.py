@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -412,6 +413,20 @@ def test_a_finished_run_that_cannot_resume_is_refused_on_all_processes(inputs, t
     assert "broadcast_from_rank0(begin_anew, " in (folder / "train.py").read_text()
 
 
+def test_a_closed_terminal(inputs, alone, tmp_path):
+    """It ends the launcher after a save. Under nohup it ends nothing: torchrun would take the signal back."""
+    folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
+    slow = {"PERFGEN_TEST_SECONDS_A_STEP": "1"}
+    default = ["sh", "-c", '. ./env.sh && exec "$@"', "sh"]
+    interrupt(folder, slow, lambda process: process.send_signal(signal.SIGHUP), before=default)
+    (checkpoint,) = (folder / "runs").glob("checkpoint-*")
+    assert (checkpoint / "complete.json").exists()
+
+    nohup = ["sh", "-c", """trap '' HUP && . ./env.sh && exec "$@" """, "sh"]
+    interrupt(folder, slow, lambda process: process.send_signal(signal.SIGHUP), before=nohup, code=0)
+    assert report(folder)["losses"] == pytest.approx(alone["full"], rel=1e-4)
+
+
 def test_interrupted_and_resumed(inputs, alone, tmp_path):
     """SIGTERM to the launcher: all processes save after the same step. One killed: the launcher ends the rest."""
     folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
@@ -430,12 +445,12 @@ def test_interrupted_and_resumed(inputs, alone, tmp_path):
     assert measured["losses"] == pytest.approx(alone["full"], rel=1e-4)
 
 
-def interrupt(folder: Path, more: dict[str, str], how) -> str:
+def interrupt(folder: Path, more: dict[str, str], how, before: Sequence[str] = (), code: int | None = None) -> str:
     """Start, wait for the second logged step, interrupt; the output once every process is gone."""
     log = folder / "log"
     with log.open("w") as out:
         process = subprocess.Popen(
-            command(folder, "--use_cpu", "true"),
+            [*before, *command(folder, "--use_cpu", "true")],
             cwd=folder,
             env=environment(folder, gpus=False) | more,
             stdout=out,
@@ -447,7 +462,7 @@ def interrupt(folder: Path, more: dict[str, str], how) -> str:
             process.wait(timeout=300)
         finally:
             kill_tree(process)
-    assert process.returncode != 0, log.read_text()[-3000:]
+    assert process.returncode == code if code is not None else process.returncode != 0, log.read_text()[-3000:]
     return log.read_text()
 
 

@@ -69,7 +69,8 @@ def test_a_fault_of_the_program_keeps_its_traceback(load):
 
 @pytest.fixture
 def stopping(load):
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     yield load("stopping")
     for number, handler in kept.items():
         signal.signal(number, handler)
@@ -90,6 +91,15 @@ def test_a_signal_saves_after_the_step(stopping, number, code, capsys):
         callback.on_train_end(None, state, control)
     assert ended.value.code == code
     assert capsys.readouterr().out == f"stopped by {signal.Signals(number).name} after step 5: run again to go on\n"
+
+
+def test_nohup_holds(stopping):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    callback, control, state = stopping.SaveOnSignal(), make_control(), make_state(global_step=5)
+    callback.on_train_begin(None, state, control)
+    os.kill(os.getpid(), signal.SIGHUP)
+    callback.on_step_end(Values(save_strategy="steps"), state, control)
+    assert not control.should_save and not control.should_training_stop
 
 
 def test_a_signal_on_a_full_disk_promises_nothing(stopping, capsys):
@@ -555,13 +565,28 @@ def test_rows_of_parquet(load, tmp_path):
 # ---- tokenizer
 
 
-def test_a_tokenizer_is_learnt_once(load, tmp_path):
-    leaf = load("tokenizer")
-    first = leaf.train_tokenizer(["the cat sat on the mat"] * 50, tmp_path / "tokenizer", 270)
+def test_a_tokenizer_is_learnt_once_for_its_texts(load, tmp_path):
+    load("run_folder")
+    leaf, folder, texts = load("tokenizer"), tmp_path / "tokenizer", ["the cat sat on the mat", "it did é\n"] * 50
+    first = leaf.train_tokenizer(texts, folder, 270)
     text = "the cat é\n"
     assert first.decode(first(text)["input_ids"]) == text and len(first) <= 270
-    assert leaf.train_tokenizer(["other words"], tmp_path / "tokenizer", 300).get_vocab() == first.get_vocab()
+    learnt = (folder / "tokenizer.json").stat().st_mtime_ns
+    assert leaf.train_tokenizer(texts[::-1], folder, 270).get_vocab() == first.get_vocab()
+    assert (folder / "tokenizer.json").stat().st_mtime_ns == learnt
+    assert leaf.train_tokenizer(["dogs bark"] * 50, folder, 300).get_vocab() != first.get_vocab()
     assert not (tmp_path / "tokenizer.tmp").exists()
+
+
+def test_a_checkpoint_keeps_its_tokenizer(load, tmp_path):
+    load("run_folder")
+    leaf, folder = load("tokenizer"), tmp_path / "tokenizer"
+    first = leaf.train_tokenizer(["the cat sat on the mat"] * 50, folder, 270)
+    (tmp_path / "checkpoint-2").mkdir()
+    with pytest.raises(SystemExit, match="learnt from other texts"):
+        leaf.train_tokenizer(["the cat sat on the mat"] * 51, folder, 270)
+    (folder / leaf.LEARNT_FROM).unlink()  # as an earlier version left it
+    assert leaf.train_tokenizer(["other words"], folder, 270).get_vocab() == first.get_vocab()
 
 
 # ---- parallel, in a group of one

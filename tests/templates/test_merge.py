@@ -28,6 +28,7 @@ def merge(load, tmp_path, monkeypatch) -> ModuleType:
     adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
     run = tmp_path / "runs"
     adapted.save_pretrained(run)
+    load("run_folder")
     load("tokenizer").train_tokenizer(["the lazy dog"] * 9, tmp_path / "words", 300).save_pretrained(run)
     (run / "_train.lock").write_text("")
     base = load("run_identity").describe_base(tmp_path / "base", None)

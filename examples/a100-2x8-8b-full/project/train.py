@@ -58,7 +58,6 @@ from stopping import StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-MODEL = find_source(CONFIG, "model")
 
 
 def main() -> None:
@@ -66,19 +65,20 @@ def main() -> None:
     check_compilers("g++", "gcc")
     check_launch(CONFIG["processes"])
     args = training_arguments()
-    claim_shared_folder(Path(args.output_dir), MODEL)
+    source = find_source(CONFIG, "model")
+    claim_shared_folder(Path(args.output_dir), source)
     set_seed(args.seed)
 
     with args.main_process_first(local=False, desc="the data"):  # the others read what it has prepared
         texts = load_texts(CONFIG).shuffle(seed=args.seed)
-        tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"], trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=CONFIG["revision"], trust_remote_code=False)
         blocks = cut_blocks(texts, tokenizer, CONFIG["seq_len"])
         train_dataset, eval_dataset = hold_out(
             blocks, CONFIG, args, lambda config: cut_blocks(load_texts(config), tokenizer, config["seq_len"])
         )
 
     model = AutoModelForCausalLM.from_pretrained(
-        MODEL,
+        source,
         revision=CONFIG["revision"],
         dtype=torch.float32,  # trained weights stay in fp32, bf16 is for the arithmetic
         attn_implementation="sdpa",
@@ -100,7 +100,7 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG, MODEL, trained_parameters)
+    run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),

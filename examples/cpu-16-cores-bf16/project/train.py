@@ -50,25 +50,25 @@ from stopping import SaveOnSignal, StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-MODEL = find_source(CONFIG, "model")
 
 
 def main() -> None:
     check_machine(CONFIG["machine"])
     check_compilers("g++")
     args = training_arguments()
-    claim_folder(Path(args.output_dir), MODEL)
+    source = find_source(CONFIG, "model")
+    claim_folder(Path(args.output_dir), source)
     set_seed(args.seed)
 
     texts = load_texts(CONFIG).shuffle(seed=args.seed)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"], trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(source, revision=CONFIG["revision"], trust_remote_code=False)
     blocks = cut_blocks(texts, tokenizer, CONFIG["seq_len"])
     train_dataset, eval_dataset = hold_out(
         blocks, CONFIG, args, lambda config: cut_blocks(load_texts(config), tokenizer, config["seq_len"])
     )
 
     model = AutoModelForCausalLM.from_pretrained(
-        MODEL,
+        source,
         revision=CONFIG["revision"],
         dtype=torch.float32,  # trained weights stay in fp32, bf16 is for the arithmetic
         attn_implementation="sdpa",
@@ -89,7 +89,7 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG, MODEL, trained_parameters)
+    run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):

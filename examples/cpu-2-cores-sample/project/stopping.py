@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -49,8 +50,15 @@ FULL = (
 )
 
 
+def leave_terminal() -> None:
+    """It is closed: a line that is written there, or to a program that went with it, would end the run unsaved."""
+    for descriptor in (1, 2):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
 class SaveOnSignal(TrainerCallback):
-    """SIGTERM (a scheduler taking the machine back) or Ctrl-C: finish the step, save, exit 143 or 130."""
+    """SIGTERM (the machine is taken back), Ctrl-C, a closed terminal: finish the step, save, exit 143, 130 or 129."""
 
     def __init__(self, advice: str = "run again to go on"):
         self.advice = advice
@@ -61,9 +69,16 @@ class SaveOnSignal(TrainerCallback):
         self.saved_step = state.global_step
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self.request_stop)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(signal.SIGHUP, self.leave_and_stop)
 
     def request_stop(self, signum, frame):
         signal.signal(signum, signal.SIG_DFL)  # a second one ends it at once
+        self.requested = signum
+
+    def leave_and_stop(self, signum, frame):
+        """The shell and the system may both send it."""
+        leave_terminal()
         self.requested = signum
 
     def on_prediction_step(self, args, state, control, **kwargs):

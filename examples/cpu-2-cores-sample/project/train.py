@@ -50,17 +50,17 @@ from tokenizer import train_tokenizer
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-MODEL = find_source(CONFIG, "model")
 
 
 def main() -> None:
     check_machine(CONFIG["machine"])
     args = training_arguments()
-    claim_folder(Path(args.output_dir), MODEL)
+    source = find_source(CONFIG, "model")
+    claim_folder(Path(args.output_dir), source)
     set_seed(args.seed)
 
     texts = load_texts(CONFIG)
-    config = AutoConfig.from_pretrained(MODEL, trust_remote_code=False)
+    config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     tokenizer = train_tokenizer(texts["text"], Path(args.output_dir) / "tokenizer", config.vocab_size)
     blocks = cut_blocks(texts, tokenizer, CONFIG["seq_len"])
     train_dataset, eval_dataset = hold_out(
@@ -89,7 +89,7 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG, MODEL, trained_parameters)
+    run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):

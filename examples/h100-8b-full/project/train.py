@@ -61,7 +61,6 @@ from stopping import StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-MODEL = find_source(CONFIG, "model")
 
 
 def main() -> None:
@@ -69,19 +68,20 @@ def main() -> None:
     check_compilers("gcc")
     check_launch(CONFIG["processes"])
     args = training_arguments()
-    claim_folder(Path(args.output_dir), MODEL)
+    source = find_source(CONFIG, "model")
+    claim_folder(Path(args.output_dir), source)
     set_seed(args.seed)
 
     examples = load_examples(CONFIG)
     examples, held_out = hold_out(examples, CONFIG, args, load_examples)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"], trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(source, revision=CONFIG["revision"], trust_remote_code=False)
     ensure_chat_template(tokenizer)
     how = CONFIG["seq_len"], CONFIG["loss_on"], CONFIG["skip_bad"]
     train_dataset = tokenize_examples(examples, tokenizer, *how)
     eval_dataset = keep_any(held_out and tokenize_examples(held_out, tokenizer, *how, may_be_empty=True), args)
 
     model = AutoModelForCausalLM.from_pretrained(
-        MODEL,
+        source,
         revision=CONFIG["revision"],
         dtype=torch.bfloat16,  # DeepSpeed keeps an fp32 master copy
         attn_implementation="sdpa",
@@ -103,7 +103,7 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG, MODEL, trained_parameters)
+    run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),

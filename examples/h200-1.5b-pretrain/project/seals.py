@@ -1,5 +1,6 @@
 """Seals: what a checkpoint holds, byte for byte, written once all of it is on disk. Without one none is resumed."""
 
+import errno
 import hashlib
 import json
 import os
@@ -122,5 +123,8 @@ def sync_to_disk(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:  # EINVAL: some shared file systems have no such call, for folders most of all
+        if error.errno != errno.EINVAL:
+            raise
     finally:
         os.close(descriptor)

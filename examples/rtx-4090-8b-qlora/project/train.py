@@ -55,7 +55,6 @@ from stopping import SaveOnSignal, StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-MODEL = find_source(CONFIG, "model")
 
 
 def main() -> None:
@@ -64,7 +63,8 @@ def main() -> None:
     check_machine(CONFIG["machine"])
     check_compilers("gcc")
     args = training_arguments()
-    claim_folder(Path(args.output_dir), MODEL)
+    source = find_source(CONFIG, "model")
+    claim_folder(Path(args.output_dir), source)
     set_seed(args.seed)
     quantization = BitsAndBytesConfig(
         load_in_4bit=True,
@@ -76,14 +76,14 @@ def main() -> None:
 
     examples = load_examples(CONFIG)
     examples, held_out = hold_out(examples, CONFIG, args, load_examples)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"], trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(source, revision=CONFIG["revision"], trust_remote_code=False)
     ensure_chat_template(tokenizer)
     how = CONFIG["seq_len"], CONFIG["loss_on"], CONFIG["skip_bad"]
     train_dataset = tokenize_examples(examples, tokenizer, *how)
     eval_dataset = keep_any(held_out and tokenize_examples(held_out, tokenizer, *how, may_be_empty=True), args)
 
     model = AutoModelForCausalLM.from_pretrained(
-        MODEL,
+        source,
         revision=CONFIG["revision"],
         quantization_config=quantization,  # base weights in 4 bits
         dtype=torch.bfloat16,  # frozen weights in 16 bits
@@ -110,7 +110,7 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG, MODEL, trained_parameters)
+    run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):

@@ -29,3 +29,7 @@ if [ -f .env ]; then
         printenv "$env_name" >/dev/null || export "$env_name=$env_value"
     done <.env
 fi
+# torchrun ends all processes when the terminal is closed, under nohup too, unless it is told which signals are its own
+case $(sed -n 's/^SigIgn:.*\(.\)$/\1/p' /proc/self/status 2>/dev/null) in
+[13579bdf]) export PET_SIGNALS_TO_HANDLE="${PET_SIGNALS_TO_HANDLE-SIGTERM,SIGINT,SIGQUIT}" ;;
+esac

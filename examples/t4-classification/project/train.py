@@ -58,7 +58,6 @@ from stopping import SaveOnSignal, StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-MODEL = find_source(CONFIG, "model")
 
 
 def main() -> None:
@@ -66,19 +65,20 @@ def main() -> None:
         sys.exit("This plan uses one GPU, and PyTorch sees more: CUDA_VISIBLE_DEVICES=0 make train")
     check_machine(CONFIG["machine"])
     args = training_arguments()
-    claim_folder(Path(args.output_dir), MODEL)
+    source = find_source(CONFIG, "model")
+    claim_folder(Path(args.output_dir), source)
     set_seed(args.seed)
 
     examples = load_examples(CONFIG)
     names = list_labels(examples)
     examples, held_out = hold_out(examples, CONFIG, args, load_examples)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL, revision=CONFIG["revision"], trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(source, revision=CONFIG["revision"], trust_remote_code=False)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     train_dataset = tokenize(examples, names, tokenizer, CONFIG["seq_len"])
     eval_dataset = held_out and tokenize(held_out, names, tokenizer, CONFIG["seq_len"])
 
     model = AutoModelForSequenceClassification.from_pretrained(
-        MODEL,
+        source,
         revision=CONFIG["revision"],
         id2label=dict(enumerate(names)),
         label2id={name: number for number, name in enumerate(names)},
@@ -105,7 +105,7 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG, MODEL, trained_parameters)
+    run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):

@@ -16,6 +16,7 @@ DEMO_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-demo
 # the model configs and how many cases `make fuzz` draws
 MODELS ?= ../shared/models
 CASES ?= 10000
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 
 .PHONY: setup demo demo-scratch test test-slow test-image check golden validate fuzz clean
 
@@ -84,7 +85,7 @@ validate: setup
 
 # random cases, each a plan within its limits or a refusal with a reason; 300 projects read by their real consumers; an hour
 fuzz: setup
-	$(BIN)/python benchmarks/fuzz.py --cases $(CASES) --render 300 $(if $(wildcard $(MODELS)),--models $(MODELS)) --out benchmarks/results/fuzz.json
+	$(BIN)/python benchmarks/fuzz.py --cases $(CASES) --render 300 --workers $(WORKERS) $(if $(wildcard $(MODELS)),--models $(MODELS)) --out benchmarks/results/fuzz.json
 
 clean:
 	rm -rf $(VENV) demo dist build

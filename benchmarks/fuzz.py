@@ -4,7 +4,8 @@
 --render N      so many of the planned ones are rendered, and every file read by what reads it in use
 --models DIR    config.json files (examples/models, in addition to those); half of the models have drawn sizes
 --seconds S     stop after so long, and say how many were run
---out FILE      the result as JSON, else on standard output
+--workers N     so many processes side by side (1)
+--out FILE      the result as JSON, written anew every 500 cases, else on standard output at the end
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import argparse
 import io
 import json
 import math
+import multiprocessing
 import platform
 import re
 import shlex
+import signal
 import statistics
 import sys
 import tempfile
@@ -24,7 +27,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -52,6 +55,8 @@ MOST_CHARACTERS = 700
 """of a refusal: what, against what, what to do; lists of names included"""
 REPEATED = 10
 """every so many planned cases are planned a second time"""
+PART = 50
+"""cases that a process runs before it gives an account of them"""
 TOLD = 500
 """cases between two lines of progress"""
 SHOWN = 5
@@ -69,6 +74,7 @@ class Outcome:
     faults: tuple[str, ...] = ()
     planned: Planned | None = None
     document: dict[str, Any] | None = None
+    rendered: bool = False
 
 
 def run_case(case: FuzzCase, *, repeat: bool = False) -> Outcome:
@@ -244,32 +250,69 @@ def list_models(folder: Path | None) -> tuple[Path, ...]:
 
 
 def run_cases(options: argparse.Namespace) -> list[Outcome]:
-    """Every case in turn; faults are printed as they come. Ctrl-C ends it as the end of the time does."""
+    """Every case; faults are printed as they come. Ctrl-C ends it as the end of the time does."""
     outcomes: list[Outcome] = []
+    started = time.monotonic()
     with suppress(KeyboardInterrupt):
-        for outcome in draw_outcomes(options):
-            outcomes.append(outcome)
-            if len(outcomes) % TOLD == 0:
-                print(f"{len(outcomes)} cases, {options.rendered} rendered", file=sys.stderr, flush=True)
+        for part in run_parts(options):
+            outcomes += part
+            for outcome in part:
+                if outcome.faults:
+                    print(f"\n{outcome.case.describe()}", *outcome.faults, sep="\n  ", file=sys.stderr, flush=True)
+            if len(outcomes) // TOLD > (len(outcomes) - len(part)) // TOLD:
+                rendered = sum(outcome.rendered for outcome in outcomes)
+                print(f"{len(outcomes)} cases, {rendered} rendered", file=sys.stderr, flush=True)
+                save_result(options, outcomes, time.monotonic() - started)
+            if time.monotonic() - started > options.seconds:
+                break
     return outcomes
 
 
-def draw_outcomes(options: argparse.Namespace) -> Iterator[Outcome]:
-    models, started, planned = list_models(options.models), time.monotonic(), 0
-    options.rendered = 0
-    for seed in range(options.first, options.first + options.cases):
-        if time.monotonic() - started > options.seconds:
-            break
-        outcome = run_timely(draw_case(seed, models), repeat=planned % REPEATED == 0)
+def run_parts(options: argparse.Namespace) -> Iterator[list[Outcome]]:
+    """The outcomes of ``PART`` cases at a time, in the order of their seeds."""
+    parts = [
+        Part(
+            seeds=range(options.first + start, options.first + min(start + PART, options.cases)),
+            render=options.render * min(start + PART, options.cases) // options.cases
+            - options.render * start // options.cases,
+            models=list_models(options.models),
+        )
+        for start in range(0, options.cases, PART)
+    ]
+    if options.workers == 1:
+        yield from map(run_part, parts)
+        return
+    # Ctrl-C is for the process that keeps the outcomes
+    with multiprocessing.Pool(options.workers, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        yield from pool.imap(run_part, parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Cases that one process runs; of the planned ones the first ``render`` are rendered."""
+
+    seeds: range
+    render: int
+    models: tuple[Path, ...]
+
+
+def run_part(part: Part) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    planned = rendered = 0
+    for seed in part.seeds:
+        outcome = run_timely(draw_case(seed, part.models), repeat=planned % REPEATED == 0)
         planned += outcome.kind == "plan"
         faults = list(outcome.faults)
-        if outcome.document and options.rendered < options.render and is_renderable(outcome.planned):
-            options.rendered += 1
+        renders = bool(outcome.document) and rendered < part.render and is_renderable(outcome.planned)
+        if renders:
+            rendered += 1
             faults += check_rendered(outcome.document)
-        if faults:
-            print(f"\n{outcome.case.describe()}", *faults, sep="\n  ", file=sys.stderr, flush=True)
-        # what is kept of ten thousand is small
-        yield Outcome(case=outcome.case, kind=outcome.kind, seconds=outcome.seconds, faults=tuple(faults))
+        # what is kept of ten thousand is small: the files of a case may have 50 MB
+        case = replace(outcome.case, files={})
+        outcomes.append(
+            Outcome(case=case, kind=outcome.kind, seconds=outcome.seconds, faults=tuple(faults), rendered=renders)
+        )
+    return outcomes
 
 
 def check_rendered(document: dict[str, Any]) -> list[str]:
@@ -299,26 +342,33 @@ def parse_options(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--render", type=int, default=0)
     parser.add_argument("--models", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path)
     return parser.parse_args(words)
 
 
 def main(words: list[str] | None = None) -> int:
     options = parse_options(words)
+    options.command = shlex.join(["python", "benchmarks/fuzz.py", *(words or sys.argv[1:])])
     started = time.monotonic()
     outcomes = run_cases(options)
+    text = save_result(options, outcomes, time.monotonic() - started)
+    print(text)
+    return 1 if any(outcome.faults for outcome in outcomes) else 0
+
+
+def save_result(options: argparse.Namespace, outcomes: list[Outcome], wall_seconds: float) -> str:
     result = {
         "schema": 1,
-        "command": shlex.join(["python", "benchmarks/fuzz.py", *(words or sys.argv[1:])]),
+        "command": options.command,
         "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "first_seed": options.first,
-        "rendered": options.rendered,
-    } | summarize_outcomes(outcomes, time.monotonic() - started)
+        "rendered": sum(outcome.rendered for outcome in outcomes),
+    } | summarize_outcomes(outcomes, wall_seconds)
     text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     if options.out:
         options.out.write_text(text, encoding="utf-8")
-    print(text)
-    return 1 if result["faults"] else 0
+    return text
 
 
 if __name__ == "__main__":

@@ -173,7 +173,8 @@ def make_offer(machine: Machine) -> Offer | None:
     """The best plan on a machine; ``None`` where none fits that can be emitted."""
     case, price = machine.case, machine.instance.price
     try:
-        best = choose_candidate(open_space(case, build_cost_model(case)))
+        # what can only be planned is no offer: it is not looked for, on any of hundreds of machines
+        best = choose_candidate(open_space(case, build_cost_model(case)).emitted)
     except UsageError:  # a pin that this device cannot do
         return None
     if best is None or not all(t.emitted for t in best.members):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -142,22 +142,28 @@ def _list_axis_traits(cls: type[Technique]) -> frozenset[Trait]:
 
 def explain_conflict(one: Technique, other: Technique, case: Case) -> str | None:
     """Why two techniques cannot stand together, or ``None``; asked of both, so that either file may know it."""
-    return next((why for a, b in ((one, other), (other, one)) for why in _list_refusals(a, b, case)), None)
+    return _explain_refusal(one, other, case) or _explain_refusal(other, one, case)
 
 
-def _list_refusals(one: Technique, other: Technique, case: Case) -> Iterator[str]:
-    """Each reason why ``one`` refuses ``other``: declared ones first."""
-    traits, theirs = one.traits(case), other.traits(case)
+def _explain_refusal(one: Technique, other: Technique, case: Case) -> str | None:
+    """Why ``one`` refuses ``other``: a declared reason first."""
+    declared = _find_declared(one, other, one.traits(case), other.traits(case))
+    return declared or one.conflict(other, case)
+
+
+@cache  # asked of every pair on each of hundreds of machines, which most often have the same traits
+def _find_declared(one: Technique, other: Technique, traits: frozenset[Trait], theirs: frozenset[Trait]) -> str | None:
     excluded_by_traits, needed_by_traits = _join_reasons(traits)
     for reasons in (one.excludes, *excluded_by_traits):
-        yield from (why.format(other=other.name) for trait, why in reasons.items() if trait in theirs)
+        for trait, why in reasons.items():
+            if trait in theirs:
+                return why.format(other=other.name)
     for reasons in (one.needs, *needed_by_traits):
         for trait, why in reasons.items():
             able = list_providers()[trait]
             if trait not in theirs and other.axis == able[0].axis:
-                yield why.format(other=other.name, able=" and ".join(t.name for t in able))
-    if why := one.conflict(other, case):
-        yield why
+                return why.format(other=other.name, able=" and ".join(t.name for t in able))
+    return None
 
 
 @cache

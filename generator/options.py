@@ -143,6 +143,14 @@ CASE_OPTIONS: tuple[Callable, ...] = (
         shell_complete=completion.complete_hardware,
         help="`detect --json` file, spec (8xh100-sxm-80gb, 1xt4, a100:3g.40gb, cpu:16), or instance type.",
     ),
+    click.option("--host-memory", help="Host memory of a node, where it is not read: 512gb, 1.5tb."),
+    click.option(
+        "--disk", help="Disk of the working folder, where it is not read: nvme, ssd, hdd, network; nvme,7gb/s."
+    ),
+    click.option(
+        "--link",
+        help="What joins the devices of a node: pcie4x16 (the host too), pcie, nvlink (bridges), or a rate (300gb/s).",
+    ),
     click.option("--measure", is_flag=True, help="Time this machine's memory and matrix products first (seconds)."),
     click.option("--task", type=click.Choice(TASKS), default="causal-lm", show_default=True),
     click.option("--mode", type=click.Choice(MODES), default="train", show_default=True),

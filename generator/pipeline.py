@@ -37,7 +37,7 @@ from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.emit.sources import LinkChange, PlacedSource, keep_sources, link_sources, place_sources
 from generator.errors import UsageError, escape_control
-from generator.inputs.hardware import read_hardware
+from generator.inputs.hardware import read_hardware, state_values
 from generator.inputs.held import make_scratch
 from generator.progress import Say, choose_say, echo_json, is_quiet, tell_detail, time_stage
 from generator.run.package_lock import LOCKED, lock_packages
@@ -49,7 +49,7 @@ def plan_request(request: Request) -> Planned:
     """Read the machine, the model and the data, and decide. Raises ``PerfgenError`` for whatever a user can cause."""
     check_text(request)
     with time_stage("read the machine"):
-        hardware = read_hardware(request.hardware, request.measure)
+        hardware = state_values(read_hardware(request.hardware, request.measure), request.stated)
     with time_stage("read model and data"):
         work = read_work(request)
     for line in list_reading_lines(hardware, work):

@@ -109,6 +109,11 @@ def describe_accelerators(hardware: Hardware, used: tuple[Accelerator, ...]) -> 
         raise UsageError(
             f"the memory of {board.name} could not be read", "give the device by name: --hardware 1x<device>"
         )
+    device = replace(
+        device,
+        pcie_generation=board.pcie.generation_max or device.pcie_generation,
+        pcie_width=board.pcie.width or device.pcie_width,
+    )
     share = used[0].compute_share
     if share is not None and share < 1.0:
         device = slice_device(device, share, memory_bytes)

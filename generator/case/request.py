@@ -31,6 +31,9 @@ class Request:
     early_stopping: int | None = None
     report_to: str = "none"
     hardware: str | None = None
+    host_memory: str | None = None
+    disk: str | None = None
+    link: str | None = None
     measure: bool = False
     mode: str = "train"
     task: str = "causal-lm"
@@ -61,6 +64,11 @@ class Request:
             format=self.format,
             columns=dict(self.columns),
         )
+
+    @property
+    def stated(self) -> dict[str, str | None]:
+        """What was said of the machine, by option."""
+        return {"--host-memory": self.host_memory, "--disk": self.disk, "--link": self.link}
 
     @property
     def adapts(self) -> bool:

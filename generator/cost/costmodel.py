@@ -45,7 +45,7 @@ class CostModel:
     """Costs executions of one model on one kind of device.
 
     ``device_memory_bytes`` is what one device has (on CPU: what the process may use), ``links`` the connections between
-    devices of a node, ``network_bytes_per_s`` one node's rate to the others, ``measured``
+    devices of a node, ``network_bytes_per_s`` one node's rate to the others, ``nvme_bytes_per_s`` its disk's, ``measured``
     what was timed on ``accelerators`` (their indices). ``estimate`` is pure.
     """
 
@@ -60,6 +60,7 @@ class CostModel:
         links: tuple[Link, ...] = (),
         devices_per_node: int = 1,
         network_bytes_per_s: float | None = None,
+        nvme_bytes_per_s: float | None = None,
         measured: tuple[Measurement, ...] = (),
         accelerators: tuple[int, ...] = (),
         num_labels: int = 0,
@@ -74,7 +75,7 @@ class CostModel:
         self.host_limit_gib = None if host_memory_bytes is None or self.on_cpu else host_memory_bytes / GIB
         self.cpu_budget = cpu_budget or 1
         self.shape = build_shape(spec, task, num_labels)
-        rates = compute_rates(device, cpu_budget, links, network_bytes_per_s, devices_per_node)
+        rates = compute_rates(device, cpu_budget, links, network_bytes_per_s, devices_per_node, nvme_bytes_per_s)
         self.rates = apply_measurements(rates, measured, accelerators)
         self._static: dict[tuple, StaticMemory] = {}
         self._blocks: dict[tuple, BlockActivations] = {}

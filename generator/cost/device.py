@@ -33,6 +33,7 @@ class Rates:
     """one node's rate to the others; None: ``port_bytes_per_s`` per device"""
     port_bytes_per_s: float
     host_link_bytes_per_s: float
+    nvme_bytes_per_s: float
     on_cpu: bool
     basis: str
     source: str
@@ -62,6 +63,7 @@ def compute_rates(
     links: tuple[Link, ...],
     network_bytes_per_s: float | None,
     devices_per_node: int = 1,
+    nvme_bytes_per_s: float | None = None,
 ) -> Rates:
     """A rate that the catalogue lacks is assumed, and the basis says so."""
     basis = [device.basis if device.basis in BASES else "assumed"]
@@ -75,6 +77,7 @@ def compute_rates(
         network_bytes_per_s=network_bytes_per_s,
         port_bytes_per_s=select_by_architecture(device, c.NETWORK_BYTES_PER_S),
         host_link_bytes_per_s=compute_host_link_rate(device),
+        nvme_bytes_per_s=nvme_bytes_per_s or c.NVME_BYTES_PER_S,
         on_cpu=device.kind == "cpu",
         basis=find_weakest_basis(basis),
     )

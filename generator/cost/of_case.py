@@ -18,11 +18,18 @@ def build_cost_model(case: Case) -> CostModel:
         links=case.links,
         devices_per_node=case.devices_per_node,
         network_bytes_per_s=case.network_bytes_per_s,
+        nvme_bytes_per_s=find_nvme_rate(case),
         measured=case.hardware.measured,
         accelerators=case.accelerators,
         num_labels=case.workload.labels if case.workload.task == "text-classification" else 0,
         task=case.workload.task,
     )
+
+
+def find_nvme_rate(case: Case) -> float | None:
+    """Bytes per second of the disk that would be offloaded to, where it was measured or stated."""
+    rates = [d.read_bytes_per_s for d in case.hardware.disks if d.kind == "nvme" and d.read_bytes_per_s]
+    return max(rates, default=None)
 
 
 def count_usable_cores(case: Case) -> int | None:

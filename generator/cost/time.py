@@ -345,7 +345,7 @@ def compute_host_update_seconds(static: StaticMemory, run: Execution, rates: Rat
     moved = count_host_traffic(run)
     back = owned * moved.weights / rates.host_link_bytes_per_s
     of_node = owned * run.per_node  # the processes of a node share its memory and its disk
-    disk = of_node * c.NVME_ADAM_BYTES / c.NVME_BYTES_PER_S if run.offload_optimizer == "nvme" else 0.0
+    disk = of_node * c.NVME_ADAM_BYTES / rates.nvme_bytes_per_s if run.offload_optimizer == "nvme" else 0.0
     # one process alone does not fill the memory's channels
     memory = min(run.per_node * c.HOST_BYTES_PER_S, c.HOST_NODE_BYTES_PER_S)
     return back + disk + of_node * moved.memory / memory
@@ -368,4 +368,4 @@ def compute_fetch_seconds(shape: Shape, run: Execution, rates: Rates, again: flo
     share = shape.params * find_parameter_bytes(run).base / run.shards
     if run.offload_params == "cpu":
         return share * (2.0 + again) / rates.host_link_bytes_per_s
-    return share * run.per_node * (2.0 + again) / c.NVME_BYTES_PER_S
+    return share * run.per_node * (2.0 + again) / rates.nvme_bytes_per_s

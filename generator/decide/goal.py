@@ -87,6 +87,9 @@ def check_target(target: Target, request: Request) -> None:
     """Raises ``UsageError`` for wishes that contradict each other."""
     if request.hardware is not None or request.measure:
         raise UsageError("--goal looks for a machine, and --hardware or --measure names one", "give one of them")
+    stated = next((option for option, text in request.stated.items() if text is not None), None)
+    if stated:
+        raise UsageError(f"--goal looks for a machine, and {stated} says something of one", "give one of them")
     if target.max_latency is not None and request.mode != "infer":
         raise UsageError(
             "--max-latency is for answers", "use it with --mode infer; --target-tokens-per-day is for training"

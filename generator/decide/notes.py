@@ -9,6 +9,7 @@ from generator.case.defaults import DEFAULT_SEQ_LEN
 from generator.case.request import Request
 from generator.case.sources import Work
 from generator.case.workload import Workload
+from generator.cost.constants import NVME_BYTES_PER_S
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
 from generator.model import ModelSpec
@@ -68,6 +69,29 @@ def note_reduction(best: Candidate) -> tuple[Note, ...]:
         return ()
     text = f"gradients are added up over the devices in {run.autocast_dtype} (Accelerate's FSDP2), and kept in float32"
     return (Note(kind="precision", text=text),)
+
+
+def note_offload(case: Case, best: Candidate) -> tuple[Note, ...]:
+    """What an offloading plan takes for granted of a machine that was not read. The memory of the host decides whether it runs."""
+    run = best.execution
+    if {run.offload_optimizer, run.offload_params} == {"none"}:
+        return ()
+    assumed = [
+        f"the host's memory is {n.why.removeprefix('not in the spec: assumed ')} (--host-memory)"
+        for n in case.hardware.notes
+        if (n.who, n.field) == ("spec", "memory.total_bytes")
+    ]
+    if not case.device.pcie_generation or not case.device.pcie_width:
+        assumed.append("it is joined to the devices by PCIe 4.0 x16 (--link)")
+    if "nvme" in (run.offload_optimizer, run.offload_params) and not any(
+        d.read_bytes_per_s for d in case.hardware.disks
+    ):
+        assumed.append(f"its disk makes {NVME_BYTES_PER_S / 1e9:g} GB/s (--disk nvme,RATEgb/s)")
+    return (
+        (Note(kind="hardware", text=f"the offloading rests on assumptions: {', and '.join(assumed)}"),)
+        if assumed
+        else ()
+    )
 
 
 def why_not_more_devices(case: Case, best: Candidate, counts: tuple[DeviceCount, ...]) -> str:

@@ -29,8 +29,8 @@ DEPENDENT = {
     "model": ("config", "tokenizer", "from_scratch"),
     "data": ("data_config", "split", "text_column", "label_column", "format", "columns", "labels", "skip_bad"),
     "task": ("format", "columns", "loss_on", "label_column", "labels"),
-    "hardware": ("measure",),
-    "measure": ("hardware",),
+    "hardware": ("measure", "host_memory", "disk", "link"),
+    "measure": ("hardware", "host_memory", "disk", "link"),
     "mode": ("data", "eval", "early_stopping", "optimize_for", "pins", "allow"),
 }
 """What was said of the one that is now another."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from generator.errors import UsageError
 from generator.inputs.json_files import MAX_DEPTH, MAX_JSON_BYTES, is_deep, is_small_file
 from hwdetect import detect, from_json
 from hwdetect.spec import SpecError, parse_spec
+from hwdetect.stated import state_disk, state_host_memory, state_links
 from hwdetect.types import Hardware
 
 PORTABLE = "portable"
@@ -42,6 +44,23 @@ def read_hardware(text: str | None, measure: bool = False) -> Hardware | None:
         return parse_spec(text)
     except SpecError as error:
         raise UsageError(f"--hardware {text}: {error}", "`perfgen devices` lists what is known") from error
+
+
+def state_values(hardware: Hardware | None, stated: Mapping[str, str | None]) -> Hardware | None:
+    """The machine with what the user says of it, by option (see ``hwdetect.stated``). Raises ``UsageError``."""
+    for option, text in stated.items():
+        if text is None:
+            continue
+        if hardware is None:
+            raise UsageError(f"{option} {text}: --hardware portable is a plan for no machine in particular", "drop one")
+        try:
+            hardware = STATED[option](hardware, text)
+        except SpecError as error:
+            raise UsageError(f"{option} {error}", "`perfgen plan --help` has the form") from error
+    return hardware
+
+
+STATED = {"--host-memory": state_host_memory, "--disk": state_disk, "--link": state_links}
 
 
 def load_machine(path: Path) -> object:

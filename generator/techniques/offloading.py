@@ -80,7 +80,7 @@ class NvmeOffload(Offload):
     def explain_missing(self, case: Case) -> str | None:
         disks = _list_nvme(case)
         if not disks:
-            return "no NVMe disk was found under the working, cache or temporary folder"
+            return "no NVMe disk was found under the working, cache or temporary folder (--disk nvme says that there is one)"
         free = [d.free_bytes for d in disks if d.free_bytes is not None]
         needed = STATE_BYTES * case.model.params / case.nodes if case.workload.train == "full" else 0
         if free and max(free) < needed:

@@ -23,6 +23,12 @@ def suggest_names(wrong: str, known: Iterable[str], otherwise: str | None = None
     return f"did you mean {', '.join(near)}?" if near else otherwise
 
 
+def quote_error(error: object, most: int = 240) -> str:
+    """What a library said, on one line, and no page of it: Transformers lists all models that it knows."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 class PerfgenError(Exception):
     """A message for the user. ``hint`` says what to do next."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -94,3 +95,16 @@ def test_projects_are_read_by_what_reads_them():
         if checked == 12:
             return
     raise AssertionError(f"only {checked} projects were drawn")
+
+
+def test_a_model_that_nobody_knows_is_refused_in_a_few_words(tmp_path):
+    """Transformers lists the hundreds that it knows."""
+    from benchmarks.fuzz import check_refusal
+    from generator.errors import SourceError
+    from generator.pipeline import plan_request
+
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 128}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "x", "vocab_size": 512, **sizes}))
+    with pytest.raises(SourceError, match="do not know 'x'") as refused:
+        plan_request(Request(model=str(tmp_path), mode="infer", hardware="1xt4", offline=True))
+    assert not list(check_refusal(refused.value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from generator.model import Attended, ModelSpec
 from generator.model.block_traits import read_block_traits
@@ -230,6 +231,7 @@ def list_recurrent_linears(spec: ModelSpec, others: list[Linear], moe_share: flo
     return (Linear("mixer", spec.hidden, width, 1, share),) if width > 0 else ()
 
 
+@lru_cache(maxsize=64)  # asked for every execution of a search
 def select_adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear, ...]:
     """The linears of a block that LoRA adapts, routed experts aside."""
     dense = tuple(x for x in shape.linears if x.count == 1)

@@ -14,7 +14,7 @@ from generator.emit.git_files import read_files
 from generator.emit.place import MARK
 from generator.emit.project import read_version
 from generator.emit.render import OURS, RenderError, render
-from generator.errors import DestinationError, SourceError
+from generator.errors import DestinationError, SourceError, quote_error
 from generator.inputs.held import make_scratch
 from generator.inputs.json_files import is_small_file
 
@@ -93,7 +93,9 @@ def render_copied(folder: Path, plan: Mapping[str, Any], origin: Origin) -> Base
     try:
         answers = yaml.safe_load((folder / MARK).read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SourceError(f"{folder / MARK} is not YAML: {error}", f"bring it back: git checkout -- {MARK}") from error
+        raise SourceError(
+            f"{folder / MARK} is not YAML: {quote_error(error)}", f"bring it back: git checkout -- {MARK}"
+        ) from error
     kept = answers.get("plan") if isinstance(answers, dict) else None
     if not isinstance(kept, dict):
         raise SourceError(f"{MARK} holds no plan", "`copier update` is for this project")
@@ -116,7 +118,7 @@ def render_again(document: Mapping[str, Any], template: str | None, root: Path |
             return read_tree(stage, render(dict(document), stage, template, root))
         except RenderError as error:
             hint = "use `copier update`" if template else f"bring {FILE} back: git checkout -- {FILE}"
-            raise SourceError(f"the project cannot be rendered again: {error}", hint) from error
+            raise SourceError(f"the project cannot be rendered again: {quote_error(error)}", hint) from error
 
 
 @contextmanager
@@ -133,7 +135,7 @@ def export_template(origin: Origin, folder: Path) -> Generator[Path | None]:
             for name in files:
                 check_name(name)
         except ValueError as error:
-            raise SourceError(f"{path} at {origin.commit}: {error}", "use `copier update`") from error
+            raise SourceError(f"{path} at {origin.commit}: {quote_error(error)}", "use `copier update`") from error
         write_tree(scratch, files)
         for name, file in files.items():
             (scratch / name).chmod(0o755 if file.executable else 0o644)

@@ -15,7 +15,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import BinaryIO
 
-from generator.errors import SourceError
+from generator.errors import SourceError, quote_error
 from generator.inputs.leaves import load_choose_delimiter, load_list_rows, load_open_batches, load_open_data
 
 
@@ -67,7 +67,7 @@ def open_counted(file: Path, lengths: Lengths) -> Generator[BinaryIO]:
         except ImportError as error:
             raise SourceError(f"{file}: reading {compression} needs pyarrow", "pip install pyarrow") from error
         except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
-            raise SourceError(f"{file}: cannot be decompressed: {error}", "compress it again") from error
+            raise SourceError(f"{file}: cannot be decompressed: {quote_error(error)}", "compress it again") from error
         finally:
             lengths.seen = before + (file.stat().st_size if raw.closed else raw.tell())
 
@@ -109,7 +109,7 @@ def read_json_documents(files: list[Path], lengths: Lengths) -> Iterator[tuple[s
         try:
             rows = load_list_rows()(json.loads(content.decode("utf-8-sig")))
         except (ValueError, RecursionError) as error:
-            raise SourceError(f"{file}: {error}", "mend the file") from error
+            raise SourceError(f"{file}: {quote_error(error)}", "mend the file") from error
         for number, row in enumerate(rows, start=1):
             wrong = f"no object but {type(row).__name__}"
             yield f"{file}, row {number}", row if isinstance(row, dict) else wrong
@@ -165,7 +165,7 @@ def read_csv_file(file: Path, lengths: Lengths) -> Iterator[tuple[str, dict | st
         except csv.Error as error:
             if lengths.decompressed < SCAN_BYTES:  # else it is the row at which reading stopped
                 raise SourceError(
-                    f"{file}, row {reader.line_num}: {error}", "mend the file: what follows cannot be read"
+                    f"{file}, row {reader.line_num}: {quote_error(error)}", "mend the file: what follows cannot be read"
                 ) from error
 
 
@@ -205,7 +205,7 @@ def read_parquet_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str
                     if left <= 0:
                         break
         except (ArrowException, *UNREADABLE) as error:
-            raise SourceError(f"{file}: not a readable parquet file: {error}", "write it again") from error
+            raise SourceError(f"{file}: not a readable parquet file: {quote_error(error)}", "write it again") from error
 
 
 def check_names(file: Path, names: list[str]) -> None:
@@ -238,7 +238,7 @@ def read_arrow_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, 
                         lengths.seen += 1
                         yield f"{file}, row {number}", row
         except (pa.ArrowException, *UNREADABLE) as error:
-            raise SourceError(f"{file}: not a readable arrow file: {error}", "write it again") from error
+            raise SourceError(f"{file}: not a readable arrow file: {quote_error(error)}", "write it again") from error
 
 
 READERS = {

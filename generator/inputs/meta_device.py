@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from generator.errors import SourceError
+from generator.errors import SourceError, quote_error
 from generator.inputs.json_files import load_json, replace_file
 from generator.model import ModelSpec
 from hwdetect.machine.process import HeadAndTail, build_own_command, isolate_python, run_process
@@ -97,7 +97,7 @@ def count_in_child(text: str, name: str, path: Path) -> dict:
         errors = ended.errors.decode("utf-8", "replace").strip().splitlines()
         reason = errors[-1] if errors else "no reason given"
         raise SourceError(
-            f"cannot size {name}: perfgen's tables do not know {json.loads(text).get('model_type')!r}, and Transformers said: {reason}",
+            f"cannot size {name}: perfgen's tables do not know {json.loads(text).get('model_type')!r}, and Transformers said: {quote_error(reason)}",
             "`pip install perfgen[train]` if Transformers is missing; otherwise the model is newer than this stack",
         )
     counts = json.loads(ended.raw.decode().strip().splitlines()[-1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from generator.errors import SourceError
+from generator.errors import SourceError, quote_error
 from generator.inputs.json_files import read_json
 
 
@@ -62,7 +62,7 @@ def check_shard(path: Path) -> int:
         OverflowError,
         RecursionError,
     ) as error:
-        raise SourceError(f"{path} has a broken header: {error}", "download it again") from error
+        raise SourceError(f"{path} has a broken header: {quote_error(error)}", "download it again") from error
     if not ends:
         raise SourceError(f"{path} has a broken header: it names no tensor", "download it again")
     if 8 + length + max(ends) != size:  # a download that broke off: the library reads the header only

@@ -18,7 +18,7 @@ LAYERS = (
     {"jsonio"},
     {"probes", "measure", "described"},  # readings, timings, machines that are only described
     {"spec", "complete"},  # a machine from a few words; what a recording's machine.json adds
-    {"assemble"},  # a machine from its readings
+    {"assemble", "stated"},  # a machine from its readings; what a user says of one
     {"recording"},
     {"__init__"},  # detect, capture, to_json, from_json
 )

@@ -253,7 +253,6 @@ def list_models(folder: Path | None) -> tuple[Path, ...]:
 def run_cases(options: argparse.Namespace) -> list[Outcome]:
     """Every case; faults are printed as they come. Ctrl-C ends it as the end of the time does."""
     outcomes: list[Outcome] = []
-    started = time.monotonic()
     with suppress(KeyboardInterrupt):
         for part in run_parts(options):
             outcomes += part
@@ -263,23 +262,21 @@ def run_cases(options: argparse.Namespace) -> list[Outcome]:
             if len(outcomes) // TOLD > (len(outcomes) - len(part)) // TOLD:
                 rendered = sum(outcome.rendered for outcome in outcomes)
                 print(f"{len(outcomes)} cases, {rendered} rendered", file=sys.stderr, flush=True)
-                save_result(options, outcomes, time.monotonic() - started)
-            if time.monotonic() - started > options.seconds:
+                save_result(options, outcomes)
+            if time.monotonic() - options.started > options.seconds:
                 break
     return outcomes
 
 
 def run_parts(options: argparse.Namespace) -> Iterator[list[Outcome]]:
     """The outcomes of ``PART`` cases at a time, in the order of their seeds."""
-    parts = [
-        Part(
-            seeds=range(options.first + start, options.first + min(start + PART, options.cases)),
-            render=options.render * min(start + PART, options.cases) // options.cases
-            - options.render * start // options.cases,
-            models=list_models(options.models),
+    models, parts, due = list_models(options.models), [], 0
+    for start in range(0, options.cases, PART):
+        end = min(start + PART, options.cases)
+        rendered, due = due, options.render * end // options.cases
+        parts.append(
+            Part(seeds=range(options.first + start, options.first + end), render=due - rendered, models=models)
         )
-        for start in range(0, options.cases, PART)
-    ]
     if options.workers == 1:
         yield from map(run_part, parts)
         return
@@ -351,21 +348,21 @@ def parse_options(words: list[str] | None) -> argparse.Namespace:
 def main(words: list[str] | None = None) -> int:
     options = parse_options(words)
     options.command = shlex.join(["python", "benchmarks/fuzz.py", *(words or sys.argv[1:])])
-    started = time.monotonic()
+    options.started = time.monotonic()
     outcomes = run_cases(options)
-    text = save_result(options, outcomes, time.monotonic() - started)
-    print(text)
+    print(save_result(options, outcomes))
     return 1 if any(outcome.faults for outcome in outcomes) else 0
 
 
-def save_result(options: argparse.Namespace, outcomes: list[Outcome], wall_seconds: float) -> str:
+def save_result(options: argparse.Namespace, outcomes: list[Outcome]) -> str:
+    """As JSON; into ``--out`` too."""
     result = {
         "schema": 1,
         "command": options.command,
         "machine": f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}",
         "first_seed": options.first,
         "rendered": sum(outcome.rendered for outcome in outcomes),
-    } | summarize_outcomes(outcomes, wall_seconds)
+    } | summarize_outcomes(outcomes, time.monotonic() - options.started)
     text = json.dumps(result, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     if options.out:
         options.out.write_text(text, encoding="utf-8")

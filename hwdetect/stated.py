@@ -52,9 +52,13 @@ def state_links(hardware: Hardware, text: str) -> Hardware:
     if match := _PCIE.fullmatch(asked):
         return _state_pcie(hardware, int(match[1]), int(match[2]))
     if asked in ("pcie", "nvlink"):
-        return replace(hardware, links=_join_boards(hardware.boards, asked))
-    rate = _parse_rate(asked, text)
-    return replace(hardware, links=tuple(replace(link, bandwidth_bytes_per_s=rate) for link in hardware.links))
+        links = _join_boards(hardware.boards, asked)
+    else:
+        rate = _parse_rate(asked, text)
+        links = tuple(replace(link, bandwidth_bytes_per_s=rate) for link in hardware.links)
+    if not links or any(board.mig_enabled for board in hardware.boards):  # parts of boards have no access to each other
+        raise SpecError(f"{text!r}: no link between boards of this machine is known; pcie4x16 is that to the host")
+    return replace(hardware, links=links)
 
 
 def _state_pcie(hardware: Hardware, generation: int, width: int) -> Hardware:
@@ -94,7 +98,7 @@ def _parse_rate(text: str, whole: str) -> float:
     """Bytes per second."""
     match = _RATE.fullmatch(text.strip())
     if not match or not float(match[1]):
-        raise SpecError(f"{whole!r}: {text!r} is no rate: 7gb/s, 25.5gb/s", re.ASCII)
+        raise SpecError(f"{whole!r}: {text!r} is no rate: 7gb/s, 25.5gb/s")
     return float(match[1]) * 1e9
 
 

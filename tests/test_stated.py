@@ -81,6 +81,14 @@ def test_links_that_cannot_be_are_refused(hardware, text):
         state_links(parse_spec(hardware), text)
 
 
+@pytest.mark.parametrize("text", ["pcie", "nvlink", "25gb/s"])
+@pytest.mark.parametrize("hardware", ["1xrtx-3090", "9xa100-mig-1g.10gb"])
+def test_what_would_change_nothing_is_refused(hardware, text):
+    """One board has no link to another, and the boards of MIG instances join none."""
+    with pytest.raises(SpecError, match="no link between boards|bridges are not sold"):
+        state_links(parse_spec(hardware), text)
+
+
 def test_an_offloading_plan_names_what_it_rests_on():
     assumed = plan("2xrtx-4090")
     assert assumed.plan.best.execution.offload_params == "cpu"

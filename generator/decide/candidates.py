@@ -11,7 +11,7 @@ from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.cost.costmodel import CostModel
 from generator.cost.estimate import Estimate
-from generator.cost.execution import Execution
+from generator.cost.execution import Execution, Split
 from generator.decide.space import HEADROOM_SHARE, ONE_DEVICE, Space, rate_risk
 from generator.techniques.base import Technique
 
@@ -101,7 +101,7 @@ def describe_layout(layout: Layout) -> dict[str, Any]:
     }
 
 
-def split_batch(case: Case, dp: int = 1) -> tuple[tuple[int, int], ...]:
+def split_batch(case: Case, dp: int = 1) -> tuple[Split, ...]:
     """(micro-batch, accumulation) that with ``dp`` copies give the global batch, smallest first. Inference serves its
     concurrency."""
     if case.workload.mode == "infer":
@@ -148,7 +148,7 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
 
 
 def find_best_split(
-    space: Space, members: tuple[Technique, ...], layout: Layout, splits: tuple[tuple[int, int], ...]
+    space: Space, members: tuple[Technique, ...], layout: Layout, splits: tuple[Split, ...]
 ) -> Candidate | None:
     """The best of ``cost_members`` among ``splits``, all of which fit, without costing each of them."""
     if not all(t.accumulates for t in members):

@@ -6,6 +6,9 @@ import inspect
 
 import pytest
 from leaves import load_leaf
+from making import H100, case, cpu_device
+
+from generator.techniques.base import find_technique
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
@@ -81,3 +84,11 @@ def test_the_model_s_own_forward_stays():
     assert torch.equal(after.logits, before.logits) and after.loss == before.loss
     assert set(inspect.signature(model.forward).parameters) >= parameters - {"self"}
     model.generate(torch.tensor([[5, 6]]), max_new_tokens=2, do_sample=False)
+
+
+def test_who_leaves_tokens_out():
+    """On a GPU TRL does it by itself."""
+    chunked = find_technique("loss", "chunked")
+    assert chunked.edits(case(cpu_device(), task="sft")).fragments == ("trained_tokens",)
+    assert chunked.edits(case(H100, task="sft")).fragments == ()
+    assert chunked.edits(case(cpu_device())).fragments == ("chunked_loss",)

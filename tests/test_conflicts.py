@@ -71,12 +71,19 @@ def ids(axis: str, *names: str) -> tuple[str, ...]:
 CONFLICTS: list[Pair] = [
     # precision and attention
     *grid(FULL, "attention=flash-attention", ids("precision", "fp32", "tf32"), "16 bits"),
+    *grid(FULL, "packing=varlen", ids("precision", "fp32", "tf32"), "16 bits"),
+    *grid(SFT, "packing=varlen", ids("attention", "eager", "flash-attention"), "scaled_dot_product_attention"),
+    *grid(SFT, "packing=flattened", ids("attention", "eager", "flash-attention"), "scaled_dot_product_attention"),
+    *grid(SFT, "parallelism=context", ids("packing", "flattened", "varlen"), "see each other"),
+    *grid(SFT, "parallelism=ulysses", ids("packing", "flattened", "varlen"), "limits"),
     *grid(FULL, "parallelism=context", ids("attention", "eager", "flash-attention"), "SDPA"),
     (FULL, "parallelism=ulysses", "attention=eager", "SDPA"),
     *grid(SFT, "packing=packed", ids("attention", "sdpa", "eager"), "mask"),
     (FULL, "parallelism=context", "packing=group-by-length", "equal parts"),
     # compilation
-    *grid(FULL, "compile=default", ids("packing", "padded", "group-by-length"), "changing length"),
+    *grid(
+        FULL, "compile=default", ids("packing", "padded", "group-by-length", "flattened", "varlen"), "changing length"
+    ),
     (FULL, "compile=default", "loss=liger", "fuse the same"),
     (FULL, "compile=default", "loss=chunked", "breaks"),
     *grid(FULL, "compile=default", ids("parallelism", *ZERO, "ulysses"), "hooks"),
@@ -170,6 +177,7 @@ JOINED_AXES = {
         ("compile", "parallelism"),
         ("compile", "quantization"),
         ("compile", "trained"),
+        ("packing", "precision"),
         ("offload", "optimizer"),
         ("offload", "parallelism"),
         ("optimizer", "parallelism"),

@@ -30,13 +30,16 @@ FASTEST: Mapping[str, Callable[[Any], Any]] = {
     "length_shares": lambda shares: sum(shares) / len(shares) if shares else 1.0,
     "padding_left": float,
     "padding_free": rank_equal,
+    "rows": rank_equal,
 }
 """A rank by field, the lowest is fastest. A field that is not here (attention: which kernel wins depends on length and device)
 must be decided before anything is bounded."""
 
 LEAST_STATES = "lomo"
 """an optimizer that keeps neither states nor gradients: no other needs less memory at any moment of a step"""
-NEUTRAL = frozenset({"compile", "dataloader_workers", "pin_memory", "length_shares", "padding_left", "padding_free"})
+NEUTRAL = frozenset(
+    {"compile", "dataloader_workers", "pin_memory", "length_shares", "padding_left", "padding_free", "rows"}
+)
 """Fields that device memory does not depend on, or (compile, with a quantizer) least at their fastest value."""
 
 

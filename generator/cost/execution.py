@@ -79,6 +79,9 @@ class Execution:
     padding_left: float = 1.0
     """how much of that padding remains (less where batches are of similar length)"""
     padding_free: bool = False
+    rows: str = "batch"
+    """how the texts of a micro-batch are attended to: batch (together, padded), sdpa (one call each, one after the other in one
+    sequence), varlen (one kernel for all of them there)"""
     dataloader_workers: int = 0
     pin_memory: bool = False
     threads: int | None = None

@@ -18,6 +18,8 @@ from generator.techniques.padding import attends_without_mask
 
 PACKED = {"nf4": "uint8", "int8": "int8"}
 """the dtype of a quantizer's packed weights, by ``Execution.quant`` (bitsandbytes)"""
+BY_ROW = {"sdpa": "row_by_row", "varlen": "varlen"}
+"""the attention that the project registers, by ``Execution.rows``"""
 FLASH_HEAD_DIM = 256
 """the widest head of PyTorch's flash kernel (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)"""
 
@@ -66,9 +68,9 @@ def expect_attention(plan: Plan) -> dict[str, Any]:
         return {}
     maskless = run.attention == "sdpa" and attends_without_mask(case)
     narrow = case.model.head_dim <= FLASH_HEAD_DIM and BYTES[run.compute_dtype] == 2
-    flash = maskless and case.on_cuda and run.flash_kernels and narrow
+    flash = maskless and case.on_cuda and run.flash_kernels and narrow and run.rows not in BY_ROW
     return {
-        "attention": named[0],
+        "attention": BY_ROW.get(run.rows, named[0]),
         "dense_mask": False if maskless else ABSENT,
         "kernel": "flash" if flash else ABSENT,
     }

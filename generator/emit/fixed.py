@@ -53,7 +53,7 @@ ROWS = (
         value=True,
         why="progress.py prints one line for each log",
     ),
-    Row("TrainingArguments", "max_length", ("train", "sft"), "seq_len of config.yaml: `why seq_len`"),
+    Row("TrainingArguments", "max_length", ("train", "sft", "cuts"), "seq_len of config.yaml: `why seq_len`"),
     Row(
         "TrainingArguments",
         "use_cpu",
@@ -291,6 +291,7 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
         "counts-with-numel": parallel is None or parallel.parameter_count_attribute is None,
         "resumes": parallel is None or not parallel.at_load,
         "callbacks": bool(edits.callbacks),
+        "cuts": all(argument.name != "max_length" for argument in edits.training_arguments),
         "expandable": ALLOCATOR in dict(edits.environment),
         "tokens": project.task != "text-classification",
         "generates": project.task != "text-classification",

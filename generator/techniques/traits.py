@@ -27,6 +27,7 @@ class Trait(Enum):
     # batches
     VARYING_SHAPES = "batches differ in length"
     LENGTH_GROUPS = "texts of similar length are put together, so that lengths follow an order"
+    FLATTENED_ROWS = "the texts of a batch stand one after the other, without padding, and none sees the others"
     JOINED_CONVERSATIONS = "several conversations share a sequence, and none may see the others"
     # precision of weights
     FLOAT32_ARITHMETIC = "matrix products take 32-bit values"

@@ -34,7 +34,8 @@ class Chunked(Technique):
     What it does: never holds tokens x vocabulary logits; the numbers are the same.
     When it loses: for small vocabularies and short sequences: the head's product runs twice.
     Known problems: replaces the model's forward, so it is offered only for model types on which it was compared with
-    the plain loss; under TRL it is TRL's own, which needs a C compiler on a GPU (Triton).
+    the plain loss; under TRL it is TRL's own, which needs a C compiler on a GPU (Triton), and on a CPU makes logits of
+    every token: there the project leaves out those that are not learned from.
     """
 
     axis = "loss"
@@ -62,6 +63,12 @@ class Chunked(Technique):
         return {"loss_kernel": "tiled" if case.workload.task == "sft" else "chunked"}  # TRL cuts the vocabulary too
 
     def edits(self, case: Case) -> Edits:
+        if case.workload.task == "sft" and case.on_cpu:  # what TRL does by itself where it has Triton
+            return Edits(
+                imports=("from trained_tokens import score_trained_tokens",),
+                fragments=("trained_tokens",),
+                after_trainer=("score_trained_tokens(trainer.model)",),
+            )
         if case.workload.task == "sft":  # what TRL does by itself
             return Edits()
         return Edits(

@@ -21,7 +21,10 @@ class Context(Technique):
     emitted = False
     provides = frozenset({Trait.DTENSOR, Trait.FSDP_RECOMPUTATION})
     needs: ClassVar = {Trait.SDPA: "ring attention is written for SDPA"}
-    excludes: ClassVar = {Trait.LENGTH_GROUPS: "the sequence is cut into equal parts"}
+    excludes: ClassVar = {
+        Trait.LENGTH_GROUPS: "the sequence is cut into equal parts",
+        Trait.FLATTENED_ROWS: "a ring attends over one causal sequence, and texts would see each other",
+    }
     evidence = (
         Published("https://arxiv.org/abs/2310.01889", "ring attention: sequence length grows with the devices"),
     )

@@ -21,7 +21,10 @@ class Ulysses(Technique):
     name = "ulysses"
     emitted = False
     provides = frozenset({Trait.DEEPSPEED_ENGINE})
-    excludes: ClassVar = {Trait.SCORE_MATRIX: "it needs SDPA or flash attention"}
+    excludes: ClassVar = {
+        Trait.SCORE_MATRIX: "it needs SDPA or flash attention",
+        Trait.FLATTENED_ROWS: "each process would have the limits of its own part only",
+    }
     evidence = (
         Published("https://arxiv.org/abs/2309.14509", "2.5 times faster than tensor-based sequence parallelism"),
     )

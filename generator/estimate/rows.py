@@ -205,11 +205,19 @@ def _read_precision(get, mode: str) -> tuple[str, str | None, bool]:
     return ("float32", half, False) if mixed and mode == "train" else (half, None, False)
 
 
-def _derive_accumulation(get, common: dict) -> int:
-    """Stated, or what the global batch leaves to each device's micro-batches."""
+def _read_batch(get, parallel: dict[str, Any]) -> tuple[int, int]:
+    """Micro-batch and accumulation. Where only the global batch is stated: one sequence at a time through pipeline stages, which
+    idle otherwise, and else all sequences of a device at once."""
+    each = max(1, round(_read_count(get, "global_batch", 1) / parallel["dp"]))
+    if get("micro_batch", ""):
+        micro_batch = _read_count(get, "micro_batch")
+    elif parallel["pp"] > 1 and not get("grad_accum", ""):
+        micro_batch = 1
+    else:
+        micro_batch = max(1, round(each / _read_count(get, "grad_accum", 1)))
     if get("grad_accum", "") or not get("global_batch", ""):
-        return _read_count(get, "grad_accum", 1)
-    return max(1, round(_read_count(get, "global_batch") / (common["micro_batch"] * common["dp"])))
+        return micro_batch, _read_count(get, "grad_accum", 1)
+    return micro_batch, max(1, round(each / micro_batch))
 
 
 ATTENTION = {"flash_attention_2": "flash", "flash_attention": "flash", "sdpa": "sdpa", "eager": "eager"}
@@ -235,9 +243,11 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
     quant = _read_quant(get)
     date = _read_date(get)
     stored, autocast, tf32 = _read_precision(get, mode)
+    parallel = _read_parallel(get, mode)
+    micro_batch, accumulation = _read_batch(get, parallel)
     common: dict[str, Any] = {
         "mode": mode,
-        "micro_batch": _read_count(get, "micro_batch", _read_count(get, "global_batch", 1)),
+        "micro_batch": micro_batch,
         "weights_dtype": stored,
         "tf32": tf32,
         "quant": quant,
@@ -247,7 +257,7 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
         "compile": "default" if get("compile", "") == "true" else None,
         "expert_loop": bool(spec.experts) and date < "2025-12",
         "padding_free": get("padding_free", "") == "true",
-        **_read_parallel(get, mode),
+        **parallel,
         **_read_offload(get),
     }
     if mode == "infer":
@@ -268,7 +278,7 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
     return Execution(
         **common,
         autocast_dtype=autocast,
-        accumulation=_read_count(get, "grad_accum", 1),
+        accumulation=accumulation,
         **_read_training(get, spec, date),
     )
 

@@ -145,6 +145,21 @@ def test_a_checkpoint_that_is_called_gptq_is_quantized():
     assert row.execution.quant == "gptq-4bit"
 
 
+@pytest.mark.parametrize(
+    ("stated", "micro_batch", "accumulation"),
+    [
+        ({"dp": "4", "global_batch": "64", "micro_batch": "2"}, 2, 8),
+        ({"dp": "4", "global_batch": "64", "grad_accum": "4"}, 4, 4),
+        ({"dp": "4", "global_batch": "64"}, 16, 1),
+        ({"dp": "4", "pp": "8", "global_batch": "64"}, 1, 16),
+        ({"dp": "4", "pp": "8", "micro_batch": "2"}, 2, 1),
+    ],
+)
+def test_a_global_batch_is_divided(stated, micro_batch, accumulation):
+    run = read_row({**ROW, "micro_batch": "", "grad_accum": "", **stated}).execution
+    assert (run.micro_batch, run.accumulation) == (micro_batch, accumulation)
+
+
 def test_unstated_batch_and_lengths_of_a_served_batch_are_refused():
     with pytest.raises(Uncostable, match="length"):
         read_row({**ROW, "phase": "infer", "micro_batch": "8"})

@@ -170,7 +170,8 @@ def compute_pipeline_seconds(shape: Shape, run: Execution, rates: Rates) -> floa
     """Hidden states and their gradients from stage to stage, once per micro-batch and while the pipeline fills."""
     if run.pp <= 1:
         return 0.0
-    volume = run.micro_batch * run.seq_len / run.cp * shape.hidden * BYTES[run.compute_dtype]
+    # tensor parts send a part each (Narayanan et al. 2021, section 4.1)
+    volume = run.micro_batch * run.seq_len / (run.cp * run.tp) * shape.hidden * BYTES[run.compute_dtype]
     stages = Group(run, 2, run.devices // run.pp)
     hop = volume / (stages.bytes_per_s(rates) * c.COLLECTIVE_REALISED) + c.COLLECTIVE_LATENCY_SECONDS
     return 2 * hop * (run.accumulation + run.pp - 1)

@@ -65,11 +65,11 @@ def compute_large_gradient(shape: Shape, run: Execution) -> float:
 
 def compute_update_temporary(run: Execution, trained: float) -> float:
     """Device bytes that live only while the update runs, the optimizer's own temporaries aside."""
-    owned = trained / run.shards
+    owned = trained / (run.shards * run.parts)
     if run.sharding.divides_weights:  # a sub-group's gradients are flattened before it is updated
         return BYTES["float32"] * min(owned, c.ZERO_SUB_GROUP)
     if sums_all_gradients(run):  # the sums are cast, all at once, to be reduced in the dtype of the weights
-        return BYTES[run.compute_dtype] * trained
+        return BYTES[run.compute_dtype] * trained / run.parts
     # a buffer that is float32 and flat becomes the master's gradient as it is
     return 0.0 if sums_apart(run) else BYTES["float32"] * owned
 

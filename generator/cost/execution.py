@@ -104,6 +104,8 @@ class Execution:
     sequence_form: str | None = None
     """how ``cp`` devices share a sequence: a row of ``SEQUENCE_FORMS``"""
     ep: int = 1
+    sequence_parallel: bool = True
+    """tensor parts divide the tokens between their products, too; False: each runs norms and residuals of all of them"""
     offload_optimizer: str = "none"
     offload_params: str = "none"
 
@@ -135,6 +137,11 @@ class Execution:
     def shards(self) -> int:
         """Devices that the states of one copy of the model are divided over."""
         return (self.dp_shard or self.dp) * self.cp
+
+    @property
+    def parts(self) -> int:
+        """Devices that one copy's weights are divided over, with all that belongs to them."""
+        return self.tp * self.pp
 
     @property
     def compute_dtype(self) -> str:

@@ -25,10 +25,13 @@ from generator.cost.loss import is_classifier
 from generator.cost.memory import count_checkpointed_blocks
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape
+from generator.cost.sharding import count_shards
 from generator.cost.static_memory import StaticMemory, find_parameter_bytes
 from generator.cost.weights import count_packed_params
 from generator.model import Attended
 
+ROW_PARALLEL = ("o", "down")
+"""roles of the linears whose inputs tensor parts divide; of the others they divide the outputs (Megatron-LM)"""
 PIPELINE_SOURCE = "fill and drain of a 1F1B schedule (Narayanan et al. 2021)"
 
 
@@ -163,7 +166,7 @@ def compute_linear_seconds(
 ) -> float:
     """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others."""
     rows = tokens * linear.share
-    split_inputs = linear.role in ("o", "down")
+    split_inputs = linear.role in ROW_PARALLEL
     outputs = linear.outputs if split_inputs else linear.outputs / tp
     inputs = linear.inputs / tp if split_inputs else linear.inputs
     return linear.count * compute_product_seconds(rows, outputs, inputs, rate, bytes_per_s, size)
@@ -241,7 +244,8 @@ def count_score_traffic(run: Execution) -> float:
 
 def compute_traffic_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
     """Norms, rotary embedding, activation, residuals of a block, all passes: bytes read and written by each operator."""
-    moved = count_traffic_bytes(shape, run)
+    divided, repeated = count_traffic_bytes(shape, run)
+    moved = divided / run.tp + repeated / (run.tp if run.sequence_parallel else 1)
     if run.compile:
         moved *= c.COMPILE_TRAFFIC_SHARE
     # what an operator wrote is still in the L2 cache when the next one reads it, where the tensors are small enough
@@ -251,8 +255,9 @@ def compute_traffic_seconds(shape: Shape, run: Execution, rates: Rates, micro: M
     return micro.tokens * moved * (1.0 + micro.again + c.BACKWARD_TRAFFIC) / bandwidth
 
 
-def count_traffic_bytes(shape: Shape, run: Execution) -> float:
-    """Bytes per token of a block's forward pass beside its products."""
+def count_traffic_bytes(shape: Shape, run: Execution) -> tuple[float, float]:
+    """Bytes per token of a block's forward pass beside its products: of heads and feed-forward, which tensor parts divide, and of
+    the hidden states, which they divide with sequence parallelism only."""
     residual, compute = find_element_bytes(shape, run)
     fused = run.fused_kernels != "none"
     h, q, k, f = shape.hidden, shape.query, shape.key, shape.ffn_active
@@ -261,16 +266,22 @@ def count_traffic_bytes(shape: Shape, run: Execution) -> float:
     # gate and up read, activation written and read, product written; fused: two read, one written; ungated: one each
     activation = (3.0 if run.fused_kernels == "liger" else 5.0) if shape.gated else 2.0
     wide = residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes returns the dtype of its input
-    casts = 0.0
-    if residual != compute:  # autocast casts each linear's input
-        casts = (residual + compute) * sum(x.share * x.count * x.inputs for x in shape.linears)
-    if wide != compute:  # and bitsandbytes each output
-        casts += (wide + compute) * sum(x.share * x.count * x.outputs for x in shape.linears)
+    divided = (q + k) * rotary + f * wide * activation
+    # two norms, and two residual sums that read two tensors and write one
+    repeated = 2 * h * norm + 2 * 3 * residual * h
+    for x in shape.linears:
+        read, written = (0.0, 0.0)
+        if residual != compute:  # autocast casts each linear's input
+            read = (residual + compute) * x.share * x.count * x.inputs
+        if wide != compute:  # and bitsandbytes each output
+            written = (wide + compute) * x.share * x.count * x.outputs
+        splits_inputs = x.role in ROW_PARALLEL
+        divided += read if splits_inputs else written
+        repeated += written if splits_inputs else read
     if shape.experts:
         routing = c.ROUTING_PASSES if run.expert_loop else c.GROUPED_ROUTING_PASSES
-        casts += routing * shape.moe_layers / shape.layers * shape.experts_per_token * h * wide
-    # two norms, and two residual sums that read two tensors and write one
-    return 2 * h * norm + (q + k) * rotary + f * wide * activation + 2 * 3 * residual * h + casts
+        repeated += routing * shape.moe_layers / shape.layers * shape.experts_per_token * h * wide
+    return divided, repeated
 
 
 def compute_loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
@@ -326,22 +337,29 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
     kind = OPTIMIZER_STATES[run.optimizer]
     passes = kind.step_passes + (0.0 if run.optimizer_fused else c.UNFUSED_UPDATE_PASSES)
     # bytes of one parameter-sized array of this device
-    one = static.gradients if static.gradients else static.trained * 4.0 / run.shards
+    one = static.gradients if static.gradients else count_owned_params(static, run) * 4.0
+    sums = one
     if run.sharding.float32_masters:
-        one = static.trained * 4.0 / run.shards
+        one = count_owned_params(static, run) * 4.0
         # 16-bit gradients become 32-bit ones, and the updated master weights 16-bit weights
         passes += 2.0 if BYTES[run.compute_dtype] < 4 else 0.0
-    overhead = c.STEP_OVERHEAD_SECONDS if not rates.on_cpu else 0.0  # the host's: a CPU's operators have it already
-    # each further micro-batch reads the sum and writes it
-    added_up = 2 * one * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
+    steps = kind.step_passes > 0 and not rates.on_cpu
+    overhead = c.STEP_OVERHEAD_SECONDS if steps else 0.0  # the host's: a CPU's operators have it already
+    # each further micro-batch reads the sum and its own gradient, and writes the sum
+    added_up = 3 * sums * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":
         return overhead + added_up + passes * one / rates.elementwise_bytes_per_s
     return overhead + added_up + compute_host_update_seconds(static, run, rates)
 
 
+def count_owned_params(static: StaticMemory, run: Execution) -> float:
+    """Trained parameters that one device updates."""
+    return static.trained / count_shards(run).states
+
+
 def compute_host_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:
     """The update of offloaded states: Adam where they are, and the weights back."""
-    owned = static.trained / run.shards
+    owned = count_owned_params(static, run)
     moved = count_host_traffic(run)
     back = owned * moved.weights / rates.host_link_bytes_per_s
     of_node = owned * run.per_node  # the processes of a node share its memory and its disk
@@ -356,7 +374,7 @@ def compute_gradient_transfer_seconds(static: StaticMemory, run: Execution, rate
     both libraries copy on a stream beside the backward pass and wait for it at its end."""
     if run.offload_optimizer == "none":
         return 0.0
-    step = static.trained / run.shards * count_host_traffic(run).gradients / rates.host_link_bytes_per_s
+    step = count_owned_params(static, run) * count_host_traffic(run).gradients / rates.host_link_bytes_per_s
     return run.accumulation * compute_exposed_seconds(step / run.accumulation, computed)
 
 
@@ -365,7 +383,7 @@ def compute_fetch_seconds(shape: Shape, run: Execution, rates: Rates, again: flo
     casts its float32 shards on the device."""
     if run.offload_params == "none":
         return 0.0
-    share = shape.params * find_parameter_bytes(run).base / run.shards
+    share = shape.params * find_parameter_bytes(run).base / count_shards(run).weights
     if run.offload_params == "cpu":
         return share * (2.0 + again) / rates.host_link_bytes_per_s
     return share * run.per_node * (2.0 + again) / c.NVME_BYTES_PER_S

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from generator.cost.constants import GEMM_CEILING
+from generator.cost.constants import GEMM_CEILING, STEP_OVERHEAD_SECONDS
 from generator.cost.execution import Execution
 from generator.cost.shape import build_shape
 from tests.cost.flops import step_flops
@@ -122,3 +122,46 @@ def test_generation_of_llama_2_7b(batch, tokens_per_s, peak_gb):
     estimate = model(LLAMA2_7B).estimate(replace(run, keeps_all_logits=True))
     assert estimate.tokens_per_second == pytest.approx(tokens_per_s, rel=0.15)
     assert estimate.allocator_peak_gib * 2**30 / 1e9 == pytest.approx(peak_gb, rel=0.05)
+
+
+def items(run: Execution, what=LLAMA2_7B) -> dict[str, float]:
+    return {item.name: item.value for item in model(what).estimate(run).time}
+
+
+def test_tensor_parts_divide_what_lies_between_products():
+    """All of it with sequence parallelism; norms and residuals of all tokens are repeated without (arXiv 2205.05198)."""
+    common = {"seq_len": 4096, "weights_dtype": "bfloat16", "micro_batch": 8, "attention": "flash"}
+    one, four = (items(Execution(tp=tp, **common))["elementwise"] for tp in (1, 4))
+    repeated = items(Execution(tp=4, sequence_parallel=False, **common))["elementwise"]
+    assert four == pytest.approx(one / 4)
+    # two norms of 7 float32 and 4 bfloat16 passes and two residual sums of 3, of 4096 values; rotary passes of 8192 values,
+    # and 5 of the feed-forward's 11008
+    hidden = 4096 * (2 * (7 * 4 + 4 * 2) + 2 * 3 * 2)
+    others = (10 * 8192 + 5 * 11008) * 2
+    assert repeated / four == pytest.approx(4 * (hidden + others / 4) / (hidden + others))
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "fsdp_full_shard", "none"])
+def test_an_update_is_of_the_weights_that_a_device_has(strategy):
+    """Tensor parts and stages update their own: an eighth of the bytes, in an eighth of the time."""
+    common = {"seq_len": 512, "weights_dtype": "bfloat16", "strategy": strategy, "dp": 2 if strategy != "none" else 1}
+    device, parts = (items(Execution(**common, tp=n, pp=m))["optimizer"] for n, m in ((1, 1), (2, 4)))
+    overhead = STEP_OVERHEAD_SECONDS
+    assert (device - overhead) / (parts - overhead) == pytest.approx(8)
+
+
+@pytest.mark.parametrize("offload", ["cpu", "nvme"])
+def test_an_offloaded_update_is_of_the_weights_that_a_device_has(offload):
+    common = {"seq_len": 512, "weights_dtype": "bfloat16", "strategy": "zero3", "dp": 2, "offload_optimizer": offload}
+    two = items(Execution(**common, nodes=1))
+    eight = items(Execution(**common, tp=2, pp=2, nodes=4))  # as many devices a node
+    names = ("optimizer", "gradients to host")
+    for name in names:
+        overhead = STEP_OVERHEAD_SECONDS if name == "optimizer" else 0.0
+        assert eight.get(name, 0.0) - overhead < (two[name] - overhead) / 3.5
+
+
+def test_forward_and_backward_alone_have_no_update():
+    common = {"seq_len": 512, "weights_dtype": "bfloat16"}
+    assert "optimizer" not in items(Execution(optimizer="none", **common))
+    assert items(Execution(optimizer="sgd", **common))["optimizer"] > STEP_OVERHEAD_SECONDS

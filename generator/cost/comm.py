@@ -116,11 +116,8 @@ def compute_communication_seconds(
     exchange = compute_exchange(shape, run, rates, static)
     per_micro_batch = compute_exposed_seconds(exchange.each, compute_seconds)
     units = compute_unit_seconds(shape, run, static)
-    return (
-        pipeline
-        + run.accumulation * (per_micro_batch + units)
-        + compute_exposed_seconds(exchange.once, compute_seconds)
-    )
+    at_end = exchange.once if run.sharding.reduces_at_end else compute_exposed_seconds(exchange.once, compute_seconds)
+    return pipeline + run.accumulation * (per_micro_batch + units) + at_end
 
 
 def compute_exposed_seconds(exchanged: float, compute_seconds: float) -> float:
@@ -156,8 +153,11 @@ def count_exchanged_bytes(shape: Shape, run: Execution, static: StaticMemory) ->
     """Of all weights and of all gradients that one group of shards exchanges."""
     split = run.tp * run.pp
     compute = BYTES[run.compute_dtype]
-    # DDP reduces gradients as they are, in the dtype of the weights; FSDP's and DeepSpeed's mixed precision in 16 bits
+    # DDP reduces gradients as they are, in the dtype of the weights, and Megatron its sums; FSDP's and DeepSpeed's mixed precision
+    # in 16 bits
     full = BYTES[run.weights_dtype] if run.sharding.reduces_stored_dtype else compute
+    if run.sharding.reduces_at_end and run.sums_dtype:
+        full = BYTES[run.sums_dtype]
     gradient = static.trained * (full if run.train == "full" else 4.0) / split
     weights = (shape.params * compute if run.quant == "none" else compute_stored_bytes(shape, run)) / split
     if run.ep > 1:  # experts stay where they are

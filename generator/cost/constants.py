@@ -155,6 +155,13 @@ ZERO_BUCKET_COPIES = Constant(
     "overlap_comm holds 4.5 copies of both buckets (Transformers docs, deepspeed)",
 )
 
+REPEATED_BYTES = Constant(
+    10,
+    "bytes per hidden element and token that a block keeps outside of what tensor parts divide, in 16 bits",
+    PUBLISHED,
+    "sbh (10 + 24 / t) without sequence parallelism, sbh 34 / t with it (arXiv 2205.05198, equations 2 and 4)",
+)
+
 # --- memory: the loss ------------------------------------------------------------------------------------------------
 SMALL_HEAD = Constant(
     1024, "outputs", ASSUMED, "fewer outputs are a classifier's, one row a sequence; more are a vocabulary's"

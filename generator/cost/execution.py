@@ -144,5 +144,10 @@ class Execution:
         return self.tp * self.pp
 
     @property
+    def owners(self) -> int:
+        """Devices that the update of one copy's weights is divided over."""
+        return self.parts * (self.shards if self.sharding.divides_states else 1)
+
+    @property
     def compute_dtype(self) -> str:
         return self.autocast_dtype or self.weights_dtype

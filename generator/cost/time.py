@@ -337,10 +337,10 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
     kind = OPTIMIZER_STATES[run.optimizer]
     passes = kind.step_passes + (0.0 if run.optimizer_fused else c.UNFUSED_UPDATE_PASSES)
     # bytes of one parameter-sized array of this device
-    one = static.gradients if static.gradients else count_owned_params(static, run) * 4.0
+    one = static.gradients if static.gradients else static.trained / run.owners * 4.0
     sums = one
     if run.sharding.float32_masters:
-        one = count_owned_params(static, run) * 4.0
+        one = static.trained / run.owners * 4.0
         # 16-bit gradients become 32-bit ones, and the updated master weights 16-bit weights
         passes += 2.0 if BYTES[run.compute_dtype] < 4 else 0.0
     steps = kind.step_passes > 0 and not rates.on_cpu
@@ -352,14 +352,9 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
     return overhead + added_up + compute_host_update_seconds(static, run, rates)
 
 
-def count_owned_params(static: StaticMemory, run: Execution) -> float:
-    """Trained parameters that one device updates."""
-    return static.trained / count_shards(run).states
-
-
 def compute_host_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:
     """The update of offloaded states: Adam where they are, and the weights back."""
-    owned = count_owned_params(static, run)
+    owned = static.trained / run.owners
     moved = count_host_traffic(run)
     back = owned * moved.weights / rates.host_link_bytes_per_s
     of_node = owned * run.per_node  # the processes of a node share its memory and its disk
@@ -374,7 +369,7 @@ def compute_gradient_transfer_seconds(static: StaticMemory, run: Execution, rate
     both libraries copy on a stream beside the backward pass and wait for it at its end."""
     if run.offload_optimizer == "none":
         return 0.0
-    step = count_owned_params(static, run) * count_host_traffic(run).gradients / rates.host_link_bytes_per_s
+    step = static.trained / run.owners * count_host_traffic(run).gradients / rates.host_link_bytes_per_s
     return run.accumulation * compute_exposed_seconds(step / run.accumulation, computed)
 
 

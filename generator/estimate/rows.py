@@ -244,6 +244,8 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
     date = _read_date(get)
     stored, autocast, tf32 = _read_precision(get, mode)
     parallel = _read_parallel(get, mode)
+    if mode == "train" and BYTES[autocast or stored] < BYTES["float32"]:
+        parallel |= _read_masters(get, parallel["strategy"], autocast or stored)
     micro_batch, accumulation = _read_batch(get, parallel)
     common: dict[str, Any] = {
         "mode": mode,
@@ -359,7 +361,30 @@ def _read_parallel(get, mode: str) -> dict[str, Any]:
         **sizes,
         "nodes": _read_count(get, "nodes", 1),
         "fsdp_version": 1,
+        "sequence_parallel": get("framework", "").lower().split(" ")[0] not in BEFORE_SEQUENCE_PARALLEL,
     }
+
+
+MASTERS = ("megatron", "nanotron")
+"""frameworks whose own optimizer keeps float32 masters of 16-bit weights, undivided (Megatron-LM's Float16Optimizer)"""
+DIVIDED_MASTERS = ("nemo",)
+"""the same, divided over the copies (Megatron-core's distributed optimizer, the default of NeMo's recipes)"""
+BEFORE_SEQUENCE_PARALLEL = ("megatron-deepspeed", "megatron")
+"""frameworks, by the first word, in the published rows as of before arXiv 2205.05198: their tensor parts repeat norms and residuals"""
+
+
+def _read_masters(get, strategy: str, compute: str) -> dict[str, Any]:
+    """What a pre-training framework keeps beside 16-bit weights where the row's strategy is plain."""
+    framework = get("framework", "").lower()
+    row = STRATEGIES[strategy]
+    if row.divides_states or get("train", "") == "lora":
+        return {}
+    if framework.startswith(DIVIDED_MASTERS):
+        return {"strategy": "zero1"}
+    if not framework.startswith(MASTERS):
+        return {}
+    # gradients of bf16 are summed in float32 (Megatron-LM's accumulate_allreduce_grads_in_fp32), of fp16 as they are
+    return {"strategy": "undivided_masters", "sums_dtype": "float32" if compute == "bfloat16" else None}
 
 
 def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:

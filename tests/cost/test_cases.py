@@ -6,12 +6,16 @@ import csv
 import importlib.util
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from generator.cli import perfgen
+from generator.cost.memory import compute_training_moments
+from generator.cost.shape import build_shape
+from generator.cost.static_memory import compute_static_memory
 from generator.errors import DestinationError, SourceError
 from generator.estimate import rows as reader
 from generator.estimate.table import ADDED, Uncostable, estimate_table, read_row
@@ -158,6 +162,31 @@ def test_a_checkpoint_that_is_called_gptq_is_quantized():
 def test_a_global_batch_is_divided(stated, micro_batch, accumulation):
     run = read_row({**ROW, "micro_batch": "", "grad_accum": "", **stated}).execution
     assert (run.micro_batch, run.accumulation) == (micro_batch, accumulation)
+
+
+@pytest.mark.parametrize(("dtype", "bytes_per_param"), [("float16", 20), ("bfloat16", 18)])
+@pytest.mark.parametrize("dp", [1, 4])
+def test_megatron_keeps_masters_and_their_gradients_on_every_copy(dtype, bytes_per_param, dp):
+    """Megatron-LM's Float16OptimizerWithFloat16Params: 16-bit weights, float32 weights and two moments (2 + 12 bytes), gradients
+    of fp16 in 16 bits and cast for the update (2 + 4), those of bf16 summed in float32 (4)."""
+    row = {**ROW, "framework": "megatron", "weights_dtype": dtype, "strategy": "tensor_pipeline_data", "dp": str(dp)}
+    run = read_row({**row, "tp": "2", "grad_accum": "8"})
+    static = compute_static_memory(build_shape(run.spec, run.task, 0), run.execution)
+    held = static.weights + static.gradients + static.states + static.step_temporary
+    assert held == pytest.approx(bytes_per_param * run.spec.params / 2)
+
+
+def test_tensor_parts_repeat_hidden_states_before_sequence_parallelism():
+    """Of a block's 34 bytes per hidden element 10 are every part's (arXiv 2205.05198, equation 2)."""
+    row = {**ROW, "tp": "4", "strategy": "tensor_pipeline_data", "activation_checkpointing": "none"}
+    old = read_row({**row, "framework": "megatron-deepspeed"})
+    new = replace(old.execution, sequence_parallel=True)
+    shape = build_shape(old.spec, old.task, 0)
+    kept = [
+        compute_training_moments(shape, run, compute_static_memory(shape, run))["last block"]["kept activations"]
+        for run in (old.execution, new)
+    ]
+    assert kept[0] - kept[1] == pytest.approx(10 * 4096 * 32 * 4 * 1024 * 3 / 4)
 
 
 def test_unstated_batch_and_lengths_of_a_served_batch_are_refused():

@@ -40,16 +40,11 @@ class Group:
         return min(link, node * inside / per_node)
 
 
-def compute_ring_seconds(
-    total_bytes: float, group: Group, rates: Rates, messages: float = 1.0, share: float | None = None
-) -> float:
-    """All-gather or reduce-scatter of ``total_bytes`` over a group; an all-reduce is both.
-
-    ``share`` of the link's rate is reached: ``COLLECTIVE_REALISED`` where the device does nothing else.
-    """
+def compute_ring_seconds(total_bytes: float, group: Group, rates: Rates, messages: float = 1.0) -> float:
+    """All-gather or reduce-scatter of ``total_bytes`` over a group; an all-reduce is both."""
     if group.ranks <= 1:
         return 0.0
-    reached = group.bytes_per_s(rates) * (c.COLLECTIVE_REALISED if share is None else share)
+    reached = group.bytes_per_s(rates) * c.COLLECTIVE_REALISED
     # a ring passes every part but its own by each device
     volume = total_bytes * (group.ranks - 1) / group.ranks / reached
     # NCCL takes a tree where latency counts, so a message waits for the depth of the tree
@@ -129,9 +124,8 @@ def compute_exposed_seconds(exchanged: float, compute_seconds: float) -> float:
 def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticMemory) -> Exchange:
     weights, gradient = count_exchanged_bytes(shape, run, static)
     shard = Group(run, run.shards, run.tp)
-    share = c.OVERLAPPED_REALISED
     if not run.sharding.divides_weights:
-        ring = compute_ring_seconds(gradient, shard, rates, gradient / c.BUCKET_BYTES, share)
+        ring = compute_ring_seconds(gradient, shard, rates, gradient / c.BUCKET_BYTES)
         if run.sharding.reduces_every_micro_batch and run.accumulation > 1:
             # to their owners after every micro-batch; the updated weights come back once
             return Exchange(each=ring, once=ring)
@@ -140,12 +134,12 @@ def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticM
     layers = shape.layers / run.pp
     # per block: for the forward pass, for the backward pass where it let go, and for what checkpointing repeats
     gathers = 2.0 + (1.0 if run.checkpoint_every else 0.0) if run.sharding.reshards else 1.0
-    each = compute_ring_seconds(weights, shard, rates, layers, share) * gathers
-    each += compute_ring_seconds(gradient, shard, rates, layers, share)
+    each = compute_ring_seconds(weights, shard, rates, layers) * gathers
+    each += compute_ring_seconds(gradient, shard, rates, layers)
     # HSDP: each device's part is then averaged with those of the other copies
     copies = Group(run, run.dp * run.cp // run.shards, run.tp * run.shards)
     part = gradient / run.shards
-    each += 2 * compute_ring_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES), share)
+    each += 2 * compute_ring_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES))
     return Exchange(each=each, once=0.0)
 
 

@@ -57,6 +57,8 @@ class Execution:
     optimizer_fused: bool = True
     checkpoint_every: int = 0
     checkpoint_offload: bool = False
+    checkpoint_operators: bool = False
+    """a checkpointed block keeps the outputs of attention and of every second product (torchtitan's selective policy "op")"""
     loss_kernel: str = "plain"
     loss_copies: str = "padded"
     """how the plain loss handles logits: padded (Transformers >= 4.49), shifted-kept (4.46-4.48), shifted (older), and
@@ -65,6 +67,10 @@ class Execution:
     """experts run one after the other (Transformers < 5) instead of as one grouped product"""
     attention: str = "sdpa"
     """eager, sdpa, flash"""
+    attention_version: int = 2
+    """of FlashAttention's kernels: 3 and later are written for Hopper (cuDNN's are as fast); sdpa has 2"""
+    attention_biased: bool = False
+    """they add a bias to the scores (ALiBi)"""
     flash_kernels: bool = True
     """False: the device has no FlashAttention kernels (before Ampere), so that sdpa takes the memory-efficient or the plain one"""
     repeats_keys: bool = False
@@ -149,5 +155,12 @@ class Execution:
         return self.parts * (self.shards if self.sharding.divides_states else 1)
 
     @property
-    def compute_dtype(self) -> str:
+    def product_dtype(self) -> str:
+        """Of the inputs of a linear's products."""
         return self.autocast_dtype or self.weights_dtype
+
+    @property
+    def compute_dtype(self) -> str:
+        """Of what is between them: 8 bits are of products alone (Transformer Engine, torchao.float8)."""
+        dtype = self.product_dtype
+        return "bfloat16" if dtype == "float8" else dtype

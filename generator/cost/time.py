@@ -6,6 +6,7 @@ communication. Backward is two products per trained linear and one per frozen on
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from generator.cost import constants as c
@@ -139,37 +140,43 @@ def compute_exchange_seconds(
 
 def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
     """The blocks of a device, and the output layer."""
-    size = BYTES[run.compute_dtype]
-    rate = rates.product(run.compute_dtype, run.tf32)
+    size = BYTES[run.product_dtype]
+    rate = rates.product(run.product_dtype, run.tf32)
     full = run.train == "full"
     # backward: the gradient of the input, and of the weight where it is trained; each is as large a product as the forward
     passes = 3.0 if full else 2.0
-    per_block = sum(
-        compute_linear_seconds(x, micro.tokens, rate, rates.bytes_per_s, size, run.tp) for x in shape.linears
-    )
-    linears = micro.blocks * per_block * (passes + micro.again)
+    each = [compute_linear_seconds(x, micro.tokens, rate, rates, size, run.tp) for x in shape.linears]
+    repeated = each[1::2] if run.checkpoint_operators else each
+    linears = micro.blocks * (sum(each) * passes + sum(repeated) * micro.again)
     if is_classifier(shape):
         return linears
     width = shape.head_outputs / run.tp
-    once = compute_product_seconds(micro.tokens, width, shape.hidden, rate, rates.bytes_per_s, size)
-    again = 1.0 if run.loss_kernel in ("chunked", "tiled") else 0.0  # they compute their logits twice
-    return linears + once * (passes + again)
+    overlaps = not rates.on_cpu
+    once = compute_product_seconds(micro.tokens, width, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps)
+    twice = 1.0 if run.loss_kernel in ("chunked", "tiled") else 0.0  # they compute their logits twice
+    return linears + once * (passes + twice)
 
 
-def compute_product_seconds(m: float, n: float, k: float, rate: float, bytes_per_s: float, size: float) -> float:
-    """An m x n x k product: arithmetic, and reading and writing its matrices."""
-    return 2 * m * n * k / rate + size * (m * k + k * n + m * n) / bytes_per_s
-
-
-def compute_linear_seconds(
-    linear: Linear, tokens: float, rate: float, bytes_per_s: float, size: float, tp: int = 1
+def compute_product_seconds(
+    m: float, n: float, k: float, rate: float, bytes_per_s: float, size: float, *, overlaps: bool = True
 ) -> float:
+    """An m x n x k product. Its arithmetic and the reading and writing of its matrices hide behind each other, but not wholly near
+    where they take as long: the root of the squares (``benchmarks/published_operators.py``: 4 to 12 % median error; their sum is
+    11 to 53 % off). Not ``overlaps``: a CPU's cores do one or the other.
+    """
+    arithmetic, moved = 2 * m * n * k / rate, size * (m * k + k * n + m * n) / bytes_per_s
+    return math.hypot(arithmetic, moved) if overlaps else arithmetic + moved
+
+
+def compute_linear_seconds(linear: Linear, tokens: float, rate: float, rates: Rates, size: float, tp: int = 1) -> float:
     """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others."""
     rows = tokens * linear.share
     split_inputs = linear.role in ROW_PARALLEL
     outputs = linear.outputs if split_inputs else linear.outputs / tp
     inputs = linear.inputs / tp if split_inputs else linear.inputs
-    return linear.count * compute_product_seconds(rows, outputs, inputs, rate, bytes_per_s, size)
+    overlaps = not rates.on_cpu
+    each = compute_product_seconds(rows, outputs, inputs, rate, rates.bytes_per_s, size, overlaps=overlaps)
+    return linear.count * each
 
 
 def compute_stall_seconds(host: float, device: float) -> float:
@@ -193,7 +200,7 @@ def compute_adapter_seconds(static: StaticMemory, run: Execution, rates: Rates, 
     """The low-rank products of a block, all passes: bound by reading inputs and adding outputs, not by arithmetic."""
     if run.train == "full":
         return 0.0
-    size = BYTES[run.autocast_dtype] if run.autocast_dtype else 4.0
+    size = BYTES[run.compute_dtype] if run.autocast_dtype else 4.0
     # input: read in 16 bits, and its cast written; output: written, read back in float32, added to the linear's in 16 bits
     moved = sum((2 + size) * x.inputs + (size + 6.0) * x.outputs for x in static.adapted)
     if run.lora_dropout:
@@ -220,11 +227,12 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, micro: Mi
         moved = micro.tokens * reach * shape.heads * count_score_traffic(run)
         forward = work / rate + moved / rates.elementwise_bytes_per_s
         return forward * (3.0 + micro.again)
-    forward_rate, backward_rate = rates.flash(reach)
+    forward_rate, backward_rate = rates.flash(reach, run.attention_version, run.attention_biased)
     forward = work / min(rate, forward_rate)
     # FlashAttention's backward pass multiplies five times where the forward pass does twice: it computes the scores again
     backward = 2.5 * work / min(rate, backward_rate)
-    return forward * (1.0 + micro.again) + backward
+    again = 0.0 if run.checkpoint_operators else micro.again
+    return forward * (1.0 + again) + backward
 
 
 def compute_visible_share(shape: Shape, run: Execution, reach: float) -> float:
@@ -276,6 +284,8 @@ def count_traffic_bytes(shape: Shape, run: Execution) -> tuple[float, float]:
         if wide != compute:  # and bitsandbytes each output
             written = (wide + compute) * x.share * x.count * x.outputs
         splits_inputs = x.role in ROW_PARALLEL
+        if run.product_dtype == "float8":
+            read += c.FLOAT8_CAST_BYTES * x.share * x.count * x.inputs
         divided += read if splits_inputs else written
         repeated += written if splits_inputs else read
     if shape.experts:
@@ -335,7 +345,8 @@ def count_routing_operators(shape: Shape, run: Execution) -> float:
 def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:
     """The optimizer's reads and writes, on the device or, offloaded, on the host beside the traffic to it."""
     kind = OPTIMIZER_STATES[run.optimizer]
-    passes = kind.step_passes + (0.0 if run.optimizer_fused else c.UNFUSED_UPDATE_PASSES)
+    unfused = c.CPU_UNFUSED_UPDATE_PASSES if rates.on_cpu else c.UNFUSED_UPDATE_PASSES
+    passes = kind.step_passes + (0.0 if run.optimizer_fused else unfused)
     # bytes of one parameter-sized array of this device
     one = static.gradients if static.gradients else static.trained / run.owners * 4.0
     sums = one
@@ -348,7 +359,8 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
     # each further micro-batch reads the sum and its own gradient, and writes the sum
     added_up = 3 * sums * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":
-        return overhead + added_up + passes * one / rates.elementwise_bytes_per_s
+        clipped = c.CLIP_PASSES * sums if kind.step_passes and kind.stores_gradients else 0.0
+        return overhead + added_up + (passes * one + clipped) / rates.elementwise_bytes_per_s
     return overhead + added_up + compute_host_update_seconds(static, run, rates)
 
 

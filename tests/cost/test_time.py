@@ -6,11 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from generator.cost.constants import GEMM_CEILING, STEP_OVERHEAD_SECONDS
+from generator.cost.comm import Group, compute_ring_seconds
+from generator.cost.constants import GEMM_CEILING, GEMM_REALISED, STEP_OVERHEAD_SECONDS
+from generator.cost.device import compute_rates
 from generator.cost.execution import Execution
+from generator.cost.memory import compute_training_moments
 from generator.cost.shape import build_shape
+from generator.cost.static_memory import compute_static_memory
+from generator.cost.time import compute_product_seconds
+from generator.estimate.table import read_row
+from hwdetect import catalog
 from tests.cost.flops import step_flops
 from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, model, spec
+from tests.cost.test_cases import ROW
 
 SMALL_CPU = spec("llama", 8, 384, 6, 6, 1024, 8192, 17_000_000)
 """17M-parameter Llama, batch 4 x 256, of the project's CPU measurements"""
@@ -159,6 +167,115 @@ def test_an_offloaded_update_is_of_the_weights_that_a_device_has(offload):
     for name in names:
         overhead = STEP_OVERHEAD_SECONDS if name == "optimizer" else 0.0
         assert eight.get(name, 0.0) - overhead < (two[name] - overhead) / 3.5
+
+
+def test_a_product_takes_the_root_of_the_squares_of_arithmetic_and_traffic():
+    """3 and 4 seconds by themselves: 5, not 7, and not 4."""
+    assert compute_product_seconds(10, 10, 10, 2000 / 3, 2 * 300 / 4, 2.0) == pytest.approx(5)
+
+
+def test_eight_bits_are_of_products_alone():
+    """Attention and what lies between are of 16 bits, and each input is read twice and written once more to be cast."""
+    common = {"seq_len": 4096, "weights_dtype": "bfloat16", "micro_batch": 4, "attention": "flash"}
+    sixteen, eight = (
+        {
+            i.name: i.value
+            for i in model(LLAMA2_7B, catalog.load("h100-sxm-80gb"))
+            .estimate(Execution(autocast_dtype=dtype, **common))
+            .time
+        }
+        for dtype in ("bfloat16", "float8")
+    )
+    assert 1 / 1.7 < eight["matrix products"] / sixteen["matrix products"] < 1 / 1.4
+    assert eight["attention"] == sixteen["attention"]
+    assert eight["elementwise"] > sixteen["elementwise"]
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "length", "share"),
+    # benchmarks/results/published_operators.json: measured shares of the 16-bit peak, causal, forward
+    [
+        ("a100-sxm-80gb", 2, 512, 0.2961),
+        ("a100-sxm-80gb", 2, 2048, 0.477),
+        ("a100-sxm-80gb", 2, 16384, 0.5675),
+        ("rtx-pro-6000-blackwell-server", 2, 4096, 0.5385),
+        ("h100-sxm-80gb", 3, 512, 0.2162),
+        ("h100-sxm-80gb", 3, 2048, 0.4544),
+        ("h200-sxm-141gb", 3, 16384, 0.601),
+        ("b200-sxm-180gb", 3, 16384, 0.5452),
+    ],
+)
+def test_attention_is_as_fast_as_published(device, version, length, share):
+    board = catalog.load(device)
+    forward, backward = compute_rates(board, None, (), None).flash(length, version)
+    assert forward / dict(board.peak_flops)["bf16"] == pytest.approx(share, rel=0.08)
+    assert backward < forward
+
+
+@pytest.mark.parametrize(
+    ("device", "milliseconds"),
+    # nccl 2.27 all-gather of 256 MiB values of 16 bits over 8 boards of a node (aiconfigurator-core 0.12.0)
+    [("a100-sxm-80gb", 2.288), ("h100-sxm-80gb", 1.400)],
+)
+def test_a_gather_takes_as_long_as_published(device, milliseconds):
+    rates = compute_rates(catalog.load(device), None, (), None, 8)
+    run = Execution(strategy="fsdp_full_shard", dp=8)
+    seconds = compute_ring_seconds(2 * 2**28, Group(run, 8), rates)
+    assert seconds == pytest.approx(milliseconds / 1e3, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("device", "share"),
+    [
+        ("a100-pcie-80gb", 0.811),  # stas00/ml-engineering
+        ("l40s", 0.615),  # aiconfigurator-core 0.12.0, vLLM, products of 4096 and more each way
+        ("rtx-4090", 0.85),  # power enough for its halved rate
+    ],
+)
+def test_a_board_with_less_power_is_slower(device, share):
+    board = catalog.load(device)
+    reached = compute_rates(board, None, (), None).product("bfloat16", False) / GEMM_REALISED
+    assert reached / dict(board.peak_flops)["bf16"] == pytest.approx(share, rel=0.05)
+
+
+def test_an_unknown_cache_is_no_missing_one():
+    board = catalog.load("b300-sxm-270gb")
+    assert board.l2_bytes is None
+    known = catalog.load("b200-sxm-180gb")
+    sizes = [compute_rates(x, None, (), None).l2_bytes / x.memory_bytes_per_s for x in (board, known)]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.2)
+
+
+def test_a_stated_power_limit_is_the_boards():
+    """500 of 700 W: the cube root of it."""
+    rates = [
+        compute_rates(read_row({**ROW, "device": "h100-sxm-96gb", **stated}).device, None, (), None)
+        for stated in ({}, {"device_text": "H100-SXM-96GB-HBM2e(500W)"})
+    ]
+    full, limited = (x.product("bfloat16", False) for x in rates)
+    assert limited / full == pytest.approx((500 / 700) ** (1 / 3), rel=1e-3)
+
+
+def test_selective_checkpointing_keeps_attention_and_every_second_product():
+    """torchtitan's policy "op" on Llama-2-7B: q, v, gate and down are kept with attention's output and statistics; k, o and up are
+    multiplied again."""
+    common = {"seq_len": 4096, "weights_dtype": "bfloat16", "attention": "flash"}
+    runs = [
+        Execution(checkpoint_every=every, checkpoint_operators=chosen, **common)
+        for every, chosen in ((0, False), (1, True), (1, False))
+    ]
+    seconds = [items(run) for run in runs]
+    h, f = 4096, 11008
+    again = [x["matrix products"] - seconds[0]["matrix products"] for x in seconds]
+    assert again[1] / again[2] == pytest.approx((2 * h * h + h * f) / (4 * h * h + 3 * h * f), rel=0.02)
+    assert seconds[1]["attention"] == seconds[0]["attention"] < seconds[2]["attention"]
+    assert seconds[1]["elementwise"] == seconds[2]["elementwise"]
+    shape = build_shape(LLAMA2_7B, "causal-lm", 0)
+    moments = [compute_training_moments(shape, run, compute_static_memory(shape, run)) for run in runs]
+    held = [moment["last block"]["kept activations"] for moment in moments]
+    kept = 2 * (3 * h + f + h) + 4 * 32
+    assert held[1] - held[2] == pytest.approx(32 * 4096 * kept)
+    assert held[2] < held[1] < held[0]
 
 
 def test_forward_and_backward_alone_have_no_update():

@@ -99,7 +99,8 @@ def compute_prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float
     tokens = float(run.micro_batch) * run.seq_len
     size = BYTES[run.compute_dtype]
     rate = rates.product(run.compute_dtype, run.tf32)
-    per_block = sum(compute_linear_seconds(x, tokens, rate, rates, size) for x in shape.linears)
+    grouped = not run.expert_loop
+    per_block = sum(compute_linear_seconds(x, tokens, rate, rates, size, grouped=grouped) for x in shape.linears)
     rows = tokens if run.keeps_all_logits else float(run.micro_batch)  # else of each prompt's last token
     overlaps = not rates.on_cpu
     head = compute_product_seconds(

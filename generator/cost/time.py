@@ -145,7 +145,8 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
     full = run.train == "full"
     # backward: the gradient of the input, and of the weight where it is trained; each is as large a product as the forward
     passes = 3.0 if full else 2.0
-    each = [compute_linear_seconds(x, micro.tokens, rate, rates, size, run.tp) for x in shape.linears]
+    grouped = not run.expert_loop
+    each = [compute_linear_seconds(x, micro.tokens, rate, rates, size, run.tp, grouped=grouped) for x in shape.linears]
     repeated = each[1::2] if run.checkpoint_operators else each
     linears = micro.blocks * (sum(each) * passes + sum(repeated) * micro.again)
     if is_classifier(shape):
@@ -168,13 +169,18 @@ def compute_product_seconds(
     return math.hypot(arithmetic, moved) if overlaps else arithmetic + moved
 
 
-def compute_linear_seconds(linear: Linear, tokens: float, rate: float, rates: Rates, size: float, tp: int = 1) -> float:
-    """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others."""
+def compute_linear_seconds(
+    linear: Linear, tokens: float, rate: float, rates: Rates, size: float, tp: int = 1, *, grouped: bool = True
+) -> float:
+    """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others. ``grouped``: routed experts
+    are one product, whose parts are of unequal size."""
     rows = tokens * linear.share
     split_inputs = linear.role in ROW_PARALLEL
     outputs = linear.outputs if split_inputs else linear.outputs / tp
     inputs = linear.inputs / tp if split_inputs else linear.inputs
     overlaps = not rates.on_cpu
+    if linear.count > 1 and grouped and overlaps:
+        rate *= c.GROUPED_REALISED
     each = compute_product_seconds(rows, outputs, inputs, rate, rates.bytes_per_s, size, overlaps=overlaps)
     return linear.count * each
 

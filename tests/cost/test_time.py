@@ -11,9 +11,9 @@ from generator.cost.constants import GEMM_CEILING, GEMM_REALISED, STEP_OVERHEAD_
 from generator.cost.device import compute_rates
 from generator.cost.execution import Execution
 from generator.cost.memory import compute_training_moments
-from generator.cost.shape import build_shape
+from generator.cost.shape import Linear, build_shape
 from generator.cost.static_memory import compute_static_memory
-from generator.cost.time import compute_product_seconds
+from generator.cost.time import compute_linear_seconds, compute_product_seconds
 from generator.estimate.table import read_row
 from hwdetect import catalog
 from tests.cost.flops import step_flops
@@ -172,6 +172,27 @@ def test_an_offloaded_update_is_of_the_weights_that_a_device_has(offload):
 def test_a_product_takes_the_root_of_the_squares_of_arithmetic_and_traffic():
     """3 and 4 seconds by themselves: 5, not 7, and not 4."""
     assert compute_product_seconds(10, 10, 10, 2000 / 3, 2 * 300 / 4, 2.0) == pytest.approx(5)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "width", "active", "experts", "tokens", "milliseconds"),
+    # vLLM 0.24 on an H100, bfloat16, balanced (aiconfigurator-core 0.12.0)
+    [
+        (2048, 768, 8, 128, 2048, 0.600),
+        (2048, 768, 8, 128, 8192, 1.489),
+        (2048, 768, 8, 128, 16384, 2.912),
+        (4096, 14336, 2, 8, 4096, 5.625),
+        (4096, 14336, 2, 8, 16384, 22.561),
+        (6144, 2048, 8, 256, 16384, 21.168),
+    ],
+)
+def test_routed_experts_take_as_long_as_published(hidden, width, active, experts, tokens, milliseconds):
+    rates = compute_rates(catalog.load("h100-sxm-80gb"), None, (), None)
+    rate = rates.product("bfloat16", False)
+    sizes = {"gate": (hidden, width), "up": (hidden, width), "down": (width, hidden)}
+    linears = [Linear(role, *size, experts, active / experts) for role, size in sizes.items()]
+    seconds = sum(compute_linear_seconds(x, tokens, rate, rates, 2.0) for x in linears)
+    assert seconds == pytest.approx(milliseconds / 1e3, rel=0.2)
 
 
 def test_eight_bits_are_of_products_alone():

@@ -130,7 +130,7 @@ def compute_exchange_seconds(
     tokens, again = micro.tokens, micro.again
     around = micro.blocks * compute_sequence_parallel_seconds(shape, run, rates, tokens, again)
     if run.cp > 1 and find_sequence_form(run).hides_behind_attention:  # a ring passes on while it multiplies
-        around = max(0.0, around - attention)
+        around = compute_exposed_seconds(around, attention)
     return {
         "tensor parallel": micro.blocks * compute_tensor_parallel_seconds(shape, run, rates, tokens, again),
         "sequence parallel": around,
@@ -233,7 +233,10 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, micro: Mi
         moved = micro.tokens * reach * shape.heads * count_score_traffic(run)
         forward = work / rate + moved / rates.elementwise_bytes_per_s
         return forward * (3.0 + micro.again)
-    forward_rate, backward_rate = rates.flash(reach, run.attention_version, run.attention_biased)
+    # a ring calls its kernel for one part of the keys after the other
+    divided = run.cp > 1 and not find_sequence_form(run).exchanges_heads
+    called = min(reach, run.seq_len / run.cp) if divided else reach
+    forward_rate, backward_rate = rates.flash(called, run.attention_version, run.attention_biased)
     forward = work / min(rate, forward_rate)
     # FlashAttention's backward pass multiplies five times where the forward pass does twice: it computes the scores again
     backward = 2.5 * work / min(rate, backward_rate)

@@ -233,6 +233,13 @@ def test_attention_is_as_fast_as_published(device, version, length, share):
     assert backward < forward
 
 
+def test_a_ring_calls_attention_for_parts_of_the_sequence():
+    """An eighth of 8,192 keys at a time: 1024 / (1024 + 480) of the kernel's rate, not 8192 / (8192 + 480)."""
+    common = {"seq_len": 8192, "weights_dtype": "bfloat16", "strategy": "zero1", "cp": 8}
+    heads, ring = (items(Execution(sequence_form=form, **common))["attention"] for form in ("ulysses", "ring"))
+    assert ring / heads == pytest.approx((8192 / 8672) / (1024 / 1504))
+
+
 @pytest.mark.parametrize(
     ("device", "milliseconds"),
     # nccl 2.27 all-gather of 256 MiB values of 16 bits over 8 boards of a node (aiconfigurator-core 0.12.0)

@@ -81,7 +81,7 @@ golden: setup
 	$(BIN)/python -m generator.run.schema
 
 validate: setup
-	$(BIN)/python benchmarks/validate.py $(MEASURED)
+	$(BIN)/python benchmarks/validate.py $(MEASURED) --all
 
 # random cases, each a plan within its limits or a refusal with a reason; 300 projects read by their real consumers; an hour
 fuzz: setup

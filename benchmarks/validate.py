@@ -1,6 +1,6 @@
 """Score the cost model on published runs, beside the formulas that well-known tools print for the same rows.
 
-usage: python benchmarks/validate.py MEASURED_DIR [--all] [--json]
+usage: python benchmarks/validate.py MEASURED_DIR [--all] [--json]     (make validate: every table)
 
 MEASURED_DIR holds the measured tables and their scorer (score.py). Nothing is left out: rows that could not be costed
 lower ``costed``, and the reasons are listed. ``--all`` adds the tables of MEASURED_DIR/more.
@@ -82,6 +82,30 @@ def estimate_like_deepspeed(case, shape) -> float | None:
     return 4.0 * largest + 18.0 * shape.params / case.execution.dp
 
 
+def estimate_half_of_peak(case) -> float | None:
+    """Tokens per second and device at half of the peak of 16-bit products: 6 operations per parameter and token. For training."""
+    if case.execution.mode != "train":
+        return None
+    peak = dict(case.device.peak_flops)
+    half = peak.get("bf16") or peak.get("fp16")
+    return 0.5 * half / (6.0 * (case.spec.active_params or case.spec.params)) if half else None
+
+
+def compute_naive_errors(rows: list[dict]) -> list[float]:
+    """Absolute relative error of ``estimate_half_of_peak`` on the rows that ran."""
+    errors = []
+    for row in rows:
+        if row["oom"] != "false" or not row["tokens_per_s_per_gpu"]:
+            continue
+        try:
+            predicted = estimate_half_of_peak(read_row(row))
+        except Uncostable:
+            continue
+        if predicted is not None:
+            errors.append(abs(predicted / float(row["tokens_per_s_per_gpu"]) - 1))
+    return errors
+
+
 PEERS = {
     "accelerate estimate-memory (8 bytes a parameter)": estimate_8_bytes,
     "18 bytes a parameter": estimate_18_bytes,
@@ -121,15 +145,21 @@ def validate(folder: Path, everything: bool) -> dict:
     tables = sorted(folder.glob("*.csv"))
     if everything:
         tables += [t for t in sorted((folder / "more").glob("*.csv")) if not t.name.startswith("hw_")]
-    report: dict = {"tables": {}, "peers": {}, "errors": {}}
+    report: dict = {"tables": {}, "devices": {}, "peers": {}, "errors": {}}
     all_truth, all_predicted = [], []
     for table in tables:
         truth, predicted = predict(table)
-        report["tables"][table.stem] = score(truth, predicted)
+        report["tables"][table.stem] = score(truth, predicted) | describe_naive(truth)
         report["errors"][table.stem] = dict(Counter(p["error"] for p in predicted if p["error"]).most_common(6))
         all_truth += truth
         all_predicted += predicted
-    report["total"] = score(all_truth, all_predicted)
+    report["total"] = score(all_truth, all_predicted) | describe_naive(all_truth)
+    trained = [(t, p) for t, p in zip(all_truth, all_predicted, strict=True) if t["phase"] == "train"]
+    report["training"] = score(*map(list, zip(*trained, strict=True)))
+    for device in sorted({row["device"] for row in all_truth}):
+        pairs = [(t, p) for t, p in zip(all_truth, all_predicted, strict=True) if t["device"] == device]
+        truth, predicted = map(list, zip(*pairs, strict=True))
+        report["devices"][device or "not stated"] = score(truth, predicted) | describe_naive(truth)
     for name, errors in compute_peer_errors(all_truth).items():
         report["peers"][name] = {
             "median": statistics.median(errors),
@@ -139,6 +169,27 @@ def validate(folder: Path, everything: bool) -> dict:
     return report
 
 
+def describe_naive(rows: list[dict]) -> dict:
+    errors = compute_naive_errors(rows)
+    return {"naive_median": statistics.median(errors) if errors else None, "naive_rows": len(errors)}
+
+
+def show_lines(what: str, lines: dict[str, dict]) -> None:
+    short = {"mem_median": "mem", "mem_p95": "P95", "tput_rows": "timed", "tput_median": "speed", "tput_p95": "P95"}
+    short |= {"naive_median": "naive", "rank_corr": "rank", "regret_mean": "regret"}
+    short |= {"false_fit": "f.fit", "false_refuse": "f.ref", "costed": "costed"}
+    print(f"\n{what:34}{'rows':>6}" + "".join(f"{label:>8}" for label in short.values()))
+    for name, figures in lines.items():
+        cells = "".join(show_cell(figures[key]) for key in short)
+        print(f"{name[:34]:34}{figures['rows']:6}{cells}")
+
+
+def show_cell(value: float | None) -> str:
+    if value is None:
+        return "       -"
+    return f"{value:8}" if isinstance(value, int) else f"{value:8.3f}"
+
+
 def show(report: dict) -> None:
     total = report["total"]
     print(f"{total['rows']} rows, {total['costed']:.1%} costed\n")
@@ -146,16 +197,16 @@ def show(report: dict) -> None:
     for key, (label, aim) in AIMS.items():
         value = total[key]
         print(f"{label:40} {aim:7.1%} {value:7.1%}" if value is not None else f"{label:40} {aim:7.1%}       -")
+    for key in ("tput_median", "tput_p95"):
+        label, aim = AIMS[key]
+        print(f"{label + ' (training)':40} {aim:7.1%} {report['training'][key]:7.1%}")
     print("\npeak memory on the rows it is meant for   rows  median     P95")
     print(f"{'perfgen':40} {total['mem_rows']:6} {total['mem_median']:6.1%}  {total['mem_p95']:6.1%}")
     for name, figures in report["peers"].items():
         print(f"{name[:40]:40} {figures['rows']:6} {figures['median']:6.1%}  {figures['p95']:6.1%}")
-    short = {"mem_median": "mem", "mem_p95": "P95", "tput_median": "speed", "tput_p95": "P95", "rank_corr": "rank"}
-    short |= {"regret_mean": "regret", "false_fit": "f.fit", "false_refuse": "f.ref", "costed": "costed"}
-    print(f"\n{'table':34}{'rows':>6}" + "".join(f"{label:>8}" for label in short.values()))
-    for table, figures in report["tables"].items():
-        cells = "".join("       -" if figures[k] is None else f"{figures[k]:8.3f}" for k in short)
-        print(f"{table[:34]:34}{figures['rows']:6}{cells}")
+    show_lines("table", report["tables"])
+    show_lines("device", report["devices"])
+    print("naive: the median error of half of the 16-bit peak over 6 operations per parameter and token, training rows")
     print("\nnot costed")
     for table, reasons in report["errors"].items():
         for reason, count in reasons.items():

@@ -48,6 +48,8 @@ class Strategy:
     """gradients travel in the dtype of the weights; otherwise in that of the arithmetic"""
     reduces_every_micro_batch: bool = False
     """gradients go to their owners after each micro-batch, not once an optimizer step"""
+    reduces_at_end: bool = False
+    """only when the last backward pass has ended, so that nothing hides it"""
     buckets_every_gradient: bool = False
     """the reducer's buckets have a place for every gradient, beside the gradient itself"""
     bucket_elements: float = 0.0
@@ -134,6 +136,15 @@ STRATEGIES: Mapping[str, Strategy] = {
         replace(_FSDP, name="fsdp_full_shard", reshards=True),
         replace(_FSDP, name="fsdp_shard_grad_op"),
         replace(_FSDP, name="hsdp", reshards=True, replicates_shards=True),
+        Strategy(  # of published rows only: Megatron-LM's and nanotron's own optimizer, each copy's the same
+            name="undivided_masters",
+            library="megatron",
+            wrapper="DistributedDataParallel",
+            skeletons=(),
+            casts_itself=True,
+            float32_masters=True,
+            reduces_at_end=True,
+        ),
         Strategy(name="device_map_auto", library="accelerate", layers_in_turn=True, skeletons=()),  # only serves
     )
 }

@@ -40,16 +40,11 @@ class Group:
         return min(link, node * inside / per_node)
 
 
-def compute_ring_seconds(
-    total_bytes: float, group: Group, rates: Rates, messages: float = 1.0, share: float | None = None
-) -> float:
-    """All-gather or reduce-scatter of ``total_bytes`` over a group; an all-reduce is both.
-
-    ``share`` of the link's rate is reached: ``COLLECTIVE_REALISED`` where the device does nothing else.
-    """
+def compute_ring_seconds(total_bytes: float, group: Group, rates: Rates, messages: float = 1.0) -> float:
+    """All-gather or reduce-scatter of ``total_bytes`` over a group; an all-reduce is both."""
     if group.ranks <= 1:
         return 0.0
-    reached = group.bytes_per_s(rates) * (c.COLLECTIVE_REALISED if share is None else share)
+    reached = group.bytes_per_s(rates) * c.COLLECTIVE_REALISED
     # a ring passes every part but its own by each device
     volume = total_bytes * (group.ranks - 1) / group.ranks / reached
     # NCCL takes a tree where latency counts, so a message waits for the depth of the tree
@@ -116,11 +111,8 @@ def compute_communication_seconds(
     exchange = compute_exchange(shape, run, rates, static)
     per_micro_batch = compute_exposed_seconds(exchange.each, compute_seconds)
     units = compute_unit_seconds(shape, run, static)
-    return (
-        pipeline
-        + run.accumulation * (per_micro_batch + units)
-        + compute_exposed_seconds(exchange.once, compute_seconds)
-    )
+    at_end = exchange.once if run.sharding.reduces_at_end else compute_exposed_seconds(exchange.once, compute_seconds)
+    return pipeline + run.accumulation * (per_micro_batch + units) + at_end
 
 
 def compute_exposed_seconds(exchanged: float, compute_seconds: float) -> float:
@@ -132,9 +124,8 @@ def compute_exposed_seconds(exchanged: float, compute_seconds: float) -> float:
 def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticMemory) -> Exchange:
     weights, gradient = count_exchanged_bytes(shape, run, static)
     shard = Group(run, run.shards, run.tp)
-    share = c.OVERLAPPED_REALISED
     if not run.sharding.divides_weights:
-        ring = compute_ring_seconds(gradient, shard, rates, gradient / c.BUCKET_BYTES, share)
+        ring = compute_ring_seconds(gradient, shard, rates, gradient / c.BUCKET_BYTES)
         if run.sharding.reduces_every_micro_batch and run.accumulation > 1:
             # to their owners after every micro-batch; the updated weights come back once
             return Exchange(each=ring, once=ring)
@@ -143,12 +134,12 @@ def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticM
     layers = shape.layers / run.pp
     # per block: for the forward pass, for the backward pass where it let go, and for what checkpointing repeats
     gathers = 2.0 + (1.0 if run.checkpoint_every else 0.0) if run.sharding.reshards else 1.0
-    each = compute_ring_seconds(weights, shard, rates, layers, share) * gathers
-    each += compute_ring_seconds(gradient, shard, rates, layers, share)
+    each = compute_ring_seconds(weights, shard, rates, layers) * gathers
+    each += compute_ring_seconds(gradient, shard, rates, layers)
     # HSDP: each device's part is then averaged with those of the other copies
     copies = Group(run, run.dp * run.cp // run.shards, run.tp * run.shards)
     part = gradient / run.shards
-    each += 2 * compute_ring_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES), share)
+    each += 2 * compute_ring_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES))
     return Exchange(each=each, once=0.0)
 
 
@@ -156,8 +147,11 @@ def count_exchanged_bytes(shape: Shape, run: Execution, static: StaticMemory) ->
     """Of all weights and of all gradients that one group of shards exchanges."""
     split = run.tp * run.pp
     compute = BYTES[run.compute_dtype]
-    # DDP reduces gradients as they are, in the dtype of the weights; FSDP's and DeepSpeed's mixed precision in 16 bits
+    # DDP reduces gradients as they are, in the dtype of the weights, and Megatron its sums; FSDP's and DeepSpeed's mixed precision
+    # in 16 bits
     full = BYTES[run.weights_dtype] if run.sharding.reduces_stored_dtype else compute
+    if run.sharding.reduces_at_end and run.sums_dtype:
+        full = BYTES[run.sums_dtype]
     gradient = static.trained * (full if run.train == "full" else 4.0) / split
     weights = (shape.params * compute if run.quant == "none" else compute_stored_bytes(shape, run)) / split
     if run.ep > 1:  # experts stay where they are
@@ -170,7 +164,8 @@ def compute_pipeline_seconds(shape: Shape, run: Execution, rates: Rates) -> floa
     """Hidden states and their gradients from stage to stage, once per micro-batch and while the pipeline fills."""
     if run.pp <= 1:
         return 0.0
-    volume = run.micro_batch * run.seq_len / run.cp * shape.hidden * BYTES[run.compute_dtype]
+    # tensor parts send a part each (Narayanan et al. 2021, section 4.1)
+    volume = run.micro_batch * run.seq_len / (run.cp * run.tp) * shape.hidden * BYTES[run.compute_dtype]
     stages = Group(run, 2, run.devices // run.pp)
     hop = volume / (stages.bytes_per_s(rates) * c.COLLECTIVE_REALISED) + c.COLLECTIVE_LATENCY_SECONDS
     return 2 * hop * (run.accumulation + run.pp - 1)

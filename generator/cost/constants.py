@@ -155,6 +155,13 @@ ZERO_BUCKET_COPIES = Constant(
     "overlap_comm holds 4.5 copies of both buckets (Transformers docs, deepspeed)",
 )
 
+REPEATED_BYTES = Constant(
+    10,
+    "bytes per hidden element and token that a block keeps outside of what tensor parts divide, in 16 bits",
+    PUBLISHED,
+    "sbh (10 + 24 / t) without sequence parallelism, sbh 34 / t with it (arXiv 2205.05198, equations 2 and 4)",
+)
+
 # --- memory: the loss ------------------------------------------------------------------------------------------------
 SMALL_HEAD = Constant(
     1024, "outputs", ASSUMED, "fewer outputs are a classifier's, one row a sequence; more are a vocabulary's"
@@ -192,11 +199,33 @@ GEMM_CEILING = state_by_key(
     PUBLISHED,
     "maximum achievable matmul rate (stas00/ml-engineering, compute/accelerator); share reached in runs fitted",
 )
+WATTS_PER_TFLOPS = state_by_key(
+    # Ada: L40S has 0.97 and reaches 0.62 of its peak, not 0.85
+    {"ampere": 1.28, "ada": 2.5, "hopper": 0.708, "blackwell": 0.444, "default": 0.0},
+    "watts per 10^12 operations per second of the dense 16-bit peak with which products reach GEMM_CEILING; 0: not known",
+    PUBLISHED,
+    "data sheets of A100 SXM, H100 SXM, B200, on which the ceilings were found; Ada's by the rate of the L40S"
+    " (benchmarks/published_operators.py)",
+)
 GEMM_REALISED = Constant(
-    0.923,
+    0.8496,
     "share of the ceiling that training's products reach (power limit, tile quantization)",
     FITTED,
     "train_fms_acceleration, train_llmfoundry_mpt, more/train_small_sources, more/train_torchtitan",
+)
+GROUPED_REALISED = Constant(
+    0.75,
+    "rate of a grouped product of routed experts over that of one product of the same rows",
+    PUBLISHED,
+    # with 256 rows an expert and more, balanced and not: 0.73 to 0.85 on H100, 0.67 to 0.90 on H200, 0.62 to 0.82 on B200
+    "aiconfigurator-core 0.12.0, vLLM's bfloat16 mixtures of experts, beside this model's products",
+)
+FP8_REALISED = Constant(
+    0.78,
+    "share of its peak that an 8-bit product reaches over that of a 16-bit one",
+    PUBLISHED,
+    # 0.67, 0.78, 0.69, 0.81 and 0.90 on H100, H200, B200, L40S and RTX PRO 6000, products of 4096 and more each way
+    "aiconfigurator-core 0.12.0, vLLM's scaled products (the tables of benchmarks/published_operators.py): the median of five boards",
 )
 FP32_REALISED = Constant(
     0.9, "share of the float32 rate that products reach", ASSUMED, "as GEMM_REALISED, without a tensor core's ceiling"
@@ -215,24 +244,53 @@ UNKNOWN_BYTES_PER_S = Constant(
 )
 
 # --- compute: attention ----------------------------------------------------------------------------------------------
-_FLASH = "FlashAttention-2 paper, figures 4-6 (190-225 of 312 TFLOP/s on A100, 335 of 989 on H100); share fitted"
-_FLASH_UNIT = "share of the dense 16-bit peak of FlashAttention-2 kernels (sdpa uses the same), causal"
+_FLASH = "FlashAttention-2's own rate is benchmarks/published_operators.py's, causal prefill with heads of 128"
+_FLASH_UNIT = (
+    "share of the dense 16-bit peak that FlashAttention-2 reaches with long sequences (sdpa uses the same), causal"
+)
+_WARP = "FlashAttention-2 uses Ampere's instructions; by compute capability: 335 of 989 TFLOP/s, both passes (its paper, figure 7)"
 FLASH_FORWARD = {
-    # more/train_nanotron_h100, more/train_megatron_bridge, train_llmfoundry_mpt's rows on H100
-    "hopper": Constant(0.45, _FLASH_UNIT, FITTED, _FLASH),
-    "blackwell": Constant(
-        0.25, _FLASH_UNIT, ASSUMED, "FlashAttention-2's kernels are Hopper's, the peak is 2.3 times as high"
-    ),
-    # train_llmfoundry_mpt, train_fms_acceleration
-    "default": Constant(0.419, _FLASH_UNIT, FITTED, _FLASH),
+    # 0.571, 0.503 and 0.605 of the peaks of A100, L40S and RTX PRO 6000
+    "default": Constant(0.57, _FLASH_UNIT, PUBLISHED, _FLASH),
+    "9": Constant(0.38, _FLASH_UNIT, PUBLISHED, _WARP),
+    "10": Constant(0.25, _FLASH_UNIT, ASSUMED, "as on Hopper, of a peak 2.3 times as high"),
 }
-FLASH_BACKWARD = {
-    "hopper": Constant(0.293, _FLASH_UNIT, FITTED, _FLASH),
-    "blackwell": Constant(
-        0.20, _FLASH_UNIT, ASSUMED, "FlashAttention-2's kernels are Hopper's, the peak is 2.3 times as high"
-    ),
-    "default": Constant(0.288, _FLASH_UNIT, FITTED, _FLASH),
-}
+FLASH_BACKWARD_SHARE = Constant(
+    63 / 73,
+    "rate of FlashAttention-2's backward pass over the forward pass",
+    PUBLISHED,
+    "63 and 73 % of the A100's peak (its paper, sections 1 and 4)",
+)
+FLASH_HALF_LENGTH = Constant(
+    480,
+    "tokens at which FlashAttention-2 reaches half of its rate",
+    PUBLISHED,
+    "benchmarks/published_operators.py, causal prefill of 512 to 16384 tokens on A100, L40S and RTX PRO 6000: within 5 %",
+)
+FLASH3_FORWARD = state_by_key(
+    {"9": 0.66, "10": 0.57},
+    "share of the dense 16-bit peak that kernels written for the architecture reach with long sequences, causal",
+    PUBLISHED,
+    "benchmarks/published_operators.py: FlashAttention-3 on H100 and H200, TensorRT-LLM's kernel on B200",
+)
+FLASH3_BACKWARD_SHARE = Constant(
+    0.8,
+    "rate of its backward pass over the forward pass",
+    PUBLISHED,
+    "its backward pass is 1.5 to 1.75 times as fast as FlashAttention-2's (FlashAttention-3 paper, abstract of section 4)",
+)
+FLASH3_HALF_LENGTH = Constant(
+    1000,
+    "tokens at which it reaches half of its rate",
+    PUBLISHED,
+    "benchmarks/published_operators.py, causal prefill of 512 to 16384 tokens on H100 and H200: within 4 %",
+)
+BIASED_ATTENTION = Constant(
+    0.619,
+    "share of its rate that an attention kernel reaches where it adds a bias to the scores (ALiBi)",
+    FITTED,
+    "train_llmfoundry_mpt",
+)
 EAGER_SCORE_BYTES = Constant(
     16, "bytes per score beside 6 passes in its dtype", COUNTED, "float32 softmax: cast, read, write, cast back"
 )
@@ -243,7 +301,7 @@ EAGER_SCORE_PASSES = Constant(
     "scale, mask, dropout of eager_attention_forward (transformers)",
 )
 FUSED_SCORE_PASSES = Constant(
-    3.58,
+    1.848,
     "reads and writes of a score, forward, with fused scale, mask and softmax (Megatron-LM)",
     FITTED,
     "more/train_vtrain_megatron_a100",
@@ -251,7 +309,7 @@ FUSED_SCORE_PASSES = Constant(
 
 # --- compute: elementwise traffic ------------------------------------------------------------------------------------
 BANDWIDTH_REALISED = Constant(
-    0.771,
+    0.7909,
     "share of the data-sheet bandwidth that elementwise kernels reach",
     FITTED,
     # most of all infer_optimum_benchmark_llama, more/infer_gptfast, more/infer_llamacpp_gpu_bench; MI300X copies 4.1 of 5.3
@@ -283,13 +341,18 @@ FUSED_LOSS_BYTES = Constant(
     "the same with the gradient written in place (Liger, fms-acceleration)",
 )
 BACKWARD_TRAFFIC = Constant(
-    1.5,
+    1.955,
     "elementwise bytes of the backward pass over those of the forward pass",
     FITTED,
-    # The fit would go lower, but each operator reads the gradient and what it saved, and writes a gradient.
-    "more/train_nanotron_h100, train_fms_acceleration; at the lower bound of the fit",
+    "more/train_nanotron_h100, train_fms_acceleration",
 )
 L2_GAIN = Constant(2.3, "speed of the L2 cache over memory", PUBLISHED, "A100 whitepaper: 5120 bytes per clock")
+UNKNOWN_L2_SECONDS = Constant(
+    15e-6,
+    "seconds of the memory's bandwidth that an L2 cache of which nothing is known holds",
+    ASSUMED,
+    "A100, H100 and B200 have 21, 16 and 17 microseconds of theirs",
+)
 # since 2fda807
 L2_TENSORS = Constant(
     8,
@@ -297,11 +360,17 @@ L2_TENSORS = Constant(
     BY_HAND,
     "train_optimum_benchmark_llama, more/train_nanotron_h100",
 )
+FLOAT8_CAST_BYTES = Constant(
+    5,
+    "bytes per element of a product's input",
+    COUNTED,
+    "read for its largest magnitude, read and written to be scaled and cast (torchao.float8, tensorwise)",
+)
 ROUTING_PASSES = Constant(
-    40,
+    28.16,
     "reads and writes of a token's hidden state per expert it goes to, experts one by one",
     FITTED,
-    "train_fms_acceleration's Mixtral rows; at the upper bound of the fit",
+    "train_fms_acceleration's Mixtral rows",
 )
 GROUPED_ROUTING_PASSES = Constant(
     10, "the same, experts as one grouped product", COUNTED, "sort, gather, two scalings, scatter (transformers moe.py)"
@@ -318,7 +387,7 @@ DEQUANT_BYTES = Constant(
     3, "bytes moved per nf4 weight", COUNTED, "half a byte read, 2 written, 0.5 of scales and re-read (bitsandbytes)"
 )
 DEQUANT_REALISED = Constant(
-    0.391,
+    0.2272,
     "share of the bandwidth",
     FITTED,
     "bitsandbytes dequantize kernel, share of bandwidth fitted on QLoRA runs (fms-acceleration)",
@@ -336,20 +405,20 @@ ADAPTER_DROPOUT_BYTES = Constant(
 
 # --- issuing work ----------------------------------------------------------------------------------------------------
 LAUNCH_SECONDS = Constant(
-    1.47e-05,
+    1.449e-05,
     "seconds of host time per operator of a forward pass",
     FITTED,
     # infer_optimum_benchmark_llama, more/infer_hf_docs_sdpa, more/train_vtrain_megatron_a100
     "host time to issue one operator of a forward pass, and the backward pass over the forward one; fitted",
 )
 BACKWARD_LAUNCH_SHARE = Constant(
-    1.53,
+    2.751,
     "host time of the backward pass over that of the forward pass",
     FITTED,
     "more/train_vtrain_megatron_a100, train_optimum_benchmark_llama, more/train_hf_docs",
 )
 OVERLAP_POWER = Constant(
-    2.12,
+    1.786,
     "p of (host^p + device^p)^(1/p): how sharply a step goes from bound by issuing to bound by the device",
     FITTED,
     "more/infer_gptfast, more/train_vtrain_megatron_a100, infer_optimum_benchmark_llama",
@@ -390,13 +459,29 @@ DECODE_QUANT_OPERATORS = {
     ),
 }
 STEP_OVERHEAD_SECONDS = Constant(
-    0.0153,
+    0.01834,
     "seconds per optimizer step: clipping, scheduler, callbacks of the Trainer",
     FITTED,
     "more/train_hf_docs, more/train_vtrain_megatron_a100, train_optimum_benchmark_llama",
 )
 UNFUSED_UPDATE_PASSES = Constant(
-    8, "more reads and writes of the parameters", COUNTED, "torch.optim's foreach AdamW makes a pass per operation"
+    13,
+    "more reads and writes of the parameters than the 7 of one kernel",
+    COUNTED,
+    # mul 2, lerp 3, mul 2, addcmul 3, sqrt 2, div 2, add 2, addcdiv 4
+    "torch.optim's foreach AdamW makes a pass per operation, 20 in all (torch 2.13, adam.py: _multi_tensor_adam)",
+)
+CPU_UNFUSED_UPDATE_PASSES = Constant(
+    5,
+    "the same on a CPU, which updates one tensor after the other and finds what it wrote in its caches",
+    MEASURED,
+    "a step of a 17M Llama takes 1.05 times as long with the unfused AdamW (this project)",
+)
+CLIP_PASSES = Constant(
+    3,
+    "reads and writes of the gradients",
+    COUNTED,
+    "the norm reads them, scaling reads and writes them whatever the norm is (torch 2.13, clip_grad_norm_; Trainer's max_grad_norm)",
 )
 COLLATE_SECONDS_PER_TOKEN = Constant(
     2.0e-7,
@@ -407,7 +492,7 @@ COLLATE_SECONDS_PER_TOKEN = Constant(
 
 # --- generation ------------------------------------------------------------------------------------------------------
 CACHE_REALISED = Constant(
-    0.456,
+    0.4445,
     "share of the elementwise bandwidth that copying and reading the key-value cache reaches in decoding",
     FITTED,
     "infer_optimum_benchmark_llama, more/infer_llamacpp_gpu_bench, more/infer_hf_docs_sdpa",
@@ -423,46 +508,43 @@ PREFILL_FFN_PASSES = Constant(
 )
 
 # --- links -----------------------------------------------------------------------------------------------------------
+_NCCL = "nccl-tests' all-gather and reduce-scatter on 8 A100 and 8 H100 (aiconfigurator-core 0.12.0, nccl 2.27)"
 COLLECTIVE_REALISED = Constant(
-    0.95,
+    0.74,
     "share of the link's rate that a collective reaches while the device does nothing else",
-    FITTED,
-    # more/train_vtrain_megatron_a100, more/train_nanotron_h100; at the upper bound of the fit: nothing reaches a link's rate
-    "NCCL bus bandwidth over link rate (nccl-tests on A100/H100 nodes), latency of one ring step",
-)
-OVERLAPPED_REALISED = Constant(
-    0.787,
-    "the same for gathers and reductions that share the device with compute (FSDP, DDP)",
-    FITTED,
-    "more/train_small_sources, more/train_torchtitan, more/train_megatron_bridge, more/train_nanotron_h100",
+    PUBLISHED,
+    # 0.71 of 300 GB/s and 0.77 of 450 GB/s from 32 to 512 MiB; half as much between 2 of 8
+    _NCCL + ", large messages",
 )
 OVERLAP_SHARE = Constant(
-    0.208,
+    0.411,
     "share of compute behind which FSDP and DDP hide communication",
     FITTED,
     "more/train_small_sources, more/train_torchtitan, more/train_megatron_bridge, more/train_nanotron_h100",
 )
 COLLECTIVE_OPERATORS = Constant(
-    3.48, "operators that one blocking collective takes as long to issue as", FITTED, "more/train_vtrain_megatron_a100"
+    3.785, "operators that one blocking collective takes as long to issue as", FITTED, "more/train_vtrain_megatron_a100"
 )
 COLLECTIVE_LATENCY_SECONDS = Constant(
-    5.47e-05,
-    "seconds per step of a tree",
-    FITTED,
-    "more/train_vtrain_megatron_a100, more/train_small_sources, more/train_nanotron_h100",
+    4.0e-6,
+    "seconds per step of a tree, of a gather; an all-reduce is two",
+    PUBLISHED,
+    # all-reduce and all-gather between 8: 22.6 and 15.6 us on A100, 15.6 and 10.4 us on H100
+    _NCCL + ", 512 bytes",
 )
 UNIT_SECONDS = Constant(
-    0.00032,
+    0.0002719,
     "seconds of host time per collective of a small FSDP1 unit (PEFT's wrap policy makes one of each adapter matrix)",
     FITTED,
     "train_fms_acceleration",
 )
 BUCKET_BYTES = Constant(25e6, "bytes per bucket of gradients", PUBLISHED, "torch docs, DistributedDataParallel: 25 MB")
 NETWORK_BYTES_PER_S = state_by_key(
-    {"hopper": 50e9, "blackwell": 50e9, "default": 25e9},
+    {"volta": 12.5e9, "turing": 12.5e9, "hopper": 50e9, "blackwell": 50e9, "default": 25e9},
     "bytes per second and device",
     ASSUMED,
-    "one 200 Gbit/s port a GPU (DGX A100), 400 Gbit/s from Hopper on (DGX H100); assumed where none was read",
+    "one port a GPU: 100 Gbit/s before Ampere (EDR, Omni-Path), 200 (DGX A100), 400 from Hopper on (DGX H100); assumed where"
+    " none was read",
 )
 PCIE_LANE_BYTES_PER_S = state_by_key(
     {3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9},

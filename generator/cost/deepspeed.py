@@ -27,7 +27,8 @@ def sums_apart(run: Execution) -> bool:
 def sums_all_gradients(run: Execution) -> bool:
     """Stage 1 with bf16 weights and float32 sums: DeepSpeed takes its BF16_Optimizer, whose sums are of the whole model on
     every device and are never freed (engine.py, _do_optimizer_sanity_check)."""
-    return sums_apart(run) and not run.sharding.divides_gradients and run.compute_dtype == "bfloat16"
+    own = run.sharding.by_deepspeed and sums_apart(run)
+    return own and not run.sharding.divides_gradients and run.compute_dtype == "bfloat16"
 
 
 def leaves_gradients_to_host(run: Execution) -> bool:
@@ -65,11 +66,11 @@ def compute_large_gradient(shape: Shape, run: Execution) -> float:
 
 def compute_update_temporary(run: Execution, trained: float) -> float:
     """Device bytes that live only while the update runs, the optimizer's own temporaries aside."""
-    owned = trained / run.shards
+    owned = trained / run.owners
     if run.sharding.divides_weights:  # a sub-group's gradients are flattened before it is updated
         return BYTES["float32"] * min(owned, c.ZERO_SUB_GROUP)
     if sums_all_gradients(run):  # the sums are cast, all at once, to be reduced in the dtype of the weights
-        return BYTES[run.compute_dtype] * trained
+        return BYTES[run.compute_dtype] * trained / run.parts
     # a buffer that is float32 and flat becomes the master's gradient as it is
     return 0.0 if sums_apart(run) else BYTES["float32"] * owned
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from generator.cost import constants as c
 from generator.cost.constants import Constant
@@ -15,6 +16,14 @@ DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8": "fp
 REDUCED = ("tf32", "fp16", "bf16", "fp8", "int8")
 
 
+class AttentionRates(NamedTuple):
+    """Operations per second of a kernel with long sequences; ``half_length`` is where it reaches half of that."""
+
+    forward: float
+    backward: float
+    half_length: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """Rates of one device. ``products`` is operations per second by dtype name, ceilings applied."""
@@ -24,8 +33,8 @@ class Rates:
     bytes_per_s: float
     elementwise_bytes_per_s: float
     l2_bytes: float
-    flash_forward: float
-    flash_backward: float
+    attention: dict[int, AttentionRates]
+    """of FlashAttention's kernels, by version"""
     launch_seconds: float
     links: tuple[float, ...]
     """bytes per second, one direction, between devices of a node when n of them are used, by n; the last for any more"""
@@ -42,10 +51,11 @@ class Rates:
     attention_source: str
     launch_source: str
 
-    def flash(self, length: float) -> tuple[float, float]:
+    def flash(self, length: float, version: int = 2, biased: bool = False) -> tuple[float, float]:
         """Operations per second of the attention kernels, forward and backward, for sequences of ``length`` tokens."""
-        share = length / (length + c.CPU_ATTENTION_HALF_LENGTH) if self.on_cpu else 1.0
-        return self.flash_forward * share, self.flash_backward * share
+        kernel = self.attention[min(version, max(self.attention))]
+        share = length / (length + kernel.half_length) * (c.BIASED_ATTENTION if biased else 1.0)
+        return kernel.forward * share, kernel.backward * share
 
     def link(self, used: int) -> float:
         """Slowest connection that a ring over ``used`` devices of a node has to cross."""
@@ -94,9 +104,8 @@ def compute_accelerator_rates(device: Device) -> dict:
         "products": products,
         "bytes_per_s": reached,
         "elementwise_bytes_per_s": reached,
-        "l2_bytes": float(device.l2_bytes or 0),
-        "flash_forward": half * select_by_architecture(device, c.FLASH_FORWARD),
-        "flash_backward": half * select_by_architecture(device, c.FLASH_BACKWARD),
+        "l2_bytes": float(device.l2_bytes or bandwidth * c.UNKNOWN_L2_SECONDS),
+        "attention": compute_attention_rates(device, half),
         "launch_seconds": c.LAUNCH_SECONDS,
         "source": describe_product_source(device, c.GEMM_CEILING["default"]),
         "bandwidth_source": c.BANDWIDTH_REALISED.source,
@@ -105,20 +114,46 @@ def compute_accelerator_rates(device: Device) -> dict:
     }
 
 
+def compute_attention_rates(device: Device, half: float) -> dict[int, AttentionRates]:
+    """``half``: operations per second of its 16-bit products, on paper."""
+    major = (device.compute_capability or "").partition(".")[0]
+    # FlashAttention-2 multiplies with instructions of Ampere, which are slower than their own on those with asynchronous ones
+    forward = half * c.FLASH_FORWARD.get(major, c.FLASH_FORWARD["default"])
+    rates = {2: AttentionRates(forward, forward * c.FLASH_BACKWARD_SHARE, c.FLASH_HALF_LENGTH)}
+    if major in c.FLASH3_FORWARD:
+        own = half * c.FLASH3_FORWARD[major]
+        rates[3] = AttentionRates(own, own * c.FLASH3_BACKWARD_SHARE, c.FLASH3_HALF_LENGTH)
+    return rates
+
+
 def compute_accelerator_products(device: Device) -> dict[str, float]:
     """Operations per second of matrix products by dtype."""
     peak, vector = dict(device.peak_flops), dict(device.vector_flops)
     fp32 = find_fp32_rate(device, 1)
     measured = device.basis == "measured"
-    share = 1.0 if measured else select_by_architecture(device, c.GEMM_CEILING)
+    share = 1.0 if measured else select_by_architecture(device, c.GEMM_CEILING) * compute_power_share(device)
     realised = 1.0 if measured else c.GEMM_REALISED
     products = {"fp32": fp32 * (1.0 if measured else c.FP32_REALISED)}
     products |= {name: peak[name] * share * realised for name in REDUCED if name in peak}
+    if "fp8" in products and not measured:
+        products["fp8"] *= c.FP8_REALISED
     products.setdefault("fp16", vector.get("fp16", fp32))  # no matrix units: the vector units' rate
     products.setdefault("bf16", products["fp32"] / c.EMULATED_BF16)
     products.setdefault("fp8", products["bf16"])  # stored in 8 bits, multiplied in 16
     products.setdefault("int8", products["fp16"])
     return products
+
+
+def compute_power_share(device: Device) -> float:
+    """Of the rate of a board of its architecture that has power enough: power goes with clock times voltage squared, and voltage
+    with the clock, so that a board with less of it per operation is slower by the cube root. A100 PCIe: 0.93 of the SXM's share
+    (stas00/ml-engineering), 0.91 here."""
+    peak = dict(device.peak_flops)
+    half = peak.get("bf16") or peak.get("fp16")
+    enough = select_by_architecture(device, c.WATTS_PER_TFLOPS)
+    if not half or not device.tdp_watts or not enough:
+        return 1.0
+    return min(1.0, (device.tdp_watts / (half / 1e12) / enough) ** (1 / 3))
 
 
 def compute_cpu_rates(device: Device, cores: int) -> dict:
@@ -138,8 +173,7 @@ def compute_cpu_rates(device: Device, cores: int) -> dict:
         "bytes_per_s": bandwidth * c.CPU_READ_REALISED,
         "elementwise_bytes_per_s": bandwidth * c.CPU_ELEMENTWISE_REALISED,
         "l2_bytes": 0.0,  # its caches are in the measured bandwidth
-        "flash_forward": attention,
-        "flash_backward": attention,
+        "attention": {2: AttentionRates(attention, attention, c.CPU_ATTENTION_HALF_LENGTH)},
         "launch_seconds": c.CPU_OPERATOR_SECONDS,
         "source": describe_product_source(device, c.CPU_CORE_FLOPS if lacks_cpu_rate(device) else ceiling),
         "bandwidth_source": c.CPU_ELEMENTWISE_REALISED.source

@@ -57,6 +57,8 @@ class Execution:
     optimizer_fused: bool = True
     checkpoint_every: int = 0
     checkpoint_offload: bool = False
+    checkpoint_operators: bool = False
+    """a checkpointed block keeps the outputs of attention and of every second product (torchtitan's selective policy "op")"""
     loss_kernel: str = "plain"
     loss_copies: str = "padded"
     """how the plain loss handles logits: padded (Transformers >= 4.49), shifted-kept (4.46-4.48), shifted (older), and
@@ -65,6 +67,10 @@ class Execution:
     """experts run one after the other (Transformers < 5) instead of as one grouped product"""
     attention: str = "sdpa"
     """eager, sdpa, flash"""
+    attention_version: int = 2
+    """of FlashAttention's kernels: 3 and later are written for Hopper (cuDNN's are as fast); sdpa has 2"""
+    attention_biased: bool = False
+    """they add a bias to the scores (ALiBi)"""
     flash_kernels: bool = True
     """False: the device has no FlashAttention kernels (before Ampere), so that sdpa takes the memory-efficient or the plain one"""
     repeats_keys: bool = False
@@ -107,6 +113,8 @@ class Execution:
     sequence_form: str | None = None
     """how ``cp`` devices share a sequence: a row of ``SEQUENCE_FORMS``"""
     ep: int = 1
+    sequence_parallel: bool = True
+    """tensor parts divide the tokens between their products, too; False: each runs norms and residuals of all of them"""
     offload_optimizer: str = "none"
     offload_params: str = "none"
 
@@ -140,5 +148,22 @@ class Execution:
         return (self.dp_shard or self.dp) * self.cp
 
     @property
-    def compute_dtype(self) -> str:
+    def parts(self) -> int:
+        """Devices that one copy's weights are divided over, with all that belongs to them."""
+        return self.tp * self.pp
+
+    @property
+    def owners(self) -> int:
+        """Devices that the update of one copy's weights is divided over."""
+        return self.parts * (self.shards if self.sharding.divides_states else 1)
+
+    @property
+    def product_dtype(self) -> str:
+        """Of the inputs of a linear's products."""
         return self.autocast_dtype or self.weights_dtype
+
+    @property
+    def compute_dtype(self) -> str:
+        """Of what is between them: 8 bits are of products alone (Transformer Engine, torchao.float8)."""
+        dtype = self.product_dtype
+        return "bfloat16" if dtype == "float8" else dtype

@@ -62,7 +62,8 @@ def compute_offloaded(shape: Shape, run: Execution, static: StaticMemory, proces
     if swapped:
         items.append(CostItem(name="swap buffers", value=swapped / GIB, basis="derived", source=SWAPPED))
     if run.checkpoint_offload:
-        inputs = run.micro_batch * run.seq_len * shape.layers * static.block.kept * processes / GIB
+        tokens = run.micro_batch * run.seq_len / (run.cp * run.tp)
+        inputs = tokens * shape.layers / run.pp * static.block.kept * processes / GIB
         source = "pinned copies of block inputs"
         items.append(CostItem(name="offloaded activations", value=inputs, basis="derived", source=source))
     return items

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from generator.cost import constants as c
 from generator.cost.comm import Group, compute_ring_seconds
 from generator.cost.device import Rates
@@ -97,9 +99,13 @@ def compute_prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float
     tokens = float(run.micro_batch) * run.seq_len
     size = BYTES[run.compute_dtype]
     rate = rates.product(run.compute_dtype, run.tf32)
-    per_block = sum(compute_linear_seconds(x, tokens, rate, rates.bytes_per_s, size) for x in shape.linears)
+    grouped = not run.expert_loop
+    per_block = sum(compute_linear_seconds(x, tokens, rate, rates, size, grouped=grouped) for x in shape.linears)
     rows = tokens if run.keeps_all_logits else float(run.micro_batch)  # else of each prompt's last token
-    head = compute_product_seconds(rows, shape.head_outputs, shape.hidden, rate, rates.bytes_per_s, size)
+    overlaps = not rates.on_cpu
+    head = compute_product_seconds(
+        rows, shape.head_outputs, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps
+    )
     traffic = count_prefill_traffic(shape, run) / rates.elementwise_bytes_per_s
     scores = compute_prefill_scores_seconds(shape, run, rates)
     unpacked = compute_unpack_seconds(shape, run, rates)
@@ -115,7 +121,8 @@ def compute_prefill_scores_seconds(shape: Shape, run: Execution, rates: Rates) -
     for kind in shape.attended:
         reach = min(run.seq_len, kind.window or run.seq_len)
         # two products of two operations each, half of which a causal mask hides
-        seconds += kind.layers * 2.0 * tokens * reach * kind.width / min(rate, rates.flash(reach)[0])
+        forward_rate, _ = rates.flash(reach, run.attention_version, run.attention_biased)
+        seconds += kind.layers * 2.0 * tokens * reach * kind.width / min(rate, forward_rate)
     return seconds
 
 
@@ -150,8 +157,8 @@ def compute_decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[
     middle = run.seq_len + run.new_tokens / 2  # the cache grows by one position per token: its mean length
     cache = compute_cache_bytes(shape, run, middle) * count_cache_passes(shape, run)
     moved = count_weights_read(shape, run, batch) + head + cache / c.CACHE_REALISED
-    # reading and multiplying do not overlap fully in products of a few rows: they are added
-    busy = (moved / rates.bytes_per_s + arithmetic) / run.tp
+    read = moved / rates.bytes_per_s
+    busy = (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic)) / run.tp
     busy += compute_slice_exchange_seconds(shape, run, rates, batch)
     busy += compute_unpack_seconds(shape, run, rates)
     issue = compute_pass_issue_seconds(shape, run, rates)

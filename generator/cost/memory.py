@@ -8,8 +8,11 @@ block in ``activations.py``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from generator.cost import constants as c
-from generator.cost.execution import Execution
+from generator.cost.activations import BlockActivations
+from generator.cost.execution import BYTES, Execution
 from generator.cost.loss import compute_loss_bytes
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Shape
@@ -53,11 +56,10 @@ def find_source(name: str, run: Execution) -> str:
 
 def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory) -> dict[str, Moment]:
     """Bytes by item for each moment at which a training step can peak."""
-    # tensor parts divide the tokens too: between their products they run norms and residuals sequence-parallel
     tokens = float(run.micro_batch) * run.seq_len / (run.cp * run.tp)
-    block = static.block
+    block = repeat_hidden_states(shape, run, static.block)
     recomputed, kept_whole = count_checkpointed_blocks(shape, run)
-    kept = compute_kept_activations(run, static, tokens, recomputed, kept_whole)
+    kept = compute_kept_activations(shape, run, block, tokens, recomputed, kept_whole)
     backward = tokens * (block.peak + block.peak_scores * count_scores_in_flight(shape, run))
     last = backward
     if kept_whole and not recomputed:  # its tensors are among the kept ones: only what the backward pass adds
@@ -125,16 +127,32 @@ def count_scores_in_flight(shape: Shape, run: Execution) -> int:
     return run.seq_len
 
 
+def repeat_hidden_states(shape: Shape, run: Execution, block: BlockActivations) -> BlockActivations:
+    """Per token of a tensor part. Without sequence parallelism each part has the hidden states of all tokens."""
+    others = 0 if run.sequence_parallel else run.tp - 1
+    if not others:
+        return block
+    repeated = others * min(block.saved, c.REPEATED_BYTES * shape.hidden)
+    return replace(block, kept=block.kept * run.tp, saved=block.saved + repeated, peak=block.peak + repeated)
+
+
+def compute_selected_bytes(shape: Shape, run: Execution) -> float:
+    """Per token and block, beside its input: what attention returns, with its row statistics, and every second product, in the
+    order in which they run (torchtitan 0.2, activation_checkpoint.py)."""
+    outputs = sum(x.outputs * x.share * x.count for x in shape.linears[::2])
+    return BYTES[run.compute_dtype] * (outputs + shape.query) + BYTES["float32"] * shape.heads
+
+
 def compute_kept_activations(
-    run: Execution, static: StaticMemory, tokens: float, recomputed: float, kept_whole: float
+    shape: Shape, run: Execution, block: BlockActivations, tokens: float, recomputed: float, kept_whole: float
 ) -> float:
     """What the forward pass leaves for the backward pass, all blocks of this device."""
-    block = static.block
     # 1F1B: the first stage has started as many micro-batches as there are stages when the first one comes back; each stage
     # holds 1 / pp of the blocks
     in_pipeline = min(run.pp, run.accumulation) / run.pp
     scores = block.saved_scores * run.seq_len
-    kept = in_pipeline * tokens * (recomputed * block.kept + kept_whole * (block.saved + scores))
+    selected = compute_selected_bytes(shape, run) if run.checkpoint_operators else 0.0
+    kept = in_pipeline * tokens * (recomputed * (block.kept + selected) + kept_whole * (block.saved + scores))
     if run.checkpoint_offload:  # the inputs of recomputed blocks go to the host
         kept -= tokens * recomputed * block.kept
     return kept

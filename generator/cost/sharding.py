@@ -24,7 +24,7 @@ class Shards(NamedTuple):
 
 def count_shards(run: Execution) -> Shards:
     row = run.sharding
-    parts = run.tp * run.pp  # tensor parts and pipeline stages hold their own weights, with all that belongs to them
+    parts = run.parts
     return Shards(
         weights=parts * (run.shards if row.divides_weights else 1),
         gradients=parts * (run.shards if row.divides_gradients else 1),
@@ -38,13 +38,13 @@ def gathers_weights(run: Execution) -> bool:
 
 
 def compute_block_bytes(shape: Shape, run: Execution) -> float:
-    """One block's weights, whole, as they are multiplied."""
+    """One block's weights, whole but for tensor parts, as they are multiplied."""
     compute = BYTES[run.compute_dtype]
     packed = run.quant != "none"  # they travel packed, with all that is stored of the model
     gathered = compute_stored_bytes(shape, run) / shape.layers if packed else shape.block_params * compute
     if run.ep > 1:  # tokens travel to the experts: other devices' experts are never gathered
         gathered -= shape.expert_params * compute * (1 - 1 / run.ep)
-    return gathered
+    return gathered / run.tp
 
 
 def compute_gathered_block(shape: Shape, run: Execution) -> float:
@@ -60,9 +60,10 @@ def compute_gathered_ends(shape: Shape, run: Execution) -> float:
         return 0.0
     compute = BYTES[run.compute_dtype]
     block = compute_block_bytes(shape, run)
-    blocks = block * shape.layers
+    blocks = block * shape.layers / run.pp
     # FSDP's root unit holds the embedding and the output layer; it is not resharded after the forward pass
-    ends = (shape.embedding + shape.head) * compute
+    both = shape.embedding + shape.head if run.pp == 1 else max(shape.embedding, shape.head)
+    ends = both * compute / run.tp
     if run.sharding.live_elements:
         # ZeRO-3 lets go of weights only beyond its limit of live ones, but never has fewer than it works with
         live = max(run.sharding.live_elements * compute, ends + c.FSDP_LIVE_BLOCKS * block)

@@ -185,8 +185,8 @@ def compute_cast_copies(shape: Shape, run: Execution) -> tuple[float, float]:
         return 0.0, 0.0
     # grouped products of fused experts are not on autocast's list
     params = shape.block_params - (0.0 if run.expert_loop else shape.expert_params)
-    here = compute / (run.tp * run.pp)
-    return params * here, (params * shape.layers + shape.head_params) * here
+    here = compute / run.tp
+    return params * here, (params * shape.layers / run.pp + shape.head_params) * here
 
 
 def compute_adapted_experts(shape: Shape, run: Execution) -> float:

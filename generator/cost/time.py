@@ -6,6 +6,7 @@ communication. Backward is two products per trained linear and one per frozen on
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from generator.cost import constants as c
@@ -25,10 +26,13 @@ from generator.cost.loss import is_classifier
 from generator.cost.memory import count_checkpointed_blocks
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape
+from generator.cost.sharding import count_shards
 from generator.cost.static_memory import StaticMemory, find_parameter_bytes
 from generator.cost.weights import count_packed_params
 from generator.model import Attended
 
+ROW_PARALLEL = ("o", "down")
+"""roles of the linears whose inputs tensor parts divide; of the others they divide the outputs (Megatron-LM)"""
 PIPELINE_SOURCE = "fill and drain of a 1F1B schedule (Narayanan et al. 2021)"
 
 
@@ -126,7 +130,7 @@ def compute_exchange_seconds(
     tokens, again = micro.tokens, micro.again
     around = micro.blocks * compute_sequence_parallel_seconds(shape, run, rates, tokens, again)
     if run.cp > 1 and find_sequence_form(run).hides_behind_attention:  # a ring passes on while it multiplies
-        around = max(0.0, around - attention)
+        around = compute_exposed_seconds(around, attention)
     return {
         "tensor parallel": micro.blocks * compute_tensor_parallel_seconds(shape, run, rates, tokens, again),
         "sequence parallel": around,
@@ -136,37 +140,49 @@ def compute_exchange_seconds(
 
 def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
     """The blocks of a device, and the output layer."""
-    size = BYTES[run.compute_dtype]
-    rate = rates.product(run.compute_dtype, run.tf32)
+    size = BYTES[run.product_dtype]
+    rate = rates.product(run.product_dtype, run.tf32)
     full = run.train == "full"
     # backward: the gradient of the input, and of the weight where it is trained; each is as large a product as the forward
     passes = 3.0 if full else 2.0
-    per_block = sum(
-        compute_linear_seconds(x, micro.tokens, rate, rates.bytes_per_s, size, run.tp) for x in shape.linears
-    )
-    linears = micro.blocks * per_block * (passes + micro.again)
+    grouped = not run.expert_loop
+    each = [compute_linear_seconds(x, micro.tokens, rate, rates, size, run.tp, grouped=grouped) for x in shape.linears]
+    repeated = each[1::2] if run.checkpoint_operators else each
+    linears = micro.blocks * (sum(each) * passes + sum(repeated) * micro.again)
     if is_classifier(shape):
         return linears
     width = shape.head_outputs / run.tp
-    once = compute_product_seconds(micro.tokens, width, shape.hidden, rate, rates.bytes_per_s, size)
-    again = 1.0 if run.loss_kernel in ("chunked", "tiled") else 0.0  # they compute their logits twice
-    return linears + once * (passes + again)
+    overlaps = not rates.on_cpu
+    once = compute_product_seconds(micro.tokens, width, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps)
+    twice = 1.0 if run.loss_kernel in ("chunked", "tiled") else 0.0  # they compute their logits twice
+    return linears + once * (passes + twice)
 
 
-def compute_product_seconds(m: float, n: float, k: float, rate: float, bytes_per_s: float, size: float) -> float:
-    """An m x n x k product: arithmetic, and reading and writing its matrices."""
-    return 2 * m * n * k / rate + size * (m * k + k * n + m * n) / bytes_per_s
+def compute_product_seconds(
+    m: float, n: float, k: float, rate: float, bytes_per_s: float, size: float, *, overlaps: bool = True
+) -> float:
+    """An m x n x k product. Its arithmetic and the reading and writing of its matrices hide behind each other, but not wholly near
+    where they take as long: the root of the squares (``benchmarks/published_operators.py``: 4 to 12 % median error; their sum is
+    11 to 53 % off). Not ``overlaps``: a CPU's cores do one or the other.
+    """
+    arithmetic, moved = 2 * m * n * k / rate, size * (m * k + k * n + m * n) / bytes_per_s
+    return math.hypot(arithmetic, moved) if overlaps else arithmetic + moved
 
 
 def compute_linear_seconds(
-    linear: Linear, tokens: float, rate: float, bytes_per_s: float, size: float, tp: int = 1
+    linear: Linear, tokens: float, rate: float, rates: Rates, size: float, tp: int = 1, *, grouped: bool = True
 ) -> float:
-    """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others."""
+    """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others. ``grouped``: routed experts
+    are one product, whose parts are of unequal size."""
     rows = tokens * linear.share
-    split_inputs = linear.role in ("o", "down")
+    split_inputs = linear.role in ROW_PARALLEL
     outputs = linear.outputs if split_inputs else linear.outputs / tp
     inputs = linear.inputs / tp if split_inputs else linear.inputs
-    return linear.count * compute_product_seconds(rows, outputs, inputs, rate, bytes_per_s, size)
+    overlaps = not rates.on_cpu
+    if linear.count > 1 and grouped and overlaps:
+        rate *= c.GROUPED_REALISED
+    each = compute_product_seconds(rows, outputs, inputs, rate, rates.bytes_per_s, size, overlaps=overlaps)
+    return linear.count * each
 
 
 def compute_stall_seconds(host: float, device: float) -> float:
@@ -190,7 +206,7 @@ def compute_adapter_seconds(static: StaticMemory, run: Execution, rates: Rates, 
     """The low-rank products of a block, all passes: bound by reading inputs and adding outputs, not by arithmetic."""
     if run.train == "full":
         return 0.0
-    size = BYTES[run.autocast_dtype] if run.autocast_dtype else 4.0
+    size = BYTES[run.compute_dtype] if run.autocast_dtype else 4.0
     # input: read in 16 bits, and its cast written; output: written, read back in float32, added to the linear's in 16 bits
     moved = sum((2 + size) * x.inputs + (size + 6.0) * x.outputs for x in static.adapted)
     if run.lora_dropout:
@@ -217,11 +233,15 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, micro: Mi
         moved = micro.tokens * reach * shape.heads * count_score_traffic(run)
         forward = work / rate + moved / rates.elementwise_bytes_per_s
         return forward * (3.0 + micro.again)
-    forward_rate, backward_rate = rates.flash(reach)
+    # a ring calls its kernel for one part of the keys after the other
+    divided = run.cp > 1 and not find_sequence_form(run).exchanges_heads
+    called = min(reach, run.seq_len / run.cp) if divided else reach
+    forward_rate, backward_rate = rates.flash(called, run.attention_version, run.attention_biased)
     forward = work / min(rate, forward_rate)
     # FlashAttention's backward pass multiplies five times where the forward pass does twice: it computes the scores again
     backward = 2.5 * work / min(rate, backward_rate)
-    return forward * (1.0 + micro.again) + backward
+    again = 0.0 if run.checkpoint_operators else micro.again
+    return forward * (1.0 + again) + backward
 
 
 def compute_visible_share(shape: Shape, run: Execution, reach: float) -> float:
@@ -241,7 +261,8 @@ def count_score_traffic(run: Execution) -> float:
 
 def compute_traffic_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
     """Norms, rotary embedding, activation, residuals of a block, all passes: bytes read and written by each operator."""
-    moved = count_traffic_bytes(shape, run)
+    divided, repeated = count_traffic_bytes(shape, run)
+    moved = divided / run.tp + repeated / (run.tp if run.sequence_parallel else 1)
     if run.compile:
         moved *= c.COMPILE_TRAFFIC_SHARE
     # what an operator wrote is still in the L2 cache when the next one reads it, where the tensors are small enough
@@ -251,8 +272,9 @@ def compute_traffic_seconds(shape: Shape, run: Execution, rates: Rates, micro: M
     return micro.tokens * moved * (1.0 + micro.again + c.BACKWARD_TRAFFIC) / bandwidth
 
 
-def count_traffic_bytes(shape: Shape, run: Execution) -> float:
-    """Bytes per token of a block's forward pass beside its products."""
+def count_traffic_bytes(shape: Shape, run: Execution) -> tuple[float, float]:
+    """Bytes per token of a block's forward pass beside its products: of heads and feed-forward, which tensor parts divide, and of
+    the hidden states, which they divide with sequence parallelism only."""
     residual, compute = find_element_bytes(shape, run)
     fused = run.fused_kernels != "none"
     h, q, k, f = shape.hidden, shape.query, shape.key, shape.ffn_active
@@ -261,16 +283,24 @@ def count_traffic_bytes(shape: Shape, run: Execution) -> float:
     # gate and up read, activation written and read, product written; fused: two read, one written; ungated: one each
     activation = (3.0 if run.fused_kernels == "liger" else 5.0) if shape.gated else 2.0
     wide = residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes returns the dtype of its input
-    casts = 0.0
-    if residual != compute:  # autocast casts each linear's input
-        casts = (residual + compute) * sum(x.share * x.count * x.inputs for x in shape.linears)
-    if wide != compute:  # and bitsandbytes each output
-        casts += (wide + compute) * sum(x.share * x.count * x.outputs for x in shape.linears)
+    divided = (q + k) * rotary + f * wide * activation
+    # two norms, and two residual sums that read two tensors and write one
+    repeated = 2 * h * norm + 2 * 3 * residual * h
+    for x in shape.linears:
+        read, written = (0.0, 0.0)
+        if residual != compute:  # autocast casts each linear's input
+            read = (residual + compute) * x.share * x.count * x.inputs
+        if wide != compute:  # and bitsandbytes each output
+            written = (wide + compute) * x.share * x.count * x.outputs
+        splits_inputs = x.role in ROW_PARALLEL
+        if run.product_dtype == "float8":
+            read += c.FLOAT8_CAST_BYTES * x.share * x.count * x.inputs
+        divided += read if splits_inputs else written
+        repeated += written if splits_inputs else read
     if shape.experts:
         routing = c.ROUTING_PASSES if run.expert_loop else c.GROUPED_ROUTING_PASSES
-        casts += routing * shape.moe_layers / shape.layers * shape.experts_per_token * h * wide
-    # two norms, and two residual sums that read two tensors and write one
-    return 2 * h * norm + (q + k) * rotary + f * wide * activation + 2 * 3 * residual * h + casts
+        repeated += routing * shape.moe_layers / shape.layers * shape.experts_per_token * h * wide
+    return divided, repeated
 
 
 def compute_loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
@@ -324,24 +354,28 @@ def count_routing_operators(shape: Shape, run: Execution) -> float:
 def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:
     """The optimizer's reads and writes, on the device or, offloaded, on the host beside the traffic to it."""
     kind = OPTIMIZER_STATES[run.optimizer]
-    passes = kind.step_passes + (0.0 if run.optimizer_fused else c.UNFUSED_UPDATE_PASSES)
+    unfused = c.CPU_UNFUSED_UPDATE_PASSES if rates.on_cpu else c.UNFUSED_UPDATE_PASSES
+    passes = kind.step_passes + (0.0 if run.optimizer_fused else unfused)
     # bytes of one parameter-sized array of this device
-    one = static.gradients if static.gradients else static.trained * 4.0 / run.shards
+    one = static.gradients if static.gradients else static.trained / run.owners * 4.0
+    sums = one
     if run.sharding.float32_masters:
-        one = static.trained * 4.0 / run.shards
+        one = static.trained / run.owners * 4.0
         # 16-bit gradients become 32-bit ones, and the updated master weights 16-bit weights
         passes += 2.0 if BYTES[run.compute_dtype] < 4 else 0.0
-    overhead = c.STEP_OVERHEAD_SECONDS if not rates.on_cpu else 0.0  # the host's: a CPU's operators have it already
-    # each further micro-batch reads the sum and writes it
-    added_up = 2 * one * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
+    steps = kind.step_passes > 0 and not rates.on_cpu
+    overhead = c.STEP_OVERHEAD_SECONDS if steps else 0.0  # the host's: a CPU's operators have it already
+    # each further micro-batch reads the sum and its own gradient, and writes the sum
+    added_up = 3 * sums * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":
-        return overhead + added_up + passes * one / rates.elementwise_bytes_per_s
+        clipped = c.CLIP_PASSES * sums if kind.step_passes and kind.stores_gradients else 0.0
+        return overhead + added_up + (passes * one + clipped) / rates.elementwise_bytes_per_s
     return overhead + added_up + compute_host_update_seconds(static, run, rates)
 
 
 def compute_host_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:
     """The update of offloaded states: Adam where they are, and the weights back."""
-    owned = static.trained / run.shards
+    owned = static.trained / run.owners
     moved = count_host_traffic(run)
     back = owned * moved.weights / rates.host_link_bytes_per_s
     of_node = owned * run.per_node  # the processes of a node share its memory and its disk
@@ -356,7 +390,7 @@ def compute_gradient_transfer_seconds(static: StaticMemory, run: Execution, rate
     both libraries copy on a stream beside the backward pass and wait for it at its end."""
     if run.offload_optimizer == "none":
         return 0.0
-    step = static.trained / run.shards * count_host_traffic(run).gradients / rates.host_link_bytes_per_s
+    step = static.trained / run.owners * count_host_traffic(run).gradients / rates.host_link_bytes_per_s
     return run.accumulation * compute_exposed_seconds(step / run.accumulation, computed)
 
 
@@ -365,7 +399,7 @@ def compute_fetch_seconds(shape: Shape, run: Execution, rates: Rates, again: flo
     casts its float32 shards on the device."""
     if run.offload_params == "none":
         return 0.0
-    share = shape.params * find_parameter_bytes(run).base / run.shards
+    share = shape.params * find_parameter_bytes(run).base / count_shards(run).weights
     if run.offload_params == "cpu":
         return share * (2.0 + again) / rates.host_link_bytes_per_s
     return share * run.per_node * (2.0 + again) / rates.nvme_bytes_per_s

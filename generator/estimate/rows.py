@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from generator.case.strategies import RING, STRATEGIES
@@ -16,7 +16,7 @@ from hwdetect.types import Device
 USABLE_SHARE = 0.99
 """what the driver leaves of a board's nominal memory (A100-80GB: 81251 of 81920 MiB)"""
 UNSTATED_DROPOUT = 0.05
-"""LoRA dropout of rows that do not state it: published recipes use 0.05 or 0.1, and either keeps a mask"""
+"""LoRA dropout of rows that state targets and not this: published recipes use 0.05 or 0.1, and either keeps a mask"""
 HEAD_DIM_GUESS = 128
 
 
@@ -89,6 +89,9 @@ def _read_device(get) -> tuple[Device, int]:
         device = catalog.load(name)
     except (KeyError, FileNotFoundError):
         raise Uncostable(f"the device {name!r} is not in the catalogue") from None
+    limit = re.search(r"\((\d+) ?W\b", get("device_text", ""))
+    if limit:  # below what the board may take
+        device = replace(device, tdp_watts=float(limit[1]))
     nominal = get("device_memory_gb", "")
     memory = _read_count(get, "device_memory_gb") * GIB if nominal else float(device.memory_bytes or 0)
     if not memory:
@@ -193,23 +196,34 @@ UNSTATED_PROMPT, UNSTATED_NEW_TOKENS = 64, 128
 def _read_precision(get, mode: str) -> tuple[str, str | None, bool]:
     """Storage dtype, autocast dtype and TF32, from the two columns or else from the source's own words."""
     stored, autocast = _read_dtype(get, "weights_dtype"), _read_dtype(get, "autocast_dtype")
-    if stored or autocast:
-        return stored or autocast or "bfloat16", autocast, False
     text = get("precision_text", "").lower()
     half = "float16" if "fp16" in text or text.startswith("amp") else "bfloat16"
+    mixed = mode == "train" and re.search(r"amp|mixed|master", text)
+    if stored == "float32" and not get("autocast_dtype", "") and mixed:  # only the stored dtype has its column
+        return stored, "float8" if text.startswith("fp8") else half, False
+    if stored or autocast:
+        return stored or autocast or "bfloat16", autocast, False
     if text.startswith("fp8") and mode == "train":
         return "bfloat16", "float8", False
     if text.startswith(("fp32", "tf32")):
         return "float32", None, text.startswith("tf32")
-    mixed = re.search(r"amp|mixed|master", text) or (half == "float16" and mode == "train")
+    mixed = mixed or (half == "float16" and mode == "train")
     return ("float32", half, False) if mixed and mode == "train" else (half, None, False)
 
 
-def _derive_accumulation(get, common: dict) -> int:
-    """Stated, or what the global batch leaves to each device's micro-batches."""
+def _read_batch(get, parallel: dict[str, Any]) -> tuple[int, int]:
+    """Micro-batch and accumulation. Where only the global batch is stated: one sequence at a time through pipeline stages, which
+    idle otherwise, and else all sequences of a device at once."""
+    each = max(1, round(_read_count(get, "global_batch", 1) / parallel["dp"]))
+    if get("micro_batch", ""):
+        micro_batch = _read_count(get, "micro_batch")
+    elif parallel["pp"] > 1 and not get("grad_accum", ""):
+        micro_batch = 1
+    else:
+        micro_batch = max(1, round(each / _read_count(get, "grad_accum", 1)))
     if get("grad_accum", "") or not get("global_batch", ""):
-        return _read_count(get, "grad_accum", 1)
-    return max(1, round(_read_count(get, "global_batch") / (common["micro_batch"] * common["dp"])))
+        return micro_batch, _read_count(get, "grad_accum", 1)
+    return micro_batch, max(1, round(each / micro_batch))
 
 
 ATTENTION = {"flash_attention_2": "flash", "flash_attention": "flash", "sdpa": "sdpa", "eager": "eager"}
@@ -235,19 +249,25 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
     quant = _read_quant(get)
     date = _read_date(get)
     stored, autocast, tf32 = _read_precision(get, mode)
+    parallel = _read_parallel(get, mode)
+    if mode == "train" and BYTES[autocast or stored] < BYTES["float32"]:
+        parallel |= _read_masters(get, parallel["strategy"], autocast or stored)
+    micro_batch, accumulation = _read_batch(get, parallel)
     common: dict[str, Any] = {
         "mode": mode,
-        "micro_batch": _read_count(get, "micro_batch", _read_count(get, "global_batch", 1)),
+        "micro_batch": micro_batch,
         "weights_dtype": stored,
         "tf32": tf32,
         "quant": quant,
         "attention": _read_attention(get),
+        "attention_version": 3 if get("framework", "").lower().startswith(OWN_ATTENTION) else 2,
+        "attention_biased": spec.model_type.startswith(BIASED),
         "fused_kernels": _read_fused_kernels(get),
         "repeats_keys": bool(re.match(r"mi[sx]tral", spec.model_type)) and date < "2025-01",
         "compile": "default" if get("compile", "") == "true" else None,
         "expert_loop": bool(spec.experts) and date < "2025-12",
         "padding_free": get("padding_free", "") == "true",
-        **_read_parallel(get, mode),
+        **parallel,
         **_read_offload(get),
     }
     if mode == "infer":
@@ -268,7 +288,7 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
     return Execution(
         **common,
         autocast_dtype=autocast,
-        accumulation=_read_count(get, "grad_accum", 1),
+        accumulation=accumulation,
         **_read_training(get, spec, date),
     )
 
@@ -284,6 +304,12 @@ def _read_quant(get) -> str:
     if first not in QUANT:
         raise Uncostable(f"quant {get('quant', '')!r} has no formula")
     return QUANT[first]
+
+
+OWN_ATTENTION = ("nemo", "megatron-bridge")
+"""frameworks whose attention is cuDNN's, with kernels of each architecture's own (Transformer Engine)"""
+BIASED = ("mpt", "bloom", "falcon-rw")
+"""models with ALiBi"""
 
 
 def _read_attention(get) -> str:
@@ -304,18 +330,20 @@ def _read_fused_kernels(get) -> str:
     return "pretraining" if get("framework", "").lower().startswith(PRETRAINING) else "none"
 
 
-def _read_offload(get) -> dict[str, str]:
+def _read_offload(get) -> dict[str, Any]:
     """What is kept on the host or on disk, from words such as ``optimizer,param`` or ``param+optimizer(cpu)``."""
     text = get("offload", "").lower()
     if text in ("", "none"):
         return {}
     where = "nvme" if "nvme" in text else "cpu"
     both = "full" in text
-    offloads = {
+    partitioned = "PA_CPU=Y" in get("notes", "")  # Megatron-DeepSpeed's --partition-activations --checkpoint-in-cpu
+    offloads: dict[str, Any] = {"checkpoint_offload": True} if partitioned else {}
+    offloads |= {
         "offload_optimizer": where if both or "optim" in text else "none",
         "offload_params": where if both or "param" in text else "none",
     }
-    if set(offloads.values()) == {"none"}:
+    if not set(offloads.values()) - {"none"}:
         raise Uncostable(f"offload {text!r} has no formula")
     return offloads
 
@@ -349,7 +377,37 @@ def _read_parallel(get, mode: str) -> dict[str, Any]:
         **sizes,
         "nodes": _read_count(get, "nodes", 1),
         "fsdp_version": 1,
+        "sequence_parallel": get("framework", "").lower().split(" ")[0] not in BEFORE_SEQUENCE_PARALLEL,
     }
+
+
+MASTERS = ("megatron", "nanotron")
+"""frameworks whose own optimizer keeps float32 masters of 16-bit weights, undivided (Megatron-LM's Float16Optimizer)"""
+DIVIDED_MASTERS = ("nemo",)
+"""the same, divided over the copies (Megatron-core's distributed optimizer, the default of NeMo's recipes)"""
+BEFORE_SEQUENCE_PARALLEL = ("megatron-deepspeed", "megatron")
+"""frameworks, by the first word, in the published rows as of before arXiv 2205.05198: their tensor parts repeat norms and residuals"""
+
+
+def _read_masters(get, strategy: str, compute: str) -> dict[str, Any]:
+    """What a pre-training framework keeps beside 16-bit weights where the row's strategy is plain."""
+    framework = get("framework", "").lower()
+    row = STRATEGIES[strategy]
+    if row.divides_states or get("train", "") == "lora":
+        return {}
+    if framework.startswith(DIVIDED_MASTERS):
+        return {"strategy": "zero1"}
+    if not framework.startswith(MASTERS):
+        return {}
+    # gradients of bf16 are summed in float32 (Megatron-LM's accumulate_allreduce_grads_in_fp32), of fp16 as they are
+    return {"strategy": "undivided_masters", "sums_dtype": "float32" if compute == "bfloat16" else None}
+
+
+SELECTIVE = {
+    "selective(op)": {"checkpoint_every": 1, "checkpoint_operators": True},
+    "selective(every 2nd layer)": {"checkpoint_every": 2},
+}
+"""by the source's own words; others do not say what they select"""
 
 
 def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
@@ -364,7 +422,10 @@ def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
     if optimizer not in OPTIMIZER_STATES:
         raise Uncostable(f"optimizer {get('optimizer', '')!r} has no formula")
     checkpointing = get("activation_checkpointing", "") or "none"
-    if checkpointing not in ("full", "none"):
+    selected = get("checkpointing_text", "")
+    if checkpointing == "selective" and selected not in SELECTIVE:
+        raise Uncostable(f"activation checkpointing {selected or checkpointing!r} has no formula")
+    if checkpointing not in ("full", "none", "selective"):
         raise Uncostable(f"activation checkpointing {checkpointing!r} has no formula")
     targets = get("lora_targets", "")
     seq_len = _read_count(get, "seq_len")
@@ -373,21 +434,47 @@ def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
         "seq_len": min(seq_len, limit),
         "train": trained,
         "lora_rank": _read_count(get, "lora_rank", 8) if trained == "lora" else 0,
-        "lora_targets": tuple(targets.split()) if targets else _read_lora_targets(get),
-        "lora_dropout": UNSTATED_DROPOUT,
+        "lora_targets": tuple(targets.split()) if targets else _read_lora_targets(get, spec.model_type),
+        "lora_dropout": UNSTATED_DROPOUT if targets else 0.0,  # PEFT's default
         "lora_upcast": get("variant", "").startswith("baseline-peft") or "PEFT" in get("framework", ""),
         "optimizer": optimizer,
         "optimizer_fused": not date or date >= "2025-09",
-        "checkpoint_every": 1 if checkpointing == "full" else 0,
+        **({"checkpoint_every": 1 if checkpointing == "full" else 0} | SELECTIVE.get(selected, {})),
         "loss_kernel": "fused" if "liger" in get("fused_kernels", "") else "plain",
         "loss_copies": _date_loss_copies(date) if spec.gated or not date else "native",
     }
 
 
-def _read_lora_targets(get) -> str | tuple[str, ...]:
-    """Projections named in the source's own words, such as ``lora(r=8,q+v)``; all linears where nothing is said."""
-    match = re.search(r"\br=\d+,\s*([qkvo](?:\+[qkvo])*)\)", get("peft_text", ""))
-    return tuple(f"{name}_proj" for name in match[1].split("+")) if match else "all-linear"
+QUERY_AND_VALUE = ("q_proj", "v_proj")
+FUSED_PROJECTION = ("query_key_value",)
+FUSED_FAMILIES = (
+    "bloom",
+    "falcon",
+    "gpt_neox",
+    "gpt-neox",
+    "pythia",
+    "chatglm",
+    "gpt2",
+    "mpt",
+    "santacoder",
+    "starcoder",
+)
+"""whose queries, keys and values are one projection"""
+EVERY_LINEAR = ("axolotl", "unsloth", "fsdp_qlora", "torchtune")
+"""frameworks whose own recipes adapt all linears"""
+
+
+def _read_lora_targets(get, model_type: str) -> str | tuple[str, ...]:
+    """Projections named in the source's own words, such as ``lora(r=8,q+v)``. Where nothing is said: PEFT's default, queries and
+    values or the projection that makes them (peft 0.19, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING), of frameworks
+    that leave it to PEFT."""
+    words = get("peft_text", "").lower()
+    match = re.search(r"\br=\d+,\s*([qkvo](?:\+[qkvo])*)\)", words)
+    if match:
+        return tuple(f"{name}_proj" for name in match[1].split("+"))
+    if re.search(r"all|linear|mlp", words) or get("framework", "").lower().startswith(EVERY_LINEAR):
+        return "all-linear"
+    return FUSED_PROJECTION if model_type.startswith(FUSED_FAMILIES) else QUERY_AND_VALUE
 
 
 def _date_loss_copies(date: str) -> str:

@@ -115,7 +115,7 @@ def cost_row(row: dict[str, str], models: dict[tuple, CostModel]) -> dict[str, s
 
 
 def estimate_row(row: TableRow, models: dict[tuple, CostModel]) -> Estimate:
-    key = (row.device.id, row.memory_bytes, row.spec, row.task)
+    key = (row.device.id, row.device.tdp_watts, row.memory_bytes, row.spec, row.task)
     if key not in models:
         models[key] = CostModel(
             row.device,

@@ -6,11 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from generator.cost.constants import GEMM_CEILING
+from generator.cost.comm import Group, compute_ring_seconds
+from generator.cost.constants import GEMM_CEILING, GEMM_REALISED, STEP_OVERHEAD_SECONDS
+from generator.cost.device import compute_rates
 from generator.cost.execution import Execution
-from generator.cost.shape import build_shape
+from generator.cost.memory import compute_training_moments
+from generator.cost.shape import Linear, build_shape
+from generator.cost.static_memory import compute_static_memory
+from generator.cost.time import compute_linear_seconds, compute_product_seconds
+from generator.estimate.table import read_row
+from hwdetect import catalog
 from tests.cost.flops import step_flops
 from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, model, spec
+from tests.cost.test_cases import ROW
 
 SMALL_CPU = spec("llama", 8, 384, 6, 6, 1024, 8192, 17_000_000)
 """17M-parameter Llama, batch 4 x 256, of the project's CPU measurements"""
@@ -122,3 +130,183 @@ def test_generation_of_llama_2_7b(batch, tokens_per_s, peak_gb):
     estimate = model(LLAMA2_7B).estimate(replace(run, keeps_all_logits=True))
     assert estimate.tokens_per_second == pytest.approx(tokens_per_s, rel=0.15)
     assert estimate.allocator_peak_gib * 2**30 / 1e9 == pytest.approx(peak_gb, rel=0.05)
+
+
+def items(run: Execution, what=LLAMA2_7B) -> dict[str, float]:
+    return {item.name: item.value for item in model(what).estimate(run).time}
+
+
+def test_tensor_parts_divide_what_lies_between_products():
+    """All of it with sequence parallelism; norms and residuals of all tokens are repeated without (arXiv 2205.05198)."""
+    common = {"seq_len": 4096, "weights_dtype": "bfloat16", "micro_batch": 8, "attention": "flash"}
+    one, four = (items(Execution(tp=tp, **common))["elementwise"] for tp in (1, 4))
+    repeated = items(Execution(tp=4, sequence_parallel=False, **common))["elementwise"]
+    assert four == pytest.approx(one / 4)
+    # two norms of 7 float32 and 4 bfloat16 passes and two residual sums of 3, of 4096 values; rotary passes of 8192 values,
+    # and 5 of the feed-forward's 11008
+    hidden = 4096 * (2 * (7 * 4 + 4 * 2) + 2 * 3 * 2)
+    others = (10 * 8192 + 5 * 11008) * 2
+    assert repeated / four == pytest.approx(4 * (hidden + others / 4) / (hidden + others))
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "fsdp_full_shard", "none"])
+def test_an_update_is_of_the_weights_that_a_device_has(strategy):
+    """Tensor parts and stages update their own: an eighth of the bytes, in an eighth of the time."""
+    common = {"seq_len": 512, "weights_dtype": "bfloat16", "strategy": strategy, "dp": 2 if strategy != "none" else 1}
+    device, parts = (items(Execution(**common, tp=n, pp=m))["optimizer"] for n, m in ((1, 1), (2, 4)))
+    overhead = STEP_OVERHEAD_SECONDS
+    assert (device - overhead) / (parts - overhead) == pytest.approx(8)
+
+
+@pytest.mark.parametrize("offload", ["cpu", "nvme"])
+def test_an_offloaded_update_is_of_the_weights_that_a_device_has(offload):
+    common = {"seq_len": 512, "weights_dtype": "bfloat16", "strategy": "zero3", "dp": 2, "offload_optimizer": offload}
+    two = items(Execution(**common, nodes=1))
+    eight = items(Execution(**common, tp=2, pp=2, nodes=4))  # as many devices a node
+    names = ("optimizer", "gradients to host")
+    for name in names:
+        overhead = STEP_OVERHEAD_SECONDS if name == "optimizer" else 0.0
+        assert eight.get(name, 0.0) - overhead < (two[name] - overhead) / 3.5
+
+
+def test_a_product_takes_the_root_of_the_squares_of_arithmetic_and_traffic():
+    """3 and 4 seconds by themselves: 5, not 7, and not 4."""
+    assert compute_product_seconds(10, 10, 10, 2000 / 3, 2 * 300 / 4, 2.0) == pytest.approx(5)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "width", "active", "experts", "tokens", "milliseconds"),
+    # vLLM 0.24 on an H100, bfloat16, balanced (aiconfigurator-core 0.12.0)
+    [
+        (2048, 768, 8, 128, 2048, 0.600),
+        (2048, 768, 8, 128, 8192, 1.489),
+        (2048, 768, 8, 128, 16384, 2.912),
+        (4096, 14336, 2, 8, 4096, 5.625),
+        (4096, 14336, 2, 8, 16384, 22.561),
+        (6144, 2048, 8, 256, 16384, 21.168),
+    ],
+)
+def test_routed_experts_take_as_long_as_published(hidden, width, active, experts, tokens, milliseconds):
+    rates = compute_rates(catalog.load("h100-sxm-80gb"), None, (), None)
+    rate = rates.product("bfloat16", False)
+    sizes = {"gate": (hidden, width), "up": (hidden, width), "down": (width, hidden)}
+    linears = [Linear(role, *size, experts, active / experts) for role, size in sizes.items()]
+    seconds = sum(compute_linear_seconds(x, tokens, rate, rates, 2.0) for x in linears)
+    assert seconds == pytest.approx(milliseconds / 1e3, rel=0.2)
+
+
+def test_eight_bits_are_of_products_alone():
+    """Attention and what lies between are of 16 bits, and each input is read twice and written once more to be cast."""
+    common = {"seq_len": 4096, "weights_dtype": "bfloat16", "micro_batch": 4, "attention": "flash"}
+    sixteen, eight = (
+        {
+            i.name: i.value
+            for i in model(LLAMA2_7B, catalog.load("h100-sxm-80gb"))
+            .estimate(Execution(autocast_dtype=dtype, **common))
+            .time
+        }
+        for dtype in ("bfloat16", "float8")
+    )
+    assert 1 / 1.7 < eight["matrix products"] / sixteen["matrix products"] < 1 / 1.4
+    assert eight["attention"] == sixteen["attention"]
+    assert eight["elementwise"] > sixteen["elementwise"]
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "length", "share"),
+    # benchmarks/results/published_operators.json: measured shares of the 16-bit peak, causal, forward
+    [
+        ("a100-sxm-80gb", 2, 512, 0.2961),
+        ("a100-sxm-80gb", 2, 2048, 0.477),
+        ("a100-sxm-80gb", 2, 16384, 0.5675),
+        ("rtx-pro-6000-blackwell-server", 2, 4096, 0.5385),
+        ("h100-sxm-80gb", 3, 512, 0.2162),
+        ("h100-sxm-80gb", 3, 2048, 0.4544),
+        ("h200-sxm-141gb", 3, 16384, 0.601),
+        ("b200-sxm-180gb", 3, 16384, 0.5452),
+    ],
+)
+def test_attention_is_as_fast_as_published(device, version, length, share):
+    board = catalog.load(device)
+    forward, backward = compute_rates(board, None, (), None).flash(length, version)
+    assert forward / dict(board.peak_flops)["bf16"] == pytest.approx(share, rel=0.08)
+    assert backward < forward
+
+
+def test_a_ring_calls_attention_for_parts_of_the_sequence():
+    """An eighth of 8,192 keys at a time: 1024 / (1024 + 480) of the kernel's rate, not 8192 / (8192 + 480)."""
+    common = {"seq_len": 8192, "weights_dtype": "bfloat16", "strategy": "zero1", "cp": 8}
+    heads, ring = (items(Execution(sequence_form=form, **common))["attention"] for form in ("ulysses", "ring"))
+    assert ring / heads == pytest.approx((8192 / 8672) / (1024 / 1504))
+
+
+@pytest.mark.parametrize(
+    ("device", "milliseconds"),
+    # nccl 2.27 all-gather of 256 MiB values of 16 bits over 8 boards of a node (aiconfigurator-core 0.12.0)
+    [("a100-sxm-80gb", 2.288), ("h100-sxm-80gb", 1.400)],
+)
+def test_a_gather_takes_as_long_as_published(device, milliseconds):
+    rates = compute_rates(catalog.load(device), None, (), None, 8)
+    run = Execution(strategy="fsdp_full_shard", dp=8)
+    seconds = compute_ring_seconds(2 * 2**28, Group(run, 8), rates)
+    assert seconds == pytest.approx(milliseconds / 1e3, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("device", "share"),
+    [
+        ("a100-pcie-80gb", 0.811),  # stas00/ml-engineering
+        ("l40s", 0.615),  # aiconfigurator-core 0.12.0, vLLM, products of 4096 and more each way
+        ("rtx-4090", 0.85),  # power enough for its halved rate
+    ],
+)
+def test_a_board_with_less_power_is_slower(device, share):
+    board = catalog.load(device)
+    reached = compute_rates(board, None, (), None).product("bfloat16", False) / GEMM_REALISED
+    assert reached / dict(board.peak_flops)["bf16"] == pytest.approx(share, rel=0.05)
+
+
+def test_an_unknown_cache_is_no_missing_one():
+    board = catalog.load("b300-sxm-270gb")
+    assert board.l2_bytes is None
+    known = catalog.load("b200-sxm-180gb")
+    sizes = [compute_rates(x, None, (), None).l2_bytes / x.memory_bytes_per_s for x in (board, known)]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.2)
+
+
+def test_a_stated_power_limit_is_the_boards():
+    """500 of 700 W: the cube root of it."""
+    rates = [
+        compute_rates(read_row({**ROW, "device": "h100-sxm-96gb", **stated}).device, None, (), None)
+        for stated in ({}, {"device_text": "H100-SXM-96GB-HBM2e(500W)"})
+    ]
+    full, limited = (x.product("bfloat16", False) for x in rates)
+    assert limited / full == pytest.approx((500 / 700) ** (1 / 3), rel=1e-3)
+
+
+def test_selective_checkpointing_keeps_attention_and_every_second_product():
+    """torchtitan's policy "op" on Llama-2-7B: q, v, gate and down are kept with attention's output and statistics; k, o and up are
+    multiplied again."""
+    common = {"seq_len": 4096, "weights_dtype": "bfloat16", "attention": "flash"}
+    runs = [
+        Execution(checkpoint_every=every, checkpoint_operators=chosen, **common)
+        for every, chosen in ((0, False), (1, True), (1, False))
+    ]
+    seconds = [items(run) for run in runs]
+    h, f = 4096, 11008
+    again = [x["matrix products"] - seconds[0]["matrix products"] for x in seconds]
+    assert again[1] / again[2] == pytest.approx((2 * h * h + h * f) / (4 * h * h + 3 * h * f), rel=0.02)
+    assert seconds[1]["attention"] == seconds[0]["attention"] < seconds[2]["attention"]
+    assert seconds[1]["elementwise"] == seconds[2]["elementwise"]
+    shape = build_shape(LLAMA2_7B, "causal-lm", 0)
+    moments = [compute_training_moments(shape, run, compute_static_memory(shape, run)) for run in runs]
+    held = [moment["last block"]["kept activations"] for moment in moments]
+    kept = 2 * (3 * h + f + h) + 4 * 32
+    assert held[1] - held[2] == pytest.approx(32 * 4096 * kept)
+    assert held[2] < held[1] < held[0]
+
+
+def test_forward_and_backward_alone_have_no_update():
+    common = {"seq_len": 512, "weights_dtype": "bfloat16"}
+    assert "optimizer" not in items(Execution(optimizer="none", **common))
+    assert items(Execution(optimizer="sgd", **common))["optimizer"] > STEP_OVERHEAD_SECONDS

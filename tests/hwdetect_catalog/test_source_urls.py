@@ -58,6 +58,7 @@ PUBLISHERS = {
     "arxiv.org": r"/abs/\d{4}\.\d{4,5}",
     "github.com": rf"/({'|'.join(REPOSITORIES)})(/[\w./-]+)?",
     "pypi.org": r"/project/[\w.-]+/",
+    "chipsandcheese.com": r"/p/[\w-]+",
     "www.pugetsystems.com": r"/labs/hpc/[\w/-]+",
 }
 # Pages that stand for no publisher, each for one board that its maker does not describe.

@@ -164,7 +164,7 @@ RULES = (
         id="R211",
         words="long sequences: Ulysses where all heads can be divided, else context parallelism",
         look=first(("ulysses",), "ulysses", "context"),
-        takes=joined(on(H100, llama(kv_heads=32), **LONG)),
+        takes=joined(on(H100, llama(kv_heads=32), **LONG | {"seq_len": 24576})),  # the host keeps pace
         leaves=(
             joined(on(H100, llama(hidden=3584, heads=28, kv_heads=28), **LONG)),
             joined(on(H100, llama(hidden=3712, heads=29, kv_heads=29), **LONG)),

@@ -3,10 +3,13 @@
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest import mock
 
 import torch
 from torch.nn import functional as F
+from torch.nn.attention import varlen
 from transformers import Trainer, TrainerCallback
 
 from arguments import list_given
@@ -68,9 +71,11 @@ class CheckFirstStep(TrainerCallback):
             if self.trainer.args.torch_compile:  # the graph would be compiled again without the look at it
                 return compute_loss(model, inputs, *args, **kwargs)
             attention = WatchedAttention()
-            with mock.patch.object(F, "scaled_dot_product_attention", attention):
+            with mock.patch.object(F, "scaled_dot_product_attention", attention), attention.watch_varlen():
                 loss = compute_loss(model, inputs, *args, **kwargs)
             self.check_attention(attention)
+            if "cu_seq_lens_q" in inputs and self.planned.get("attention") in BY_ROW:
+                self.check_rows(inputs["cu_seq_lens_q"].diff().tolist(), attention)
             return loss
 
         self.trainer.compute_loss = watch
@@ -108,12 +113,20 @@ class CheckFirstStep(TrainerCallback):
 
     def check_attention(self, attention: "WatchedAttention") -> None:
         planned = self.planned.get("attention")
-        if planned is not None and (planned == "sdpa") != bool(attention.calls):
+        if planned not in (None, *BY_ROW) and (planned == "sdpa") != bool(attention.calls):
             self.stop("attention", planned, f"{attention.calls} calls of PyTorch's own (sdpa)")
         if self.planned.get("dense_mask") is False and attention.masks:
             self.stop("attention", "without a mask", f"with a mask of {attention.masks[0]} elements")
         if self.planned.get("kernel") == "flash" and attention.refusals:
             self.stop("attention", "a flash kernel", f"none that takes {attention.refusals[0]}")
+
+    def check_rows(self, lengths: list[int], attention: "WatchedAttention") -> None:
+        """In every layer attention was called for each row by itself, or with the limits of all: none sees another."""
+        layers, rest = divmod(len(attention.rows), len(lengths))
+        if not layers or rest or sorted(attention.rows) != sorted(lengths * layers):
+            others = Counter(attention.rows) - Counter(lengths * layers)
+            called = ", ".join(f"{n} x {length} tokens" for length, n in others.most_common(3)) or "fewer"
+            self.stop("attention", f"rows of {min(lengths)} to {max(lengths)} tokens, each by itself", called)
 
     def check_turns(self, rows: list[list[int]], labels: list[list[int]]) -> None:
         """No row is learned from its first token on, and nowhere what follows the header of a user's turn."""
@@ -157,6 +170,8 @@ SETS = {
     "fsdp": ("trained", "frozen", "gradients", "states"),
 }
 """Parts of the plan that an argument decides, by its name."""
+BY_ROW = ("row_by_row", "varlen")
+"""Implementations that keep the rows of a batch apart where they stand one after the other."""
 NAMES = {
     "trained": "trained weights",
     "frozen": "frozen weights",
@@ -173,9 +188,23 @@ class WatchedAttention:
         self.calls = 0
         self.masks: list[int] = []
         self.refusals: list[str] = []
+        self.rows: list[int] = []
+
+    @contextmanager
+    def watch_varlen(self) -> Iterator[None]:
+        """PyTorch's kernel for rows one after the other keeps apart what stands between its limits."""
+        function = varlen.varlen_attn
+
+        def watch(query, key, value, limits, *args, **kwargs):
+            self.rows += limits.diff().tolist()
+            return function(query, key, value, limits, *args, **kwargs)
+
+        with mock.patch.object(varlen, "varlen_attn", watch):
+            yield
 
     def __call__(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **kwargs):
         self.calls += 1
+        self.rows.append(query.shape[-2])
         if attn_mask is not None:
             self.masks.append(attn_mask.numel())
         if query.is_cuda:

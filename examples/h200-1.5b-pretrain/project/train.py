@@ -123,13 +123,13 @@ def training_arguments() -> TrainingArguments:
     parser = HfArgumentParser(TrainingArguments)
     parser.set_defaults(
         output_dir=str(HERE / CONFIG["output_dir"]),
-        per_device_train_batch_size=8,
-        per_device_eval_batch_size=8,
-        gradient_accumulation_steps=32,
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=4,
+        gradient_accumulation_steps=64,
         bf16=True,  # compute in bf16, keep weights in fp32
         tf32=True,  # what stays in fp32 uses TF32 products
         optim="adamw_torch_fused",
-        use_liger_kernel=True,  # fused cross-entropy, RMSNorm, rotary and SwiGLU
+        torch_compile=True,  # shapes are fixed; the first step compiles
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
         save_total_limit=2,  # while one is written, the other is whole

@@ -140,14 +140,17 @@ def compute_percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+def list_tables(folder: Path, everything: bool) -> list[Path]:
+    """Tables of runs; ``everything``: those of ``more`` too."""
+    more = sorted((folder / "more").glob("*.csv")) if everything else []
+    return [*sorted(folder.glob("*.csv")), *(table for table in more if not table.name.startswith("hw_"))]
+
+
 def validate(folder: Path, everything: bool) -> dict:
     score = load_scorer(folder)
-    tables = sorted(folder.glob("*.csv"))
-    if everything:
-        tables += [t for t in sorted((folder / "more").glob("*.csv")) if not t.name.startswith("hw_")]
     report: dict = {"tables": {}, "devices": {}, "peers": {}, "errors": {}}
     all_truth, all_predicted = [], []
-    for table in tables:
+    for table in list_tables(folder, everything):
         truth, predicted = predict(table)
         report["tables"][table.stem] = score(truth, predicted) | describe_naive(truth)
         report["errors"][table.stem] = dict(Counter(p["error"] for p in predicted if p["error"]).most_common(6))

@@ -648,3 +648,17 @@ OVERSUBSCRIBED = Constant(
     PUBLISHED,
     "the mild end: runs lost 4 to 45 times (https://github.com/llmmanorg/llmman/issues/322, https://github.com/ollama/ollama/issues/17916)",
 )
+
+# --- how far published runs are from their estimates -------------------------------------------------------------------
+RESIDUAL_NEARNESS = Constant(
+    0.5,
+    "weight of a cell of residuals per property in which it differs",
+    BY_HAND,
+    "benchmarks/residuals.py: 70-90 % of the rows of a left-out table lie inside; with 0.33 and 0.25 fewer do",
+)
+INTERVAL_SHARES = state_by_key(
+    {"low": 0.1, "high": 0.9},
+    "share of the weight below",
+    ASSUMED,
+    "P10 and P90 by definition",
+)

@@ -20,6 +20,7 @@ from generator.cost.infer import (
     find_generation_source,
     find_held_source,
 )
+from generator.cost.interval import find_interval, name_kind
 from generator.cost.measured import apply_measurements
 from generator.cost.memory import (
     Moment,
@@ -88,6 +89,7 @@ class CostModel:
     def estimate(self, run: Execution) -> Estimate:
         """Memory and time of ``run``. Raises ``KeyError`` for a dtype, quantizer or optimizer that has no entry."""
         moment, static = self._compute_peak(run)
+        kind = name_kind(self.device, run)
         return Estimate(
             memory=(*self._list_memory(run, moment), *self._list_overheads(run, moment, static)),
             allocator_peak_gib=sum(moment.values()) / GIB,
@@ -97,6 +99,8 @@ class CostModel:
             time=tuple(self._list_time(run)),
             tokens_per_step=count_step_tokens(run),
             devices=run.devices,
+            time_interval=find_interval("step_seconds", kind),
+            allocator_interval=find_interval("allocator_peak", kind),
         )
 
     def step_seconds(self, run: Execution) -> float:

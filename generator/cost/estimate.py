@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from generator.cost.interval import Interval
+
 GIB = float(1 << 30)
 BASES = ("measured", "published", "derived", "assumed")
 """From strongest to weakest; a sum is as good as its weakest item."""
@@ -46,6 +48,9 @@ class Estimate:
     time: tuple[CostItem, ...] = ()
     tokens_per_step: float = 0.0
     devices: int = 1
+    time_interval: Interval | None = None
+    allocator_interval: Interval | None = None
+    """what published runs of the kind were, as factors; ``None``: none was measured"""
 
     @property
     def peak_memory_gib(self) -> float:
@@ -68,6 +73,18 @@ class Estimate:
     @property
     def step_seconds(self) -> float:
         return sum(item.value for item in self.time)
+
+    @property
+    def step_seconds_range(self) -> tuple[float, float] | None:
+        """P10 and P90."""
+        known = self.time_interval
+        return (self.step_seconds * known.low, self.step_seconds * known.high) if known else None
+
+    @property
+    def peak_memory_range(self) -> tuple[float, float] | None:
+        """P10 and P90 in GiB. What the allocator does not hold is taken as it is."""
+        known, peak, rest = self.allocator_interval, self.allocator_peak_gib, self.peak_memory_gib
+        return (rest + (known.low - 1.0) * peak, rest + (known.high - 1.0) * peak) if known else None
 
     @property
     def tokens_per_second(self) -> float:

@@ -21,15 +21,21 @@ def round_floats(value: Any) -> Any:
 
 
 def describe_estimate(estimate: Estimate) -> EstimateRecord:
+    memory = estimate.peak_memory_range or (None, None)
+    seconds = estimate.step_seconds_range or (None, None)
     return EstimateRecord(
         memory_gib={p.name: round_floats(p.value) for p in estimate.memory},
         peak_memory_gib=round_floats(estimate.peak_memory_gib),
+        peak_memory_gib_p10=round_floats(memory[0]),
+        peak_memory_gib_p90=round_floats(memory[1]),
         allocator_peak_gib=round_floats(estimate.allocator_peak_gib),
         limit_gib=round_floats(estimate.limit_gib),
         headroom_gib=round_floats(estimate.headroom_gib),
         headroom_share=HEADROOM_SHARE,
         time_seconds={p.name: round_floats(p.value) for p in estimate.time},
         step_seconds=round_floats(estimate.step_seconds),
+        step_seconds_p10=round_floats(seconds[0]),
+        step_seconds_p90=round_floats(seconds[1]),
         tokens_per_step=round_floats(estimate.tokens_per_step),
         tokens_per_second=round_floats(estimate.tokens_per_second),
         basis=estimate.basis,

@@ -259,12 +259,17 @@ class EstimateRecord:
 
     memory_gib: Mapping[str, float]
     peak_memory_gib: float
+    peak_memory_gib_p10: float | None
+    peak_memory_gib_p90: float | None
     allocator_peak_gib: float
     limit_gib: float
     headroom_gib: float
     headroom_share: float
     time_seconds: Mapping[str, float]
     step_seconds: float
+    step_seconds_p10: float | None
+    step_seconds_p90: float | None
+    """of published runs of the kind, as interval.py weighs them; ``None`` where none was measured"""
     tokens_per_step: float
     tokens_per_second: float
     basis: str

@@ -17,8 +17,18 @@ COLUMNS = {
     "framework": "with software_date and notes: what ran it, and when",
 }
 """What is read, by the first of each line."""
-ADDED = ("predicted_peak_mem_gb", "predicted_tokens_per_s_per_gpu", "predicted_fits", "basis", "error")
-"""What is added. Memory in 10^9 bytes; ``error`` says why a row could not be costed."""
+ADDED = (
+    "predicted_peak_mem_gb",
+    "predicted_tokens_per_s_per_gpu",
+    "predicted_tokens_per_s_low",
+    "predicted_tokens_per_s_high",
+    "predicted_fits",
+    "basis",
+    "error",
+)
+"""What is added. Memory in 10^9 bytes; low and high are P10 and P90 of the speed of one device, as published runs of the kind lay about
+their estimates; ``error`` says why a row could not be costed."""
+NUMBERS = ADDED[:4]
 
 
 def describe_columns() -> str:

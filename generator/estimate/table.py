@@ -16,7 +16,7 @@ from pathlib import Path
 from generator.cost import CostModel
 from generator.cost.estimate import GIB, Estimate
 from generator.errors import DestinationError, SourceError
-from generator.estimate.columns import ADDED, NEEDED
+from generator.estimate.columns import ADDED, NEEDED, NUMBERS
 from generator.estimate.rows import TableRow, Uncostable, read_row
 from generator.inputs.json_files import replace_file
 
@@ -93,7 +93,7 @@ def write_table(path: Path, text: str) -> None:
 def convert_to_values(added: dict[str, str]) -> dict[str, object]:
     """The added columns as numbers and truth values; ``None`` where they are empty."""
     values: dict[str, object] = {name: text or None for name, text in added.items()}
-    for name in ADDED[:2]:
+    for name in NUMBERS:
         values[name] = float(added[name]) if added[name] else None
     values["predicted_fits"] = added["predicted_fits"] == "true" if added["predicted_fits"] else None
     return values
@@ -105,9 +105,13 @@ def cost_row(row: dict[str, str], models: dict[tuple, CostModel]) -> dict[str, s
         estimate = estimate_row(read_row(row), models)
     except Uncostable as why:
         return {**dict.fromkeys(ADDED, ""), "error": str(why)}
+    speed = estimate.tokens_per_second / estimate.devices
+    factors = estimate.time_interval
     return {
         "predicted_peak_mem_gb": f"{estimate.allocator_peak_gib * GIB / 1e9:.4f}",
-        "predicted_tokens_per_s_per_gpu": f"{estimate.tokens_per_second / estimate.devices:.3f}",
+        "predicted_tokens_per_s_per_gpu": f"{speed:.3f}",
+        "predicted_tokens_per_s_low": f"{speed / factors.high:.3f}" if factors else "",
+        "predicted_tokens_per_s_high": f"{speed / factors.low:.3f}" if factors else "",
         "predicted_fits": "true" if estimate.fits else "false",
         "basis": estimate.basis,
         "error": "",

@@ -186,14 +186,21 @@ def draw_bar(estimate: EstimateRecord, width: int = 40) -> str:
     share = min(1.0, estimate.peak_memory_gib / estimate.limit_gib)
     filled = round(share * width)
     bar = "█" * filled + "░" * (width - filled)
-    return f"memory {bar} {estimate.peak_memory_gib:.1f} of {estimate.limit_gib:.1f} GiB ({estimate.basis})"
+    between = format_range(estimate.peak_memory_gib_p10, estimate.peak_memory_gib_p90, ".1f")
+    return f"memory {bar} {estimate.peak_memory_gib:.1f}{between} of {estimate.limit_gib:.1f} GiB ({estimate.basis})"
+
+
+def format_range(low: float | None, high: float | None, form: str) -> str:
+    """P10 and P90 in brackets; nothing where they are not known."""
+    return "" if low is None or high is None else f" ({low:{form}}–{high:{form}})"
 
 
 def format_speed(document: PlanDocument) -> str:
     estimate = document.estimate
     unit = "step" if document.project.mode == "train" else "answer"
+    between = format_range(estimate.step_seconds_p10, estimate.step_seconds_p90, ".3g")
     return (
-        f"time   {estimate.step_seconds:.3g} s a{'n' if unit == 'answer' else ''} {unit}, "
+        f"time   {estimate.step_seconds:.3g} s{between} a{'n' if unit == 'answer' else ''} {unit}, "
         f"{estimate.tokens_per_second:,.0f} tokens/s ({estimate.basis})"
     )
 

@@ -18,7 +18,7 @@ MODELS ?= ../shared/models
 CASES ?= 10000
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: setup demo demo-scratch test test-slow test-image check golden validate fuzz clean
+.PHONY: setup demo demo-scratch test test-slow test-image check golden validate peers fuzz clean
 
 setup: $(VENV)/.ready
 
@@ -82,6 +82,10 @@ golden: setup
 
 validate: setup
 	$(BIN)/python benchmarks/validate.py $(MEASURED) --all
+
+# perfgen's own plan beside the fastest published run of each setting
+peers: setup
+	$(BIN)/python benchmarks/peers.py $(MEASURED) --out benchmarks/results/peers.json
 
 # random cases, each a plan within its limits or a refusal with a reason; 300 projects read by their real consumers; an hour
 fuzz: setup

@@ -3,7 +3,8 @@
 usage: python benchmarks/peers.py MEASURED_DIR [--out FILE] [--table NAME]     (make peers)
 
 A setting is a model, the devices, full or adapter training, sequence length and global batch. perfgen plans for it as if it were
-asked, free in everything else, on as many devices. Runs of the stack that it emits (PyTorch's FSDP2, Transformers, TRL,
+asked, free in everything else, on as many devices, and with 16-bit weights where the run had them. Rows that timed no optimizer
+are left out. Runs of the stack that it emits (PyTorch's FSDP2, Transformers, TRL,
 DeepSpeed) are held to 0.9 to 1.15; the others have what it has not, and their ratio stands beside.
 """
 
@@ -27,6 +28,7 @@ from benchmarks.validate import list_tables
 from generator.case.devices import group_equal_accelerators, make_case
 from generator.case.workload import Workload
 from generator.cost.of_case import build_cost_model
+from generator.cost.static_memory import mixes_in_16_bits
 from generator.decide.search import find_best
 from generator.decide.space import open_space
 from generator.errors import PerfgenError
@@ -51,6 +53,8 @@ class Setting:
     devices: int
     train: str
     quant: str
+    pure: bool
+    """the weights are kept in 16 bits, without float32 ones"""
     seq_len: int
     global_batch: int
 
@@ -86,6 +90,8 @@ def list_fastest(folder: Path, only: str | None) -> dict[Setting, tuple[str, dic
                     case = read_row(row)
                 except Uncostable:
                     continue
+                if case.execution.optimizer == "none":
+                    continue
                 setting = name_setting(row, case)
                 if setting not in fastest or speed > float(fastest[setting][1]["tokens_per_s_per_gpu"]):
                     fastest[setting] = table.stem, row, case
@@ -101,6 +107,7 @@ def name_setting(row: dict, case: TableRow) -> Setting:
         devices=run.devices,
         train=run.train,
         quant=run.quant,
+        pure=run.train == "full" and run.weights_dtype != "float32" and not mixes_in_16_bits(run),
         seq_len=run.seq_len,
         global_batch=run.micro_batch * run.accumulation * run.dp,
     )
@@ -146,7 +153,12 @@ def plan_setting(setting: Setting, spec: ModelSpec) -> tuple[float | None, str]:
     """Predicted tokens per second and device of the best plan on these devices, and what it is; or why there is none."""
     train = {"full": "full", "lora": "qlora" if setting.quant == "nf4" else "lora"}[setting.train]
     workload = Workload(
-        task="causal-lm", train=train, seq_len=setting.seq_len, global_batch=setting.global_batch, optimize_for="time"
+        task="causal-lm",
+        train=train,
+        seq_len=setting.seq_len,
+        global_batch=setting.global_batch,
+        optimize_for="time",
+        allow=("precision=bf16-pure",) if setting.pure else (),
     )
     try:
         hardware = parse_spec(setting.machine)

@@ -39,6 +39,7 @@ def test_a_setting_without_a_plan_says_why():
         devices=1,
         train="full",
         quant="none",
+        pure=False,
         seq_len=2048,
         global_batch=8,
     )

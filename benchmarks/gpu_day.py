@@ -1,12 +1,13 @@
-"""An hour with one GPU: emitted projects, training steps, generation and the cost model's terms, measured and predicted.
+"""25 minutes with one GPU: emitted projects, training steps, generation and the cost model's terms, measured and predicted.
 
 python benchmarks/gpu_day.py --prepare FOLDER --hardware 1xh200     here: models, data and projects for a machine elsewhere
 python benchmarks/gpu_day.py --inputs FOLDER --out FILE.json        there: measure; what FILE has already is not run again
 python benchmarks/gpu_day.py --predict FILE.json                    anywhere: the cost model of today beside what was measured
 python benchmarks/gpu_day.py --table FILE.json
-python benchmarks/gpu_day.py --tiny                                 all of it with toy sizes, on whatever is here (minutes)
+python benchmarks/gpu_day.py --dry-run --device cpu --rows 5        some of it with toy sizes: that it works on the day
 
-Every measurement is a process with a time limit, most valuable first, until --seconds are over; FILE is written after each.
+Every measurement is a process with a time limit, most valuable first, until --seconds are over; FILE is written after each, so
+that a killed day goes on where it was: what FILE has is not measured twice.
 One that fails is a row with its error. Needs torch, transformers and accelerate of any recent version, and for the projects
 what they import (trl, datasets, peft, liger-kernel); nothing is fetched and weights are random. --prepare needs perfgen.
 """
@@ -20,7 +21,6 @@ import json
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -31,7 +31,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.gpu.measurements import config_of, list_measurements, shrink  # noqa: E402
+from benchmarks.gpu.measurements import config_of, list_measurements, shrink, spread_kinds  # noqa: E402
+from hwdetect.machine.process import HeadAndTail, run_process  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 LIMITS = {"project": 240, "train": 90, "generate": 120}
@@ -51,13 +52,14 @@ def measure(row: dict, device: str, tiny: bool, work: Path, say: Callable[[dict]
     """Call the row's function; ``say`` takes each partial result at once, because the process may be killed."""
     from benchmarks.gpu import runs, terms
 
-    if row["kind"] in runs.MEASURES:
-        say(guarded(lambda: runs.MEASURES[row["kind"]](row, device, tiny, work)))
-        return
-    for run in row["runs"]:
-        say({"run": run, **guarded(lambda run=run: terms.MEASURES[row["kind"]](run, device))})
-        if device == "cuda":
-            terms.torch.cuda.empty_cache()
+    for run in row.get("runs", [None]):
+        if row["kind"] in runs.MEASURES:
+            one = row if run is None else {**row, "run": run}
+            measured = guarded(lambda one=one: runs.MEASURES[row["kind"]](one, device, tiny, work))
+        else:
+            measured = guarded(lambda run=run: terms.MEASURES[row["kind"]](run, device))
+        say(measured if run is None else {"run": run, **measured})
+        runs.forget_peak(device)
 
 
 def guarded(work: Callable[[], dict]) -> dict:
@@ -119,30 +121,32 @@ def public(text: str) -> str:
 # --- the parent: one process per measurement --------------------------------------------------------------------------
 
 
-def run_child(words: list[str], limit: float, output: Path) -> tuple[list[dict], str | None]:
-    """What a child wrote, line by line, and what went wrong. A child that runs too long is killed with its own children."""
+def run_child(words: list[str], limit: float, work: Path) -> tuple[list[dict], str | None]:
+    """What a child wrote, line by line, and what went wrong. One that runs too long ends with all that it started, and so does
+    one whose parent is killed: nothing measures beside the next."""
+    output = work / f"result-{os.getpid()}.jsonl"
     output.unlink(missing_ok=True)
-    command = [sys.executable, str(Path(__file__).resolve()), *words, "--result", str(output)]
+    command = (sys.executable, str(Path(__file__).resolve()), *words, "--result", str(output))
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
-        child = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-        try:
-            code = child.wait(limit)
-            wrong = None if code == 0 else f"exit code {code}"
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            wrong = f"{KILLED} after {limit:.0f} s"
-        log.seek(0)
-        if wrong:
-            wrong = f"{wrong}\n{public(last_lines(log.read()))}"
+    log = HeadAndTail(1 << 14, 1 << 16)
+    ended = run_process(
+        command, limit, errors=subprocess.STDOUT, environment=environment, folder=Path.cwd(), output=log
+    )
+    wrong = None
+    if ended.problem or ended.code:
+        reason = f"{KILLED} after {limit:.0f} s" if ended.code is None or ended.problem else f"exit code {ended.code}"
+        wrong = f"{reason}\n{public(last_lines(ended.raw.decode(errors='replace')))}"
     lines = output.read_text(encoding="utf-8").splitlines() if output.exists() else []
+    output.unlink(missing_ok=True)
     return [json.loads(line) for line in lines], wrong
 
 
 def limit_of(row: dict) -> float:
-    compiled = row.get("run", {}).get("compile")
-    return COMPILED_SECONDS if compiled else LIMITS.get(row["kind"], TERM_SECONDS)
+    if row["kind"] not in LIMITS:
+        return TERM_SECONDS
+    return sum(
+        COMPILED_SECONDS if run.get("compile") else LIMITS[row["kind"]] for run in row.get("runs", [row.get("run", {})])
+    )
 
 
 def run_all(file: Path, work: Path, rows: list[dict], seconds: float, tiny: bool) -> dict:
@@ -171,8 +175,8 @@ def run_all(file: Path, work: Path, rows: list[dict], seconds: float, tiny: bool
 def run_one(row: dict, left: float, tiny: bool, work: Path) -> list[dict]:
     """The rows of one measurement. One that the end of the time cut short is marked, and run again by the next call."""
     limit = min(left, limit_of(row))
-    words = ["--one", row["name"], "--work", str(work), *(["--tiny"] if tiny else [])]
-    got, wrong = run_child(words, limit, work / "result.jsonl")
+    words = ["--one", row["name"], "--work", str(work), *(["--dry-run"] if tiny else [])]
+    got, wrong = run_child(words, limit, work)
     new = [*finish(row, got, wrong, work)]
     if wrong and wrong.startswith(KILLED) and limit < limit_of(row):
         new[-1]["cut_short"] = True
@@ -186,14 +190,14 @@ def summary(error: str) -> str:
 
 
 def begin(work: Path, tiny: bool) -> dict:
-    machine, wrong = run_child(["--describe", "--work", str(work)], 120, work / "result.jsonl")
+    machine, wrong = run_child(["--describe", "--work", str(work)], 120, work)
     if not machine:
         sys.exit(f"the machine could not be described: {wrong}")
     return {
         "schema": 1,
         "what": "one device: emitted projects, Trainer steps, generation and kernels, beside the cost model's prediction",
         "date": datetime.date.today().isoformat(),
-        "command": "python benchmarks/gpu_day.py" + (" --tiny" if tiny else ""),
+        "command": "python benchmarks/gpu_day.py" + (" --dry-run" if tiny else ""),
         "tiny": tiny,
         "machine": machine[0],
         "rows": [],
@@ -273,9 +277,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--hardware", help="of the machine to prepare for; default: the one that is here")
     parser.add_argument("--inputs", type=Path, help="what --prepare wrote")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--seconds", type=float, default=3600)
+    parser.add_argument("--seconds", type=float, default=1500)
+    parser.add_argument("--rows", type=int, help="no more measurements than so many, of as many kinds as there are")
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="default: the GPU, if there is one")
     parser.add_argument("--only", nargs="*", default=[], help="names, or how they begin: train/8b terms")
-    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--dry-run", action="store_true", dest="tiny", help="toy sizes: numbers that say nothing")
     parser.add_argument("--predict", type=Path)
     parser.add_argument("--table", type=Path)
     parser.add_argument("--work", type=Path, help="folder for weights and projects")
@@ -285,8 +291,9 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def select(only: list[str], tiny: bool) -> list[dict]:
+def select(only: list[str], tiny: bool, most: int | None = None) -> list[dict]:
     rows = [row for row in list_measurements() if not only or row["name"].startswith(tuple(only))]
+    rows = rows if most is None else spread_kinds(rows)[:most]
     return [shrink(row) for row in rows] if tiny else rows
 
 
@@ -319,13 +326,15 @@ def repeat_prediction(file: Path) -> None:
 
 
 def measure_here(args: argparse.Namespace, work: Path) -> None:
-    rows = select(args.only, args.tiny)
+    rows = select(args.only, args.tiny, args.rows)
     inputs = work / "inputs"
     (work / "weights").mkdir(parents=True, exist_ok=True)
     if args.inputs and not inputs.exists():
         inputs.symlink_to(args.inputs.resolve())
     if not args.inputs:
         prepare_projects(inputs, args.hardware, args.tiny, rows)
+    if args.device == "cuda" and not Path("/dev/nvidiactl").exists():
+        sys.exit("--device cuda: there is no NVIDIA GPU here")
     file = args.out or (work / "tiny.json" if args.tiny else RESULTS / "gpu_day.json")
     run_all(file, work, rows, args.seconds, args.tiny)
     repeat_prediction(file)
@@ -333,6 +342,8 @@ def measure_here(args: argparse.Namespace, work: Path) -> None:
 
 def main() -> None:
     args = parse()
+    if args.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of the children too
     if args.one or args.describe:
         be_child(args)
     elif args.prepare:

@@ -1,9 +1,17 @@
 """The measurements for a machine with a GPU are costed by the names that the cost model has today."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
 
 from benchmarks import gpu_day
-from benchmarks.gpu.measurements import config_of, list_measurements, shrink
+from benchmarks.gpu.measurements import config_of, list_measurements, shrink, spread_kinds
 from benchmarks.gpu.predict import Predictor, compare
 
 H200 = {
@@ -50,7 +58,7 @@ def test_a_baseline_is_measured_too():
 
 
 def test_what_takes_too_long_is_killed_and_said(tmp_path):
-    rows, wrong = gpu_day.run_child(["--describe", "--work", str(tmp_path)], 0.05, tmp_path / "result.jsonl")
+    rows, wrong = gpu_day.run_child(["--describe", "--work", str(tmp_path)], 0.05, tmp_path)
     assert rows == []
     assert wrong.startswith("killed after 0")
 
@@ -74,3 +82,55 @@ def test_only_what_is_missing_or_was_cut_short_is_run_again(tmp_path, monkeypatc
 def test_results_say_nothing_of_the_machine_they_ran_on():
     text = 'File "/opt/env/lib/python3.12/site-packages/torch/nn/a.py", line 1\n  OSError: /srv/secret/b.json'
     assert gpu_day.public(text) == 'File "torch/nn/a.py", line 1\n  OSError: …/b.json'
+
+
+def test_few_rows_are_of_as_many_kinds():
+    kinds = [row["kind"] for row in spread_kinds(list_measurements())]
+    assert len(set(kinds[:5])) == 5 and sorted(kinds) == sorted(row["kind"] for row in list_measurements())
+
+
+def test_a_sweep_has_sixty_settings_none_twice():
+    settings = [
+        (row["model"], *sorted(run.items()))
+        for row in list_measurements()
+        if row["kind"] == "train"
+        for run in row.get("runs", [])
+    ]
+    assert len(settings) == len(set(settings)) >= 60
+
+
+@pytest.mark.slow
+@pytest.mark.core
+def test_a_day_that_is_killed_goes_on_where_it_was(tmp_path):
+    """On the CPU in small: killed in its second measurement, continued, no row twice."""
+    out, work = tmp_path / "day.json", tmp_path / "work"
+    script = str(Path(gpu_day.__file__).resolve())
+    words = [
+        sys.executable,
+        script,
+        "--dry-run",
+        "--device",
+        "cpu",
+        "--rows",
+        "5",
+        "--out",
+        str(out),
+        "--work",
+        str(work),
+    ]
+    first = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
+    until = time.monotonic() + 300
+    while not (out.exists() and json.loads(out.read_text(encoding="utf-8"))["rows"]):
+        assert first.poll() is None and time.monotonic() < until
+        time.sleep(0.2)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    (kept,) = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
+    rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    names = [row["name"] for row in rows]
+    assert len(names) == len(set(names))
+    assert rows[0]["measured"] == kept["measured"] and f"{kept['name']}: " not in done.stdout
+    assert [row["error"] for row in rows if "error" in row] == []
+    assert len({row["kind"] for row in rows}) == 5
+    assert all("predicted_over_measured" in row for row in rows)

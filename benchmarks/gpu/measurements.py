@@ -6,6 +6,7 @@ A run's settings are the names of generator.cost.execution.Execution, so that th
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def list_projects() -> Iterator[dict]:
     yield project_row("sft-full-8b", LARGE, [*sft, "--train", "full"], rows=160, words=2100)
     yield project_row("infer-8b", LARGE, ["--mode", "infer"], rows=0, words=0)
     yield project_row("sft-full-1.5b", SMALL, [*sft, "--train", "full"], rows=160, words=2100)
+    yield project_row("sft-qlora-8b", LARGE, [*sft, "--train", "qlora"], rows=160, words=2100)
 
 
 def project_row(name: str, model: str, flags: list[str], rows: int, words: int) -> dict:
@@ -68,6 +70,48 @@ def list_training() -> Iterator[dict]:
     yield train_row("1.5b/bf16-pure", SMALL, pure, "1.5b")
     yield train_row("8b/bf16-pure-checkpointing", LARGE, {**pure, "checkpoint_every": 1})
     yield train_row("1.5b/unfused", SMALL, {**FULL, "optimizer_fused": False}, "1.5b")
+    ragged = {**FULL, "length_shares": RAGGED}
+    yield train_row("1.5b/ragged", SMALL, ragged)
+    yield train_row("1.5b/varlen", SMALL, {**ragged, "padding_left": 0.0, "rows": "varlen"}, "1.5b/ragged")
+    yield train_row(
+        "1.5b/stock", SMALL, {"weights_dtype": "float32", "micro_batch": 8, "seq_len": 2048}, "1.5b/micro-8"
+    )
+
+
+RAGGED = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.55, 0.75, 1.0)
+"""lengths of conversations, as shares of the longest: most are short"""
+
+
+def list_sweep() -> Iterator[dict]:
+    """Memory and speed over what decides them: 64 settings, those of a row in one process."""
+    for length in (1024, 4096):
+        for every in (0, 1):
+            settings = {**FULL, "seq_len": length, "checkpoint_every": every}
+            yield sweep_row(f"1.5b/{length}/every-{every}", SMALL, settings, micro_batch=(1, 2, 4, 8, 16))
+            settings = {**LORA, "seq_len": length, "checkpoint_every": every}
+            yield sweep_row(f"8b-lora/{length}/every-{every}", LARGE, settings, micro_batch=(1, 2, 4, 8))
+    pure = {**FULL, "weights_dtype": "bfloat16", "autocast_dtype": None}
+    for kernel in ({"loss_kernel": "chunked"}, {"loss_kernel": "fused", "fused_kernels": "liger"}, pure):
+        name = kernel.get("loss_kernel", "pure")
+        yield sweep_row(f"1.5b/{name}", SMALL, {**FULL, **kernel}, micro_batch=(1, 2, 8, 16))
+    yield sweep_row("1.5b/compile", SMALL, {**FULL, "compile": "default"}, micro_batch=(1, 8))
+    yield sweep_row("1.5b/accumulation", SMALL, FULL, accumulation=(2, 8, 16))
+    yield sweep_row(
+        "1.5b/eager", SMALL, {**FULL, "attention": "eager", "micro_batch": 1}, seq_len=(512, 1024, 2048, 4096)
+    )
+    yield sweep_row("1.5b/length", SMALL, {**FULL, "micro_batch": 1}, seq_len=(512, 2048, 8192, 16384))
+    yield sweep_row("1.5b/every", SMALL, FULL, checkpoint_every=(2, 3, 4))
+
+
+def sweep_row(name: str, model: str, run: dict, **axis: tuple) -> dict:
+    """One setting over its values, the others fixed; the smallest first, so that what runs out of memory comes last."""
+    ((field, values),) = axis.items()
+    return {
+        "name": f"sweep/{name}",
+        "kind": "train",
+        "model": model,
+        "runs": [{**run, field: value} for value in values],
+    }
 
 
 def train_row(name: str, model: str, run: dict, baseline: str | None = None) -> dict:
@@ -147,11 +191,31 @@ def operators() -> Iterator[dict]:
 def list_measurements() -> list[dict]:
     """In the order in which they are run: what is worth most first, and long terms before rare settings."""
     projects, training, generation = list(list_projects()), list(list_training()), list(list_generation())
-    return [*projects[:4], *training[:4], *list_terms(), *generation[:4], *training[4:], *generation[4:], *projects[4:]]
+    first = [*projects[:4], *training[:4], *list_terms(), *generation[:4], *training[4:]]
+    return [*first, *list_sweep(), *generation[4:], *projects[4:]]
+
+
+def spread_kinds(rows: list[dict]) -> list[dict]:
+    """The first of every kind, then the second, …: what a few of them should be."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for place, row in enumerate(rows):
+        turns.append((seen[row["kind"]], place))
+        seen[row["kind"]] += 1
+    return [rows[place] for _, place in sorted(turns)]
 
 
 SMALLER = {"micro_batch": 2, "seq_len": 64, "new_tokens": 8, "m": 64, "n": 64, "k": 64, "elements": 4096, "batch": 1}
-SMALLER |= {"heads": 2, "length": 64, "head_dim": 16, "tokens": 64, "width": 256, "layers": 2, "tensors": 4}
+SMALLER |= {
+    "accumulation": 2,
+    "heads": 2,
+    "length": 64,
+    "head_dim": 16,
+    "tokens": 64,
+    "width": 256,
+    "layers": 2,
+    "tensors": 4,
+}
 
 
 def shrink(row: dict) -> dict:

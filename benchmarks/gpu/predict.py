@@ -38,7 +38,10 @@ class Predictor:
         )
 
     def _execution(self, run: dict, **more) -> Execution:
-        return Execution(threads=self.machine["cores"] if self.rates.on_cpu else None, **run, **more)
+        settings = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in run.items()
+        }  # from JSON
+        return Execution(threads=self.machine["cores"] if self.rates.on_cpu else None, **settings, **more)
 
     def _train(self, row: dict, config: dict) -> dict:
         estimate = self._cost_model(config, row["model"]).estimate(self._execution(row["run"]))

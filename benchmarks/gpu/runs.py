@@ -7,6 +7,7 @@ Each function runs in a process of its own.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import multiprocessing
 import shutil
@@ -42,6 +43,14 @@ def make_model(model: str, tiny: bool, device: str, dtype: str, attention: str =
         return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
 
 
+def forget_peak(device: str) -> None:
+    """What an earlier run of this process held and kept."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
 def peak_bytes(device: str) -> dict:
     if device == "cuda":
         return {
@@ -62,6 +71,8 @@ def measure_train(row: dict, device: str, tiny: bool, _: Path) -> dict:
     model = make_model(row["model"], tiny, device, run["weights_dtype"], run.get("attention", "sdpa"))
     if run.get("loss_kernel") == "chunked":
         load_fragment("chunked_loss").chunk_loss(model)
+    if run.get("rows") == "varlen":
+        load_fragment("varlen_attention").attend_within_rows(model)
     if run.get("train") == "lora":
         model = add_adapter(model, run["lora_rank"])
     clock: list[float] = []
@@ -78,7 +89,7 @@ def measure_train(row: dict, device: str, tiny: bool, _: Path) -> dict:
             model=model,
             args=args,
             train_dataset=random_rows(run, model.config.vocab_size),
-            data_collator=transformers.default_data_collator,
+            data_collator=choose_collator(run),
             callbacks=[Clock()],
         )
         trainer.train()
@@ -113,6 +124,8 @@ def arguments_of(run: dict, device: str) -> dict:
     }
     if run.get("checkpoint_every"):
         arguments[f"{checkpointing}_kwargs"] = {"use_reentrant": False}
+        if run["checkpoint_every"] > 1:
+            arguments[f"{checkpointing}_kwargs"]["every_n_layers"] = run["checkpoint_every"]
     if device == "cuda":
         arguments["tf32"] = run.get("tf32", False)
     return arguments
@@ -130,19 +143,41 @@ def add_adapter(model, rank: int):
 
 def load_fragment(name: str):
     """A module that perfgen emits beside train.py."""
-    import importlib.util
+    import importlib
 
-    spec = importlib.util.spec_from_file_location(name, ROOT / "templates" / "fragments" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    folder = str(ROOT / "templates" / "fragments")
+    if folder not in sys.path:
+        sys.path.append(folder)  # it may import another
+    return importlib.import_module(name)
+
+
+def choose_collator(run: dict):
+    """Rows of one length are stacked; ragged ones are padded on the right, without a mask, or put one after the other."""
+    import transformers
+
+    if run.get("rows") == "varlen":
+        return transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True)
+    if not run.get("length_shares"):
+        return transformers.default_data_collator
+
+    def pad(rows: list[dict]) -> dict:
+        longest = max(len(row["input_ids"]) for row in rows)
+        filled = {"input_ids": 0, "labels": -100}
+        return {
+            name: torch.tensor([row[name] + [filling] * (longest - len(row[name])) for row in rows])
+            for name, filling in filled.items()
+        }
+
+    return pad
 
 
 def random_rows(run: dict, vocabulary: int) -> list[dict]:
     """Enough sequences for all steps, as lists of numbers, which is what the emitted data.py yields."""
     rows = run["micro_batch"] * run.get("accumulation", 1) * (STEPS + WARMUP)
     tokens = torch.randint(0, vocabulary, (rows, run["seq_len"]), generator=torch.Generator().manual_seed(0)).tolist()
-    return [{"input_ids": row, "labels": row} for row in tokens]
+    shares = run.get("length_shares") or [1.0]
+    lengths = [max(2, round(shares[place % len(shares)] * run["seq_len"])) for place in range(rows)]
+    return [{"input_ids": row[:n], "labels": row[:n]} for row, n in zip(tokens, lengths, strict=True)]
 
 
 def measure_generate(row: dict, device: str, tiny: bool, _: Path) -> dict:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from generator.case.strategies import RING, STRATEGIES
+from generator.cost.constants import COLLECTIVE_REALISED
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.optimizers import OPTIMIZER_STATES
@@ -30,6 +31,8 @@ class TableRow:
 
     device: Device
     memory_bytes: int
+    network_bytes_per_s: float | None
+    """one node's rate to the others, where the row or its source says"""
     spec: ModelSpec
     execution: Execution
     task: str
@@ -45,6 +48,7 @@ def read_row(row: dict[str, str]) -> TableRow:
     return TableRow(
         device=device,
         memory_bytes=memory,
+        network_bytes_per_s=_read_network(get),
         spec=spec,
         execution=_read_execution(get, spec),
         task="causal-lm",
@@ -97,6 +101,26 @@ def _read_device(get) -> tuple[Device, int]:
     if not memory:
         raise Uncostable(f"the memory of {name} is not stated")
     return device, int(memory * USABLE_SHARE)
+
+
+NETWORKS = {
+    # 4 x 100 Gbit/s RoCE (doc/en/train_performance.md of InternLM)
+    "internlm": 4 * 100e9 / 8,
+    # all-reduce of 64 devices on 16 nodes: 44 to 57 Gbit/s in a long run, of 400 on paper (experiments/bandwidth of bigscience);
+    # a ring passes 2 x 63 / 64 times as much, at COLLECTIVE_REALISED of its link
+    "bigscience": 50.5e9 / 8 * 2 * 63 / 64 / COLLECTIVE_REALISED,
+}
+"""bytes per second of a node, by how a row's group begins, where the source says it elsewhere than in the row"""
+
+
+def _read_network(get) -> float | None:
+    """Stated, or ports and Gbit/s of a node in the row's own words, such as 4x100Gb RoCE per node."""
+    if get("network_gbit_s", ""):
+        return _read_count(get, "network_gbit_s") * 1e9 / 8
+    words = re.search(r"\b(\d+)x(\d+)Gb (?:RoCE|IB)\b", get("notes", ""))
+    if words:
+        return int(words[1]) * int(words[2]) * 1e9 / 8
+    return next((rate for name, rate in NETWORKS.items() if get("group", "").startswith(name)), None)
 
 
 def _read_spec(get) -> ModelSpec:
@@ -269,6 +293,7 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
         "padding_free": get("padding_free", "") == "true",
         **parallel,
         **_read_offload(get),
+        "checkpoint_offload": _offloads_checkpoints(get),
     }
     if mode == "infer":
         if not get("micro_batch", "") and not get("global_batch", ""):
@@ -337,15 +362,19 @@ def _read_offload(get) -> dict[str, Any]:
         return {}
     where = "nvme" if "nvme" in text else "cpu"
     both = "full" in text
-    partitioned = "PA_CPU=Y" in get("notes", "")  # Megatron-DeepSpeed's --partition-activations --checkpoint-in-cpu
-    offloads: dict[str, Any] = {"checkpoint_offload": True} if partitioned else {}
-    offloads |= {
+    offloads: dict[str, Any] = {
         "offload_optimizer": where if both or "optim" in text else "none",
         "offload_params": where if both or "param" in text else "none",
     }
     if not set(offloads.values()) - {"none"}:
         raise Uncostable(f"offload {text!r} has no formula")
     return offloads
+
+
+def _offloads_checkpoints(get) -> bool:
+    """--partition-activations --checkpoint-in-cpu: Megatron-LM-v1.1.5-ZeRO3's scripts have both, unless the row says PA_CPU=N."""
+    notes = get("notes", "")
+    return "PA_CPU=Y" in notes or ("old branch" in notes and "PA_CPU=N" not in notes)
 
 
 def _read_parallel(get, mode: str) -> dict[str, Any]:
@@ -370,21 +399,27 @@ def _read_parallel(get, mode: str) -> dict[str, Any]:
         sizes["dp"] = max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"]))
     if row is None or row.layers_in_turn:
         raise Uncostable(f"strategy {strategy!r} has no formula yet")
+    group = re.search(r"shard group (\d+)", get("parallelism_text", ""))
     form = (row.sequence_form or RING) if sizes["cp"] > 1 else None  # no table says which: what its library brings
     return {
         "strategy": strategy,
         "sequence_form": form,
         **sizes,
         "nodes": _read_count(get, "nodes", 1),
-        "fsdp_version": 1,
+        "dp_shard": int(group[1]) if group and row.divides_states else 0,
+        "fsdp_version": 2 if get("framework", "").lower().startswith(FSDP2) else 1,
+        "flat_gradients": _sums_flat_gradients(get, row.by_fsdp),
         "sequence_parallel": get("framework", "").lower().split(" ")[0] not in BEFORE_SEQUENCE_PARALLEL,
     }
 
 
+FSDP2 = ("torchtitan", "torchtune")
+"""frameworks on fully_shard"""
 MASTERS = ("megatron", "nanotron")
 """frameworks whose own optimizer keeps float32 masters of 16-bit weights, undivided (Megatron-LM's Float16Optimizer)"""
-DIVIDED_MASTERS = ("nemo",)
-"""the same, divided over the copies (Megatron-core's distributed optimizer, the default of NeMo's recipes)"""
+DIVIDED_MASTERS = ("nemo", "megatron-deepspeed")
+"""the same, divided over the copies (Megatron-core's distributed optimizer, the default of NeMo's recipes; ZERO_STAGE=1 of
+Megatron-DeepSpeed's: FlagPerf's Llama-2-7B takes 67.6 GB of a board, 16 bytes a parameter would be 107)"""
 BEFORE_SEQUENCE_PARALLEL = ("megatron-deepspeed", "megatron")
 """frameworks, by the first word, in the published rows as of before arXiv 2205.05198: their tensor parts repeat norms and residuals"""
 
@@ -436,12 +471,15 @@ def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
         "lora_rank": _read_count(get, "lora_rank", 8) if trained == "lora" else 0,
         "lora_targets": tuple(targets.split()) if targets else _read_lora_targets(get, spec.model_type),
         "lora_dropout": UNSTATED_DROPOUT if targets else 0.0,  # PEFT's default
+        "packed_keeps": _read_packed_keeps(get, date) if trained == "lora" else "",
+        "double_quant": get("quant_text", "") != "bnb.nf4",
+        "returns_cache": get("framework", "").startswith("HF") and bool(date) and date < TRAINS_WITHOUT_CACHE,
         "lora_upcast": get("variant", "").startswith("baseline-peft") or "PEFT" in get("framework", ""),
         "optimizer": optimizer,
         "optimizer_fused": not date or date >= "2025-09",
         **({"checkpoint_every": 1 if checkpointing == "full" else 0} | SELECTIVE.get(selected, {})),
         "loss_kernel": "fused" if "liger" in get("fused_kernels", "") else "plain",
-        "loss_copies": _date_loss_copies(date) if spec.gated or not date else "native",
+        "loss_copies": _read_loss_copies(get, spec, date),
     }
 
 
@@ -475,6 +513,37 @@ def _read_lora_targets(get, model_type: str) -> str | tuple[str, ...]:
     if re.search(r"all|linear|mlp", words) or get("framework", "").lower().startswith(EVERY_LINEAR):
         return "all-linear"
     return FUSED_PROJECTION if model_type.startswith(FUSED_FAMILIES) else QUERY_AND_VALUE
+
+
+def _sums_flat_gradients(get, by_fsdp: bool) -> bool:
+    """Fabric's FSDP1 flattens frozen weights and adapters together; litgpt's finetune/lora.py adds micro-batches under
+    no_backward_sync."""
+    fabric = get("framework", "").lower().startswith("litgpt")
+    return fabric and by_fsdp and get("train", "") == "lora" and _read_count(get, "grad_accum", 1) > 1
+
+
+TRAINS_WITHOUT_CACHE = "2025-12"
+"""Transformers 5: the Trainer turns use_cache off"""
+BUFFERED_INPUTS_UNTIL = "2024-08"
+"""MatMul4Bit kept its input until bitsandbytes 0.43.2 (its #1270, July 2024)"""
+
+
+def _read_packed_keeps(get, date: str) -> str:
+    """What a quantizer of that date kept for the backward pass (``Execution.packed_keeps``)."""
+    quant = _read_quant(get)
+    early = re.search(r"bnb 0\.(\d+)", get("framework", ""))
+    buffered = int(early[1]) < 43 if early else bool(date) and date < BUFFERED_INPUTS_UNTIL
+    if quant == "nf4" and buffered:
+        return "inputs"
+    # auto-gptq's modules, where neither exllama nor Triton multiplies: fms-acceleration brings Triton's
+    without_kernels = get("framework", "").startswith("HF Trainer (optimum-benchmark)")
+    return "weights" if quant == "gptq-4bit" and without_kernels else ""
+
+
+def _read_loss_copies(get, spec: ModelSpec, date: str) -> str:
+    if get("framework", "").lower().startswith(MASTERS):
+        return "vocab-parallel"
+    return _date_loss_copies(date) if spec.gated or not date else "native"
 
 
 def _date_loss_copies(date: str) -> str:

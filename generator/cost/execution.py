@@ -98,6 +98,8 @@ class Execution:
     threads: int | None = None
     """CPU threads of the compute; None on an accelerator"""
     # generation
+    engine: str = ""
+    """what serves instead of Transformers' generate: a key of ``ENGINE_BLOCK_SECONDS``"""
     keeps_all_logits: bool = False
     """generation that makes logits for the whole prompt (Transformers before 4.45)"""
     cache: str = "dynamic"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from generator.case.strategies import RING, STRATEGIES
-from generator.cost.constants import COLLECTIVE_REALISED
+from generator.cost.constants import COLLECTIVE_REALISED, ENGINE_BLOCK_SECONDS
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.optimizers import OPTIMIZER_STATES
@@ -142,7 +142,7 @@ def _read_spec(get) -> ModelSpec:
     params = int(stated) or linear + ends + 2 * layers * hidden
     return ModelSpec(
         name=get("model", ""),
-        model_type=get("model", "").rsplit("/", 1)[-1].lower(),
+        model_type=_read_model_type(get),
         architecture=None,
         kind="decoder",
         layers=layers,
@@ -163,6 +163,23 @@ def _read_spec(get) -> ModelSpec:
         linear_params=min(linear, params),
         basis="derived",
     )
+
+
+ROTARY_FAMILIES = {
+    "phi-": "phi",
+    "stablelm alpha": "gpt_neox",
+    "pythia": "gpt_neox",
+    "falcon": "falcon",
+    "starcoder2": "starcoder2",
+}
+"""model types, with rotary embeddings, of models without gates, by how their names begin"""
+
+
+def _read_model_type(get) -> str:
+    """The name itself, which some prefixes are compared with; of served models a type whose operators are known."""
+    name = get("model", "").rsplit("/", 1)[-1].lower()
+    served = get("phase", "") == "infer"
+    return next((kind for start, kind in ROTARY_FAMILIES.items() if served and name.startswith(start)), name)
 
 
 def _describe_blocks(
@@ -202,18 +219,6 @@ def _read_dtype(get, name: str) -> str | None:
 
 LEARNED_POSITIONS = {"santacoder": 2048, "gpt2": 1024, "opt-": 2048, "bert": 512}
 """table sizes of models with learned positions (their config.json): a longer sequence cannot have been run"""
-ENGINES = (
-    "vllm",
-    "tensorrt",
-    "llama.cpp",
-    "exllama",
-    "gpt-fast",
-    "ctranslate2",
-    "deepspeed-mii",
-    "optimum-nvidia",
-    "autoawq",
-)
-"""serving engines: decoding runs as recorded graphs with a pre-allocated cache"""
 UNSTATED_PROMPT, UNSTATED_NEW_TOKENS = 64, 128
 
 
@@ -225,12 +230,14 @@ def _read_precision(get, mode: str) -> tuple[str, str | None, bool]:
     mixed = mode == "train" and re.search(r"amp|mixed|master", text)
     if stored == "float32" and not get("autocast_dtype", "") and mixed:  # only the stored dtype has its column
         return stored, "float8" if text.startswith("fp8") else half, False
+    # containers of those frameworks' day: PyTorch multiplied in TF32 unless told otherwise until 1.12, NVIDIA's builds still do
+    by_default = get("framework", "").lower().startswith(MASTERS)
     if stored or autocast:
-        return stored or autocast or "bfloat16", autocast, False
+        return stored or autocast or "bfloat16", autocast, by_default and not autocast
     if text.startswith("fp8") and mode == "train":
         return "bfloat16", "float8", False
     if text.startswith(("fp32", "tf32")):
-        return "float32", None, text.startswith("tf32")
+        return "float32", None, text.startswith("tf32") or by_default
     mixed = mixed or (half == "float16" and mode == "train")
     return ("float32", half, False) if mixed and mode == "train" else (half, None, False)
 
@@ -300,13 +307,15 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
             raise Uncostable("the batch is not stated")
         if common["micro_batch"] > 1 and not get("in_len", "") and not get("out_len", ""):
             raise Uncostable("neither the prompt's nor the answer's length is stated")
-        engine = get("framework", "").lower().startswith(ENGINES)
+        framework = get("framework", "").lower()
+        engine = next((name for name in ENGINE_BLOCK_SECONDS if framework.startswith(name)), "")
         if engine:
             common["compile"] = "reduce-overhead"
         return Execution(
             **common,
+            engine=engine,
             seq_len=max(1, _read_count(get, "in_len", UNSTATED_PROMPT, least=0)),
-            new_tokens=max(1, _read_count(get, "out_len", UNSTATED_NEW_TOKENS, least=0)),
+            new_tokens=max(1, _read_count(get, "out_len", _read_new_tokens(get), least=0)),
             keeps_all_logits=bool(date) and date < "2024-09",
             cache="static" if engine or common["compile"] else "tuple" if date and date < "2023-12" else "dynamic",
         )
@@ -316,6 +325,12 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
         accumulation=accumulation,
         **_read_training(get, spec, date),
     )
+
+
+def _read_new_tokens(get) -> int:
+    """The middle of what the row's own words say, such as 5-20 new tokens."""
+    words = re.search(r"\b(\d+)-(\d+) new tokens", get("notes", ""))
+    return round((int(words[1]) + int(words[2])) / 2) if words else UNSTATED_NEW_TOKENS
 
 
 def _read_quant(get) -> str:
@@ -417,9 +432,11 @@ FSDP2 = ("torchtitan", "torchtune")
 """frameworks on fully_shard"""
 MASTERS = ("megatron", "nanotron")
 """frameworks whose own optimizer keeps float32 masters of 16-bit weights, undivided (Megatron-LM's Float16Optimizer)"""
-DIVIDED_MASTERS = ("nemo", "megatron-deepspeed")
-"""the same, divided over the copies (Megatron-core's distributed optimizer, the default of NeMo's recipes; ZERO_STAGE=1 of
-Megatron-DeepSpeed's: FlagPerf's Llama-2-7B takes 67.6 GB of a board, 16 bytes a parameter would be 107)"""
+DIVIDED_MASTERS = ("nemo",)
+"""the same, divided over the copies (Megatron-core's distributed optimizer, the default of NeMo's recipes)"""
+DIVIDED_IN = ("flagperf",)
+"""groups of Megatron-DeepSpeed's rows that have them divided: FlagPerf's Llama-2-7B takes 67.6 GB of a board, 16 bytes a parameter
+would be 107; vTrain's splits are as fast as they are without"""
 BEFORE_SEQUENCE_PARALLEL = ("megatron-deepspeed", "megatron")
 """frameworks, by the first word, in the published rows as of before arXiv 2205.05198: their tensor parts repeat norms and residuals"""
 
@@ -430,7 +447,7 @@ def _read_masters(get, strategy: str, compute: str) -> dict[str, Any]:
     row = STRATEGIES[strategy]
     if row.divides_states or get("train", "") == "lora":
         return {}
-    if framework.startswith(DIVIDED_MASTERS):
+    if framework.startswith(DIVIDED_MASTERS) or get("group", "").startswith(DIVIDED_IN):
         return {"strategy": "zero1"}
     if not framework.startswith(MASTERS):
         return {}

@@ -33,7 +33,7 @@ class BlockActivations:
 READ = (
     *("weights_dtype", "autocast_dtype", "train", "quant", "strategy", "seq_len", "threads", "expert_loop"),
     *("fused_kernels", "lora_rank", "lora_targets", "lora_upcast", "lora_dropout", "attention", "flash_kernels"),
-    "repeats_keys",
+    *("repeats_keys", "packed_keeps"),
 )
 READ_FIELDS = attrgetter(*READ)
 """all that a block's activations depend on: a search asks for many executions that differ elsewhere"""
@@ -113,6 +113,8 @@ def count_bytes_beside_feed_forward(shape: Shape, run: Execution, residual: floa
     if shape.dropout:  # CUDA keeps a mask, the CPU the noise
         dropout = float(shape.dropout) * shape.hidden * (1.0 if run.threads is None else compute)
     extra = count_extra_norm_bytes(shape, run, residual, compute, full)
+    if run.packed_keeps == "inputs":  # of queries, keys and values; that of the output is kept by attention
+        extra += compute * shape.hidden
     return norms_and_attention + attention_inputs + output_input + dropout + extra
 
 
@@ -242,6 +244,8 @@ def count_feed_forward_bytes(shape: Shape, run: Execution, residual: float, comp
     kept += count_input_bytes(shape, run, residual, compute, full, ("gate", "up"), shape.hidden)
     if not full:
         kept += count_input_bytes(shape, run, compute, compute, full, ("down",), int(shape.ffn_active))
+    if run.packed_keeps == "inputs":
+        kept += width + (0.0 if shape.shared_norm else compute * shape.hidden)
     if shape.experts:
         if run.train == "lora" and run.lora_targets == "all-linear" and not run.expert_loop:
             kept += width  # adapted experts keep the product too

@@ -124,8 +124,12 @@ def compute_exposed_seconds(exchanged: float, compute_seconds: float) -> float:
 def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticMemory) -> Exchange:
     weights, gradient = count_exchanged_bytes(shape, run, static)
     shard = Group(run, run.shards, run.tp)
+    # HSDP, and ZeRO within groups: each device's part is then averaged with those of the other copies
+    copies = Group(run, run.dp * run.cp // run.shards, run.tp * run.shards)
+    part = gradient / run.shards
+    averaged = 2 * compute_ring_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES))
     if not run.sharding.divides_weights:
-        ring = compute_ring_seconds(gradient, shard, rates, gradient / c.BUCKET_BYTES)
+        ring = compute_ring_seconds(gradient, shard, rates, gradient / c.BUCKET_BYTES) + averaged / 2
         if run.sharding.reduces_every_micro_batch and run.accumulation > 1:
             # to their owners after every micro-batch; the updated weights come back once
             return Exchange(each=ring, once=ring)
@@ -136,11 +140,7 @@ def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticM
     gathers = 2.0 + (1.0 if run.checkpoint_every else 0.0) if run.sharding.reshards else 1.0
     each = compute_ring_seconds(weights, shard, rates, layers) * gathers
     each += compute_ring_seconds(gradient, shard, rates, layers)
-    # HSDP: each device's part is then averaged with those of the other copies
-    copies = Group(run, run.dp * run.cp // run.shards, run.tp * run.shards)
-    part = gradient / run.shards
-    each += 2 * compute_ring_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES))
-    return Exchange(each=each, once=0.0)
+    return Exchange(each=each + averaged, once=0.0)
 
 
 def count_exchanged_bytes(shape: Shape, run: Execution, static: StaticMemory) -> tuple[float, float]:

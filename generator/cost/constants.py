@@ -248,11 +248,11 @@ _FLASH = "FlashAttention-2's own rate is benchmarks/published_operators.py's, ca
 _FLASH_UNIT = (
     "share of the dense 16-bit peak that FlashAttention-2 reaches with long sequences (sdpa uses the same), causal"
 )
-_WARP = "FlashAttention-2 uses Ampere's instructions; by compute capability: 335 of 989 TFLOP/s, both passes (its paper, figure 7)"
+_WARP = "FlashAttention-2 uses Ampere's instructions: 35 % of an H100 (FlashAttention-3's paper, arXiv 2407.08608, abstract)"
 FLASH_FORWARD = {
     # 0.571, 0.503 and 0.605 of the peaks of A100, L40S and RTX PRO 6000
     "default": Constant(0.57, _FLASH_UNIT, PUBLISHED, _FLASH),
-    "9": Constant(0.38, _FLASH_UNIT, PUBLISHED, _WARP),
+    "9": Constant(0.35, _FLASH_UNIT, PUBLISHED, _WARP),
     "10": Constant(0.25, _FLASH_UNIT, ASSUMED, "as on Hopper, of a peak 2.3 times as high"),
 }
 FLASH_BACKWARD_SHARE = Constant(
@@ -340,13 +340,26 @@ FUSED_LOSS_BYTES = Constant(
     COUNTED,
     "the same with the gradient written in place (Liger, fms-acceleration)",
 )
+NATIVE_LOSS_BYTES = Constant(
+    18,
+    "bytes read and written per logit of 16 bits",
+    COUNTED,
+    # the shift copies, log-softmax and its gradient write anew, the shift's gradient is zeros and a copy
+    "nine reads and writes of a loss that casts nothing (transformers 4.4x, GPT-2 and its relatives)",
+)
 BACKWARD_TRAFFIC = Constant(
     1.955,
     "elementwise bytes of the backward pass over those of the forward pass",
     FITTED,
     "more/train_nanotron_h100, train_fms_acceleration",
 )
-L2_GAIN = Constant(2.3, "speed of the L2 cache over memory", PUBLISHED, "A100 whitepaper: 5120 bytes per clock")
+L2_GAIN = state_by_key(
+    # 16 MiB against 64: 2,167 and 1,200 GB/s on an A100, 3,645 and 820 on a 4090
+    {"ada": 4.4, "default": 1.8},
+    "speed of a copy within the L2 cache over one within memory",
+    PUBLISHED,
+    "copies of 2 to 64 MiB on A100 PCIe and RTX 4090 (github.com/smallscientist1/cuda_microbenchmark)",
+)
 UNKNOWN_L2_SECONDS = Constant(
     15e-6,
     "seconds of the memory's bandwidth that an L2 cache of which nothing is known holds",
@@ -425,6 +438,12 @@ OVERLAP_POWER = Constant(
 )
 _PROFILED = "profiles of Transformers 5 blocks (a Llama block issues about 46 operators, an OPT block 22)"
 BLOCK_OPERATORS = Constant(11, "operators per block beside those that follow", COUNTED, _PROFILED)
+AUTOCAST_OPERATORS = Constant(
+    2,
+    "casts per linear, of its input and of its weight, and one more of a bias",
+    COUNTED,
+    "what a block dispatches under autocast and without (Llama 14 more, BERT 21; transformers 5.23, torch 2.13)",
+)
 RMS_NORM_OPERATORS = Constant(6, "operators per RMSNorm that is not fused", COUNTED, _PROFILED)
 ROTARY_OPERATORS = Constant(14, "operators per rotary embedding of queries and keys", COUNTED, _PROFILED)
 FUSED_ROTARY_OPERATORS = Constant(2, "the same, fused", COUNTED, _PROFILED)
@@ -454,10 +473,32 @@ _DECODING = "operators of a decoding step with this quantizer over those without
 DECODE_QUANT_OPERATORS = {
     "nf4": Constant(1.75, _DECODING, BY_HAND, "infer_optimum_benchmark_llama, batch 1"),
     "gptq-4bit": Constant(1.18, _DECODING, BY_HAND, "infer_optimum_benchmark_llama, batch 1"),
-    "int8": Constant(
-        3.5, _DECODING, ASSUMED, "twice nf4's, LLM.int8() splits each product in two; no table of the fit has such rows"
-    ),
+    # LLM.int8() quantizes inputs, looks for outliers, which the host waits for, and splits each product in two
+    "int8": Constant(5.5, _DECODING, BY_HAND, "more/infer_small_sources: Llama-2-7B and 13B on RTX 4090 and A100"),
 }
+ENGINE_BLOCK_SECONDS = state_by_key(
+    {
+        "vllm": 80e-6,
+        "tensorrt": 42e-6,
+        "optimum-nvidia": 23e-6,
+        "gpt-fast": 35e-6,
+        "exllama": 115e-6,
+        "llama.cpp": 60e-6,
+        "ctranslate2": 297e-6,
+        "deepspeed-mii": 120e-6,
+        "autoawq": 184e-6,
+    },
+    "seconds per block and new token beyond what moving and multiplying takes, by serving engine",
+    BY_HAND,
+    # llama.cpp: with the CUDA graphs that it has since May 2024; 240 microseconds before
+    "more/infer_small_sources, Llama-2-7B on one A100, batch 1; gpt-fast and llama.cpp by their own tables",
+)
+GENERATION_OPERATORS = Constant(
+    49,
+    "operators of a new token outside of the blocks",
+    COUNTED,
+    "what generate dispatches beside 36 a Llama block: embedding, masks, rotary, norm, head, choice, stopping (transformers 5.23)",
+)
 STEP_OVERHEAD_SECONDS = Constant(
     0.01834,
     "seconds per optimizer step: clipping, scheduler, callbacks of the Trainer",

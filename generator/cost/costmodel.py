@@ -225,8 +225,8 @@ class CostModel:
         """GiB that the device holds beside live tensors: context or interpreter, and what the allocator cannot reuse."""
         # what comes and goes within a step; the gradients and the update do too, whatever moment is the fullest
         moving = sum(value for name, value in moment.items() if name not in STEADY) / GIB
-        if static is not None:
-            moving += (static.gradients + static.step_temporary) / GIB
+        if static is not None:  # but for a buffer that stays
+            moving += (static.gradients - static.lasting_gradients + static.step_temporary) / GIB
         if self.on_cpu:
             retained = 0.0
             if static is not None:

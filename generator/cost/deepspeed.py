@@ -45,10 +45,12 @@ def leaves_gradients_to_host(run: Execution) -> bool:
 
 
 def keeps_gradient_buffer(run: Execution) -> bool:
-    """Whether the device's gradients are one buffer that outlives the step: stage 3's, and BF16_Optimizer's."""
+    """Whether the device's gradients are one buffer that outlives the step: stage 3's, BF16_Optimizer's, and Megatron-LM's and
+    nanotron's float32 sums (FP32GradientAccumulator)."""
     if leaves_gradients_to_host(run):
         return False
-    return sums_all_gradients(run) or (run.sharding.float32_masters and run.sharding.divides_weights)
+    own = run.sharding.reduces_at_end and sums_apart(run)
+    return own or sums_all_gradients(run) or (run.sharding.float32_masters and run.sharding.divides_weights)
 
 
 def allocates_gradients_at_once(run: Execution) -> bool:

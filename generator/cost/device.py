@@ -33,6 +33,8 @@ class Rates:
     bytes_per_s: float
     elementwise_bytes_per_s: float
     l2_bytes: float
+    l2_gain: float
+    """speed of the L2 cache over memory"""
     attention: dict[int, AttentionRates]
     """of FlashAttention's kernels, by version"""
     launch_seconds: float
@@ -56,6 +58,12 @@ class Rates:
         kernel = self.attention[min(version, max(self.attention))]
         share = length / (length + kernel.half_length) * (c.BIASED_ATTENTION if biased else 1.0)
         return kernel.forward * share, kernel.backward * share
+
+    def speed_up(self, tensor_bytes: float) -> float:
+        """How much faster than from memory tensors of that size are read that were just written: from the L2 cache, as far as it
+        holds them."""
+        cached = min(1.0, self.l2_bytes / (c.L2_TENSORS * tensor_bytes))
+        return 1.0 + cached * (self.l2_gain - 1.0)
 
     def link(self, used: int) -> float:
         """Slowest connection that a ring over ``used`` devices of a node has to cross."""
@@ -105,6 +113,7 @@ def compute_accelerator_rates(device: Device) -> dict:
         "bytes_per_s": reached,
         "elementwise_bytes_per_s": reached,
         "l2_bytes": float(device.l2_bytes or bandwidth * c.UNKNOWN_L2_SECONDS),
+        "l2_gain": float(select_by_architecture(device, c.L2_GAIN)),
         "attention": compute_attention_rates(device, half),
         "launch_seconds": c.LAUNCH_SECONDS,
         "source": describe_product_source(device, c.GEMM_CEILING["default"]),
@@ -173,6 +182,7 @@ def compute_cpu_rates(device: Device, cores: int) -> dict:
         "bytes_per_s": bandwidth * c.CPU_READ_REALISED,
         "elementwise_bytes_per_s": bandwidth * c.CPU_ELEMENTWISE_REALISED,
         "l2_bytes": 0.0,  # its caches are in the measured bandwidth
+        "l2_gain": 1.0,
         "attention": {2: AttentionRates(attention, attention, c.CPU_ATTENTION_HALF_LENGTH)},
         "launch_seconds": c.CPU_OPERATOR_SECONDS,
         "source": describe_product_source(device, c.CPU_CORE_FLOPS if lacks_cpu_rate(device) else ceiling),

@@ -50,6 +50,9 @@ class Execution:
     """stock PEFT's prepare_model_for_kbit_training: what is not quantized is upcast to float32"""
     lora_dropout: float = 0.0
     quant: str = "none"
+    packed_keeps: str = ""
+    """what products with packed weights keep for the backward pass beside what adapters do: inputs (bitsandbytes before 0.43.2),
+    weights (auto-gptq without its kernels unpacks with torch's operators); nothing today"""
     double_quant: bool = True
     """bitsandbytes' nested quantization of the nf4 scales"""
     # memory for time
@@ -62,7 +65,7 @@ class Execution:
     loss_kernel: str = "plain"
     loss_copies: str = "padded"
     """how the plain loss handles logits: padded (Transformers >= 4.49), shifted-kept (4.46-4.48), shifted (older), and
-    native (older, in the logits' own dtype: GPT-2 and its relatives)"""
+    native (older, in the logits' own dtype: GPT-2 and its relatives); vocab-parallel: Megatron-LM's and nanotron's own"""
     expert_loop: bool = False
     """experts run one after the other (Transformers < 5) instead of as one grouped product"""
     attention: str = "sdpa"
@@ -73,6 +76,8 @@ class Execution:
     """they add a bias to the scores (ALiBi)"""
     flash_kernels: bool = True
     """False: the device has no FlashAttention kernels (before Ampere), so that sdpa takes the memory-efficient or the plain one"""
+    returns_cache: bool = False
+    """training whose forward pass returns keys and values beside the loss (use_cache, on by default before Transformers 5)"""
     repeats_keys: bool = False
     """attention code that copies the key and value heads to all query heads first (Mistral and Mixtral before 4.48)"""
     fused_kernels: str = "none"
@@ -93,6 +98,8 @@ class Execution:
     threads: int | None = None
     """CPU threads of the compute; None on an accelerator"""
     # generation
+    engine: str = ""
+    """what serves instead of Transformers' generate: a key of ``ENGINE_BLOCK_SECONDS``"""
     keeps_all_logits: bool = False
     """generation that makes logits for the whole prompt (Transformers before 4.45)"""
     cache: str = "dynamic"
@@ -106,6 +113,9 @@ class Execution:
     """hsdp: devices that one copy's states are divided over; 0: all of dp"""
     fsdp_version: int = 2
     """1 keeps every checkpointed input and its gradient alive when the block's weights are frozen"""
+    flat_gradients: bool = False
+    """frozen weights and adapters are one flat parameter, which has a gradient of all of it, and micro-batches add up without being
+    reduced (Lightning Fabric's FSDP1 under no_backward_sync): every device sums a gradient of all weights"""
     dp: int = 1
     tp: int = 1
     pp: int = 1

@@ -160,7 +160,10 @@ def compute_decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[
     read = moved / rates.bytes_per_s
     busy = (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic)) / run.tp
     busy += compute_slice_exchange_seconds(shape, run, rates, batch)
-    busy += compute_unpack_seconds(shape, run, rates)
+    # of one row bitsandbytes multiplies 4 bits as they are (gemv_4bit)
+    busy += compute_unpack_seconds(shape, run, rates) if batch > 1 else 0.0
+    if run.engine:  # its kernels follow each other without the host, with gaps and what it does between tokens
+        return busy, shape.layers * c.ENGINE_BLOCK_SECONDS[run.engine]
     issue = compute_pass_issue_seconds(shape, run, rates)
     if rates.on_cpu:
         return busy / (c.CPU_COMPILED_READ_GAIN if run.compile else 1.0), issue
@@ -168,7 +171,9 @@ def compute_decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[
 
 
 def count_cache_passes(shape: Shape, run: Execution) -> float:
-    """How often a token reads or writes the cache."""
+    """How often a token reads or writes the cache. Engines' kernels read grouped heads as they are."""
+    if run.engine:
+        return 1.0
     passes = 3.0 if run.cache in GROWING else 1.0  # torch.cat reads and writes the cache before it is used
     repeat = shape.query / max(shape.key, 1) if run.attention != "flash" else 1.0
     if repeat > 1:
@@ -185,8 +190,9 @@ def count_weights_read(shape: Shape, run: Execution, batch: float) -> float:
 
 
 def compute_unpack_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
-    """bitsandbytes unpacks a layer before it multiplies; other quantizers' kernels, and compiled ones, while they multiply."""
-    if run.quant not in ("nf4", "int8") or run.compile:
+    """bitsandbytes unpacks 4 bits before it multiplies; LLM.int8() multiplies 8 as they are, other quantizers' kernels, and
+    compiled ones, unpack while they multiply."""
+    if run.quant != "nf4" or run.compile:
         return 0.0
     return count_packed_params(shape, run) * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
 
@@ -199,4 +205,5 @@ def compute_pass_issue_seconds(shape: Shape, run: Execution, rates: Rates) -> fl
     else:
         operators *= c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
     operators += count_routing_operators(shape, run)
-    return shape.layers * operators * rates.launch_seconds
+    outside = c.GENERATION_OPERATORS * (c.COMPILED_LAUNCH_SHARE if run.compile else 1.0)
+    return (shape.layers * operators + outside) * rates.launch_seconds

@@ -87,6 +87,10 @@ def compute_tiled_loss_bytes(
 def count_logit_bytes(run: Execution, compute: float) -> float:
     """Bytes per logit of the plain loss, all copies alive at once."""
     low = compute if compute < FLOAT else 0.0
+    if (
+        run.loss_copies == "vocab-parallel"
+    ):  # logits, their float32 copy, and the softmax, over which the gradient is written
+        return low + 2 * FLOAT
     if run.fused_kernels == "pretraining":
         return 2 * compute  # logits, over which the gradient is written, and one copy
     copies = 2 if run.fused_kernels.startswith("foak") else 3  # its cross-entropy writes the gradient in place

@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from generator.cost import constants as c
-from generator.cost.activations import BlockActivations
+from generator.cost.activations import BlockActivations, select_attention_kernel
 from generator.cost.execution import BYTES, Execution
 from generator.cost.loss import compute_loss_bytes
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Shape
 from generator.cost.sharding import keeps_checkpointed_inputs
 from generator.cost.static_memory import StaticMemory
-from generator.cost.weights import PLAIN, name_stored_source
+from generator.cost.weights import PLAIN, count_packed_params, name_stored_source
 
 AUTOGRAD = "saved tensors of the Transformers implementation, traced (tests/cost)"
 SOURCES = {
@@ -31,6 +31,7 @@ SOURCES = {
     "loss": "logits, float32 copy, log-softmax and their gradients (transformers loss_utils.ForCausalLMLoss)",
     "block in backward": AUTOGRAD,
     "dequantized weights": "one layer's weights dequantized at a time (bitsandbytes, gptqmodel)",
+    "returned cache": "use_cache, keys and values of every block in the model's output (traced, transformers 4.35.2)",
     "adapted experts": "PEFT adds the adapter to the fused experts as a whole tensor (peft ParamWrapper)",
     "gradients of DeepSpeed": "averaged_gradients, grad_partitions_flat_buffer, fp32_groups_gradients_flat (deepspeed 0.19.8)",
     "optimizer temporary": "torch.optim foreach makes one temporary the size of the parameters",
@@ -77,6 +78,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
             "gradients": carried,
             "kept activations": kept,
             "adapted experts": static.adapted_experts * kept_whole,
+            "returned cache": tokens * kept_whole / run.pp * compute_returned_cache(shape, run),
             "loss": loss,
         },
         "last block": {
@@ -120,6 +122,13 @@ def count_checkpointed_blocks(shape: Shape, run: Execution) -> tuple[float, floa
     return float(recomputed), float(shape.layers - recomputed)
 
 
+def compute_returned_cache(shape: Shape, run: Execution) -> float:
+    """Per token and block: keys and values that live as long as the model's output does. Kernels keep the same ones for the backward
+    pass; matrix products of eager attention keep contiguous copies of them (traced: Transformers 4.35.2)."""
+    copied = run.returns_cache and select_attention_kernel(shape, run) == "eager"
+    return 2 * shape.key * BYTES[run.compute_dtype] if copied else 0.0
+
+
 def count_scores_in_flight(shape: Shape, run: Execution) -> int:
     """Key positions of the scores that a block's backward pass holds for a query."""
     if shape.window and run.attention == "eager":
@@ -153,6 +162,9 @@ def compute_kept_activations(
     scores = block.saved_scores * run.seq_len
     selected = compute_selected_bytes(shape, run) if run.checkpoint_operators else 0.0
     kept = in_pipeline * tokens * (recomputed * (block.kept + selected) + kept_whole * (block.saved + scores))
+    if run.packed_keeps == "weights":
+        unpacked = count_packed_params(shape, run) * BYTES[run.compute_dtype] / run.parts
+        kept += unpacked * kept_whole / shape.layers
     if run.checkpoint_offload:  # the inputs of recomputed blocks go to the host
         kept -= tokens * recomputed * block.kept
     return kept

@@ -85,6 +85,7 @@ def compute_reduce_buckets(shape: Shape, run: Execution, trained: float, bytes_p
 
 
 def keeps_checkpointed_inputs(run: Execution) -> bool:
-    """FSDP1's hooks on frozen blocks keep every checkpointed input and its gradient until the backward pass ends."""
-    fsdp1 = run.fsdp_version == 1 and run.sharding.by_fsdp and run.dp > 1
+    """FSDP1's hooks on frozen blocks keep every checkpointed input and its gradient until the backward pass ends; where adapters are
+    in a block's own flat parameter, none is frozen."""
+    fsdp1 = run.fsdp_version == 1 and run.sharding.by_fsdp and run.dp > 1 and not run.flat_gradients
     return fsdp1 and run.train == "lora" and run.checkpoint_every > 0

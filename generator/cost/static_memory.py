@@ -68,7 +68,7 @@ class StaticMemory:
 STATIC_FIELDS = attrgetter(
     *READ,
     *("mode", "double_quant", "sums_dtype", "optimizer", "optimizer_fused", "offload_optimizer", "offload_params"),
-    *("dp", "dp_shard", "tp", "pp", "cp", "ep", "compile"),
+    *("dp", "dp_shard", "tp", "pp", "cp", "ep", "compile", "flat_gradients"),
 )
 """all that static memory depends on: a search asks for dozens of executions that differ elsewhere; one call into C"""
 
@@ -98,6 +98,8 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     # with frozen weights neither end of the model has a gradient
     per_gradient = each.gradient / shards.gradients if run.train == "full" and gradients_here else 0.0
     gradients = compute_gradients(run, each, trained) / shards.gradients if gradients_here else 0.0
+    if run.flat_gradients:
+        gradients = shape.params * each.base / run.parts
     at_once = allocates_gradients_at_once(run)
     weights, states = compute_weights(shape, run, each, trained), compute_states(shape, run, each, trained)
     return StaticMemory(

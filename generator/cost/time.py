@@ -146,7 +146,12 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
     # backward: the gradient of the input, and of the weight where it is trained; each is as large a product as the forward
     passes = 3.0 if full else 2.0
     grouped = not run.expert_loop
-    each = [compute_linear_seconds(x, micro.tokens, rate, rates, size, run.tp, grouped=grouped) for x in shape.linears]
+    # small activations come out of the L2 cache
+    gain = rates.speed_up(micro.tokens * shape.hidden * size)
+    each = [
+        compute_linear_seconds(x, micro.tokens, rate, rates, size, run.tp, grouped=grouped, gain=gain)
+        for x in shape.linears
+    ]
     repeated = each[1::2] if run.checkpoint_operators else each
     linears = micro.blocks * (sum(each) * passes + sum(repeated) * micro.again)
     if is_classifier(shape):
@@ -170,10 +175,18 @@ def compute_product_seconds(
 
 
 def compute_linear_seconds(
-    linear: Linear, tokens: float, rate: float, rates: Rates, size: float, tp: int = 1, *, grouped: bool = True
+    linear: Linear,
+    tokens: float,
+    rate: float,
+    rates: Rates,
+    size: float,
+    tp: int = 1,
+    *,
+    grouped: bool = True,
+    gain: float = 1.0,
 ) -> float:
     """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others. ``grouped``: routed experts
-    are one product, whose parts are of unequal size."""
+    are one product, whose parts are of unequal size; ``gain``: how much faster than from memory its matrices come."""
     rows = tokens * linear.share
     split_inputs = linear.role in ROW_PARALLEL
     outputs = linear.outputs if split_inputs else linear.outputs / tp
@@ -181,7 +194,7 @@ def compute_linear_seconds(
     overlaps = not rates.on_cpu
     if linear.count > 1 and grouped and overlaps:
         rate *= c.GROUPED_REALISED
-    each = compute_product_seconds(rows, outputs, inputs, rate, rates.bytes_per_s, size, overlaps=overlaps)
+    each = compute_product_seconds(rows, outputs, inputs, rate, rates.bytes_per_s * gain, size, overlaps=overlaps)
     return linear.count * each
 
 
@@ -230,8 +243,9 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, micro: Mi
     work = 4.0 * micro.tokens * reach * compute_visible_share(shape, run, reach) * kind.width
     rate = rates.product(run.compute_dtype, run.tf32)
     if eager:
-        moved = micro.tokens * reach * shape.heads * count_score_traffic(run)
-        forward = work / rate + moved / rates.elementwise_bytes_per_s
+        scores = micro.tokens * reach * shape.heads
+        gain = rates.speed_up(scores * BYTES[run.compute_dtype])
+        forward = work / rate + scores * count_score_traffic(run) / (rates.elementwise_bytes_per_s * gain)
         return forward * (3.0 + micro.again)
     # a ring calls its kernel for one part of the keys after the other
     divided = run.cp > 1 and not find_sequence_form(run).exchanges_heads
@@ -267,8 +281,7 @@ def compute_traffic_seconds(shape: Shape, run: Execution, rates: Rates, micro: M
         moved *= c.COMPILE_TRAFFIC_SHARE
     # what an operator wrote is still in the L2 cache when the next one reads it, where the tensors are small enough
     hidden_bytes = micro.tokens * shape.hidden * BYTES[run.compute_dtype]
-    cached = min(1.0, rates.l2_bytes / (c.L2_TENSORS * hidden_bytes))
-    bandwidth = rates.elementwise_bytes_per_s * (1.0 + cached * (c.L2_GAIN - 1.0))
+    bandwidth = rates.elementwise_bytes_per_s * rates.speed_up(hidden_bytes)
     return micro.tokens * moved * (1.0 + micro.again + c.BACKWARD_TRAFFIC) / bandwidth
 
 
@@ -305,7 +318,9 @@ def count_traffic_bytes(shape: Shape, run: Execution) -> tuple[float, float]:
 
 def compute_loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
     fused = run.loss_kernel == "fused" or run.fused_kernels.startswith("foak")
-    per_logit = c.FUSED_LOSS_BYTES if fused else c.LOSS_BYTES
+    native = run.loss_copies == "native" and run.fused_kernels == "none" and BYTES[run.product_dtype] < BYTES["float32"]
+    plain = c.NATIVE_LOSS_BYTES if native and not run.autocast_dtype else c.LOSS_BYTES
+    per_logit = c.FUSED_LOSS_BYTES if fused else plain
     return tokens * float(shape.head_outputs) * per_logit / rates.elementwise_bytes_per_s
 
 
@@ -340,6 +355,8 @@ def count_forward_operators(shape: Shape, run: Execution) -> float:
     norms = norm * (2 + shape.post_norms + 2 * shape.qk_norm)
     scores = c.EAGER_SCORE_OPERATORS if run.attention == "eager" else 0.0
     activation = 2.0 if shape.gated else 1.0
+    if run.autocast_dtype and run.mode == "train" and run.train == "full" and not run.sharding.casts_itself:
+        activation += len(shape.linears) * (c.AUTOCAST_OPERATORS + (0.0 if shape.rms_norm else 1.0))
     return c.BLOCK_OPERATORS + len(shape.linears) + norms + rotary + scores + activation
 
 
@@ -363,8 +380,9 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
         one = static.trained / run.owners * 4.0
         # 16-bit gradients become 32-bit ones, and the updated master weights 16-bit weights
         passes += 2.0 if BYTES[run.compute_dtype] < 4 else 0.0
-    steps = kind.step_passes > 0 and not rates.on_cpu
-    overhead = c.STEP_OVERHEAD_SECONDS if steps else 0.0  # the host's: a CPU's operators have it already
+    # the host's: a CPU's operators have it already, and a pre-training framework updates all tensors by a few kernels
+    steps = kind.step_passes > 0 and not rates.on_cpu and run.fused_kernels != "pretraining"
+    overhead = c.STEP_OVERHEAD_SECONDS if steps else 0.0
     # each further micro-batch reads the sum and its own gradient, and writes the sum
     added_up = 3 * sums * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from generator.case.strategies import RING, STRATEGIES
+from generator.cost.constants import COLLECTIVE_REALISED, ENGINE_BLOCK_SECONDS
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.optimizers import OPTIMIZER_STATES
@@ -30,6 +31,8 @@ class TableRow:
 
     device: Device
     memory_bytes: int
+    network_bytes_per_s: float | None
+    """one node's rate to the others, where the row or its source says"""
     spec: ModelSpec
     execution: Execution
     task: str
@@ -45,6 +48,7 @@ def read_row(row: dict[str, str]) -> TableRow:
     return TableRow(
         device=device,
         memory_bytes=memory,
+        network_bytes_per_s=_read_network(get),
         spec=spec,
         execution=_read_execution(get, spec),
         task="causal-lm",
@@ -99,6 +103,26 @@ def _read_device(get) -> tuple[Device, int]:
     return device, int(memory * USABLE_SHARE)
 
 
+NETWORKS = {
+    # 4 x 100 Gbit/s RoCE (doc/en/train_performance.md of InternLM)
+    "internlm": 4 * 100e9 / 8,
+    # all-reduce of 64 devices on 16 nodes: 44 to 57 Gbit/s in a long run, of 400 on paper (experiments/bandwidth of bigscience);
+    # a ring passes 2 x 63 / 64 times as much, at COLLECTIVE_REALISED of its link
+    "bigscience": 50.5e9 / 8 * 2 * 63 / 64 / COLLECTIVE_REALISED,
+}
+"""bytes per second of a node, by how a row's group begins, where the source says it elsewhere than in the row"""
+
+
+def _read_network(get) -> float | None:
+    """Stated, or ports and Gbit/s of a node in the row's own words, such as 4x100Gb RoCE per node."""
+    if get("network_gbit_s", ""):
+        return _read_count(get, "network_gbit_s") * 1e9 / 8
+    words = re.search(r"\b(\d+)x(\d+)Gb (?:RoCE|IB)\b", get("notes", ""))
+    if words:
+        return int(words[1]) * int(words[2]) * 1e9 / 8
+    return next((rate for name, rate in NETWORKS.items() if get("group", "").startswith(name)), None)
+
+
 def _read_spec(get) -> ModelSpec:
     """The architecture columns of the row; nothing is looked up by the model's name."""
     layers, hidden = _read_count(get, "n_layers"), _read_count(get, "hidden")
@@ -118,7 +142,7 @@ def _read_spec(get) -> ModelSpec:
     params = int(stated) or linear + ends + 2 * layers * hidden
     return ModelSpec(
         name=get("model", ""),
-        model_type=get("model", "").rsplit("/", 1)[-1].lower(),
+        model_type=_read_model_type(get),
         architecture=None,
         kind="decoder",
         layers=layers,
@@ -139,6 +163,23 @@ def _read_spec(get) -> ModelSpec:
         linear_params=min(linear, params),
         basis="derived",
     )
+
+
+ROTARY_FAMILIES = {
+    "phi-": "phi",
+    "stablelm alpha": "gpt_neox",
+    "pythia": "gpt_neox",
+    "falcon": "falcon",
+    "starcoder2": "starcoder2",
+}
+"""model types, with rotary embeddings, of models without gates, by how their names begin"""
+
+
+def _read_model_type(get) -> str:
+    """The name itself, which some prefixes are compared with; of served models a type whose operators are known."""
+    name = get("model", "").rsplit("/", 1)[-1].lower()
+    served = get("phase", "") == "infer"
+    return next((kind for start, kind in ROTARY_FAMILIES.items() if served and name.startswith(start)), name)
 
 
 def _describe_blocks(
@@ -178,18 +219,6 @@ def _read_dtype(get, name: str) -> str | None:
 
 LEARNED_POSITIONS = {"santacoder": 2048, "gpt2": 1024, "opt-": 2048, "bert": 512}
 """table sizes of models with learned positions (their config.json): a longer sequence cannot have been run"""
-ENGINES = (
-    "vllm",
-    "tensorrt",
-    "llama.cpp",
-    "exllama",
-    "gpt-fast",
-    "ctranslate2",
-    "deepspeed-mii",
-    "optimum-nvidia",
-    "autoawq",
-)
-"""serving engines: decoding runs as recorded graphs with a pre-allocated cache"""
 UNSTATED_PROMPT, UNSTATED_NEW_TOKENS = 64, 128
 
 
@@ -201,12 +230,14 @@ def _read_precision(get, mode: str) -> tuple[str, str | None, bool]:
     mixed = mode == "train" and re.search(r"amp|mixed|master", text)
     if stored == "float32" and not get("autocast_dtype", "") and mixed:  # only the stored dtype has its column
         return stored, "float8" if text.startswith("fp8") else half, False
+    # containers of those frameworks' day: PyTorch multiplied in TF32 unless told otherwise until 1.12, NVIDIA's builds still do
+    by_default = get("framework", "").lower().startswith(MASTERS)
     if stored or autocast:
-        return stored or autocast or "bfloat16", autocast, False
+        return stored or autocast or "bfloat16", autocast, by_default and not autocast
     if text.startswith("fp8") and mode == "train":
         return "bfloat16", "float8", False
     if text.startswith(("fp32", "tf32")):
-        return "float32", None, text.startswith("tf32")
+        return "float32", None, text.startswith("tf32") or by_default
     mixed = mixed or (half == "float16" and mode == "train")
     return ("float32", half, False) if mixed and mode == "train" else (half, None, False)
 
@@ -269,19 +300,22 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
         "padding_free": get("padding_free", "") == "true",
         **parallel,
         **_read_offload(get),
+        "checkpoint_offload": _offloads_checkpoints(get),
     }
     if mode == "infer":
         if not get("micro_batch", "") and not get("global_batch", ""):
             raise Uncostable("the batch is not stated")
         if common["micro_batch"] > 1 and not get("in_len", "") and not get("out_len", ""):
             raise Uncostable("neither the prompt's nor the answer's length is stated")
-        engine = get("framework", "").lower().startswith(ENGINES)
+        framework = get("framework", "").lower()
+        engine = next((name for name in ENGINE_BLOCK_SECONDS if framework.startswith(name)), "")
         if engine:
             common["compile"] = "reduce-overhead"
         return Execution(
             **common,
+            engine=engine,
             seq_len=max(1, _read_count(get, "in_len", UNSTATED_PROMPT, least=0)),
-            new_tokens=max(1, _read_count(get, "out_len", UNSTATED_NEW_TOKENS, least=0)),
+            new_tokens=max(1, _read_count(get, "out_len", _read_new_tokens(get), least=0)),
             keeps_all_logits=bool(date) and date < "2024-09",
             cache="static" if engine or common["compile"] else "tuple" if date and date < "2023-12" else "dynamic",
         )
@@ -291,6 +325,12 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
         accumulation=accumulation,
         **_read_training(get, spec, date),
     )
+
+
+def _read_new_tokens(get) -> int:
+    """The middle of what the row's own words say, such as 5-20 new tokens."""
+    words = re.search(r"\b(\d+)-(\d+) new tokens", get("notes", ""))
+    return round((int(words[1]) + int(words[2])) / 2) if words else UNSTATED_NEW_TOKENS
 
 
 def _read_quant(get) -> str:
@@ -337,15 +377,19 @@ def _read_offload(get) -> dict[str, Any]:
         return {}
     where = "nvme" if "nvme" in text else "cpu"
     both = "full" in text
-    partitioned = "PA_CPU=Y" in get("notes", "")  # Megatron-DeepSpeed's --partition-activations --checkpoint-in-cpu
-    offloads: dict[str, Any] = {"checkpoint_offload": True} if partitioned else {}
-    offloads |= {
+    offloads: dict[str, Any] = {
         "offload_optimizer": where if both or "optim" in text else "none",
         "offload_params": where if both or "param" in text else "none",
     }
     if not set(offloads.values()) - {"none"}:
         raise Uncostable(f"offload {text!r} has no formula")
     return offloads
+
+
+def _offloads_checkpoints(get) -> bool:
+    """--partition-activations --checkpoint-in-cpu: Megatron-LM-v1.1.5-ZeRO3's scripts have both, unless the row says PA_CPU=N."""
+    notes = get("notes", "")
+    return "PA_CPU=Y" in notes or ("old branch" in notes and "PA_CPU=N" not in notes)
 
 
 def _read_parallel(get, mode: str) -> dict[str, Any]:
@@ -370,21 +414,29 @@ def _read_parallel(get, mode: str) -> dict[str, Any]:
         sizes["dp"] = max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"]))
     if row is None or row.layers_in_turn:
         raise Uncostable(f"strategy {strategy!r} has no formula yet")
+    group = re.search(r"shard group (\d+)", get("parallelism_text", ""))
     form = (row.sequence_form or RING) if sizes["cp"] > 1 else None  # no table says which: what its library brings
     return {
         "strategy": strategy,
         "sequence_form": form,
         **sizes,
         "nodes": _read_count(get, "nodes", 1),
-        "fsdp_version": 1,
+        "dp_shard": int(group[1]) if group and row.divides_states else 0,
+        "fsdp_version": 2 if get("framework", "").lower().startswith(FSDP2) else 1,
+        "flat_gradients": _sums_flat_gradients(get, row.by_fsdp),
         "sequence_parallel": get("framework", "").lower().split(" ")[0] not in BEFORE_SEQUENCE_PARALLEL,
     }
 
 
+FSDP2 = ("torchtitan", "torchtune")
+"""frameworks on fully_shard"""
 MASTERS = ("megatron", "nanotron")
 """frameworks whose own optimizer keeps float32 masters of 16-bit weights, undivided (Megatron-LM's Float16Optimizer)"""
 DIVIDED_MASTERS = ("nemo",)
 """the same, divided over the copies (Megatron-core's distributed optimizer, the default of NeMo's recipes)"""
+DIVIDED_IN = ("flagperf",)
+"""groups of Megatron-DeepSpeed's rows that have them divided: FlagPerf's Llama-2-7B takes 67.6 GB of a board, 16 bytes a parameter
+would be 107; vTrain's splits are as fast as they are without"""
 BEFORE_SEQUENCE_PARALLEL = ("megatron-deepspeed", "megatron")
 """frameworks, by the first word, in the published rows as of before arXiv 2205.05198: their tensor parts repeat norms and residuals"""
 
@@ -395,7 +447,7 @@ def _read_masters(get, strategy: str, compute: str) -> dict[str, Any]:
     row = STRATEGIES[strategy]
     if row.divides_states or get("train", "") == "lora":
         return {}
-    if framework.startswith(DIVIDED_MASTERS):
+    if framework.startswith(DIVIDED_MASTERS) or get("group", "").startswith(DIVIDED_IN):
         return {"strategy": "zero1"}
     if not framework.startswith(MASTERS):
         return {}
@@ -436,12 +488,15 @@ def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
         "lora_rank": _read_count(get, "lora_rank", 8) if trained == "lora" else 0,
         "lora_targets": tuple(targets.split()) if targets else _read_lora_targets(get, spec.model_type),
         "lora_dropout": UNSTATED_DROPOUT if targets else 0.0,  # PEFT's default
+        "packed_keeps": _read_packed_keeps(get, date) if trained == "lora" else "",
+        "double_quant": get("quant_text", "") != "bnb.nf4",
+        "returns_cache": get("framework", "").startswith("HF") and bool(date) and date < TRAINS_WITHOUT_CACHE,
         "lora_upcast": get("variant", "").startswith("baseline-peft") or "PEFT" in get("framework", ""),
         "optimizer": optimizer,
         "optimizer_fused": not date or date >= "2025-09",
         **({"checkpoint_every": 1 if checkpointing == "full" else 0} | SELECTIVE.get(selected, {})),
         "loss_kernel": "fused" if "liger" in get("fused_kernels", "") else "plain",
-        "loss_copies": _date_loss_copies(date) if spec.gated or not date else "native",
+        "loss_copies": _read_loss_copies(get, spec, date),
     }
 
 
@@ -475,6 +530,37 @@ def _read_lora_targets(get, model_type: str) -> str | tuple[str, ...]:
     if re.search(r"all|linear|mlp", words) or get("framework", "").lower().startswith(EVERY_LINEAR):
         return "all-linear"
     return FUSED_PROJECTION if model_type.startswith(FUSED_FAMILIES) else QUERY_AND_VALUE
+
+
+def _sums_flat_gradients(get, by_fsdp: bool) -> bool:
+    """Fabric's FSDP1 flattens frozen weights and adapters together; litgpt's finetune/lora.py adds micro-batches under
+    no_backward_sync."""
+    fabric = get("framework", "").lower().startswith("litgpt")
+    return fabric and by_fsdp and get("train", "") == "lora" and _read_count(get, "grad_accum", 1) > 1
+
+
+TRAINS_WITHOUT_CACHE = "2025-12"
+"""Transformers 5: the Trainer turns use_cache off"""
+BUFFERED_INPUTS_UNTIL = "2024-08"
+"""MatMul4Bit kept its input until bitsandbytes 0.43.2 (its #1270, July 2024)"""
+
+
+def _read_packed_keeps(get, date: str) -> str:
+    """What a quantizer of that date kept for the backward pass (``Execution.packed_keeps``)."""
+    quant = _read_quant(get)
+    early = re.search(r"bnb 0\.(\d+)", get("framework", ""))
+    buffered = int(early[1]) < 43 if early else bool(date) and date < BUFFERED_INPUTS_UNTIL
+    if quant == "nf4" and buffered:
+        return "inputs"
+    # auto-gptq's modules, where neither exllama nor Triton multiplies: fms-acceleration brings Triton's
+    without_kernels = get("framework", "").startswith("HF Trainer (optimum-benchmark)")
+    return "weights" if quant == "gptq-4bit" and without_kernels else ""
+
+
+def _read_loss_copies(get, spec: ModelSpec, date: str) -> str:
+    if get("framework", "").lower().startswith(MASTERS):
+        return "vocab-parallel"
+    return _date_loss_copies(date) if spec.gated or not date else "native"
 
 
 def _date_loss_copies(date: str) -> str:

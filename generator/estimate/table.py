@@ -119,12 +119,13 @@ def cost_row(row: dict[str, str], models: dict[tuple, CostModel]) -> dict[str, s
 
 
 def estimate_row(row: TableRow, models: dict[tuple, CostModel]) -> Estimate:
-    key = (row.device.id, row.device.tdp_watts, row.memory_bytes, row.spec, row.task)
+    key = (row.device.id, row.device.tdp_watts, row.memory_bytes, row.network_bytes_per_s, row.spec, row.task)
     if key not in models:
         models[key] = CostModel(
             row.device,
             row.spec,
             device_memory_bytes=row.memory_bytes,
+            network_bytes_per_s=row.network_bytes_per_s,
             task=row.task,
         )
     return models[key].estimate(row.execution)

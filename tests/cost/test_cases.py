@@ -227,6 +227,120 @@ def test_pefts_own_defaults(model_type):
     assert read_row({**ROW, "train": "lora", "model": model_type}).execution.lora_targets == tuple(known)
 
 
+@pytest.mark.parametrize(
+    ("stated", "bytes_per_s"),
+    [
+        ({}, None),
+        ({"network_gbit_s": "800"}, 100e9),
+        ({"notes": "4x100Gb RoCE per node"}, 50e9),
+        ({"notes": "a x 100Gb", "group": "internlm/tp1"}, 50e9),
+    ],
+)
+def test_the_network_of_a_node_is_read(stated, bytes_per_s):
+    assert read_row({**ROW, **stated}).network_bytes_per_s == bytes_per_s
+
+
+def test_a_slower_network_makes_the_row_slower(tmp_path):
+    nodes = {**ROW, "nodes": "4", "gpus_per_node": "8", "dp": "32", "strategy": "zero1"}
+    rows = [{**nodes, "network_gbit_s": rate} for rate in ("1600", "100")]
+    fast, slow = estimate_table(write(tmp_path / "in.csv", rows), None)
+    assert slow["predicted_tokens_per_s_per_gpu"] < 0.9 * fast["predicted_tokens_per_s_per_gpu"]
+
+
+QLORA = {**ROW, "train": "lora", "quant": "bnb-nf4", "activation_checkpointing": "none"}
+
+
+@pytest.mark.parametrize(
+    ("stated", "keeps"),
+    [
+        ({"software_date": "2024-06"}, "inputs"),
+        ({"software_date": "2024-09"}, ""),
+        ({"framework": "litgpt 8641822, torch 2.1.0, bnb 0.41.1"}, "inputs"),
+        ({"quant": "gptq-4bit", "framework": "HF Trainer (optimum-benchmark)"}, "weights"),
+        ({"quant": "gptq-4bit", "software_date": "2024-06"}, ""),
+        ({"train": "full", "quant": "none", "software_date": "2024-06"}, ""),
+    ],
+)
+def test_what_packed_products_kept_by_date(stated, keeps):
+    assert read_row({**QLORA, **stated}).execution.packed_keeps == keeps
+
+
+def sum_moment(row: dict, moment: str) -> float:
+    case = read_row(row)
+    shape = build_shape(case.spec, case.task, 0)
+    static = compute_static_memory(shape, case.execution)
+    return sum(compute_training_moments(shape, case.execution, static)[moment].values())
+
+
+def test_bitsandbytes_kept_the_inputs_of_its_products():
+    """Of every block: both norms' outputs and the product of gate and up, in 16 bits."""
+    before, after = (sum_moment({**QLORA, "software_date": date}, "loss") for date in ("2024-06", "2024-09"))
+    assert before - after == pytest.approx(4 * 1024 * 32 * 2 * (2 * 4096 + 11008))
+
+
+def test_auto_gptq_without_kernels_keeps_unpacked_weights():
+    row = {**QLORA, "quant": "gptq-4bit"}
+    stock = sum_moment({**row, "framework": "HF Trainer (optimum-benchmark)"}, "loss")
+    assert stock - sum_moment(row, "loss") == pytest.approx(2 * 32 * (4 * 4096**2 + 3 * 4096 * 11008))
+
+
+def test_fabric_sums_gradients_of_frozen_weights_on_every_device():
+    """litgpt's fine-tuning of Llama-2-7B on 2 devices takes 22.18 GB (torch.cuda.max_memory_allocated): 6.7 of weights, 13.5 of
+    gradients that were never reduced."""
+    row = {
+        **ROW,
+        "train": "lora",
+        "dp": "2",
+        "strategy": "fsdp_full_shard",
+        "grad_accum": "64",
+        "micro_batch": "1",
+        "seq_len": "1304",
+    }
+    fabric = {**row, "framework": "litgpt 8641822, torch 2.1.0", "peft_text": "lora(r=8,q+v)", "lora_rank": "8"}
+    assert sum_moment(fabric, "last block") == pytest.approx(22.18e9, rel=0.02)
+    assert sum_moment(row, "last block") < 10e9
+
+
+def test_eager_attention_keeps_copies_beside_the_cache_that_is_returned():
+    """Traced with Transformers 4.35.2 and PEFT 0.6.2: 16 bits of keys and of values more per block until the output is let go."""
+    row = {
+        **ROW,
+        "train": "lora",
+        "activation_checkpointing": "none",
+        "framework": "HF Trainer",
+        "software_date": "2023-12",
+    }
+    kept = [
+        sum_moment({**row, **other}, "loss")
+        for other in ({"attention": "eager"}, {"attention": "eager", "framework": "other"})
+    ]
+    assert kept[0] - kept[1] == pytest.approx(4 * 1024 * 32 * 2 * 2 * 4096)
+    assert sum_moment(row, "loss") == sum_moment({**row, "framework": "other"}, "loss")
+
+
+def test_flagperf_divides_its_optimizer():
+    """Its Llama-2-7B takes 67.6 GB of each of 8 boards: 16 bytes a parameter would be 107."""
+    row = {**ROW, "strategy": "tensor_pipeline_data", "dp": "8", "framework": "megatron-deepspeed"}
+    assert read_row({**row, "group": "flagperf/llama2_7b-megatron-deepspeed"}).execution.strategy == "zero1"
+    assert read_row(row).execution.strategy == "undivided_masters"
+
+
+def test_megatron_of_before_pytorch_1_12_multiplies_float32_in_tf32():
+    """FlagPerf's GPT-2 of 345M in float32 trains at 14,541 tokens/s on an A100, 31 TFLOP/s of 19.5."""
+    row = {**ROW, "weights_dtype": "float32"}
+    assert read_row({**row, "framework": "megatron"}).execution.tf32 and not read_row(row).execution.tf32
+
+
+def test_shards_of_a_group_are_averaged_with_those_of_the_others(tmp_path):
+    """ZeRO within nodes sends across them a part of the gradients only, and no weights."""
+    row = {**ROW, "dp": "64", "nodes": "8", "gpus_per_node": "8", "strategy": "zero1", "network_gbit_s": "100"}
+    of_all, of_eight = estimate_table(
+        write(tmp_path / "in.csv", [row | {"parallelism_text": f"zero=1(shard group {n})"} for n in ("all", "8")]), None
+    )
+    assert of_eight["predicted_tokens_per_s_per_gpu"] > of_all["predicted_tokens_per_s_per_gpu"]
+    assert of_eight["predicted_peak_mem_gb"] > of_all["predicted_peak_mem_gb"]
+
+
 def test_unstated_batch_and_lengths_of_a_served_batch_are_refused():
     with pytest.raises(Uncostable, match="length"):
         read_row({**ROW, "phase": "infer", "micro_batch": "8"})
@@ -244,11 +358,6 @@ AIMS = {
 }
 
 
-MISSED = {"false_fit"}
-"""Three LoRA runs of train_optimum_benchmark_llama, of queries and values as their configurations say, are counted as out of memory
-because they left no result; traced memory says that they fit, and each is the largest batch of its group, which is then picked."""
-
-
 @needs_tables
 def test_the_measured_tables_are_met(tmp_path):
     """All five tables together, by the tables' own scorer."""
@@ -264,7 +373,7 @@ def test_the_measured_tables_are_met(tmp_path):
                 rows += list(csv.DictReader(file))
     result = scorer.score(truth, predicted)
     assert result["costed"] > 0.9
-    assert {name for name, aim in AIMS.items() if result[name] > aim} == MISSED
+    assert {name: result[name] for name, aim in AIMS.items() if result[name] > aim} == {}
     assert result["rank_corr"] >= 0.95
 
 

@@ -13,7 +13,7 @@ from generator.cost.execution import Execution
 from generator.cost.memory import compute_training_moments
 from generator.cost.shape import Linear, build_shape
 from generator.cost.static_memory import compute_static_memory
-from generator.cost.time import compute_linear_seconds, compute_product_seconds
+from generator.cost.time import compute_linear_seconds, compute_product_seconds, count_forward_operators
 from generator.estimate.table import read_row
 from hwdetect import catalog
 from tests.cost.flops import step_flops
@@ -310,3 +310,54 @@ def test_forward_and_backward_alone_have_no_update():
     common = {"seq_len": 512, "weights_dtype": "bfloat16"}
     assert "optimizer" not in items(Execution(optimizer="none", **common))
     assert items(Execution(optimizer="sgd", **common))["optimizer"] > STEP_OVERHEAD_SECONDS
+
+
+def test_small_tensors_come_out_of_the_cache():
+    """A 4090 copies 16 MiB at 3.6 TB/s and 64 MiB at 0.82, an A100 at 2.2 and 1.2."""
+    ada, ampere = (compute_rates(catalog.load(name), None, (), None) for name in ("l40s", "a100-sxm-80gb"))
+    assert ada.speed_up(1e6) == pytest.approx(4.4) and ampere.speed_up(1e6) == pytest.approx(1.8)
+    assert 1.0 < ada.speed_up(1e8) < 1.5 and ampere.speed_up(1e9) < 1.01
+    assert compute_rates(CPU2, 2, (), None).speed_up(1e3) == 1.0
+
+
+def test_autocast_issues_a_cast_of_each_input_and_weight():
+    """14 more operators a Llama block, as counted under torch.autocast (transformers 5.23)."""
+    pure = Execution(weights_dtype="float32")
+    shape = build_shape(LLAMA2_7B, "causal-lm", 0)
+    counts = [count_forward_operators(shape, run) for run in (pure, pure.but(autocast_dtype="bfloat16"))]
+    assert counts[1] - counts[0] == 14
+    cast_by_fsdp = pure.but(autocast_dtype="bfloat16", strategy="fsdp_full_shard", dp=2)
+    assert count_forward_operators(shape, cast_by_fsdp) == counts[0]
+
+
+def generate(**changes):
+    run = Execution(mode="infer", weights_dtype="float16", seq_len=64, new_tokens=512, **changes)
+    return {item.name: item.value / 512 for item in model(LLAMA2_7B).estimate(run).time}
+
+
+@pytest.mark.parametrize(
+    ("engine", "milliseconds"),
+    [("vllm", 11.0), ("tensorrt", 9.8), ("gpt-fast", 9.5), ("deepspeed-mii", 12.3), ("ctranslate2", 17.9)],
+)
+def test_engines_decode_as_published(engine, milliseconds):
+    """Llama-2-7B in 16 bits, one A100, batch 1 (more/infer_small_sources, more/infer_gptfast); Transformers takes 21.6."""
+    seconds = sum(generate(engine=engine, cache="static", compile="reduce-overhead").values())
+    assert seconds * 1e3 == pytest.approx(milliseconds, rel=0.1)
+    assert seconds < 0.8 * sum(generate().values())
+
+
+def test_one_row_of_packed_weights_is_multiplied_as_it_is():
+    """gemv_4bit reads half a byte a weight; of more rows bitsandbytes unpacks them first. LLM.int8() never does."""
+    one, two = (generate(quant="nf4", micro_batch=n)["decode"] for n in (1, 2))
+    assert one < 0.4 * generate()["decode"] and two > 5 * one
+    assert generate(quant="int8", micro_batch=2)["decode"] < generate(micro_batch=2)["decode"]
+
+
+def test_engines_read_grouped_heads_as_they_are():
+    """Four query heads of Mistral share keys and values, which Transformers writes out four times."""
+    run = Execution(mode="infer", weights_dtype="float16", seq_len=4096, new_tokens=64, micro_batch=16, cache="static")
+    engine, eager = (
+        {item.name: item.value for item in model(MISTRAL_7B).estimate(x).time}["decode"]
+        for x in (run.but(engine="vllm"), run)
+    )
+    assert engine < 0.5 * eager

@@ -236,9 +236,15 @@ def why(key, folder, as_json, **options):
 def why_not(technique, folder, as_json, **options):
     """Why a technique was not taken."""
     from generator import pipeline
+    from generator.errors import NothingFits
     from generator.show import why
 
-    verdict = why.explain_rejection(pipeline.load_document(folder, make_request(options)), technique)
+    try:
+        verdict = why.explain_rejection(pipeline.load_document(folder, make_request(options)), technique)
+    except NothingFits as error:
+        verdict = why.explain_allowance(error.ladder, technique)
+        if verdict is None:
+            raise
     echo_answer(verdict, why.format_verdict(verdict), as_json)
 
 

@@ -105,6 +105,10 @@ CONFLICTS: list[Pair] = [
     ],
     *grid(FULL, "precision=bf16-pure", ids("parallelism", *ZERO, "ulysses"), "master"),
     *grid(FULL, "parallelism=tensor", ids("optimizer", *OTHER_OPTIMIZERS), "DTensor"),
+    # updates in the backward pass
+    (FULL, "optimizer=in-backward-paged-adamw-8bit", "precision=fp16", "scaled"),
+    (FULL, "optimizer=in-backward-paged-adamw-8bit", "compile=default", "at once"),
+    (FULL, "optimizer=in-backward-paged-adamw-8bit", "parallelism=ddp", "exchanged"),
     # offload
     *[
         (FULL, f"offload={what}", f"parallelism={form}", "can offload")
@@ -173,12 +177,14 @@ JOINED_AXES = {
         ("cache", "compile"),
         ("checkpointing", "parallelism"),
         ("compile", "loss"),
+        ("compile", "optimizer"),
         ("compile", "packing"),
         ("compile", "parallelism"),
         ("compile", "quantization"),
         ("compile", "trained"),
         ("packing", "precision"),
         ("offload", "optimizer"),
+        ("optimizer", "precision"),
         ("offload", "parallelism"),
         ("optimizer", "parallelism"),
         ("packing", "parallelism"),

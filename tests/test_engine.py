@@ -24,6 +24,8 @@ from generator.decide.search import RISKS, find_best
 from generator.decide.serving import plan_case
 from generator.decide.space import LAST, open_space
 from generator.errors import NothingFits, UsageError
+from generator.show.why import explain_allowance
+from hwdetect import catalog
 from hwdetect.types import Link
 
 DEVICES = [H100, T4, gpu("8.9", 24, 165, 1.0e12, "RTX 4090"), cpu_device(16, 64), cpu_device(4, 16, bf16=True)]
@@ -513,3 +515,50 @@ def test_what_joins_devices_is_the_same_grown_and_looked_up():
                     assert ring.direct is not None
                 if min(sums) == 0:
                     assert ring.direct is None
+
+
+RTX_4090 = catalog.load("rtx-4090")
+IN_BACKWARD = "optimizer=in-backward-paged-adamw-8bit"
+FULL_8B = {"train": "full", "task": "causal-lm", "seq_len": 2048, "host_gib": 48}
+
+
+def test_a_refusal_names_what_would_fit_if_the_user_allowed_it():
+    of = case(RTX_4090, llama(), **FULL_8B, global_batch=32)
+    with pytest.raises(NothingFits) as refused:
+        plan_case(of)
+    rung = refused.value.ladder[0]
+    assert rung.technique == IN_BACKWARD and rung.option == f"--allow {IN_BACKWARD} --global-batch 8"
+    assert "not clipped" in rung.change and "nothing is accumulated" in rung.change
+    assert [r.technique for r in refused.value.ladder[1:]] == [None] * len(refused.value.ladder[1:])
+    run = rung.best.execution
+    assert rung.best.fits and run.micro_batch == 8 and run.accumulation == 1
+    verdict = explain_allowance(refused.value.ladder, IN_BACKWARD.partition("=")[2])
+    assert verdict and not verdict.taken and rung.option in verdict.why
+    assert explain_allowance(refused.value.ladder, "optimizer=lomo") is None
+
+
+def test_what_cannot_accumulate_is_refused_with_the_batch_that_fits():
+    of = case(RTX_4090, llama(), **FULL_8B, global_batch=32, allow=(IN_BACKWARD,))
+    with pytest.raises(NothingFits) as refused:
+        plan_case(of)
+    rungs = {rung.option: rung.change for rung in refused.value.ladder}
+    assert "cannot accumulate" in rungs["--global-batch 8"]
+    assert not any(option.startswith("--allow") for option in rungs)
+
+
+def test_what_is_only_on_request_is_taken_where_it_is_allowed():
+    """It was silently ignored: only a pin asked for it."""
+    of = case(RTX_4090, llama(), **FULL_8B, global_batch=2, allow=(IN_BACKWARD,))
+    plan = plan_case(of)
+    assert plan.best.choice["optimizer"] == IN_BACKWARD.partition("=")[2]
+    assert plan.best.estimate.peak_memory_gib == pytest.approx(18.9, rel=0.08), "torchtune 0.3 on the same card"
+    assert plan.best.estimate.tokens_per_second == pytest.approx(1650, rel=0.2), "the same, compiled"
+
+
+def test_a_host_that_holds_all_states_is_used_before_a_risk_is_taken():
+    """bf16 weights are a risk that was not allowed: what offloads takes none. With both allowed nothing is offloaded."""
+    roomy = {**FULL_8B, "host_gib": 256, "global_batch": 2}
+    offloads = plan_case(case(RTX_4090, llama(), **roomy, allow=(IN_BACKWARD,)))
+    assert offloads.best.choice["offload"] != "none" and offloads.best.risk == 0
+    both = plan_case(case(RTX_4090, llama(), **roomy, allow=(IN_BACKWARD, "precision=bf16-pure")))
+    assert both.best.choice["offload"] == "none" and both.best.choice["optimizer"] == IN_BACKWARD.partition("=")[2]

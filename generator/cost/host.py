@@ -8,7 +8,7 @@ from generator.cost.deepspeed import compute_staging, compute_swap_buffers, coun
 from generator.cost.estimate import GIB, CostItem
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
-from generator.cost.static_memory import StaticMemory
+from generator.cost.static_memory import StaticMemory, borrows_states
 
 STATES = (
     "float32 masters and two moments (deepspeed 0.19.8: single_partition_of_fp32_groups, fp32_partitioned_groups_flat)"
@@ -17,6 +17,7 @@ GRADIENTS = (
     "float32 gradients, their sums, and staging buffers (deepspeed 0.19.8, stage_1_and_2.py and stage3.py; torch FSDP2)"
 )
 WEIGHTS = "the weights' own copy (deepspeed 0.19.8: param_groups_fp16_flat_cpu_memory; torch: CPUOffloadPolicy)"
+PAGED = "managed memory, which the device borrows page by page (bitsandbytes 0.50, functional.get_paged)"
 SWAPPED = "page-locked buffers between device and disk (deepspeed 0.19.8, runtime/swap_tensor)"
 
 
@@ -61,6 +62,9 @@ def compute_offloaded(shape: Shape, run: Execution, static: StaticMemory, proces
     swapped = processes * compute_swap_buffers(run, owned / processes)
     if swapped:
         items.append(CostItem(name="swap buffers", value=swapped / GIB, basis="derived", source=SWAPPED))
+    if borrows_states(run):
+        states = processes * static.state_bytes / GIB
+        items.append(CostItem(name="paged optimizer states", value=states, basis="derived", source=PAGED))
     if run.checkpoint_offload:
         tokens = run.micro_batch * run.seq_len / (run.cp * run.tp)
         inputs = tokens * shape.layers / run.pp * static.block.kept * processes / GIB

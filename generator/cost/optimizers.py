@@ -47,6 +47,10 @@ class OptimizerState:
     """the projected moments take a byte each"""
     stores_gradients: bool = True
     paged: bool = False
+    lives_on_host: bool = False
+    """the device borrows the states of one weight at a time (not a CPU, which has one memory)"""
+    embedding_bytes: float | None = None
+    """of a parameter of the embedding, which the Trainer lets bitsandbytes keep in 32 bits (Transformers 5.23, create_optimizer)"""
     step_passes: float = 7.0
     foreach: bool = False
     """torch.optim's: unless it is fused, its step makes one temporary as large as the parameters"""
@@ -56,9 +60,10 @@ class OptimizerState:
 ADAM = "Adam keeps two moments (Kingma and Ba), in the parameter's dtype in torch.optim"
 BNB = "bitsandbytes 8-bit optimizers: one byte per state and a fp32 scale per block of 256 (Dettmers et al. 2022)"
 _ADAM = OptimizerState(full_states=2, foreach=True, source=ADAM)
-_ADAM_8BIT = OptimizerState(fixed_bytes=2 + 2 * BLOCKWISE8, step_passes=5, source=BNB)
-_ONE_STATE_8BIT = OptimizerState(fixed_bytes=1 + BLOCKWISE8, step_passes=4, source=BNB)
-_ADEMAMIX_8BIT = OptimizerState(fixed_bytes=3 + 3 * BLOCKWISE8, step_passes=6, source=BNB)
+_ADAM_8BIT = OptimizerState(fixed_bytes=2 + 2 * BLOCKWISE8, embedding_bytes=8, step_passes=5, source=BNB)
+TORCHTUNE = "Llama 3.1 8B on one RTX 4090: 18.9 GiB, and 16 GB of states are not among them (torchtune 0.3, README)"
+_ONE_STATE_8BIT = OptimizerState(fixed_bytes=1 + BLOCKWISE8, embedding_bytes=4, step_passes=4, source=BNB)
+_ADEMAMIX_8BIT = OptimizerState(fixed_bytes=3 + 3 * BLOCKWISE8, embedding_bytes=12, step_passes=6, source=BNB)
 _SGD_MOMENTUM = OptimizerState(
     full_states=1, step_passes=5, foreach=True, source="one momentum buffer (torch.optim.SGD)"
 )
@@ -72,6 +77,9 @@ OPTIMIZER_STATES: dict[str, OptimizerState] = OptimizerTable(
         "adam": _ADAM,
         "adamw-8bit": _ADAM_8BIT,
         "paged-adamw-8bit": replace(_ADAM_8BIT, paged=True),
+        "in-backward-paged-adamw-8bit": replace(
+            _ADAM_8BIT, paged=True, lives_on_host=True, stores_gradients=False, source=f"{BNB}; {TORCHTUNE}"
+        ),
         "paged-adamw": OptimizerState(fixed_bytes=8, paged=True, source=BNB),
         "adamw-torchao-8bit": OptimizerState(
             fixed_bytes=2 + 2 * BLOCKWISE8, step_passes=5, source="torchao.optim AdamW8bit, block size 256"

@@ -102,10 +102,11 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         gradients = shape.params * each.base / run.parts
     at_once = allocates_gradients_at_once(run)
     weights, states = compute_weights(shape, run, each, trained), compute_states(shape, run, each, trained)
+    kind = OPTIMIZER_STATES[run.optimizer]
     return StaticMemory(
         weights=weights / shards.weights if weights_here else 0.0,
         gradients=gradients,
-        states=0.0 if offloaded else states / shards.states,
+        states=0.0 if offloaded or borrows_states(run) else states / shards.states,
         step_temporary=0.0 if offloaded else compute_step_temporary(run, each, trained, shards.states),
         gathered_block=compute_gathered_block(shape, run),
         gathered_ends=compute_gathered_ends(shape, run),
@@ -118,10 +119,12 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         state_bytes=states,
         weight_bytes=weights,
         adapted=() if run.train == "full" else select_adapted(shape, run.lora_targets),
-        head_gradient=gradients + compute_large_gradient(shape, run) if at_once else shape.head_params * per_gradient,
+        head_gradient=gradients + compute_large_gradient(shape, run)
+        if at_once
+        else shape.head_params * per_gradient * kind.stores_gradients,
         lasting_gradients=gradients if keeps_gradient_buffer(run) else 0.0,
         embedding_gradient=0.0 if at_once or ties_head(shape) else shape.embedding * per_gradient,
-        states_paged=OPTIMIZER_STATES[run.optimizer].paged,
+        states_paged=kind.paged,
         block=block or compute_block_activations(shape, run),
     )
 
@@ -156,9 +159,17 @@ def compute_gradients(run: Execution, each: ParameterBytes, trained: float) -> f
 
 def compute_states(shape: Shape, run: Execution, each: ParameterBytes, trained: float) -> float:
     states = compute_state_bytes(run.optimizer, trained, each.state_dtype, shape.hidden)
+    kind = OPTIMIZER_STATES[run.optimizer]
+    if kind.embedding_bytes is not None and run.train == "full":
+        states += shape.embedding * (kind.embedding_bytes - kind.fixed_bytes)
     if run.sharding.float32_masters:  # of float32 weights, too, DeepSpeed keeps its own part, flat
         states += 4.0 * trained
     return states
+
+
+def borrows_states(run: Execution) -> bool:
+    """Whether the states are in host memory, and the device has those of one weight at a time."""
+    return OPTIMIZER_STATES[run.optimizer].lives_on_host and run.threads is None
 
 
 def compute_step_temporary(run: Execution, each: ParameterBytes, trained: float, shards: int) -> float:

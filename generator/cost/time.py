@@ -27,7 +27,7 @@ from generator.cost.memory import count_checkpointed_blocks
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape
 from generator.cost.sharding import count_shards
-from generator.cost.static_memory import StaticMemory, find_parameter_bytes
+from generator.cost.static_memory import StaticMemory, borrows_states, find_parameter_bytes
 from generator.cost.weights import count_packed_params
 from generator.model import Attended
 
@@ -375,6 +375,8 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
     passes = kind.step_passes + (0.0 if run.optimizer_fused else unfused)
     # bytes of one parameter-sized array of this device
     one = static.gradients if static.gradients else static.trained / run.owners * 4.0
+    if not kind.stores_gradients:  # each is read as it comes, in the dtype that it has
+        one = static.trained / run.owners * find_parameter_bytes(run).gradient
     sums = one
     if run.sharding.float32_masters:
         one = static.trained / run.owners * 4.0
@@ -387,7 +389,10 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
     added_up = 3 * sums * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":
         clipped = c.CLIP_PASSES * sums if kind.step_passes and kind.stores_gradients else 0.0
-        return overhead + added_up + (passes * one + clipped) / rates.elementwise_bytes_per_s
+        updated = (passes * one + clipped) / rates.elementwise_bytes_per_s
+        if borrows_states(run):  # in and out at once: the link has two directions
+            updated = max(updated, static.state_bytes / rates.host_link_bytes_per_s)
+        return overhead + added_up + updated
     return overhead + added_up + compute_host_update_seconds(static, run, rates)
 
 

@@ -12,8 +12,9 @@ from generator.case.workload import TRAINED, check_workload
 from generator.cost.of_case import build_cost_model
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import choose_candidate
-from generator.decide.space import open_space
+from generator.decide.space import is_asked_for, open_space
 from generator.errors import UsageError
+from generator.techniques.base import Technique, list_axes
 from hwdetect import catalog
 from hwdetect.types import Device
 
@@ -30,11 +31,13 @@ the times). A clock would make two answers of one input."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
-    """One change that would make it fit, the option that asks for it, and what that plan costs."""
+    """One change that would make it fit, the option that asks for it, and what that plan costs. ``technique`` is what it allows,
+    where it allows one."""
 
     change: str
     option: str
     best: Candidate
+    technique: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,12 @@ class Budget:
 
 
 def build_ladder(case: Case, budget: Budget | None = None) -> Ladder:
-    """The user's own choices, changed one at a time; each rung fits. Empty when none helps."""
+    """What takes a word of the user's, then the user's own choices, changed one at a time; each rung fits. Empty when none
+    helps."""
     budget = budget or Budget()
-    rungs = [make_rung(change, budget) for change in list_smaller_trainings(case)]
+    rungs: list[Rung | None] = [*list_allowances(case, budget)]
+    rungs.append(find_mildest(list(list_smaller_batches(case)), budget))
+    rungs += [make_rung(change, budget) for change in list_smaller_trainings(case)]
     rungs += [find_mildest(list(changes), budget) for changes in (list_shorter(case), list_larger(case))]
     return Ladder(tuple(rung for rung in rungs if rung), budget.is_cut)
 
@@ -92,6 +98,55 @@ def find_mildest(changes: list[Change], budget: Budget) -> Rung | None:
         else:
             low = middle + 1
     return best
+
+
+def list_allowances(case: Case, budget: Budget) -> list[Rung]:
+    """Techniques that are taken on request only, and with which it fits: those of the least risk that any takes."""
+    rungs: list[Rung] = []
+    risk = None
+    for technique in list_unasked(case):
+        if risk is not None and technique.quality > risk:
+            break
+        if rung := find_mildest(list(list_allowed(case, technique)), budget):
+            rungs.append(replace(rung, technique=technique.id))
+            risk = technique.quality
+    return rungs
+
+
+def list_unasked(case: Case) -> list[Technique]:
+    """What could be used here if the user asked for it, the least risk first; not where they asked for another of the axis."""
+    pinned = {axis for axis, _ in case.workload.pins}
+    free = [axis for axis in list_axes() if axis.name not in pinned]
+    axes = (axis for axis in free if not any(is_asked_for(t, case) for t in axis.members))
+    members = [t for axis in axes for t in axis.for_mode(case.workload.mode) if t.request_only]
+    usable = [t for t in members if t.emitted and not t.obstacle(case)]
+    return sorted(usable, key=lambda t: (t.quality, t.id))
+
+
+def list_allowed(case: Case, technique: Technique) -> Iterator[Change]:
+    """The case with ``technique`` allowed; what cannot accumulate may need a smaller global batch too."""
+    allowed = change_workload(case, allow=(*case.workload.allow, technique.id))
+    yield technique.request_only, f"--allow {technique.id}", allowed
+    if not technique.accumulates:
+        for _, option, smaller in halve_batch(allowed, technique):
+            what = f"{technique.request_only}, and nothing is accumulated"
+            yield what, f"--allow {technique.id} {option}", smaller
+
+
+def list_smaller_batches(case: Case) -> Iterator[Change]:
+    """Where the user asked for what cannot accumulate."""
+    asked = (t for axis in list_axes() for t in axis.members if is_asked_for(t, case))
+    for technique in asked:
+        if not technique.accumulates:
+            yield from halve_batch(case, technique)
+
+
+def halve_batch(case: Case, technique: Technique) -> Iterator[Change]:
+    batch = case.workload.global_batch // 2
+    while batch:
+        what = f"{technique.name} cannot accumulate: the micro-batch is the whole batch"
+        yield what, f"--global-batch {batch}", change_workload(case, global_batch=batch)
+        batch //= 2
 
 
 def list_smaller_trainings(case: Case) -> Iterator[Change]:

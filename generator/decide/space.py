@@ -161,7 +161,7 @@ def open_space(case: Case, cost: CostModel) -> Space:
     for axis in used:
         members = []
         for technique in axis.for_mode(mode):
-            why = technique.obstacle(case) or _explain_unasked(technique, pins) or _explain_undivided(technique, case)
+            why = technique.obstacle(case) or _explain_unasked(technique, case) or _explain_undivided(technique, case)
             if why:
                 obstacles[technique.id] = why
             else:
@@ -188,10 +188,16 @@ def _explain_undivided(technique: Technique, case: Case) -> str | None:
     return None if technique.layouts(case) != () else "it finds no way to divide these devices"
 
 
-def _explain_unasked(technique: Technique, pins: Mapping[str, str]) -> str | None:
-    if technique.request_only and pins.get(technique.axis) != technique.name:
-        return f"{technique.request_only}; only on request: --pin {technique.id}"
+def _explain_unasked(technique: Technique, case: Case) -> str | None:
+    if technique.request_only and not is_asked_for(technique, case):
+        return f"{technique.request_only}; only on request: --allow {technique.id}, or --pin {technique.id}"
     return None
+
+
+def is_asked_for(technique: Technique, case: Case) -> bool:
+    """Whether the user named it: allowed, or pinned."""
+    asked = {*case.workload.allow, *(f"{a}={n}" for a, n in case.workload.pins)}
+    return technique.name in asked or technique.id in asked
 
 
 def _collect_pins(case: Case, mode: str) -> dict[str, str]:
@@ -228,7 +234,4 @@ def _resolve_pin(axis: Axis, name: str, obstacles: Mapping[str, str], mode: str)
 
 def rate_risk(technique: Technique, case: Case) -> int:
     """What it may do to convergence; nothing where the user asked for it."""
-    if not technique.quality:
-        return 0
-    asked = {*case.workload.allow, *(f"{a}={n}" for a, n in case.workload.pins)}
-    return 0 if technique.name in asked or technique.id in asked else technique.quality
+    return 0 if not technique.quality or is_asked_for(technique, case) else technique.quality

@@ -334,6 +334,19 @@ def explain_rejection(document: PlanDocument, technique: str) -> Verdict:
     return explain_inapplicable(technique, document.project.mode)
 
 
+def explain_allowance(ladder: tuple, technique: str) -> Verdict | None:
+    """For a technique that would make fit what nothing does, if the user allowed it."""
+    for rung in ladder:
+        if rung.technique and technique in (rung.technique, rung.technique.partition("=")[2]):
+            cost = rung.best.estimate
+            why = (
+                f"nothing fits without it, and it is taken on request only: {rung.change}; with {rung.option} it fits: "
+                f"{cost.peak_memory_gib:.1f} of {cost.limit_gib:.1f} GiB, {cost.step_seconds:.3g} s a step"
+            )
+            return Verdict(technique=rung.technique, taken=False, why=why, instead=None)
+    return None
+
+
 def explain_inapplicable(technique: str, mode: str) -> Verdict:
     """A technique of the other mode. Raises ``UsageError`` for a name that no technique has."""
     from generator.techniques.base import list_axes
@@ -347,7 +360,7 @@ def explain_inapplicable(technique: str, mode: str) -> Verdict:
 
 
 def format_verdict(verdict: Verdict) -> str:
-    words = "taken" if verdict.taken else f"not taken (chosen: {verdict.instead})"
+    words = "taken" if verdict.taken else f"not taken (chosen: {verdict.instead or 'none'})"
     return f"{verdict.technique}: {words}\n  {verdict.why}"
 
 

@@ -51,7 +51,7 @@ class Technique:
     ``axis`` and ``name`` are the folder and the file; ``modes`` where it applies. ``baseline`` marks the plain member
     of the axis. ``quality`` is what it may do to convergence or outputs: 0 nothing, 1 to 3 rising risk, stated in
     ``quality_note``; above 0 it is taken only when the user allows it or nothing else fits. ``request_only`` names why
-    it is never chosen unasked (it is another algorithm, or another result). ``compiles``: it needs a C++ compiler at
+    it is never chosen unasked, ``--allow`` or ``--pin`` (it is another algorithm, or another result). ``compiles``: it needs a C++ compiler at
     run time. ``scheduler``: the ``lr_scheduler_type`` without which it does not work, "" where any will do. ``adds``:
     settings, files and libraries that it brings into the project: each must earn 1 % of a step.
     ``last_resort``: above 0, taken only where nothing of a lower one fits, whatever the cost model hopes for (the

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from generator.case.workload import GOALS, LOSS_ON, MAX_GLOBAL_BATCH, MAX_SEQ_LEN, MODES, TASKS, TRACKERS, TRAINED
+from generator.case.workload import (
+    ADAPTERS,
+    GOALS,
+    LOSS_ON,
+    MAX_GLOBAL_BATCH,
+    MAX_SEQ_LEN,
+    MODES,
+    TASKS,
+    TRACKERS,
+    TRAINED,
+)
 from generator.errors import OtherTask, PerfgenError, UsageError, suggest_names
 from generator.inputs.data_formats import ASKABLE, MEANINGS
 from generator.show import completion
@@ -50,6 +60,19 @@ class Positive(click.ParamType):
             return value
         if not PLAIN_NUMBER.fullmatch(value) or not 0 < float(value) < math.inf:
             self.fail(f"{value!r} is not a finite number above 0", param, ctx)
+        return float(value)
+
+
+class Probability(click.ParamType):
+    """A number from 0, below 1."""
+
+    name = "probability"
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, float):
+            return value
+        if not PLAIN_NUMBER.fullmatch(value) or not float(value) < 1:
+            self.fail(f"{value!r} is not a number from 0, below 1", param, ctx)
         return float(value)
 
 
@@ -163,7 +186,11 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option("--learning-rate", type=Positive()),
     click.option("--epochs", type=Positive(), help="[default: 1]"),
     click.option("--max-steps", type=STEPS),
+    click.option(
+        "--adapter", type=click.Choice(ADAPTERS), default="lora", show_default=True, help="Form (lora, qlora)."
+    ),
     click.option("--lora-rank", type=Count(65536), default=16, show_default=True),
+    click.option("--lora-dropout", type=Probability(), default=0.0, show_default=True),
     click.option("--labels", type=Count(10**7), help="Classes, where the data does not tell."),
     click.option("--no-packing", is_flag=True, help="One text a sequence."),
     click.option(

@@ -32,6 +32,7 @@ CHECKLIST = ROOT / "../shared/TECHNIQUES.md"
 ALL = [t for axis in list_axes() for t in axis.members]
 FULL = on(devices=4, nodes=2, disks=NVME)
 LORA, QLORA, SFT = (on(devices=4, **work) for work in ({"train": "lora"}, {"train": "qlora"}, {"task": "sft"}))
+DORA = on(devices=4, nodes=2, train="lora", adapter="dora")
 SERVED = on(devices=4, mode="infer")
 ONE = on()
 
@@ -50,7 +51,7 @@ OTHER_OPTIMIZERS = (
 )
 OFFLOADS = {
     "optimizer-cpu": ("zero2", "zero3"),
-    "all-cpu": ("zero3", "fsdp2"),
+    "all-cpu": ("zero3", "fsdp2", "fsdp2-packed"),
     "optimizer-nvme": ("zero3",),
     "all-nvme": ("zero3",),
 }
@@ -92,6 +93,7 @@ CONFLICTS: list[Pair] = [
     (SERVED, "compile=static-decode", "parallelism=device-map", "graph"),
     (SERVED, "cache=static", "compile=off", "without compilation"),
     (QLORA, "compile=default", "trained=qlora", "must not be compiled"),
+    *grid(DORA, "adapter=dora", ids("parallelism", *FSDP[:3], "fsdp2-packed", *ZERO), "norm of whole"),
     # sharding
     *grid(QLORA, "trained=qlora", ids("parallelism", *SHARDED_ADAPTERS), "packed 4-bit"),
     *grid(QLORA, "trained=qlora", ids("parallelism", *ZERO, "ulysses"), "4-bit"),
@@ -142,7 +144,7 @@ STANDING: list[tuple[Case, str, str]] = [
         for name in ("every-2", "every-4")
     ],
     *[(LORA, "trained=lora", f"parallelism={form}") for form in ("ddp", "fsdp2", "zero2", "zero3", "tensor")],
-    *[(QLORA, "trained=qlora", f"parallelism={form}") for form in ("single", "ddp")],
+    *[(QLORA, "trained=qlora", f"parallelism={form}") for form in ("single", "ddp", "fsdp2-packed")],
     *[(QLORA, "trained=qlora", f"optimizer={name}") for name in ("adamw-fused", "paged-adamw-8bit")],
     *[(FULL, "attention=sdpa", f"parallelism={form}") for form in FORMS],
     (FULL, "parallelism=ulysses", "attention=flash-attention"),
@@ -171,6 +173,7 @@ EXCLUSIVE = (
 JOINED_AXES = {
     frozenset(pair)
     for pair in (
+        ("adapter", "parallelism"),
         ("attention", "packing"),
         ("attention", "parallelism"),
         ("attention", "precision"),

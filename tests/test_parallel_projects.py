@@ -314,6 +314,36 @@ def test_the_losses_of_one_process(inputs, alone, tmp_path, name):
         resumes(folder, measured["losses"])
 
 
+@pytest.mark.parametrize("checkpointing", ["full", "off"])
+def test_packed_weights_are_divided(inputs, tmp_path, checkpointing):
+    """FSDP-QLoRA: every parameter is divided, packed ones as the 16-bit numbers that they are stored in; the losses are those of one
+    process, in bf16, which keeps norms and embedding in float32."""
+    pytest.importorskip("bitsandbytes")
+    how = {"train": "qlora", "precision": "bf16", "checkpointing": checkpointing}
+    one = without_tf32(make(inputs, tmp_path / "one", None, "1xa100-sxm-80gb", parallelism="single", **how))
+    layout = sharded("fsdp_full_shard")
+    two = without_tf32(make(inputs, tmp_path / "two", layout, "2xa100-sxm-80gb", parallelism="fsdp2-packed", **how))
+    run(one, gpus=False)
+    output = run(two, "--save_steps", "3")
+    measured, processes = report(two), held(two)
+    assert measured["losses"] == pytest.approx(report(one)["losses"], rel=3e-3)
+    assert "frozen bfloat16" in output and "trained float32" in output and "sharded all" in output
+    for process in processes:
+        assert process["local"] == pytest.approx(process["full"] / 2, rel=0.02)
+    check_saved_model(two, lora=True)
+    if checkpointing == "full":
+        resumes(two, measured["losses"])
+
+
+def without_tf32(folder: Path) -> Path:
+    """On this CPU, where TrainingArguments refuses TF32."""
+    on_cpu(folder)
+    train = folder / "train.py"
+    lines = train.read_text().splitlines(keepends=True)
+    train.write_text("".join(line for line in lines if "tf32=" not in line))
+    return folder
+
+
 def test_a_classifiers_losses(inputs, tmp_path):
     """Its loss is a mean of a micro-batch, which Trainer would sum over the processes; its adapter's labels are written once."""
     pins = {"task": "text-classification", "train": "lora", "packing": "padded"}

@@ -20,6 +20,9 @@ DEFAULT_LEARNING_RATE = {
 FROM_SCRATCH_LEARNING_RATE = 3e-4, "what Llama 7B was pre-trained with (arXiv 2302.13971); small models bear more"
 DEFAULT_SEQ_LEN = {"causal-lm": 2048, "sft": 2048, "text-classification": 512}
 DEFAULT_GLOBAL_BATCH = 32
+PLAIN_ALPHA = 8
+"""of rank-stabilized adapters, at every rank: PEFT's own (LoraConfig.lora_alpha). Their scale is alpha / sqrt(rank): at rank 16
+the same as that of LoRA with an alpha of twice the rank"""
 HELD_PERCENT = 99
 """How many of the examples a length that nobody gave must hold."""
 LENGTH_MULTIPLE = 64
@@ -52,8 +55,10 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         learning_rate=request.learning_rate or choose_learning_rate(request.train, from_scratch)[0],
         epochs=request.epochs or 1.0,
         max_steps=request.max_steps,
+        adapter=request.adapter,
         lora_rank=request.lora_rank,
-        lora_alpha=2 * request.lora_rank,
+        lora_alpha=PLAIN_ALPHA if request.adapter == "rslora" else 2 * request.lora_rank,
+        lora_dropout=request.lora_dropout,
         labels=request.labels or (data.labels if data and data.labels else 2),
         new_tokens=request.new_tokens,
         concurrency=request.concurrency,
@@ -183,8 +188,12 @@ def trace_values(
         "warmup": "3 % of the steps, as in Stanford Alpaca's and QLoRA's recipes; change it in config.yaml",
         "weight_decay": "TrainingArguments' own; change it in config.yaml",
         "seed": "TrainingArguments' own; change it in config.yaml",
+        "adapter": "the plain form, unless --adapter says otherwise",
         "lora_rank": "TRL's own (ModelConfig.lora_r)",
-        "lora_alpha": "twice the rank, as in TRL's own (ModelConfig.lora_alpha)",
+        "lora_alpha": "PEFT's own (LoraConfig.lora_alpha), the same at every rank: the scale is alpha / sqrt(rank)"
+        if workload.adapter == "rslora"
+        else "twice the rank, as in TRL's own (ModelConfig.lora_alpha)",
+        "lora_dropout": "none, PEFT's own (LoraConfig.lora_dropout): each adapter would keep a copy of its input and a mask",
         "labels": "counted in the data" if data and data.labels else "two classes: the data does not tell",
         "new_tokens": "an answer of some sentences, unless --new-tokens says otherwise",
         "concurrency": "one prompt at a time, unless --concurrency says otherwise",

@@ -43,7 +43,9 @@ class Request:
     learning_rate: float | None = None
     epochs: float | None = None
     max_steps: int | None = None
+    adapter: str = "lora"
     lora_rank: int = 16
+    lora_dropout: float = 0.0
     labels: int | None = None
     new_tokens: int = 128
     concurrency: int = 1

@@ -9,6 +9,7 @@ from generator.model import ModelSpec
 
 TASKS = ("causal-lm", "sft", "text-classification")
 TRAINED = ("full", "lora", "qlora")
+ADAPTERS = ("lora", "dora", "rslora")
 MODES = ("train", "infer")
 LOSS_ON = ("assistant", "all")
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
@@ -40,8 +41,10 @@ class Workload:
     warmup: float = 0.03
     weight_decay: float = 0.0
     seed: int = 42
+    adapter: str = "lora"
     lora_rank: int = 16
     lora_alpha: int = 32
+    lora_dropout: float = 0.0
     labels: int = 2
     new_tokens: int = 128
     concurrency: int = 1
@@ -63,6 +66,7 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
     for name, value, allowed in (
         ("--task", workload.task, TASKS),
         ("--train", workload.train, TRAINED),
+        ("--adapter", workload.adapter, ADAPTERS),
         ("--mode", workload.mode, MODES),
     ):
         if value not in allowed:
@@ -76,6 +80,11 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
         raise UsageError(
             f"--train {workload.train} adapts trained weights, and --from-scratch asks for random ones",
             "drop --from-scratch, or use --train full",
+        )
+    if workload.train == "full" and workload.adapter != "lora":
+        raise UsageError(
+            f"--adapter {workload.adapter} is a form of adapter, and --train full trains none",
+            "add --train lora, or qlora",
         )
     if model.quantization and workload.mode == "train" and workload.train == "full":
         raise UsageError(

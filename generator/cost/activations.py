@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from operator import attrgetter
 
+from generator.cost.adapters import count_magnitude_bytes
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import ATTENTION_INPUT, Shape, select_adapted
 
@@ -33,7 +34,7 @@ class BlockActivations:
 READ = (
     *("weights_dtype", "autocast_dtype", "train", "quant", "strategy", "seq_len", "threads", "expert_loop"),
     *("fused_kernels", "lora_rank", "lora_targets", "lora_upcast", "lora_dropout", "attention", "flash_kernels"),
-    *("repeats_keys", "packed_keeps"),
+    *("repeats_keys", "packed_keeps", "adapter", "lora_casts"),
 )
 READ_FIELDS = attrgetter(*READ)
 """all that a block's activations depend on: a search asks for many executions that differ elsewhere"""
@@ -104,10 +105,12 @@ def count_bytes_beside_feed_forward(shape: Shape, run: Execution, residual: floa
     attention_inputs = count_input_bytes(shape, run, normed, compute, full, ATTENTION_INPUT, shape.hidden)
     if shape.shared_norm and full and residual == compute:
         attention_inputs = 0.0  # the feed-forward keeps the same tensor
+    if shape.shared_norm and attention_inputs and shares_adapter_inputs(run, normed, compute):
+        attention_inputs -= compute * shape.hidden
     output_input = count_input_bytes(shape, run, compute, compute, full, ("o",), shape.query)
     if full:
         output_input = 0.0  # the attention output is already kept by attention itself
-    elif run.fused_kernels == "foak" and run.quant != "none":
+    elif shares_adapter_inputs(run, compute, compute) or (run.fused_kernels == "foak" and run.quant != "none"):
         output_input -= compute * shape.query if output_input else 0.0  # fused adapters share the attention output
     dropout = 0.0
     if shape.dropout:  # CUDA keeps a mask, the CPU the noise
@@ -156,10 +159,21 @@ def count_input_bytes(
         roles = ("q",)
     if shape.fused_gate and roles == ("gate", "up"):
         roles = ("up",)
-    count = sum(1 for x in select_adapted(shape, run.lora_targets) if x.role in roles)
+    adapted = [x for x in select_adapted(shape, run.lora_targets) if x.role in roles]
     adapter = compute if run.autocast_dtype else 4.0  # PEFT keeps adapters in float32
     mask = 1.0 if run.lora_dropout else 0.0
-    return count * ((adapter + mask) * width + adapter * run.lora_rank)
+    copies = min(1, len(adapted)) if shares_adapter_inputs(run, source, compute) else len(adapted)
+    each = len(adapted) * adapter * run.lora_rank + count_magnitude_bytes(run, compute, adapted)
+    return copies * (adapter + mask) * width + each
+
+
+def shares_adapter_inputs(run: Execution, source: float, compute: float) -> bool:
+    """Whether adapters of one input keep that, and no copies: nothing casts it, and no dropout makes it another."""
+    if run.train != "lora" or run.lora_dropout:
+        return False
+    if run.autocast_dtype is None:
+        return source == 4.0
+    return not run.lora_casts and source == compute
 
 
 def select_attention_kernel(shape: Shape, run: Execution) -> str:
@@ -259,6 +273,9 @@ def count_feed_forward_gradient_bytes(shape: Shape, run: Execution, compute: flo
     if run.expert_loop and shape.experts:
         width *= 1 - shape.moe_layers / shape.layers * (1 - 1 / shape.experts)
     gradients = (3.0 if run.fused_kernels != "liger" else 1.0) if shape.gated else 2.0  # Liger writes over its inputs
-    if run.train == "lora" and any(x.role == "down" for x in select_adapted(shape, run.lora_targets)):
+    returns_float = run.train == "lora" and not shares_adapter_inputs(
+        run, BYTES[run.compute_dtype], BYTES[run.compute_dtype]
+    )
+    if returns_float and any(x.role == "down" for x in select_adapted(shape, run.lora_targets)):
         gradients = max(gradients, 2.0 + 4.0 / compute)  # the adapter's input gradient comes back through float32
     return gradients * width - (width if full else 0.0)

@@ -49,6 +49,10 @@ class Execution:
     lora_upcast: bool = False
     """stock PEFT's prepare_model_for_kbit_training: what is not quantized is upcast to float32"""
     lora_dropout: float = 0.0
+    adapter: str = "lora"
+    """lora, also rank-stabilized; dora (a trained norm for each output of a weight)"""
+    lora_casts: bool = True
+    """PEFT casts the input of each adapter to the adapter's float32, of which autocast makes a 16-bit copy again"""
     quant: str = "none"
     packed_keeps: str = ""
     """what products with packed weights keep for the backward pass beside what adapters do: inputs (bitsandbytes before 0.43.2),

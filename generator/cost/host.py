@@ -9,6 +9,7 @@ from generator.cost.estimate import GIB, CostItem
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 from generator.cost.static_memory import StaticMemory, borrows_states
+from generator.cost.weights import compute_stored_bytes
 
 STATES = (
     "float32 masters and two moments (deepspeed 0.19.8: single_partition_of_fp32_groups, fp32_partitioned_groups_flat)"
@@ -79,6 +80,12 @@ def compute_loading(shape: Shape, run: Execution, processes: int) -> list[CostIt
     shard = min(c.SHARD_GIB, shape.params * 2 / GIB)
     source = "one shard is read at a time (safetensors)"
     one = CostItem(name="checkpoint shard", value=shard, basis="derived", source=source)
+    if run.mode == "train" and run.quant != "none" and run.sharding.by_fsdp:
+        packed = compute_stored_bytes(shape, run) / GIB * processes
+        source = (
+            "each process quantizes into host memory, from where FSDP2 divides (accelerate 1.15, fsdp2_prepare_model)"
+        )
+        return [one, CostItem(name="model before it moves", value=packed, basis="derived", source=source)]
     if run.mode == "infer" or run.quant != "none":
         return [one]
     if run.sharding.loads == EACH_ITS_SHARD:

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from generator.cost.activations import READ, BlockActivations, compute_block_activations
+from generator.cost.adapters import compute_norm_bytes, count_magnitudes
 from generator.cost.deepspeed import (
     allocates_gradients_at_once,
     compute_large_gradient,
@@ -27,7 +28,7 @@ from generator.cost.sharding import (
     compute_reduce_buckets,
     count_shards,
 )
-from generator.cost.weights import compute_dequantized_bytes, compute_stored_bytes
+from generator.cost.weights import compute_dequantized_bytes, compute_stored_bytes, compute_undivided_scales
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,8 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     weights, states = compute_weights(shape, run, each, trained), compute_states(shape, run, each, trained)
     kind = OPTIMIZER_STATES[run.optimizer]
     return StaticMemory(
-        weights=weights / shards.weights if weights_here else 0.0,
+        weights=(weights / shards.weights if weights_here else 0.0)
+        + compute_undivided_scales(shape, run, weights_here),
         gradients=gradients,
         states=0.0 if offloaded or borrows_states(run) else states / shards.states,
         step_temporary=0.0 if offloaded else compute_step_temporary(run, each, trained, shards.states),
@@ -113,7 +115,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         reduce_buckets=compute_reduce_buckets(shape, run, trained, each.trained),
         cast_weights=cast_weights,
         cast_block=cast_block,
-        dequantized=compute_dequantized_bytes(shape, run),
+        dequantized=compute_dequantized_bytes(shape, run) + compute_norm_bytes(shape, run),
         adapted_experts=compute_adapted_experts(shape, run),
         trained=trained,
         state_bytes=states,
@@ -144,7 +146,7 @@ def find_parameter_bytes(run: Execution) -> ParameterBytes:
 def count_trained_params(shape: Shape, run: Execution) -> float:
     if run.train == "full":
         return float(shape.params)
-    return count_lora_params(shape, run.lora_targets, run.lora_rank)
+    return count_lora_params(shape, run.lora_targets, run.lora_rank) + count_magnitudes(shape, run)
 
 
 def compute_weights(shape: Shape, run: Execution, each: ParameterBytes, trained: float) -> float:

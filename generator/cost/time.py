@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from generator.cost import constants as c
 from generator.cost.activations import find_element_bytes
+from generator.cost.adapters import compute_norm_seconds
 from generator.cost.comm import (
     compute_communication_seconds,
     compute_expert_parallel_seconds,
@@ -221,12 +222,14 @@ def compute_adapter_seconds(static: StaticMemory, run: Execution, rates: Rates, 
         return 0.0
     size = BYTES[run.compute_dtype] if run.autocast_dtype else 4.0
     # input: read in 16 bits, and its cast written; output: written, read back in float32, added to the linear's in 16 bits
-    moved = sum((2 + size) * x.inputs + (size + 6.0) * x.outputs for x in static.adapted)
+    cast = 2.0 if run.lora_casts else 0.0
+    moved = sum((cast + size) * x.inputs + (size + 6.0) * x.outputs for x in static.adapted)
     if run.lora_dropout:
         moved += sum(c.ADAPTER_DROPOUT_BYTES * x.inputs for x in static.adapted)
     if run.fused_kernels.startswith("foak") and run.quant != "none":
         moved *= c.FUSED_ADAPTER_TRAFFIC
-    return micro.tokens * moved / rates.elementwise_bytes_per_s * (3.0 + micro.again)
+    norms = compute_norm_seconds(static.adapted, run, rates, 1.0 + micro.again)
+    return norms + micro.tokens * moved / rates.elementwise_bytes_per_s * (3.0 + micro.again)
 
 
 def compute_attention_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:

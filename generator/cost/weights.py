@@ -35,6 +35,15 @@ def compute_bytes_per_packed_weight(run: Execution) -> float:
     return BYTES[run.weights_dtype]
 
 
+def compute_undivided_scales(shape: Shape, run: Execution, weights_here: bool) -> float:
+    """FSDP divides packed values alone: their scales are no parameters, and stay whole on every device, offloaded or not
+    (bitsandbytes' QuantState). Beyond this device's share of them, which is counted with the weights that are here."""
+    if run.quant != "nf4" or not run.sharding.by_fsdp or run.shards == 1:
+        return 0.0
+    scales = count_packed_params(shape, run) * (compute_bytes_per_packed_weight(run) - 0.5) / run.parts
+    return scales * (1.0 - 1.0 / run.shards) if weights_here else scales
+
+
 def count_packed_params(shape: Shape, run: Execution) -> float:
     """Parameters that the quantizer packs. bitsandbytes replaces ``Linear`` layers only: experts that Transformers 5 fuses
     into one tensor stay as they are; as separate modules, or in a quantized checkpoint, they are packed too."""

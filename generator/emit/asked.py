@@ -38,7 +38,8 @@ NAMES = {"pin": "pins", "column": "columns", "no_packing": "packing"}
 """Options whose field is called otherwise."""
 OPTION_OF_CONFIG = {
     "seq_len": "seq-len", "training.learning_rate": "learning-rate", "training.num_train_epochs": "epochs",
-    "training.max_steps": "max-steps", "lora.r": "lora-rank", "loss_on": "loss-on", "training.report_to": "report-to",
+    "training.max_steps": "max-steps", "lora.r": "lora-rank", "lora.lora_dropout": "lora-dropout", "loss_on": "loss-on",
+    "training.report_to": "report-to",
 }  # fmt: skip
 """Values of config.yaml that a plan is made for."""
 

@@ -23,7 +23,7 @@ COVERED = {
     "machine", "processes", "first_step", "model", "revision", "data", "data_config", "data_split", "data_revision", "columns",
     "text_column", "label_column", "loss_on", "seq_len", "training.learning_rate", "training.num_train_epochs", "training.max_steps",
     "training.warmup_steps", "training.weight_decay", "training.seed", "training.save_steps", "training.eval_steps", "lora.r",
-    "lora.lora_alpha", "eval_rows",
+    "lora.lora_alpha", "lora.lora_dropout", "lora.use_dora", "lora.use_rslora", "eval_rows",
 }  # fmt: skip
 """Of config.yaml what other lines say."""
 OTHER_VALUES = ("new_tokens", "concurrency", "labels", "from_scratch", "packing", "optimize_for")

@@ -108,10 +108,13 @@ def list_evaluation_arguments(evaluation: EvaluationRecord | None) -> dict[str, 
 
 def build_lora_config(plan: Plan) -> LoraConfig:
     workload = plan.case.workload
-    return LoraConfig(r=workload.lora_rank, lora_alpha=workload.lora_alpha, lora_dropout=LORA_DROPOUT)
-
-
-LORA_DROPOUT = 0.05
+    return LoraConfig(
+        r=workload.lora_rank,
+        lora_alpha=workload.lora_alpha,
+        lora_dropout=workload.lora_dropout,
+        use_dora=True if workload.adapter == "dora" else ABSENT,
+        use_rslora=True if workload.adapter == "rslora" else ABSENT,
+    )
 
 
 def describe_fingerprint(plan: Plan) -> MachineConfig:

@@ -44,10 +44,15 @@ def expect_dtypes(run: Execution) -> dict[str, Any]:
     kept = OPTIMIZER_STATES[run.optimizer].stores_gradients
     return {
         "trained": trained,
-        "frozen": ABSENT if full else PACKED.get(run.quant, stored),
+        "frozen": ABSENT if full else name_frozen_dtype(run, stored),
         "gradients": (run.sums_dtype if mixed and run.sums_dtype else trained) if kept else ABSENT,
         "states": name_states_dtype(run.optimizer, "float32" if mixed else trained),
     }
+
+
+def name_frozen_dtype(run: Execution, stored: str) -> str:
+    """Packed values lie in bytes; where FSDP divides them, in 16-bit numbers."""
+    return "bfloat16" if run.quant == "nf4" and run.sharding.by_fsdp else PACKED.get(run.quant, stored)
 
 
 def name_states_dtype(optimizer: str, trained: str) -> Any:

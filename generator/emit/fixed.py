@@ -226,8 +226,10 @@ CONFIG_REASONS = {
     "early_stopping": "--early-stopping, so many evaluations without a better loss; empty: never",
     "lora": "every name of peft's LoraConfig may stand here",
     "lora.r": "--lora-rank, else TRL's own",
-    "lora.lora_alpha": "a default: twice the rank",
-    "lora.lora_dropout": "a default: the value of the QLoRA paper for its smaller models (https://arxiv.org/abs/2305.14314)",
+    "lora.lora_alpha": "a default: twice the rank; with --adapter rslora PEFT's own, the same at every rank",
+    "lora.lora_dropout": "--lora-dropout, else PEFT's own: none, so that no adapter keeps a copy of its input and a mask",
+    "lora.use_dora": "--adapter dora: a trained magnitude beside the direction of each output's weights",
+    "lora.use_rslora": "--adapter rslora: adapters are scaled by alpha / sqrt(r)",
     "machine": "what the plan was made for: the scripts compare the machine that they run on with it, and stop where it "
     "cannot do what is planned",
     "machine.device": "what the plan was made for: cpu or cuda",

@@ -137,8 +137,10 @@ class WorkloadRecord:
     warmup: ValueRecord
     weight_decay: ValueRecord
     seed: ValueRecord
+    adapter: ValueRecord
     lora_rank: ValueRecord
     lora_alpha: ValueRecord
+    lora_dropout: ValueRecord
     labels: ValueRecord
     new_tokens: ValueRecord
     concurrency: ValueRecord
@@ -401,8 +403,10 @@ class UserValues:
     seed: int
     weight_decay: float
     loss_on: str = ABSENT
+    adapter: str = ABSENT
     lora_rank: int = ABSENT
     lora_alpha: int = ABSENT
+    lora_dropout: float = ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -442,6 +446,8 @@ class LoraConfig:
     r: int
     lora_alpha: int
     lora_dropout: float
+    use_dora: bool = ABSENT
+    use_rslora: bool = ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

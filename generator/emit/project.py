@@ -17,8 +17,13 @@ TITLES = {
     "text-classification": "text classification",
 }
 SERVED = {"causal-lm": "text generation", "sft": "text generation", "text-classification": "text classification"}
-TRAINED = {"full": "full training", "lora": "LoRA", "qlora": "QLoRA"}
-TRAINING = {"full": "Train", "lora": "Train LoRA adapters of", "qlora": "Train LoRA adapters on the 4-bit weights of"}
+TRAINED = {"full": "full training", "lora": "{adapter}", "qlora": "QLoRA{form}"}
+TRAINING = {
+    "full": "Train",
+    "lora": "Train {adapter} adapters of",
+    "qlora": "Train {adapter} adapters on the 4-bit weights of",
+}
+ADAPTER = {"lora": "LoRA", "dora": "DoRA", "rslora": "rsLoRA"}
 LEARNER = {
     "causal-lm": "a language model on plain text",
     "sft": "a language model on examples",
@@ -39,7 +44,13 @@ def make_slug(text: str) -> str:
 def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSourceRecord, ...] = ()) -> ProjectPart:
     case, request = planned.plan.case, planned.work.request
     workload = case.workload
-    what = TRAINED[workload.train] if not workload.from_scratch else "training from scratch"
+    adapter = ADAPTER[workload.adapter]
+    form = "" if workload.adapter == "lora" else f" with {adapter} adapters"
+    what = (
+        TRAINED[workload.train].format(adapter=adapter, form=form)
+        if not workload.from_scratch
+        else "training from scratch"
+    )
     doing = f"{what}, {TITLES[workload.task]}" if workload.mode == "train" else f"inference, {SERVED[workload.task]}"
     hub = planned.work.source.kind == "hub"
     data = planned.work.data
@@ -51,7 +62,7 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         task=workload.task,
         train=workload.train,
         adapter=workload.train != "full",
-        title=f"{TRAINING[workload.train]} {LEARNER[workload.task]}",
+        title=f"{TRAINING[workload.train].format(adapter=adapter)} {LEARNER[workload.task]}",
         trainer="SFTTrainer" if workload.task == "sft" else "Trainer",
         from_scratch=workload.from_scratch,
         quantized=case.model.quantization is not None,

@@ -28,8 +28,10 @@ def list_user_values(workload: Workload) -> UserValues:
         seed=workload.seed,
         weight_decay=workload.weight_decay,
         loss_on=ABSENT if workload.loss_on is None else workload.loss_on,
+        adapter=workload.adapter if adapter else ABSENT,
         lora_rank=workload.lora_rank if adapter else ABSENT,
         lora_alpha=workload.lora_alpha if adapter else ABSENT,
+        lora_dropout=workload.lora_dropout if adapter else ABSENT,
     )
 
 

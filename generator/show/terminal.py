@@ -78,7 +78,7 @@ def print_plan(document: PlanDocument, console: Console, *, every: bool = False)
         console.print(build_offers_table(document.goal))
 
 
-SHOWN_VALUES = ("seq_len", "global_batch", "learning_rate", "epochs", "lora_rank")
+SHOWN_VALUES = ("seq_len", "global_batch", "learning_rate", "epochs", "lora_rank", "lora_dropout")
 """Defaults that are worth a word in a terminal; PLAN.md has all."""
 
 

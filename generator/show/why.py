@@ -265,6 +265,7 @@ CONFIG_VALUES = {
     "training.seed": "seed",
     "lora.r": "lora_rank",
     "lora.lora_alpha": "lora_alpha",
+    "lora.lora_dropout": "lora_dropout",
 }
 """Values of the user's by their key in config.yaml, where that is another."""
 

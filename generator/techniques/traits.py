@@ -34,6 +34,7 @@ class Trait(Enum):
     LOSS_SCALING = "the loss is multiplied before the backward pass, and gradients are divided by it"
     NO_MASTER_WEIGHTS = "weights are updated in 16 bits, without a 32-bit copy"
     QUANTIZED_BASE = "the frozen weights beneath the adapters are packed 4-bit values"
+    PACKED_SHARDS = "packed 4-bit weights stay whole, or are divided as they are"
     # who owns weights, gradients and states
     TORCH_ADAMW = "the optimizer is PyTorch's own AdamW, with 32-bit states"
     DTENSOR = "parameters and gradients are sharded tensors (DTensor)"
@@ -57,7 +58,6 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
     },
     Trait.DTENSOR: {
         Trait.LOSS_SCALING: "fp16's loss scaling was not run on sharded gradients (DTensor); DeepSpeed brings its own",
-        Trait.QUANTIZED_BASE: "packed 4-bit weights cannot be sharded tensors",
     },
     Trait.FSDP_RECOMPUTATION: {Trait.PARTIAL_RECOMPUTATION: "FSDP recomputes every layer or none"},
     Trait.DEEPSPEED_ENGINE: {
@@ -78,6 +78,7 @@ NEEDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
             "DeepSpeed has tested its stages with 32-bit AdamW only (it asks for zero_allow_untested_optimizer)"
         )
     },
+    Trait.QUANTIZED_BASE: {Trait.PACKED_SHARDS: "packed 4-bit weights cannot be divided so: only {able} take them"},
     Trait.JOINED_CONVERSATIONS: {
         Trait.VARIABLE_LENGTH_KERNEL: (
             "{other} would join the rows into one and mask it densely; only {able} packs without that"

@@ -32,7 +32,15 @@ LORA = {
     "LoRA": Script(dtype=BF16, autocast=BF16, lora="all-linear"),
     "LoRA, checkpointing": Script(dtype=BF16, autocast=BF16, lora="all-linear", checkpoint=True),
 }
-SCRIPTS = {**FULL, **LORA}
+SHARED = {
+    "LoRA, shared inputs": Script(dtype=BF16, autocast=BF16, lora="all-linear", share=True),
+    "LoRA, shared inputs, checkpointing": Script(
+        dtype=BF16, autocast=BF16, lora="all-linear", share=True, checkpoint=True
+    ),
+    "LoRA in fp32": Script(lora="all-linear"),
+}
+DORA = {"DoRA": Script(dtype=BF16, autocast=BF16, lora="all-linear", dora=True)}
+SCRIPTS = {**FULL, **LORA, **SHARED, **DORA}
 LORA_MODELS = (
     "llama-3-8b",
     "qwen3-8b",
@@ -46,6 +54,9 @@ LORA_MODELS = (
 LORA_MODELS += ("gpt2-medium", "opt-1.3b", "starcoder2-3b", "bert-base")
 CASES = [(name, script) for name in ARCHITECTURES for script in FULL]
 CASES += [(name, script) for name in LORA_MODELS for script in LORA]
+CASES += [
+    (name, script) for name in ("llama-3-8b", "qwen3-8b", "phi-3-mini", "gpt2-medium") for script in (*SHARED, *DORA)
+]
 MOMENTS = {"forward": "forward", "loss": "loss", "last_block": "last block", "first_block": "first block"}
 """traced and predicted; each is extrapolated by itself, because another can be the fullest at the real depth"""
 OWN = ("weights", "optimizer states")
@@ -75,6 +86,8 @@ def execution(script: Script, **more) -> Execution:
         autocast_dtype=NAMES[script.autocast] if script.autocast else None,
         train="lora" if script.lora else "full",
         lora_rank=script.rank if script.lora else 0,
+        adapter="dora" if script.dora else "lora",
+        lora_casts=not script.share,
         checkpoint_every=int(script.checkpoint),
         attention=script.attention,
         threads=None if script.on_cuda else 1,

@@ -18,6 +18,8 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
 
+from tests.leaves import load_leaf
+
 HALF = (torch.bfloat16, torch.float16)
 
 
@@ -95,6 +97,9 @@ class Script:
     autocast: torch.dtype | None = None
     lora: str | tuple[str, ...] | None = None
     rank: int = 8
+    dora: bool = False
+    share: bool = False
+    """adapters read their inputs uncast, as the emitted share_inputs makes them"""
     checkpoint: bool = False
     attention: str = "sdpa"
     batch: int = 4
@@ -168,7 +173,10 @@ def _model(config, script: Script) -> torch.nn.Module:
         from peft import LoraConfig, get_peft_model
 
         targets = script.lora if isinstance(script.lora, str) else list(script.lora)
-        model = get_peft_model(model, LoraConfig(r=script.rank, target_modules=targets, lora_dropout=0.0))
+        how = LoraConfig(r=script.rank, target_modules=targets, lora_dropout=0.0, use_dora=script.dora)
+        model = get_peft_model(model, how)
+        if script.share:
+            load_leaf("adapter_inputs").share_inputs(model)
     model.train()
     if script.checkpoint:
         model.gradient_checkpointing_enable({"use_reentrant": False})

@@ -4,6 +4,7 @@ from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits, make_argument
 from generator.techniques.launch import launch_with_torchrun, restrict_links
 from generator.techniques.layouts import explain_one_device, explain_uneven, list_data_parallel
+from generator.techniques.traits import Trait
 
 
 class Ddp(Technique):
@@ -17,6 +18,7 @@ class Ddp(Technique):
 
     axis = "parallelism"
     name = "ddp"
+    provides = frozenset({Trait.PACKED_SHARDS})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/v4.41.3/en/perf_train_gpu_many",

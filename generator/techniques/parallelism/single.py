@@ -1,6 +1,7 @@
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.techniques.base import Technique
+from generator.techniques.traits import Trait
 
 
 class Single(Technique):
@@ -15,6 +16,7 @@ class Single(Technique):
     name = "single"
     modes = ("train", "infer")
     baseline = True
+    provides = frozenset({Trait.PACKED_SHARDS})
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
         return (Layout(),)

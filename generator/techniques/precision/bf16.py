@@ -4,7 +4,7 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.edits import Code, Edits, make_argument
+from generator.techniques.edits import Code, Edits, make_argument, merge_edits
 from generator.techniques.launch import is_by_deepspeed
 from generator.techniques.precision.fp32 import make_weights_edits, state_mixed_precision
 from generator.techniques.precision.tf32 import explain_missing_tf32
@@ -72,7 +72,27 @@ def describe_autocast(case: Case, dtype: str) -> dict[str, object]:
     if case.workload.mode == "infer":
         return {"weights_dtype": dtype}
     stored = "float32" if case.workload.train == "full" else dtype
-    return {"weights_dtype": stored, "autocast_dtype": dtype, "tf32": explain_missing_tf32(case) is None}
+    described: dict[str, object] = {
+        "weights_dtype": stored,
+        "autocast_dtype": dtype,
+        "tf32": explain_missing_tf32(case) is None,
+    }
+    return described | ({"lora_casts": False} if reads_inputs_uncast(case) or case.workload.train == "qlora" else {})
+
+
+def reads_inputs_uncast(case: Case) -> bool:
+    """Adapters beside 16-bit weights need no float32 copy of their input; bitsandbytes' layers make none under autocast. DoRA adds
+    its update to a copy of the weight in the input's dtype, which must be float32."""
+    return case.workload.train == "lora" and case.workload.adapter != "dora"
+
+
+def share_adapter_inputs(case: Case) -> Edits:
+    if not reads_inputs_uncast(case):
+        return Edits()
+    imports, fragments = ("from adapter_inputs import share_inputs",), ("adapter_inputs",)
+    if case.workload.task == "sft":
+        return Edits(imports=imports, fragments=fragments, after_trainer=("share_inputs(trainer.model)",))
+    return Edits(imports=imports, fragments=fragments, after_model=("share_inputs(model)",))
 
 
 def make_autocast_edits(case: Case, dtype: str, flag: str) -> Edits:
@@ -84,12 +104,13 @@ def make_autocast_edits(case: Case, dtype: str, flag: str) -> Edits:
     if case.workload.mode == "infer":
         return make_weights_edits(dtype)
     if not full:
-        return make_weights_edits(
+        frozen = make_weights_edits(
             dtype,
             "frozen weights in 16 bits",
             training_arguments=tuple(arguments),
             accelerate=state_mixed_precision(case, flag),
         )
+        return merge_edits([(flag, frozen), (flag, share_adapter_inputs(case))])
     if is_by_deepspeed(case.layout):
         return make_weights_edits(dtype, "DeepSpeed keeps an fp32 master copy", training_arguments=tuple(arguments))
     stored = (

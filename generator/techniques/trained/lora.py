@@ -31,7 +31,12 @@ class Lora(Technique):
         return None if case.workload.train == "lora" else f"you asked for --train {case.workload.train}"
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"train": "lora", "lora_rank": case.workload.lora_rank, "lora_targets": "all-linear"}
+        return {
+            "train": "lora",
+            "lora_rank": case.workload.lora_rank,
+            "lora_targets": "all-linear",
+            "lora_dropout": case.workload.lora_dropout,
+        }
 
     def edits(self, case: Case) -> Edits:
         edits = make_adapter_edits(case)

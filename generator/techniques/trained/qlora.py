@@ -5,6 +5,7 @@ from typing import Any
 from generator.case.case import Case
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Argument, Code, Edits, make_argument
+from generator.techniques.launch import is_by_accelerate
 from generator.techniques.precision.bf16 import explain_missing_bf16
 from generator.techniques.precision.fp16 import explain_missing_fp16
 from generator.techniques.trained.lora import make_adapter_edits
@@ -39,11 +40,18 @@ class QLora(Technique):
         return case.stack.why_missing("bitsandbytes")
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        adapters = {"train": "lora", "lora_rank": case.workload.lora_rank, "lora_targets": "all-linear"}
+        adapters = {
+            "train": "lora",
+            "lora_rank": case.workload.lora_rank,
+            "lora_targets": "all-linear",
+            "lora_dropout": case.workload.lora_dropout,
+        }
         # SFTTrainer prepares the model without PEFT's prepare_model_for_kbit_training: nothing frozen is upcast
         return {**adapters, "quant": "nf4", "lora_upcast": case.workload.task != "sft"}
 
     def edits(self, case: Case) -> Edits:
+        if is_by_accelerate(case.layout):
+            return make_sharded_edits(case)
         prepare = "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)"
         base = make_adapter_edits(case, before=(prepare,))
         extra = () if case.workload.task == "sft" else ("from peft import prepare_model_for_kbit_training",)
@@ -60,6 +68,30 @@ class QLora(Technique):
         )
 
 
+def make_sharded_edits(case: Case) -> Edits:
+    """4-bit weights that FSDP2 divides: 16-bit numbers to it, which it gathers as they are and casts to nothing. Each process reads
+    the model to host memory, from where FSDP moves one block at a time to the GPU. Nothing frozen is made float32."""
+    base = make_adapter_edits(case)
+    place = make_argument("device_map", Code('{"": "cpu"}'), "FSDP moves each block's share to its GPU")
+    return replace(
+        base,
+        imports=(
+            *base.imports,
+            "import torch",
+            "from packed_on_gpu import pack_on",
+            "from transformers import BitsAndBytesConfig",
+        ),
+        fragments=("packed_on_gpu",),
+        setup=("pack_on(args.device)", write_nf4_config(case, stored="bfloat16"), *base.setup),
+        model_arguments=(
+            make_argument("quantization_config", Code("quantization"), "base weights in 4 bits"),
+            place,
+        ),
+        after_trainer=(RESTORE_ADAPTERS,) if case.workload.task == "sft" else (),
+        requirements=(*base.requirements, "bitsandbytes"),
+    )
+
+
 def place_on_own_device(case: Case) -> tuple[Argument, ...]:
     """Quantized weights cannot be moved once they are loaded: each process loads them where it will train."""
     if case.layout.devices == 1:
@@ -67,14 +99,17 @@ def place_on_own_device(case: Case) -> tuple[Argument, ...]:
     return (make_argument("device_map", Code('{"": args.local_process_index}'), "each process on its own GPU"),)
 
 
-def write_nf4_config(case: Case) -> str:
-    """The statement that names the 4-bit format; training and serving must use the same."""
+def write_nf4_config(case: Case, stored: str | None = None) -> str:
+    """The statement that names the 4-bit format; training and serving must use the same. ``stored``: the dtype of the numbers
+    that hold the packed values, where bytes will not do."""
+    storage = f"    bnb_4bit_quant_storage=torch.{stored},  # what FSDP can divide\n" if stored else ""
     return (
         "quantization = BitsAndBytesConfig(\n"
         "    load_in_4bit=True,\n"
         '    bnb_4bit_quant_type="nf4",\n'
         "    bnb_4bit_use_double_quant=True,\n"
         f"    bnb_4bit_compute_dtype=torch.{choose_dequantized_dtype(case)},\n"
+        f"{storage}"
         ")"
     )
 

@@ -1,0 +1,50 @@
+"""What DoRA adds to low-rank adapters: a trained magnitude of each output, and the norm of the whole adapted weight.
+
+Follows ``peft/tuners/lora/dora.py`` (0.21.2): every forward pass makes the low-rank product as large as the weight, adds it to a
+float32 copy of that, and takes the norm of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from generator.cost.device import Rates
+from generator.cost.execution import BYTES, Execution
+from generator.cost.shape import Linear, Shape, select_adapted
+
+NORM_COPIES = 4.0
+"""of a weight, in float32, that are alive together: the low-rank product, the weight, the scaled product, their sum"""
+NORM_TRAFFIC = 38.0
+"""bytes read and written per weight: cast 2 + 4, the low-rank product 2 and its cast 2 + 4, scaled 4 + 4, added 8 + 4, its norm 4"""
+
+
+def has_magnitudes(run: Execution) -> bool:
+    return run.train == "lora" and run.adapter == "dora"
+
+
+def count_magnitudes(shape: Shape, run: Execution) -> float:
+    """Trained parameters beside the low-rank factors, of the whole model: one of each output."""
+    if not has_magnitudes(run):
+        return 0.0
+    return float(shape.layers * sum(x.outputs * x.count for x in select_adapted(shape, run.lora_targets)))
+
+
+def count_magnitude_bytes(run: Execution, compute: float, adapted: Sequence[Linear]) -> float:
+    """Bytes per token kept for the gradient of the magnitudes: the outputs of the weight and of the adapter, and their difference."""
+    return 2 * compute * sum(x.outputs for x in adapted) if has_magnitudes(run) else 0.0
+
+
+def compute_norm_bytes(shape: Shape, run: Execution) -> float:
+    """Of the largest adapted weight, while its norm is taken."""
+    if not has_magnitudes(run):
+        return 0.0
+    return NORM_COPIES * BYTES["float32"] * max(x.inputs * x.outputs for x in select_adapted(shape, run.lora_targets))
+
+
+def compute_norm_seconds(adapted: Sequence[Linear], run: Execution, rates: Rates, passes: float) -> float:
+    """Of a block: the low-rank product with a unit matrix of the inputs in the place of tokens, and the traffic of the norm."""
+    if not has_magnitudes(run):
+        return 0.0
+    operations = sum(2.0 * run.lora_rank * x.inputs * (x.inputs + x.outputs) for x in adapted)
+    moved = NORM_TRAFFIC * sum(x.inputs * x.outputs for x in adapted)
+    return passes * (operations / rates.product(run.compute_dtype, run.tf32) + moved / rates.elementwise_bytes_per_s)

@@ -1,0 +1,3 @@
+"""Which form the adapters have: the user's choice (``--adapter``)."""
+
+ORDER = 12

@@ -288,7 +288,7 @@ ROWS = [
     {"messages": [{"role": "assistant", "content": None}]},
     {"messages": [{"role": "assistant"}, {"role": "assistant", "content": "a"}]},
 ]
-BESIDE = ("rows", "tokenizer", "open_data", "examples", "fields", "labels", "terminal", "first_example")
+BESIDE = ("rows", "parts", "tokenizer", "open_data", "examples", "fields", "labels", "terminal", "first_example")
 """modules of a project that its data.py imports"""
 SHAPES = {
     "text": ("causal-lm", "text", "text", None, {"text": "a"}),

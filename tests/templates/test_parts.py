@@ -1,0 +1,208 @@
+"""Rows and tokens that are prepared in several processes: in order, complete, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from leaves import FRAGMENTS
+from projects import render_small_project
+from test_data_formats import load_data, make_tokenizer  # noqa: F401 (a fixture)
+
+SCHEMA = pa.schema({"n": pa.int32()})
+
+
+@pytest.fixture
+def parts(load, tmp_path, monkeypatch):
+    """The leaf, with a cache of its own, three cores, and tiny parts."""
+    leaf = load("parts")
+    monkeypatch.setattr(leaf.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(leaf, "count_cores", lambda: 3)
+    return leaf
+
+
+def work(part: list[int], began: Path):
+    """Two batches of a part, and a file that says which process began it."""
+    (began / f"{part[0]}-{os.getpid()}").touch()
+    for half in (part[: len(part) // 2], part[len(part) // 2 :]):
+        yield pa.record_batch([pa.array(half, pa.int32())], SCHEMA)
+    return part[0] % 2
+
+
+def test_parts_come_in_order_from_several_processes_and_are_made_once(parts, tmp_path):
+    numbers = [list(range(start, start + 5)) for start in range(0, 50, 5)]
+    prepare = partial(parts.prepare_parts, numbers, [5] * 10, partial(work, began=tmp_path), SCHEMA, "key", "Reading")
+    files, left_out = prepare()
+    assert parts.load_parts(files)["n"][:] == list(range(50)) and left_out == 5
+    began = {path.name for path in tmp_path.glob("*-*")}
+    assert len(began) == 10 and str(os.getpid()) not in {name.split("-")[1] for name in began}
+    files[3].unlink()
+    assert prepare()[1] == 1  # the one part that is missing
+    assert prepare() == (files, 0)
+    assert len(list(tmp_path.glob("*-*"))) == 11 and not list((tmp_path / "cache").rglob("*.tmp"))
+
+
+def test_the_first_part_that_fails_gives_the_reason_and_the_others_are_kept(parts):
+    def fail(part):
+        if part in (4, 6):
+            time.sleep(0.3 if part == 4 else 0)
+            sys.exit(f"row {part} is bad")
+        yield pa.record_batch([pa.array([part], pa.int32())], SCHEMA)
+
+    with pytest.raises(SystemExit, match=r"^row 4 is bad$"):
+        parts.prepare_parts(range(9), [1] * 9, fail, SCHEMA, "key", "Reading")
+    kept = sorted(
+        int(file.name[:5]) for file in (Path(parts.config.HF_DATASETS_CACHE) / "prepared/key").glob("*.arrow")
+    )
+    assert kept[:4] == [0, 1, 2, 3] and not {4, 6} & set(kept)
+
+
+def test_a_process_that_is_killed_ends_the_run_and_says_so(parts):
+    def end(part):
+        if part == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield pa.record_batch([pa.array([part], pa.int32())], SCHEMA)
+
+    with pytest.raises(SystemExit, match=r"Reading: a process ended with -9 \(out of memory\?\)\. Parts .* are kept"):
+        parts.prepare_parts(range(5), [1] * 5, end, SCHEMA, "key", "Reading")
+
+
+KILLED = """
+import sys, time
+import pyarrow as pa
+sys.path.insert(0, sys.argv[1])
+import parts
+parts.count_cores = lambda: 3
+schema = pa.schema({"n": pa.int32()})
+def work(part):
+    yield pa.record_batch([pa.array([part], pa.int32())], schema)
+    time.sleep(float(sys.argv[2]))
+    print(part, flush=True)
+    yield pa.record_batch([pa.array([part], pa.int32())], schema)
+files, _ = parts.prepare_parts(range(12), [1] * 12, work, schema, "key", "Reading")
+print(parts.load_parts(files)["n"][:])
+"""
+
+
+def test_a_run_that_is_killed_keeps_what_is_done_and_leaves_no_process(tmp_path):
+    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path), "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    command = [sys.executable, "-c", KILLED, str(FRAGMENTS)]
+    folder = tmp_path / "prepared" / "key"
+    with subprocess.Popen([*command, "0.4"], env=environment, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout
+        while not list(folder.glob("*.arrow")):
+            time.sleep(0.02)
+        killed.kill()
+        killed.stdout.read()  # until the last of its processes has ended
+    done = {int(file.name[:5]) for file in folder.glob("*.arrow")}
+    assert done and len(done) < 12
+    again = subprocess.run([*command, "0"], env=environment, capture_output=True, text=True, check=True)
+    *made, rows = again.stdout.splitlines()
+    assert {int(number) for number in made} == set(range(12)) - done
+    assert json.loads(rows) == [number for number in range(12) for _ in range(2)]
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz"])
+def test_spans_of_a_file_have_every_line_once(load, tmp_path, monkeypatch, ending):
+    import gzip
+
+    leaf = load("open_data")
+    monkeypatch.setattr(leaf, "SPAN_BYTES", 7)
+    draw = random.Random(0)
+    for _ in range(50):
+        lines = [b"x" * draw.randrange(12) + draw.choice([b"\n", b"\r\n"]) for _ in range(draw.randrange(9))]
+        lines += [b"last"] * draw.randrange(2)
+        (tmp_path / f"a{ending}").write_bytes((gzip.compress if ending.endswith("gz") else bytes)(b"".join(lines)))
+        spans = leaf.list_spans(tmp_path / f"a{ending}")
+        read = [list(leaf.read_lines(tmp_path / f"a{ending}", span)) for span in spans]
+        assert [line for part in read for line in part] == lines
+        before = [leaf.count_lines(tmp_path / f"a{ending}", start) for start, _ in spans]
+        assert before == [sum(map(len, read[:number])) for number in range(len(read))]
+
+
+def test_pieces_are_grouped_and_none_is_lost(parts):
+    for sizes in ([], [1] * 1000, [3 << 20] * 700, [1 << 30, 1, 1]):
+        groups, filled = parts.group_pieces(range(len(sizes)), sizes)
+        assert [piece for group in groups for piece in group] == list(range(len(sizes)))
+        assert sum(filled) == sum(sizes) and 1 <= len(groups) <= parts.MOST_PARTS + 1
+
+
+@pytest.mark.parametrize("ending", ["txt", "jsonl"])
+def test_the_stream_of_tokens_is_that_of_one_process(tmp_path, load_data, monkeypatch, ending):  # noqa: F811
+    import yaml
+    from transformers import AutoTokenizer
+
+    draw = random.Random(0)
+    words = ["Paris", "is", "the", "capital", "of", "France", "été", "🙂", "  ", "What"]
+    texts = ["so " + " ".join(draw.choices(words, k=draw.randrange(1, 30))) for _ in range(2500)]
+    lines = [text + "\n" if ending == "txt" else json.dumps({"text": text}) + "\n" for text in texts]
+    project = render_small_project(tmp_path, "".join(lines), f"d.{ending}", seq_len=16)
+    data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text())
+    monkeypatch.setattr(sys.modules["parts"].config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(sys.modules["parts"], "count_cores", lambda: 3)
+    monkeypatch.setattr(sys.modules["parts"], "PART_BYTES", 20_000)
+    monkeypatch.setattr(sys.modules["open_data"], "SPAN_BYTES", 15_000)
+    make_tokenizer(tmp_path / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    read = data.load_texts(config)
+    assert read["text"][:] == (lines if ending == "txt" else texts)
+    read = read if ending == "txt" else read.shuffle(seed=42)
+    blocks = data.cut_blocks(read, tokenizer, 16)
+    joined = ["".join(lines[start : start + 1000]) for start in range(0, 2500, 1000)]
+    sources = joined if ending == "txt" else [texts[index] for index in read._indices.column(0).to_pylist()]
+    end = [] if ending == "txt" else [tokenizer.eos_token_id]
+    stream = [token for text in sources for token in [*tokenizer.encode(text, add_special_tokens=False), *end]]
+    assert len(list((tmp_path / "cache").rglob("*.arrow"))) > 4
+    assert [token for block in blocks for token in block["input_ids"]] == stream[: len(stream) // 16 * 16]
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")}
+    assert list(data.cut_blocks(read, AutoTokenizer.from_pretrained(tmp_path / "tokenizer"), 16)) == list(blocks)
+    assert written == {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")}
+    if ending == "jsonl":
+        with (tmp_path / "d.jsonl").open("a") as file:
+            file.write('{"text": 5}\n')
+        with pytest.raises(SystemExit, match=r"d\.jsonl, row 2501: no usable text"):
+            data.load_texts(config)
+
+
+def make_sentencepiece_like(scheme: str):
+    """A tokenizer that writes a mark for a space, as those of Llama 2 and Gemma do."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    trainer = trainers.BpeTrainer(vocab_size=200, special_tokens=["<s>", "</s>"], show_progress=False)
+    tokenizer.train_from_iterator(["What is the capital of France? Paris is.\n\n assistant user"] * 3, trainer)
+    tokenizer.add_special_tokens([AddedToken("<|im_start|>", normalized=False), AddedToken("<|im_end|>", lstrip=True)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+@pytest.mark.parametrize("scheme", ["bytes", "always", "first", "never"])
+def test_edges_lie_where_the_tokens_of_the_text_before_them_part(load, tmp_path, scheme):
+    """Held to the definition: the tokens of the text up to the edge, compared one by one."""
+    load("fields")
+    labels = load("labels/messages", "labels")
+    tokenizer = make_tokenizer(tmp_path / "t") if scheme == "bytes" else make_sentencepiece_like(scheme)
+    draw = random.Random(0)
+    pieces = ["<|im_start|>", "<|im_end|>", "assistant\n", "user\n", "Paris", " is", "\n", "\n\n", "  ", "é🙂", "<|im_"]
+    moved = 0
+    for _ in range(400):
+        chosen = draw.choices(pieces, k=draw.randrange(1, 14))
+        text = "".join(chosen)
+        edges = sorted(draw.sample(range(len(text) + 1), 2))
+        tokens, counts = labels.locate_edges(text, edges, tokenizer)
+        whole, *before = labels.encode([text, *(text[:edge] for edge in edges)], tokenizer)
+        assert tokens == whole
+        assert counts == [labels.count_common(prefix, whole) for prefix in before], (text, edges)
+        moved += any(labels.count_common(p, whole) < len(p) for p in before)
+    assert moved > 20  # edges within a token, where both differ from a cut of the tokens by their offsets

@@ -8,11 +8,16 @@ if __name__ == "__main__":
 import argparse
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
 from datasets import Dataset, Features, List, Value
+from datasets.fingerprint import Hasher
 from transformers import AutoTokenizer
 
 from chat_template import ensure_chat_template
@@ -20,6 +25,8 @@ from examples import make_example
 from first_example import show_example, show_lengths, warn_of_open_end
 from labels import tokenize_example
 from masking import mask_messages
+from open_data import count_lines, list_spans
+from parts import BATCH, Batches, cut_rows, group_pieces, load_parts, prepare_parts
 from rows import UNREADABLE, parse_row, read_rows
 from sources import find_source
 from terminal import parse_flags
@@ -28,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 TURN = {"role": Value("string"), "content": Value("string"), "further": Value("string")}
 COLUMNS = Features({"messages": List(TURN), "tools": Value("string")})
 MADE_BY = ("data", "open_data", "rows", "fields", "examples", "labels")
-"""The modules that make examples of rows. `datasets` keeps what they made, and does not look at their code."""
+"""The modules that make examples of rows, which are kept: see parts.py."""
 
 
 def hash_code() -> str:
@@ -54,46 +61,68 @@ def load_examples(config: dict) -> Dataset:
     for file in files:
         if not file.is_file():
             sys.exit(f"{file}: no such file{f', but a link to {file.readlink()}' if file.is_symlink() else ''}")
-    stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return Dataset.from_generator(
-        generate_examples,
-        features=COLUMNS,
-        gen_kwargs={"files": files, "stamps": stamps, "code": hash_code(), "config": config},
-    )
+    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    pieces = [(file, span) for file in files for span in list_spans(file)]
+    parts, sizes = group_pieces(pieces, [min(end, file.stat().st_size) - start for file, (start, end) in pieces])
+
+    def read_part(part: list) -> Batches:
+        skipped = 0
+        for file, span in part:
+            skipped += yield from make_examples(read_file(file, span), config, partial(name_row, file, span[0]))
+        return skipped
+
+    return keep_examples(parts, sizes, read_part, config, stamps)
 
 
-def generate_examples(files: list[Path], stamps: list, code: str, config: dict) -> Iterator[dict]:
-    """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
-    usable = skipped = 0
-    for file in files:
-        for number, row in read_file(file):
-            try:
-                example = make_example(parse_row(row), config["columns"])
-            except ValueError as error:
-                if not config["skip_bad"]:
-                    sys.exit(f"{file}, row {number}: {error}. Mend it, or set skip_bad: true in config.yaml.")
-                skipped += 1
-            else:
-                usable += 1
-                yield example
-    if skipped:
-        print(f"skipped {skipped} bad rows")
-    if not usable:
-        sys.exit(f"{config['data']}: no usable text")
+def name_row(file: Path, start: int, number: int) -> str:
+    """The row, by its number in the file, not behind the place in bytes at which the reading started."""
+    return f"{file}, row {count_lines(file, start) + number}"
 
 
-def read_file(file: Path) -> Iterator[tuple]:
-    """Its rows, numbered. One line for a file that is damaged, or gone since it was listed."""
+def read_file(file: Path, span: tuple[int, int]) -> Iterator[tuple]:
+    """Its rows in the span, numbered. One line for a file that is damaged, or gone since it was listed."""
     try:
-        yield from read_rows(file)
+        yield from read_rows(file, span)
     except UNREADABLE as error:
         sys.exit(f"{file} cannot be read: {' '.join(str(error).split())}")
+
+
+def make_examples(rows: Iterator[tuple], config: dict, name: Callable[[int], str]) -> Batches:
+    """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
+    examples: list[dict] = []
+    skipped = 0
+    for number, row in rows:
+        try:
+            examples.append(make_example(parse_row(row), config["columns"]))
+        except ValueError as error:
+            if not config["skip_bad"]:
+                sys.exit(f"{name(number)}: {error}. Mend it, or set skip_bad: true in config.yaml.")
+            skipped += 1
+        if len(examples) == BATCH:
+            yield pa.RecordBatch.from_pylist(examples, COLUMNS.arrow_schema)
+            examples.clear()
+    yield pa.RecordBatch.from_pylist(examples, COLUMNS.arrow_schema)
+    return skipped
+
+
+def keep_examples(parts: list, sizes: list[int], read_part: Callable, config: dict, source: object) -> Dataset:
+    """The examples of all parts. What is kept of an earlier run is of the same source, columns and code."""
+    columns = [config.get(name) for name in ("columns", "text_column", "label_column", "skip_bad")]
+    key = Hasher.hash([source, columns, hash_code()])
+    files, skipped = prepare_parts(parts, sizes, read_part, COLUMNS.arrow_schema, key, "Reading")
+    if skipped:
+        print(f"skipped {skipped} bad rows")
+    examples = load_parts(files)
+    if not len(examples):
+        sys.exit(f"{config['data']}: no usable text")
+    return examples
 
 
 TOKENIZED = Features(
     {
         "input_ids": List(Value("int32")),
         "labels": List(Value("int32")),
+        "learned": Value("int32"),
         "full_length": Value("int32"),
         "left_out_turns": Value("int32"),
         "left_out_thoughts": Value("bool"),
@@ -106,30 +135,36 @@ def tokenize_examples(
 ) -> Dataset:
     """Token ids and labels, cut at ``seq_len``; examples with nothing to learn until there are left out."""
 
-    def tokenize(example: dict, index: int) -> dict:
+    parts, sizes = cut_rows(examples)
+
+    def tokenize(rows: range) -> Batches:
+        for start in rows[::BATCH]:
+            batch = examples.select(range(start, min(start + BATCH, rows.stop)))
+            tokenized = [tokenize_row(start + index, example) for index, example in enumerate(batch)]
+            yield pa.RecordBatch.from_pylist(tokenized, TOKENIZED.arrow_schema)
+
+    def tokenize_row(index: int, example: dict) -> dict:
         try:
             tokenized: dict = tokenize_example(example, tokenizer, loss_on)
         except ValueError as error:
             if not skip_bad:
                 sys.exit(f"example {index + 1}: {error}. Mend it, or set skip_bad: true in config.yaml.")
             tokenized = {"input_ids": [], "labels": [], "left_out_turns": 0, "left_out_thoughts": False}
-        ids, labels = tokenized["input_ids"], tokenized["labels"]
-        return {**tokenized, "input_ids": ids[:seq_len], "labels": labels[:seq_len], "full_length": len(ids)}
+        ids, labels = tokenized["input_ids"][:seq_len], tokenized["labels"][:seq_len]
+        learned = len(labels) - labels.count(-100)
+        full_length = len(tokenized["input_ids"])
+        return {**tokenized, "input_ids": ids, "labels": labels, "learned": learned, "full_length": full_length}
 
-    dataset = examples.map(
-        tokenize, with_indices=True, remove_columns=examples.column_names, features=TOKENIZED, desc="Tokenizing"
-    )
-    refused = dataset["full_length"][:].count(0)
+    key = Hasher.hash([examples._fingerprint, tokenizer, seq_len, loss_on, skip_bad, hash_code()])
+    files, _ = prepare_parts(parts, sizes, tokenize, TOKENIZED.arrow_schema, key, "Tokenizing")
+    dataset = load_parts(files)
+    refused = pc.sum(pc.equal(dataset.data["full_length"], 0)).as_py()
     if refused:
         print(f"{refused} examples cannot be written as the model reads them: left out (skip_bad in config.yaml)")
-    dataset = dataset.filter(has_labels, input_columns="labels", desc="Leaving out examples without a label")
+    dataset = dataset.select(np.flatnonzero(dataset.data["learned"]))
     if not len(dataset) and not may_be_empty:
         sys.exit(f"no trainable token: in no example does the answer begin within {seq_len} tokens")
     return dataset
-
-
-def has_labels(labels: list[int]) -> bool:
-    return any(label != -100 for label in labels)
 
 
 def check_size(dataset, args) -> None:

@@ -4,7 +4,9 @@ import bz2
 import gzip
 import io
 import lzma
+import sys
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,3 +25,34 @@ OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": open_zs
 def open_data(file: Path) -> io.BufferedReader:
     """The bytes of a file, decompressed if its name says so."""
     return io.BufferedReader(OPENERS.get(file.suffix.lower(), open)(file, "rb"))
+
+
+SPAN_BYTES = 8 << 20
+"""Of lines that are read by one process."""
+
+
+def list_spans(file: Path) -> list[tuple[int, int]]:
+    """Where the lines of a file can be divided: begin and end in bytes. What is compressed is read in one piece."""
+    size = file.stat().st_size
+    if file.suffix.lower() in OPENERS:
+        return [(0, sys.maxsize)]
+    return [(start, min(start + SPAN_BYTES, size)) for start in range(0, size, SPAN_BYTES)]
+
+
+def read_lines(file: Path, span: tuple[int, int] = (0, sys.maxsize)) -> Iterator[bytes]:
+    """The lines that begin in ``span``."""
+    start, end = span
+    with open_data(file) as lines:
+        if start:
+            lines.seek(start - 1)
+            start = start - 1 + len(lines.readline())
+        for line in lines:
+            if start >= end:
+                return
+            start += len(line)
+            yield line
+
+
+def count_lines(file: Path, end: int) -> int:
+    """Those that begin before ``end``, a place at which a span begins."""
+    return sum(1 for _ in read_lines(file, (0, end)))

@@ -8,25 +8,27 @@ if __name__ == "__main__":
 import argparse
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import yaml
-from datasets import Dataset, Features, List, Value, get_dataset_split_names, load_dataset
+from datasets import Dataset, Features, Value, get_dataset_split_names, load_dataset
+from datasets.fingerprint import Hasher
 from torch.utils.data import Dataset as TorchDataset
 from transformers import AutoTokenizer
 
 from examples import make_example
 from first_example import show_example
 from masking import mask_messages
+from parts import BATCH, Batches, cut_rows, load_parts, prepare_parts
 from sources import find_source
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = Features({"text": Value("string")})
 MADE_BY = ("data", "fields", "examples")
-"""The modules that make examples of rows. `datasets` keeps what they made, and does not look at their code."""
+"""The modules that make examples of rows, which are kept: see parts.py."""
 
 
 def hash_code() -> str:
@@ -39,11 +41,13 @@ def load_texts(config: dict) -> Dataset:
     split = config["data_split"] or choose_split(config)
     name = str(find_source(config, "data"))
     source = load_dataset(name, config["data_config"], revision=config["data_revision"], split=split)
-    return Dataset.from_generator(
-        generate_examples,
-        features=COLUMNS,
-        gen_kwargs={"source": source, "code": hash_code(), "config": config},
-    )
+    parts, sizes = cut_rows(source)
+
+    def read_part(rows: range) -> Batches:
+        numbered = enumerate(source.select(rows), start=rows.start + 1)
+        return make_examples(numbered, config, lambda number: f"{config['data']}, row {number}")
+
+    return keep_examples(parts, sizes, read_part, config, source._fingerprint)
 
 
 def choose_split(config: dict) -> str:
@@ -58,23 +62,35 @@ def choose_split(config: dict) -> str:
     return "train" if "train" in splits else splits[0]
 
 
-def generate_examples(source: Dataset, code: str, config: dict) -> Iterator[dict]:
+def make_examples(rows: Iterator[tuple], config: dict, name: Callable[[int], str]) -> Batches:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
-    usable = skipped = 0
-    for number, row in enumerate(source, start=1):
+    examples: list[dict] = []
+    skipped = 0
+    for number, row in rows:
         try:
-            example = make_example(row, {"text": config["text_column"]})
+            examples.append(make_example(row, {"text": config["text_column"]}))
         except ValueError as error:
             if not config["skip_bad"]:
-                sys.exit(f"{config['data']}, row {number}: {error}. Or set skip_bad: true in config.yaml.")
+                sys.exit(f"{name(number)}: {error}. Or set skip_bad: true in config.yaml.")
             skipped += 1
-        else:
-            usable += 1
-            yield example
+        if len(examples) == BATCH:
+            yield pa.RecordBatch.from_pylist(examples, COLUMNS.arrow_schema)
+            examples.clear()
+    yield pa.RecordBatch.from_pylist(examples, COLUMNS.arrow_schema)
+    return skipped
+
+
+def keep_examples(parts: list, sizes: list[int], read_part: Callable, config: dict, source: object) -> Dataset:
+    """The examples of all parts. What is kept of an earlier run is of the same source, columns and code."""
+    columns = [config.get(name) for name in ("columns", "text_column", "label_column", "skip_bad")]
+    key = Hasher.hash([source, columns, hash_code()])
+    files, skipped = prepare_parts(parts, sizes, read_part, COLUMNS.arrow_schema, key, "Reading")
     if skipped:
         print(f"skipped {skipped} bad rows")
-    if not usable:
+    examples = load_parts(files)
+    if not len(examples):
         sys.exit(f"{config['data']}: no usable text")
+    return examples
 
 
 class Blocks(TorchDataset):
@@ -93,17 +109,25 @@ class Blocks(TorchDataset):
         return {"input_ids": tokens, "labels": tokens}
 
 
+TOKENS = pa.schema({"input_ids": pa.int32()})
+TEXTS = 100
+"""That are tokenized at once: their tokens are in memory."""
+
+
 def cut_blocks(texts: Dataset, tokenizer, seq_len: int) -> Blocks:
     """Tokenize the texts, put the end-of-text token after each, and cut."""
+    parts, sizes = cut_rows(texts)
 
-    def tokenize(batch: dict) -> dict:
-        sequences = tokenizer(batch["text"], add_special_tokens=False, verbose=False)["input_ids"]
-        return {"input_ids": [[*tokens, tokenizer.eos_token_id] for tokens in sequences]}
+    def tokenize(rows: range) -> Batches:
+        for start in rows[::TEXTS]:
+            batch = texts[start : min(start + TEXTS, rows.stop)]["text"]
+            encoded = tokenizer(batch, add_special_tokens=False, return_attention_mask=False, verbose=False)
+            tokens = [token for sequence in encoded["input_ids"] for token in (*sequence, tokenizer.eos_token_id)]
+            yield pa.record_batch([pa.array(tokens, pa.int32())], TOKENS)
 
-    tokens = Features({"input_ids": List(Value("int32"))})
-    texts = texts.map(tokenize, batched=True, remove_columns="text", features=tokens, desc="Tokenizing")
-    chunks = [chunk.flatten() for chunk in texts.data.column("input_ids").chunks]
-    return Blocks(pa.chunked_array(chunks), seq_len)
+    key = Hasher.hash([texts._fingerprint, tokenizer, hash_code()])
+    files, _ = prepare_parts(parts, sizes, tokenize, TOKENS, key, "Tokenizing")
+    return Blocks(load_parts(files).data.column("input_ids"), seq_len)
 
 
 def check_size(dataset, args) -> None:

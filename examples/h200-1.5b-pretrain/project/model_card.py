@@ -24,7 +24,8 @@ def write_model_card(args, config: dict, run: dict, *, task: str, from_scratch: 
     head |= {"base_model": base} if "revision" in config and not from_scratch else {}
     head |= {"license": license_name} if license_name else {}
     head |= {"datasets": [config["data"]]} if "data_revision" in config else {}
-    kind = "LoRA adapters" if "lora" in config else "from random weights" if from_scratch else "fine-tuned"
+    adapted = f"{name_adapter(config['lora'])} adapters" if "lora" in config else None
+    kind = adapted or ("from random weights" if from_scratch else "fine-tuned")
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
         f"# {escape_cell(base)}, {kind}\n",
@@ -35,6 +36,10 @@ def write_model_card(args, config: dict, run: dict, *, task: str, from_scratch: 
     if not license_name and not from_scratch:
         parts.append("The license of the base model was not found beside it: look there before you pass this on.\n")
     (folder / "README.md").write_text("\n".join(parts), encoding="utf-8")
+
+
+def name_adapter(lora: dict) -> str:
+    return "DoRA" if lora.get("use_dora") else "rsLoRA" if lora.get("use_rslora") else "LoRA"
 
 
 def list_values(args, config: dict, run: dict) -> dict:

@@ -8,16 +8,20 @@ if __name__ == "__main__":
 import argparse
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import yaml
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features, Value
+from datasets.fingerprint import Hasher
 from torch.utils.data import Dataset as TorchDataset
 from transformers import AutoConfig
 
 from first_example import show_example
+from open_data import count_lines, list_spans
+from parts import BATCH, Batches, cut_rows, group_pieces, load_parts, prepare_parts
 from rows import UNREADABLE, read_rows
 from sources import find_source
 from terminal import parse_flags
@@ -26,7 +30,7 @@ from tokenizer import train_tokenizer
 HERE = Path(__file__).resolve().parent
 COLUMNS = Features({"text": Value("string")})
 MADE_BY = ("data", "open_data", "rows")
-"""The modules that make examples of rows. `datasets` keeps what they made, and does not look at their code."""
+"""The modules that make examples of rows, which are kept: see parts.py."""
 
 
 def hash_code() -> str:
@@ -52,40 +56,61 @@ def load_texts(config: dict) -> Dataset:
     for file in files:
         if not file.is_file():
             sys.exit(f"{file}: no such file{f', but a link to {file.readlink()}' if file.is_symlink() else ''}")
-    stamps = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return Dataset.from_generator(
-        generate_examples,
-        features=COLUMNS,
-        gen_kwargs={"files": files, "stamps": stamps, "code": hash_code(), "config": config},
-    )
+    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    pieces = [(file, span) for file in files for span in list_spans(file)]
+    parts, sizes = group_pieces(pieces, [min(end, file.stat().st_size) - start for file, (start, end) in pieces])
+
+    def read_part(part: list) -> Batches:
+        skipped = 0
+        for file, span in part:
+            skipped += yield from make_examples(read_file(file, span), config, partial(name_row, file, span[0]))
+        return skipped
+
+    return keep_examples(parts, sizes, read_part, config, stamps)
 
 
-def generate_examples(files: list[Path], stamps: list, code: str, config: dict) -> Iterator[dict]:
-    """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
-    usable = skipped = 0
-    for file in files:
-        for number, row in read_file(file):
-            try:
-                example = make_example(row)
-            except ValueError as error:
-                if not config["skip_bad"]:
-                    sys.exit(f"{file}, row {number}: {error}. Mend it, or set skip_bad: true in config.yaml.")
-                skipped += 1
-            else:
-                usable += 1
-                yield example
-    if skipped:
-        print(f"skipped {skipped} bad rows")
-    if not usable:
-        sys.exit(f"{config['data']}: no usable text")
+def name_row(file: Path, start: int, number: int) -> str:
+    """The row, by its number in the file, not behind the place in bytes at which the reading started."""
+    return f"{file}, row {count_lines(file, start) + number}"
 
 
-def read_file(file: Path) -> Iterator[tuple]:
-    """Its rows, numbered. One line for a file that is damaged, or gone since it was listed."""
+def read_file(file: Path, span: tuple[int, int]) -> Iterator[tuple]:
+    """Its rows in the span, numbered. One line for a file that is damaged, or gone since it was listed."""
     try:
-        yield from read_rows(file)
+        yield from read_rows(file, span)
     except UNREADABLE as error:
         sys.exit(f"{file} cannot be read: {' '.join(str(error).split())}")
+
+
+def make_examples(rows: Iterator[tuple], config: dict, name: Callable[[int], str]) -> Batches:
+    """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
+    examples: list[dict] = []
+    skipped = 0
+    for number, row in rows:
+        try:
+            examples.append(make_example(row))
+        except ValueError as error:
+            if not config["skip_bad"]:
+                sys.exit(f"{name(number)}: {error}. Mend it, or set skip_bad: true in config.yaml.")
+            skipped += 1
+        if len(examples) == BATCH:
+            yield pa.RecordBatch.from_pylist(examples, COLUMNS.arrow_schema)
+            examples.clear()
+    yield pa.RecordBatch.from_pylist(examples, COLUMNS.arrow_schema)
+    return skipped
+
+
+def keep_examples(parts: list, sizes: list[int], read_part: Callable, config: dict, source: object) -> Dataset:
+    """The examples of all parts. What is kept of an earlier run is of the same source, columns and code."""
+    columns = [config.get(name) for name in ("columns", "text_column", "label_column", "skip_bad")]
+    key = Hasher.hash([source, columns, hash_code()])
+    files, skipped = prepare_parts(parts, sizes, read_part, COLUMNS.arrow_schema, key, "Reading")
+    if skipped:
+        print(f"skipped {skipped} bad rows")
+    examples = load_parts(files)
+    if not len(examples):
+        sys.exit(f"{config['data']}: no usable text")
+    return examples
 
 
 def make_example(line: bytes) -> dict:
@@ -108,17 +133,22 @@ class Blocks(TorchDataset):
         return {"input_ids": tokens, "labels": tokens}
 
 
+TOKENS = pa.schema({"input_ids": pa.int32()})
+
+
 def cut_blocks(texts: Dataset, tokenizer, seq_len: int) -> Blocks:
     """Tokenize the lines as running text and cut it."""
+    parts, sizes = cut_rows(texts, BATCH)
 
-    def tokenize(batch: dict) -> dict:
-        text = "".join(batch["text"])
-        return {"input_ids": [tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]]}
+    def tokenize(rows: range) -> Batches:
+        for start in rows[::BATCH]:
+            text = "".join(texts[start : min(start + BATCH, rows.stop)]["text"])
+            tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+            yield pa.record_batch([pa.array(tokens, pa.int32())], TOKENS)
 
-    tokens = Features({"input_ids": List(Value("int32"))})
-    texts = texts.map(tokenize, batched=True, remove_columns="text", features=tokens, desc="Tokenizing")
-    chunks = [chunk.flatten() for chunk in texts.data.column("input_ids").chunks]
-    return Blocks(pa.chunked_array(chunks), seq_len)
+    key = Hasher.hash([texts._fingerprint, tokenizer, hash_code()])
+    files, _ = prepare_parts(parts, sizes, tokenize, TOKENS, key, "Tokenizing")
+    return Blocks(load_parts(files).data.column("input_ids"), seq_len)
 
 
 def check_size(dataset, args) -> None:

@@ -25,6 +25,7 @@ from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
 from trl import SFTConfig, SFTTrainer
 
+from adapter_inputs import share_inputs
 from answers import SampleAnswers
 from arguments import parse_arguments
 from chat_template import ensure_chat_template
@@ -94,6 +95,7 @@ def main() -> None:
         peft_config=adapter,
         callbacks=[SeedLengthGroups()],
     )
+    share_inputs(trainer.model)
     drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
     show_data(train_dataset, examples, tokenizer, CONFIG["seq_len"], Path(args.output_dir))

@@ -48,12 +48,9 @@ def warn_of_open_end(example: dict, tokenizer) -> None:
 
 def show_lengths(dataset, examples: int, seq_len: int) -> None:
     """How many examples, how long they are, what is cut, and what share of the tokens is learned from."""
-    lengths = sorted(dataset["full_length"])
+    lengths = sorted(dataset["full_length"][:])
     cut = sum(length > seq_len for length in lengths)
-    tokens, learned = 0, 0
-    for labels in dataset["labels"]:
-        tokens += len(labels)
-        learned += sum(label != -100 for label in labels)
+    tokens, learned = sum(min(length, seq_len) for length in lengths), sum(dataset["learned"][:])
     print(
         f"{len(lengths)} examples of {lengths[0]} to {lengths[-1]} tokens, half of them up to "
         f"{lengths[len(lengths) // 2]}; {learned / tokens:.0%} of the tokens are learned from"
@@ -62,9 +59,9 @@ def show_lengths(dataset, examples: int, seq_len: int) -> None:
         print(f"{cut} examples ({cut / len(lengths):.1%}) are longer than {seq_len} tokens and are cut there")
     if len(lengths) < examples:
         print(f"{examples - len(lengths)} examples have nothing to learn within {seq_len} tokens: left out")
-    turns = sum(dataset["left_out_turns"])
+    turns = sum(dataset["left_out_turns"][:])
     if turns:
         print(f"{turns} turns of the assistant are not learned from: the chat template changes them once others follow")
-    thoughts = sum(dataset["left_out_thoughts"])
+    thoughts = sum(dataset["left_out_thoughts"][:])
     if thoughts:
         print(f"in {thoughts} examples the chat template leaves out what the assistant thinks: it is not learned")

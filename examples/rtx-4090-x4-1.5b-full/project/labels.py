@@ -5,6 +5,8 @@ The token that ends its turn belongs to it: a model that never learns it does no
 
 import json
 import re
+from bisect import bisect_right
+from functools import cache, lru_cache
 from itertools import groupby
 
 from fields import unpack_conversation
@@ -54,16 +56,18 @@ def check_rendered(messages: list[dict], tools: list | None, text: str, tokenize
     for message in messages:
         names = [call["function"]["name"] for call in message.get("tool_calls", ())]
         content = message["content"].strip() if message["role"] != "assistant" else ""
-        missing = [part for part in [*names, content] if not any(form in text for form in quote(part))]
+        missing = [
+            part for part in [*names, content] if not (part in text or any(form in text for form in quote(part)))
+        ]
         missing = names if names and drops_calls else missing
         if missing:
             what = f"a call of {missing[0]!r}" if names else f"the turn of {message['role']}"
             raise ValueError(f"the model's chat template leaves out {what}: train a model whose template has it")
 
 
-def quote(part: str) -> tuple[str, ...]:
-    """A text as templates write it: as it is, or as JSON with or without letters beyond ASCII."""
-    return part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]
+def quote(part: str) -> tuple[str, str]:
+    """A text as templates write it where not as it is: as JSON, with or without letters beyond ASCII."""
+    return json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]
 
 
 def leaves_thoughts_out(messages: list[dict], text: str) -> bool:
@@ -102,7 +106,7 @@ def find_turn(messages: list[dict], number: int, text: str, tools: list | None, 
     ``None`` where these are no prefixes of the whole: the template renders a turn differently once others follow.
     """
     asked = render(messages[:number], tools, tokenizer, prompt=True)
-    until = render(messages[: number + 1], tools, tokenizer)
+    until = text if number + 1 == len(messages) else render(messages[: number + 1], tools, tokenizer)
     if until is not None and not text.startswith(until):  # some templates end the text itself, after the last turn
         until = until.removesuffix(tokenizer.eos_token or "")
     if asked is None or until is None or not text.startswith(until):
@@ -125,12 +129,50 @@ def count_common(first, second) -> int:
 
 def mark_spans(text: str, spans: list[tuple[int, int]], tokenizer) -> tuple[list[int], list[int]]:
     """Tokens, and 1 where they lie in a span. A token over an edge counts to what comes after it."""
-    tokens, *prefixes = encode([text, *(text[:edge] for span in spans for edge in span)], tokenizer)
-    edges = [count_common(prefix, tokens) for prefix in prefixes]
+    tokens, edges = locate_edges(text, [edge for span in spans for edge in span], tokenizer)
     mask = [0] * len(tokens)
     for start, end in zip(edges[::2], edges[1::2], strict=True):
         mask[start:end] = [1] * (end - start)
     return tokens, mask
+
+
+def locate_edges(text: str, edges: list[int], tokenizer) -> tuple[list[int], list[int]]:
+    """Tokens of the text; and of each place in it, how many of them a text that ends there begins with too.
+
+    What stands before a token that always stands for itself has no influence on what comes after it: only the rest,
+    from there to the edge, is tokenized again.
+    """
+    separators = list_separators(tokenizer)
+    if not separators:
+        tokens, *prefixes = encode([text, *(text[:edge] for edge in edges)], tokenizer)
+        return tokens, [count_common(prefix, tokens) for prefix in prefixes]
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    tokens, offsets, counts = encoded["input_ids"], encoded["offset_mapping"], []
+    places = [place for place, token in enumerate(tokens) if token in separators]
+    ends = [offsets[place][1] for place in places]
+    for edge in edges:
+        before = bisect_right(ends, edge)
+        place = places[before - 1] if before else 0
+        rest = encode_once(text[offsets[place][0] if before else 0 : edge], tokenizer)
+        counts.append(place + count_common(rest, tokens[place : place + len(rest)]))
+    return tokens, counts
+
+
+@cache
+def list_separators(tokenizer) -> frozenset[int]:
+    """Added tokens at which the text is divided as it is, before anything else: nothing is merged over them."""
+    added = tokenizer.added_tokens_decoder if tokenizer.is_fast else {}
+    return frozenset(
+        number
+        for number, token in added.items()
+        if not (token.normalized or token.single_word or token.lstrip or token.rstrip)
+    )
+
+
+@lru_cache(maxsize=1024)
+def encode_once(text: str, tokenizer) -> list[int]:
+    """Few texts, many times: how a turn begins."""
+    return encode([text], tokenizer)[0]
 
 
 def trim_marks(tokens: list[int], mask: list[int], tokenizer) -> list[int] | None:

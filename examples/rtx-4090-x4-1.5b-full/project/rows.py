@@ -1,6 +1,7 @@
 """The rows of a JSON-lines file."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +10,11 @@ import open_data
 UNREADABLE = open_data.UNREADABLE
 
 
-def read_rows(file: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers."""
-    with open_data.open_data(file) as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                yield number, line
+def read_rows(file: Path, span: tuple[int, int] = (0, sys.maxsize)) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank and begin in ``span``, a range of bytes, with their numbers from its first on."""
+    for number, line in enumerate(open_data.read_lines(file, span), start=1):
+        if line.strip():
+            yield number, line
 
 
 def parse_row(line: bytes) -> dict:

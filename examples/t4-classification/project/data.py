@@ -8,23 +8,26 @@ if __name__ == "__main__":
 import argparse
 import hashlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import yaml
 from datasets import Dataset, Features, Value, get_dataset_split_names, load_dataset
+from datasets.fingerprint import Hasher
 from transformers import AutoTokenizer
 
 from examples import make_example
 from first_example import show_example
 from masking import mask_messages
+from parts import BATCH, Batches, count_cores, cut_rows, load_parts, prepare_parts
 from sources import find_source
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
 COLUMNS = Features({"text": Value("string"), "label": Value("string")})
 MADE_BY = ("data", "fields", "examples")
-"""The modules that make examples of rows. `datasets` keeps what they made, and does not look at their code."""
+"""The modules that make examples of rows, which are kept: see parts.py."""
 
 
 def hash_code() -> str:
@@ -37,11 +40,13 @@ def load_examples(config: dict) -> Dataset:
     split = config["data_split"] or choose_split(config)
     name = str(find_source(config, "data"))
     source = load_dataset(name, config["data_config"], revision=config["data_revision"], split=split)
-    return Dataset.from_generator(
-        generate_examples,
-        features=COLUMNS,
-        gen_kwargs={"source": source, "code": hash_code(), "config": config},
-    )
+    parts, sizes = cut_rows(source)
+
+    def read_part(rows: range) -> Batches:
+        numbered = enumerate(source.select(rows), start=rows.start + 1)
+        return make_examples(numbered, config, lambda number: f"{config['data']}, row {number}")
+
+    return keep_examples(parts, sizes, read_part, config, source._fingerprint)
 
 
 def choose_split(config: dict) -> str:
@@ -56,23 +61,35 @@ def choose_split(config: dict) -> str:
     return "train" if "train" in splits else splits[0]
 
 
-def generate_examples(source: Dataset, code: str, config: dict) -> Iterator[dict]:
+def make_examples(rows: Iterator[tuple], config: dict, name: Callable[[int], str]) -> Batches:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
-    usable = skipped = 0
-    for number, row in enumerate(source, start=1):
+    examples: list[dict] = []
+    skipped = 0
+    for number, row in rows:
         try:
-            example = make_example(row, {"text": config["text_column"], "label": config["label_column"]})
+            examples.append(make_example(row, {"text": config["text_column"], "label": config["label_column"]}))
         except ValueError as error:
             if not config["skip_bad"]:
-                sys.exit(f"{config['data']}, row {number}: {error}. Or set skip_bad: true in config.yaml.")
+                sys.exit(f"{name(number)}: {error}. Or set skip_bad: true in config.yaml.")
             skipped += 1
-        else:
-            usable += 1
-            yield example
+        if len(examples) == BATCH:
+            yield pa.RecordBatch.from_pylist(examples, COLUMNS.arrow_schema)
+            examples.clear()
+    yield pa.RecordBatch.from_pylist(examples, COLUMNS.arrow_schema)
+    return skipped
+
+
+def keep_examples(parts: list, sizes: list[int], read_part: Callable, config: dict, source: object) -> Dataset:
+    """The examples of all parts. What is kept of an earlier run is of the same source, columns and code."""
+    columns = [config.get(name) for name in ("columns", "text_column", "label_column", "skip_bad")]
+    key = Hasher.hash([source, columns, hash_code()])
+    files, skipped = prepare_parts(parts, sizes, read_part, COLUMNS.arrow_schema, key, "Reading")
     if skipped:
         print(f"skipped {skipped} bad rows")
-    if not usable:
+    examples = load_parts(files)
+    if not len(examples):
         sys.exit(f"{config['data']}: no usable text")
+    return examples
 
 
 def list_labels(examples: Dataset) -> list[str]:
@@ -91,7 +108,10 @@ def tokenize(examples: Dataset, names: list[str], tokenizer, seq_len: int) -> Da
         encoded = tokenizer(batch["text"], truncation=True, max_length=seq_len)
         return {**encoded, "labels": [numbers[name] for name in batch["label"]]}
 
-    return examples.map(encode, batched=True, remove_columns=["text", "label"], desc="Tokenizing")
+    processes = min(count_cores(), len(examples) // BATCH)
+    return examples.map(
+        encode, batched=True, remove_columns=["text", "label"], num_proc=processes or None, desc="Tokenizing"
+    )
 
 
 def check_size(dataset, args) -> None:

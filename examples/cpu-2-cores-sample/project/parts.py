@@ -1,0 +1,164 @@
+"""Rows and tokens, prepared part by part in several processes. Each part is kept as soon as it is done.
+
+A run that is killed loses the parts that were being written, and the next one makes only those. All of them lie in the
+cache of `datasets`, under a key of what they are made of.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+
+import pyarrow as pa
+from datasets import Dataset, concatenate_datasets, config
+from datasets.utils import tqdm
+
+PART_BYTES = 2 << 20
+"""A second of a core, or a few: what a kill loses, and less than that is not worth a process."""
+MOST_PARTS = 256
+"""Each is an open file while its rows are read, and 1024 are allowed on most systems."""
+BATCH = 1000
+"""Rows that are in memory at once, in each process."""
+
+Batches = Generator[pa.RecordBatch, None, int | None]
+"""Of one part; what it returns at the end is the number of rows that it left out."""
+
+
+def cut_rows(dataset: Dataset, unit: int = 1) -> tuple[list[range], list[int]]:
+    """Rows of each part, in order, a multiple of ``unit`` in all but the last; and their bytes."""
+    rows, row_bytes = len(dataset), dataset.data.nbytes / max(1, dataset.data.num_rows)  # rows may be picked of a table
+    count = min(MOST_PARTS, max(1, int(row_bytes * rows) // PART_BYTES))
+    size = max(1, -(-rows // count // unit)) * unit
+    parts = [range(start, min(start + size, rows)) for start in range(0, max(1, rows), size)]
+    return parts, [int(row_bytes * len(part)) for part in parts]
+
+
+def group_pieces(pieces: Sequence, sizes: Sequence[int]) -> tuple[list[list], list[int]]:
+    """Neighbours that make a part together, where there are more than parts may be; and the bytes of each part."""
+    least = max(PART_BYTES, -(-sum(sizes) // MOST_PARTS))
+    parts: list[list] = [[]]
+    filled = [0]
+    for piece, size in zip(pieces, sizes, strict=True):
+        if filled[-1] >= least:
+            parts.append([])
+            filled.append(0)
+        parts[-1].append(piece)
+        filled[-1] += size
+    return parts, filled
+
+
+def load_parts(files: Sequence[Path]) -> Dataset:
+    """Their rows, which stay on disk."""
+    return concatenate_datasets([Dataset.from_file(str(file)) for file in files])
+
+
+def prepare_parts(
+    parts: Sequence, sizes: Sequence[int], work: Callable[..., Batches], schema: pa.Schema, key: str, title: str
+) -> tuple[list[Path], int]:
+    """A file of the batches that ``work`` makes of each part, in order; and how many rows were left out just now.
+
+    ``sizes`` in bytes. Where ``work`` ends the process, that of the first such part is the reason that is given.
+    """
+    folder = Path(config.HF_DATASETS_CACHE) / "prepared" / key
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{number:05d}-of-{len(parts):05d}.arrow" for number in range(len(parts))]
+    missing = [number for number, file in enumerate(files) if not file.exists()]
+
+    def write(number: int) -> int:
+        return write_part(files[number], work(parts[number]), schema)
+
+    left_out = 0
+    if missing:
+        done = sum(sizes) - sum(sizes[number] for number in missing)
+        processes = min(len(missing), count_cores())
+        with tqdm(total=sum(sizes), initial=done, desc=title, unit="B", unit_scale=True) as bar:
+            for number, count in write_in_processes(write, missing, processes, title):
+                left_out += count
+                bar.update(sizes[number])
+    return files, left_out
+
+
+def count_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def write_part(file: Path, batches: Batches, schema: pa.Schema) -> int:
+    """A file that is there once it is complete. Returns how many rows are left out of it."""
+    draft = file.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
+            left_out = yield_to(writer.write_batch, batches)
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
+    return left_out
+
+
+def yield_to(take: Callable, batches: Batches) -> int:
+    """What the generator returns once ``take`` has all that it yields."""
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration as end:
+            return end.value or 0
+        take(batch)
+
+
+def write_in_processes(write: Callable, missing: list[int], count: int, title: str) -> Iterator[tuple[int, int]]:
+    """The numbers of the parts as they are done, with what ``write`` returns.
+
+    Processes take parts in order. Where one fails, those before it are ended first: its reason is that of the first.
+    """
+    if count == 1:  # the tokenizer has threads of its own
+        yield from ((number, write(number)) for number in missing)
+        return
+    fork = multiprocessing.get_context("fork")  # with the tokenizer and the rows as they are here, nothing is imported
+    taken = fork.Value("q", 0)
+    processes, reasons, crash = {}, {}, None
+    for _ in range(count):
+        reader, writer = fork.Pipe(duplex=False)
+        arguments = write, missing, taken, writer, os.getpid()
+        processes[reader] = fork.Process(target=write_next_parts, args=arguments, daemon=True)
+        processes[reader].start()
+        writer.close()  # what is read ends with the process
+    while processes:
+        for reader in wait(list(processes)):
+            try:
+                number, result = reader.recv()
+            except EOFError:
+                process = processes.pop(reader)
+                process.join()
+                crash = crash or process.exitcode
+                continue
+            if isinstance(result, int):
+                yield number, result
+            else:
+                reasons[number] = result
+        if reasons or crash:
+            taken.value = len(missing)  # no further part is begun
+    if reasons:
+        sys.exit(reasons[min(reasons)])
+    if crash:
+        cause = " (out of memory?)" if crash == -signal.SIGKILL else ""
+        sys.exit(f"{title}: a process ended with {crash}{cause}. Parts that are done are kept for the next run.")
+
+
+def write_next_parts(write: Callable, missing: list[int], taken, writer: Connection, parent: int) -> None:
+    """What each of the processes does, until nothing is left or the one that waits for it is gone."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    while os.getppid() == parent:
+        with taken.get_lock():
+            place = taken.value
+            taken.value += 1
+        if place >= len(missing):
+            return
+        try:
+            writer.send((missing[place], write(missing[place])))
+        except SystemExit as end:
+            writer.send((missing[place], str(end.code)))

@@ -325,17 +325,36 @@ def test_an_evaluation_without_anything_to_learn_is_turned_off(capsys):
     assert "no evaluation: in no example that is held out" in capsys.readouterr().out
 
 
-def test_prompts_that_the_model_has_no_place_for_are_not_asked(load, tmp_path):
-    """GPT-2 has as many places as positions: one token more is an error of indices before the first step."""
+@pytest.fixture
+def ask(load, tmp_path):
+    """Makes SampleAnswers of rows, and a GPT-2 with 64 positions to answer; the module too."""
     from test_data_formats import make_tokenizer
     from transformers import GPT2Config, GPT2LMHeadModel
 
     tokenizer = make_tokenizer(tmp_path / "t")
     config = GPT2Config(vocab_size=len(tokenizer), n_positions=64, n_embd=16, n_layer=1, n_head=2)
-    rows = [{"prompt": prompt, "completion": "b"} for prompt in ("long " * 80, "a" * 7, "What " * 10)]
-    state = Values(is_world_process_zero=True, global_step=0)
     for name in ("token_count", "run_report", "fields", "terminal", "first_example"):
         load(name)
-    answers = load("answers").SampleAnswers(rows, tokenizer, 64, tmp_path)
-    answers.on_train_begin(None, state, None, model=GPT2LMHeadModel(config))
+    module = load("answers")
+    return lambda rows: (module.SampleAnswers(rows, tokenizer, 64, tmp_path), GPT2LMHeadModel(config), module)
+
+
+def test_prompts_that_the_model_has_no_place_for_are_not_asked(ask):
+    """GPT-2 has as many places as positions: one token more is an error of indices before the first step."""
+    rows = [{"prompt": prompt, "completion": "b"} for prompt in ("long " * 80, "a" * 7, "What " * 10)]
+    answers, model, _ = ask(rows)
+    answers.on_train_begin(None, Values(is_world_process_zero=True, global_step=0), None, model=model)
     assert [row["prompt"] for row in answers.rows] == [rows[1]["prompt"], rows[2]["prompt"]]
+
+
+def test_an_answer_that_takes_long_is_its_beginning(ask, monkeypatch):
+    """Where a token takes longer than there is time for, one is made, and training begins."""
+    answers, model, module = ask([{"prompt": "abc", "completion": "b"}])
+    monkeypatch.setattr(module, "SECONDS", 0.0)
+    made = []
+    generate = model.generate
+    monkeypatch.setattr(model, "generate", lambda **how: made.append(generate(**how)) or made[-1])
+    monkeypatch.setattr(module, "list_stop_tokens", lambda *_: [])
+    answers.answer(model)
+    asked = answers.tokenizer("abc", add_special_tokens=False)["input_ids"]
+    assert made[0].shape[1] == len(asked) + 1

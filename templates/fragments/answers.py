@@ -16,7 +16,7 @@ from terminal import escape_control
 PROMPTS = 3
 NEW_TOKENS = 96
 SECONDS = 10.0
-"""Of each answer: a large model on a CPU, or one whose adapters are computed anew for each token, gives its beginning."""
+"""Of each answer: a large model on a CPU, or one whose adapters are made anew for each token, gives its beginning."""
 SHOWN = 70
 """Characters of an answer in the terminal; all of it is in run.json."""
 

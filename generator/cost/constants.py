@@ -207,6 +207,19 @@ WATTS_PER_TFLOPS = state_by_key(
     "data sheets of A100 SXM, H100 SXM, B200, on which the ceilings were found; Ada's by the rate of the L40S"
     " (benchmarks/published_operators.py)",
 )
+GEMM_UNTHROTTLED = Constant(
+    0.92,
+    "share of the dense 16-bit peak that a product reaches where power does not hold it back",
+    PUBLISHED,
+    "cuBLAS on an RTX 3090, 5376 x 5376 x 2048: 65.5 of 71.2 TFLOP/s (3 times the watts per operation of an A100); train_fsdp_qlora",
+)
+AMPLE_POWER = Constant(
+    3.0,
+    "times WATTS_PER_TFLOPS from which nothing is held back",
+    ASSUMED,
+    # between RTX PRO 6000 (2.7, which reaches GEMM_CEILING) and RTX 3090 (3.8)
+    "GeForce and boards whose rate is halved for export have 3.4 to 7 times, all others less than 2.7",
+)
 GEMM_REALISED = Constant(
     0.8496,
     "share of the ceiling that training's products reach (power limit, tile quantization)",
@@ -379,10 +392,11 @@ FLOAT8_CAST_BYTES = Constant(
     COUNTED,
     "read for its largest magnitude, read and written to be scaled and cast (torchao.float8, tensorwise)",
 )
+# since 9ab1ecb
 ROUTING_PASSES = Constant(
     28.16,
     "reads and writes of a token's hidden state per expert it goes to, experts one by one",
-    FITTED,
+    BY_HAND,
     "train_fms_acceleration's Mixtral rows",
 )
 GROUPED_ROUTING_PASSES = Constant(
@@ -500,10 +514,16 @@ GENERATION_OPERATORS = Constant(
     "what generate dispatches beside 36 a Llama block: embedding, masks, rotary, norm, head, choice, stopping (transformers 5.23)",
 )
 STEP_OVERHEAD_SECONDS = Constant(
-    0.01834,
-    "seconds per optimizer step: clipping, scheduler, callbacks of the Trainer",
-    FITTED,
-    "more/train_hf_docs, more/train_vtrain_megatron_a100, train_optimum_benchmark_llama",
+    7.6e-3,
+    "seconds of host time per optimizer step: clipping, update, scheduler, callbacks of the Trainer",
+    MEASURED,
+    "a Trainer's step beside training_step, 291 parameters, fused AdamW, one thread's CPU time (FINDINGS.md, transformers 5.23)",
+)
+UNFUSED_STEP_SECONDS = Constant(
+    16.1e-3,
+    "the same with torch.optim's unfused AdamW, which issues each operation by itself",
+    MEASURED,
+    "the same run",
 )
 UNFUSED_UPDATE_PASSES = Constant(
     13,

@@ -155,14 +155,17 @@ def compute_accelerator_products(device: Device) -> dict[str, float]:
 
 def compute_power_share(device: Device) -> float:
     """Of the rate of a board of its architecture that has power enough: power goes with clock times voltage squared, and voltage
-    with the clock, so that a board with less of it per operation is slower by the cube root. A100 PCIe: 0.93 of the SXM's share
-    (stas00/ml-engineering), 0.91 here."""
+    with the clock, so that a board with less of it per operation is slower by the cube root, and one with far more, such as a
+    GeForce with its halved rate, is not held back at all. A100 PCIe: 0.93 of the SXM's share (stas00/ml-engineering), 0.91 here."""
     peak = dict(device.peak_flops)
     half = peak.get("bf16") or peak.get("fp16")
     enough = select_by_architecture(device, c.WATTS_PER_TFLOPS)
     if not half or not device.tdp_watts or not enough:
         return 1.0
-    return min(1.0, (device.tdp_watts / (half / 1e12) / enough) ** (1 / 3))
+    power = device.tdp_watts / (half / 1e12) / enough
+    if power > c.AMPLE_POWER:
+        return c.GEMM_UNTHROTTLED / select_by_architecture(device, c.GEMM_CEILING)
+    return min(1.0, power ** (1 / 3))
 
 
 def compute_cpu_rates(device: Device, cores: int) -> dict:

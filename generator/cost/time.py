@@ -387,7 +387,8 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
         passes += 2.0 if BYTES[run.compute_dtype] < 4 else 0.0
     # the host's: a CPU's operators have it already, and a pre-training framework updates all tensors by a few kernels
     steps = kind.step_passes > 0 and not rates.on_cpu and run.fused_kernels != "pretraining"
-    overhead = c.STEP_OVERHEAD_SECONDS if steps else 0.0
+    issued = c.STEP_OVERHEAD_SECONDS if run.optimizer_fused else c.UNFUSED_STEP_SECONDS
+    overhead = issued if steps else 0.0
     # each further micro-batch reads the sum and its own gradient, and writes the sum
     added_up = 3 * sums * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":

@@ -111,7 +111,7 @@ def build_lora_config(plan: Plan) -> LoraConfig:
     return LoraConfig(r=workload.lora_rank, lora_alpha=workload.lora_alpha, lora_dropout=LORA_DROPOUT)
 
 
-LORA_DROPOUT = 0.05
+LORA_DROPOUT = 0.0
 
 
 def describe_fingerprint(plan: Plan) -> MachineConfig:

@@ -227,7 +227,8 @@ CONFIG_REASONS = {
     "lora": "every name of peft's LoraConfig may stand here",
     "lora.r": "--lora-rank, else TRL's own",
     "lora.lora_alpha": "a default: twice the rank",
-    "lora.lora_dropout": "a default: the value of the QLoRA paper for its smaller models (https://arxiv.org/abs/2305.14314)",
+    "lora.lora_dropout": "a default, PEFT's own: a mask and a masked copy of each adapted input are memory and time; the QLoRA paper has 0.05 "
+    "for its smaller models (https://arxiv.org/abs/2305.14314)",
     "machine": "what the plan was made for: the scripts compare the machine that they run on with it, and stop where it "
     "cannot do what is planned",
     "machine.device": "what the plan was made for: cpu or cuda",

@@ -107,6 +107,16 @@ CONFLICTS: list[Pair] = [
     ],
     *grid(FULL, "precision=bf16-pure", ids("parallelism", *ZERO, "ulysses"), "master"),
     *grid(FULL, "parallelism=tensor", ids("optimizer", *OTHER_OPTIMIZERS), "DTensor"),
+    # tiles of a sequence, and inputs on the host
+    *[
+        p
+        for name in ("offloaded", "tiled", "tiled-offloaded")
+        for p in (
+            (FULL, f"checkpointing={name}", "parallelism=fsdp2", "sharded"),
+            (FULL, f"checkpointing={name}", "parallelism=zero3", "DeepSpeed"),
+            (FULL, f"checkpointing={name}", "compile=default", "the compiled graph"),
+        )
+    ],
     # updates in the backward pass
     (FULL, "optimizer=in-backward-paged-adamw-8bit", "precision=fp16", "scaled"),
     (FULL, "optimizer=in-backward-paged-adamw-8bit", "compile=default", "at once"),
@@ -178,6 +188,7 @@ JOINED_AXES = {
         ("attention", "parallelism"),
         ("attention", "precision"),
         ("cache", "compile"),
+        ("checkpointing", "compile"),
         ("checkpointing", "parallelism"),
         ("compile", "loss"),
         ("compile", "optimizer"),

@@ -29,12 +29,14 @@ class BlockActivations:
     peak_scores: float
     residual_bytes: float
     compute_bytes: float
+    tile: float = 0.0
+    """bytes per token of one tile, beside ``peak``"""
 
 
 READ = (
     *("weights_dtype", "autocast_dtype", "train", "quant", "strategy", "seq_len", "threads", "expert_loop"),
     *("fused_kernels", "lora_rank", "lora_targets", "lora_upcast", "lora_dropout", "attention", "flash_kernels"),
-    *("repeats_keys", "packed_keeps", "adapter", "lora_casts"),
+    *("repeats_keys", "packed_keeps", "adapter", "lora_casts", "tile_tokens"),
 )
 READ_FIELDS = attrgetter(*READ)
 """all that a block's activations depend on: a search asks for many executions that differ elsewhere"""
@@ -72,6 +74,8 @@ def compute_block_activations(shape: Shape, run: Execution) -> BlockActivations:
     scores = count_score_bytes(shape, compute, run)
     mask = compute_masked_share(shape, run) * compute
     scores_backward = count_score_gradient_bytes(shape, compute, run) if scores else 0.0
+    if run.tile_tokens:
+        return compute_tiled_activations(shape, run, residual, compute)
     # the backward pass of a block starts with its feed-forward, whose tensors are gone when it comes to the attention
     feed_forward_gradients = count_feed_forward_gradient_bytes(shape, run, wide, full)
     in_feed_forward = beside + feed_forward + kept + feed_forward_gradients + gradient
@@ -84,6 +88,36 @@ def compute_block_activations(shape: Shape, run: Execution) -> BlockActivations:
         peak_scores=scores + scores_backward + mask,
         residual_bytes=residual,
         compute_bytes=compute,
+    )
+
+
+def compute_tiled_activations(shape: Shape, run: Execution, residual: float, compute: float) -> BlockActivations:
+    """A recomputed block whose norms and feed-forward keep their inputs alone, and their insides for one tile.
+
+    Held while the feed-forward is differentiated: what the products before attention read, attention's own tensors, the sum after
+    it and its norm, and two gradients. While attention is, the gradients of its tensors are there in place of the last two.
+    """
+    hidden = residual * shape.hidden
+    full = run.train == "full"
+    casts = 3.0 if full and residual != compute and not shape.fused_qkv else 1.0
+    read = casts * compute * shape.hidden if residual != compute else hidden
+    attention = read + count_attention_bytes(shape, compute, run)
+    if shape.qk_norm:  # the inputs of their tiles
+        attention += compute * (shape.query + shape.key)
+    in_feed_forward = attention + 4 * hidden
+    in_attention = attention + count_attention_gradient_bytes(shape, compute, run) + 2 * hidden
+    scores, mask = count_score_bytes(shape, compute, run), compute_masked_share(shape, run) * compute
+    scores_backward = count_score_gradient_bytes(shape, compute, run) if scores else 0.0
+    widths = (4.0 if shape.gated else 2.0) + 2.0  # what is kept of the feed-forward, and two gradients
+    return BlockActivations(
+        kept=hidden,
+        saved=hidden + in_feed_forward,
+        saved_scores=scores + mask,
+        peak=max(in_feed_forward, in_attention),
+        peak_scores=scores + scores_backward + mask,
+        residual_bytes=residual,
+        compute_bytes=compute,
+        tile=widths * find_output_bytes(shape, run, residual, compute) * shape.ffn_active,
     )
 
 

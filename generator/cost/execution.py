@@ -64,6 +64,9 @@ class Execution:
     optimizer_fused: bool = True
     checkpoint_every: int = 0
     checkpoint_offload: bool = False
+    tile_tokens: int = 0
+    """norms and feed-forward of a checkpointed block run in tiles of so many tokens, each computed again in the backward pass, and
+    adapters share their input; 0: all tokens at once"""
     checkpoint_operators: bool = False
     """a checkpointed block keeps the outputs of attention and of every second product (torchtitan's selective policy "op")"""
     loss_kernel: str = "plain"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from generator.case.strategies import EACH_ITS_SHARD, ONE_OF_A_NODE
 from generator.cost import constants as c
 from generator.cost.deepspeed import compute_staging, compute_swap_buffers, count_host_gradient_bytes
@@ -68,8 +70,10 @@ def compute_offloaded(shape: Shape, run: Execution, static: StaticMemory, proces
         items.append(CostItem(name="paged optimizer states", value=states, basis="derived", source=PAGED))
     if run.checkpoint_offload:
         tokens = run.micro_batch * run.seq_len / (run.cp * run.tp)
-        inputs = tokens * shape.layers / run.pp * static.block.kept * processes / GIB
-        source = "pinned copies of block inputs"
+        # of each block one tensor, in page-locked memory of the next power of two (ATen/core/CachingHostAllocator.h)
+        each = 2.0 ** math.ceil(math.log2(max(tokens * static.block.kept, 1.0)))
+        inputs = each * shape.layers / run.pp * processes / GIB
+        source = "page-locked copies of block inputs (transformers 5.23, activation_checkpointing_enable; torch's save_on_cpu)"
         items.append(CostItem(name="offloaded activations", value=inputs, basis="derived", source=source))
     return items
 

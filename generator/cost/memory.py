@@ -62,6 +62,10 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     recomputed, kept_whole = count_checkpointed_blocks(shape, run)
     kept = compute_kept_activations(shape, run, block, tokens, recomputed, kept_whole)
     backward = tokens * (block.peak + block.peak_scores * count_scores_in_flight(shape, run))
+    backward += min(tokens, run.tile_tokens) * block.tile
+    returned = (
+        tokens * block.kept if run.checkpoint_offload and recomputed else 0.0
+    )  # the input of the block, from the host
     last = backward
     if kept_whole and not recomputed:  # its tensors are among the kept ones: only what the backward pass adds
         last -= tokens * (block.saved + block.saved_scores * run.seq_len)
@@ -87,7 +91,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
             "cast weights": static.cast_block * max(kept_whole, 1.0),
             # the output layer's comes first, before any block's
             "gradients": max(carried, static.head_gradient),
-            "kept activations": kept,
+            "kept activations": kept + returned,
             "block in backward": max(last, 0.0),
             "dequantized weights": static.dequantized,
             # those of the blocks that keep everything, and of the one that is computed again
@@ -100,6 +104,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
             "cast weights": static.cast_block,
             # the embedding's comes last, when nothing of the blocks is left
             "gradients": max(carried, static.gradients - static.embedding_gradient),
+            "kept activations": returned,
             "block in backward": backward,
             "dequantized weights": static.dequantized,
             "adapted experts": static.adapted_experts,

@@ -34,6 +34,8 @@ from generator.model import Attended
 
 ROW_PARALLEL = ("o", "down")
 """roles of the linears whose inputs tensor parts divide; of the others they divide the outputs (Megatron-LM)"""
+FEED_FORWARD = ("gate", "up", "down")
+"""roles of the linears of a feed-forward"""
 PIPELINE_SOURCE = "fill and drain of a 1F1B schedule (Narayanan et al. 2021)"
 
 
@@ -71,6 +73,7 @@ def compute_training_seconds(shape: Shape, run: Execution, rates: Rates, static:
         # the last stage waits for the first micro-batch to come through pp - 1 others, and the first at the end
         "pipeline bubble": (run.pp - 1) * (device + stall),
         **{name: n * value for name, value in exchanged.items()},
+        "activations to host and back": n * compute_offloaded_input_seconds(shape, run, rates, static, micro),
         # they come while the block before computes
         "weights from host": n * max(0.0, fetched - device),
         "gradients to host": compute_gradient_transfer_seconds(static, run, rates, device + stall),
@@ -95,6 +98,7 @@ def find_training_source(name: str, run: Execution, rates: Rates) -> str:
         "sequence parallel": c.COLLECTIVE_REALISED.source,
         "expert parallel": c.COLLECTIVE_REALISED.source,
         "weights from host": c.HOST_BYTES_PER_S.source,
+        "activations to host and back": "bytes of block inputs over the link of the board, twice (torch's save_on_cpu)",
         "gradients to host": "bytes over the link of the board, counted in deepspeed 0.19.8 and torch 2.13 (generator/cost/deepspeed.py)",
         "communication": describe_link_source(run, rates),
         "data loading": c.COLLATE_SECONDS_PER_TOKEN.source,
@@ -113,7 +117,7 @@ def compute_device_seconds(
     """One micro-batch on one device, item by item, without what it exchanges."""
     slower = compute_emulation_factor(run, rates)
     attention = micro.blocks * compute_attention_seconds(shape, run, rates, micro) / run.tp
-    unpacked = compute_dequantize_seconds(shape, run, rates) * (2.0 + micro.again) / run.pp  # each pass unpacks anew
+    unpacked = compute_dequantize_seconds(shape, run, rates) * count_unpackings(shape, run, micro) / run.pp
     return {
         "matrix products": compute_matrix_product_seconds(shape, run, rates, micro),
         "adapters": micro.blocks * compute_adapter_seconds(static, run, rates, micro),
@@ -122,6 +126,16 @@ def compute_device_seconds(
         "loss": slower * compute_loss_seconds(shape, run, rates, micro.tokens) / run.tp,
         "dequantization": unpacked,
     }
+
+
+def count_unpackings(shape: Shape, run: Execution, micro: MicroBatch) -> float:
+    """How often the mean packed weight is unpacked: anew in each pass, and for each tile."""
+    passes = 2.0 + micro.again
+    if not run.tile_tokens:
+        return passes
+    in_tiles = sum(x.inputs * x.outputs * x.count for x in shape.linears if x.role in FEED_FORWARD)
+    share = in_tiles / sum(x.inputs * x.outputs * x.count for x in shape.linears)
+    return passes * (1.0 - share) + (passes + micro.again) * share * math.ceil(micro.tokens / run.tile_tokens)
 
 
 def compute_exchange_seconds(
@@ -155,6 +169,9 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
     ]
     repeated = each[1::2] if run.checkpoint_operators else each
     linears = micro.blocks * (sum(each) * passes + sum(repeated) * micro.again)
+    if run.tile_tokens:  # each tile runs forward once more
+        in_tiles = (seconds for x, seconds in zip(shape.linears, each, strict=True) if x.role in FEED_FORWARD)
+        linears += micro.blocks * micro.again * sum(in_tiles)
     if is_classifier(shape):
         return linears
     width = shape.head_outputs / run.tp
@@ -285,7 +302,8 @@ def compute_traffic_seconds(shape: Shape, run: Execution, rates: Rates, micro: M
     # what an operator wrote is still in the L2 cache when the next one reads it, where the tensors are small enough
     hidden_bytes = micro.tokens * shape.hidden * BYTES[run.compute_dtype]
     bandwidth = rates.elementwise_bytes_per_s * rates.speed_up(hidden_bytes)
-    return micro.tokens * moved * (1.0 + micro.again + c.BACKWARD_TRAFFIC) / bandwidth
+    again = micro.again * (2.0 if run.tile_tokens else 1.0)
+    return micro.tokens * moved * (1.0 + again + c.BACKWARD_TRAFFIC) / bandwidth
 
 
 def count_traffic_bytes(shape: Shape, run: Execution) -> tuple[float, float]:
@@ -419,6 +437,16 @@ def compute_gradient_transfer_seconds(static: StaticMemory, run: Execution, rate
         return 0.0
     step = static.trained / run.owners * count_host_traffic(run).gradients / rates.host_link_bytes_per_s
     return run.accumulation * compute_exposed_seconds(step / run.accumulation, computed)
+
+
+def compute_offloaded_input_seconds(
+    shape: Shape, run: Execution, rates: Rates, static: StaticMemory, micro: MicroBatch
+) -> float:
+    """Both copies run on the stream that computes, so that nothing hides them (transformers 5.23)."""
+    if not run.checkpoint_offload:
+        return 0.0
+    moved = micro.tokens / run.tp * micro.again * micro.blocks * static.block.kept
+    return 2.0 * moved / rates.host_link_bytes_per_s
 
 
 def compute_fetch_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:

@@ -21,6 +21,7 @@ from rules.table import (
     joined,
     medium,
     on,
+    pin,
     plan,
     room,
     tiny,
@@ -114,8 +115,13 @@ RULES = (
         id="R105",
         words="sequences that fit no device even so are divided",
         look=planned_only("context", "ulysses", "tensor", "tensor-pipeline"),
-        takes=on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1),
-        leaves=on(GPU_24, medium(), devices=8, train="lora", seq_len=2048),
+        takes=pin(
+            on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1), "checkpointing=full"
+        ),
+        leaves=(
+            on(GPU_24, medium(), devices=8, train="lora", seq_len=2048),
+            on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1),
+        ),
     ),
     Rule(
         id="R106",

@@ -156,6 +156,13 @@ RULES = (
         leaves=pin(FOUR, "parallelism=ddp", "checkpointing=full"),
     ),
     Rule(
+        id="R007",
+        words="saved activations are offloaded from an accelerator only",
+        look=refused("checkpointing=offloaded", "no accelerator"),
+        takes=on(PLAIN_CPU),
+        leaves=(on(), on(T4)),
+    ),
+    Rule(
         id="R008",
         words="DeepSpeed or FSDP, never both",
         look=error("contradict"),

@@ -33,7 +33,6 @@ NEVER: dict[str, tuple[str, tuple[str, ...]]] = {
 
 OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     # gates of what is not offered
-    "R007": ("saved activations are not offloaded: the host's link is slower than recomputing", ('"offload": True',)),
     "R021": ("XLA devices are not planned for", ("adamw_torch_xla", "torch_xla")),
     "R036": ("no assisted generation", ("assistant_model", "prompt_lookup")),
     "R038": ("FlashAttention-2 only: 3 and 4 are not offered", ("flash_attention_3", "flash-attn3", "flash-attn4")),

@@ -44,7 +44,6 @@ ASKED_FOR = (
     "adalomo",
     "galore",
     "apollo",
-    "in-backward-paged-adamw-8bit",
 )
 UNEVEN = {"task": "text-classification", "fill_shares": (0.05, 0.1, 0.15, 0.2, 0.6)}
 EVEN = {"task": "text-classification", "fill_shares": (1.0, 1.0)}

@@ -43,15 +43,15 @@ class Full(Technique):
     def edits(self, case: Case) -> Edits:
         if is_by_accelerate(case.layout) and case.workload.train == "full":
             return make_fsdp_recomputation(case)
-        kwargs: dict[str, object] = {"use_reentrant": False}
-        if self.every > 1:
-            kwargs["every_n_layers"] = self.every
         return Edits(
             training_arguments=(
                 make_argument("activation_checkpointing", True, self.write_comment(case)),
-                make_argument("activation_checkpointing_kwargs", kwargs),
+                make_argument("activation_checkpointing_kwargs", self.list_settings(case)),
             )
         )
+
+    def list_settings(self, case: Case) -> dict[str, object]:
+        return {"use_reentrant": False} | ({"every_n_layers": self.every} if self.every > 1 else {})
 
     def write_comment(self, case: Case) -> str:
         return "recompute activations in the backward pass"

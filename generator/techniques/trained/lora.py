@@ -45,8 +45,8 @@ class Lora(Technique):
         return replace(edits, after_model=(*edits.after_model, WIDEN_HEAD))
 
 
-def make_adapter_edits(case: Case, before: tuple[str, ...] = ()) -> Edits:
-    """The adapter, where the trainer of the task takes it; ``before`` are statements that must come first."""
+def make_adapter_edits(case: Case) -> Edits:
+    """The adapter, where the trainer of the task takes it."""
     peft_task = "SEQ_CLS" if case.workload.task == "text-classification" else "CAUSAL_LM"
     adapter = f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear", **CONFIG["lora"])'
     if case.workload.task == "sft":  # SFTTrainer wraps the model itself, and prepares a quantized one
@@ -59,6 +59,6 @@ def make_adapter_edits(case: Case, before: tuple[str, ...] = ()) -> Edits:
     return Edits(
         imports=("from peft import LoraConfig, get_peft_model",),
         setup=(adapter,),
-        after_model=(*before, "model = get_peft_model(model, adapter)"),
+        after_model=("model = get_peft_model(model, adapter)",),
         requirements=("peft",),
     )

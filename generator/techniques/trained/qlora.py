@@ -8,7 +8,7 @@ from generator.techniques.edits import Argument, Code, Edits, make_argument
 from generator.techniques.launch import is_by_accelerate
 from generator.techniques.precision.bf16 import explain_missing_bf16
 from generator.techniques.precision.fp16 import explain_missing_fp16
-from generator.techniques.trained.lora import make_adapter_edits
+from generator.techniques.trained.lora import WIDEN_HEAD, make_adapter_edits
 from generator.techniques.traits import Trait
 
 RESTORE_ADAPTERS = """\
@@ -46,18 +46,18 @@ class QLora(Technique):
             "lora_targets": "all-linear",
             "lora_dropout": case.workload.lora_dropout,
         }
-        # SFTTrainer prepares the model without PEFT's prepare_model_for_kbit_training: nothing frozen is upcast
-        return {**adapters, "quant": "nf4", "lora_upcast": case.workload.task != "sft"}
+        return {**adapters, "quant": "nf4"}
 
     def edits(self, case: Case) -> Edits:
         if is_by_accelerate(case.layout):
             return make_sharded_edits(case)
-        prepare = "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)"
-        base = make_adapter_edits(case, before=(prepare,))
-        extra = () if case.workload.task == "sft" else ("from peft import prepare_model_for_kbit_training",)
+        # without PEFT's prepare_model_for_kbit_training, which makes embedding and head float32: get_peft_model freezes by itself
+        base = make_adapter_edits(case)
+        widened = (WIDEN_HEAD,) if case.workload.task == "text-classification" else ()
         return replace(
             base,
-            imports=(*base.imports, *extra, "import torch", "from transformers import BitsAndBytesConfig"),
+            after_model=(*base.after_model, *widened),
+            imports=(*base.imports, "import torch", "from transformers import BitsAndBytesConfig"),
             setup=(write_nf4_config(case), *base.setup),
             model_arguments=(
                 make_argument("quantization_config", Code("quantization"), "base weights in 4 bits"),

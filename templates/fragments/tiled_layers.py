@@ -1,0 +1,38 @@
+"""Norms and feed-forward of each layer in tiles of the sequence, so that their insides are never held at once.
+
+Values and gradients are those of the layer as it was; each tile is computed again in the backward pass.
+"""
+
+import torch
+from torch.utils.checkpoint import checkpoint
+from transformers import Trainer
+
+TILE_TOKENS = 2048
+TOKENWISE = ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm", "mlp")
+
+
+def tile_layers(trainer: Trainer) -> None:
+    """Change the model of ``trainer`` in place.
+
+    Adapters read the layer's input as it is where autocast gives it its dtype: PEFT would make each a float32 copy.
+    """
+    for layer in trainer.model.get_decoder().layers:
+        for name, module in layer.named_modules():
+            if name in TOKENWISE:
+                module.forward = InTiles(module.forward)
+    if trainer.args.bf16 or trainer.args.fp16:
+        for module in trainer.model.modules():
+            if hasattr(module, "cast_input_dtype_enabled"):
+                module.cast_input_dtype_enabled = False
+
+
+class InTiles:
+    def __init__(self, forward):
+        self.forward = forward
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``hidden``: batch x sequence x width, or x heads x their width."""
+        tiles = hidden.split(max(1, TILE_TOKENS // hidden.shape[0]), dim=1)
+        if not torch.is_grad_enabled():
+            return torch.cat([self.forward(tile) for tile in tiles], dim=1)
+        return torch.cat([checkpoint(self.forward, tile, use_reentrant=False) for tile in tiles], dim=1)

@@ -310,3 +310,14 @@ def test_forward_and_backward_alone_have_no_update():
     common = {"seq_len": 512, "weights_dtype": "bfloat16"}
     assert "optimizer" not in items(Execution(optimizer="none", **common))
     assert items(Execution(optimizer="sgd", **common))["optimizer"] > STEP_OVERHEAD_SECONDS
+
+
+def test_the_output_layer_and_the_loss_see_the_trained_tokens_alone():
+    cost = model(SMALL_CPU, CPU2, device_memory_bytes=24 << 30, host_memory_bytes=24 << 30, cpu_budget=2)
+    run = Execution(micro_batch=8, seq_len=256, loss_kernel="tiled", threads=2)
+    every, quarter = (cost.estimate(run.but(trained_share=share)) for share in (1.0, 0.25))
+    items = {item.name: item.seconds for item in every.time}
+    less = {item.name: item.seconds for item in quarter.time}
+    assert less["loss"] == pytest.approx(items["loss"] / 4) and less["matrix products"] < items["matrix products"]
+    assert {name for name in items if items[name] != less[name]} == {"loss", "matrix products"}
+    assert quarter.peak_memory_gib == every.peak_memory_gib  # a batch may have nothing else

@@ -178,3 +178,15 @@ def test_a_template_without_end_is_no_plan_without_end(tmp_path, model, template
     (model / "chat_template.jinja").write_text(template)
     work = read_work(Request(model=str(model), data=write_chats(tmp_path / "c.jsonl", 64, system=True), task="sft"))
     assert not work.data.lengths_counted and "assumed" in work.data.length_source
+
+
+def test_the_share_of_the_answers_is_counted_as_the_template_renders_them(tmp_path, model):
+    data = write_chats(tmp_path / "d.jsonl", 50, system=True)
+    request = Request(model=str(model), data=data, task="sft", hardware="cpu:4", offline=True)
+    rows = [json.loads(line)["messages"] for line in Path(data).read_text(encoding="utf-8").splitlines()]
+    tokenizer = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(model)
+    spoken = [turn["content"] for row in rows for turn in row if turn["role"] == "assistant"]
+    answers = sum(len(tokenizer(text, add_special_tokens=False)["input_ids"]) + 1 for text in spoken)
+    share = read_work(request).workload.trained_share
+    assert share == pytest.approx(answers / sum(count_by_transformers(model, data)), abs=1e-4) and 0.3 < share < 0.6
+    assert read_work(replace(request, loss_on="all")).workload.trained_share == 1.0

@@ -66,6 +66,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         packing=request.packing,
         loss_on=choose_loss_tokens(request, data),
         fill_shares=measure_fill(data, seq_len),
+        trained_share=data.answer_share if data and choose_loss_tokens(request, data) == "assistant" else 1.0,
         optimize_for=request.optimize_for or DEFAULT_GOAL,
         allow=request.allow,
         pins=request.pins,

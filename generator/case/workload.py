@@ -56,6 +56,8 @@ class Workload:
     steps: int | None = None
     fill_shares: tuple[float, ...] = ()
     """101 quantiles of the examples' lengths, cut at seq_len, as shares of it; none: the data was not looked at"""
+    trained_share: float = 1.0
+    """of the tokens of the examples, those that are learned from; 1 where the data was not looked at"""
     optimize_for: str = DEFAULT_GOAL
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()

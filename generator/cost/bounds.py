@@ -30,6 +30,7 @@ FASTEST: Mapping[str, Callable[[Any], Any]] = {
     "pin_memory": rank_equal,
     "length_shares": lambda shares: sum(shares) / len(shares) if shares else 1.0,
     "padding_left": float,
+    "trained_share": float,
     "padding_free": rank_equal,
     "rows": rank_equal,
 }
@@ -39,7 +40,16 @@ must be decided before anything is bounded."""
 LEAST_STATES = "lomo"
 """an optimizer that keeps neither states nor gradients: no other needs less memory at any moment of a step"""
 NEUTRAL = frozenset(
-    {"compile", "dataloader_workers", "pin_memory", "length_shares", "padding_left", "padding_free", "rows"}
+    {
+        "compile",
+        "dataloader_workers",
+        "pin_memory",
+        "length_shares",
+        "padding_left",
+        "padding_free",
+        "rows",
+        "trained_share",
+    }
 )
 """Fields that device memory does not depend on, or (compile, with a quantizer) least at their fastest value."""
 

@@ -96,6 +96,9 @@ class Execution:
     only, memory is that of the longest of all; none: every sequence is full"""
     padding_left: float = 1.0
     """how much of that padding remains (less where batches are of similar length)"""
+    trained_share: float = 1.0
+    """of the tokens, those that are learned from, where output layer and loss see no others: time only, memory is that of a batch in
+    which all are"""
     padding_free: bool = False
     rows: str = "batch"
     """how the texts of a micro-batch are attended to: batch (together, padded), sdpa (one call each, one after the other in one

@@ -123,7 +123,7 @@ def compute_device_seconds(
         "adapters": micro.blocks * compute_adapter_seconds(static, run, rates, micro),
         "attention": slower * attention,
         "elementwise": slower * micro.blocks * compute_traffic_seconds(shape, run, rates, micro),
-        "loss": slower * compute_loss_seconds(shape, run, rates, micro.tokens) / run.tp,
+        "loss": slower * compute_loss_seconds(shape, run, rates, micro.tokens * run.trained_share) / run.tp,
         "dequantization": unpacked,
     }
 
@@ -176,7 +176,8 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
         return linears
     width = shape.head_outputs / run.tp
     overlaps = not rates.on_cpu
-    once = compute_product_seconds(micro.tokens, width, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps)
+    trained = micro.tokens * run.trained_share
+    once = compute_product_seconds(trained, width, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps)
     twice = 1.0 if run.loss_kernel in ("chunked", "tiled") else 0.0  # they compute their logits twice
     return linears + once * (passes + twice)
 

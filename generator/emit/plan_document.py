@@ -150,6 +150,7 @@ class WorkloadRecord:
     optimize_for: ValueRecord
     steps: int | None
     fill_shares: tuple[float, ...]
+    trained_share: float
     allow: tuple[str, ...]
     pins: tuple[tuple[str, str], ...]
 

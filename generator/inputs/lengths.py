@@ -29,8 +29,8 @@ from generator.inputs.token_child import TokenCounter, UnusableTokenizer, find_c
 COUNTED_ROWS = 2000
 COUNTED_CHARACTERS = 1_000_000
 """What is tokenized at most: half a second; the rows' lengths in characters are all known."""
-Written = tuple[int, str]
-"""an example's length in characters, and the text of it that is tokenized"""
+Written = tuple[int, str, tuple[str, ...]]
+"""an example's length in characters, the text of it that is tokenized, and the answers in it"""
 LINES_AT_ONCE = 1000
 """Lines of plain text that are tokenized as one text, as `datasets` hands them to data.py."""
 
@@ -66,7 +66,14 @@ def list_texts(data: DataSource, end: str) -> list[Written]:
     """What is tokenized of each example without messages."""
     learned_alone = data.sft_format is not None  # else texts are parts of one stream, or have labels
     ends = end if learned_alone else ""
-    return [(measure_length(example), write_example(example, ends)) for example in read_examples(data)]
+    return [
+        (
+            measure_length(example),
+            write_example(example, ends),
+            (example["completion"],) if "completion" in example else (),
+        )
+        for example in read_examples(data)
+    ]
 
 
 def render_examples(data: DataSource, templates: dict[str, str], specials: dict[str, str]) -> list[Written]:
@@ -77,7 +84,13 @@ def render_examples(data: DataSource, templates: dict[str, str], specials: dict[
         with suppress(Exception):  # of a row that the project's own reader refuses
             taken.append((measure_length(example), tuple(unpack(example))))
     texts = render_conversations(templates, specials, [conversation for _, conversation in taken])
-    return [(length, text) for (length, _), text in zip(taken, texts, strict=True) if text is not None]
+    pairs = zip(taken, texts, strict=True)
+    return [(length, text, list_answers(turns)) for (length, (turns, _)), text in pairs if text is not None]
+
+
+def list_answers(turns: list[dict[str, Any]]) -> tuple[str, ...]:
+    """What the assistant says."""
+    return tuple(turn["content"] for turn in turns if turn["role"] == "assistant")
 
 
 def make_plain_template(counter: TokenCounter, specials: dict[str, str]) -> dict[str, str]:
@@ -96,15 +109,19 @@ def count_examples(data: DataSource, counter: TokenCounter, written: list[Writte
         return data
     bare = form == "messages" or (form == "text" and not learned_alone)
     added = 1 if form == "text" and not learned_alone else 0  # the end of a text in the stream
-    texts = [text for _, text in written]
+    texts = [text for _, text, _ in written]
     tokens = [n + added for n in counter.count(texts, special=not bare)]
     exact = known and len(tokens) == data.rows
     where = f"on {'all' if len(tokens) == data.rows else 'the first'} {len(tokens):,} examples"
     words = f"counted with the tokenizer {where}" + (", its chat template not known" if not known else "")
     counted = replace(data, length_source=words, lengths_counted=known, lengths_exact=exact)
+    if learned_alone and form != "text":
+        answers = [answer for *_, spoken in written for answer in spoken]
+        learned = sum(counter.count(answers, special=False)) + len(answers)  # the end of each, too
+        counted = replace(counted, answer_share=min(1.0, round(learned / sum(tokens), 4)))
     if len(tokens) == data.rows:
         return replace(counted, token_quantiles=compute_quantiles(tokens), tokens=sum(tokens))
-    slope, level = fit_tokens([characters for characters, _ in written], tokens)
+    slope, level = fit_tokens([characters for characters, *_ in written], tokens)
     return replace(
         counted,
         token_quantiles=tuple(round(n * CHARACTERS_A_TOKEN * slope + level, 1) for n in data.token_quantiles),

@@ -373,3 +373,14 @@ def test_engines_read_grouped_heads_as_they_are():
         for x in (run.but(engine="vllm"), run)
     )
     assert engine < 0.5 * eager
+
+
+def test_the_output_layer_and_the_loss_see_the_trained_tokens_alone():
+    cost = model(SMALL_CPU, CPU2, device_memory_bytes=24 << 30, host_memory_bytes=24 << 30, cpu_budget=2)
+    run = Execution(micro_batch=8, seq_len=256, loss_kernel="tiled", threads=2)
+    every, quarter = (cost.estimate(run.but(trained_share=share)) for share in (1.0, 0.25))
+    items = {item.name: item.value for item in every.time}
+    less = {item.name: item.value for item in quarter.time}
+    assert less["loss"] == pytest.approx(items["loss"] / 4) and less["matrix products"] < items["matrix products"]
+    assert {name for name in items if items[name] != less[name]} == {"loss", "matrix products"}
+    assert quarter.peak_memory_gib == every.peak_memory_gib  # a batch may have nothing else

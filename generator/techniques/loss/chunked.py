@@ -60,7 +60,9 @@ class Chunked(Technique):
         return self.provides if case.workload.task == "causal-lm" else frozenset()
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"loss_kernel": "tiled" if case.workload.task == "sft" else "chunked"}  # TRL cuts the vocabulary too
+        if case.workload.task == "sft":  # TRL cuts the vocabulary too
+            return {"loss_kernel": "tiled", "trained_share": case.workload.trained_share}
+        return {"loss_kernel": "chunked"}
 
     def edits(self, case: Case) -> Edits:
         if case.workload.task == "sft" and case.on_cpu:  # what TRL does by itself where it has Triton

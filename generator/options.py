@@ -214,7 +214,7 @@ CASE_OPTIONS: tuple[Callable, ...] = (
         "--allow",
         multiple=True,
         shell_complete=completion.complete_technique,
-        help="Allow a technique that may touch convergence: AXIS=NAME. Repeatable.",
+        help="Allow a technique that may touch convergence, or is taken on request only: AXIS=NAME. Repeatable.",
     ),
     click.option("--offline", is_flag=True, envvar="HF_HUB_OFFLINE", help="Never ask the model hub."),
 )

@@ -20,7 +20,7 @@ GRADIENTS = (
     "float32 gradients, their sums, and staging buffers (deepspeed 0.19.8, stage_1_and_2.py and stage3.py; torch FSDP2)"
 )
 WEIGHTS = "the weights' own copy (deepspeed 0.19.8: param_groups_fp16_flat_cpu_memory; torch: CPUOffloadPolicy)"
-PAGED = "managed memory, which the device borrows page by page (bitsandbytes 0.50, functional.get_paged)"
+PAGED = "managed memory, and what a checkpoint holds of it while that is read (bitsandbytes 0.50, get_paged, load_state_dict)"
 SWAPPED = "page-locked buffers between device and disk (deepspeed 0.19.8, runtime/swap_tensor)"
 
 
@@ -66,7 +66,7 @@ def compute_offloaded(shape: Shape, run: Execution, static: StaticMemory, proces
     if swapped:
         items.append(CostItem(name="swap buffers", value=swapped / GIB, basis="derived", source=SWAPPED))
     if borrows_states(run):
-        states = processes * static.state_bytes / GIB
+        states = 2 * processes * static.state_bytes / GIB  # a resumed run reads a copy of them first
         items.append(CostItem(name="paged optimizer states", value=states, basis="derived", source=PAGED))
     if run.checkpoint_offload:
         tokens = run.micro_batch * run.seq_len / (run.cp * run.tp)

@@ -12,7 +12,7 @@ from generator.case.workload import TRAINED, check_workload
 from generator.cost.of_case import build_cost_model
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import choose_candidate
-from generator.decide.space import is_asked_for, open_space
+from generator.decide.space import is_asked_for, open_space, rate_risk
 from generator.errors import UsageError
 from generator.techniques.base import Technique, list_axes
 from hwdetect import catalog
@@ -108,7 +108,8 @@ def list_allowances(case: Case, budget: Budget) -> list[Rung]:
         if risk is not None and technique.quality > risk:
             break
         if rung := find_mildest(list(list_allowed(case, technique)), budget):
-            rungs.append(replace(rung, technique=technique.id))
+            others = [t.quality_note for t in rung.best.members if t.id != technique.id and rate_risk(t, case)]
+            rungs.append(replace(rung, technique=technique.id, change="; ".join([rung.change, *others])))
             risk = technique.quality
     return rungs
 

@@ -190,7 +190,7 @@ def _explain_undivided(technique: Technique, case: Case) -> str | None:
 
 def _explain_unasked(technique: Technique, case: Case) -> str | None:
     if technique.request_only and not is_asked_for(technique, case):
-        return f"{technique.request_only}; only on request: --allow {technique.id}, or --pin {technique.id}"
+        return f"{technique.request_only}; only on request: --allow {technique.id}"
     return None
 
 

@@ -115,9 +115,7 @@ RULES = (
         id="R105",
         words="sequences that fit no device even so are divided",
         look=planned_only("context", "ulysses", "tensor", "tensor-pipeline"),
-        takes=pin(
-            on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1), "checkpointing=full"
-        ),
+        takes=pin(on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1), "checkpointing=full"),
         leaves=(
             on(GPU_24, medium(), devices=8, train="lora", seq_len=2048),
             on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1),

@@ -14,7 +14,7 @@ class InBackwardPagedAdamW8bit(Optimizer):
     What it does: never holds more than one weight's gradient, and keeps the states in host memory.
     When it loses: wherever gradients and states fit: all states cross the link in every step.
     Known problems: no gradient accumulation, so the micro-batch is the whole batch; gradients are not clipped, their
-    norm is known after the updates only; one process; a checkpoint holds the states, and resuming reads them twice.
+    norm is known after the updates only; one process; a checkpoint holds the states, and resuming holds them twice.
     """
 
     name = "in-backward-paged-adamw-8bit"

@@ -1,0 +1,60 @@
+"""Beneath adapters on 4-bit weights, embedding and head keep the model's dtype: planned, emitted, and so in the library."""
+
+from __future__ import annotations
+
+import pytest
+from making import case, llama
+
+from generator.decide.serving import plan_case
+from generator.emit.config_yaml import build_lora_config
+from hwdetect import catalog
+
+RTX_4090 = catalog.load("rtx-4090")
+QLORA = {"train": "qlora", "seq_len": 1024, "global_batch": 2}
+
+
+def find_weights_gib(task: str, **more) -> float:
+    estimate = plan_case(case(RTX_4090, llama(), task=task, **QLORA, **more)).best.estimate
+    return next(part.value for part in estimate.memory if part.name == "weights")
+
+
+def test_the_plan_counts_embedding_and_head_in_16_bits():
+    """They were float32 without TRL: 1.96 GiB more of an 8B model."""
+    assert find_weights_gib("causal-lm") == pytest.approx(find_weights_gib("sft", loss_on="all"), rel=1e-6)
+    assert find_weights_gib("causal-lm") == pytest.approx(5.47, abs=0.05)
+
+
+@pytest.mark.parametrize("task", ["causal-lm", "text-classification"])
+def test_nothing_emitted_upcasts_what_is_frozen(task):
+    plan = plan_case(case(RTX_4090, llama(), task=task, **QLORA))
+    text = "\n".join((*plan.edits.imports, *plan.edits.after_model))
+    assert "get_peft_model(model, adapter)" in text and "kbit" not in text
+    assert ("weight.data.float()" in text) == (task == "text-classification"), "a head that is trained is float32"
+
+
+def test_adapters_drop_nothing_out_unless_the_owner_says_so():
+    plan = plan_case(case(RTX_4090, llama(), task="causal-lm", **QLORA))
+    assert build_lora_config(plan).lora_dropout == plan.best.execution.lora_dropout == 0.0
+
+
+def test_peft_freezes_a_quantized_model_and_leaves_its_dtypes(tmp_path):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("bitsandbytes")
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
+
+    sizes = {"vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2))
+    model.to(torch.bfloat16).save_pretrained(tmp_path)
+    nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+    base = AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=nf4, dtype=torch.bfloat16)
+    adapted = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False)).train()
+    adapted.activation_checkpointing_enable({"use_reentrant": False})
+    dtypes = {name.rsplit(".", 2)[-2]: p.dtype for name, p in adapted.named_parameters()}
+    assert dtypes["embed_tokens"] == dtypes["lm_head"] == dtypes["norm"] == torch.bfloat16
+    trained = {name: p for name, p in adapted.named_parameters() if p.requires_grad}
+    assert trained and all("lora_" in name and p.dtype == torch.float32 for name, p in trained.items())
+    tokens = torch.randint(2, 96, (2, 16), generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        adapted(input_ids=tokens, labels=tokens, use_cache=False).loss.backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in trained.values())

@@ -40,15 +40,23 @@ class Group:
         return min(link, node * inside / per_node)
 
 
-def compute_ring_seconds(total_bytes: float, group: Group, rates: Rates, messages: float = 1.0) -> float:
-    """All-gather or reduce-scatter of ``total_bytes`` over a group; an all-reduce is both."""
+def compute_ring_seconds(
+    total_bytes: float, group: Group, rates: Rates, messages: float = 1.0, *, rounds: float = 1.0
+) -> float:
+    """All-gather or reduce-scatter of ``total_bytes`` over a group; an all-reduce is both in one, which are two ``rounds``."""
     if group.ranks <= 1:
         return 0.0
-    reached = group.bytes_per_s(rates) * c.COLLECTIVE_REALISED
+    reached = group.bytes_per_s(rates) * c.COLLECTIVE_REALISED * (c.PAIR_REALISED if group.ranks == 2 else 1.0)
     # a ring passes every part but its own by each device
-    volume = total_bytes * (group.ranks - 1) / group.ranks / reached
+    volume = rounds * total_bytes * (group.ranks - 1) / group.ranks
+    each = volume / messages / rounds
+    ramp = messages * c.COLLECTIVE_RAMP_BYTES * each / (each + c.COLLECTIVE_RAMP_HALF_BYTES)
     # NCCL takes a tree where latency counts, so a message waits for the depth of the tree
-    return volume + messages * math.log2(group.ranks) * c.COLLECTIVE_LATENCY_SECONDS
+    return (volume + ramp) / reached + rounds * messages * math.log2(group.ranks) * c.COLLECTIVE_LATENCY_SECONDS
+
+
+def compute_all_reduce_seconds(total_bytes: float, group: Group, rates: Rates, messages: float = 1.0) -> float:
+    return compute_ring_seconds(total_bytes, group, rates, messages, rounds=2.0)
 
 
 def compute_tensor_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
@@ -57,7 +65,10 @@ def compute_tensor_parallel_seconds(shape: Shape, run: Execution, rates: Rates, 
         return 0.0
     volume = tokens * shape.hidden * BYTES[run.compute_dtype]
     passes = 2.0 + again  # forward, backward, and the forward that checkpointing repeats
-    return 2 * passes * 2 * compute_ring_seconds(volume, Group(run, run.tp), rates)
+    parts = Group(run, run.tp)
+    if run.sequence_parallel:  # a gather and a scatter apart
+        return 2 * passes * 2 * compute_ring_seconds(volume, parts, rates)
+    return 2 * passes * compute_all_reduce_seconds(volume, parts, rates)
 
 
 def compute_sequence_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
@@ -127,13 +138,17 @@ def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticM
     # HSDP, and ZeRO within groups: each device's part is then averaged with those of the other copies
     copies = Group(run, run.dp * run.cp // run.shards, run.tp * run.shards)
     part = gradient / run.shards
-    averaged = 2 * compute_ring_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES))
+    averaged = compute_all_reduce_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES))
+    if not run.sharding.divides_states:
+        # Megatron's is of all gradients at once
+        messages = 1.0 if run.sharding.reduces_at_end else max(1.0, gradient / c.BUCKET_BYTES)
+        return Exchange(each=0.0, once=compute_all_reduce_seconds(gradient, shard, rates, messages))
     if not run.sharding.divides_weights:
-        ring = compute_ring_seconds(gradient, shard, rates, gradient / c.BUCKET_BYTES) + averaged / 2
+        ring = compute_ring_seconds(gradient, shard, rates, max(1.0, gradient / c.BUCKET_BYTES)) + averaged / 2
         if run.sharding.reduces_every_micro_batch and run.accumulation > 1:
             # to their owners after every micro-batch; the updated weights come back once
             return Exchange(each=ring, once=ring)
-        # an all-reduce, or (ZeRO) reduced gradients there and weights back; BF16_Optimizer does both
+        # reduced gradients there and weights back; BF16_Optimizer reduces them everywhere besides
         return Exchange(each=0.0, once=(3 if sums_all_gradients(run) else 2) * ring)
     layers = shape.layers / run.pp
     # per block: for the forward pass, for the backward pass where it let go, and for what checkpointing repeats

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from generator.cost import constants as c
-from generator.cost.comm import Group, compute_ring_seconds
+from generator.cost.comm import Group, compute_all_reduce_seconds
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import find_source
@@ -139,11 +139,11 @@ def count_prefill_traffic(shape: Shape, run: Execution) -> float:
 
 
 def compute_slice_exchange_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
-    """Two all-reduces of the hidden states per block, each a reduce-scatter and an all-gather."""
+    """Two all-reduces of the hidden states per block."""
     if run.tp == 1:
         return 0.0
     volume = tokens * shape.hidden * BYTES[run.compute_dtype]
-    return 4 * shape.layers * compute_ring_seconds(volume, Group(run, run.tp), rates)
+    return 2 * shape.layers * compute_all_reduce_seconds(volume, Group(run, run.tp), rates)
 
 
 def compute_decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[float, float]:

@@ -22,7 +22,6 @@ class Default(Technique):
     axis = "compile"
     name = "default"
     compiles = True
-    provides = frozenset({Trait.COMPILED_BLOCKS})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/en/main_classes/trainer#transformers.TrainingArguments",

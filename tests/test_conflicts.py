@@ -86,6 +86,15 @@ CONFLICTS: list[Pair] = [
         FULL, "compile=default", ids("packing", "padded", "group-by-length", "flattened", "varlen"), "changing length"
     ),
     (FULL, "compile=default", "loss=liger", "fuse the same"),
+    *grid(FULL, "compile=regional", ids("packing", "flattened", "varlen"), "every number of texts"),
+    (FULL, "compile=regional", "loss=liger", "fuse the same"),
+    *grid(FULL, "compile=regional", ids("parallelism", *FSDP), "FSDP gathers"),
+    *grid(FULL, "compile=regional", ids("parallelism", *ZERO, "ulysses"), "hooks"),
+    (QLORA, "compile=regional", "trained=qlora", "must not be compiled"),
+    *grid(FULL, "checkpointing=selective", ids("compile", "default", "regional"), "Inductor"),
+    (FULL, "checkpointing=selective", "attention=eager", "batched products"),
+    *grid(FULL, "checkpointing=selective", ids("parallelism", *FSDP[:3]), "every layer or none"),
+    *grid(FULL, "compile=off", ids("precision", "fp8-tensorwise", "fp8-rowwise"), "scales and casts"),
     (FULL, "compile=default", "loss=chunked", "breaks"),
     *grid(FULL, "compile=default", ids("parallelism", *ZERO, "ulysses"), "hooks"),
     *grid(SERVED, "compile=static-decode", ids("quantization", "bnb-nf4", "bnb-int8"), "not compileable"),
@@ -137,6 +146,15 @@ CONFLICTS: list[Pair] = [
 ]
 
 STANDING: list[tuple[Case, str, str]] = [
+    *[(FULL, "compile=regional", f"packing={name}") for name in ("padded", "group-by-length")],
+    *[(FULL, "compile=regional", f"loss={name}") for name in ("plain", "chunked")],
+    *[(FULL, "compile=regional", name) for name in ("checkpointing=full", "parallelism=ddp", "parallelism=single")],
+    *[
+        (FULL, f"compile={name}", f"precision=fp8-{scales}wise")
+        for name in ("default", "regional")
+        for scales in ("tensor", "row")
+    ],
+    (LORA, "compile=regional", "trained=lora"),
     *[(FULL, f"offload={what}", f"parallelism={form}") for what, able in OFFLOADS.items() for form in able],
     *[(FULL, "offload=none", f"parallelism={form}") for form in FORMS],
     *[(FULL, f"parallelism={form}", f"optimizer={name}") for form in FORMS for name in ("adamw", "adamw-fused")],
@@ -184,6 +202,7 @@ JOINED_AXES = {
     frozenset(pair)
     for pair in (
         ("adapter", "parallelism"),
+        ("attention", "checkpointing"),
         ("attention", "packing"),
         ("attention", "parallelism"),
         ("attention", "precision"),
@@ -194,6 +213,7 @@ JOINED_AXES = {
         ("compile", "optimizer"),
         ("compile", "packing"),
         ("compile", "parallelism"),
+        ("compile", "precision"),
         ("compile", "quantization"),
         ("compile", "trained"),
         ("packing", "precision"),

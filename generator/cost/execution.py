@@ -89,7 +89,7 @@ class Execution:
     """attention code that copies the key and value heads to all query heads first (Mistral and Mixtral before 4.48)"""
     fused_kernels: str = "none"
     compile: str | None = None
-    """None (eager mode), default, reduce-overhead, max-autotune"""
+    """None (eager mode), default, regional (each layer by itself), reduce-overhead, max-autotune"""
     # data
     length_shares: tuple[float, ...] = ()
     """quantiles of the examples' lengths as shares of seq_len, equally spaced, where a micro-batch is padded to its longest: time

@@ -20,6 +20,8 @@ class Trait(Enum):
     VARIABLE_LENGTH_KERNEL = "attention keeps texts of one sequence apart without a dense mask"
     # the model's graph
     COMPILED_GRAPH = "torch.compile runs the model, or its decoding step, as one graph"
+    COMPILED_LAYERS = "torch.compile runs each layer of the model as a graph of its own"
+    COMPILED_BLOCKS = "torch.compile fuses the operators of a layer, whatever it does around them"
     UNCOMPILEABLE_LAYERS = "layers of a library whose kernels torch.compile cannot trace"
     FUSED_KERNELS = "another library's kernels fuse what torch.compile would"
     CHUNKED_FORWARD = "the model's forward is replaced by one that loops over chunks of the hidden states"
@@ -44,6 +46,7 @@ class Trait(Enum):
     NVME_OFFLOAD = "weights or states can live on an NVMe disk"
     # recomputation
     FSDP_RECOMPUTATION = "FSDP itself recomputes activations, around the blocks that it shards"
+    SELECTED_OPERATORS = "operators are looked at one by one: the outputs of some are kept, others run again"
     PARTIAL_RECOMPUTATION = "some layers are recomputed and others keep their activations"
 
 
@@ -54,7 +57,17 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
         Trait.CHUNKED_FORWARD: "the chunk loop breaks the compiled graph",
         Trait.DEEPSPEED_ENGINE: "DeepSpeed's hooks on every module break the compiled graph",
         Trait.UNCOMPILEABLE_LAYERS: "bitsandbytes layers are not compileable",
+        Trait.SELECTED_OPERATORS: "Inductor chooses by itself what a compiled graph computes again",
         Trait.QUANTIZED_BASE: "a quantized model must not be compiled for training (Transformers refuses it)",
+    },
+    Trait.COMPILED_LAYERS: {
+        Trait.FLATTENED_ROWS: "attention is called once a text: every number of texts would compile again",
+        Trait.FUSED_KERNELS: "Liger's kernels and Inductor fuse the same operators",
+        Trait.DEEPSPEED_ENGINE: "DeepSpeed's hooks on every module break the compiled graph",
+        Trait.UNCOMPILEABLE_LAYERS: "bitsandbytes layers are not compileable",
+        Trait.QUANTIZED_BASE: "a quantized model must not be compiled for training (Transformers refuses it)",
+        Trait.SELECTED_OPERATORS: "Inductor chooses by itself what a compiled graph computes again",
+        Trait.DTENSOR: "layers that FSDP gathers were not compiled each by itself: compile=default is",
     },
     Trait.DTENSOR: {
         Trait.LOSS_SCALING: "fp16's loss scaling was not run on sharded gradients (DTensor); DeepSpeed brings its own",

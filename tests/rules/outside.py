@@ -54,7 +54,6 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     "R217": ("Transformers have no buffers that training changes: nothing is gained", ("ddp_broadcast_buffers",)),
     "R223": ("rows are grouped by length (R406), not yet balanced between devices", ("batch_rebalance",)),
     # precision and speed
-    "R304": ("no fp8 training", ("float8_", "mixed_precision: fp8")),
     "R307": ("Apple's GPUs are not planned for", ("MPS_FALLBACK", "use_mps")),
     "R407": (
         "advice beyond the software: other models and machines (the ladder of a refusal names machines)",

@@ -32,6 +32,7 @@ from rules.table import (
 
 LM = {"task": "causal-lm"}
 GPU_12 = gpu("8.9", 12, 120, 0.5e12, "a 12 GiB GPU")
+GPU_8_BITS = gpu("9.0", 640, 989, 3.35e12, "a large H100", fp8=1979)
 SERVED, SERVED_8B = on(mode="infer"), on(H100, llama(), mode="infer")
 LLAMA_70B = llama(hidden=8192, layers=80, heads=64, kv_heads=8, ffn=28672)
 ASKED_FOR = (
@@ -146,6 +147,13 @@ RULES = (
         look=both(chosen("attention", "sdpa"), costed("attention", "eager"), fastest_of("attention")),
         takes=(on(seq_len=4096), on(T4), on(PLAIN_CPU)),
         leaves=pin(on(), "attention=eager"),
+    ),
+    Rule(
+        id="R304",
+        words="products in 8 bits where the hardware has them and the user allows it, and compiled",
+        look=both(chosen("precision", "fp8-tensorwise"), chosen("compile", "default", "regional")),
+        takes=on(GPU_8_BITS, llama(), allow=("precision=fp8-tensorwise",), **LM),
+        leaves=(on(GPU_8_BITS, llama(), **LM), on(A100, llama(), allow=("precision=fp8-tensorwise",), **LM)),
     ),
     Rule(
         id="R404",

@@ -3,4 +3,4 @@
 from generator.techniques.traits import Trait
 
 ORDER = 70
-PROVIDES = frozenset({Trait.COMPILED_GRAPH})
+PROVIDES = frozenset({Trait.COMPILED_GRAPH, Trait.COMPILED_BLOCKS})

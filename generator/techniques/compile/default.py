@@ -6,8 +6,8 @@ from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits, make_argument
 from generator.techniques.traits import EXCLUDED_BY_TRAIT, Trait
 
-COLD_SECONDS = {"cpu": 110.0, "gpu": 60.0}
-"""First step of a compiled model. CPU: 8 s with a warm cache, up to 110 s cold, 17M Llama on two cores (measured 2026-11).
+COLD_SECONDS = {"cpu": 49.0, "gpu": 60.0}
+"""First step of a compiled model. CPU: 44 to 49 s cold and 10 s with a warm cache, 87M Llama on two cores (measured 2026-11-22).
 GPU: 30 to 60 s stated by the Accelerate guide for a full graph (docs "usage_guides/compilation"), the slow end."""
 
 

@@ -1,0 +1,27 @@
+"""Matrix products of the blocks in 8 bits: what they multiply is scaled and cast before, weights stay as they are."""
+
+from torch import nn
+from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+TILE = 16
+"""The products' kernels take inputs and outputs in multiples of it."""
+
+
+def multiply_in_float8(model: nn.Module, recipe: str) -> int:
+    """How many layers do so. ``recipe``: a scale for each tensor (tensorwise), or for each of its rows (rowwise).
+
+    The output layer stays in 16 bits: its errors go to the loss unaveraged.
+    """
+    chosen = {name for name, layer in model.named_modules() if is_multipliable(layer, model)}
+    convert_to_float8_training(
+        model,
+        config=Float8LinearConfig.from_recipe_name(recipe),
+        module_filter_fn=lambda layer, name: name in chosen,
+    )
+    return len(chosen)
+
+
+def is_multipliable(layer: nn.Module, model: nn.Module) -> bool:
+    if not isinstance(layer, nn.Linear) or layer is model.get_output_embeddings():
+        return False
+    return layer.in_features % TILE == 0 and layer.out_features % TILE == 0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from leaves import load_leaf
 from making import H100, T4, case, cpu_device, llama
 from rules.table import pin
 from test_padding import LENGTHS, build_tiny_model
 
+from generator import pipeline
 from generator.case.case import Case
+from generator.case.request import Request
 from generator.decide.serving import plan_case
 from generator.emit.first_step import expect_attention
 from generator.techniques.base import find_technique
@@ -133,6 +138,22 @@ def test_a_cpu_takes_it_where_lengths_differ():
     assert names["padding_free"] == "True" and names["max_length"] == "None"
     assert expect_attention(plan)["attention"] == "row_by_row"
     assert plan_packing(case(cpu_device(), of.model, **CPU | {"fill_shares": (1.0, 1.0)}))[1] == "padded"
+
+
+def test_a_cpu_with_bf16_instructions_takes_it_with_autocast_and_prices_the_trained_tokens():
+    smol = Path(__file__).parent.parent / "examples" / "models" / "smollm2-135m.json"
+    request = Request(model=str(smol), task="sft", tokenizer="any/name", hardware="cpu:16+bf16", offline=True)
+    of = pipeline.plan_request(request).plan.case
+    every, quarter = (
+        plan_case(replace(of, workload=replace(of.workload, fill_shares=SHARES, trained_share=share)))
+        for share in (1.0, 0.25)
+    )
+    names = {argument.name: argument.code for argument in quarter.edits.training_arguments}
+    assert quarter.best.choice["packing"] == "flattened" and quarter.best.choice["precision"] == "bf16"
+    assert names["bf16"] == names["padding_free"] == "True"
+    assert "score_trained_tokens(trainer.model)" in quarter.edits.after_trainer
+    assert quarter.best.execution.trained_share == 0.25
+    assert quarter.best.estimate.step_seconds < every.best.estimate.step_seconds
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import torch
 from torch.nn import functional as F
-from torch.nn.attention import varlen
 from transformers import Trainer, TrainerCallback
 
 from arguments import list_given
@@ -71,7 +70,8 @@ class CheckFirstStep(TrainerCallback):
             if self.trainer.args.torch_compile:  # the graph would be compiled again without the look at it
                 return compute_loss(model, inputs, *args, **kwargs)
             attention = WatchedAttention()
-            with mock.patch.object(F, "scaled_dot_product_attention", attention), attention.watch_varlen():
+            beside = attention.watch_varlen() if self.planned.get("attention") == "varlen" else nullcontext()
+            with mock.patch.object(F, "scaled_dot_product_attention", attention), beside:
                 loss = compute_loss(model, inputs, *args, **kwargs)
             self.check_attention(attention)
             if "cu_seq_lens_q" in inputs and self.planned.get("attention") in BY_ROW:
@@ -193,6 +193,8 @@ class WatchedAttention:
     @contextmanager
     def watch_varlen(self) -> Iterator[None]:
         """PyTorch's kernel for rows one after the other keeps apart what stands between its limits."""
+        from torch.nn.attention import varlen
+
         function = varlen.varlen_attn
 
         def watch(query, key, value, limits, *args, **kwargs):

@@ -35,6 +35,7 @@ from checkpoints import (
     finish_training,
     name_tied_weights,
 )
+from compiled_layers import compile_layers
 from compiler import check_compilers
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
@@ -80,6 +81,7 @@ def main() -> None:
         dtype=torch.float32,  # trained weights stay in fp32, bf16 is for the arithmetic
         attn_implementation="sdpa",
     )
+    compile_layers(model)
 
     trainer = Trainer(
         model=model,
@@ -129,7 +131,6 @@ def training_arguments() -> TrainingArguments:
         bf16=True,  # compute in bf16, keep weights in fp32
         tf32=True,  # what stays in fp32 uses TF32 products
         optim="adamw_torch_fused",
-        torch_compile=True,  # shapes are fixed; the first step compiles
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
         save_total_limit=2,  # while one is written, the other is whole

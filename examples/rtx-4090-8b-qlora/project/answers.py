@@ -15,6 +15,8 @@ from terminal import escape_control
 
 PROMPTS = 3
 NEW_TOKENS = 96
+SECONDS = 10.0
+"""Of each answer: a large model on a CPU, or one whose adapters are made anew for each token, gives its beginning."""
 SHOWN = 70
 """Characters of an answer in the terminal; all of it is in run.json."""
 
@@ -74,6 +76,7 @@ class SampleAnswers(TrainerCallback):
                     input_ids=inputs["input_ids"],
                     attention_mask=inputs["attention_mask"],
                     max_new_tokens=min(NEW_TOKENS, places - inputs["input_ids"].shape[1]),
+                    max_time=SECONDS,
                     do_sample=False,
                     eos_token_id=list_stop_tokens(model, self.tokenizer),
                     pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,

@@ -128,7 +128,11 @@ def generate(dest: Path, train: str, asked: argparse.Namespace, packing: str, sc
 
 def time_steps(project: Path, result: Path) -> dict:
     """CPU seconds and loss of each step of a new run."""
-    flags = ["--output_dir", str(result.with_suffix("")), "--save_strategy", "no"]
+    return time_program(project, result, "--output_dir", str(result.with_suffix("")), "--save_strategy", "no")
+
+
+def time_program(project: Path, result: Path, *flags: str) -> dict:
+    """Those of any folder's train.py."""
     command = [sys.executable, "-c", TIMED, str(result), *flags]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with (result.with_suffix(".log")).open("w") as log:

@@ -114,7 +114,7 @@ def keep_examples(parts: list, sizes: list[int], read_part: Callable, config: di
 
 
 def make_example(line: bytes) -> dict:
-    return {"text": line.decode("utf-8-sig").replace("\r\n", "\n")}
+    return {"text": line.decode().removeprefix("\ufeff").replace("\r\n", "\n")}
 
 
 class Blocks(TorchDataset):

@@ -20,6 +20,7 @@ def rank_equal(value: Any) -> int:
 FASTEST: Mapping[str, Callable[[Any], Any]] = {
     "checkpoint_every": lambda every: 1 / every if every else 0.0,  # none, then as few blocks as possible
     "checkpoint_offload": rank_in_order(False, True),
+    "checkpoint_operators": rank_in_order(True, False),  # what is kept is not computed again
     "tile_tokens": bool,
     "loss_kernel": rank_in_order("fused", "plain", "chunked", "tiled"),
     "fused_kernels": rank_in_order("liger", "none"),

@@ -33,7 +33,12 @@ from generator.cost.memory import (
 from generator.cost.shape import build_shape
 from generator.cost.sharding import keeps_checkpointed_inputs
 from generator.cost.static_memory import STATIC_FIELDS, StaticMemory, compute_static_memory
-from generator.cost.time import compute_training_seconds, find_training_source
+from generator.cost.time import (
+    DEVICE_FIELDS,
+    compute_device_seconds,
+    compute_training_seconds,
+    find_training_source,
+)
 from generator.model import ModelSpec
 from hwdetect.types import Device, Link, Measurement
 
@@ -80,6 +85,7 @@ class CostModel:
         self.rates = apply_measurements(rates, measured, accelerators)
         self._static: dict[tuple, StaticMemory] = {}
         self._blocks: dict[tuple, BlockActivations] = {}
+        self._computed: dict[tuple, dict[str, float]] = {}
 
     @property
     def families(self) -> int:
@@ -180,7 +186,9 @@ class CostModel:
         # time goes with the sequences as they are, memory with the longest
         computed = count_computed_tokens(run)
         timed = run if computed == run.seq_len else run.but(seq_len=computed)
-        seconds = compute_training_seconds(self.shape, timed, self._find_rates(run), self._find_static(run))
+        rates, static = self._find_rates(run), self._find_static(run)
+        computed = self._find_device_seconds(timed, rates, static)
+        seconds = compute_training_seconds(self.shape, timed, rates, static, computed)
         if not run.dataloader_workers:
             tokens = run.micro_batch * run.accumulation * timed.seq_len
             seconds[DATA_LOADING] = tokens * c.COLLATE_SECONDS_PER_TOKEN
@@ -212,6 +220,14 @@ class CostModel:
         if block is None:
             block = self._blocks[key] = compute_block_activations(self.shape, run)
         return block
+
+    def _find_device_seconds(self, run: Execution, rates: Rates, static: StaticMemory) -> dict[str, float]:
+        """Once per family of executions that compute the same on each device."""
+        key = DEVICE_FIELDS(run)
+        computed = self._computed.get(key)
+        if computed is None:
+            computed = self._computed[key] = compute_device_seconds(self.shape, run, rates, static)
+        return computed
 
     def _find_rates(self, run: Execution) -> Rates:
         """The CPU's rates with ``run.threads`` threads: fewer leave cores idle, more than it may use wait for each other."""

@@ -7,6 +7,8 @@ communication. Backward is two products per trained linear and one per frozen on
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from operator import attrgetter
 from typing import NamedTuple
 
 from generator.cost import constants as c
@@ -47,19 +49,27 @@ class MicroBatch(NamedTuple):
     blocks: float
 
 
-def compute_training_seconds(shape: Shape, run: Execution, rates: Rates, static: StaticMemory) -> dict[str, float]:
-    """Seconds of one optimizer step by item, all micro-batches included; those that take none are left out.
+DEVICE = (
+    *("micro_batch", "seq_len", "cp", "pp", "tp", "weights_dtype", "autocast_dtype", "tf32", "quant", "train", "adapter"),
+    *("lora_rank", "lora_targets", "lora_dropout", "lora_casts", "checkpoint_every", "checkpoint_operators", "tile_tokens"),
+    *("loss_kernel", "trained_share", "expert_loop", "attention", "attention_version", "attention_biased", "flash_kernels"),
+    *("repeats_keys", "fused_kernels", "compile", "sequence_parallel", "sequence_form", "threads", "ep", "rows"),
+    *("strategy", "lora_upcast", "loss_copies"),
+)
+DEVICE_FIELDS = attrgetter(*DEVICE)
+"""all that what one device computes depends on: a search asks for it with many ways to divide states and batch"""
+
+
+def compute_training_seconds(
+    shape: Shape, run: Execution, rates: Rates, static: StaticMemory, computed: Mapping[str, float]
+) -> dict[str, float]:
+    """Seconds of one optimizer step by item, all micro-batches included; those that take none are left out. ``computed`` is
+    ``compute_device_seconds`` of the same.
 
     With pipeline stages a micro-batch takes the time of the slowest stage (the one with the output layer), and the step
     lasts as long as all micro-batches and the filling and draining of the pipeline.
     """
-    recomputed, _ = count_checkpointed_blocks(shape, run)
-    micro = MicroBatch(
-        tokens=float(run.micro_batch) * run.seq_len / run.cp,
-        again=recomputed / shape.layers,
-        blocks=shape.layers / run.pp,
-    )
-    computed = compute_device_seconds(shape, run, rates, static, micro)
+    micro = describe_micro_batch(shape, run)
     exchanged = compute_exchange_seconds(shape, run, rates, micro, computed["attention"])
     device = sum(computed.values()) + sum(exchanged.values())
     issue = compute_issue_seconds(shape, static, run, rates, micro.again) / run.pp
@@ -111,10 +121,18 @@ def describe_link_source(run: Execution, rates: Rates) -> str:
     return f"{c.COLLECTIVE_REALISED.source}; {c.NETWORK_BYTES_PER_S['default'].source}"
 
 
-def compute_device_seconds(
-    shape: Shape, run: Execution, rates: Rates, static: StaticMemory, micro: MicroBatch
-) -> dict[str, float]:
+def describe_micro_batch(shape: Shape, run: Execution) -> MicroBatch:
+    recomputed, _ = count_checkpointed_blocks(shape, run)
+    return MicroBatch(
+        tokens=float(run.micro_batch) * run.seq_len / run.cp,
+        again=recomputed / shape.layers,
+        blocks=shape.layers / run.pp,
+    )
+
+
+def compute_device_seconds(shape: Shape, run: Execution, rates: Rates, static: StaticMemory) -> dict[str, float]:
     """One micro-batch on one device, item by item, without what it exchanges."""
+    micro = describe_micro_batch(shape, run)
     slower = compute_emulation_factor(run, rates)
     attention = micro.blocks * compute_attention_seconds(shape, run, rates, micro) / run.tp
     unpacked = compute_dequantize_seconds(shape, run, rates) * count_unpackings(shape, run, micro) / run.pp

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from making import H100, case, llama
 
-from generator.case.strategies import STRATEGIES
+from generator.case.strategies import SEQUENCE_FORMS, STRATEGIES
 from generator.cost.activations import READ_FIELDS, compute_block_activations
+from generator.cost.device import compute_rates
 from generator.cost.execution import Execution
 from generator.cost.host import compute_loading
 from generator.cost.infer import compute_cache_bytes
@@ -20,11 +21,13 @@ from generator.cost.memory import compute_training_moments
 from generator.cost.optimizers import OPTIMIZER_STATES, compute_state_bytes
 from generator.cost.shape import build_shape
 from generator.cost.static_memory import STATIC_FIELDS, compute_static_memory
+from generator.cost.time import DEVICE_FIELDS, compute_device_seconds
 from generator.cost.weights import compute_stored_bytes
 from generator.decide.candidates import HEADROOM_SHARE, split_batch
 from generator.techniques.base import find_technique
+from hwdetect import catalog
 from tests.cost import deepspeed_estimators as oracles
-from tests.cost.models import A100, LLAMA2_7B, MISTRAL_7B, TINY, model, spec
+from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, TINY, model, spec
 
 CHECKLIST = Path(__file__).resolve().parents[2] / "../shared/TECHNIQUES.md"
 GIB = 2**30
@@ -394,3 +397,34 @@ def test_static_memory_depends_on_what_it_is_kept_under():
     assert {"weights_dtype", "optimizer", "dp", "sums_dtype", "offload_params"} <= asked
     assert not asked & unseen
     assert {"micro_batch", "accumulation", "nodes", "dataloader_workers"} <= unseen
+
+
+def test_what_a_device_computes_depends_on_what_it_is_kept_under():
+    """The cost model computes it once for all executions with the same ``DEVICE_FIELDS``."""
+    watched, asked, unseen = watch_executions(DEVICE_FIELDS)
+    kernels = [
+        {"attention": name, "flash_kernels": kept} for name in ("eager", "flash", "sdpa") for kept in (True, False)
+    ]
+    changes = [
+        *({"checkpoint_every": 2, "checkpoint_operators": True}, {"checkpoint_every": 1, "tile_tokens": 64}),
+        *({"loss_kernel": "chunked", "compile": "regional"}, {"loss_kernel": "fused", "fused_kernels": "liger"}),
+        *(
+            {"fused_kernels": "foak", "lora_dropout": 0.1},
+            {"adapter": "dora"},
+            {"tp": 2, "pp": 2, "ep": 2, "threads": 2},
+        ),
+        *({"cp": 2, "sequence_form": form} for form in SEQUENCE_FORMS),
+        *({"rows": "sdpa", "trained_share": 0.5, "expert_loop": True}, {"strategy": "fsdp_full_shard", "dp": 2}),
+    ]
+    moe = replace(shape(), experts=8, moe_layers=shape().layers, experts_per_token=2)
+    rates = [
+        compute_rates(device, cores, (), None) for device, cores in ((catalog.load("h100-sxm-80gb"), None), (CPU2, 2))
+    ]
+    for one, two, three, four in product(WEIGHTS, TRAINED, kernels, changes):
+        for what, speed in product((shape(TINY), moe), rates):
+            run = watched(**one, **two, **three, **four)
+            static = compute_static_memory(what, Execution(**one, **two))
+            compute_device_seconds(what, run, speed, static)
+    assert {"micro_batch", "tp", "loss_kernel", "tile_tokens"} <= asked
+    assert not asked & unseen
+    assert {"accumulation", "dp", "optimizer", "offload_params", "nodes"} <= unseen

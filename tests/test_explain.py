@@ -112,7 +112,7 @@ def test_no_reason_is_for_a_key_that_no_project_has():
         name for project in EXAMPLES for name, _ in list_keys(yaml.safe_load((project / "config.yaml").read_text()))
     }
     assert keys <= set(CONFIG_REASONS) and set(CONFIG_REASONS) - keys <= {
-        "tokenizer",
+        *("tokenizer", "lora.use_dora", "lora.use_rslora"),
         *(f"columns.{name}" for name in MEANINGS),
     }
 

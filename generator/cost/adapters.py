@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from generator.cost import constants as c
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Linear, Shape, select_adapted
-
-NORM_COPIES = 4.0
-"""of a weight, in float32, that are alive together: the low-rank product, the weight, the scaled product, their sum"""
-NORM_TRAFFIC = 38.0
-"""bytes read and written per weight: cast 2 + 4, the low-rank product 2 and its cast 2 + 4, scaled 4 + 4, added 8 + 4, its norm 4"""
 
 
 def has_magnitudes(run: Execution) -> bool:
@@ -38,7 +34,7 @@ def compute_norm_bytes(shape: Shape, run: Execution) -> float:
     """Of the largest adapted weight, while its norm is taken."""
     if not has_magnitudes(run):
         return 0.0
-    return NORM_COPIES * BYTES["float32"] * max(x.inputs * x.outputs for x in select_adapted(shape, run.lora_targets))
+    return c.NORM_COPIES * BYTES["float32"] * max(x.inputs * x.outputs for x in select_adapted(shape, run.lora_targets))
 
 
 def compute_norm_seconds(adapted: Sequence[Linear], run: Execution, rates: Rates, passes: float) -> float:
@@ -46,5 +42,5 @@ def compute_norm_seconds(adapted: Sequence[Linear], run: Execution, rates: Rates
     if not has_magnitudes(run):
         return 0.0
     operations = sum(2.0 * run.lora_rank * x.inputs * (x.inputs + x.outputs) for x in adapted)
-    moved = NORM_TRAFFIC * sum(x.inputs * x.outputs for x in adapted)
+    moved = c.NORM_TRAFFIC * sum(x.inputs * x.outputs for x in adapted)
     return passes * (operations / rates.product(run.compute_dtype, run.tf32) + moved / rates.elementwise_bytes_per_s)

@@ -475,6 +475,18 @@ EXPERT_LOOP_OPERATORS = Constant(
 GROUPED_EXPERT_OPERATORS = Constant(
     20, "operators per block", COUNTED, "sort, gather, grouped products (transformers moe.py)"
 )
+NORM_COPIES = Constant(
+    4.0,
+    "float32 copies of a weight",
+    COUNTED,
+    "alive together in peft's DoraLinearLayer.get_weight_norm: the low-rank product, the weight, the scaled product, their sum",
+)
+NORM_TRAFFIC = Constant(
+    38.0,
+    "bytes read and written per weight",
+    COUNTED,
+    "peft's DoraLinearLayer: cast 2 + 4, low-rank product 2 and its cast 2 + 4, scaled 4 + 4, added 8 + 4, its norm 4",
+)
 ADAPTER_OPERATORS = Constant(9, "operators per adapted linear, forward", COUNTED, "peft lora.Linear.forward")
 COMPILED_LAUNCH_SHARE = Constant(
     0.25,

@@ -50,9 +50,37 @@ class MicroBatch(NamedTuple):
 
 
 DEVICE = (
-    *("micro_batch", "seq_len", "cp", "pp", "tp", "weights_dtype", "autocast_dtype", "tf32", "quant", "train", "adapter"),
-    *("lora_rank", "lora_targets", "lora_dropout", "lora_casts", "checkpoint_every", "checkpoint_operators", "tile_tokens"),
-    *("loss_kernel", "trained_share", "expert_loop", "attention", "attention_version", "attention_biased", "flash_kernels"),
+    *(
+        "micro_batch",
+        "seq_len",
+        "cp",
+        "pp",
+        "tp",
+        "weights_dtype",
+        "autocast_dtype",
+        "tf32",
+        "quant",
+        "train",
+        "adapter",
+    ),
+    *(
+        "lora_rank",
+        "lora_targets",
+        "lora_dropout",
+        "lora_casts",
+        "checkpoint_every",
+        "checkpoint_operators",
+        "tile_tokens",
+    ),
+    *(
+        "loss_kernel",
+        "trained_share",
+        "expert_loop",
+        "attention",
+        "attention_version",
+        "attention_biased",
+        "flash_kernels",
+    ),
     *("repeats_keys", "fused_kernels", "compile", "sequence_parallel", "sequence_form", "threads", "ep", "rows"),
     *("strategy", "lora_upcast", "loss_copies"),
 )

@@ -20,7 +20,17 @@ WITH_ALL_WEIGHTS = ("DistributedDataParallel",)
 
 ALWAYS = (
     *("arguments", "checkpoints", "evaluation", "final_model", "finished_runs", "first_example", "first_step"),
-    *("model_card", "parts", "progress", "run_folder", "run_identity", "run_report", "seals", "stopping", "token_count"),
+    *(
+        "model_card",
+        "parts",
+        "progress",
+        "run_folder",
+        "run_identity",
+        "run_report",
+        "seals",
+        "stopping",
+        "token_count",
+    ),
 )
 """The leaves of every training."""
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")

@@ -182,7 +182,7 @@ def describe_division(layout: LayoutRecord) -> str:
     return (" x ".join(parts) or "one process") + nodes
 
 
-def draw_bar(estimate: EstimateRecord, width: int = 40) -> str:
+def draw_bar(estimate: EstimateRecord, width: int = 28) -> str:
     share = min(1.0, estimate.peak_memory_gib / estimate.limit_gib)
     filled = round(share * width)
     bar = "█" * filled + "░" * (width - filled)

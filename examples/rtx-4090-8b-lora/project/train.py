@@ -37,13 +37,13 @@ from checkpoints import (
     find_newest_checkpoint,
     finish_training,
 )
-from compiled_layers import compile_layers
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
+from length_groups import SeedLengthGroups
 from machine import check_machine, peak_memory
 from model_card import write_model_card
 from padding import drop_padding_mask
@@ -62,7 +62,7 @@ def main() -> None:
     if torch.cuda.device_count() > 1:  # Trainer would spread the batch over all that it sees (DataParallel)
         sys.exit("This plan uses one GPU, and PyTorch sees more: CUDA_VISIBLE_DEVICES=0 make train")
     check_machine(CONFIG["machine"])
-    check_compilers("g++", "gcc")
+    check_compilers("gcc")
     args = training_arguments()
     source = find_source(CONFIG, "model")
     claim_folder(Path(args.output_dir), source)
@@ -85,7 +85,6 @@ def main() -> None:
         use_safetensors=True,
         trust_remote_code=False,
     )
-    compile_layers(model)
 
     trainer = SFTTrainer(
         model=model,
@@ -94,6 +93,7 @@ def main() -> None:
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
         peft_config=adapter,
+        callbacks=[SeedLengthGroups()],
     )
     share_inputs(trainer.model)
     drop_padding_mask(trainer.model)
@@ -133,14 +133,15 @@ def training_arguments() -> SFTConfig:
     parser.set_defaults(
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=1,
-        per_device_eval_batch_size=1,
-        gradient_accumulation_steps=32,
+        per_device_train_batch_size=4,
+        per_device_eval_batch_size=4,
+        gradient_accumulation_steps=8,
         bf16=True,  # compute in bf16
         tf32=True,  # what stays in fp32 uses TF32 products
-        activation_checkpointing=True,  # recompute every second layer
-        activation_checkpointing_kwargs={"use_reentrant": False, "every_n_layers": 2},
+        activation_checkpointing=True,  # recompute activations in the backward pass
+        activation_checkpointing_kwargs={"use_reentrant": False},
         optim="adamw_torch_fused",
+        train_sampling_strategy="group_by_length",  # texts of similar length together
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
         pad_to_multiple_of=8,

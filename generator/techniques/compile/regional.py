@@ -30,6 +30,12 @@ class Regional(Default):
         ),
     )
 
+    def obstacle(self, case: Case) -> str | None:
+        asked = (self.axis, self.name) in case.workload.pins
+        if case.workload.task != "causal-lm" and not asked:  # plain text is cut into sequences of one length
+            return "examples differ in length, and no run with compiled layers of any length was timed: only on request"
+        return super().obstacle(case)
+
     def traits(self, case: Case) -> frozenset[Trait]:
         """No graph of the model: its forward pass can be what it likes."""
         return self.provides - {Trait.COMPILED_GRAPH}

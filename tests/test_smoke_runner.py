@@ -15,6 +15,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from endless import ENDLESS_KINDS, make_endless
@@ -25,7 +26,14 @@ from generator.emit.place import lock_destination
 from generator.errors import DestinationError, SmokeError, SourceError
 from generator.inputs.json_files import replace_file
 from generator.run import process, smoke
-from generator.run.comparison import compare, compare_value, explain_ratios, format_lines
+from generator.run.comparison import (
+    compare,
+    compare_training,
+    compare_value,
+    describe_place,
+    explain_ratios,
+    format_lines,
+)
 from generator.run.figures import InferFigures, RunFigures, read_figures
 from generator.run.schema import FOLDER, TYPES, dump_schema
 from generator.run.stage import Stage
@@ -487,3 +495,27 @@ def test_the_lines_for_people(rendered, tmp_path):
     result = compare(plan, None, inference, [stage])
     assert result.answer == "b\nc"
     assert format_lines(result, plan) == ["inference: 8 tokens/s, 0.5 GiB at peak; the first call took 4 s"]
+
+
+def test_the_range_that_was_predicted_is_compared():
+    """P10 and P90 of the plan: inside or outside is said, of a GPU's memory without what its allocator does not see."""
+    figures = SimpleNamespace(step_seconds=1.2, tokens_per_second=100.0, peak_memory_gib=30.0)
+    estimate = {
+        "step_seconds": 1.0,
+        "step_seconds_p10": 0.9,
+        "step_seconds_p90": 1.1,
+        "tokens_per_second": 120.0,
+        "peak_memory_gib": 31.0,
+        "peak_memory_gib_p10": 30.5,
+        "peak_memory_gib_p90": 33.0,
+        "allocator_peak_gib": 30.0,
+    }
+    plan = {"estimate": estimate, "project": {"device": "cuda"}, "case": {"hardware": {"measured": []}}}
+    step, speed, memory = compare_training(plan, figures)
+    assert step.is_inside is False and (step.p10, step.p90) == (0.9, 1.1)
+    assert speed.is_inside is False and (speed.p10, speed.p90) == pytest.approx((120 / 1.1, 120 / 0.9))
+    assert memory.is_inside is True and (memory.p10, memory.p90) == (29.5, 32.0)
+    assert describe_place(step) == ", outside 0.9–1.1 (P10–P90)" and "inside" in describe_place(memory)
+    estimate |= {"step_seconds_p10": None, "step_seconds_p90": None}
+    step, speed, _ = compare_training(plan, figures)
+    assert step.is_inside is None and speed.is_inside is None and describe_place(step) == ""

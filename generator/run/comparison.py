@@ -19,13 +19,20 @@ ANSWER_LENGTH = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One quantity. ``ratio`` is measured over predicted."""
+    """One quantity. ``ratio`` is measured over predicted; ``p10`` and ``p90`` are the plan's range, where it has one."""
 
     what: str
     unit: str
     predicted: float
     measured: float
     ratio: float | None
+    p10: float | None = None
+    p90: float | None = None
+
+    @property
+    def is_inside(self) -> bool | None:
+        """Whether it was measured within the range; ``None`` where there is none."""
+        return None if self.p10 is None or self.p90 is None else self.p10 <= self.measured <= self.p90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,23 +77,37 @@ def compare(plan: dict, run: RunFigures | None, inference: InferFigures, stages:
 
 def compare_training(plan: dict, run: RunFigures) -> list[Comparison]:
     estimate = plan["estimate"]
+    fast, slow = estimate.get("step_seconds_p10"), estimate.get("step_seconds_p90")
+    tokens, seconds = estimate["tokens_per_second"], estimate["step_seconds"]
+    # the same range, of as many tokens
+    least, most = (tokens * seconds / time if time else None for time in (slow, fast))
     return [
-        compare_value("step time", "s", estimate["step_seconds"], run.step_seconds),
-        compare_value("tokens/s", "1/s", estimate["tokens_per_second"], run.tokens_per_second),
-        compare_value("peak memory", "GiB", predict_measured_memory(plan), run.peak_memory_gib),
+        compare_value("step time", "s", seconds, run.step_seconds, (fast, slow)),
+        compare_value("tokens/s", "1/s", tokens, run.tokens_per_second, (least, most)),
+        compare_value("peak memory", "GiB", *compare_memory(plan, run.peak_memory_gib)),
     ]
 
 
-def compare_value(what: str, unit: str, predicted: float, measured: float) -> Comparison:
+def compare_value(
+    what: str, unit: str, predicted: float, measured: float, between: tuple[float | None, float | None] = (None, None)
+) -> Comparison:
+    """``between``: P10 and P90 of the prediction."""
     ratio = measured / predicted if predicted else math.inf
     finite = ratio if math.isfinite(ratio) else None
-    return Comparison(what=what, unit=unit, predicted=predicted, measured=measured, ratio=finite)
+    low, high = between
+    return Comparison(what=what, unit=unit, predicted=predicted, measured=measured, ratio=finite, p10=low, p90=high)
 
 
-def predict_measured_memory(plan: dict) -> float:
-    """What the measuring call sees: the process on a CPU, the allocator's peak on a GPU."""
+def compare_memory(plan: dict, measured: float) -> tuple[float, float, tuple[float | None, float | None]]:
+    """Predicted, measured, and the range of the prediction. The measuring call sees the process on a CPU, the allocator's peak on a
+    GPU: the rest is not part of it."""
     estimate = plan["estimate"]
-    return estimate["peak_memory_gib"] if plan["project"]["device"] != "cuda" else estimate["allocator_peak_gib"]
+    unseen = (
+        estimate["peak_memory_gib"] - estimate["allocator_peak_gib"] if plan["project"]["device"] == "cuda" else 0.0
+    )
+    low, high = (estimate.get(f"peak_memory_gib_{end}") for end in ("p10", "p90"))
+    between = (None if low is None else low - unseen, None if high is None else high - unseen)
+    return estimate["peak_memory_gib"] - unseen, measured, between
 
 
 def format_lines(result: SmokeResult, plan: dict) -> list[str]:
@@ -94,11 +115,20 @@ def format_lines(result: SmokeResult, plan: dict) -> list[str]:
     lines = [f"{'':14}{'predicted':>12}{'measured':>12}   ratio"] if result.comparison else []
     for row in result.comparison:
         ratio = f"{row.ratio:.2f}" if row.ratio else "-"
-        lines.append(f"{row.what:<14}{row.predicted:>12.4g}{row.measured:>12.4g}   {ratio}  ({row.unit})")
+        lines.append(
+            f"{row.what:<14}{row.predicted:>12.4g}{row.measured:>12.4g}   {ratio}  ({row.unit}){describe_place(row)}"
+        )
     lines += explain_ratios(result.comparison, plan)
     if result.losses:
         lines.append(f"loss {result.losses[0]:.3f} → {result.losses[-1]:.3f} over {len(result.losses)} steps")
     return [*lines, describe_inference(result.inference)]
+
+
+def describe_place(row: Comparison) -> str:
+    """Where it was measured in the plan's range; nothing where there is none."""
+    if row.is_inside is None:
+        return ""
+    return f", {'inside' if row.is_inside else 'outside'} {row.p10:.4g}–{row.p90:.4g} (P10–P90)"
 
 
 def describe_inference(figures: dict[str, Any]) -> str:

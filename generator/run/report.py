@@ -128,9 +128,11 @@ def draw_comparison(row: dict) -> str:
     )
     svg = f'<svg viewBox="0 0 100 16" width="100%" height="16" preserveAspectRatio="none">{bars}</svg>'
     ratio = f"{row['ratio']:.2f}" if row["ratio"] else ""
+    low, high = row.get("p10"), row.get("p90")  # of no smoke run before they were predicted
+    between = "" if low is None or high is None else f" ({low:.4g}–{high:.4g})"
     return (
         f'<tr><td>{escape(row["what"])}</td><td style="width:40%">{svg}</td>'
-        f'<td class="number">{row["predicted"]:.4g} {escape(row["unit"])}</td>'
+        f'<td class="number">{row["predicted"]:.4g}{between} {escape(row["unit"])}</td>'
         f'<td class="number">{row["measured"]:.4g} {escape(row["unit"])}</td><td class="number">{ratio}</td></tr>\n'
     )
 

@@ -151,11 +151,34 @@ def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticM
         # reduced gradients there and weights back; BF16_Optimizer reduces them everywhere besides
         return Exchange(each=0.0, once=(3 if sums_all_gradients(run) else 2) * ring)
     layers = shape.layers / run.pp
-    # per block: for the forward pass, for the backward pass where it let go, and for what checkpointing repeats
-    gathers = 2.0 + (1.0 if run.checkpoint_every else 0.0) if run.sharding.reshards else 1.0
-    each = compute_ring_seconds(weights, shard, rates, layers) * gathers
+    each = compute_ring_seconds(weights, shard, rates, layers) * count_gathers(shape, run)
     each += compute_ring_seconds(gradient, shard, rates, layers)
     return Exchange(each=each + averaged, once=0.0)
+
+
+def count_gathers(shape: Shape, run: Execution) -> float:
+    """How often the mean weight is gathered for a micro-batch: forward, and backward where it was let go. What checkpointing
+    repeats finds it there: it runs within the backward pass, after that has gathered (torch's FSDP and DeepSpeed 0.19.8, their
+    collectives counted with and without). ZeRO-3 lets go only what it keeps no place for."""
+    if not run.sharding.reshards:
+        return 1.0
+    return 2.0 - min(1.0, run.sharding.live_elements * run.pp * run.tp / shape.params)
+
+
+def compute_copy_seconds(shape: Shape, run: Execution, rates: Rates, static: StaticMemory) -> Exchange:
+    """What sharding copies between its buffers and the tensors of the model: each copy reads and writes, in the stream that
+    computes (torch 2.13, ``_fsdp_collectives.py``: ``split_with_sizes_copy``, ``chunk_cat``; reducer.cpp)."""
+    if run.dp * run.cp <= 1 or rates.on_cpu:
+        return Exchange(each=0.0, once=0.0)
+    weights, gradient = count_exchanged_bytes(shape, run, static)
+    second = rates.elementwise_bytes_per_s
+    if run.sharding.by_fsdp:
+        # FSDP1 gathers into the flat parameter that the layers' weights are views of; its gradient is put together from theirs
+        copied = weights * count_gathers(shape, run) if run.fsdp_version > 1 else 0.0
+        return Exchange(each=2 * (copied + gradient) / second, once=0.0)
+    if run.sharding.buckets_every_gradient:  # into the reducer's buckets and back
+        return Exchange(each=0.0, once=4 * gradient / second)
+    return Exchange(each=0.0, once=0.0)
 
 
 def count_exchanged_bytes(shape: Shape, run: Execution, static: StaticMemory) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from generator.cost.activations import find_element_bytes
 from generator.cost.adapters import compute_norm_seconds
 from generator.cost.comm import (
     compute_communication_seconds,
+    compute_copy_seconds,
     compute_expert_parallel_seconds,
     compute_exposed_seconds,
     compute_sequence_parallel_seconds,
@@ -99,7 +100,8 @@ def compute_training_seconds(
     """
     micro = describe_micro_batch(shape, run)
     exchanged = compute_exchange_seconds(shape, run, rates, micro, computed["attention"])
-    device = sum(computed.values()) + sum(exchanged.values())
+    copies = compute_copy_seconds(shape, run, rates, static)
+    device = sum(computed.values()) + sum(exchanged.values()) + copies.each
     issue = compute_issue_seconds(shape, static, run, rates, micro.again) / run.pp
     # a CPU issues and computes with the same cores
     stall = issue if rates.on_cpu else compute_stall_seconds(issue, device)
@@ -111,6 +113,7 @@ def compute_training_seconds(
         # the last stage waits for the first micro-batch to come through pp - 1 others, and the first at the end
         "pipeline bubble": (run.pp - 1) * (device + stall),
         **{name: n * value for name, value in exchanged.items()},
+        "copies of shards": n * copies.each + copies.once,
         "activations to host and back": n * compute_offloaded_input_seconds(shape, run, rates, static, micro),
         # they come while the block before computes
         "weights from host": n * max(0.0, fetched - device),
@@ -139,6 +142,7 @@ def find_training_source(name: str, run: Execution, rates: Rates) -> str:
         "activations to host and back": "bytes of block inputs over the link of the board, twice (torch's save_on_cpu)",
         "gradients to host": "bytes over the link of the board, counted in deepspeed 0.19.8 and torch 2.13 (generator/cost/deepspeed.py)",
         "communication": describe_link_source(run, rates),
+        "copies of shards": f"{bandwidth}; copies counted in torch 2.13 (FSDP: _fsdp_collectives.py; DDP: reducer.cpp)",
         "data loading": c.COLLATE_SECONDS_PER_TOKEN.source,
     }.get(name, rates.source)
 

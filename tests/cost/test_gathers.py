@@ -1,0 +1,65 @@
+"""How often FSDP gathers and copies weights, against what it does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from generator.cost.comm import compute_copy_seconds, count_gathers
+from generator.cost.execution import Execution
+from generator.cost.shape import build_shape
+from generator.cost.static_memory import compute_static_memory
+from tests.cost.models import LLAMA2_7B, model
+
+SCRIPT = Path(__file__).parent / "gathers.py"
+LAYERS = 4
+
+
+def test_checkpointing_gathers_no_more_than_the_backward_pass_does():
+    """What it computes again finds the weights there: one gather of each block a pass, and one of the rest."""
+    ended = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
+    plain, checkpointed = (json.loads(ended.stdout)[key] for key in ("False", "True"))
+    assert plain == checkpointed
+    assert plain["_allgather_base_"] == plain["split_with_sizes_copy"] == 2 * LAYERS + 1
+    assert plain["_reduce_scatter_base_"] == plain["chunk_cat"] == LAYERS + 1
+
+
+@pytest.mark.parametrize(
+    ("strategy", "spec", "times"),
+    [
+        ("fsdp_full_shard", LLAMA2_7B, 2.0),
+        ("fsdp_shard_grad_op", LLAMA2_7B, 1.0),
+        ("zero3", LLAMA2_7B, 2.0 - 1e9 / LLAMA2_7B.params),  # of which 1e9 elements stay
+        ("zero3", replace(LLAMA2_7B, params=500_000_000), 1.0),
+    ],
+)
+def test_a_weight_is_gathered_again_where_it_was_let_go(strategy, spec, times):
+    shape = build_shape(spec, "causal-lm", 0)
+    for every in (0, 1):
+        run = Execution(strategy=strategy, dp=8, checkpoint_every=every)
+        assert count_gathers(shape, run) == pytest.approx(times)
+
+
+def test_copies_grow_with_what_is_gathered_and_reduced():
+    """FSDP2 copies weights once a gather and gradients once; FSDP1's layers are views of what is gathered; DDP fills buckets and
+    empties them once a step."""
+    cost = model(LLAMA2_7B)
+    common = {"dp": 8, "weights_dtype": "bfloat16"}
+    second = cost.rates.elementwise_bytes_per_s
+    size = 2 * cost.shape.params
+
+    def copy(**more):
+        run = Execution(**common, **more)
+        return compute_copy_seconds(cost.shape, run, cost.rates, compute_static_memory(cost.shape, run))
+
+    assert copy(strategy="fsdp_full_shard").each == pytest.approx(2 * (2 + 1) * size / second)
+    assert copy(strategy="fsdp_full_shard", fsdp_version=1).each == pytest.approx(2 * size / second)
+    assert copy(strategy="ddp") == pytest.approx((0.0, 4 * size / second))
+    assert "copies of shards" in {item.name for item in cost.estimate(Execution(**common, strategy="ddp")).time}
+    alone = Execution(weights_dtype="bfloat16")
+    assert "copies of shards" not in {item.name for item in cost.estimate(alone).time}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from generator.case.layout import ONE_DEVICE, Layout
@@ -15,8 +16,9 @@ from generator.decide.space import Space
 from generator.techniques.base import Axis, Technique
 
 DEFAULTS = {f.name: f.default for f in fields(Execution)}
-UNSEEN_BY_MEMORY = {name: DEFAULTS[name] for name in NEUTRAL if name != "compile"}
-"""set to one value, so that what was computed for one is known for all"""
+UNSEEN_BY_MEMORY = {"micro_batch", "accumulation"} | NEUTRAL - {"compile"}
+SEEN_BY_MEMORY = attrgetter(*(name for name in DEFAULTS if name not in UNSEEN_BY_MEMORY))
+"""of a run, beside its batch split: what was computed for one is known for all that differ in nothing else"""
 
 Members = tuple[Technique, ...]
 Splits = tuple[Split, ...]
@@ -146,10 +148,10 @@ class Relaxation:
 
     def find_peak_gib(self, run: Execution, split: Split) -> float:
         known = self.space.memo.peaks
-        run = run.but(micro_batch=split[0], accumulation=split[1], **UNSEEN_BY_MEMORY)
-        key = tuple(vars(run).values())
+        # most were asked for before: what is the same to memory is looked up before a run is made of it
+        key = SEEN_BY_MEMORY(run), split
         if key not in known:
-            known[key] = self.space.cost.peak_gib(run)
+            known[key] = self.space.cost.peak_gib(run.but_split(split))
         return known[key]
 
     def list_savings(self) -> list[dict[str, Any]]:

@@ -192,9 +192,10 @@ def count_exchanged_bytes(shape: Shape, run: Execution, static: StaticMemory) ->
         full = BYTES[run.sums_dtype]
     gradient = static.trained * (full if run.train == "full" else 4.0) / split
     weights = (shape.params * compute if run.quant == "none" else compute_stored_bytes(shape, run)) / split
-    if run.ep > 1:  # experts stay where they are
-        experts = shape.expert_params * shape.layers * compute
-        return weights - experts, gradient - experts
+    if run.ep > 1:  # experts stay where they are, and so do their gradients where they are trained
+        experts = shape.expert_params * shape.layers / split
+        weights = max(0.0, weights - experts * compute)
+        gradient = gradient - experts * full if run.train == "full" else gradient
     return weights, gradient
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from generator.cost.comm import compute_copy_seconds, count_gathers
+from generator.cost.comm import compute_copy_seconds, count_exchanged_bytes, count_gathers
 from generator.cost.execution import Execution
 from generator.cost.shape import build_shape
 from generator.cost.static_memory import compute_static_memory
-from tests.cost.models import LLAMA2_7B, model
+from tests.cost.models import LLAMA2_7B, MIXTRAL, model
 
 SCRIPT = Path(__file__).parent / "gathers.py"
 LAYERS = 4
@@ -63,3 +63,16 @@ def test_copies_grow_with_what_is_gathered_and_reduced():
     assert "copies of shards" in {item.name for item in cost.estimate(Execution(**common, strategy="ddp")).time}
     alone = Execution(weights_dtype="bfloat16")
     assert "copies of shards" not in {item.name for item in cost.estimate(alone).time}
+
+
+@pytest.mark.parametrize("train", ["full", "lora"])
+@pytest.mark.parametrize(("pp", "tp"), [(1, 1), (2, 1), (2, 2)])
+def test_experts_that_stay_take_nothing_of_adapters(train, pp, tp):
+    """Gradients of adapters were less than nothing once the experts' weights were taken from them: complex seconds."""
+    shape = build_shape(MIXTRAL, "causal-lm", 0)
+    runs = [Execution(strategy="fsdp_full_shard", dp=8, pp=pp, tp=tp, ep=ep, train=train) for ep in (1, 8)]
+    (all_weights, all_gradients), (weights, gradients) = (
+        count_exchanged_bytes(shape, run, compute_static_memory(shape, run)) for run in runs
+    )
+    assert 0 < weights < all_weights / 5
+    assert 0 < gradients < all_gradients / 5 if train == "full" else gradients == all_gradients

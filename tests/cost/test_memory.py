@@ -11,11 +11,7 @@ from generator.cost.memory import compute_training_moments
 from generator.cost.shape import build_shape, count_lora_params
 from generator.cost.static_memory import compute_static_memory
 from generator.cost.weights import count_packed_params
-from tests.cost.models import LLAMA2_7B, MISTRAL_7B, model, spec
-
-MIXTRAL = spec(
-    "mixtral", 32, 4096, 32, 8, 14336, 32000, 46_702_792_704, experts=8, experts_per_token=2, expert_ffn=14336
-)
+from tests.cost.models import LLAMA2_7B, MISTRAL_7B, MIXTRAL, model
 
 
 def parts(cost, run) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace as Values
 from unittest.mock import patch
 
 import pytest
@@ -42,8 +41,9 @@ def trace(name: str, script: Script, layers: int, offload: bool) -> Traced:
         model = build(config, script)
         base = model.base_model.model if script.lora else model
         base.activation_checkpointing_enable({"use_reentrant": False}, offload=offload)
-        args = Values(bf16=script.autocast is not None, fp16=False)
-        load_leaf("tiled_layers").tile_layers(Values(model=model, args=args))
+        load_leaf("tiled_layers").tile_layers(model)
+        if script.lora:
+            load_leaf("adapter_inputs").share_inputs(model)
         return model
 
     host = patch("transformers.modeling_utils.save_on_cpu", OnHost) if offload else nullcontext()

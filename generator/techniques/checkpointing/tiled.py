@@ -55,5 +55,5 @@ class Tiled(Full):
             super().edits(case),
             imports=("from tiled_layers import tile_layers",),
             fragments=("tiled_layers",),
-            after_trainer=("tile_layers(trainer)",),
+            after_trainer=("tile_layers(trainer.model)",),
         )

@@ -142,6 +142,28 @@ def test_shared_inputs_give_the_same_loss_and_gradients(load, dtype):
     assert after[2] < 0.95 * before[2]
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("tiled", [False, True])
+def test_an_adapted_model_answers_where_there_is_no_autocast(load, form, tiled):
+    """SampleAnswers asks before the first step, and `generate` is not the forward pass that Accelerate wraps."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    peft = pytest.importorskip("peft")
+    config = transformers.LlamaConfig(**{k: v for k, v in MODEL.items() if k != "architectures"})
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+    adapter = peft.LoraConfig(
+        r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM", **SWITCHES[form]
+    )
+    model = peft.get_peft_model(model, adapter).eval()
+    asked = {"input_ids": torch.arange(3, 9)[None], "max_new_tokens": 4, "do_sample": False}
+    before = model.generate(**asked)
+    if form != "dora":
+        load("adapter_inputs").share_inputs(model)
+    if tiled:
+        load("tiled_layers").tile_layers(model)
+    assert torch.equal(model.generate(**asked), before)
+
+
 # ---- trained for real
 
 

@@ -93,6 +93,8 @@ CONFLICTS: list[Pair] = [
     (QLORA, "compile=regional", "trained=qlora", "must not be compiled"),
     *grid(FULL, "checkpointing=selective", ids("compile", "default", "regional"), "Inductor"),
     (FULL, "checkpointing=selective", "attention=eager", "batched products"),
+    (FULL, "checkpointing=selective", "attention=flash-attention", "another library's attention"),
+    (FULL, "checkpointing=selective", "loss=liger", "gradients would be wrong"),
     *grid(FULL, "checkpointing=selective", ids("parallelism", *FSDP[:3]), "every layer or none"),
     *grid(FULL, "compile=off", ids("precision", "fp8-tensorwise", "fp8-rowwise"), "scales and casts"),
     (FULL, "compile=default", "loss=chunked", "breaks"),
@@ -124,6 +126,7 @@ CONFLICTS: list[Pair] = [
             (FULL, f"checkpointing={name}", "parallelism=fsdp2", "sharded"),
             (FULL, f"checkpointing={name}", "parallelism=zero3", "DeepSpeed"),
             (FULL, f"checkpointing={name}", "compile=default", "the compiled graph"),
+            (FULL, f"checkpointing={name}", "compile=regional", "compiled layers"),
         )
     ],
     # updates in the backward pass
@@ -208,6 +211,7 @@ JOINED_AXES = {
         ("attention", "precision"),
         ("cache", "compile"),
         ("checkpointing", "compile"),
+        ("checkpointing", "loss"),
         ("checkpointing", "parallelism"),
         ("compile", "loss"),
         ("compile", "optimizer"),

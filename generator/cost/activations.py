@@ -101,6 +101,12 @@ def compute_tiled_activations(shape: Shape, run: Execution, residual: float, com
     full = run.train == "full"
     casts = 3.0 if full and residual != compute and not shape.fused_qkv else 1.0
     read = casts * compute * shape.hidden if residual != compute else hidden
+    own = 0.0  # what adapters that share no input keep, of a tile
+    if run.train == "lora" and not shares_adapter_inputs(run, compute, compute):
+        read = count_input_bytes(shape, run, compute, compute, full, ATTENTION_INPUT, shape.hidden)
+        read += count_input_bytes(shape, run, compute, compute, full, ("o",), shape.query)
+        own = count_input_bytes(shape, run, compute, compute, full, ("gate", "up"), shape.hidden)
+        own += count_input_bytes(shape, run, compute, compute, full, ("down",), int(shape.ffn_active))
     attention = read + count_attention_bytes(shape, compute, run)
     if shape.qk_norm:  # the inputs of their tiles
         attention += compute * (shape.query + shape.key)
@@ -117,7 +123,7 @@ def compute_tiled_activations(shape: Shape, run: Execution, residual: float, com
         peak_scores=scores + scores_backward + mask,
         residual_bytes=residual,
         compute_bytes=compute,
-        tile=widths * find_output_bytes(shape, run, residual, compute) * shape.ffn_active,
+        tile=widths * find_output_bytes(shape, run, residual, compute) * shape.ffn_active + own,
     )
 
 

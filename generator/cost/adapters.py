@@ -1,7 +1,7 @@
 """What DoRA adds to low-rank adapters: a trained magnitude of each output, and the norm of the whole adapted weight.
 
-Follows ``peft/tuners/lora/dora.py`` (0.21.2): every forward pass makes the low-rank product as large as the weight, adds it to a
-float32 copy of that, and takes the norm of its rows.
+Follows ``peft/tuners/lora/dora.py`` (0.21.2): every forward pass makes the low-rank product as large as the weight, out of an identity
+matrix of its inputs, adds it to a float32 copy of the weight, and takes the norm of its rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def compute_norm_bytes(shape: Shape, run: Execution) -> float:
     """Of the largest adapted weight, while its norm is taken."""
     if not has_magnitudes(run):
         return 0.0
-    return c.NORM_COPIES * BYTES["float32"] * max(x.inputs * x.outputs for x in select_adapted(shape, run.lora_targets))
+    identity = BYTES[run.compute_dtype]  # what the low-rank product multiplied is kept until its result is let go
+    copies = c.NORM_COPIES * BYTES["float32"]
+    adapted = select_adapted(shape, run.lora_targets)
+    return max(copies * x.inputs * x.outputs + identity * x.inputs**2 for x in adapted)
 
 
 def compute_norm_seconds(adapted: Sequence[Linear], run: Execution, rates: Rates, passes: float) -> float:
@@ -42,5 +45,5 @@ def compute_norm_seconds(adapted: Sequence[Linear], run: Execution, rates: Rates
     if not has_magnitudes(run):
         return 0.0
     operations = sum(2.0 * run.lora_rank * x.inputs * (x.inputs + x.outputs) for x in adapted)
-    moved = c.NORM_TRAFFIC * sum(x.inputs * x.outputs for x in adapted)
+    moved = sum(c.NORM_TRAFFIC * x.inputs * x.outputs + c.IDENTITY_TRAFFIC * x.inputs**2 for x in adapted)
     return passes * (operations / rates.product(run.compute_dtype, run.tf32) + moved / rates.elementwise_bytes_per_s)

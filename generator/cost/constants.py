@@ -487,6 +487,12 @@ NORM_TRAFFIC = Constant(
     COUNTED,
     "peft's DoraLinearLayer: cast 2 + 4, low-rank product 2 and its cast 2 + 4, scaled 4 + 4, added 8 + 4, its norm 4",
 )
+IDENTITY_TRAFFIC = Constant(
+    12.0,
+    "bytes read and written per pair of a weight's inputs",
+    COUNTED,
+    "peft's DoraLinearLayer.get_lora_weight: torch.eye 4, its cast 4 + 2, read by the product 2",
+)
 ADAPTER_OPERATORS = Constant(9, "operators per adapted linear, forward", COUNTED, "peft lora.Linear.forward")
 COMPILED_LAUNCH_SHARE = Constant(
     0.25,

@@ -52,6 +52,8 @@ def find_source(name: str, run: Execution) -> str:
         return DDP_BUCKETS
     if name == "gradients" and run.sharding.by_deepspeed:
         return SOURCES["gradients of DeepSpeed"]
+    if name == "optimizer temporary" and not OPTIMIZER_STATES[run.optimizer].stores_gradients:
+        return "the embedding's gradient, which comes last (torch.autograd)"
     return SOURCES[name]
 
 
@@ -103,7 +105,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
             "gathered weights": static.gathered_ends + static.gathered_block,
             "cast weights": static.cast_block,
             # the embedding's comes last, when nothing of the blocks is left
-            "gradients": max(carried, static.gradients - static.embedding_gradient),
+            "gradients": max(carried, count_waiting_gradients(run, static)),
             "kept activations": returned,
             "block in backward": backward,
             "dequantized weights": static.dequantized,
@@ -117,6 +119,14 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     if keeps_checkpointed_inputs(run):  # each with its gradient; that of the first block is in the block itself
         moments["first block"]["kept activations"] = tokens * 2 * (recomputed - 1) * block.kept
     return moments
+
+
+def count_waiting_gradients(run: Execution, static: StaticMemory) -> float:
+    """Bytes of those that are there when the first block's come. An update in the backward pass drops all but a tied head's, whose
+    other part is the embedding's."""
+    if OPTIMIZER_STATES[run.optimizer].stores_gradients:
+        return static.gradients - static.embedding_gradient
+    return static.head_gradient
 
 
 def count_checkpointed_blocks(shape: Shape, run: Execution) -> tuple[float, float]:

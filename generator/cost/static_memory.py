@@ -109,7 +109,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         + compute_undivided_scales(shape, run, weights_here),
         gradients=gradients,
         states=0.0 if offloaded or borrows_states(run) else states / shards.states,
-        step_temporary=0.0 if offloaded else compute_step_temporary(run, each, trained, shards.states),
+        step_temporary=0.0 if offloaded else compute_step_temporary(shape, run, each, trained, shards.states),
         gathered_block=compute_gathered_block(shape, run),
         gathered_ends=compute_gathered_ends(shape, run),
         reduce_buckets=compute_reduce_buckets(shape, run, trained, each.trained),
@@ -123,7 +123,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         adapted=() if run.train == "full" else select_adapted(shape, run.lora_targets),
         head_gradient=gradients + compute_large_gradient(shape, run)
         if at_once
-        else shape.head_params * per_gradient * kind.stores_gradients,
+        else shape.head_params * per_gradient * (kind.stores_gradients or ties_head(shape)),
         lasting_gradients=gradients if keeps_gradient_buffer(run) else 0.0,
         embedding_gradient=0.0 if at_once or ties_head(shape) else shape.embedding * per_gradient,
         states_paged=kind.paged,
@@ -174,8 +174,11 @@ def borrows_states(run: Execution) -> bool:
     return OPTIMIZER_STATES[run.optimizer].lives_on_host and run.threads is None
 
 
-def compute_step_temporary(run: Execution, each: ParameterBytes, trained: float, shards: int) -> float:
+def compute_step_temporary(shape: Shape, run: Execution, each: ParameterBytes, trained: float, shards: int) -> float:
     """What only lives while the optimizer updates, on one device."""
+    if not OPTIMIZER_STATES[run.optimizer].stores_gradients and run.train == "full":
+        # the embedding's gradient comes last; tied, the output layer's has waited for it, and both are added up
+        return shape.embedding * each.gradient * (3 if ties_head(shape) else 1)
     # foreach computes one operation for all parameters at once: its result is as large as they are
     foreach = OPTIMIZER_STATES[run.optimizer].foreach and not run.optimizer_fused
     if run.sharding.float32_masters:

@@ -1,5 +1,7 @@
 """Matrix products of the blocks in 8 bits: what they multiply is scaled and cast before, weights stay as they are."""
 
+from dataclasses import replace
+
 from torch import nn
 from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
@@ -10,12 +12,13 @@ TILE = 16
 def multiply_in_float8(model: nn.Module, recipe: str) -> int:
     """How many layers do so. ``recipe``: a scale for each tensor (tensorwise), or for each of its rows (rowwise).
 
-    The output layer stays in 16 bits: its errors go to the loss unaveraged.
+    The output layer stays in 16 bits: its errors go to the loss unaveraged. Gradients of weights are sums over the
+    tokens of a batch, which are filled up to a multiple of 16 where they are none.
     """
     chosen = {name for name, layer in model.named_modules() if is_multipliable(layer, model)}
     convert_to_float8_training(
         model,
-        config=Float8LinearConfig.from_recipe_name(recipe),
+        config=replace(Float8LinearConfig.from_recipe_name(recipe), pad_inner_dim=True),
         module_filter_fn=lambda layer, name: name in chosen,
     )
     return len(chosen)

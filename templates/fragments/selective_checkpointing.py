@@ -3,15 +3,18 @@
 from functools import partial
 
 import torch
+import torch.nn.attention.varlen
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext, create_selective_checkpoint_contexts
 
 ATTENTION = {
-    torch.ops.aten._scaled_dot_product_flash_attention.default,
-    torch.ops.aten._scaled_dot_product_efficient_attention.default,
-    torch.ops.aten._scaled_dot_product_cudnn_attention.default,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+    torch.ops.aten._scaled_dot_product_flash_attention.default: 3,
+    torch.ops.aten._scaled_dot_product_efficient_attention.default: 5,
+    torch.ops.aten._scaled_dot_product_cudnn_attention.default: 5,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default: 3,
+    torch.ops.torch_attn._varlen_attn.default: None,
 }
+"""With the place of its dropout among its arguments."""
 PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default}
 
 
@@ -37,5 +40,11 @@ def choose(counts: dict[bool, int], context: SelectiveCheckpointContext, operato
         counts[context.is_recompute] += 1
         keeps = counts[context.is_recompute] % 2 == 1
     else:
-        keeps = operator in ATTENTION
+        keeps = operator in ATTENTION and not drops_out(operator, args)
     return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def drops_out(operator, args: tuple) -> bool:
+    """What draws random numbers has to draw them again: else later dropouts drop others than in the forward pass."""
+    place = ATTENTION[operator]
+    return place is not None and len(args) > place and args[place] > 0

@@ -4,26 +4,19 @@ Values and gradients are those of the layer as it was; each tile is computed aga
 """
 
 import torch
+from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers import Trainer
 
 TILE_TOKENS = 2048
 TOKENWISE = ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm", "mlp")
 
 
-def tile_layers(trainer: Trainer) -> None:
-    """Change the model of ``trainer`` in place.
-
-    Adapters read the layer's input as it is where autocast gives it its dtype: PEFT would make each a float32 copy.
-    """
-    for layer in trainer.model.get_decoder().layers:
+def tile_layers(model: nn.Module) -> None:
+    """Change the layers of ``model`` in place."""
+    for layer in model.get_decoder().layers:
         for name, module in layer.named_modules():
             if name in TOKENWISE:
                 module.forward = InTiles(module.forward)
-    if trainer.args.bf16 or trainer.args.fp16:
-        for module in trainer.model.modules():
-            if hasattr(module, "cast_input_dtype_enabled"):
-                module.cast_input_dtype_enabled = False
 
 
 class InTiles:

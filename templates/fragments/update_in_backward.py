@@ -15,7 +15,8 @@ def update_in_backward(trainer: Trainer) -> None:
     if reason := find_hindrance(trainer):
         sys.exit(f"{trainer.args.optim} in the backward pass: {reason}")
     optimizer = trainer.create_optimizer()
-    optimizer.load_state_dict = lambda states: load_paged(optimizer, states)
+    if isinstance(optimizer, Optimizer8bit):  # --optim may name another
+        optimizer.load_state_dict = lambda states: load_paged(optimizer, states)
     trainer.add_callback(UpdateInBackward(trainer))
 
 
@@ -68,6 +69,6 @@ def load_paged(optimizer: Optimizer8bit, states: dict) -> None:
     """States of a checkpoint, in host memory again: bitsandbytes' own would read all of them into that of the GPU."""
     type(optimizer).load_state_dict(optimizer, states, move_to_device=False)
     for weight, values in optimizer.state.items():
-        for name in ("state1", "state2"):
+        for name in values.keys() & {"state1", "state2"}:  # Lion has one
             buffer = optimizer.get_state_buffer(weight, dtype=values[name].dtype)
             values[name] = buffer.copy_(values[name])

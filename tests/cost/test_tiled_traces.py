@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace as Values
 from unittest.mock import patch
 
 import pytest
@@ -25,7 +24,8 @@ from tests.cost.traces import Script, Traced, trace_step
 
 BF16 = torch.bfloat16
 LORA = Script(dtype=BF16, autocast=BF16, lora="all-linear", rank=16, batch=1, checkpoint=True)
-SCRIPTS = {"LoRA": LORA, "full": replace(LORA, lora=None, autocast=None)}
+SCRIPTS = {"LoRA": LORA, "dropout": replace(LORA, dropout=0.05), "DoRA": replace(LORA, dora=True)}
+SCRIPTS |= {"full": replace(LORA, lora=None, autocast=None)}
 
 
 class OnHost(torch.autograd.graph.saved_tensors_hooks):
@@ -42,8 +42,9 @@ def trace(name: str, script: Script, layers: int, offload: bool) -> Traced:
         model = build(config, script)
         base = model.base_model.model if script.lora else model
         base.activation_checkpointing_enable({"use_reentrant": False}, offload=offload)
-        args = Values(bf16=script.autocast is not None, fp16=False)
-        load_leaf("tiled_layers").tile_layers(Values(model=model, args=args))
+        load_leaf("tiled_layers").tile_layers(model)
+        if script.lora and not script.dora:
+            load_leaf("adapter_inputs").share_inputs(model)
         return model
 
     host = patch("transformers.modeling_utils.save_on_cpu", OnHost) if offload else nullcontext()
@@ -60,6 +61,9 @@ def predict(name: str, script: Script, layers: int, offload: bool) -> dict[str, 
         autocast_dtype="bfloat16" if script.autocast else None,
         train="lora" if script.lora else "full",
         lora_rank=script.rank if script.lora else 0,
+        lora_dropout=script.dropout,
+        lora_casts=script.dora,
+        adapter="dora" if script.dora else "lora",
         checkpoint_every=1,
         checkpoint_offload=offload,
         tile_tokens=load_leaf("tiled_layers").TILE_TOKENS,
@@ -80,6 +84,10 @@ def count_without_sums(shape, compute: float, run: Execution) -> float:
     [
         ("llama-3-8b", "LoRA", 8192, 2, False),
         ("llama-3-8b", "LoRA", 8192, 4, True),
+        ("llama-3-8b", "dropout", 8192, 2, False),
+        ("llama-3-8b", "DoRA", 8192, 2, False),
+        pytest.param("qwen3-8b", "dropout", 32768, 2, True, marks=pytest.mark.slow),
+        pytest.param("qwen3-8b", "DoRA", 32768, 2, True, marks=pytest.mark.slow),
         pytest.param("llama-3-8b", "LoRA", 32768, 2, True, marks=pytest.mark.slow),
         pytest.param("llama-3-8b", "LoRA", 32768, 4, False, marks=pytest.mark.slow),
         pytest.param("llama-3-8b", "LoRA", 32768, 4, True, marks=pytest.mark.slow),
@@ -94,4 +102,4 @@ def test_the_backward_pass_of_long_sequences(name, script, seq, layers, offload,
     step, predicted = trace(name, of, layers, offload), predict(name, of, layers, offload)
     assert predicted["last block"] == pytest.approx(step.last_block, rel=0.10)
     plain = trace_step(ARCHITECTURES[name].config(layers), of) if layers == 2 else None
-    assert plain is None or step.last_block < 0.5 * plain.last_block or script == "full"
+    assert plain is None or step.last_block < 0.5 * plain.last_block or script in ("full", "DoRA")

@@ -98,6 +98,7 @@ class Script:
     lora: str | tuple[str, ...] | None = None
     rank: int = 8
     dora: bool = False
+    dropout: float = 0.0
     share: bool = False
     """adapters read their inputs uncast, as the emitted share_inputs makes them"""
     checkpoint: bool = False
@@ -173,7 +174,7 @@ def _model(config, script: Script) -> torch.nn.Module:
         from peft import LoraConfig, get_peft_model
 
         targets = script.lora if isinstance(script.lora, str) else list(script.lora)
-        how = LoraConfig(r=script.rank, target_modules=targets, lora_dropout=0.0, use_dora=script.dora)
+        how = LoraConfig(r=script.rank, target_modules=targets, lora_dropout=script.dropout, use_dora=script.dora)
         model = get_peft_model(model, how)
         if script.share:
             load_leaf("adapter_inputs").share_inputs(model)

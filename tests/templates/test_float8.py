@@ -54,7 +54,7 @@ def test_it_trains_close_to_bf16(float8, recipe):
             optimizer.zero_grad()
             losses[eight_bits].append(loss.item())
     assert losses[True] != losses[False], "the products are rounded"
-    assert losses[True] == pytest.approx(losses[False], rel=0.03)
+    assert losses[True] == pytest.approx(losses[False], rel=0.05)
     assert losses[True][-1] < 0.8 * losses[True][0]
 
 
@@ -65,3 +65,15 @@ def test_the_output_layer_and_odd_widths_are_left(float8):
     assert kinds["lm_head"] == "Linear"
     assert {kind for name, kind in kinds.items() if "mlp" in name} == {"Linear"}
     assert {kind for name, kind in kinds.items() if "attn" in name} == {"Float8Linear"}
+
+
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
+def test_any_number_of_tokens_has_gradients(load, recipe):
+    """On the meta device torch._scaled_mm checks the shapes that its kernels take: multiples of 16 to sum over."""
+    with torch.device("meta"):
+        model = make(intermediate_size=160).to(torch.bfloat16)
+    assert load("float8").multiply_in_float8(model, recipe) == 14
+    layer = model.model.layers[0].mlp.up_proj
+    for tokens in (24, 32):
+        layer(torch.empty(tokens, 64, device="meta", dtype=torch.bfloat16, requires_grad=True)).sum().backward()
+    assert layer.weight.grad.shape == layer.weight.shape

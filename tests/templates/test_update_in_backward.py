@@ -41,12 +41,17 @@ def make_trainer(folder, *, in_backward: bool, tied: bool = False, **arguments):
     rows = [torch.randint(2, 512, (24,), generator=generator) for _ in range(4 * STEPS)]
     args = TrainingArguments(
         output_dir=str(folder),
-        optim="paged_adamw_8bit",
         learning_rate=1e-3,
         warmup_steps=2,
         weight_decay=0.1,
         **{"max_grad_norm": 0.0, "per_device_train_batch_size": 4, "num_train_epochs": 1, "logging_steps": 1}
-        | {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "save_strategy": "no"}
+        | {
+            "optim": "paged_adamw_8bit",
+            "use_cpu": True,
+            "report_to": "none",
+            "disable_tqdm": True,
+            "save_strategy": "no",
+        }
         | arguments,
     )
     data = [{"input_ids": row, "labels": row} for row in rows]
@@ -100,6 +105,20 @@ def test_a_resumed_run_goes_on_with_the_states_that_it_had(tmp_path):
     assert {v["step"] for v in states.values()} == {STEPS}
     assert list_figures(second)[3:] == list_figures(reference)[3:]
     for name, weight in list_weights(reference).items():
+        assert torch.equal(list_weights(second)[name], weight), name
+
+
+@pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
+@pytest.mark.parametrize("optim", ["adamw_torch", "paged_lion_8bit"])
+def test_a_run_with_another_optimizer_is_resumed_too(tmp_path, optim):
+    """--optim is the owner's: the states of others are loaded as they load them."""
+    saved = {"in_backward": True, "optim": optim, "save_strategy": "steps", "save_steps": 3}
+    first = make_trainer(tmp_path, **saved)
+    first.train()
+    second = make_trainer(tmp_path, **saved)
+    second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    assert list_figures(second)[3:] == list_figures(first)[3:]
+    for name, weight in list_weights(first).items():
         assert torch.equal(list_weights(second)[name], weight), name
 
 

@@ -21,7 +21,7 @@ class Offloaded(Full):
     excludes: ClassVar = {
         Trait.DTENSOR: "it was not run on sharded tensors (DTensor), whose library recomputes by itself",
         Trait.DEEPSPEED_ENGINE: "it was not run beside DeepSpeed, which offloads states",
-        Trait.COMPILED_GRAPH: "copies to the host break the compiled graph",
+        Trait.COMPILED_BLOCKS: "copies to the host break the compiled graph, and were not run beside compiled layers",
     }
     evidence = (
         Published(

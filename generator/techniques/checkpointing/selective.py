@@ -3,6 +3,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from generator.case.case import Case
+from generator.model.block_traits import read_block_traits
 from generator.techniques.base import Published
 from generator.techniques.checkpointing.full import Full
 from generator.techniques.edits import Edits
@@ -14,8 +15,8 @@ class Selective(Full):
 
     What it does: keeps what is dear to compute and small, so that half of the products and no attention run again.
     When it loses: in memory against full checkpointing; in time where whole layers fit.
-    Known problems: it looks at every operator as it is issued, which costs a host that is already late; not with
-    Triton's kernels, which it does not see; FSDP's own recomputation cannot do it.
+    Known problems: it looks at every operator as it is issued, which costs a host that is already late; it sees
+    PyTorch's operators alone; FSDP's own recomputation cannot do it.
     """
 
     name = "selective"
@@ -32,6 +33,9 @@ class Selective(Full):
     )
     excludes: ClassVar = {
         Trait.SCORE_MATRIX: "eager attention is made of batched products: it keeps none of them",
+        Trait.VARIABLE_LENGTH_KERNEL: "it sees PyTorch's operators alone: another library's attention would run again",
+        # LigerRopeFunction (liger-kernel 0.8.5, ops/rope.py) writes into its inputs: kept queries would be rotated twice
+        Trait.FUSED_KERNELS: "kernels of another library write over what it keeps, unseen: gradients would be wrong",
     }
 
     def effects(self, case: Case) -> Mapping[str, Any]:
@@ -43,6 +47,8 @@ class Selective(Full):
     def obstacle(self, case: Case) -> str | None:
         if case.workload.train != "full":
             return "with adapters every second product is an adapter's: what is dear would not be what is kept"
+        if read_block_traits(case.model.model_type).get("attention_dropout"):
+            return "attention with dropout has to run again, for the same random numbers"
         if case.model.experts:
             return "routed experts are grouped products, which it would all run again"
         return super().obstacle(case)

@@ -31,7 +31,7 @@ class Tiled(Full):
     excludes: ClassVar = {
         Trait.DTENSOR: "tiles would gather a layer's weights again, and were not run on sharded tensors (DTensor)",
         Trait.DEEPSPEED_ENGINE: "DeepSpeed's hooks would fetch a layer's weights for every tile",
-        Trait.COMPILED_GRAPH: "the loop over tiles breaks the compiled graph",
+        Trait.COMPILED_BLOCKS: "the loop over tiles breaks the compiled graph, and what compiled layers keep of tiles was never traced",
     }
     evidence = (
         Published(
@@ -55,5 +55,5 @@ class Tiled(Full):
             super().edits(case),
             imports=("from tiled_layers import tile_layers",),
             fragments=("tiled_layers",),
-            after_trainer=("tile_layers(trainer)",),
+            after_trainer=("tile_layers(trainer.model)",),
         )

@@ -274,3 +274,17 @@ def test_edges_lie_where_the_tokens_of_the_text_before_them_part(load, tmp_path,
         assert counts == [labels.count_common(prefix, whole) for prefix in before], (text, edges)
         moved += any(labels.count_common(p, whole) < len(p) for p in before)
     assert moved > 20  # edges within a token, where both differ from a cut of the tokens by their offsets
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_rows_left_out_are_said_each_time_and_once(tmp_path, load_data, monkeypatch, capsys, rank):  # noqa: F811
+    import yaml
+
+    monkeypatch.setenv("RANK", rank)
+    project = render_small_project(tmp_path, '{"text": "so"}\n' * 999, "d.jsonl", seq_len=16)
+    (tmp_path / "d.jsonl").write_text('{"text": "so"}\n{"text": 5}\n' * 3)
+    data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text()) | {"skip_bad": True}
+    monkeypatch.setattr(sys.modules["parts"].config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    for _ in range(2):
+        assert len(data.load_texts(config)) == 3
+        assert ("skipped 3 bad rows" in capsys.readouterr().out) == (rank == "0")

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import NoReturn
@@ -90,8 +91,9 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for draft in folder.glob("*.tmp"):
-            if draft.stat().st_mtime < time.time() - DEAD_SECONDS:
-                draft.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # of a run beside, which is done with it
+                if draft.stat().st_mtime < time.time() - DEAD_SECONDS:
+                    draft.unlink()
     except OSError as error:
         end_unwritable(folder, error)
 

@@ -74,8 +74,8 @@ def prepare_parts(
     files = [folder / f"{number:05d}-of-{len(parts):05d}.arrow" for number in range(len(parts))]
     missing = [number for number, file in enumerate(files) if not file.exists()]
 
-    def write(number: int) -> int:
-        return write_part(files[number], work(parts[number]), schema)
+    def write(number: int) -> None:
+        write_part(files[number], work(parts[number]), schema)
 
     if missing:
         done = sum(sizes) - sum(sizes[number] for number in missing)
@@ -166,7 +166,8 @@ def write_in_processes(write: Callable, missing: list[int], count: int, title: s
         processes[reader].start()
         writer.close()  # what is read ends with the process
     while processes:
-        for reader in wait(list(processes)):
+        ready = wait(list(processes))
+        for reader in [reader for reader in processes if reader in ready]:
             try:
                 number, reason = reader.recv()
             except EOFError:

@@ -152,9 +152,12 @@ def limit_of(row: dict) -> float:
 def run_all(file: Path, work: Path, rows: list[dict], seconds: float, tiny: bool) -> dict:
     """Measure what ``file`` does not have yet, until the time is over."""
     ends = time.monotonic() + seconds
+    here = begin(work, tiny)
     if not file.exists():
-        save(file, begin(work, tiny))
+        save(file, here)
     result = json.loads(file.read_text(encoding="utf-8"))
+    if differing := list_differences(result, here):
+        sys.exit(f"{file} was measured with another {' and '.join(differing)}: give another --out")
     on_gpu = result["machine"]["device"] == "cuda"
     done = {family(old) for old in result["rows"]} - {family(old) for old in result["rows"] if old.get("cut_short")}
     for row in rows:
@@ -202,6 +205,13 @@ def begin(work: Path, tiny: bool) -> dict:
         "machine": machine[0],
         "rows": [],
     }
+
+
+def list_differences(result: dict, here: dict) -> list[str]:
+    """What rows of one file must have in common: a file says it once."""
+    old, new = result["machine"], here["machine"]
+    names = [name for name in ("device", "name", "versions") if old[name] != new[name]]
+    return names + ([] if result["tiny"] == here["tiny"] else ["--dry-run"])
 
 
 def family(row: dict) -> str:
@@ -327,6 +337,10 @@ def repeat_prediction(file: Path) -> None:
 
 def measure_here(args: argparse.Namespace, work: Path) -> None:
     rows = select(args.only, args.tiny, args.rows)
+    if not rows:
+        sys.exit(
+            "--only or --rows leaves nothing to measure; names: " + " ".join(row["name"] for row in select([], False))
+        )
     inputs = work / "inputs"
     (work / "weights").mkdir(parents=True, exist_ok=True)
     if args.inputs and not inputs.exists():

@@ -242,7 +242,7 @@ def why_not(technique, folder, as_json, **options):
     try:
         verdict = why.explain_rejection(pipeline.load_document(folder, make_request(options)), technique)
     except NothingFits as error:
-        verdict = why.explain_allowance(error.ladder, technique)
+        verdict = why.explain_refused(error, technique, options["mode"])
         if verdict is None:
             raise
     echo_answer(verdict, why.format_verdict(verdict), as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from generator.masking import mask_secrets
 
@@ -50,13 +50,17 @@ class UsageError(PerfgenError):
 
 
 class NothingFits(PerfgenError):
-    """No configuration fits; the message names the shortfall, ``ladder`` the nearest plans that fit."""
+    """No configuration fits; the message names the shortfall, ``ladder`` the nearest plans that fit, ``obstacles`` what could not be
+    used at all, by id, with the reason (``None``: not known)."""
 
     code = 3
 
-    def __init__(self, message: str, hint: str | None = None, ladder: tuple = ()):
+    def __init__(
+        self, message: str, hint: str | None = None, ladder: tuple = (), obstacles: Mapping[str, str] | None = None
+    ):
         super().__init__(message, hint)
         self.ladder = ladder
+        self.obstacles = obstacles
 
 
 class NotEmitted(NothingFits):

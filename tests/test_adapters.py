@@ -61,6 +61,14 @@ def test_the_scale_of_a_default_alpha():
         )
 
 
+@pytest.mark.parametrize("asked", [{"adapter": "dora"}, {"lora_dropout": 0.1}])
+def test_what_is_said_of_adapters_that_nobody_trains_is_refused(asked):
+    with pytest.raises(UsageError, match="--train full trains none"):
+        document(train="full", **asked)
+    with pytest.raises(UsageError, match="--mode infer trains nothing"):
+        document(mode="infer", train="full", **asked)
+
+
 def test_a_form_without_adapters_is_refused():
     with pytest.raises(UsageError, match="--train full trains none"):
         document(train="full", adapter="dora")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
@@ -107,6 +108,34 @@ def test_what_is_asked_today_goes_before_what_was_asked():
     assert (merged.seq_len, merged.global_batch, dropped) == (256, 4, ())
     assert merged.pins == (("compile", "default"), ("precision", "fp32")) and merged.allow == ("a=b", "c=d")
     assert set(merged.given) == {"seq_len", "global_batch", "pins", "allow"}
+
+
+def test_a_dropout_of_none_is_asked_for_again():
+    """`perfgen update` refused every project that was made with --lora-dropout 0."""
+    for share in (0.0, 0.5):
+        asked = Request(train="lora", lora_dropout=share, given=("train", "lora_dropout"))
+        assert restore_request(keep(asked, None) | {"config": {}}, Path()) == asked
+    for share in (1.0, -0.1):
+        with pytest.raises(UsageError, match=r"lora_dropout is .*, and not from 0, below 1"):
+            restore_request({"request": {"lora_dropout": share}, "config": {}}, Path())
+
+
+def test_the_form_of_adapters_is_dropped_with_them():
+    kept = Request(train="lora", adapter="dora", lora_dropout=0.1, given=("train", "adapter", "lora_dropout"))
+    assert merge_requests(kept, Request(train="qlora", given=("train",)))[0].adapter == "dora"
+    for today, forget in ((Request(train="full", given=("train",)), ()), (Request(), ("train",))):
+        merged, dropped = merge_requests(kept, today, forget)
+        assert (merged.adapter, merged.lora_dropout) == ("lora", 0.0)
+        assert dropped == ("--adapter", "--lora-dropout")
+
+
+def test_another_form_of_adapters_in_config_yaml_is_said():
+    plan = {"config": {"lora": {"r": 16, "use_dora": True}}}
+    (note,) = find_config_edits({"lora": {"r": 16, "use_dora": False}}, plan)
+    assert note == "config.yaml says of lora that it is lora, and the plan is for dora: --adapter lora plans for that"
+    (note,) = find_config_edits({"lora": {"r": 16, "use_dora": True, "use_rslora": True}}, plan)
+    assert "dora and rslora" in note and "cannot be planned" in note
+    assert find_config_edits(plan["config"], plan) == ()
 
 
 def test_what_was_said_of_other_data_is_dropped_and_named():

@@ -24,7 +24,7 @@ from generator.decide.search import RISKS, find_best
 from generator.decide.serving import plan_case
 from generator.decide.space import LAST, open_space
 from generator.errors import NothingFits, UsageError
-from generator.show.why import explain_allowance
+from generator.show.why import explain_allowance, explain_refused
 from hwdetect import catalog
 from hwdetect.types import Link
 
@@ -536,6 +536,26 @@ def test_a_refusal_names_what_would_fit_if_the_user_allowed_it():
     verdict = explain_allowance(refused.value.ladder, IN_BACKWARD.partition("=")[2])
     assert verdict and not verdict.taken and rung.option in verdict.why
     assert explain_allowance(refused.value.ladder, "optimizer=lomo") is None
+
+
+def test_where_nothing_fits_every_technique_has_an_answer():
+    """`why-not` repeated the refusal, also for names that no technique has."""
+    of = case(RTX_4090, llama(), **FULL_8B, global_batch=32, pins=(("loss", "liger"),))
+    with pytest.raises(NothingFits) as refused:
+        plan_case(of)
+    verdicts = {name: explain_refused(refused.value, name, "train") for name in ("lomo", "tiled", "zero1", "adafactor")}
+    assert "only on request: --allow optimizer=lomo; none of the nearest plans" in verdicts["lomo"].why
+    assert "one tile" in verdicts["tiled"].why and "one device" in verdicts["zero1"].why
+    assert (
+        verdicts["adafactor"].why.startswith("with it, too, nothing fits: ")
+        and "GiB short" in verdicts["adafactor"].why
+    )
+    assert "you pinned loss=liger" in explain_refused(refused.value, "chunked", "train").why
+    assert explain_refused(refused.value, IN_BACKWARD, "train").why.startswith("nothing fits without it")
+    assert "--mode train" in explain_refused(refused.value, "static-decode", "train").why
+    for name in ("bogus", "full"):
+        with pytest.raises(UsageError):
+            explain_refused(refused.value, name, "train")
 
 
 def test_what_cannot_accumulate_is_refused_with_the_batch_that_fits():

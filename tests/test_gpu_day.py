@@ -71,12 +71,29 @@ def test_only_what_is_missing_or_was_cut_short_is_run_again(tmp_path, monkeypatc
         {"name": "terms/b", "error": "killed after 9 s", "cut_short": True},
     ]
     file = tmp_path / "out.json"
-    file.write_text(json.dumps({"machine": H200, "rows": old}), encoding="utf-8")
+    file.write_text(json.dumps({"machine": H200, "tiny": False, "rows": old}), encoding="utf-8")
+    monkeypatch.setattr(gpu_day, "begin", lambda work, tiny: {"machine": H200, "tiny": tiny, "rows": []})
     monkeypatch.setattr(gpu_day, "run_one", lambda row, left, tiny, work: [{"name": row["name"], "measured": {}}])
     rows = [{"name": name, "kind": "gemm"} for name in ("terms/a", "train/failed", "terms/b", "terms/c")]
     gpu_day.run_all(file, tmp_path, rows, 60, False)
     after = json.loads(file.read_text(encoding="utf-8"))["rows"]
     assert [row["name"] for row in after] == ["terms/a/0", "train/failed", "terms/b", "terms/c"]
+
+
+@pytest.mark.parametrize(
+    ("here", "differs"),
+    [
+        ({"tiny": True}, "--dry-run"),
+        ({"machine": H200 | {"name": "NVIDIA L4", "versions": {"torch": "3"}}}, "name and versions"),
+    ],
+)
+def test_rows_of_another_machine_or_of_toy_sizes_are_not_taken_for_these(tmp_path, monkeypatch, here, differs):
+    """They counted as measured, and the new ones stood below the name of the other card."""
+    file = tmp_path / "out.json"
+    file.write_text(json.dumps({"machine": H200, "tiny": False, "rows": []}), encoding="utf-8")
+    monkeypatch.setattr(gpu_day, "begin", lambda work, tiny: {"machine": H200, "tiny": tiny} | here)
+    with pytest.raises(SystemExit, match=f"another {differs}: give another --out"):
+        gpu_day.run_all(file, tmp_path, [], 60, False)
 
 
 def test_results_say_nothing_of_the_machine_they_ran_on():

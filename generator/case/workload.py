@@ -83,11 +83,7 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
             f"--train {workload.train} adapts trained weights, and --from-scratch asks for random ones",
             "drop --from-scratch, or use --train full",
         )
-    if workload.train == "full" and workload.adapter != "lora":
-        raise UsageError(
-            f"--adapter {workload.adapter} is a form of adapter, and --train full trains none",
-            "add --train lora, or qlora",
-        )
+    check_adapters(workload)
     if model.quantization and workload.mode == "train" and workload.train == "full":
         raise UsageError(
             f"--train full cannot train {model.name}: its weights are already quantized ({model.quantization})",
@@ -110,6 +106,19 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
             f"--seq-len {workload.seq_len} is longer than the {model.max_positions} positions of {model.name}",
             f"use --seq-len {model.max_positions} or less",
         )
+
+
+def check_adapters(workload: Workload) -> None:
+    """Raises ``UsageError`` for what is said of adapters that nobody trains."""
+    infers = workload.mode == "infer"
+    for option, value, plain in (
+        ("--adapter", workload.adapter, "lora"),
+        ("--lora-dropout", workload.lora_dropout, 0.0),
+    ):
+        if value != plain and workload.train == "full":
+            why = "--mode infer trains nothing" if infers else "--train full trains none"
+            ways = f"drop {option}" if infers else f"add --train lora, or qlora; or drop {option}"
+            raise UsageError(f"{option} {value} is of adapters, and {why}", ways)
 
 
 def check_generates(workload: Workload, model: ModelSpec) -> None:

@@ -32,7 +32,16 @@ def refuse_space(space: Space) -> PerfgenError:
         )
     else:
         message = f"{what} does not fit {where}: the smallest plan ({saving}) needs {needed:.1f} GiB, {figures}"
-    return NothingFits(message, advise(space, ladder), ladder.rungs)
+    return NothingFits(message, advise(space, ladder), ladder.rungs, list_unusable(space))
+
+
+def list_unusable(space: Space) -> dict[str, str]:
+    """Techniques that were not looked at, and why."""
+    pins = dict(space.case.workload.pins)
+    pinned = (axis for axis in space.axes if axis.name in pins)
+    others = {t.id: f"you pinned {axis.name}={pins[axis.name]}" for axis in pinned for t in axis.members}
+    kept = {t.id for members in space.open.values() for t in members}
+    return {name: why for name, why in {**others, **space.obstacles}.items() if name not in kept}
 
 
 def advise(space: Space, ladder: Ladder) -> str | None:

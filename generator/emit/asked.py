@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 
 from generator.case.held_out import NUMBER
 from generator.case.request import Request
+from generator.case.workload import ADAPTERS
 from generator.emit.plan_json import read_value
 from generator.errors import UsageError
 from generator.inputs.hub_ids import is_hub_id
@@ -34,6 +35,10 @@ DEPENDENT = {
     "mode": ("data", "eval", "early_stopping", "optimize_for", "pins", "allow"),
 }
 """What was said of the one that is now another."""
+OF_ADAPTERS = ("adapter", "lora_dropout")
+"""What is dropped where none are trained any more."""
+SHARES = ("lora_dropout",)
+"""From 0, below 1."""
 NAMES = {"pin": "pins", "column": "columns", "no_packing": "packing"}
 """Options whose field is called otherwise."""
 OPTION_OF_CONFIG = {
@@ -109,7 +114,10 @@ def restore_request(plan: Mapping[str, Any], folder: Path, anew: tuple[str, ...]
 
 def check_number(name: str, value: Any) -> None:
     """The options' own ranges, for a value that may have been written by hand. Raises ``ValueError``."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 < value < math.inf:
+    if name in SHARES:
+        if not 0 <= value < 1:
+            raise ValueError(f"request.{name} is {value}, and not from 0, below 1")
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 < value < math.inf:
         raise ValueError(f"request.{name} is {value}, and not above 0")
 
 
@@ -163,6 +171,8 @@ def merge_requests(kept: Request, today: Request, forget: tuple[str, ...] = ()) 
         for other in DEPENDENT.get(name, ())
         if other in values and other not in new and not is_same(name, values.get(name), new[name])
     ]
+    if new.get("train", "full" if "train" in forget else None) == "full":
+        dropped += [other for other in OF_ADAPTERS if other in values and other not in new]
     dropped += [other for name in forget for other in DEPENDENT.get(name, ()) if other in values and other not in new]
     for name in (*dropped, *(NAMES.get(option, option) for option in forget)):
         values.pop(name, None)
@@ -196,7 +206,20 @@ def find_config_edits(
             notes.append(
                 f"config.yaml says {path}: {here}, and the plan is for {planned}: --{option} {here} plans for that"
             )
+    here, emitted = (name_adapter(source) for source in (config, plan.get("config")))
+    planned = emitted if replanned is None else name_adapter(replanned.get("config"))
+    if None not in (here, emitted, planned) and here not in (emitted, planned):
+        way = f"--adapter {here} plans for that" if here in ADAPTERS else "that cannot be planned"
+        notes.append(f"config.yaml says of lora that it is {here}, and the plan is for {planned}: {way}")
     return tuple(notes)
+
+
+def name_adapter(config: Any) -> str | None:
+    """The form of the adapters that config.yaml asks for; ``None`` where it has none."""
+    if not isinstance(find_value(config, "lora"), Mapping):
+        return None
+    switched = [form for form in ADAPTERS if find_value(config, f"lora.use_{form}") is True]
+    return " and ".join(switched) or "lora"
 
 
 def find_value(mapping: Any, path: str) -> Any:

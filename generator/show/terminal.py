@@ -198,9 +198,10 @@ def format_range(low: float | None, high: float | None, form: str) -> str:
 def format_speed(document: PlanDocument) -> str:
     estimate = document.estimate
     unit = "step" if document.project.mode == "train" else "answer"
-    between = format_range(estimate.step_seconds_p10, estimate.step_seconds_p90, ".3g")
+    form = ".3g" if (estimate.step_seconds_p90 or estimate.step_seconds) < 999.5 else ",.0f"
+    between = format_range(estimate.step_seconds_p10, estimate.step_seconds_p90, form)
     return (
-        f"time   {estimate.step_seconds:.3g} s{between} a{'n' if unit == 'answer' else ''} {unit}, "
+        f"time   {estimate.step_seconds:{form}} s{between} a{'n' if unit == 'answer' else ''} {unit}, "
         f"{estimate.tokens_per_second:,.0f} tokens/s ({estimate.basis})"
     )
 

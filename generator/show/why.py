@@ -18,7 +18,7 @@ from generator.emit.plan_document import (
     RejectedRecord,
 )
 from generator.emit.plan_json import to_json
-from generator.errors import UsageError, suggest_names
+from generator.errors import NothingFits, UsageError, suggest_names
 from generator.techniques.base import Measured, Published
 from generator.techniques.edits import write_literal
 
@@ -346,6 +346,26 @@ def explain_allowance(ladder: tuple, technique: str) -> Verdict | None:
             )
             return Verdict(technique=rung.technique, taken=False, why=why, instead=None)
     return None
+
+
+def explain_refused(error: NothingFits, technique: str, mode: str) -> Verdict | None:
+    """Where nothing fits. ``None`` where it is not known what was looked at. Raises ``UsageError`` as ``explain_rejection`` does."""
+    from generator.techniques.base import list_axes
+
+    if error.obstacles is None:
+        return None
+    named = [t for axis in list_axes() for t in axis.for_mode(mode) if technique in (t.name, t.id)]
+    if len(named) > 1:
+        raise UsageError(
+            f"{technique} is the name of several techniques", f"say which: {', '.join(t.id for t in named)}"
+        )
+    if not named:
+        return explain_inapplicable(technique, mode)
+    if allowance := explain_allowance(error.ladder, technique):
+        return allowance
+    unusable = error.obstacles.get(named[0].id)
+    why = f"{unusable}; none of the nearest plans that fit has it" if unusable else "with it, too, nothing fits"
+    return Verdict(technique=named[0].id, taken=False, why=f"{why}: {error.message}", instead=None)
 
 
 def explain_inapplicable(technique: str, mode: str) -> Verdict:

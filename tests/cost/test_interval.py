@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import residuals
 from generator.cost.execution import Execution
 from generator.cost.interval import Kind, find_interval, find_quantile, load_cells, name_kind, weigh_cells
+from generator.show.terminal import format_speed
 from hwdetect import catalog
 
 MEASURED = Path(__file__).resolve().parents[2] / "../shared/measured"
@@ -71,3 +73,15 @@ def test_most_rows_that_are_left_out_lie_inside(measured, part):
     for parts in residuals.measure_coverage(measured, part).values():
         inside, rows = (sum(counts[place] for counts in parts.values()) for place in (0, 1))
         assert 0.7 <= inside / rows <= 0.9
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [((1.2, 0.9, 1.7), "1.2 s (0.9–1.7) a step"), ((810, 675, 1693.4), "810 s (675–1,693) a step")],
+)
+def test_a_range_is_written_as_people_write_it(seconds, words):
+    """810 s (675–1.69e+03), before."""
+    names = ("step_seconds", "step_seconds_p10", "step_seconds_p90")
+    estimate = SimpleNamespace(**dict(zip(names, seconds, strict=True)), tokens_per_second=100.0, basis="derived")
+    document = SimpleNamespace(estimate=estimate, project=SimpleNamespace(mode="train"))
+    assert words in format_speed(document)

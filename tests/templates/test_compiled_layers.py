@@ -65,3 +65,17 @@ def test_one_compilation_serves_all_layers_and_two_serve_any_length(load, beside
         assert all(torch.allclose(a, b, atol=1e-5, rtol=1e-4) for a, b in zip(loss[1], expected[1], strict=True))
         graphs.append(counters["stats"]["unique_graphs"])
     assert graphs == [1, 1, 2, 2, 2] and not counters["graph_break"]
+
+
+def test_where_lengths_differ_it_is_taken_once_it_is_allowed():
+    """`--allow` was ignored without a word, and the reason did not name it."""
+    from making import H100
+    from rules.table import on
+
+    from generator.techniques.base import find_technique
+
+    regional = find_technique("compile", "regional")
+    of = {"train": "lora", "task": "sft"}
+    assert "only on request: --allow compile=regional" in regional.obstacle(on(H100, **of))
+    for asked in ({"allow": ("compile=regional",)}, {"pins": (("compile", "regional"),)}):
+        assert regional.obstacle(on(H100, **of, **asked)) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -46,8 +47,8 @@ def test_parts_come_in_order_from_several_processes_and_are_made_once(parts, tmp
     began = {path.name for path in tmp_path.glob("*-*")}
     assert len(began) == 10 and str(os.getpid()) not in {name.split("-")[1] for name in began}
     files[3].unlink()
-    assert prepare()[1] == 1  # the one part that is missing
-    assert prepare() == (files, 0)
+    assert prepare() == (files, 5)  # of the part that is made now, and of those that were kept
+    assert prepare() == (files, 5)
     assert len(list(tmp_path.glob("*-*"))) == 11 and not list((tmp_path / "cache").rglob("*.tmp"))
 
 
@@ -111,6 +112,70 @@ def test_a_run_that_is_killed_keeps_what_is_done_and_leaves_no_process(tmp_path)
     assert json.loads(rows) == [number for number in range(12) for _ in range(2)]
 
 
+def test_a_kill_ends_the_processes_in_the_middle_of_their_parts(tmp_path):
+    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path), "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    command = [sys.executable, "-c", KILLED, str(FRAGMENTS), "60"]
+    folder = tmp_path / "prepared" / "key"
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout
+        while len(list(folder.glob("*.tmp"))) < 3:
+            time.sleep(0.02)
+        killed.kill()
+        since = time.monotonic()
+        killed.stdout.read()  # until the last of its processes has ended
+    assert time.monotonic() - since < 20
+
+
+def test_what_killed_processes_have_left_is_removed(parts):
+    folder = Path(parts.config.HF_DATASETS_CACHE) / "prepared" / "key"
+    folder.mkdir(parents=True)
+    old, new = folder / "00000-of-00003.a.tmp", folder / "00001-of-00003.b.tmp"
+    (folder / "gone.tmp").symlink_to("nowhere")  # as one that is renamed between the listing and the look
+    for draft in (old, new):
+        draft.touch()
+    os.utime(old, (time.time() - 2 * parts.DEAD_SECONDS,) * 2)
+    make = lambda part: iter([pa.record_batch([pa.array([part], pa.int32())], SCHEMA)])  # noqa: E731
+    for _ in range(2):  # also where nothing is missing
+        parts.prepare_parts(range(3), [1] * 3, make, SCHEMA, "key", "Reading")
+        assert [draft for draft in folder.glob("*.tmp") if draft.exists()] == [new]
+        old.touch()
+        os.utime(old, (time.time() - 2 * parts.DEAD_SECONDS,) * 2)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_a_full_disk_is_said_in_one_line(parts, monkeypatch, capfd, cores):
+    monkeypatch.setattr(parts, "count_cores", lambda: cores)
+
+    def fill(part):
+        yield pa.record_batch([pa.array([part], pa.int32())], SCHEMA)
+        if part == 2:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(SystemExit, match=r"No space left on device\. Prepared data are kept in .*HF_HOME"):
+        parts.prepare_parts(range(5), [1] * 5, fill, SCHEMA, "key", "Reading")
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_of_a_long_line_a_span_reads_no_more_than_it_holds(load, tmp_path, monkeypatch):
+    leaf = load("open_data")
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"x" * (48 << 20))  # and no end of the line
+    read = 0
+
+    class Counted(io.BufferedReader):
+        def readline(self, size=-1):
+            nonlocal read
+            line = super().readline(size)
+            read += len(line)
+            return line
+
+    monkeypatch.setattr(leaf, "open_data", lambda file: Counted(io.FileIO(file)))
+    spans = leaf.list_spans(file)
+    lines = [[len(line) for line in leaf.read_lines(file, span)] for span in spans]
+    assert lines == [[48 << 20], [], [], [], [], []]
+    assert read <= 2 * file.stat().st_size
+
+
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz"])
 def test_spans_of_a_file_have_every_line_once(load, tmp_path, monkeypatch, ending):
     import gzip
@@ -166,6 +231,10 @@ def test_the_stream_of_tokens_is_that_of_one_process(tmp_path, load_data, monkey
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")}
     assert list(data.cut_blocks(read, AutoTokenizer.from_pretrained(tmp_path / "tokenizer"), 16)) == list(blocks)
     assert written == {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.arrow")}
+    monkeypatch.setattr(data, "CHARACTERS", 300)
+    groups = list(data.group_texts(read, range(len(read))))
+    assert [text for group in groups for text in group] == read["text"][:]
+    assert len(groups) > 500 and all(len(group) == 1 or sum(map(len, group)) <= 300 for group in groups)
     if ending == "jsonl":
         with (tmp_path / "d.jsonl").open("a") as file:
             file.write('{"text": 5}\n')
@@ -206,3 +275,17 @@ def test_edges_lie_where_the_tokens_of_the_text_before_them_part(load, tmp_path,
         assert counts == [labels.count_common(prefix, whole) for prefix in before], (text, edges)
         moved += any(labels.count_common(p, whole) < len(p) for p in before)
     assert moved > 20  # edges within a token, where both differ from a cut of the tokens by their offsets
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_rows_left_out_are_said_each_time_and_once(tmp_path, load_data, monkeypatch, capsys, rank):  # noqa: F811
+    import yaml
+
+    monkeypatch.setenv("RANK", rank)
+    project = render_small_project(tmp_path, '{"text": "so"}\n' * 999, "d.jsonl", seq_len=16)
+    (tmp_path / "d.jsonl").write_text('{"text": "so"}\n{"text": 5}\n' * 3)
+    data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text()) | {"skip_bad": True}
+    monkeypatch.setattr(sys.modules["parts"].config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    for _ in range(2):
+        assert len(data.load_texts(config)) == 3
+        assert ("skipped 3 bad rows" in capsys.readouterr().out) == (rank == "0")

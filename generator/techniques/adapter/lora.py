@@ -30,4 +30,5 @@ def explain_other_adapter(case: Case, name: str) -> str | None:
     """Why a form of adapter is not what the user chose, or ``None``."""
     if case.workload.train == "full":
         return "you asked for --train full: nothing is adapted"
-    return None if case.workload.adapter == name else f"you asked for --adapter {case.workload.adapter}"
+    chosen = case.workload.adapter
+    return None if chosen == name else f"the form of the adapters is yours to choose, and it is --adapter {chosen}"

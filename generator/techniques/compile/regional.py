@@ -31,9 +31,10 @@ class Regional(Default):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        asked = (self.axis, self.name) in case.workload.pins
+        asked = (self.axis, self.name) in case.workload.pins or {self.name, self.id} & set(case.workload.allow)
         if case.workload.task != "causal-lm" and not asked:  # plain text is cut into sequences of one length
-            return "examples differ in length, and no run with compiled layers of any length was timed: only on request"
+            why = "examples differ in length, and no run with compiled layers of any length was timed"
+            return f"{why}; only on request: --allow {self.id}"
         return super().obstacle(case)
 
     def traits(self, case: Case) -> frozenset[Trait]:

@@ -14,6 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SMALL, LARGE = "qwen2.5-1.5b", "llama-3.1-8b"
 HUB_NAMES = {SMALL: "Qwen/Qwen2.5-1.5B", LARGE: "meta-llama/Llama-3.1-8B"}
 
+CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
+"""modes of torch.compile that capture each pass"""
+
 
 def list_projects() -> Iterator[dict]:
     """Emitted projects, each planned for the machine by perfgen itself. ``rows`` x ``words`` is the data's size."""
@@ -55,6 +58,8 @@ def list_training() -> Iterator[dict]:
     yield train_row("8b-lora/checkpointing", LARGE, {**LORA, "checkpoint_every": 1}, "8b-lora")
     yield train_row("1.5b/chunked", SMALL, {**FULL, "loss_kernel": "chunked"}, "1.5b")
     yield train_row("1.5b/compile", SMALL, {**FULL, "compile": "default"}, "1.5b")
+    for mode in CUDA_GRAPHS:
+        yield train_row(f"1.5b/{mode}", SMALL, {**FULL, "compile": mode}, "1.5b/compile")
     yield train_row("1.5b/liger", SMALL, {**FULL, "loss_kernel": "fused", "fused_kernels": "liger"}, "1.5b")
     yield train_row("1.5b/eager", SMALL, {**FULL, "attention": "eager"}, "1.5b")
     for micro in (1, 2, 8):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gpu.measurements import config_of
+from benchmarks.gpu.measurements import CUDA_GRAPHS, config_of
 
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 1 << 30
@@ -112,7 +112,8 @@ def arguments_of(run: dict, device: str) -> dict:
         "gradient_accumulation_steps": run.get("accumulation", 1),
         "optim": OPTIM[run.get("optimizer", "adamw"), run.get("optimizer_fused", True)],
         "bf16": run.get("autocast_dtype") == "bfloat16",
-        "torch_compile": run.get("compile") == "default",
+        "torch_compile": run.get("compile") is not None,
+        "torch_compile_mode": run["compile"] if run.get("compile") in CUDA_GRAPHS else None,
         "use_liger_kernel": run.get("fused_kernels") == "liger",
         checkpointing: bool(run.get("checkpoint_every")),
         "dataloader_num_workers": run.get("dataloader_workers", 0),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from generator.cost.execution import CAPTURED
 from generator.cost.optimizers import OPTIMIZER_STATES
 
 
@@ -24,7 +25,7 @@ FASTEST: Mapping[str, Callable[[Any], Any]] = {
     "tile_tokens": bool,
     "loss_kernel": rank_in_order("fused", "plain", "chunked", "tiled"),
     "fused_kernels": rank_in_order("liger", "none"),
-    "compile": lambda mode: mode is None,
+    "compile": lambda mode: 2 if mode is None else 1 if mode not in CAPTURED else 0,
     "optimizer": lambda name: OPTIMIZER_STATES[name].step_passes,
     "optimizer_fused": rank_in_order(True, False),
     "dataloader_workers": lambda workers: workers == 0,

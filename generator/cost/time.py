@@ -25,7 +25,7 @@ from generator.cost.comm import (
 )
 from generator.cost.deepspeed import count_host_traffic
 from generator.cost.device import Rates
-from generator.cost.execution import BYTES, Execution
+from generator.cost.execution import BYTES, CAPTURED, Execution
 from generator.cost.loss import is_classifier
 from generator.cost.memory import count_checkpointed_blocks
 from generator.cost.optimizers import OPTIMIZER_STATES
@@ -412,6 +412,8 @@ def compute_issue_seconds(shape: Shape, static: StaticMemory, run: Execution, ra
     operators += count_routing_operators(shape, run) * passes
     if run.tp > 1:  # two all-reduces per block and pass, which the host waits for
         operators += 2 * (2.0 + again) * c.COLLECTIVE_OPERATORS
+    if run.compile in CAPTURED:  # a pass is one launch
+        return (1.0 + c.BACKWARD_LAUNCH_SHARE) * rates.launch_seconds
     if run.compile:
         operators *= c.COMPILED_LAUNCH_SHARE
     return shape.layers * operators * rates.launch_seconds

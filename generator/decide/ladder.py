@@ -9,6 +9,7 @@ from generator.case import stacks
 from generator.case.case import Case
 from generator.case.vendors import VENDORS
 from generator.case.workload import TRAINED, check_workload
+from generator.cost.bounds import NEUTRAL
 from generator.cost.of_case import build_cost_model
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import choose_candidate
@@ -115,12 +116,12 @@ def list_allowances(case: Case, budget: Budget) -> list[Rung]:
 
 
 def list_unasked(case: Case) -> list[Technique]:
-    """What could be used here if the user asked for it, the least risk first; not where they asked for another of the axis."""
+    """What could make room here if the user asked for it, the least risk first; not where they asked for another of the axis."""
     pinned = {axis for axis, _ in case.workload.pins}
     free = [axis for axis in list_axes() if axis.name not in pinned]
     axes = (axis for axis in free if not any(is_asked_for(t, case) for t in axis.members))
     members = [t for axis in axes for t in axis.for_mode(case.workload.mode) if t.request_only]
-    usable = [t for t in members if t.emitted and not t.obstacle(case)]
+    usable = [t for t in members if t.emitted and not t.obstacle(case) and not t.effects(case).keys() <= NEUTRAL]
     return sorted(usable, key=lambda t: (t.quality, t.id))
 
 

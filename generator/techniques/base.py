@@ -55,8 +55,8 @@ class Technique:
     run time. ``scheduler``: the ``lr_scheduler_type`` without which it does not work, "" where any will do. ``adds``:
     settings, files and libraries that it brings into the project: each must earn 1 % of a step.
     ``last_resort``: above 0, taken only where nothing of a lower one fits, whatever the cost model hopes for (the
-    guides' rule for DeepSpeed, 1, and offloading, 2). ``accumulates``: False where every backward pass updates the
-    weights, so that a micro-batch must be the whole batch. ``emitted``: False where it is planned and priced, but no
+    guides' rule for DeepSpeed, 1, and offloading, 2). ``accumulates``: False where the gradients of a backward pass
+    do not outlive it, so that a micro-batch must be the whole batch. ``emitted``: False where it is planned and priced, but no
     project can be made of it yet.
 
     ``provides`` are its traits. ``excludes`` and ``needs`` give, by trait of the others, why it cannot stand beside one

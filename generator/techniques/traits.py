@@ -20,6 +20,7 @@ class Trait(Enum):
     VARIABLE_LENGTH_KERNEL = "attention keeps texts of one sequence apart without a dense mask"
     # the model's graph
     COMPILED_GRAPH = "torch.compile runs the model, or its decoding step, as one graph"
+    CAPTURED_GRAPH = "each pass is one CUDA graph, captured once and replayed"
     COMPILED_LAYERS = "torch.compile runs each layer of the model as a graph of its own"
     COMPILED_BLOCKS = "torch.compile fuses the operators of a layer, whatever it does around them"
     UNCOMPILEABLE_LAYERS = "layers of a library whose kernels torch.compile cannot trace"
@@ -39,6 +40,7 @@ class Trait(Enum):
     PACKED_SHARDS = "packed 4-bit weights stay whole, or are divided as they are"
     # who owns weights, gradients and states
     TORCH_ADAMW = "the optimizer is PyTorch's own AdamW, with 32-bit states"
+    COLLECTIVES = "devices exchange weights, gradients or activations within a step"
     DTENSOR = "parameters and gradients are sharded tensors (DTensor)"
     DEEPSPEED_ENGINE = "DeepSpeed wraps model and optimizer: hooks on every module, flat master weights of its own"
     OPTIMIZER_OFFLOAD = "optimizer states alone can live in host memory"
@@ -68,6 +70,9 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
         Trait.QUANTIZED_BASE: "a quantized model must not be compiled for training (Transformers refuses it)",
         Trait.SELECTED_OPERATORS: "Inductor chooses by itself what a compiled graph computes again",
         Trait.DTENSOR: "layers that FSDP gathers were not compiled each by itself: compile=default is",
+    },
+    Trait.CAPTURED_GRAPH: {
+        Trait.COLLECTIVES: "nobody ran collectives between captured graphs here: one device",
     },
     Trait.DTENSOR: {
         Trait.LOSS_SCALING: "fp16's loss scaling was not run on sharded gradients (DTensor); DeepSpeed brings its own",

@@ -7,8 +7,9 @@ if __name__ == "__main__":
 
 import argparse
 import hashlib
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,9 +27,11 @@ from sources import find_source
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
+IS_FIRST = os.environ.get("RANK", "0") == "0"
+"""Of the processes that train: the others say nothing of what all of them read."""
 COLUMNS = Features({"text": Value("string")})
-MADE_BY = ("data", "fields", "examples")
-"""The modules that make examples of rows, which are kept: see parts.py."""
+MADE_BY = ("data", "parts", "fields", "examples")
+"""The modules that make examples of rows, and parts of files, which are kept: see parts.py."""
 
 
 def hash_code() -> str:
@@ -62,7 +65,9 @@ def choose_split(config: dict) -> str:
     return "train" if "train" in splits else splits[0]
 
 
-def make_examples(rows: Iterator[tuple], config: dict, name: Callable[[int], str]) -> Batches:
+def make_examples(
+    rows: Iterator[tuple], config: dict, name: Callable[[int], str]
+) -> Generator[pa.RecordBatch, None, int]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     examples: list[dict] = []
     skipped = 0
@@ -85,7 +90,7 @@ def keep_examples(parts: list, sizes: list[int], read_part: Callable, config: di
     columns = [config.get(name) for name in ("columns", "text_column", "label_column", "skip_bad")]
     key = Hasher.hash([source, columns, hash_code()])
     files, skipped = prepare_parts(parts, sizes, read_part, COLUMNS.arrow_schema, key, "Reading")
-    if skipped:
+    if skipped and IS_FIRST:
         print(f"skipped {skipped} bad rows")
     examples = load_parts(files)
     if not len(examples):
@@ -111,7 +116,23 @@ class Blocks(TorchDataset):
 
 TOKENS = pa.schema({"input_ids": pa.int32()})
 TEXTS = 100
-"""That are tokenized at once: their tokens are in memory."""
+"""That are read at once."""
+CHARACTERS = 1_000_000
+"""That are tokenized at once, where no text is longer: each takes 50 bytes of memory until its tokens are written."""
+
+
+def group_texts(texts: Dataset, rows: range) -> Iterator[list[str]]:
+    """Neighbours that are tokenized together."""
+    group: list[str] = []
+    length = 0
+    for start in rows[::TEXTS]:
+        for text in texts[start : min(start + TEXTS, rows.stop)]["text"]:
+            if group and (len(group) == BATCH or length + len(text) > CHARACTERS):
+                yield group
+                group, length = [], 0
+            group.append(text)
+            length += len(text)
+    yield group
 
 
 def cut_blocks(texts: Dataset, tokenizer, seq_len: int) -> Blocks:
@@ -119,9 +140,8 @@ def cut_blocks(texts: Dataset, tokenizer, seq_len: int) -> Blocks:
     parts, sizes = cut_rows(texts)
 
     def tokenize(rows: range) -> Batches:
-        for start in rows[::TEXTS]:
-            batch = texts[start : min(start + TEXTS, rows.stop)]["text"]
-            encoded = tokenizer(batch, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        for group in group_texts(texts, rows):
+            encoded = tokenizer(group, add_special_tokens=False, return_attention_mask=False, verbose=False)
             tokens = [token for sequence in encoded["input_ids"] for token in (*sequence, tokenizer.eos_token_id)]
             yield pa.record_batch([pa.array(tokens, pa.int32())], TOKENS)
 

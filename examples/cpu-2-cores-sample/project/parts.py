@@ -8,9 +8,14 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
+import time
+import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 from datasets import Dataset, concatenate_datasets, config
@@ -22,6 +27,8 @@ MOST_PARTS = 256
 """Each is an open file while its rows are read, and 1024 are allowed on most systems."""
 BATCH = 1000
 """Rows that are in memory at once, in each process."""
+DEAD_SECONDS = 3600
+"""A draft that nothing was written to for so long is of a process that was killed."""
 
 Batches = Generator[pa.RecordBatch, None, int | None]
 """Of one part; what it returns at the end is the number of rows that it left out."""
@@ -58,27 +65,44 @@ def load_parts(files: Sequence[Path]) -> Dataset:
 def prepare_parts(
     parts: Sequence, sizes: Sequence[int], work: Callable[..., Batches], schema: pa.Schema, key: str, title: str
 ) -> tuple[list[Path], int]:
-    """A file of the batches that ``work`` makes of each part, in order; and how many rows were left out just now.
+    """A file of the batches that ``work`` makes of each part, in order; and how many rows are left out of them.
 
     ``sizes`` in bytes. Where ``work`` ends the process, that of the first such part is the reason that is given.
     """
     folder = Path(config.HF_DATASETS_CACHE) / "prepared" / key
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     files = [folder / f"{number:05d}-of-{len(parts):05d}.arrow" for number in range(len(parts))]
     missing = [number for number, file in enumerate(files) if not file.exists()]
 
-    def write(number: int) -> int:
-        return write_part(files[number], work(parts[number]), schema)
+    def write(number: int) -> None:
+        write_part(files[number], work(parts[number]), schema)
 
-    left_out = 0
     if missing:
         done = sum(sizes) - sum(sizes[number] for number in missing)
         processes = min(len(missing), count_cores())
         with tqdm(total=sum(sizes), initial=done, desc=title, unit="B", unit_scale=True) as bar:
-            for number, count in write_in_processes(write, missing, processes, title):
-                left_out += count
+            for number in write_in_processes(write, missing, processes, title):
                 bar.update(sizes[number])
-    return files, left_out
+    return files, sum(map(read_left_out, files))
+
+
+def make_folder(folder: Path) -> None:
+    """Without what processes that were killed have left in it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for draft in folder.glob("*.tmp"):
+            with suppress(FileNotFoundError):  # of a run beside, which is done with it
+                if draft.stat().st_mtime < time.time() - DEAD_SECONDS:
+                    draft.unlink()
+    except OSError as error:
+        end_unwritable(folder, error)
+
+
+def end_unwritable(folder: Path, error: OSError) -> NoReturn:
+    sys.exit(
+        f"{error}. Prepared data are kept in {folder}: make room there, or name another folder (HF_HOME, as in "
+        ".env.example). What is done is not made again."
+    )
 
 
 def count_cores() -> int:
@@ -86,16 +110,30 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def write_part(file: Path, batches: Batches, schema: pa.Schema) -> int:
-    """A file that is there once it is complete. Returns how many rows are left out of it."""
-    draft = file.with_suffix(f".{os.getpid()}.tmp")
+def write_part(file: Path, batches: Batches, schema: pa.Schema) -> None:
+    """A file that is there once it is complete, and beside it, where rows are left out, how many."""
+    draft = file.with_suffix(f".{uuid.uuid4().hex}.tmp")  # containers that share a cache have processes of one number
     try:
         with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
             left_out = yield_to(writer.write_batch, batches)
-        draft.replace(file)
+        if left_out:
+            name_left_out(file).write_text(str(left_out), encoding="utf-8")
+        if not file.exists():  # made by another run beside: what is made of it is kept under its time of writing
+            draft.replace(file)
+    except OSError as error:
+        end_unwritable(file.parent, error)
     finally:
         draft.unlink(missing_ok=True)
-    return left_out
+
+
+def name_left_out(file: Path) -> Path:
+    return file.with_suffix(".left-out")
+
+
+def read_left_out(file: Path) -> int:
+    """How many rows ``write_part`` has left out of a file."""
+    count = name_left_out(file)
+    return int(count.read_text(encoding="utf-8")) if count.exists() else 0
 
 
 def yield_to(take: Callable, batches: Batches) -> int:
@@ -108,36 +146,39 @@ def yield_to(take: Callable, batches: Batches) -> int:
         take(batch)
 
 
-def write_in_processes(write: Callable, missing: list[int], count: int, title: str) -> Iterator[tuple[int, int]]:
-    """The numbers of the parts as they are done, with what ``write`` returns.
+def write_in_processes(write: Callable, missing: list[int], count: int, title: str) -> Iterator[int]:
+    """The numbers of the parts as they are done.
 
     Processes take parts in order. Where one fails, those before it are ended first: its reason is that of the first.
     """
     if count == 1:  # the tokenizer has threads of its own
-        yield from ((number, write(number)) for number in missing)
+        for number in missing:
+            write(number)
+            yield number
         return
     fork = multiprocessing.get_context("fork")  # with the tokenizer and the rows as they are here, nothing is imported
     taken = fork.Value("q", 0)
     processes, reasons, crash = {}, {}, None
     for _ in range(count):
         reader, writer = fork.Pipe(duplex=False)
-        arguments = write, missing, taken, writer, os.getpid()
+        arguments = write, missing, taken, writer
         processes[reader] = fork.Process(target=write_next_parts, args=arguments, daemon=True)
         processes[reader].start()
         writer.close()  # what is read ends with the process
     while processes:
-        for reader in wait(list(processes)):
+        ready = wait(list(processes))
+        for reader in [reader for reader in processes if reader in ready]:
             try:
-                number, result = reader.recv()
+                number, reason = reader.recv()
             except EOFError:
                 process = processes.pop(reader)
                 process.join()
                 crash = crash or process.exitcode
                 continue
-            if isinstance(result, int):
-                yield number, result
+            if reason is None:
+                yield number
             else:
-                reasons[number] = result
+                reasons[number] = reason
         if reasons or crash:
             taken.value = len(missing)  # no further part is begun
     if reasons:
@@ -147,18 +188,28 @@ def write_in_processes(write: Callable, missing: list[int], count: int, title: s
         sys.exit(f"{title}: a process ended with {crash}{cause}. Parts that are done are kept for the next run.")
 
 
-def write_next_parts(write: Callable, missing: list[int], taken, writer: Connection, parent: int) -> None:
-    """What each of the processes does, until nothing is left or the one that waits for it is gone."""
+def write_next_parts(write: Callable, missing: list[int], taken, writer: Connection) -> None:
+    """What each of the processes does, until nothing is left."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread in each
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    while os.getppid() == parent:
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    while True:
         with taken.get_lock():
             place = taken.value
             taken.value += 1
         if place >= len(missing):
             return
         try:
-            writer.send((missing[place], write(missing[place])))
+            write(missing[place])
+            writer.send((missing[place], None))
         except SystemExit as end:
             writer.send((missing[place], str(end.code)))
+
+
+def end_with_parent() -> None:
+    """A kill of the run ends its processes too, in the middle of a part: the next may wait for their memory."""
+    parent = multiprocessing.parent_process()
+    assert parent, "called in a child"
+    wait([parent.sentinel])
+    os._exit(1)

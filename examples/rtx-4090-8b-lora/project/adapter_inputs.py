@@ -1,5 +1,6 @@
 """Adapters that read the input of the layer beside them as it is."""
 
+import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
@@ -12,4 +13,11 @@ def share_inputs(model: nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, BaseTunerLayer):
-            module.cast_input_dtype_enabled = False
+            module._cast_input_dtype = cast_outside_autocast
+
+
+def cast_outside_autocast(inputs: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """``generate`` runs without autocast: nothing else would bring input and factors to one dtype there."""
+    if inputs is None or torch.is_autocast_enabled(inputs.device.type):
+        return inputs
+    return inputs.to(dtype)

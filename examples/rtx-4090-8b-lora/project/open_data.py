@@ -45,12 +45,20 @@ def read_lines(file: Path, span: tuple[int, int] = (0, sys.maxsize)) -> Iterator
     with open_data(file) as lines:
         if start:
             lines.seek(start - 1)
-            start = start - 1 + len(lines.readline())
-        for line in lines:
-            if start >= end:
-                return
+            start += skip_line(lines, end - start) - 1
+        while start < end and (line := lines.readline()):
             start += len(line)
             yield line
+
+
+def skip_line(lines: io.BufferedReader, most: int) -> int:
+    """How many bytes the rest of a line has, or ``most`` at least: a file may be a single line."""
+    skipped = 0
+    while skipped <= most and (piece := lines.readline(1 << 20)):
+        skipped += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return skipped
 
 
 def count_lines(file: Path, end: int) -> int:

@@ -7,8 +7,9 @@ if __name__ == "__main__":
 
 import argparse
 import hashlib
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -32,10 +33,12 @@ from sources import find_source
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
+IS_FIRST = os.environ.get("RANK", "0") == "0"
+"""Of the processes that train: the others say nothing of what all of them read."""
 TURN = {"role": Value("string"), "content": Value("string"), "further": Value("string")}
 COLUMNS = Features({"messages": List(TURN), "tools": Value("string")})
-MADE_BY = ("data", "open_data", "rows", "fields", "examples", "labels")
-"""The modules that make examples of rows, which are kept: see parts.py."""
+MADE_BY = ("data", "parts", "open_data", "rows", "fields", "examples", "labels")
+"""The modules that make examples of rows, and parts of files, which are kept: see parts.py."""
 
 
 def hash_code() -> str:
@@ -87,7 +90,9 @@ def read_file(file: Path, span: tuple[int, int]) -> Iterator[tuple]:
         sys.exit(f"{file} cannot be read: {' '.join(str(error).split())}")
 
 
-def make_examples(rows: Iterator[tuple], config: dict, name: Callable[[int], str]) -> Batches:
+def make_examples(
+    rows: Iterator[tuple], config: dict, name: Callable[[int], str]
+) -> Generator[pa.RecordBatch, None, int]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     examples: list[dict] = []
     skipped = 0
@@ -110,7 +115,7 @@ def keep_examples(parts: list, sizes: list[int], read_part: Callable, config: di
     columns = [config.get(name) for name in ("columns", "text_column", "label_column", "skip_bad")]
     key = Hasher.hash([source, columns, hash_code()])
     files, skipped = prepare_parts(parts, sizes, read_part, COLUMNS.arrow_schema, key, "Reading")
-    if skipped:
+    if skipped and IS_FIRST:
         print(f"skipped {skipped} bad rows")
     examples = load_parts(files)
     if not len(examples):
@@ -159,7 +164,7 @@ def tokenize_examples(
     files, _ = prepare_parts(parts, sizes, tokenize, TOKENIZED.arrow_schema, key, "Tokenizing")
     dataset = load_parts(files)
     refused = pc.sum(pc.equal(dataset.data["full_length"], 0)).as_py()
-    if refused:
+    if refused and IS_FIRST:
         print(f"{refused} examples cannot be written as the model reads them: left out (skip_bad in config.yaml)")
     dataset = dataset.select(np.flatnonzero(dataset.data["learned"]))
     if not len(dataset) and not may_be_empty:

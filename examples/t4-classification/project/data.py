@@ -7,8 +7,9 @@ if __name__ == "__main__":
 
 import argparse
 import hashlib
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,9 +26,11 @@ from sources import find_source
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
+IS_FIRST = os.environ.get("RANK", "0") == "0"
+"""Of the processes that train: the others say nothing of what all of them read."""
 COLUMNS = Features({"text": Value("string"), "label": Value("string")})
-MADE_BY = ("data", "fields", "examples")
-"""The modules that make examples of rows, which are kept: see parts.py."""
+MADE_BY = ("data", "parts", "fields", "examples")
+"""The modules that make examples of rows, and parts of files, which are kept: see parts.py."""
 
 
 def hash_code() -> str:
@@ -61,7 +64,9 @@ def choose_split(config: dict) -> str:
     return "train" if "train" in splits else splits[0]
 
 
-def make_examples(rows: Iterator[tuple], config: dict, name: Callable[[int], str]) -> Batches:
+def make_examples(
+    rows: Iterator[tuple], config: dict, name: Callable[[int], str]
+) -> Generator[pa.RecordBatch, None, int]:
     """What training needs of each row. A bad row ends the run, or is counted and left out (skip_bad in config.yaml)."""
     examples: list[dict] = []
     skipped = 0
@@ -84,7 +89,7 @@ def keep_examples(parts: list, sizes: list[int], read_part: Callable, config: di
     columns = [config.get(name) for name in ("columns", "text_column", "label_column", "skip_bad")]
     key = Hasher.hash([source, columns, hash_code()])
     files, skipped = prepare_parts(parts, sizes, read_part, COLUMNS.arrow_schema, key, "Reading")
-    if skipped:
+    if skipped and IS_FIRST:
         print(f"skipped {skipped} bad rows")
     examples = load_parts(files)
     if not len(examples):

@@ -79,3 +79,44 @@ def test_a_small_group_stops_the_run(monkeypatch, capsys):
     monkeypatch.setattr(leaf, "list_memory_limits", lambda: [int(NO_LIMIT)])
     with pytest.raises(SystemExit, match="this machine has"):
         leaf.check_machine({"needs_gib": 1e6, "cpus": 1})
+
+
+OWN = "/system.slice/job.scope"
+QUOTAS = {
+    "v2": ({"proc/self/cgroup": f"0::{OWN}\n", f"sys/fs/cgroup{OWN}/cpu.max": "150000 100000\n"}, 1),
+    "v2, of the group above": (
+        {
+            "proc/self/cgroup": f"0::{OWN}\n",
+            f"sys/fs/cgroup{OWN}/cpu.max": "max 100000\n",
+            "sys/fs/cgroup/system.slice/cpu.max": "200000 100000\n",
+        },
+        2,
+    ),
+    "v2, in a container": ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
+    "v1": (
+        {
+            "proc/self/cgroup": "4:memory:/a\n3:cpu,cpuacct:/docker/a\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "300000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        },
+        3,
+    ),
+    "v1, no limit": (
+        {
+            "proc/self/cgroup": "3:cpu,cpuacct:/\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+        },
+        64,
+    ),
+    "none": ({}, 64),
+}
+
+
+@pytest.mark.parametrize(("files", "cores"), QUOTAS.values(), ids=QUOTAS)
+def test_data_are_prepared_by_as_many_processes_as_the_container_has_time_for(
+    tmp_path, load, monkeypatch, files, cores
+):
+    leaf = load("parts")
+    monkeypatch.setattr(leaf.os, "sched_getaffinity", lambda process: set(range(64)))
+    assert leaf.count_cores(lay_out(tmp_path, files)) == cores

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_host, with_memory
 
-from generator.case.workload import check_workload
+from generator.case.devices import make_case
+from generator.case.workload import Workload, check_workload
 from generator.cost.links import list_rings
 from generator.decide import frontier, ladder
 from generator.decide.candidates import HEADROOM_SHARE, build_execution, cost_members, split_batch
@@ -26,6 +27,7 @@ from generator.decide.space import LAST, open_space
 from generator.errors import NothingFits, UsageError
 from generator.show.why import explain_allowance, explain_refused
 from hwdetect import catalog
+from hwdetect.spec import parse_spec
 from hwdetect.types import Link
 
 DEVICES = [H100, T4, gpu("8.9", 24, 165, 1.0e12, "RTX 4090"), cpu_device(16, 64), cpu_device(4, 16, bf16=True)]
@@ -565,6 +567,23 @@ def test_what_cannot_accumulate_is_refused_with_the_batch_that_fits():
     rungs = {rung.option: rung.change for rung in refused.value.ladder}
     assert "cannot accumulate" in rungs["--global-batch 16"]
     assert not any(option.startswith("--allow") for option in rungs)
+
+
+@pytest.mark.parametrize(("boards", "words"), [(1, "2xrtx-4090"), (2, "")])
+def test_more_of_the_same_boards_are_named_before_larger_ones(boards, words):
+    """70B in 4 bits on cards of 24 GB: two of them do, with the host memory that two are assumed to have."""
+    machine = parse_spec(f"{boards}xrtx-4090")
+    big = llama(hidden=8192, layers=80, heads=64, kv_heads=8, ffn=28672)
+    of = make_case(
+        machine, machine.accelerators, big, Workload(task="sft", train="qlora", seq_len=2048, global_batch=32)
+    )
+    if not words:
+        assert plan_case(of).best.layout.devices == 2
+        return
+    with pytest.raises(NothingFits) as refused:
+        plan_case(of)
+    (first, *rest) = [rung.option for rung in refused.value.ladder if rung.option.startswith("--hardware")]
+    assert first == f"--hardware {words}" and rest
 
 
 def test_what_is_only_on_request_is_taken_where_it_is_allowed():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from generator.case import stacks
 from generator.case.case import Case
+from generator.case.devices import make_case
 from generator.case.vendors import VENDORS
 from generator.case.workload import TRAINED, check_workload
 from generator.cost.bounds import NEUTRAL
@@ -17,8 +17,11 @@ from generator.decide.space import is_asked_for, open_space, rate_risk
 from generator.errors import UsageError
 from generator.techniques.base import Technique, list_axes
 from hwdetect import catalog
+from hwdetect.spec import parse_spec
 from hwdetect.types import Device
 
+MOST_BOARDS = 8
+"""in a machine that is sold"""
 TRAINED_IN_WORDS = {"lora": "train LoRA adapters", "qlora": "train LoRA adapters on 4-bit weights"}
 
 Change = tuple[str, str, Case]
@@ -68,7 +71,9 @@ def build_ladder(case: Case, budget: Budget | None = None) -> Ladder:
     rungs: list[Rung | None] = [*list_allowances(case, budget)]
     rungs.append(find_mildest(list(list_smaller_batches(case)), budget))
     rungs += [make_rung(change, budget) for change in list_smaller_trainings(case)]
-    rungs += [find_mildest(list(changes), budget) for changes in (list_shorter(case), list_larger(case))]
+    rungs += [
+        find_mildest(list(changes), budget) for changes in (list_shorter(case), list_more(case), list_larger(case))
+    ]
     return Ladder(tuple(rung for rung in rungs if rung), budget.is_cut)
 
 
@@ -165,15 +170,26 @@ def list_shorter(case: Case) -> Iterator[Change]:
         length //= 2
 
 
+def list_more(case: Case) -> Iterator[Change]:
+    """Two, four, eight of the same board in one machine."""
+    known = case.nodes == 1 and case.device.id in {device.id for device in catalog.list_devices()}
+    count = 2 * case.devices_per_node
+    while known and case.on_cuda and count <= MOST_BOARDS:
+        yield f"{count} {case.device.name}", *describe_machine(case, f"{count}x{case.device.id}")
+        count *= 2
+
+
 def list_larger(case: Case) -> Iterator[Change]:
     for device in list_larger_devices(case):
-        stack = stacks.load_stack(
-            "train", stacks.choose_cuda_build("train", device.compute_capability, None, device.name)
-        )
-        bigger = replace(case, device=device, device_memory_bytes=device.memory_bytes, stack=stack)
         each = f"{case.devices_per_node}x{device.id}"
         spec = each if case.nodes == 1 else f"{case.nodes}x{each}"
-        yield f"{'one' if case.devices == 1 else case.devices} {device.name}", f"--hardware {spec}", bigger
+        yield f"{'one' if case.devices == 1 else case.devices} {device.name}", *describe_machine(case, spec)
+
+
+def describe_machine(case: Case, spec: str) -> tuple[str, Case]:
+    """The option that asks for another machine, and the case on it: what the text leaves open is assumed as it is there."""
+    hardware = parse_spec(spec)
+    return f"--hardware {spec}", make_case(hardware, hardware.accelerators, case.model, case.workload)
 
 
 def change_workload(case: Case, **changed) -> Case:

@@ -242,6 +242,27 @@ def test_the_stream_of_tokens_is_that_of_one_process(tmp_path, load_data, monkey
             data.load_texts(config)
 
 
+def test_token_ids_are_those_of_the_tokenizer_itself(tmp_path, load_data):  # noqa: F811
+    """Whatever its file says of truncation and padding; one that has a method of its own is asked itself."""
+    from transformers import AutoTokenizer, TokenizersBackend
+
+    data = load_data(render_small_project(tmp_path, "Paris is the capital\n" * 40, "d.txt", seq_len=16))
+    make_tokenizer(tmp_path / "tokenizer")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer")
+    texts = ["Paris is the capital of France. " * 9, "", "été 🙂 </s> <s>"]
+    expected = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    tokenizer.backend_tokenizer.enable_truncation(4)
+    tokenizer.backend_tokenizer.enable_padding(length=64)
+    assert data.encode_texts(tokenizer, texts) == expected and len(expected[0]) > 64
+
+    class Reversing(TokenizersBackend):
+        def _encode_plus(self, text, **more):
+            return super()._encode_plus([one[::-1] for one in text], **more)
+
+    tokenizer.__class__ = Reversing
+    assert data.encode_texts(tokenizer, texts) == tokenizer(texts, add_special_tokens=False)["input_ids"] != expected
+
+
 def make_sentencepiece_like(scheme: str):
     """A tokenizer that writes a mark for a space, as those of Llama 2 and Gemma do."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers

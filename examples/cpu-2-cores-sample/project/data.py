@@ -18,7 +18,7 @@ import yaml
 from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from torch.utils.data import Dataset as TorchDataset
-from transformers import AutoConfig
+from transformers import AutoConfig, TokenizersBackend
 
 from first_example import show_example
 from open_data import count_lines, list_spans
@@ -159,13 +159,26 @@ def group_texts(texts: Dataset, rows: range) -> Iterator[list[str]]:
     yield group
 
 
+def encode_texts(tokenizer, texts: list[str]) -> list[list[int]]:
+    """Token ids alone: to find where in its text each token stands takes a tenth of the time."""
+    methods = ("__call__", "_encode_plus")
+    if any(getattr(type(tokenizer), name) is not getattr(TokenizersBackend, name, None) for name in methods):
+        encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        return encoded["input_ids"]
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()  # tokenizer.json may ask for either
+    backend.no_padding()
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+    return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
 def cut_blocks(texts: Dataset, tokenizer, seq_len: int) -> Blocks:
     """Tokenize the lines as running text and cut it."""
     parts, sizes = cut_rows(texts, BATCH)
 
     def tokenize(rows: range) -> Batches:
         for lines in group_texts(texts, rows):
-            tokens = tokenizer("".join(lines), add_special_tokens=False, verbose=False)["input_ids"]
+            (tokens,) = encode_texts(tokenizer, ["".join(lines)])
             yield pa.record_batch([pa.array(tokens, pa.int32())], TOKENS)
 
     key = Hasher.hash([texts._fingerprint, tokenizer, hash_code()])

@@ -17,7 +17,7 @@ import yaml
 from datasets import Dataset, Features, Value, get_dataset_split_names, load_dataset
 from datasets.fingerprint import Hasher
 from torch.utils.data import Dataset as TorchDataset
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, TokenizersBackend
 
 from examples import make_example
 from first_example import show_example
@@ -135,14 +135,27 @@ def group_texts(texts: Dataset, rows: range) -> Iterator[list[str]]:
     yield group
 
 
+def encode_texts(tokenizer, texts: list[str]) -> list[list[int]]:
+    """Token ids alone: to find where in its text each token stands takes a tenth of the time."""
+    methods = ("__call__", "_encode_plus")
+    if any(getattr(type(tokenizer), name) is not getattr(TokenizersBackend, name, None) for name in methods):
+        encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        return encoded["input_ids"]
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()  # tokenizer.json may ask for either
+    backend.no_padding()
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+    return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+
 def cut_blocks(texts: Dataset, tokenizer, seq_len: int) -> Blocks:
     """Tokenize the texts, put the end-of-text token after each, and cut."""
     parts, sizes = cut_rows(texts)
 
     def tokenize(rows: range) -> Batches:
         for group in group_texts(texts, rows):
-            encoded = tokenizer(group, add_special_tokens=False, return_attention_mask=False, verbose=False)
-            tokens = [token for sequence in encoded["input_ids"] for token in (*sequence, tokenizer.eos_token_id)]
+            encoded = encode_texts(tokenizer, group)
+            tokens = [token for sequence in encoded for token in (*sequence, tokenizer.eos_token_id)]
             yield pa.record_batch([pa.array(tokens, pa.int32())], TOKENS)
 
     key = Hasher.hash([texts._fingerprint, tokenizer, hash_code()])

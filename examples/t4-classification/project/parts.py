@@ -105,9 +105,31 @@ def end_unwritable(folder: Path, error: OSError) -> NoReturn:
     )
 
 
-def count_cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+def count_cores(root: Path = Path("/")) -> int:
+    """Those that this process may use: a container may have the time of four of the sixty-four that it sees."""
+    seen = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    return max(1, int(min([seen, *list_cpu_quotas(root)])))
+
+
+def list_cpu_quotas(root: Path) -> list[float]:
+    """Cores' worth of time that the control groups of this process allow, its own and all above."""
+    groups = root / "proc/self/cgroup"
+    quotas = []
+    for line in groups.read_text(encoding="utf-8").splitlines() if groups.exists() else []:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / ("cpu" if controllers else "")  # v1, v2
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
+        # a container sees its own group at the top, whatever the group's name: what is not there is passed over
+        inside = [part for part in group.split("/") if part and part != ".."]
+        for depth in range(len(inside) + 1):
+            files = [top.joinpath(*inside[:depth], name) for name in names]
+            if all(file.exists() for file in files):
+                quota, period = " ".join(file.read_text(encoding="utf-8") for file in files).split()
+                if quota.isdecimal():  # or "max", "-1"
+                    quotas.append(int(quota) / int(period))
+    return quotas
 
 
 def write_part(file: Path, batches: Batches, schema: pa.Schema) -> None:

@@ -96,9 +96,8 @@ def detect(as_json, root, capture, private, measure, schema):
 @click.option("--all", "every", is_flag=True, help="Also the decisions of which there is no choice here.")
 @click.option("--goal", type=click.Choice(("cheapest", "smallest")), help="Look for a rented machine instead.")
 @click.option("--target-tokens-per-day", type=Positive(), help="What that machine must reach.  [goal: cheapest]")
-@click.option("--max-latency", type=Positive(), help="Seconds that an answer may take on it (infer).  [goal: cheapest]")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of --json, and nothing else.")
-def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, schema, **options):
+def plan(as_json, answers, every, goal, target_tokens_per_day, schema, **options):
     """What would be chosen, why, and what it would cost."""
     if schema:
         from importlib.resources import files
@@ -110,10 +109,10 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, max_latency, sche
     from generator import pipeline
 
     request, offers = make_request(ask_sources(options, data=False)), None
-    if goal or target_tokens_per_day or max_latency:
+    if goal or target_tokens_per_day:
         from generator.decide.goal import Target
 
-        target = Target(goal=goal or "cheapest", tokens_per_day=target_tokens_per_day, max_latency=max_latency)
+        target = Target(goal or "cheapest", target_tokens_per_day, request.max_latency)
         request, offers = pipeline.find_machine(request, target, say=lambda text: click.echo(text, err=True))
     document = pipeline.document_request(request, for_project=answers)
     if offers:

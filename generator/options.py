@@ -196,11 +196,14 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option(
         "--new-tokens", type=Count(MAX_SEQ_LEN), default=128, show_default=True, help="Answer length (infer)."
     ),
-    click.option("--concurrency", type=Count(10**6), default=1, show_default=True, help="Prompts at a time (infer)."),
+    click.option("--prompt-tokens", type=Count(MAX_SEQ_LEN), help="Prompt length (infer).  [default: 2048]"),
+    click.option("--concurrency", type=Count(10**6), help="Prompts at a time (infer).  [default: 1; throughput: 64]"),
+    click.option("--max-latency", type=Positive(), help="Seconds that an answer may take, prompt included (infer)."),
     click.option(
         "--optimize-for",
         type=click.Choice(sorted({goal for goals in GOALS.values() for goal in goals})),
-        help="time: as many devices as make it faster (train).  [default: efficiency, as many as earn their place]",
+        help="time (train), latency or throughput (infer): as many devices as make it faster; memory (infer): as little as "
+        "can be.  [default: efficiency, as many as earn their place]",
     ),
     click.option(
         "--pin",

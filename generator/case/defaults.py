@@ -20,6 +20,8 @@ DEFAULT_LEARNING_RATE = {
 FROM_SCRATCH_LEARNING_RATE = 3e-4, "what Llama 7B was pre-trained with (arXiv 2302.13971); small models bear more"
 DEFAULT_SEQ_LEN = {"causal-lm": 2048, "sft": 2048, "text-classification": 512}
 DEFAULT_GLOBAL_BATCH = 32
+THROUGHPUT_CONCURRENCY = 64
+"""Prompts at a time where throughput is wanted and nobody said how many (ours): most of what batching gains on today's GPUs."""
 PLAIN_ALPHA = 8
 """of rank-stabilized adapters, at every rank: PEFT's own (LoraConfig.lora_alpha). Their scale is alpha / sqrt(rank): at rank 16
 the same as that of LoRA with an alpha of twice the rank"""
@@ -45,7 +47,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
     """The user's numbers, and the field's usual ones where nothing was said."""
     # adapters are planned by sizes alone: what they adapt is there when the project is made
     from_scratch = request.from_scratch or (not source.has_weights and not request.adapts)
-    seq_len = request.seq_len or choose_seq_len(request, spec, data)[0]
+    seq_len = request.seq_len or request.prompt_tokens or choose_seq_len(request, spec, data)[0]
     return Workload(
         mode=request.mode,
         task=request.task,
@@ -61,7 +63,8 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         lora_dropout=request.lora_dropout,
         labels=request.labels or (data.labels if data and data.labels else 2),
         new_tokens=request.new_tokens,
-        concurrency=request.concurrency,
+        concurrency=request.concurrency or choose_concurrency(request)[0],
+        max_latency=request.max_latency,
         from_scratch=from_scratch,
         packing=request.packing,
         loss_on=choose_loss_tokens(request, data),
@@ -71,6 +74,16 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         allow=request.allow,
         pins=request.pins,
     )
+
+
+def choose_concurrency(request: Request) -> tuple[int, str]:
+    """How many prompts are computed at a time where nobody said, and why."""
+    if request.mode == "infer" and request.optimize_for == "throughput":
+        return (
+            THROUGHPUT_CONCURRENCY,
+            "many prompts at a time, since throughput is wanted, unless --concurrency says otherwise",
+        )
+    return 1, "one prompt at a time, unless --concurrency says otherwise"
 
 
 def choose_loss_tokens(request: Request, data: DataSource | None) -> str | None:
@@ -197,7 +210,8 @@ def trace_values(
         "lora_dropout": "none, PEFT's own (LoraConfig.lora_dropout): each adapter would keep a copy of its input and a mask",
         "labels": "counted in the data" if data and data.labels else "two classes: the data does not tell",
         "new_tokens": "an answer of some sentences, unless --new-tokens says otherwise",
-        "concurrency": "one prompt at a time, unless --concurrency says otherwise",
+        "concurrency": choose_concurrency(request)[1],
+        "max_latency": "none: an answer may take as long as it takes",
         "from_scratch": "the model has no trained weights"
         if workload.from_scratch
         else "the trained weights are the start",
@@ -208,12 +222,19 @@ def trace_values(
     return {name: trace_value(request, OPTION_OF.get(name, name), name, why) for name, why in whys.items()}
 
 
+GIVEN_AS = {"seq_len": "prompt_tokens"}
+"""Values that another option may give, too."""
+
+
 def trace_value(request: Request, option: str, name: str, why: str) -> Origin:
     """``option`` is the field of the request that decides ``name``; values without one are never given."""
+    if option in GIVEN_AS and not request.is_given(option):
+        option = GIVEN_AS[option]
     if option in WITHOUT_OPTION or not request.is_given(option):
         return Origin(given=False, why=why)
     flag = "--no-packing" if option == "packing" else f"--{option.replace('_', '-')}"
-    return Origin(given=True, why=flag if option == name else f"twice the rank that {flag} gave")
+    follows = name in OPTION_OF
+    return Origin(given=True, why=f"twice the rank that {flag} gave" if follows else flag)
 
 
 WITHOUT_OPTION = ("warmup", "seed", "weight_decay")

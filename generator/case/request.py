@@ -48,7 +48,9 @@ class Request:
     lora_dropout: float = 0.0
     labels: int | None = None
     new_tokens: int = 128
-    concurrency: int = 1
+    prompt_tokens: int | None = None
+    concurrency: int | None = None
+    max_latency: float | None = None
     packing: bool = True
     from_scratch: bool = False
     optimize_for: str | None = None

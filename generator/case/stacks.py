@@ -50,6 +50,13 @@ def _read_tables() -> dict:
     return tomllib.loads(resources.files("generator.case").joinpath("stacks.toml").read_text(encoding="utf-8"))
 
 
+def list_builds(role: str) -> dict[str, Build]:
+    """The builds of torch that a role can have, its own or those of the role that it names. KeyError for an unknown role."""
+    entry = _read_tables()[role]
+    builds = _read_tables()[entry["builds_of"]]["builds"] if "builds_of" in entry else entry["builds"]
+    return {name: Build(name=name, **build) for name, build in builds.items()}
+
+
 def load_stack(role: str, build: str) -> Stack:
     """The stack for ``role`` with one of its builds; KeyError for an unknown one."""
     entry = _read_tables()[role]
@@ -57,7 +64,7 @@ def load_stack(role: str, build: str) -> Stack:
         role=role,
         python=entry["python"],
         packages=tuple(sorted(entry["packages"].items())),
-        build=Build(name=build, **entry["builds"][build]),
+        build=list_builds(role)[build],
         missing=tuple(sorted(entry.get("missing", {}).items())),
         tested=entry["tested"],
     )
@@ -68,7 +75,7 @@ def choose_cuda_build(role: str, capability: str | None, driver: str | None, dev
 
     Raises ``UsageError`` naming the driver that would do.
     """
-    builds = [Build(name=n, **b) for n, b in _read_tables()[role]["builds"].items() if b.get("min_driver")]
+    builds = [build for build in list_builds(role).values() if build.min_driver]
     fitting = [b for b in builds if capability is None or _is_between(capability, b.min_capability, b.max_capability)]
     if not fitting:
         raise UsageError(

@@ -14,8 +14,9 @@ MODES = ("train", "infer")
 LOSS_ON = ("assistant", "all")
 TRACKERS = ("tensorboard", "wandb", "trackio", "mlflow")
 """Where a training can write its log to: Trainer's name for it, its distribution's and its module's."""
-GOALS = {"train": ("efficiency", "time"), "infer": ("efficiency",)}
-"""What a plan may be optimized for, by mode: as many devices as earn their place, or time at any price."""
+GOALS = {"train": ("efficiency", "time"), "infer": ("efficiency", "latency", "throughput", "memory")}
+"""What a plan may be optimized for, by mode: as many devices as earn their place; time at any price (of a step, of an answer); most
+tokens of all devices together; least memory."""
 DEFAULT_GOAL = "efficiency"
 MAX_SEQ_LEN = 100_000_000
 MAX_GLOBAL_BATCH = 10_000_000
@@ -48,6 +49,8 @@ class Workload:
     labels: int = 2
     new_tokens: int = 128
     concurrency: int = 1
+    max_latency: float | None = None
+    """seconds that an answer may take, prompt and new tokens; ``None``: any"""
     from_scratch: bool = False
     packing: bool = True
     """whether several texts may share one sequence; the user's choice, since it changes what a sequence is"""
@@ -84,6 +87,8 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
             "drop --from-scratch, or use --train full",
         )
     check_adapters(workload)
+    if workload.max_latency is not None and workload.mode != "infer":
+        raise UsageError("--max-latency is for answers", "use it with --mode infer")
     if model.quantization and workload.mode == "train" and workload.train == "full":
         raise UsageError(
             f"--train full cannot train {model.name}: its weights are already quantized ({model.quantization})",

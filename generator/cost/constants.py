@@ -519,6 +519,7 @@ ENGINE_BLOCK_SECONDS = state_by_key(
         "ctranslate2": 297e-6,
         "deepspeed-mii": 120e-6,
         "autoawq": 184e-6,
+        "onnxruntime-genai": 20e-6,
     },
     "seconds per block and new token beyond what moving and multiplying takes, by serving engine",
     BY_HAND,

@@ -103,9 +103,9 @@ def describe_layout(layout: Layout) -> dict[str, Any]:
 
 def split_batch(case: Case, dp: int = 1) -> tuple[Split, ...]:
     """(micro-batch, accumulation) that with ``dp`` copies give the global batch, smallest first. Inference serves its
-    concurrency."""
+    concurrency, the fullest of the copies the most."""
     if case.workload.mode == "infer":
-        return ((case.workload.concurrency, 1),)
+        return ((math.ceil(case.workload.concurrency / dp), 1),)
     total = case.workload.global_batch // dp
     small = [d for d in range(1, int(total**0.5) + 1) if total % d == 0]
     divisors = sorted({*small, *(total // d for d in small)})

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from generator.decide.candidates import Candidate
+from generator.decide.frontier import find_frontier
 from generator.decide.nearest import find_nearest
 from generator.decide.search import find_best
 from generator.decide.shortfall import describe_shortfall
@@ -33,7 +34,7 @@ def weigh_devices(space: Space) -> tuple[Candidate, tuple[DeviceCount, ...]] | N
         each = search_each_count(space, list_shown_counts(space, best)) if best else {}
     else:
         each = search_each_count(space, space.list_counts())
-        best = choose_count([c for c in each.values() if c])
+        best = choose_within(space, [c for c in each.values() if c])
     if best is None:
         return None
     return best, tuple(describe_count(space, n, each.get(n)) for n in list_shown_counts(space, best))
@@ -43,12 +44,41 @@ def choose_candidate(space: Space) -> Candidate | None:
     """The best candidate on as many devices as earn their place; ``None`` if nothing fits."""
     if wants_time(space):
         return find_best(space)
-    return choose_count([c for c in search_each_count(space, space.list_counts()).values() if c])
+    return choose_within(space, [c for c in search_each_count(space, space.list_counts()).values() if c])
+
+
+AT_ANY_PRICE = ("time", "latency", "throughput")
+"""Goals for which every device is used that makes it faster."""
 
 
 def wants_time(space: Space) -> bool:
     """Whether the user asked for time at any price."""
-    return space.case.workload.optimize_for == "time"
+    return space.case.workload.optimize_for in AT_ANY_PRICE
+
+
+def choose_within(space: Space, fitting: Sequence[Candidate]) -> Candidate | None:
+    """Of the best candidates on each number of devices, the one that the goal asks for, of those that answer soon enough; where none
+    does, of all."""
+    limit = space.case.workload.max_latency
+    soon = [c for c in fitting if limit is not None and c.estimate.step_seconds <= limit]
+    if space.case.workload.optimize_for == "memory":
+        return choose_least_memory(space, soon or fitting)
+    if soon:
+        return min(soon, key=lambda c: (c.standing, c.layout.devices))
+    return choose_count(fitting)
+
+
+def choose_least_memory(space: Space, fitting: Sequence[Candidate]) -> Candidate | None:
+    """What needs the least of all devices together, at no more risk than the best: of each number of devices, its leanest."""
+    if not fitting:
+        return None
+    least = min(c.standing for c in fitting)
+    limit = space.case.workload.max_latency
+    every = [c for c in fitting if c.standing == least]
+    for best in tuple(every):
+        leaner = find_frontier(space.limited(least=best.layout.devices, most=best.layout.devices), best)
+        every += [c for c in leaner if c.standing == least and (limit is None or c.estimate.step_seconds <= limit)]
+    return min(every, key=lambda c: (c.peak_gib * c.layout.devices, c.key))
 
 
 def search_each_count(space: Space, counts: Iterable[int]) -> dict[int, Candidate | None]:

@@ -24,7 +24,7 @@ SHOWN = 5
 DAY = 86400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Target:
     """What is wanted: the least tokens per day, the most seconds for an answer (inference); ``None``: no such wish."""
 

@@ -14,6 +14,7 @@ from generator.decide.notes import Note, explain_unused_devices, note_offload, n
 from generator.decide.reasons import Decision, explain_decisions
 from generator.decide.refusal import refuse_space
 from generator.decide.space import Space, open_space
+from generator.errors import NothingFits
 from generator.techniques.base import Technique
 from generator.techniques.edits import Edits, merge_edits
 
@@ -49,7 +50,20 @@ def decide(case: Case, cost: CostModel) -> Plan:
     plan = plan_space(space)
     if plan is None:
         raise refuse_space(space)
+    check_latency(plan)
     return plan
+
+
+def check_latency(plan: Plan) -> None:
+    """Raises ``NothingFits`` for a plan that answers later than was asked for: what was chosen is then the soonest."""
+    workload, seconds = plan.case.workload, plan.best.estimate.step_seconds
+    if workload.max_latency is None or seconds <= workload.max_latency:
+        return
+    raise NothingFits(
+        f"no plan answers within {workload.max_latency:g} s ({workload.seq_len} tokens of prompt, {workload.new_tokens} new, "
+        f"{workload.concurrency} at a time): the best takes {seconds:.3g} s on {plan.best.layout.devices} x {plan.case.device.name}",
+        "fewer --new-tokens or --prompt-tokens, a smaller --concurrency, --optimize-for latency, or --allow quantization=int4",
+    )
 
 
 def plan_space(space: Space) -> Plan | None:

@@ -39,6 +39,7 @@ def derive_serving_workload(workload: Workload) -> Workload:
         allow=(),
         steps=None,
         max_steps=None,
+        max_latency=None,
         optimize_for=DEFAULT_GOAL,
     )
 
@@ -46,7 +47,8 @@ def derive_serving_workload(workload: Workload) -> Workload:
 def keep_serving_pins(serving: Case, training: Workload) -> tuple[Pins, tuple[Note, ...]]:
     """The pins of a training plan that hold for serving too, and a note on each that does not."""
     space = open_space(serving, build_cost_model(serving))
-    kept: list[Technique] = []
+    # infer.py runs where train.py does, in its environment
+    kept: list[Technique] = [t for t in space.open["engine"] if t.baseline]
     notes: list[Note] = []
     if training.train == "qlora":  # an adapter is served on the 4-bit base that it was trained on
         kept += [t for t in space.open["quantization"] if t.effects(serving).get("quant") == "nf4"]

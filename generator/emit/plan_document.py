@@ -144,6 +144,7 @@ class WorkloadRecord:
     labels: ValueRecord
     new_tokens: ValueRecord
     concurrency: ValueRecord
+    max_latency: ValueRecord
     from_scratch: ValueRecord
     packing: ValueRecord
     loss_on: ValueRecord

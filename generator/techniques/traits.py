@@ -46,6 +46,12 @@ class Trait(Enum):
     OPTIMIZER_OFFLOAD = "optimizer states alone can live in host memory"
     WEIGHTS_OFFLOAD = "weights, gradients and states can live in host memory"
     NVME_OFFLOAD = "weights or states can live on an NVMe disk"
+    # what serves
+    TRANSFORMERS_MODEL = "a setting of Transformers' own code of the model, or of its generate"
+    OWN_KERNELS = "the engine runs the model with code of its own: kernels, cache and graphs"
+    QUANTIZES_WEIGHTS = "the engine packs weights into 8 or 4 bits, and multiplies them so"
+    SERVES_16_BITS = "the engine computes in 16 bits, and in 8-bit floating point where the device has it"
+    DIVIDES_SERVED_MODEL = "the engine divides the model over devices, and runs copies of it"
     # recomputation
     FSDP_RECOMPUTATION = "FSDP itself recomputes activations, around the blocks that it shards"
     SELECTED_OPERATORS = "operators are looked at one by one: the outputs of some are kept, others run again"
@@ -70,6 +76,9 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
         Trait.QUANTIZED_BASE: "a quantized model must not be compiled for training (Transformers refuses it)",
         Trait.SELECTED_OPERATORS: "Inductor chooses by itself what a compiled graph computes again",
         Trait.DTENSOR: "layers that FSDP gathers were not compiled each by itself: compile=default is",
+    },
+    Trait.OWN_KERNELS: {
+        Trait.TRANSFORMERS_MODEL: "it runs the model with its own code, which {other} says nothing to",
     },
     Trait.CAPTURED_GRAPH: {
         Trait.COLLECTIVES: "nobody ran collectives between captured graphs here: one device",

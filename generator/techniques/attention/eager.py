@@ -18,7 +18,7 @@ class Eager(Technique):
     axis = "attention"
     name = "eager"
     modes = ("train", "infer")
-    provides = frozenset({Trait.SCORE_MATRIX})
+    provides = frozenset({Trait.SCORE_MATRIX, Trait.TRANSFORMERS_MODEL})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/en/attention_interface",

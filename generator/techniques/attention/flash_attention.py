@@ -22,7 +22,7 @@ class FlashAttention(Technique):
     axis = "attention"
     name = "flash-attention"
     modes = ("train", "infer")
-    provides = frozenset({Trait.VARIABLE_LENGTH_KERNEL})
+    provides = frozenset({Trait.VARIABLE_LENGTH_KERNEL, Trait.TRANSFORMERS_MODEL})
     excludes: ClassVar = {Trait.FLOAT32_ARITHMETIC: "flash-attention computes in 16 bits, {other} does not"}
     evidence = (
         Published(

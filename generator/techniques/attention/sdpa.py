@@ -49,7 +49,7 @@ class Sdpa(Technique):
     name = "sdpa"
     baseline = True
     modes = ("train", "infer")
-    provides = frozenset({Trait.SDPA})
+    provides = frozenset({Trait.SDPA, Trait.TRANSFORMERS_MODEL})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/en/llm_tutorial_optimization",

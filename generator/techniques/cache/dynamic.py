@@ -3,6 +3,7 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Technique
+from generator.techniques.traits import Trait
 
 
 class Dynamic(Technique):
@@ -18,6 +19,7 @@ class Dynamic(Technique):
     name = "dynamic"
     baseline = True
     modes = ("infer",)
+    provides = frozenset({Trait.TRANSFORMERS_MODEL})
 
     def obstacle(self, case: Case) -> str | None:
         return explain_no_generation(case)

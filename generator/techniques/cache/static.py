@@ -19,7 +19,7 @@ class Static(Technique):
     axis = "cache"
     name = "static"
     modes = ("infer",)
-    provides = frozenset({Trait.STATIC_CACHE})
+    provides = frozenset({Trait.STATIC_CACHE, Trait.TRANSFORMERS_MODEL})
     needs: ClassVar = {
         Trait.COMPILED_GRAPH: "without compilation a static cache only attends to empty positions",
     }

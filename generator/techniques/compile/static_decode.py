@@ -19,6 +19,7 @@ class StaticDecode(Technique):
     name = "static-decode"
     compiles = True
     modes = ("infer",)
+    provides = frozenset({Trait.TRANSFORMERS_MODEL})
     needs: ClassVar = {Trait.STATIC_CACHE: "only a static cache has the fixed shapes that the compiled step needs"}
     evidence = (
         Published("https://huggingface.co/docs/transformers/en/llm_optims", "static cache and torch.compile: up to 4x"),

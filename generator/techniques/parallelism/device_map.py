@@ -19,6 +19,7 @@ class DeviceMap(Technique):
     axis = "parallelism"
     name = "device-map"
     modes = ("infer",)
+    provides = frozenset({Trait.TRANSFORMERS_MODEL})
     excludes: ClassVar = {
         Trait.COMPILED_GRAPH: "the hooks that carry tensors from device to device break the compiled graph",
     }

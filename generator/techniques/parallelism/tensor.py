@@ -19,7 +19,7 @@ class Tensor(Technique):
     name = "tensor"
     modes = ("train", "infer")
     emitted = False
-    provides = frozenset({Trait.DTENSOR, Trait.FSDP_RECOMPUTATION})
+    provides = frozenset({Trait.DTENSOR, Trait.FSDP_RECOMPUTATION, Trait.TRANSFORMERS_MODEL})
     evidence = (Published("https://arxiv.org/abs/1909.08053", "76 % scaling efficiency over 8 GPUs with NVLink"),)
 
     def obstacle(self, case: Case) -> str | None:

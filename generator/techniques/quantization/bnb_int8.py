@@ -19,7 +19,7 @@ class BnbInt8(Technique):
     axis = "quantization"
     name = "bnb-int8"
     modes = ("infer",)
-    provides = frozenset({Trait.UNCOMPILEABLE_LAYERS})
+    provides = frozenset({Trait.UNCOMPILEABLE_LAYERS, Trait.TRANSFORMERS_MODEL})
     quality = 1
     quality_note = "weights are rounded to 8 bits"
     evidence = (Published("https://arxiv.org/abs/2208.07339", "LLM.int8: no degradation up to 175B"),)

@@ -19,7 +19,7 @@ class BnbNf4(Technique):
     axis = "quantization"
     name = "bnb-nf4"
     modes = ("infer",)
-    provides = frozenset({Trait.UNCOMPILEABLE_LAYERS})
+    provides = frozenset({Trait.UNCOMPILEABLE_LAYERS, Trait.TRANSFORMERS_MODEL})
     quality = 2
     quality_note = "weights are rounded to 4 bits"
     evidence = (
@@ -37,11 +37,16 @@ class BnbNf4(Technique):
 
 
 def explain_unquantizable(case: Case) -> str | None:
-    if case.model.quantization:
-        return f"the checkpoint is already quantized ({case.model.quantization})"
+    if why := explain_quantized(case):
+        return why
     if case.workload.from_scratch:
         return "there are no trained weights to quantize"
     return case.stack.why_missing("bitsandbytes")
+
+
+def explain_quantized(case: Case) -> str | None:
+    """Why its weights are not quantized again, or ``None``."""
+    return f"the checkpoint is already quantized ({case.model.quantization})" if case.model.quantization else None
 
 
 def make_quantized_edits(statement: str) -> Edits:

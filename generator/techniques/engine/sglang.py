@@ -1,0 +1,25 @@
+from generator.techniques.base import Published
+from generator.techniques.engines import GpuEngine
+
+
+class Sglang(GpuEngine):
+    """SGLang: paged keys and values, a radix tree of shared prefixes, an OpenAI-compatible server.
+
+    What it does: what vLLM does, and finds prefixes that requests share in a tree of all of them.
+    When it loses: nothing published beside vLLM 0.33 says which is faster for a workload without shared prefixes.
+    Known problems: pins torch and Transformers to versions of its own; not run here.
+    """
+
+    name = "sglang"
+    engine = (
+        "vllm"  # no published figures of its own stand in the tables: priced as the engine that is built most like it
+    )
+    role = "serve-sglang"
+    leaf = "sglang"
+    command = ("python", "-m", "sglang.launch_server")
+    request_only = "no measurement at hand says that it beats vLLM"
+    evidence = (
+        Published(
+            "https://arxiv.org/abs/2312.07104", "RadixAttention: up to 6.4 times the throughput with shared prefixes"
+        ),
+    )

@@ -1,0 +1,26 @@
+from collections.abc import Mapping
+from typing import Any
+
+from generator.case.case import Case
+from generator.techniques.engines import Engine
+
+
+class Transformers(Engine):
+    """Transformers runs the model, as it was trained.
+
+    What it does: every model, format and technique of Transformers; `generate` for one request, continuous batching for
+    several.
+    When it loses: against engines with fused kernels and quantized products, by two to six times.
+    Known problems: on a CPU nothing compiles the decoding step unless it is asked to.
+    """
+
+    name = "transformers"
+    baseline = True
+    role = "serve-transformers"
+    leaf = "transformers"
+
+    def obstacle(self, case: Case) -> str | None:
+        return None
+
+    def effects(self, case: Case) -> Mapping[str, Any]:
+        return {}

@@ -1,0 +1,88 @@
+"""What serving engines share: a stack of their own, and a project's engine.py that is copied for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from generator.case.case import Case
+from generator.case.stacks import list_builds
+from generator.errors import UsageError
+from generator.techniques.base import Technique
+from generator.techniques.traits import Trait
+
+
+class Engine(Technique):
+    """Base of the engines that bring their own code of the model.
+
+    ``engine`` is its name for the cost model, ``role`` its environment in stacks.toml, ``leaf`` its engine.py among
+    templates/fragments/engines. ``conversion`` is the role of the environment that makes its weights, "" where it reads the
+    model's own files; ``model_types`` those that it can convert, none: every decoder. ``command`` are the words that start its own
+    OpenAI-compatible server, none where the project's server.py is in front of it.
+    """
+
+    axis = "engine"
+    modes = ("infer",)
+    engine: ClassVar[str] = ""
+    role: ClassVar[str] = ""
+    leaf: ClassVar[str] = ""
+    conversion: ClassVar[str] = ""
+    model_types: ClassVar[frozenset[str]] = frozenset()
+    command: ClassVar[tuple[str, ...]] = ()
+
+    def obstacle(self, case: Case) -> str | None:
+        if case.portable:
+            return "the machine is not known"
+        if case.workload.task == "text-classification":
+            return "a classifier generates nothing: Transformers runs it"
+        return self.explain_model(case) or self.explain_device(case)
+
+    def explain_model(self, case: Case) -> str | None:
+        """Why it cannot run the model, or ``None``."""
+        if self.conversion and case.model.quantization:
+            return f"its converter reads plain weights, and the checkpoint is quantized ({case.model.quantization})"
+        if self.model_types and case.model.model_type not in self.model_types:
+            return f"its converter knows no models of type {case.model.model_type}"
+        return None
+
+    def explain_device(self, case: Case) -> str | None:
+        """Why it cannot run on the device, or ``None``."""
+        return None
+
+    def effects(self, case: Case) -> Mapping[str, Any]:
+        return {"engine": self.engine}
+
+
+class CpuEngine(Engine):
+    """One that is taken on CPUs, its weights converted before it is served."""
+
+    provides = frozenset({Trait.OWN_KERNELS})
+    needs: ClassVar = {Trait.FLOAT32_ARITHMETIC: "{other} is not of this engine: it computes in 32 bits on a CPU"}
+    adds = 3
+    """its environment, that of its converter, and the converted weights"""
+
+    def explain_device(self, case: Case) -> str | None:
+        return None if case.on_cpu else "its CUDA package was not tried: it is taken on CPUs"
+
+
+class GpuEngine(Engine):
+    """One with paged keys and values, continuous batching and a server of its own, on NVIDIA boards."""
+
+    provides = frozenset({Trait.OWN_KERNELS, Trait.DIVIDES_SERVED_MODEL, Trait.SERVES_16_BITS})
+    excludes: ClassVar = {Trait.FLOAT32_ARITHMETIC: "its attention kernels are of 16 bits"}
+    adds = 2
+
+    def explain_device(self, case: Case) -> str | None:
+        if not case.on_cuda:
+            return "its wheels are of CUDA"
+        capability, driver = case.device.compute_capability, case.hardware.software.driver
+        try:
+            case.vendor.choose_build(self.role, capability, driver, case.device.name)
+        except UsageError as error:
+            return error.message
+        return None
+
+    @property
+    def builds(self) -> tuple[str, ...]:
+        """Names of its builds, as stacks.toml has them."""
+        return tuple(list_builds(self.role))

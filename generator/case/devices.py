@@ -22,14 +22,15 @@ def make_case(hardware: Hardware, used: tuple[Accelerator, ...], spec: ModelSpec
     """The work on ``used`` accelerators (none: the CPU), which build of torch they run, and what joins them."""
     device, memory_bytes = describe_accelerators(hardware, used) if used else describe_cpu(hardware)
     vendor = VENDORS[device.vendor] if used else CPU
-    build = vendor.choose_build("train", device.compute_capability, hardware.software.driver, device.name)
+    role = choose_role(workload)
+    build = vendor.choose_build(role, device.compute_capability, hardware.software.driver, device.name)
     return Case(
         hardware=hardware,
         device=device,
         device_memory_bytes=memory_bytes,
         model=spec,
         workload=workload,
-        stack=stacks.load_stack("train", build),
+        stack=stacks.load_stack(role, build),
         devices_per_node=len(used) or 1,
         nodes=hardware.nodes.count if used else 1,
         accelerators=tuple(a.index for a in used),
@@ -95,8 +96,14 @@ def make_portable_case(spec: ModelSpec, workload: Workload) -> Case:
         device_memory_bytes=memory_bytes,
         model=spec,
         workload=workload,
-        stack=stacks.load_stack("train", "cpu"),
+        stack=stacks.load_stack(choose_role(workload), "cpu"),
     )
+
+
+def choose_role(workload: Workload) -> str:
+    """The environment of the project: a served model that writes has one of its engine's, which begins as that of Transformers."""
+    serves = workload.mode == "infer" and workload.task != "text-classification"
+    return "serve-transformers" if serves else "train"
 
 
 def describe_accelerators(hardware: Hardware, used: tuple[Accelerator, ...]) -> tuple[Device, int]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from generator.case.case import Case
+from generator.case.stacks import load_stack
 from generator.case.workload import DEFAULT_GOAL, Workload
 from generator.cost.of_case import build_cost_model
 from generator.decide.notes import Note
 from generator.decide.plan import Plan, decide, plan_space
 from generator.decide.space import Space, open_space
 from generator.techniques.base import Technique, find_technique
+from generator.techniques.engines import Engine
 
 AXES_OF_BOTH = ("precision", "attention", "cpu-threads")
 """Where a pin for training says how the user wants the model to be computed, whatever is done with it."""
@@ -21,12 +23,25 @@ def plan_case(case: Case) -> Plan:
     """Decide for the asked mode; a training plan also decides how infer.py serves the result. Raises ``NothingFits``."""
     plan = decide(case, build_cost_model(case))
     if case.workload.mode == "infer":
-        return plan
+        return use_engine_stack(plan)
     free = replace(case, workload=derive_serving_workload(case.workload))
     pins, notes = keep_serving_pins(free, case.workload)
     serving = replace(free, workload=replace(free.workload, pins=pins))
     served = plan_space(open_space(serving, build_cost_model(serving)))
     return replace(plan, serving=served, notes=(*plan.notes, *notes))
+
+
+def use_engine_stack(plan: Plan) -> Plan:
+    """The plan with the environment of its engine."""
+    case = plan.case
+    roles = [t.role for t in plan.best.members if isinstance(t, Engine)]
+    if case.workload.task == "text-classification" or roles == [case.stack.role]:
+        return plan
+    (role,) = roles
+    build = case.vendor.choose_build(
+        role, case.device.compute_capability, case.hardware.software.driver, case.device.name
+    )
+    return replace(plan, case=replace(case, stack=load_stack(role, build)))
 
 
 def derive_serving_workload(workload: Workload) -> Workload:

@@ -18,6 +18,7 @@ from generator.emit.plan_document import (
     SavingRecord,
     TrainingConfig,
 )
+from generator.emit.server import build_serving_config, is_server, predict
 from generator.inputs.tokenizer_revision import is_on_hub
 
 
@@ -43,6 +44,8 @@ def build_config(
         lora=build_lora_config(plan) if training and workload.train != "full" else ABSENT,
         machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
         processes=describe_launch(parallel) if parallel else ABSENT,
+        serving=build_serving_config(planned) if is_server(plan) else ABSENT,
+        predicted=predict(plan) if is_server(plan) else ABSENT,
         first_step=expect_first_step(plan, parallel) if training else ABSENT,
         **(list_data_values(planned) if training else {}),
     )

@@ -56,6 +56,9 @@ def dump_compose(
     if parallel is not None and parallel.nodes > 1:
         service["network_mode"] = "host"
         service["environment"].append("MASTER_ADDR=${MASTER_ADDR:?the node at which all meet}")
+    if config.serving:
+        service["environment"].append("API_KEY")
+        service["ports"] = [f"{config.serving.host}:{config.serving.port}:{config.serving.port}"]
     if project.device == "cuda":
         chosen = {"device_ids": visible_devices.split(",")} if visible_devices else {"count": "all"}
         reserved = {"driver": "nvidia", "capabilities": ["gpu"]} | chosen

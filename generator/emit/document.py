@@ -16,6 +16,7 @@ from generator.decide.reasons import Decision, Rejected, list_changes
 from generator.emit.compilers import builds_deepspeed_ops, list_compilers
 from generator.emit.config_yaml import build_config
 from generator.emit.container import dump_compose, list_scratch
+from generator.emit.deploy import dump_deployment
 from generator.emit.environment import complete_environment
 from generator.emit.evaluation import count_untrained_rows, note_few_rows, plan_evaluation
 from generator.emit.figures import (
@@ -32,15 +33,18 @@ from generator.emit.plan_document import (
     SCHEMA,
     BatchRecord,
     CaseRecord,
+    ConfigRecord,
     DecisionRecord,
     DeviceCountRecord,
     DeviceRecord,
     HardwareRecord,
     LayoutRecord,
     PlanDocument,
+    ProjectPart,
     RejectedCostRecord,
     RejectedRecord,
     RunnerUpRecord,
+    ServerRecord,
     ServingRecord,
     SplitRecord,
 )
@@ -50,6 +54,7 @@ from generator.emit.provenance import trace_edits
 from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements
 from generator.emit.run_total import describe_run
 from generator.emit.saving import describe_saving
+from generator.emit.server import describe_server, is_server
 from generator.emit.sources import describe_sources, localize, place_sources
 from generator.emit.user_values import describe_workload, list_defaults, list_user_values
 from generator.techniques.edits import Edits
@@ -70,6 +75,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
     compilers = list_compilers(plan)
     image, visible_devices = describe_image(plan, compilers, saving), select_visible_devices(plan)
     edits, yours = complete_environment(plan, merge_edits(plan, plan.serving)), list_user_values(plan.case.workload)
+    server = describe_server(plan) if is_server(plan) else None
     return PlanDocument(
         schema=SCHEMA,
         perfgen=read_version(),
@@ -85,7 +91,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         edits=edits,
         fixed=write_fixed(project, edits, parallel),
         parallel=parallel,
-        modules=choose_modules(project, edits, parallel, compilers),
+        modules=choose_modules(project, edits, parallel, compilers, server),
         visible_devices=visible_devices,
         provenance=trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
         yours=yours,
@@ -97,17 +103,30 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         saving=saving,
         compilers=compilers,
         docker=image,
-        files={
+        files=list_deployment(plan, project, config, server)
+        | {
             "pyproject.toml": dump_pyproject(planned, name),
             "compose.yaml": dump_compose(project, config, image, parallel, visible_devices, list_scratch(plan)),
         },
         untested=list_untested(plan),
         notes=(*list_notes(planned), *note_few_rows(evaluation)),
         evaluation=evaluation or ABSENT,
+        server=server or ABSENT,
         run=describe_run(planned, count_untrained_rows(planned, evaluation))
         if plan.case.workload.mode == "train"
         else ABSENT,
     )
+
+
+def list_deployment(
+    plan: Plan, project: ProjectPart, config: ConfigRecord, server: ServerRecord | None
+) -> dict[str, str]:
+    """The files that only a server on one node has: Kubernetes' own objects know no group of pods that compute together."""
+    if server is None or plan.best.layout.nodes > 1:
+        return {}
+    gpus = 0 if plan.case.on_cpu else plan.best.layout.devices
+    cpus, gib = plan.case.hardware.cpu.budget, plan.best.estimate.peak_memory_gib
+    return {"serve.k8s.yaml": dump_deployment(project, config, server, gpus, cpus, gib)}
 
 
 def describe_case(case: Case, work: Work) -> CaseRecord:

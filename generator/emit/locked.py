@@ -118,7 +118,8 @@ def hash_requirements(pyproject: bytes) -> str | None:
     """As the project's lock.py writes it into requirements.lock."""
     try:
         content = tomllib.loads(pyproject.decode("utf-8"))
-        project, index = content["project"], content["tool"]["uv"]["index"][0]["url"]
+        project, uv = content["project"], content["tool"].get("uv")
+        index = uv["index"][0]["url"] if uv else None  # without torch there is none
         wanted = [sorted(project["dependencies"] + project["optional-dependencies"][EXTRA]), index]
         return hashlib.sha256(json.dumps(wanted).encode()).hexdigest()
     except (ValueError, KeyError, TypeError, IndexError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator.emit.plan_document import CompilerRecord, ParallelRecord, ProjectPart
+from generator.emit.plan_document import CompilerRecord, ParallelRecord, ProjectPart, ServerRecord
 from generator.techniques.edits import Edits
 
 WRAPPINGS = {
@@ -35,12 +35,18 @@ ALWAYS = (
 """The leaves of every training."""
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
+SERVING = ("batch", "bench", "chat", "infer", "prompts", "sampling")
+"""The leaves of every project that serves a model which writes."""
 LABELS = {"messages": "labels/messages", "prompt_completion": "labels/texts", "text": "labels/texts"}
 """The leaf that tokenizes examples and says which tokens are learned from, by their form."""
 
 
 def choose_modules(
-    project: ProjectPart, edits: Edits, parallel: ParallelRecord | None, compilers: CompilerRecord
+    project: ProjectPart,
+    edits: Edits,
+    parallel: ParallelRecord | None,
+    compilers: CompilerRecord,
+    server: ServerRecord | None,
 ) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
     modules = {
@@ -56,6 +62,8 @@ def choose_modules(
         modules["masking"] = "masking"
     if project.sft_format == "messages" and not project.chat_template:
         modules["chat_template"] = "chat_template"
+    if server is not None:
+        modules |= list_serving_modules(server)
     if project.mode != "train":
         return dict(sorted(modules.items()))
     modules |= {name: name for name in (*ALWAYS, *edits.fragments)}
@@ -81,3 +89,15 @@ def choose_modules(
     if parallel is not None:
         modules |= {"parallel": "parallel", "wrapping": WRAPPINGS[parallel.expected.wrapper]}
     return dict(sorted(modules.items()))
+
+
+def list_serving_modules(server: ServerRecord) -> dict[str, str]:
+    """Of a project that serves: its engine, what is in front of it, and what asks it."""
+    modules = {name: f"serving/{name}" for name in SERVING}
+    modules |= {
+        "engine": f"engines/{server.leaf}",
+        "server": f"serving/launch_{server.leaf}" if server.command else "serving/server",
+    }
+    if server.conversion:
+        modules["convert"] = f"conversions/{server.conversion.leaf}"
+    return modules

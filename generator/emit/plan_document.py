@@ -497,6 +497,78 @@ class FirstStepRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServingConfig:
+    """``serving`` in config.yaml: what the server is, and what it may be asked for. Lengths are tokens."""
+
+    engine: str
+    weights: str
+    """how they are stored: float32, bfloat16, float16, fp8, int8, int4, nf4"""
+    converted: str = ABSENT
+    """the folder that convert.py writes; absent where the model's own files are read"""
+    name: str
+    """what /v1/models lists"""
+    host: str
+    port: int
+    max_context: int
+    """of one prompt with its answer"""
+    max_concurrency: int
+    """sequences that are computed together"""
+    max_waiting: int
+    """requests that may wait beside them"""
+    max_new_tokens: int
+    """of an answer whose request does not say"""
+    prompt_tokens: int
+    """that the plan was made for"""
+    threads: int = ABSENT
+    flags: Mapping[str, str | int | float | bool] = ABSENT
+    """of the engine's own server, without their dashes"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PredictedConfig:
+    """``predicted`` in config.yaml: of one request, and (throughput, memory) of all that the plan is for."""
+
+    decode_tokens_per_s: float
+    prefill_tokens_per_s: float
+    ttft_s: float
+    throughput_tokens_per_s: float
+    peak_memory_gib: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConversionRecord:
+    """The environment in which convert.py makes the engine's weights."""
+
+    leaf: str
+    torch: str | None
+    torch_index: str
+    requirements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FrontierRecord:
+    """So many sequences of so many tokens fit at once, over all copies."""
+
+    context: int
+    sequences: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ServerRecord:
+    """A serving project: its engine, what starts it, and what it may be asked for."""
+
+    engine: str
+    leaf: str
+    command: tuple[str, ...]
+    """of the engine's own server; none where server.py is it"""
+    conversion: ConversionRecord | None
+    limited_by: str
+    frontier: tuple[FrontierRecord, ...]
+    grace_seconds: int
+    """between SIGTERM and the end of answers that are being written"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigRecord:
     """The content of config.yaml: every value that comes from outside, and of those the ones that this project reads."""
 
@@ -522,6 +594,8 @@ class ConfigRecord:
     lora: LoraConfig = ABSENT
     machine: MachineConfig = ABSENT
     processes: ProcessesConfig = ABSENT
+    serving: ServingConfig = ABSENT
+    predicted: PredictedConfig = ABSENT
     first_step: FirstStepRecord = ABSENT
 
 
@@ -669,6 +743,8 @@ class PlanDocument:
     evaluation: EvaluationRecord = ABSENT
     run: RunRecord = ABSENT
     """of a training plan"""
+    server: ServerRecord = ABSENT
+    """of a plan for a model that writes"""
     goal: GoalRecord = ABSENT
     request: Mapping[str, Any] = ABSENT
     """the options that were given, paths relative to the project: ``generator/emit/asked.py``"""

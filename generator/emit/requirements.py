@@ -7,18 +7,29 @@ from generator.decide.plan import Plan, Planned
 from generator.emit.compilers import list_debian_packages, list_image_packages
 from generator.emit.plan_document import CompilerRecord, ImageRecord, SavingRecord
 from generator.emit.project import describe_project
+from generator.emit.server import is_server
 
+OPTIONAL = {"bitsandbytes", "peft", "pytest"}
+"""Of a stack that serves: what a technique must ask for, and the tests."""
 BASE = ("torch", "transformers", "accelerate", "datasets", "pyyaml", "matplotlib")
 
 
 def pin_requirements(planned: Planned) -> tuple[str, ...]:
     """Pinned distributions, from the tested stack; the tracker too that the log goes to."""
     plan, tracker = planned.plan, planned.work.request.report_to
+    if is_server(plan):
+        given = {name for name, _ in plan.case.stack.packages} - OPTIONAL
+        return pin(plan, given | set(plan.edits.requirements))
     wanted = {*BASE, *plan.edits.requirements, *(plan.serving.edits.requirements if plan.serving else ())}
     if plan.case.workload.task == "sft":
         wanted.add("trl")
     if plan.case.workload.mode == "train" and tracker in TRACKERS:
         wanted.add(tracker)
+    return pin(plan, wanted)
+
+
+def pin(plan: Plan, wanted: set[str]) -> tuple[str, ...]:
+    """Each with its version of the stack."""
     return tuple(f"{name}=={plan.case.stack.version(name)}" for name in sorted(wanted))
 
 
@@ -51,6 +62,8 @@ def dump_pyproject(planned: Planned, name: str | None) -> str:
 
     plan, stack = planned.plan, planned.plan.case.stack
     index = {"name": f"torch-{stack.build.name}", "url": stack.build.index, "explicit": True}
+    # an engine without torch asks no index of its own
+    uv = {"uv": {"sources": {"torch": [{"index": index["name"]}]}, "index": [index]}} if stack.version("torch") else {}
     return tomli_w.dumps(
         {
             "build-system": {"requires": ["setuptools>=77"], "build-backend": "setuptools.build_meta"},
@@ -64,7 +77,7 @@ def dump_pyproject(planned: Planned, name: str | None) -> str:
             },
             "tool": {
                 "setuptools": {"py-modules": []},
-                "uv": {"sources": {"torch": [{"index": index["name"]}]}, "index": [index]},
+                **uv,
                 "ruff": {"line-length": 120},
             },
         }

@@ -66,6 +66,8 @@ def print_plan(document: PlanDocument, console: Console, *, every: bool = False)
         console.print(f"run    {escape_text(document.run.summary)}", soft_wrap=True)
     if document.evaluation:
         console.print(f"eval   {escape_text(document.evaluation.summary)}", soft_wrap=True)
+    if document.server:
+        console.print(f"serves {escape_text(describe_limits(document))}", soft_wrap=True)
     if len(document.devices) > 1:
         console.print(build_devices_table(document))
     if document.runners_up:
@@ -180,6 +182,14 @@ def describe_division(layout: LayoutRecord) -> str:
     parts = [f"{getattr(layout, name)} {words}" for name, words in ways.items() if getattr(layout, name) > 1]
     nodes = f", over {layout.nodes} nodes" if layout.nodes > 1 else ""
     return (" x ".join(parts) or "one process") + nodes
+
+
+def describe_limits(document: PlanDocument) -> str:
+    """What the server may be asked for, and how many sequences of other lengths would fit."""
+    serving, server = document.config.serving, document.server
+    words = f"{serving.max_concurrency} at a time of up to {serving.max_context:,} tokens (limit: {server.limited_by})"
+    others = ", ".join(f"{row.sequences:,} x {row.context:,}" for row in server.frontier)
+    return f"{words}; would fit: {others}" if others else words
 
 
 def draw_bar(estimate: EstimateRecord, width: int = 28) -> str:

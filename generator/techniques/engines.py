@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from generator.case.case import Case
-from generator.case.stacks import list_builds
+from generator.case.layout import Layout
+from generator.case.limits import ServingLimits
+from generator.cost.execution import Execution
 from generator.errors import UsageError
 from generator.techniques.base import Technique
 from generator.techniques.traits import Trait
+
+Flag = str | int | float | bool
 
 
 class Engine(Technique):
@@ -52,6 +56,10 @@ class Engine(Technique):
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"engine": self.engine}
 
+    def list_flags(self, run: Execution, layout: Layout, limits: ServingLimits) -> Mapping[str, Flag]:
+        """Of its own server, without dashes: what keeps it within the limits, and how it divides the model."""
+        return {}
+
 
 class CpuEngine(Engine):
     """One that is taken on CPUs, its weights converted before it is served."""
@@ -82,7 +90,7 @@ class GpuEngine(Engine):
             return error.message
         return None
 
-    @property
-    def builds(self) -> tuple[str, ...]:
-        """Names of its builds, as stacks.toml has them."""
-        return tuple(list_builds(self.role))
+
+def drop_ones(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The flags of sizes that divide something."""
+    return {name: size for name, size in sizes.items() if size > 1}

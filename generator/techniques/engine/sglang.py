@@ -1,5 +1,13 @@
+from collections.abc import Mapping
+
+from generator.case.layout import Layout
+from generator.case.limits import BATCHED_TOKENS, MEMORY_SHARE, ServingLimits
+from generator.cost.execution import Execution
 from generator.techniques.base import Published
-from generator.techniques.engines import GpuEngine
+from generator.techniques.engines import Flag, GpuEngine, drop_ones
+
+ACTIVATIONS_SHARE = 0.05
+"""of the device, that SGLang's fraction leaves out: activations and CUDA graphs are not of its static memory (assumed)"""
 
 
 class Sglang(GpuEngine):
@@ -23,3 +31,19 @@ class Sglang(GpuEngine):
             "https://arxiv.org/abs/2312.07104", "RadixAttention: up to 6.4 times the throughput with shared prefixes"
         ),
     )
+
+    def list_flags(self, run: Execution, layout: Layout, limits: ServingLimits) -> Mapping[str, Flag]:
+        """Of sglang/srt/arg_groups/fields (0.5.23)."""
+        return {
+            "dtype": run.compute_dtype,
+            "context-length": limits.max_context,
+            "max-running-requests": limits.max_concurrency,
+            "max-queued-requests": limits.max_waiting,
+            "chunked-prefill-size": BATCHED_TOKENS,
+            "mem-fraction-static": MEMORY_SHARE - ACTIVATIONS_SHARE,
+            "enable-metrics": True,
+            **({"quantization": "fp8"} if run.quant == "float8" else {}),
+            **drop_ones(
+                {"tp-size": layout.tp, "pp-size": layout.pp, "nnodes": layout.nodes, "dp-size": layout.replicate}
+            ),
+        }

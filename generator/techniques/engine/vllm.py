@@ -1,5 +1,10 @@
+from collections.abc import Mapping
+
+from generator.case.layout import Layout
+from generator.case.limits import BATCHED_TOKENS, GRACE_SECONDS, MEMORY_SHARE, ServingLimits
+from generator.cost.execution import Execution
 from generator.techniques.base import Published
-from generator.techniques.engines import GpuEngine
+from generator.techniques.engines import Flag, GpuEngine, drop_ones
 
 
 class Vllm(GpuEngine):
@@ -21,3 +26,24 @@ class Vllm(GpuEngine):
             "PagedAttention: 2 to 4 times the throughput of FasterTransformer and Orca at the same latency",
         ),
     )
+
+    def list_flags(self, run: Execution, layout: Layout, limits: ServingLimits) -> Mapping[str, Flag]:
+        """Of vllm/engine/arg_utils.py (0.33)."""
+        return {
+            "dtype": run.compute_dtype,
+            "max-model-len": limits.max_context,
+            "max-num-seqs": run.micro_batch,  # of each copy
+            "max-num-batched-tokens": max(BATCHED_TOKENS, run.micro_batch),
+            "gpu-memory-utilization": MEMORY_SHARE,
+            "max-num-queued-reqs": limits.max_concurrency + limits.max_waiting,  # it counts those that run, too
+            "shutdown-timeout": GRACE_SECONDS,
+            **({"quantization": "fp8"} if run.quant == "float8" else {}),
+            **drop_ones(
+                {
+                    "tensor-parallel-size": layout.tp,
+                    "pipeline-parallel-size": layout.pp,
+                    "nnodes": layout.nodes,
+                    "data-parallel-size": layout.replicate,
+                }
+            ),
+        }

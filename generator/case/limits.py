@@ -1,0 +1,27 @@
+"""What a server may be asked for at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingLimits:
+    """``max_context``: tokens of one prompt with its answer that ``max_concurrency`` sequences may have at once; ``max_waiting``:
+    requests beside those. ``frontier`` pairs contexts with the most sequences that fit; ``limited_by`` says what ends the context.
+    """
+
+    max_context: int
+    max_concurrency: int
+    max_waiting: int
+    limited_by: str
+    frontier: tuple[tuple[int, int], ...]
+
+
+MEMORY_SHARE = 0.9
+"""of the device, for weights, activations and cache together; the rest is CUDA's own (a little below vLLM's default of 0.92, for
+whatever else a desktop or a second context holds)"""
+BATCHED_TOKENS = 8192
+"""tokens of prompts in one pass: vLLM's default for servers on large boards (vllm/engine/arg_utils.py)"""
+GRACE_SECONDS = 25
+"""for answers that are being written when the server is told to stop: within Kubernetes' terminationGracePeriodSeconds of 30"""

@@ -1,0 +1,65 @@
+"""SGLang in this process, for whole batches: `./serve.sh` runs its own server for requests that come one by one."""
+
+import threading
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import sglang
+from sampling import Sampling
+
+from machine import peak_memory
+from sources import find_source
+
+OF_THE_SERVER = ("max-queued-requests", "nnodes", "enable-metrics")
+"""Flags that say nothing to an engine in one process."""
+
+
+class Engine:
+    """The model of config.yaml, loaded; tokens in, tokens out."""
+
+    def __init__(self, config: dict, here: Path) -> None:
+        flags = {k.replace("-", "_"): v for k, v in config["serving"]["flags"].items() if k not in OF_THE_SERVER}
+        self.engine = sglang.Engine(
+            model_path=str(find_source(config, "model")),
+            tokenizer_path=str(find_source(config, "tokenizer")) if config.get("tokenizer") else None,
+            revision=config.get("revision"),
+            skip_tokenizer_init=False,
+            **flags,
+        )
+        self.numbers = count()
+        self.lock = threading.Lock()
+
+    def submit(self, prompt: list[int], sampling: Sampling, receive: Callable[[list[int], str | None], None]) -> int:
+        """The whole answer at once, from a thread of its own: what streams is the server."""
+        number = next(self.numbers)
+        threading.Thread(target=self._answer, args=(prompt, sampling, receive), daemon=True).start()
+        return number
+
+    def _answer(self, prompt: list[int], sampling: Sampling, receive: Callable[[list[int], str | None], None]) -> None:
+        with self.lock:
+            (output,) = self._run([prompt], [sampling])
+        receive(output["output_ids"], output["meta_info"]["finish_reason"]["type"])
+
+    def cancel(self, request: int) -> None:
+        """A batch that runs is not ended: its answers are not looked at."""
+
+    def generate(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[list[int]]:
+        """The new tokens of each prompt, end-of-sequence tokens included."""
+        return [output["output_ids"] for output in self._run(prompts, samplings)]
+
+    def _run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
+        return self.engine.generate(input_ids=prompts, sampling_params=[translate(each) for each in samplings])
+
+    @property
+    def memory_gib(self) -> float:
+        return peak_memory()["peak_memory_gib"]
+
+    def close(self) -> None:
+        self.engine.shutdown()
+
+
+def translate(sampling: Sampling) -> dict:
+    named = {"max_new_tokens": sampling.max_new_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p}
+    seed = {"sampling_seed": sampling.seed} if sampling.seed is not None else {}
+    return {**named, **seed, "ignore_eos": not sampling.ends}

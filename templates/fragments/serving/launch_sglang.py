@@ -1,0 +1,42 @@
+"""Start SGLang's OpenAI-compatible server with the limits of config.yaml: `./serve.sh --port 8001`; other flags are SGLang's own."""
+
+import os
+import tempfile
+
+import yaml
+from launching import become, find_node, list_words, parse_address, read_config
+
+from sources import find_source
+
+PORT = 20000
+"""at which several nodes meet"""
+
+
+def main() -> None:
+    config = read_config()
+    serving = config["serving"]
+    address, others = parse_address(serving, __doc__)
+    words = ["--model-path", str(find_source(config, "model")), "--served-model-name", serving["name"], *address]
+    words += list_words(serving["flags"])
+    if config.get("revision"):
+        words += ["--revision", config["revision"]]
+    if config.get("tokenizer"):
+        words += ["--tokenizer-path", str(find_source(config, "tokenizer"))]
+    if (nodes := serving["flags"].get("nnodes", 1)) > 1:
+        rank, first = find_node(nodes)
+        words += ["--node-rank", rank, "--dist-init-addr", f"{first}:{PORT}"]
+    if key := os.environ.get("API_KEY"):
+        words += ["--config", write_key(key)]
+    become("sglang.launch_server", [*words, *others])
+
+
+def write_key(key: str) -> str:
+    """A file that this user alone can read: the flags of a process can be read by others."""
+    handle, path = tempfile.mkstemp(prefix="serve-", suffix=".yaml")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        yaml.safe_dump({"api-key": key}, file)
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -34,6 +34,7 @@ FULL = on(devices=4, nodes=2, disks=NVME)
 LORA, QLORA, SFT = (on(devices=4, **work) for work in ({"train": "lora"}, {"train": "qlora"}, {"task": "sft"}))
 DORA = on(devices=4, nodes=2, train="lora", adapter="dora")
 SERVED = on(devices=4, mode="infer")
+SERVED_BY_CPU = on(cpu_device(), mode="infer")
 ONE = on()
 
 FSDP = ("fsdp2", "fsdp2-no-reshard", "hsdp", "fsdp2-at-load")
@@ -102,6 +103,18 @@ CONFLICTS: list[Pair] = [
     *grid(SERVED, "compile=static-decode", ids("quantization", "bnb-nf4", "bnb-int8"), "not compileable"),
     *grid(SERVED, "compile=static-decode", ids("cache", "dynamic", "none"), "fixed shapes"),
     (SERVED, "compile=static-decode", "parallelism=device-map", "graph"),
+    # engines
+    *grid(SERVED, "engine=vllm", ids("attention", "sdpa", "eager"), "its own code"),
+    *grid(SERVED, "engine=vllm", ids("cache", "static", "dynamic"), "its own code"),
+    *grid(SERVED, "engine=vllm", ids("quantization", "bnb-nf4", "bnb-int8"), "its own code"),
+    *grid(SERVED, "engine=vllm", ids("parallelism", "device-map", "tensor"), "its own code"),
+    (SERVED, "engine=vllm", "compile=static-decode", "its own code"),
+    (SERVED, "engine=vllm", "precision=fp32", "16 bits"),
+    (SERVED, "engine=transformers", "parallelism=served", "does not divide"),
+    (SERVED, "engine=transformers", "attention=engine", "no attention kernels"),
+    (SERVED, "engine=transformers", "cache=engine", "no cache"),
+    (SERVED, "engine=transformers", "quantization=fp8", "8-bit floating point"),
+    *grid(SERVED_BY_CPU, "engine=transformers", ids("quantization", "int8", "int4"), "does not pack"),
     (SERVED, "cache=static", "compile=off", "without compilation"),
     (QLORA, "compile=default", "trained=qlora", "must not be compiled"),
     *grid(DORA, "adapter=dora", ids("parallelism", *FSDP[:3], "fsdp2-packed", *ZERO), "norm of whole"),
@@ -210,6 +223,12 @@ JOINED_AXES = {
         ("attention", "parallelism"),
         ("attention", "precision"),
         ("cache", "compile"),
+        ("cache", "engine"),
+        ("attention", "engine"),
+        ("compile", "engine"),
+        ("engine", "parallelism"),
+        ("engine", "precision"),
+        ("engine", "quantization"),
         ("checkpointing", "compile"),
         ("checkpointing", "loss"),
         ("checkpointing", "parallelism"),

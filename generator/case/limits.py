@@ -13,6 +13,8 @@ class ServingLimits:
 
     max_context: int
     max_concurrency: int
+    of_one_copy: int
+    """of those, the most that one copy of the model computes"""
     max_waiting: int
     limited_by: str
     frontier: tuple[tuple[int, int], ...]

@@ -29,6 +29,7 @@ def find_limits(plan: Plan) -> ServingLimits:
     return ServingLimits(
         max_context=max(longest, asked),
         max_concurrency=concurrency,
+        of_one_copy=run.micro_batch,
         max_waiting=max(LEAST_WAITING, WAITING_PER_SEQUENCE * concurrency),
         limited_by="positions of the model" if longest >= most else "memory",
         frontier=tuple((context, sequences) for context, sequences in frontier if sequences),

@@ -65,10 +65,10 @@ def describe_conversion(engine: Engine) -> ConversionRecord:
 def build_serving_config(planned: Planned) -> ServingConfig:
     plan = planned.plan
     engine, limits, run = find_engine(plan), find_limits(plan), plan.best.execution
-    workload = plan.case.workload
+    workload, weights = plan.case.workload, STORED[run.quant] or run.weights_dtype
     return ServingConfig(
         engine=engine.name,
-        weights=STORED[run.quant] or run.weights_dtype,
+        weights=weights,
         converted=CONVERTED if engine.conversion else ABSENT,
         name=planned.work.source.name.rsplit("/", 1)[-1],
         host=HOST,
@@ -79,7 +79,7 @@ def build_serving_config(planned: Planned) -> ServingConfig:
         max_new_tokens=workload.new_tokens,
         prompt_tokens=workload.seq_len,
         threads=plan.case.hardware.cpu.budget or ABSENT if plan.case.on_cpu else ABSENT,
-        flags=engine.list_flags(run, plan.best.layout, limits) if engine.command else ABSENT,
+        flags=engine.list_flags(limits, plan.best.layout, run.compute_dtype, weights) if engine.command else ABSENT,
     )
 
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.case.limits import ServingLimits
-from generator.cost.execution import Execution
 from generator.errors import UsageError
 from generator.techniques.base import Technique
 from generator.techniques.traits import Trait
@@ -56,8 +55,9 @@ class Engine(Technique):
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"engine": self.engine}
 
-    def list_flags(self, run: Execution, layout: Layout, limits: ServingLimits) -> Mapping[str, Flag]:
-        """Of its own server, without dashes: what keeps it within the limits, and how it divides the model."""
+    def list_flags(self, limits: ServingLimits, layout: Layout, dtype: str, weights: str) -> Mapping[str, Flag]:
+        """Of its own server, without dashes: what keeps it within the limits, and how it divides the model. ``dtype`` is that of the
+        arithmetic, ``weights`` how they are stored, as config.yaml has it."""
         return {}
 
 

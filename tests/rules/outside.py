@@ -76,8 +76,7 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
         ("cache_config", "QuantizedCache"),
     ),
     "R606": ("no assisted generation", ("num_assistant_tokens",)),
-    "R607": ("infer.py answers prompts; serving engines are a later issue", ("continuous_batching", "vllm", "sglang")),
-    "R611": ("no server", ("transformers serve",)),
+    "R611": ("server.py is in front of Transformers, never its own server", ("transformers serve",)),
     # search
     **{f"R70{n}": ("hyperparameter search is a later issue", ("hyperparameter_search", "optuna")) for n in range(1, 6)},
     # debugging and advice about hardware

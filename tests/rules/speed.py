@@ -16,6 +16,7 @@ from rules.table import (
     Case,
     Rule,
     both,
+    by_transformers,
     chosen,
     costed,
     emits,
@@ -33,7 +34,7 @@ from rules.table import (
 LM = {"task": "causal-lm"}
 GPU_12 = gpu("8.9", 12, 120, 0.5e12, "a 12 GiB GPU")
 GPU_8_BITS = gpu("9.0", 640, 989, 3.35e12, "a large H100", fp8=1979)
-SERVED, SERVED_8B = on(mode="infer"), on(H100, llama(), mode="infer")
+SERVED, SERVED_8B = by_transformers(on(mode="infer")), by_transformers(on(H100, llama(), mode="infer"))
 LLAMA_70B = llama(hidden=8192, layers=80, heads=64, kv_heads=8, ffn=28672)
 ASKED_FOR = (
     "schedule-free",
@@ -201,56 +202,73 @@ RULES = (
         id="R601",
         words="served in the 16 bits of the checkpoint where the device has them",
         look=lambda of: written(of, "infer_model_arguments").get("dtype") == "torch.bfloat16",
-        takes=(SERVED, on(RTX_4090, mode="infer"), on(BF16_CPU, features=WITH_BF16, mode="infer")),
-        leaves=(on(PLAIN_CPU, mode="infer"), on(T4, mode="infer")),
+        takes=(
+            SERVED,
+            by_transformers(on(RTX_4090, mode="infer")),
+            by_transformers(on(BF16_CPU, features=WITH_BF16, mode="infer")),
+        ),
+        leaves=(by_transformers(on(PLAIN_CPU, mode="infer")), by_transformers(on(T4, mode="infer"))),
     ),
     Rule(
         id="R602",
         words="what fits is served with SDPA, a static cache and a compiled step",
         look=both(chosen("attention", "sdpa"), chosen("cache", "static"), chosen("compile", "static-decode")),
         takes=(SERVED, SERVED_8B),
-        leaves=(on(PLAIN_CPU, mode="infer"), on(GPU_12, llama(), mode="infer")),
+        leaves=(by_transformers(on(PLAIN_CPU, mode="infer")), by_transformers(on(GPU_12, llama(), mode="infer"))),
     ),
     Rule(
         id="R603",
         words="nothing is quantized where memory is enough",
         look=chosen("quantization", "none"),
-        takes=(SERVED_8B, on(gpu("8.9", 24, 120, 0.5e12), llama(), mode="infer")),
-        leaves=on(GPU_12, llama(), mode="infer"),
+        takes=(SERVED_8B, by_transformers(on(gpu("8.9", 24, 120, 0.5e12), llama(), mode="infer"))),
+        leaves=by_transformers(on(GPU_12, llama(), mode="infer")),
     ),
     Rule(
         id="R604",
         words="what memory forbids is quantized on the fly by bitsandbytes, in 8 bits if that is enough",
         look=chosen("quantization", "bnb-int8"),
-        takes=on(GPU_12, llama(), mode="infer"),
-        leaves=(on(gpu("8.9", 8, 120, 0.5e12), llama(), mode="infer"), SERVED_8B),
+        takes=by_transformers(on(GPU_12, llama(), mode="infer")),
+        leaves=(by_transformers(on(gpu("8.9", 8, 120, 0.5e12), llama(), mode="infer")), SERVED_8B),
+    ),
+    Rule(
+        id="R607",
+        words="many requests at once: an engine with pages and continuous batching",
+        look=chosen("engine", "vllm"),
+        takes=(
+            on(H100, llama(), mode="infer", concurrency=64),
+            on(H100, LLAMA_70B, devices=8, mode="infer", concurrency=64),
+        ),
+        leaves=(on(PLAIN_CPU, mode="infer"), on(gpu("6.1", 24, 12, 0.5e12), mode="infer")),
     ),
     Rule(
         id="R608",
         words="what one GPU cannot hold is spread over several",
         look=both(chosen("parallelism", "device-map"), emits("device_map", '"auto"', place="infer_model_arguments")),
-        takes=joined(on(H100, LLAMA_70B, devices=4, mode="infer")),
-        leaves=(joined(on(H100, llama(), devices=4, mode="infer")), on(PLAIN_CPU, mode="infer")),
+        takes=by_transformers(joined(on(H100, LLAMA_70B, devices=4, mode="infer"))),
+        leaves=(
+            by_transformers(joined(on(H100, llama(), devices=4, mode="infer"))),
+            by_transformers(on(PLAIN_CPU, mode="infer")),
+        ),
     ),
     Rule(
         id="R609",
         words="every device keeps a gigabyte or more that no weights are planned for",
         look=leaves_room,
-        takes=joined(on(H100, LLAMA_70B, devices=4, mode="infer")),
+        takes=by_transformers(joined(on(H100, LLAMA_70B, devices=4, mode="infer"))),
         leaves=SERVED_8B,
     ),
     Rule(
         id="R610",
         words="CPU inference: the precision of its instructions, and generate compiles nothing",
         look=both(refused("compile=static-decode", "accelerators only"), chosen("precision", "bf16")),
-        takes=on(BF16_CPU, features=WITH_BF16, mode="infer"),
-        leaves=(on(PLAIN_CPU, mode="infer"), SERVED),
+        takes=by_transformers(on(BF16_CPU, features=WITH_BF16, mode="infer")),
+        leaves=(by_transformers(on(PLAIN_CPU, mode="infer")), SERVED),
     ),
     Rule(
         id="R612",
         words="the model is not compiled where generate does it",
         look=compiles_itself,
         takes=(SERVED, SERVED_8B),
-        leaves=(on(PLAIN_CPU, mode="infer"), pin(SERVED, "cache=dynamic")),
+        leaves=(by_transformers(on(PLAIN_CPU, mode="infer")), pin(SERVED, "cache=dynamic")),
     ),
 )

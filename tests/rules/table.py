@@ -113,6 +113,11 @@ def pin(of: Case, *ids: str) -> Case:
     return replace(of, workload=replace(of.workload, pins=(*of.workload.pins, *pins)))
 
 
+def by_transformers(of: Case) -> Case:
+    """Served by Transformers itself, as infer.py of a training project is."""
+    return pin(of, "engine=transformers")
+
+
 # ---- what is looked at
 
 

@@ -37,11 +37,12 @@ MANIFESTS = (
 SECONDS = 60
 
 
-def read_wanted() -> tuple[list[str], str]:
-    """The requirements of pyproject.toml, and the index that torch comes from."""
+def read_wanted() -> tuple[list[str], str | None]:
+    """The requirements of pyproject.toml, and the index that torch comes from, if torch is among them."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))
     requirements = project["project"]["dependencies"] + project["project"]["optional-dependencies"][EXTRA]
-    return sorted(requirements), project["tool"]["uv"]["index"][0]["url"]
+    uv = project["tool"].get("uv")
+    return sorted(requirements), uv["index"][0]["url"] if uv else None
 
 
 def hash_wanted() -> str:
@@ -80,6 +81,8 @@ def describe(item: dict) -> dict:
 def lock_packages() -> list[dict]:
     """All packages, by name. torch's build is that of its own index; PyPI has another of the same version."""
     requirements, index = read_wanted()
+    if index is None:
+        return sorted(resolve(requirements), key=lambda package: package["name"])
     torch = next(line for line in requirements if re.match(r"torch\b(?!-)", line))
     (build,) = resolve([torch], "--no-deps", "--index-url", index)
     rest = [line for line in requirements if line != torch]
@@ -97,7 +100,8 @@ def write_lock(packages: list[dict]) -> None:
         for p in packages
     ]
     _, index = read_wanted()
-    head = f"# Written by `make lock`.\n# of pyproject.toml: {wanted}\n--extra-index-url {index}\n"
+    head = f"# Written by `make lock`.\n# of pyproject.toml: {wanted}\n"
+    head += f"--extra-index-url {index}\n" if index else ""
     LOCK.write_text(head + "".join(f"{entry}\n" for entry in sorted(lines + others)), encoding="utf-8")
 
 

@@ -2,7 +2,6 @@ from collections.abc import Mapping
 
 from generator.case.layout import Layout
 from generator.case.limits import BATCHED_TOKENS, MEMORY_SHARE, ServingLimits
-from generator.cost.execution import Execution
 from generator.techniques.base import Published
 from generator.techniques.engines import Flag, GpuEngine, drop_ones
 
@@ -32,17 +31,17 @@ class Sglang(GpuEngine):
         ),
     )
 
-    def list_flags(self, run: Execution, layout: Layout, limits: ServingLimits) -> Mapping[str, Flag]:
+    def list_flags(self, limits: ServingLimits, layout: Layout, dtype: str, weights: str) -> Mapping[str, Flag]:
         """Of sglang/srt/arg_groups/fields (0.5.23)."""
         return {
-            "dtype": run.compute_dtype,
+            "dtype": dtype,
             "context-length": limits.max_context,
             "max-running-requests": limits.max_concurrency,
             "max-queued-requests": limits.max_waiting,
             "chunked-prefill-size": BATCHED_TOKENS,
             "mem-fraction-static": MEMORY_SHARE - ACTIVATIONS_SHARE,
             "enable-metrics": True,
-            **({"quantization": "fp8"} if run.quant == "float8" else {}),
+            **({"quantization": "fp8"} if weights == "fp8" else {}),
             **drop_ones(
                 {"tp-size": layout.tp, "pp-size": layout.pp, "nnodes": layout.nodes, "dp-size": layout.replicate}
             ),

@@ -2,7 +2,6 @@ from collections.abc import Mapping
 
 from generator.case.layout import Layout
 from generator.case.limits import BATCHED_TOKENS, GRACE_SECONDS, MEMORY_SHARE, ServingLimits
-from generator.cost.execution import Execution
 from generator.techniques.base import Published
 from generator.techniques.engines import Flag, GpuEngine, drop_ones
 
@@ -27,17 +26,17 @@ class Vllm(GpuEngine):
         ),
     )
 
-    def list_flags(self, run: Execution, layout: Layout, limits: ServingLimits) -> Mapping[str, Flag]:
+    def list_flags(self, limits: ServingLimits, layout: Layout, dtype: str, weights: str) -> Mapping[str, Flag]:
         """Of vllm/engine/arg_utils.py (0.33)."""
         return {
-            "dtype": run.compute_dtype,
+            "dtype": dtype,
             "max-model-len": limits.max_context,
-            "max-num-seqs": run.micro_batch,  # of each copy
-            "max-num-batched-tokens": max(BATCHED_TOKENS, run.micro_batch),
+            "max-num-seqs": limits.of_one_copy,
+            "max-num-batched-tokens": max(BATCHED_TOKENS, limits.of_one_copy),
             "gpu-memory-utilization": MEMORY_SHARE,
             "max-num-queued-reqs": limits.max_concurrency + limits.max_waiting,  # it counts those that run, too
             "shutdown-timeout": GRACE_SECONDS,
-            **({"quantization": "fp8"} if run.quant == "float8" else {}),
+            **({"quantization": "fp8"} if weights == "fp8" else {}),
             **drop_ones(
                 {
                     "tensor-parallel-size": layout.tp,

@@ -1,4 +1,7 @@
-"""Start SGLang's OpenAI-compatible server with the limits of config.yaml: `./serve.sh --port 8001`; other flags are SGLang's own."""
+"""Start SGLang's OpenAI-compatible server with the limits of config.yaml: `./serve.sh --port 8001`.
+
+Other flags are SGLang's own.
+"""
 
 import os
 import tempfile

@@ -1,4 +1,7 @@
-"""Start vLLM's OpenAI-compatible server with the limits of config.yaml: `./serve.sh --port 8001`; other flags are vLLM's own."""
+"""Start vLLM's OpenAI-compatible server with the limits of config.yaml: `./serve.sh --port 8001`.
+
+Other flags are vLLM's own.
+"""
 
 import os
 

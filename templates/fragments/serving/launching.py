@@ -1,4 +1,4 @@
-"""What starting an engine's own server takes, whichever it is: the address, the flags of config.yaml, and which node this is."""
+"""What starting an engine's own server takes: the address, the flags of config.yaml, and which node this is."""
 
 import argparse
 import os
@@ -37,8 +37,8 @@ def find_node(nodes: int) -> tuple[str, str]:
         return os.environ["NODE_RANK"], os.environ["MASTER_ADDR"]
     except KeyError as missing:
         sys.exit(
-            f"serve.sh: {nodes} nodes serve together, and {missing} is not set: NODE_RANK is 0 to {nodes - 1}, MASTER_ADDR the "
-            "address of the node with 0"
+            f"serve.sh: {nodes} nodes serve together, and {missing} is not set: NODE_RANK is 0 to {nodes - 1}, "
+            "MASTER_ADDR the address of the node with 0"
         )
 
 

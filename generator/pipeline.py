@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from generator.case.devices import make_portable_case
-from generator.case.request import Request, check_text
+from generator.case.request import Request, check_lengths, check_text
 from generator.case.sources import read_work
 from generator.decide.device_group import choose_case
 from generator.decide.goal import Target, check_target, find_offers, use_machine, use_whole_machine
@@ -48,6 +48,7 @@ from generator.show.reading import list_reading_lines
 def plan_request(request: Request) -> Planned:
     """Read the machine, the model and the data, and decide. Raises ``PerfgenError`` for whatever a user can cause."""
     check_text(request)
+    check_lengths(request)
     with time_stage("read the machine"):
         hardware = state_values(read_hardware(request.hardware, request.measure), request.stated)
     with time_stage("read model and data"):

@@ -85,6 +85,19 @@ class Request:
         return name in self.given or getattr(self, name) != default
 
 
+def check_lengths(request: Request) -> None:
+    """Refuse two lengths of a prompt, and one where nothing is prompted. Raises ``UsageError``."""
+    if request.prompt_tokens is None:
+        return
+    if request.mode != "infer":
+        raise UsageError("--prompt-tokens is for answers", "use it with --mode infer; --seq-len is for training")
+    if request.seq_len not in (None, request.prompt_tokens):
+        raise UsageError(
+            f"--prompt-tokens {request.prompt_tokens} and --seq-len {request.seq_len} are the same thing in --mode infer",
+            "give one of them",
+        )
+
+
 def check_text(request: Request) -> None:
     """Refuse what no file and no command line can hold, whatever it was meant for. Raises ``UsageError``."""
     for field in fields(request):

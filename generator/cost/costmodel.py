@@ -201,7 +201,7 @@ class CostModel:
         for name, value in self._compute_seconds(run).items():
             basis = "measured" if name == DATA_LOADING else derived
             infers = run.mode == "infer"
-            source = find_generation_source(name, rates) if infers else find_training_source(name, run, rates)
+            source = find_generation_source(name, run, rates) if infers else find_training_source(name, run, rates)
             items.append(CostItem(name=name, value=value, basis=basis, source=source))
         return items
 
@@ -278,7 +278,7 @@ class CostModel:
 def count_step_tokens(run: Execution) -> float:
     """Tokens of an optimizer step over all devices, padding aside; of a generated batch, the new ones."""
     if run.mode == "infer":
-        return float(run.micro_batch) * (run.new_tokens if run.new_tokens > 1 else run.seq_len)
+        return float(run.micro_batch) * run.dp * (run.new_tokens if run.new_tokens > 1 else run.seq_len)
     return float(run.micro_batch) * run.accumulation * run.dp * count_real_tokens(run)
 
 

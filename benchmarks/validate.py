@@ -159,6 +159,7 @@ def validate(folder: Path, everything: bool) -> dict:
     report["total"] = score(all_truth, all_predicted) | describe_naive(all_truth)
     trained = [(t, p) for t, p in zip(all_truth, all_predicted, strict=True) if t["phase"] == "train"]
     report["training"] = score(*map(list, zip(*trained, strict=True)))
+    report["inference"] = validate_inference(all_truth, all_predicted)
     for device in sorted({row["device"] for row in all_truth}):
         pairs = [(t, p) for t, p in zip(all_truth, all_predicted, strict=True) if t["device"] == device]
         truth, predicted = map(list, zip(*pairs, strict=True))
@@ -170,6 +171,43 @@ def validate(folder: Path, everything: bool) -> dict:
             "rows": len(errors),
         }
     return report
+
+
+def validate_inference(truth: list[dict], predicted: list[dict]) -> dict:
+    """How many of the rows that state lengths, batch and device are costed, and the error of the speed by engine and device.
+    Stated at full load is a batch too: as many as fit. Lengths: the prompt's or, where one sequence answers, the answer's."""
+    pairs = [(t, p) for t, p in zip(truth, predicted, strict=True) if t["phase"] == "infer"]
+    stated = [p for t, p in pairs if states_workload(t)]
+    groups: dict[str, list[float]] = {}
+    for row, answer in pairs:
+        speeds = [float(x or 0) for x in (row["tokens_per_s_per_gpu"], answer["predicted_tokens_per_s_per_gpu"])]
+        if row["oom"] != "false" or not all(speeds):
+            continue
+        kind = f"{row['framework'].split(' (')[0].split(',')[0][:22]}, {row['device']}, {describe_phase(row)}"
+        groups.setdefault(kind, []).append(abs(speeds[1] / speeds[0] - 1))
+    errors = [error for group in groups.values() for error in group]
+    return {
+        "rows": len(pairs),
+        "stated": len(stated),
+        "costed": sum(not p["error"] for p in stated) / len(stated) if stated else None,
+        "timed": len(errors),
+        "median": statistics.median(errors) if errors else None,
+        "p95": compute_percentile(errors, 0.95) if errors else None,
+        "groups": {
+            kind: {"rows": len(group), "median": statistics.median(group), "p95": compute_percentile(group, 0.95)}
+            for kind, group in sorted(groups.items())
+        },
+    }
+
+
+def states_workload(row: dict) -> bool:
+    batch = row["micro_batch"] or row["global_batch"] or "throughput" in row["notes"]
+    return bool(row["device"] and batch and (row["in_len"] or row["out_len"]))
+
+
+def describe_phase(row: dict) -> str:
+    """Whether the row's speed is of prompts or of new tokens."""
+    return "prompts" if row["in_len"] and float(row["in_len"]) and row["out_len"] in ("0", "1") else "new tokens"
 
 
 def describe_naive(rows: list[dict]) -> dict:
@@ -193,6 +231,17 @@ def show_cell(value: float | None) -> str:
     return f"{value:8}" if isinstance(value, int) else f"{value:8.3f}"
 
 
+def show_inference(figures: dict) -> None:
+    if not figures["timed"]:
+        return
+    print(f"\ninference: {figures['rows']} rows, {figures['stated']} state lengths, batch and device, ", end="")
+    print(f"{figures['costed']:.1%} of these costed")
+    print(f"{'speed by engine and device':58} {'rows':>5} {'median':>7} {'P95':>7}")
+    lines = {"all": {**figures, "rows": figures["timed"]}} | figures["groups"]
+    for name, line in lines.items():
+        print(f"{name:58} {line['rows']:5} {line['median']:7.1%} {line['p95']:7.1%}")
+
+
 def show(report: dict) -> None:
     total = report["total"]
     print(f"{total['rows']} rows, {total['costed']:.1%} costed\n")
@@ -203,6 +252,7 @@ def show(report: dict) -> None:
     for key in ("tput_median", "tput_p95"):
         label, aim = AIMS[key]
         print(f"{label + ' (training)':40} {aim:7.1%} {report['training'][key]:7.1%}")
+    show_inference(report["inference"])
     print("\npeak memory on the rows it is meant for   rows  median     P95")
     print(f"{'perfgen':40} {total['mem_rows']:6} {total['mem_median']:6.1%}  {total['mem_p95']:6.1%}")
     for name, figures in report["peers"].items():

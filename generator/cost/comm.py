@@ -59,6 +59,17 @@ def compute_all_reduce_seconds(total_bytes: float, group: Group, rates: Rates, m
     return compute_ring_seconds(total_bytes, group, rates, messages, rounds=2.0)
 
 
+def compute_served_all_reduce_seconds(total_bytes: float, group: Group, rates: Rates) -> float:
+    """As serving engines reduce the few bytes of a decoding step where devices read each other's memory: each reads all parts at
+    once, or its share of all and then the sums of the others (vLLM's custom_all_reduce). Elsewhere, and of many bytes, a ring."""
+    ring = compute_all_reduce_seconds(total_bytes, group, rates)
+    link = rates.link(group.run.per_node)
+    if group.ranks <= 1 or group.run.nodes > 1 or not rates.peers_read:
+        return ring
+    read = min((group.ranks - 1) * total_bytes, 4 * (group.ranks - 1) / group.ranks * total_bytes)
+    return min(ring, c.ONE_SHOT_SECONDS + read / (link * c.ONE_SHOT_REALISED))
+
+
 def compute_tensor_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
     """Two all-reduces of the hidden states per block and pass (after attention and after the feed-forward); nothing hides them."""
     if run.tp <= 1:

@@ -130,6 +130,26 @@ GGUF_Q4_BYTES = Constant(
     PUBLISHED,
     "llama.cpp Q4_K_M: 4.85 bits a weight over all tensors (its quantize README)",
 )
+GGUF_Q8_BYTES = Constant(
+    34 / 32,
+    "bytes per weight",
+    PUBLISHED,
+    "llama.cpp Q8_0: a float16 scale per block of 32 (ggml-common.h, block_q8_0)",
+)
+INT4_EXTRA_BYTES = Constant(
+    4 / 32 + 0.5 / 32,
+    "bytes per weight",
+    PUBLISHED,
+    "ONNX Runtime's MatMulNBits on a CPU: a float32 scale and a 4-bit zero per block of 32 (SmolLM2-135M: 86 MB)",
+)
+TORCHAO_INT4_EXTRA_BYTES = state_by_key(
+    {128: 4 / 128, 32: 4 / 32},
+    "bytes per weight, by the size of a group",
+    PUBLISHED,
+    "a 16-bit scale and zero per group (torchao's int4 weights: 128 by default; gpt-fast's: 32)",
+)
+MXFP4_EXTRA_BYTES = Constant(1 / 32, "bytes per weight", PUBLISHED, "OCP MX: an 8-bit exponent per block of 32")
+NVFP4_EXTRA_BYTES = Constant(1 / 16, "bytes per weight", PUBLISHED, "NVFP4: an 8-bit float scale per block of 16")
 QUANTIZED_CACHE_BYTES = Constant(
     0.5 + 2 * 2 / 64,
     "bytes per element of the key-value cache",
@@ -419,6 +439,12 @@ DEQUANT_REALISED = Constant(
     FITTED,
     "bitsandbytes dequantize kernel, share of bandwidth fitted on QLoRA runs (fms-acceleration)",
 )
+PLAIN_DEQUANT_REALISED = Constant(
+    0.55,
+    "the same, of scales that are not quantized themselves",
+    BY_HAND,
+    "infer_optimum_benchmark_llama, bitsandbytes' 4 bits with 2 to 16 rows",
+)
 # since 1d20fea
 FUSED_ADAPTER_TRAFFIC = Constant(
     0.4,
@@ -507,24 +533,37 @@ DECODE_QUANT_OPERATORS = {
     "gptq-4bit": Constant(1.18, _DECODING, BY_HAND, "infer_optimum_benchmark_llama, batch 1"),
     # LLM.int8() quantizes inputs, looks for outliers, which the host waits for, and splits each product in two
     "int8": Constant(5.5, _DECODING, BY_HAND, "more/infer_small_sources: Llama-2-7B and 13B on RTX 4090 and A100"),
+    "float8": Constant(
+        1.3, _DECODING, COUNTED, "each of 7 products quantizes its input first (FbgemmFp8Linear: two operators more)"
+    ),
+    # a tensor subclass, whose every product passes __torch_function__ and __torch_dispatch__
+    "torchao-int4": Constant(1.6, _DECODING, BY_HAND, "infer_hf_quantization_llama31, eager, batch 1"),
 }
+_ENGINE_ROWS = "more/infer_small_sources, Llama-2-7B on one A100, batch 1: one row each"
 ENGINE_BLOCK_SECONDS = state_by_key(
     {
-        "vllm": 80e-6,
-        "tensorrt": 42e-6,
-        "optimum-nvidia": 23e-6,
-        "gpt-fast": 35e-6,
-        "exllama": 115e-6,
-        "llama.cpp": 60e-6,
+        # Llama-3-8B and 70B on RTX 3090, 4090 and A6000, of which moving the weights takes the rest; 240 before it had CUDA graphs
+        "llama-cpp": 80e-6,
+        "exllama": 80e-6,
         "ctranslate2": 297e-6,
         "deepspeed-mii": 120e-6,
-        "autoawq": 184e-6,
-        "onnxruntime-genai": 20e-6,
+        "autoawq": 165e-6,
     },
-    "seconds per block and new token beyond what moving and multiplying takes, by serving engine",
+    "seconds per block and step beyond what moving and multiplying takes, of an engine whose host starts each kernel",
     BY_HAND,
-    # llama.cpp: with the CUDA graphs that it has since May 2024; 240 microseconds before
-    "more/infer_small_sources, Llama-2-7B on one A100, batch 1; gpt-fast and llama.cpp by their own tables",
+    _ENGINE_ROWS + "; llama.cpp by more/infer_llamacpp_gpu_bench",
+)
+UNKNOWN_BLOCK_SECONDS = Constant(
+    20e-6,
+    "the same, of an engine in native code that nothing was measured of",
+    ASSUMED,
+    "ten fused operators of a block, each as long as a thread pool takes to start",
+)
+ENGINE_STEP_SECONDS = state_by_key(
+    {"vllm": 1.4e-3},
+    "seconds of host time between two steps: scheduling, sampling, detokenizing",
+    BY_HAND,
+    _ENGINE_ROWS + "; of 2023, and vLLM has since moved most of it beside the device's work",
 )
 GENERATION_OPERATORS = Constant(
     49,
@@ -571,6 +610,100 @@ COLLATE_SECONDS_PER_TOKEN = Constant(
 )
 
 # --- generation ------------------------------------------------------------------------------------------------------
+_SERVED = "aiconfigurator-core 0.12.0, vLLM's, SGLang's and TensorRT-LLM's kernels (benchmarks/served_operators.py)"
+PRODUCT_START_SECONDS = state_by_key(
+    # medians over A100, H100, H200, B200 of a + bytes / rate: 16 bits 3.4 to 5.4, scaled 8 bits 4.6 to 15, 8- and 4-bit weights of
+    # 16-bit products 12 to 20 and 14 to 20, nvfp4 5.5 to 10
+    {
+        "default": 4e-6,
+        "float8": 6.5e-6,
+        "int8": 12e-6,
+        "gptq-4bit": 14e-6,
+        "torchao-int4": 14e-6,
+        "torchao-int4-g32": 14e-6,
+        "nvfp4": 7.5e-6,
+        "mxfp4": 7.5e-6,
+    },
+    "seconds that a product of few rows takes beside reading its weights, by how they are stored",
+    PUBLISHED,
+    _SERVED,
+)
+BLOCK_PRODUCTS = Constant(
+    4,
+    "products of a served block",
+    COUNTED,
+    "queries, keys and values as one; gate and up as one (vLLM's and gpt-fast's models)",
+)
+BLOCK_KERNELS = Constant(
+    5,
+    "kernels of a served block beside its products and attention",
+    COUNTED,
+    "two norms with the residual, rotary embedding, the cache's update, activation (vLLM's fused operators)",
+)
+KERNEL_SECONDS = Constant(
+    3e-6,
+    "seconds of a short kernel in a replayed graph",
+    PUBLISHED,
+    "aiconfigurator-core 0.12.0, systems/*.yaml: mem_empirical_constant_latency",
+)
+DECODE_ATTENTION_SECONDS = Constant(
+    10e-6,
+    "seconds that attention of one new token takes beside reading the cache",
+    PUBLISHED,
+    # under a megabyte of cache: at least 10.5, 11.0, 10.8, 8.5 on A100, H100, H200, B200 by vLLM, 10.4, 8.1, 8.1, 8.6 by TensorRT-LLM
+    _SERVED,
+)
+LLAMA_CPP_READ_GAIN = Constant(
+    1.14,
+    "speed at which its products of one row read weights, over BANDWIDTH_REALISED",
+    BY_HAND,
+    "more/infer_llamacpp_gpu_bench: 0.90 of an RTX A6000's data sheet, by Llama-3-8B and 70B together",
+)
+LLAMA_CPP_VECTOR_BYTES = Constant(
+    0.06,
+    "bytes of weights that its products of one row read at most, per float32 operation that the vector units could do meanwhile",
+    BY_HAND,
+    # A100 SXM and PCIe are as fast as each other, whatever their bandwidth: 0.052 in 16 bits, 0.071 with Q4_K_M
+    "more/infer_llamacpp_gpu_bench: Llama-3-8B and 70B on A100, whose vector units are slow beside its memory",
+)
+LLAMA_CPP_PRODUCTS = Constant(
+    0.72,
+    "rate of its products, which add up in 16 bits, over that of half the 8-bit peak",
+    BY_HAND,
+    "more/infer_llamacpp_gpu_bench, prompts of 512 tokens in 16 bits: 0.60 on A100, 0.74 to 0.78 on RTX 3090, 4090 and A6000",
+)
+LLAMA_CPP_BATCH = Constant(512, "tokens of a prompt that it computes at a time", PUBLISHED, "llama.cpp: --ubatch-size")
+GRAPH_GIB = Constant(
+    0.7,
+    "GiB of replayed graphs and their buffers",
+    ASSUMED,
+    "0.3 to 1.5 in logs that vLLM prints when it captured them (its issues)",
+)
+_VLLM = "vLLM 0.33's defaults (docs.vllm.ai: engine arguments)"
+PAGE_TOKENS = Constant(16, "tokens of a block of the paged cache", PUBLISHED, _VLLM + ": block_size")
+VLLM_MEMORY_SHARE = Constant(0.92, "share of the device's memory", PUBLISHED, _VLLM + ": gpu_memory_utilization")
+VLLM_BATCHED_TOKENS = Constant(
+    8192, "tokens of one step", PUBLISHED, _VLLM + ": max_num_batched_tokens of a server, 80 GB"
+)
+VLLM_SEQUENCES = Constant(1024, "sequences computed together", PUBLISHED, _VLLM + ": max_num_seqs of a server, 80 GB")
+_TENSORRT = "TensorRT-LLM's defaults (nvidia.github.io/TensorRT-LLM, llm-api reference)"
+TENSORRT_BLOCK_TOKENS = Constant(
+    32, "tokens of a block of the paged cache", PUBLISHED, _TENSORRT + ": tokens_per_block"
+)
+TENSORRT_MEMORY_SHARE = Constant(
+    0.9,
+    "share of the memory that is free beside weights and activations",
+    PUBLISHED,
+    _TENSORRT + ": free_gpu_memory_fraction",
+)
+TENSORRT_BATCHED_TOKENS = Constant(8192, "tokens of one step", PUBLISHED, _TENSORRT + ": max_num_tokens")
+TENSORRT_SEQUENCES = Constant(2048, "sequences computed together", PUBLISHED, _TENSORRT + ": max_batch_size")
+RECONSTRUCTED_ROWS = Constant(
+    8,
+    "rows from which 4-bit weights are unpacked to 16 bits before they are multiplied",
+    PUBLISHED,
+    "exllama's MATMUL_RECONS_THD (exllama_ext, auto-gptq's kernels)",
+)
 CACHE_REALISED = Constant(
     0.4445,
     "share of the elementwise bandwidth that copying and reading the key-value cache reaches in decoding",
@@ -623,6 +756,20 @@ COLLECTIVE_LATENCY_SECONDS = Constant(
     PUBLISHED,
     # all-reduce and all-gather between 8: 22.6 and 15.6 us on A100, 15.6 and 10.4 us on H100
     _NCCL + ", 512 bytes",
+)
+ONE_SHOT_SECONDS = Constant(
+    4.9e-6,
+    "seconds of an engine's own all-reduce of few bytes within a node, in a replayed graph",
+    PUBLISHED,
+    # 4.9 to 5.8 on A100, 4.2 to 4.7 on H100 and H200, 6.6 to 7.4 on B200 by vLLM and SGLang; TensorRT-LLM's 3.8, 2.7, 4.6
+    _SERVED,
+)
+ONE_SHOT_REALISED = Constant(
+    0.7,
+    "share of the link's rate at which each device reads the parts of all others, or, in two passes, its share of them",
+    PUBLISHED,
+    # up to 4 MB between 2, 4 and 8: median error 24 % over four boards and three engines; a ring is 2.0 to 4.4 times too slow
+    _SERVED,
 )
 UNIT_SECONDS = Constant(
     0.0002719,

@@ -201,7 +201,7 @@ class CostModel:
         for name, value in self._compute_seconds(run).items():
             basis = "measured" if name == DATA_LOADING else derived
             infers = run.mode == "infer"
-            source = find_generation_source(name, rates) if infers else find_training_source(name, run, rates)
+            source = find_generation_source(name, run, rates) if infers else find_training_source(name, run, rates)
             items.append(CostItem(name=name, value=value, basis=basis, source=source))
         return items
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from generator.cost import constants as c
 from generator.cost.constants import Constant
 from generator.cost.estimate import BASES, find_weakest_basis
-from generator.cost.links import compute_ring_rates
+from generator.cost.links import DIRECT, compute_ring_rates
 from hwdetect.types import Device, Link
 
 DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8", "int8": "int8"}
@@ -40,6 +40,8 @@ class Rates:
     launch_seconds: float
     links: tuple[float, ...]
     """bytes per second, one direction, between devices of a node when n of them are used, by n; the last for any more"""
+    peers_read: bool
+    """devices of a node read each other's memory over direct links"""
     network_bytes_per_s: float | None
     """one node's rate to the others; None: ``port_bytes_per_s`` per device"""
     port_bytes_per_s: float
@@ -92,6 +94,7 @@ def compute_rates(
         **of_kind,
         vector=find_fp32_rate(device, cpu_budget or 1),
         links=compute_ring_rates(device, links, devices_per_node),
+        peers_read=any(link.kind in DIRECT for link in links) if links else bool(device.link_bytes_per_s),
         network_bytes_per_s=network_bytes_per_s,
         port_bytes_per_s=select_by_architecture(device, c.NETWORK_BYTES_PER_S),
         host_link_bytes_per_s=compute_host_link_rate(device),

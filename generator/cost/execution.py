@@ -111,7 +111,20 @@ class Execution:
     """CPU threads of the compute; None on an accelerator"""
     # generation
     engine: str = ""
-    """what serves instead of Transformers' generate: a key of ``ENGINE_BLOCK_SECONDS``"""
+    """what serves instead of Transformers' generate: a key of ``generator.cost.engines.ENGINES``; "" is Transformers"""
+    cache_dtype: str | None = None
+    """of keys and values; None: that of the arithmetic"""
+    repeats_heads: bool = False
+    """decoding writes grouped keys and values out for all query heads (Transformers before 4.48, and eager attention still)"""
+    continuous: bool = False
+    """requests come and go: a step computes the next token of all sequences, and prompts of those that come; False: a batch of
+    prompts is computed, then all its answers"""
+    draft_tokens: int = 0
+    """speculative decoding: tokens that are proposed before each pass of the model; 0: none"""
+    draft_acceptance: float = 0.0
+    """share of them that the model accepts, each for itself"""
+    draft_cost: float = 0.0
+    """seconds of proposing one over those of a pass of the model; prompt lookup: 0"""
     keeps_all_logits: bool = False
     """generation that makes logits for the whole prompt (Transformers before 4.45)"""
     cache: str = "dynamic"

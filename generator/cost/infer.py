@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 from generator.cost import constants as c
-from generator.cost.comm import Group, compute_all_reduce_seconds
+from generator.cost.decode import Step, compute_cache_bytes, compute_step
 from generator.cost.device import Rates
+from generator.cost.engines import find_engine
 from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import find_source
+from generator.cost.prefill import compute_prefill_seconds
+from generator.cost.serving import compute_serving
 from generator.cost.shape import Shape
-from generator.cost.time import (
-    compute_linear_seconds,
-    compute_product_seconds,
-    compute_stall_seconds,
-    count_forward_operators,
-    count_routing_operators,
-)
-from generator.cost.weights import compute_dequantized_bytes, compute_stored_bytes, count_packed_params
+from generator.cost.weights import compute_dequantized_bytes, compute_stored_bytes
 
-GROWING = ("dynamic", "tuple")
-"""caches that torch.cat makes anew for each token"""
 SOURCES = {
     "kv cache": "2 x layers x kv heads x head size x tokens x bytes (transformers docs, llm_tutorial_optimization)",
     "prefill activations": "widest point of one block over the prompt (Transformers implementation)",
@@ -33,18 +25,13 @@ def find_held_source(name: str, run: Execution) -> str:
     return SOURCES.get(name) or find_source(name, run)
 
 
-def find_generation_source(name: str, rates: Rates) -> str:
+def find_generation_source(name: str, run: Execution, rates: Rates) -> str:
     """The same of an item of time."""
-    return {"prefill": rates.source, "decode": rates.bandwidth_source, "launch": rates.launch_source}[name]
-
-
-def compute_cache_bytes(shape: Shape, run: Execution, tokens: float) -> float:
-    """Keys and values of ``tokens`` positions for the whole batch."""
-    if run.cache in ("none", "offloaded"):
-        return 0.0
-    each = c.QUANTIZED_CACHE_BYTES if run.cache == "quantized-4bit" else BYTES[run.compute_dtype]
-    kept = sum(kind.layers * kind.cached * min(tokens, kind.window or tokens) for kind in shape.attended)
-    return (kept + shape.state_elements) * run.micro_batch * each  # recurrent states do not grow
+    launch = rates.launch_source
+    if run.engine:
+        replayed = c.KERNEL_SECONDS.source
+        launch = replayed if find_engine(run.engine).replays else c.ENGINE_BLOCK_SECONDS["llama-cpp"].source
+    return {"prefill": rates.source, "decode": rates.bandwidth_source, "launch": launch}[name]
 
 
 def compute_inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
@@ -71,12 +58,12 @@ def compute_inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
 def compute_prefill_bytes(shape: Shape, run: Execution) -> float:
     """The most that one block holds over the prompt, or the logits where all of them are made."""
     size = BYTES[run.compute_dtype]
+    engine = find_engine(run.engine)
     tokens = float(run.seq_len) * run.micro_batch
-    # without gradients nothing is kept: the residual and its norm, and gate, up and product or queries, keys and values
-    width = max(3.0 * shape.ffn_active, 2.0 * shape.query + 2.0 * shape.key)
-    widest = tokens * size * (2.0 * shape.hidden + width)
+    at_once = min(tokens, engine.batched_tokens or tokens, engine.prompt_tokens or tokens)
+    widest = compute_widest_bytes(shape, run, at_once)
     if run.attention == "eager":  # scores, their float32 softmax, and its cast
-        widest = max(widest, tokens * run.seq_len * shape.heads * (2 * size + 4.0))
+        widest = max(widest, at_once * run.seq_len * shape.heads * (2 * size + 4.0))
     if not run.keeps_all_logits:
         return widest
     logits = tokens * shape.head_outputs * size
@@ -84,126 +71,55 @@ def compute_prefill_bytes(shape: Shape, run: Execution) -> float:
     return max(widest, logits)
 
 
+def compute_widest_bytes(shape: Shape, run: Execution, tokens: float) -> float:
+    """What a block holds at its widest point: without gradients nothing is kept but the residual and its norm, and gate, up and
+    product or queries, keys and values."""
+    width = max(3.0 * shape.ffn_active, 2.0 * shape.query + 2.0 * shape.key)
+    return tokens * BYTES[run.compute_dtype] * (2.0 * shape.hidden + width)
+
+
 def compute_inference_seconds(shape: Shape, run: Execution, rates: Rates) -> dict[str, float]:
-    """Seconds of one batch by item: time to first token, then the new tokens."""
-    per_token, launch = compute_decode_seconds(shape, run, rates)
+    """Seconds of one batch by item: time to first token, then the new tokens. Of a server at work: of as many steps as an answer
+    has tokens."""
+    if run.continuous:
+        serving = compute_serving(shape, run, rates)
+        each = {"prefill": serving.prompts, "decode": serving.step.busy, "launch": serving.step.beyond}
+        turns = run.micro_batch / serving.decoding  # all of them get their answers in so many
+        return {name: value * run.new_tokens * turns for name, value in each.items() if value > 0}
+    step = compute_token_seconds(shape, run, rates)
     seconds = {
         "prefill": compute_prefill_seconds(shape, run, rates),
-        "decode": per_token * run.new_tokens,
-        "launch": launch * run.new_tokens,
+        "decode": step.busy * run.new_tokens,
+        "launch": step.beyond * run.new_tokens,
     }
     return {name: value for name, value in seconds.items() if value > 0}
 
 
-def compute_prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
-    tokens = float(run.micro_batch) * run.seq_len
-    size = BYTES[run.compute_dtype]
-    rate = rates.product(run.compute_dtype, run.tf32)
-    grouped = not run.expert_loop
-    per_block = sum(compute_linear_seconds(x, tokens, rate, rates, size, grouped=grouped) for x in shape.linears)
-    rows = tokens if run.keeps_all_logits else float(run.micro_batch)  # else of each prompt's last token
-    overlaps = not rates.on_cpu
-    head = compute_product_seconds(
-        rows, shape.head_outputs, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps
-    )
-    traffic = count_prefill_traffic(shape, run) / rates.elementwise_bytes_per_s
-    scores = compute_prefill_scores_seconds(shape, run, rates)
-    unpacked = compute_unpack_seconds(shape, run, rates)
-    busy = (shape.layers * per_block + scores + head + traffic + unpacked) / run.tp
-    busy += compute_slice_exchange_seconds(shape, run, rates, tokens)
-    return busy + compute_stall_seconds(compute_pass_issue_seconds(shape, run, rates), busy)
-
-
-def compute_prefill_scores_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
-    tokens = float(run.micro_batch) * run.seq_len
-    rate = rates.product(run.compute_dtype, run.tf32)
-    seconds = 0.0
-    for kind in shape.attended:
-        reach = min(run.seq_len, kind.window or run.seq_len)
-        # two products of two operations each, half of which a causal mask hides
-        forward_rate, _ = rates.flash(reach, run.attention_version, run.attention_biased)
-        seconds += kind.layers * 2.0 * tokens * reach * kind.width / min(rate, forward_rate)
-    return seconds
-
-
-def count_prefill_traffic(shape: Shape, run: Execution) -> float:
-    """Bytes read and written beside the products."""
-    tokens = float(run.micro_batch) * run.seq_len
-    size = BYTES[run.compute_dtype]
-    per_token = c.PREFILL_HIDDEN_BYTES * shape.hidden + c.PREFILL_FFN_PASSES * size * shape.ffn_active
-    moved = shape.layers * tokens * per_token
-    if run.attention == "eager":
-        per_score = c.EAGER_SCORE_PASSES * size + c.EAGER_SCORE_BYTES
-        moved += shape.layers * tokens * run.seq_len * shape.heads * per_score
-    return moved
-
-
-def compute_slice_exchange_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
-    """Two all-reduces of the hidden states per block."""
-    if run.tp == 1:
-        return 0.0
-    volume = tokens * shape.hidden * BYTES[run.compute_dtype]
-    return 2 * shape.layers * compute_all_reduce_seconds(volume, Group(run, run.tp), rates)
-
-
-def compute_decode_seconds(shape: Shape, run: Execution, rates: Rates) -> tuple[float, float]:
-    """Device seconds of one new token of the whole batch, and how much longer the host takes to issue it."""
+def compute_token_seconds(shape: Shape, run: Execution, rates: Rates) -> Step:
+    """Of one new token of the whole batch, on average over the answer: the cache grows by one position per token."""
     if run.cache == "none":  # every token computes the whole sequence again
-        return compute_prefill_seconds(shape, run, rates), 0.0
-    batch = float(run.micro_batch)
-    rate = rates.product(run.compute_dtype, run.tf32)
-    arithmetic = 2 * batch * (shape.layers * sum(x.params * x.share for x in shape.linears)) / rate
-    head = shape.head_outputs * shape.hidden * BYTES[run.compute_dtype]
-    middle = run.seq_len + run.new_tokens / 2  # the cache grows by one position per token: its mean length
-    cache = compute_cache_bytes(shape, run, middle) * count_cache_passes(shape, run)
-    moved = count_weights_read(shape, run, batch) + head + cache / c.CACHE_REALISED
-    read = moved / rates.bytes_per_s
-    busy = (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic)) / run.tp
-    busy += compute_slice_exchange_seconds(shape, run, rates, batch)
-    # of one row bitsandbytes multiplies 4 bits as they are (gemv_4bit)
-    busy += compute_unpack_seconds(shape, run, rates) if batch > 1 else 0.0
-    if run.engine:  # its kernels follow each other without the host, with gaps and what it does between tokens
-        return busy, shape.layers * c.ENGINE_BLOCK_SECONDS[run.engine]
-    issue = compute_pass_issue_seconds(shape, run, rates)
-    if rates.on_cpu:
-        return busy / (c.CPU_COMPILED_READ_GAIN if run.compile else 1.0), issue
-    return busy, compute_stall_seconds(issue, busy)
+        return Step(compute_prefill_seconds(shape, run, rates), 0.0)
+    context = run.seq_len + run.new_tokens / 2
+    if not run.draft_tokens:
+        return compute_step(shape, run, rates, context)
+    return compute_speculative_step(shape, run, rates, context)
 
 
-def count_cache_passes(shape: Shape, run: Execution) -> float:
-    """How often a token reads or writes the cache. Engines' kernels read grouped heads as they are."""
-    if run.engine:
-        return 1.0
-    passes = 3.0 if run.cache in GROWING else 1.0  # torch.cat reads and writes the cache before it is used
-    repeat = shape.query / max(shape.key, 1) if run.attention != "flash" else 1.0
-    if repeat > 1:
-        passes += 2 * repeat  # repeat_kv writes the heads out and attention reads them
-    return passes
+def compute_speculative_step(shape: Shape, run: Execution, rates: Rates, context: float) -> Step:
+    """Seconds per token where some are proposed first and then verified in one pass (Leviathan et al. 2023, arXiv 2211.17192,
+    equation 1 and theorem 3.8): a pass gives the accepted ones and one more."""
+    plain = compute_step(shape, run, rates, context)
+    rows = run.micro_batch * (run.draft_tokens + 1)
+    # a sequence's proposed tokens share its cache
+    verified = compute_step(shape, run.but(micro_batch=rows), rates, context / (run.draft_tokens + 1))
+    proposed = run.draft_tokens * run.draft_cost
+    tokens = count_accepted_tokens(run.draft_tokens, run.draft_acceptance)
+    return Step(
+        (verified.busy + proposed * plain.busy) / tokens,
+        (verified.beyond + proposed * plain.beyond) / tokens,
+    )
 
 
-def count_weights_read(shape: Shape, run: Execution, batch: float) -> float:
-    """Bytes of block weights that a step reads: all dense ones, and the experts that the batch touches."""
-    per_weight = compute_stored_bytes(shape, run) / max(shape.params, 1)
-    # tokens choose experts apart from each other, so that a batch touches at most as many shares as it has tokens
-    touched = sum(x.params * (min(1.0, x.share * batch) if x.count > 1 else x.share) for x in shape.linears)
-    return shape.layers * touched * per_weight
-
-
-def compute_unpack_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
-    """bitsandbytes unpacks 4 bits before it multiplies; LLM.int8() multiplies 8 as they are, other quantizers' kernels, and
-    compiled ones, unpack while they multiply."""
-    if run.quant != "nf4" or run.compile:
-        return 0.0
-    return count_packed_params(shape, run) * c.DEQUANT_BYTES / (rates.bytes_per_s * c.DEQUANT_REALISED)
-
-
-def compute_pass_issue_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
-    """Host time of one forward pass."""
-    operators = count_forward_operators(shape, run)
-    if run.compile:
-        operators *= c.COMPILED_LAUNCH_SHARE
-    else:
-        operators *= c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
-    operators += count_routing_operators(shape, run)
-    outside = c.GENERATION_OPERATORS * (c.COMPILED_LAUNCH_SHARE if run.compile else 1.0)
-    return (shape.layers * operators + outside) * rates.launch_seconds
+def count_accepted_tokens(proposed: int, acceptance: float) -> float:
+    """Expected tokens of one pass: 1 + a + a^2 + ... of the proposed ones."""
+    return sum(acceptance**k for k in range(proposed + 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from generator.cost import constants as c
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
@@ -14,24 +16,43 @@ def compute_stored_bytes(shape: Shape, run: Execution) -> float:
     stored = BYTES[run.weights_dtype]
     if run.quant == "none":
         return shape.params * stored
-    if run.quant == "gguf-4bit":  # it quantizes the embedding too, and its figure is of all tensors
-        return shape.params * c.GGUF_Q4_BYTES
+    if packs_whole_model(run):
+        return shape.params * compute_bytes_per_packed_weight(run)
     packed = count_packed_params(shape, run)
     # FSDP wants shards of one dtype: PEFT leaves out the upcast there
     upcast = run.lora_upcast and run.mode == "train" and not run.sharding.by_fsdp
     return packed * compute_bytes_per_packed_weight(run) + (shape.params - packed) * (4.0 if upcast else stored)
 
 
+FORMATS: Mapping[str, tuple[float, c.Constant]] = {
+    "gptq-4bit": (0.5, c.GPTQ_EXTRA_BYTES),  # AWQ's too
+    "int8": (1.0, c.INT8_EXTRA_BYTES),
+    "int4": (0.5, c.INT4_EXTRA_BYTES),
+    "torchao-int4": (0.5, c.TORCHAO_INT4_EXTRA_BYTES[128]),
+    "torchao-int4-g32": (0.5, c.TORCHAO_INT4_EXTRA_BYTES[32]),
+    "mxfp4": (0.5, c.MXFP4_EXTRA_BYTES),
+    "nvfp4": (0.5, c.NVFP4_EXTRA_BYTES),
+    "gguf-4bit": (0.0, c.GGUF_Q4_BYTES),
+    "gguf-8bit": (0.0, c.GGUF_Q8_BYTES),
+}
+"""formats of packed weights: bytes of the weight itself, and of its scales and zeros beside it (of GGUF both together)"""
+OF_ALL_TENSORS = ("gguf-4bit", "gguf-8bit", "int4")
+"""formats whose converters pack the embedding and the output layer too"""
+
+
+def packs_whole_model(run: Execution) -> bool:
+    return run.quant in OF_ALL_TENSORS
+
+
 def compute_bytes_per_packed_weight(run: Execution) -> float:
     """Its scales included."""
     if run.quant == "nf4":
         return 0.5 + (c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES)
-    if run.quant == "gptq-4bit":
-        return 0.5 + c.GPTQ_EXTRA_BYTES
     if run.quant == "float8":
         return 1.0
-    if run.quant == "int8":
-        return 1.0 + c.INT8_EXTRA_BYTES
+    if run.quant in FORMATS:
+        weight, beside = FORMATS[run.quant]
+        return weight + beside
     return BYTES[run.weights_dtype]
 
 
@@ -59,10 +80,6 @@ def compute_dequantized_bytes(shape: Shape, run: Execution) -> float:
 
 
 def name_stored_source(run: Execution) -> str:
-    scales = {
-        "nf4": c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES,
-        "gptq-4bit": c.GPTQ_EXTRA_BYTES,
-        "int8": c.INT8_EXTRA_BYTES,
-        "gguf-4bit": c.GGUF_Q4_BYTES,
-    }
-    return scales[run.quant].source if run.quant in scales else PLAIN
+    if run.quant == "nf4":
+        return (c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES).source
+    return FORMATS[run.quant][1].source if run.quant in FORMATS else PLAIN

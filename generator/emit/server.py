@@ -21,7 +21,7 @@ from generator.techniques.engines import Engine
 
 CONVERTED = "weights"
 HOST, PORT = "127.0.0.1", 8000
-STORED = {"none": None, "gptq-4bit": "int4", "int8": "int8", "float8": "fp8", "nf4": "nf4"}
+STORED = {"none": None, "int4": "int4", "int8": "int8", "float8": "fp8", "nf4": "nf4"}
 """The project's word for how weights are stored, by the cost model's; ``None``: in the format of the arithmetic."""
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from generator.case.strategies import RING, STRATEGIES
-from generator.cost.constants import COLLECTIVE_REALISED, ENGINE_BLOCK_SECONDS
+from generator.cost.constants import COLLECTIVE_REALISED, CONTEXT_GIB
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.optimizers import OPTIMIZER_STATES
+from generator.cost.serving_limits import compute_serving_limits
+from generator.cost.shape import build_shape
 from generator.model import ModelSpec
 from hwdetect.types import Device
 
@@ -50,7 +52,7 @@ def read_row(row: dict[str, str]) -> TableRow:
         memory_bytes=memory,
         network_bytes_per_s=_read_network(get),
         spec=spec,
-        execution=_read_execution(get, spec),
+        execution=_read_execution(get, spec, memory),
         task="causal-lm",
     )
 
@@ -129,9 +131,7 @@ def _read_spec(get) -> ModelSpec:
     heads = _read_count(get, "n_heads", max(1, hidden // HEAD_DIM_GUESS))
     kv_heads = _read_count(get, "n_kv_heads", heads)
     vocab, ffn = _read_count(get, "vocab", 32000), _read_count(get, "ffn_hidden", 4 * hidden)
-    experts, active = _read_count(get, "n_experts", 0) if get("n_experts", "") else 0, 0
-    if experts:
-        active = _read_count(get, "experts_per_token")
+    experts, active = _read_experts(get)
     head_dim = max(1, hidden // heads)
     attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
     stated = _read_params(get)
@@ -163,6 +163,14 @@ def _read_spec(get) -> ModelSpec:
         linear_params=min(linear, params),
         basis="derived",
     )
+
+
+def _read_experts(get) -> tuple[int, int]:
+    """Routed experts of a block, and how many of them a token goes to: from the columns, or words such as 2 of 8 experts active."""
+    if get("n_experts", ""):
+        return _read_count(get, "n_experts"), _read_count(get, "experts_per_token")
+    words = re.search(r"\b(\d+) of (\d+) experts\b", get("notes", ""))
+    return (int(words[2]), int(words[1])) if words else (0, 0)
 
 
 ROTARY_FAMILIES = {
@@ -273,7 +281,35 @@ QUANT = {
 }
 
 
-def _read_execution(get, spec: ModelSpec) -> Execution:
+SERVED_BY = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "tensorrt": "tensorrt-llm",
+    "optimum-nvidia": "optimum-nvidia",
+    "gpt-fast": "gpt-fast",
+    "exllama": "exllama",
+    "llama.cpp": "llama-cpp",
+    "ctranslate2": "ctranslate2",
+    "deepspeed-mii": "deepspeed-mii",
+    "autoawq": "autoawq",
+}
+"""rows of ``generator.cost.engines.ENGINES``, by how a row's framework begins"""
+FLASH_IN_LLAMA_CPP = "2025-09"
+"""since when llama.cpp takes flash attention by itself where its device has it (--flash-attn auto)"""
+
+
+def _fill_server(run: Execution, spec: ModelSpec, memory_bytes: float) -> Execution:
+    """With as many requests as its cache holds: they wait in a queue that never ends. Each keeps room for its whole answer."""
+    shape = build_shape(spec, "causal-lm", 0)
+    context = CONTEXT_GIB["nvidia"]
+    limits = compute_serving_limits(shape, run, memory_bytes, run.seq_len + run.new_tokens, context_gib=context)
+    last = limits.frontier[-1]
+    if not last.sequences:
+        raise Uncostable(f"not one sequence of {last.context} tokens fits beside the weights")
+    return run.but(micro_batch=last.sequences, continuous=True)
+
+
+def _read_execution(get, spec: ModelSpec, memory_bytes: float) -> Execution:
     mode = get("phase", "")
     if mode not in ("train", "infer"):
         raise Uncostable(f"phase is {mode!r}, not train or infer")
@@ -303,22 +339,31 @@ def _read_execution(get, spec: ModelSpec) -> Execution:
         "checkpoint_offload": _offloads_checkpoints(get),
     }
     if mode == "infer":
-        if not get("micro_batch", "") and not get("global_batch", ""):
+        loaded = bool(re.search(r"max(imum)? throughput", get("notes", "")))
+        if not get("micro_batch", "") and not get("global_batch", "") and not loaded:
             raise Uncostable("the batch is not stated")
         if common["micro_batch"] > 1 and not get("in_len", "") and not get("out_len", ""):
             raise Uncostable("neither the prompt's nor the answer's length is stated")
+        if not get("in_len", "") and "includes prefill" in get("notes", ""):
+            raise Uncostable("the prompt's time is in the speed, and its length is not stated")
         framework = get("framework", "").lower()
-        engine = next((name for name in ENGINE_BLOCK_SECONDS if framework.startswith(name)), "")
+        engine = next((name for words, name in SERVED_BY.items() if framework.startswith(words)), "")
         if engine:
             common["compile"] = "reduce-overhead"
-        return Execution(
+        if engine == "llama-cpp" and date < FLASH_IN_LLAMA_CPP:
+            common["attention"] = "eager"
+        run = Execution(
             **common,
             engine=engine,
+            cache_dtype="float8" if engine == "tensorrt-llm" and quant == "float8" else None,
+            double_quant="dq" in get("quant_text", ""),
+            repeats_heads=bool(date) and date < "2025-01",
             seq_len=max(1, _read_count(get, "in_len", UNSTATED_PROMPT, least=0)),
             new_tokens=max(1, _read_count(get, "out_len", _read_new_tokens(get), least=0)),
             keeps_all_logits=bool(date) and date < "2024-09",
             cache="static" if engine or common["compile"] else "tuple" if date and date < "2023-12" else "dynamic",
         )
+        return _fill_server(run, spec, memory_bytes) if loaded else run
     return Execution(
         **common,
         autocast_dtype=autocast,
@@ -337,13 +382,26 @@ def _read_quant(get) -> str:
     """The storage of the base weights; a GPTQ or AWQ checkpoint is one whatever the column says."""
     text = get("quant", "").lower()
     first = re.split(r"[ {]", text)[0]
+    if get("quant_text", "").endswith(OWN_KERNELS):
+        raise Uncostable(f"products of {get('quant_text', '')!r} have no formula")
     if first in ("", "none", "cuda_pytorch_llama") and re.search(r"gptq|awq", get("model", "").lower()):
         return "gptq-4bit"
-    if "int4_weight_only" in text or first in ("awq", "int4", "int4wo-g32"):
+    framework = get("framework", "").lower()
+    if first in ("int8", "int4") and framework.startswith("llama.cpp"):
+        return "gguf-8bit" if first == "int8" else "gguf-4bit"
+    if first == "int4" and framework.startswith("hf transformers"):
+        return "nf4"  # load_in_4bit, which was its only one
+    if "int4_weight_only" in text or first.startswith("int4wo"):
+        return "torchao-int4-g32" if first.endswith("-g32") else "torchao-int4"
+    if first in ("awq", "int4"):
         return "gptq-4bit"
     if first not in QUANT:
         raise Uncostable(f"quant {get('quant', '')!r} has no formula")
     return QUANT[first]
+
+
+OWN_KERNELS = ("cuda-old",)
+"""of auto-gptq before exllama's: slower with every row, and unpacking whole prompts by torch's operators"""
 
 
 OWN_ATTENTION = ("nemo", "megatron-bridge")

@@ -88,6 +88,7 @@ def module_numbers(path: Path) -> list[str]:
 
 ALLOWED = {
     "BYTES": "sizes of dtypes",
+    "FORMATS": "sizes of packed weights",
     "GIB": "a unit",
     "MANY": "a limit of the search over links",
     "FASTEST": "an order",

@@ -13,10 +13,10 @@ from making import H100, case, llama
 
 from generator.case.strategies import SEQUENCE_FORMS, STRATEGIES
 from generator.cost.activations import READ_FIELDS, compute_block_activations
+from generator.cost.decode import compute_cache_bytes
 from generator.cost.device import compute_rates
 from generator.cost.execution import Execution
 from generator.cost.host import compute_loading
-from generator.cost.infer import compute_cache_bytes
 from generator.cost.memory import compute_training_moments
 from generator.cost.optimizers import OPTIMIZER_STATES, compute_state_bytes
 from generator.cost.shape import build_shape

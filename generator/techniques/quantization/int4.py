@@ -32,4 +32,4 @@ class Int4(Technique):
         return explain_quantized(case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"quant": "gptq-4bit"}
+        return {"quant": "int4"}

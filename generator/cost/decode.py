@@ -1,0 +1,145 @@
+"""Seconds of one step of decoding: every sequence of a batch gets its next token."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from generator.cost import constants as c
+from generator.cost.comm import Group, compute_all_reduce_seconds, compute_served_all_reduce_seconds
+from generator.cost.device import Rates
+from generator.cost.engines import Engine, find_engine
+from generator.cost.execution import BYTES, Execution
+from generator.cost.shape import Shape
+from generator.cost.time import compute_stall_seconds, count_forward_operators, count_routing_operators
+from generator.cost.weights import (
+    compute_bytes_per_packed_weight,
+    compute_stored_bytes,
+    count_packed_params,
+    packs_whole_model,
+)
+
+GROWING = ("dynamic", "tuple")
+"""caches that torch.cat makes anew for each token"""
+
+
+class Step(NamedTuple):
+    """Seconds that the device moves and multiplies, and how much longer a step takes."""
+
+    busy: float
+    beyond: float
+
+
+def compute_cache_bytes(shape: Shape, run: Execution, tokens: float) -> float:
+    """Keys and values of ``tokens`` positions for the whole batch, in whole pages where the engine has them."""
+    if run.cache in ("none", "offloaded"):
+        return 0.0
+    page = find_engine(run.engine).block_tokens
+    tokens = math.ceil(tokens / page) * page if page > 1 else tokens
+    each = c.QUANTIZED_CACHE_BYTES if run.cache == "quantized-4bit" else BYTES[run.cache_dtype or run.compute_dtype]
+    kept = sum(kind.layers * kind.cached * min(tokens, kind.window or tokens) for kind in shape.attended)
+    return (kept + shape.state_elements) * run.micro_batch * each  # recurrent states do not grow
+
+
+def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> Step:
+    """One new token of each of ``run.micro_batch`` sequences that have ``context`` cached tokens on average."""
+    engine = find_engine(run.engine)
+    batch = float(run.micro_batch)
+    cache = compute_cache_bytes(shape, run, context) * count_cache_passes(shape, run)
+    busy = compute_products_seconds(shape, run, rates, engine, batch)
+    busy += cache / (rates.bytes_per_s * engine.cache_realised)
+    busy = busy / run.tp + compute_slice_exchange_seconds(shape, run, rates, batch)
+    if run.engine:
+        return Step(busy, shape.layers * compute_block_seconds(run, engine) + engine.step_seconds)
+    issue = compute_pass_issue_seconds(shape, run, rates)
+    if rates.on_cpu:
+        return Step(busy / (c.CPU_COMPILED_READ_GAIN if run.compile else 1.0), issue)
+    return Step(busy, compute_stall_seconds(issue, busy))
+
+
+def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
+    """Products of ``rows`` hidden states with all weights: whichever takes longer, reading or multiplying."""
+    active = shape.layers * sum(x.params * x.share for x in shape.linears)
+    arithmetic = 2 * rows * active / rates.product(find_product_dtype(run), run.tf32)
+    read = count_weights_read(shape, run, rows) / find_read_rate(run, rates, engine, rows)
+    unpacked = compute_unpack_seconds(shape, run, rates, rows)
+    return unpacked + (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic))
+
+
+def find_product_dtype(run: Execution) -> str:
+    """8-bit floating point is multiplied as it is; other packed weights in the dtype of what they meet."""
+    return "float8" if run.quant == "float8" else run.compute_dtype
+
+
+def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
+    reached = rates.bytes_per_s * engine.read_gain
+    if engine.vector_bytes and rows == 1 and not rates.on_cpu:
+        return min(reached, rates.vector * engine.vector_bytes)
+    return reached
+
+
+def compute_block_seconds(run: Execution, engine: Engine) -> float:
+    """Of a block, beside moving and multiplying."""
+    if not engine.replays:
+        return engine.block_seconds
+    start = c.PRODUCT_START_SECONDS.get(run.quant, c.PRODUCT_START_SECONDS["default"])
+    return c.BLOCK_PRODUCTS * start + c.DECODE_ATTENTION_SECONDS + c.BLOCK_KERNELS * c.KERNEL_SECONDS
+
+
+def compute_slice_exchange_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
+    """Two all-reduces of the hidden states per block."""
+    if run.tp == 1:
+        return 0.0
+    volume = tokens * shape.hidden * BYTES[run.compute_dtype]
+    compute = compute_served_all_reduce_seconds if run.engine else compute_all_reduce_seconds
+    return 2 * shape.layers * compute(volume, Group(run, run.tp), rates)
+
+
+def count_cache_passes(shape: Shape, run: Execution) -> float:
+    """How often a token reads or writes the cache. Engines' kernels read grouped heads as they are."""
+    if run.engine:
+        return 1.0
+    passes = 3.0 if run.cache in GROWING else 1.0  # torch.cat reads and writes the cache before it is used
+    repeat = shape.query / max(shape.key, 1)
+    if repeat > 1 and (run.attention == "eager" or (run.attention == "sdpa" and run.repeats_heads)):
+        passes += 2 * repeat  # repeat_kv writes the heads out and attention reads them
+    return passes
+
+
+def count_weights_read(shape: Shape, run: Execution, rows: float) -> float:
+    """Bytes of weights that a step reads: all dense ones of the blocks, the experts that its tokens go to, and the output layer."""
+    per_weight = compute_stored_bytes(shape, run) / max(shape.params, 1)
+    # tokens choose experts apart from each other, so that a batch touches at most as many shares as it has tokens
+    touched = sum(x.params * (min(1.0, x.share * rows) if x.count > 1 else x.share) for x in shape.linears)
+    return shape.layers * touched * per_weight + compute_head_bytes(shape, run)
+
+
+def compute_head_bytes(shape: Shape, run: Execution) -> float:
+    """Of the output layer as it is read."""
+    each = compute_bytes_per_packed_weight(run) if packs_whole_model(run) else BYTES[run.compute_dtype]
+    return shape.head_outputs * shape.hidden * each
+
+
+def compute_unpack_seconds(shape: Shape, run: Execution, rates: Rates, rows: float) -> float:
+    """bitsandbytes unpacks 4 bits before it multiplies more than one row, kernels of GPTQ and AWQ from some rows on; LLM.int8()
+    multiplies 8 as they are, other quantizers' kernels, and compiled ones, unpack while they multiply."""
+    if run.compile or rates.on_cpu:
+        return 0.0
+    if run.quant == "nf4" and rows > 1:  # of one row it multiplies 4 bits as they are (gemv_4bit)
+        realised = c.DEQUANT_REALISED if run.double_quant else c.PLAIN_DEQUANT_REALISED
+        return count_packed_params(shape, run) * c.DEQUANT_BYTES / (rates.bytes_per_s * realised)
+    if run.quant == "gptq-4bit" and rows >= c.RECONSTRUCTED_ROWS:  # written in 16 bits, and read again
+        return 2 * count_packed_params(shape, run) * BYTES[run.compute_dtype] / rates.bytes_per_s
+    return 0.0
+
+
+def compute_pass_issue_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
+    """Host time of one forward pass of Transformers' generate."""
+    operators = count_forward_operators(shape, run)
+    if run.compile:
+        operators *= c.COMPILED_LAUNCH_SHARE
+    else:
+        operators *= c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
+    operators += count_routing_operators(shape, run)
+    outside = c.GENERATION_OPERATORS * (c.COMPILED_LAUNCH_SHARE if run.compile else 1.0)
+    return (shape.layers * operators + outside) * rates.launch_seconds

@@ -1,0 +1,93 @@
+"""What runs a served model, one row each: how its kernels are started, what its cache is made of, what it does beside the arithmetic.
+
+``Execution.engine`` names a row; "" is Transformers' own generate, whose host issues each operator. What is not stated is not done.
+An engine of which nothing was measured has the defaults: kernels that a graph replays, and native code on a CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from generator.cost import constants as c
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """One row."""
+
+    replays: bool = False
+    """a decoding step is a replayed graph: kernels follow each other without the host"""
+    block_seconds: float = 0.0
+    """beyond moving and multiplying, per block and step"""
+    step_seconds: float = 0.0
+    """of the host, between two steps"""
+    read_gain: float = 1.0
+    """speed at which products of one row read weights, over what the device reaches elsewhere"""
+    vector_bytes: float = 0.0
+    """bytes of weights that they read at most per float32 operation of the vector units meanwhile; 0: no such bound"""
+    cache_realised: float = 1.0
+    """share of the bandwidth at which decoding reads keys and values"""
+    prompt_tokens: int = 0
+    """of a prompt that are computed at a time; 0: all of them"""
+    sums_in_16_bits: float = 0.0
+    """rate of its products over that of half the 8-bit peak, where they add up in 16 bits; 0: they add up in 32"""
+    unpacks_prompts: bool = False
+    """packed weights become 16-bit ones before they are multiplied with the tokens of a prompt"""
+    mixes_prompts: bool = False
+    """one pass computes next tokens and parts of prompts together (chunked prefill, in-flight batching)"""
+    block_tokens: int = 1
+    """a page of the cache: keys and values are allocated in such blocks"""
+    memory_share: float = 0.0
+    """of the device's memory that it takes at once, by default; 0: what it needs"""
+    batched_tokens: int = 0
+    """of all sequences that one step computes at most, by default; 0: no bound"""
+    most_sequences: int = 0
+    """computed together at most, by default; 0: no bound"""
+
+
+PAGED = {"replays": True, "mixes_prompts": True, "block_tokens": int(c.PAGE_TOKENS)}
+ENGINES: Mapping[str, Engine] = {
+    "": Engine(cache_realised=c.CACHE_REALISED),
+    "vllm": Engine(
+        **PAGED,
+        step_seconds=c.ENGINE_STEP_SECONDS["vllm"],
+        memory_share=c.VLLM_MEMORY_SHARE,
+        batched_tokens=int(c.VLLM_BATCHED_TOKENS),
+        most_sequences=int(c.VLLM_SEQUENCES),
+    ),
+    "sglang": Engine(
+        replays=True, mixes_prompts=True, memory_share=c.VLLM_MEMORY_SHARE, batched_tokens=int(c.VLLM_BATCHED_TOKENS)
+    ),
+    "tensorrt-llm": Engine(
+        replays=True,
+        mixes_prompts=True,
+        block_tokens=int(c.TENSORRT_BLOCK_TOKENS),
+        memory_share=c.TENSORRT_MEMORY_SHARE,
+        batched_tokens=int(c.TENSORRT_BATCHED_TOKENS),
+        most_sequences=int(c.TENSORRT_SEQUENCES),
+    ),
+    "optimum-nvidia": Engine(replays=True),
+    "gpt-fast": Engine(replays=True),
+    "deepspeed-mii": Engine(block_seconds=c.ENGINE_BLOCK_SECONDS["deepspeed-mii"], block_tokens=int(c.PAGE_TOKENS)),
+    "exllama": Engine(block_seconds=c.ENGINE_BLOCK_SECONDS["exllama"]),
+    "autoawq": Engine(block_seconds=c.ENGINE_BLOCK_SECONDS["autoawq"]),
+    "llama-cpp": Engine(
+        block_seconds=c.ENGINE_BLOCK_SECONDS["llama-cpp"],
+        read_gain=c.LLAMA_CPP_READ_GAIN,
+        vector_bytes=c.LLAMA_CPP_VECTOR_BYTES,
+        cache_realised=c.CACHE_REALISED,
+        prompt_tokens=int(c.LLAMA_CPP_BATCH),
+        sums_in_16_bits=c.LLAMA_CPP_PRODUCTS,
+        unpacks_prompts=True,
+    ),
+    "ctranslate2": Engine(block_seconds=c.ENGINE_BLOCK_SECONDS["ctranslate2"]),
+    "onnxruntime-genai": Engine(block_seconds=c.UNKNOWN_BLOCK_SECONDS),
+    "openvino-genai": Engine(block_seconds=c.UNKNOWN_BLOCK_SECONDS),
+    "mlx": Engine(block_seconds=c.UNKNOWN_BLOCK_SECONDS),
+}
+
+
+def find_engine(name: str) -> Engine:
+    """Raises ``KeyError`` for one that has no row."""
+    return ENGINES[name]

@@ -256,6 +256,11 @@ class CostModel:
             overheads["communicator"] = float(c.COMMUNICATOR_GIB)
         return overheads
 
+    @property
+    def context_gib(self) -> float:
+        """What a process holds of a device before it does anything."""
+        return float(self._find_context())
+
     def _find_context(self) -> c.Constant:
         return c.CONTEXT_GIB.get(self.device.vendor, c.CONTEXT_GIB["default"])
 

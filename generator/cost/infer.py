@@ -61,6 +61,8 @@ def compute_prefill_bytes(shape: Shape, run: Execution) -> float:
     engine = find_engine(run.engine)
     tokens = float(run.seq_len) * run.micro_batch
     at_once = min(tokens, engine.batched_tokens or tokens, engine.prompt_tokens or tokens)
+    if run.continuous and not engine.batched_tokens:
+        at_once = min(at_once, float(run.seq_len))  # one prompt after the other
     widest = compute_widest_bytes(shape, run, at_once)
     if run.attention == "eager":  # scores, their float32 softmax, and its cast
         widest = max(widest, at_once * run.seq_len * shape.heads * (2 * size + 4.0))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from generator.case.case import Case
-from generator.case.limits import ServingLimits
+from generator.case.limits import BATCHED_TOKENS, MEMORY_SHARE, ServingLimits
 from generator.cost.costmodel import CostModel
+from generator.cost.engines import find_engine
+from generator.cost.estimate import GIB
 from generator.cost.execution import Execution
+from generator.cost.serving_limits import compute_budget, compute_sequence_bytes
 from generator.decide.plan import Plan
 from generator.decide.space import HEADROOM_SHARE
 
@@ -47,7 +50,12 @@ def list_contexts(asked: int, most: int) -> list[int]:
 
 
 def fits(cost: CostModel, run: Execution, context: int, sequences: int) -> bool:
-    """Whether ``sequences`` of ``context`` tokens, all of them cached, leave the usual headroom."""
+    """Whether ``sequences`` of ``context`` tokens, all of them cached, leave the usual headroom; of an engine that takes its share of
+    the device at once, whether they fit what that leaves."""
+    if find_engine(run.engine).memory_share:
+        memory, beside = cost.limit_gib * GIB, cost.context_gib
+        budget = compute_budget(cost.shape, run, memory, beside, MEMORY_SHARE, BATCHED_TOKENS, sequences)
+        return sequences * compute_sequence_bytes(cost.shape, run, context) <= budget.cache
     filled = run.but(seq_len=max(1, context - run.new_tokens), new_tokens=min(run.new_tokens, context - 1))
     return cost.peak_gib(filled.but(micro_batch=sequences)) <= cost.limit_gib * (1 - HEADROOM_SHARE)
 

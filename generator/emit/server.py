@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from generator.case.limits import GRACE_SECONDS
+from generator.case.limits import GRACE_SECONDS, MEMORY_SHARE
 from generator.case.stacks import load_stack
 from generator.case.vendors import CPU
+from generator.cost.engines import find_engine as find_row
 from generator.cost.execution import Execution
 from generator.decide.limits import find_limits
 from generator.decide.plan import Plan, Planned
@@ -86,7 +87,7 @@ def build_serving_config(planned: Planned) -> ServingConfig:
 def predict(plan: Plan) -> PredictedConfig:
     """One request by itself, and all that the plan is for."""
     run, estimate = plan.best.execution, plan.best.estimate
-    alone = time_parts(plan, run.but(micro_batch=1))
+    alone = time_parts(plan, run.but(micro_batch=1, continuous=False))
     decode = alone["decode"] + alone.get("launch", 0.0)
     return PredictedConfig(
         **round_floats(
@@ -95,10 +96,16 @@ def predict(plan: Plan) -> PredictedConfig:
                 "prefill_tokens_per_s": run.seq_len / alone["prefill"],
                 "ttft_s": alone["prefill"],
                 "throughput_tokens_per_s": estimate.tokens_per_second,
-                "peak_memory_gib": estimate.peak_memory_gib,
+                "peak_memory_gib": reserve(plan) or estimate.peak_memory_gib,
             }
         )
     )
+
+
+def reserve(plan: Plan) -> float | None:
+    """GiB that the engine takes of each device as it starts, whatever it needs; ``None`` where it takes what it needs."""
+    share = MEMORY_SHARE if find_row(plan.best.execution.engine).memory_share else None
+    return share and share * plan.best.estimate.limit_gib
 
 
 def time_parts(plan: Plan, run: Execution) -> dict[str, float]:

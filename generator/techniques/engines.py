@@ -15,6 +15,12 @@ from generator.techniques.traits import Trait
 Flag = str | int | float | bool
 
 
+def serve_many(case: Case) -> dict[str, bool]:
+    """Several requests at a time come and go: a server at work, and no batch that begins and ends together."""
+    writes = case.workload.mode == "infer" and case.workload.task != "text-classification"
+    return {"continuous": writes and case.workload.concurrency > 1}
+
+
 class Engine(Technique):
     """Base of the engines that bring their own code of the model.
 
@@ -53,7 +59,7 @@ class Engine(Technique):
         return None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"engine": self.engine}
+        return {"engine": self.engine, **serve_many(case)}
 
     def list_flags(self, limits: ServingLimits, layout: Layout, dtype: str, weights: str) -> Mapping[str, Flag]:
         """Of its own server, without dashes: what keeps it within the limits, and how it divides the model. ``dtype`` is that of the

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from generator.case.case import Case
-from generator.techniques.engines import Engine
+from generator.techniques.engines import Engine, serve_many
 
 
 class Transformers(Engine):
@@ -23,4 +23,4 @@ class Transformers(Engine):
         return None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {}
+        return serve_many(case)

@@ -118,32 +118,34 @@ def test_parquet_keeps_the_types_of_its_columns(project, tmp_path):
 @pytest.mark.slow
 def test_a_job_is_resumed_only_with_what_it_was_begun_with(project, tmp_path):
     source, output = tmp_path / "in.txt.gz", tmp_path / "out.jsonl"
-    source.write_bytes(gzip.compress("".join(f"line {number}\n" for number in range(30)).encode()))
+    source.write_bytes(gzip.compress("".join(f"line {number}\n" for number in range(60)).encode()))
     parts = tmp_path / "out.jsonl.parts"
-    with start(project, source, output, "--shard_rows", "4", "--max_new_tokens", "32") as process:
+    with start(project, source, output, "--shard_rows", "4", "--max_new_tokens", "64") as process:
         while not list(parts.glob("part-*")):
             assert process.poll() is None, process.communicate()[1]
             time.sleep(0.01)
+        process.send_signal(signal.SIGSTOP)
         other = run(project, source, output, "--shard_rows", "4")
         assert other[0] == 1 and "another process is at work there" in other[1]
-        process.send_signal(signal.SIGTERM)
+        for signum in (signal.SIGTERM, signal.SIGCONT):
+            process.send_signal(signum)
         said = process.communicate()[1]
     assert (
         process.returncode == 143 and "stopped by SIGTERM" in said and "Traceback" not in said and not output.exists()
     )
     code, said = run(project, source, output, "--shard_rows", "4", "--temperature", "0.5")
-    assert code == 1 and "settings.temperature was 0.0, now 0.5" in said and "max_new_tokens was 32, now 8" in said
+    assert code == 1 and "settings.temperature was 0.0, now 0.5" in said and "max_new_tokens was 64, now 8" in said
     whole = source.read_bytes()
     source.write_bytes(gzip.compress(b"another line\n"))
-    code, said = run(project, source, output, "--shard_rows", "4", "--max_new_tokens", "32")
-    assert code == 1 and "input.rows was 30, now 1" in said and f"remove {parts.name} to begin anew" in said
+    code, said = run(project, source, output, "--shard_rows", "4", "--max_new_tokens", "64")
+    assert code == 1 and "input.rows was 60, now 1" in said and f"remove {parts.name} to begin anew" in said
     source.write_bytes(whole)
     damaged = min(parts.glob("part-*"))
     damaged.write_bytes(damaged.read_bytes().replace(b"answer", b"answex", 1))
-    code, said = run(project, source, output, "--shard_rows", "4", "--max_new_tokens", "32")
+    code, said = run(project, source, output, "--shard_rows", "4", "--max_new_tokens", "64")
     assert code == 0 and "is not what was written: computed again" in said and not parts.exists()
-    assert [row["text"] for row in read(output)] == [f"line {number}" for number in range(30)]
-    assert run(project, source, output, "--shard_rows", "4", "--max_new_tokens", "32") == (
+    assert [row["text"] for row in read(output)] == [f"line {number}" for number in range(60)]
+    assert run(project, source, output, "--shard_rows", "4", "--max_new_tokens", "64") == (
         0,
         f"{output} is complete already\n",
     )
@@ -178,20 +180,21 @@ def test_what_cannot_be_the_output_or_the_input_is_refused_in_words(project, tmp
     for (given, output), words in refused.items():
         code, said = run(project, given, output)
         assert code in (1, 2) and words in said, said
-        assert len(said.strip().splitlines()) <= 2, said
+        assert code == 2 or len(said.strip().splitlines()) <= 2, said
     assert (tmp_path / "there.jsonl").read_text() == "mine\n" and (tmp_path / "held.jsonl.parts" / "mine").exists()
 
 
-def kill_at_random_moments(project: Path, source: Path, output: Path, flags: list[str], times: int) -> int:
-    """Start and SIGKILL so many times, the later the more shards are missing; how many were at work when killed."""
-    moments, alive = random.Random(0), 0
-    for _ in range(times):
+def kill_at_random_moments(project: Path, source: Path, output: Path, flags: list[str], seconds: float) -> int:
+    """Start and SIGKILL twenty times, within the ``seconds`` of a whole run; at how many kills there were new parts."""
+    moments, parts, moved = random.Random(0), output.with_name(f"{output.name}.parts"), 0
+    for _ in range(20):
+        before = len(list(parts.glob("part-*")))
         with start(project, source, output, *flags) as process:
-            time.sleep(moments.uniform(0.5, 6.0))
-            alive += process.poll() is None
+            time.sleep(seconds * moments.uniform(0.2, 0.9))
             process.kill()
             process.communicate()
-    return alive
+        moved += len(list(parts.glob("part-*"))) > before
+    return moved
 
 
 @pytest.mark.slow
@@ -204,9 +207,10 @@ def test_killed_twenty_times_the_output_is_that_of_one_run(tmp_path):
     texts = [f"{number} people {'and a child ' * (number % 5)}said" for number in range(40)]
     source.write_text("".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(texts)))
     flags = ["--shard_rows", "4"]
+    began = time.monotonic()
     assert run(project, source, tmp_path / "once.jsonl", *flags)[0] == 0
     killed = tmp_path / "killed.jsonl"
-    assert kill_at_random_moments(project, source, killed, flags, 20) >= 5
+    assert kill_at_random_moments(project, source, killed, flags, time.monotonic() - began) > 0
     assert run(project, source, killed, *flags)[0] == 0
     assert killed.read_bytes() == (tmp_path / "once.jsonl").read_bytes()
     assert [row["id"] for row in read(killed)] == list(range(40)) and all(row["answer"] for row in read(killed))

@@ -93,7 +93,7 @@ def find_schema(rows: Iterable[dict], computed: dict[str, str]):
             if name in texts:
                 continue
             try:
-                found = pa.infer_type([convert_value(row.get(name)) for row in part])
+                found = pa.array([convert_value(row.get(name)) for row in part]).type
                 both = pa.unify_schemas(
                     [pa.schema([(name, types.get(name, found))]), pa.schema([(name, found)])],
                     promote_options="permissive",

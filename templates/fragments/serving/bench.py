@@ -1,4 +1,4 @@
-"""Measure the server over HTTP, beside `transformers.pipeline()`: `python bench.py`. Writes bench.json and bench.svg."""
+"""Measure the server over HTTP, beside `transformers.pipeline()`: `python bench.py`. Writes bench.json."""
 
 import signal
 
@@ -6,7 +6,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -18,9 +17,9 @@ from pathlib import Path
 import yaml
 
 from bench_child import Baseline, start_baseline
-from bench_figures import describe_load, format_comparison, format_loads
+from bench_figures import describe_load
 from bench_machine import describe_machine
-from bench_plot import draw_bench
+from bench_report import describe_alone, print_results, write_results
 from bench_requests import Answer, Client, draw_arrivals, run_closed, run_open
 from bench_server import DeviceMemory, measure_peak_gib, start_server, wait_until_ready
 from bench_texts import Texts
@@ -143,7 +142,7 @@ def main() -> None:
         "command": command,
     }
     write_results(args.report, figures)
-    print_results(figures, args)
+    print_results(args.report, figures, CONFIG["serving"]["prompt_tokens"])
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -191,64 +190,10 @@ def watch(device: DeviceMemory) -> Iterator[None]:
         ended.set()
 
 
-def describe_alone(ours: list[Answer], theirs: list[dict], loaded: dict | None) -> dict:
-    """Medians of single requests, and the baseline's in the same words."""
-    ttft = statistics.median(answer.ttft for answer in ours)
-    figures = {
-        "decode_tokens_per_s": 1 / statistics.median(answer.tpot for answer in ours),
-        "prefill_tokens_per_s": statistics.median(answer.prompt_tokens / answer.ttft for answer in ours),
-        "ttft_s": ttft,
-        "baseline_tokens_per_s": None,
-        "baseline": None,
-    }
-    if loaded is not None and (counted := theirs[1:]):
-        pauses = [(row["seconds"] - row["ttft_s"]) / max(1, row["new_tokens"] - 1) for row in counted]
-        baseline = {
-            "decode_tokens_per_s": 1 / statistics.median(pauses),
-            "prefill_tokens_per_s": statistics.median(row["prompt_tokens"] / row["ttft_s"] for row in counted),
-            "ttft_s": statistics.median(row["ttft_s"] for row in counted),
-            "throughput_tokens_per_s": statistics.median(row["new_tokens"] / row["seconds"] for row in counted),
-            "peak_memory_gib": counted[-1]["peak_memory_gib"],
-            **loaded,
-            "versions": counted[-1]["versions"],
-        }
-        figures |= {"baseline": baseline, "baseline_tokens_per_s": baseline["decode_tokens_per_s"]}
-    return figures
-
-
 def describe_settings(args: argparse.Namespace) -> dict:
     names = ("prompt_tokens", "new_tokens", "repeats", "seed", "quick", "url")
     serving = {name: CONFIG["serving"][name] for name in ("engine", "weights", "max_concurrency")}
     return serving | {name: vars(args)[name] for name in names}
-
-
-def write_results(path: Path, figures: dict) -> None:
-    """bench.json and bench.svg, each at once."""
-    contents = {
-        path: json.dumps(figures, indent=2, allow_nan=False) + "\n",
-        path.with_suffix(".svg"): draw_bench(figures),
-    }
-    try:
-        for file, text in contents.items():
-            draft = file.with_name(f"{file.name}.tmp")
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(file)
-    except OSError as error:  # what was measured is printed all the same
-        print(f"no report written: {error}", file=sys.stderr)
-
-
-def print_results(figures: dict, args: argparse.Namespace) -> None:
-    started = f"loaded in {figures['load_s']:.3g} s, " if figures["load_s"] is not None else ""
-    first = f"first request's first token after {figures['first_request_ttft_s']:.3g} s"
-    print(f"{figures['engine']}, {figures['weights']}: {started}{first} (neither is counted below)")
-    print(
-        f"{figures['prompt_tokens']} tokens of prompt, {figures['new_tokens']} of answer, medians of {args.repeats}\n"
-    )
-    print("\n".join([*format_comparison(figures), "", *format_loads(figures["loads"])]))
-    planned = CONFIG["serving"]["prompt_tokens"]
-    if figures["predicted"] and figures["prompt_tokens"] != planned:
-        print(f"\nPredicted is for prompts of {planned} tokens: without --prompt_tokens and --quick they are compared.")
-    print(f"\n{args.report} and {args.report.with_suffix('.svg').name} hold all of it")
 
 
 def end_for_signal(signum: int, frame: object) -> None:

@@ -11,7 +11,6 @@ from sources import find_source
 
 CONVERTING = Path(".venv-convert", "bin", "python")
 """Where weights are converted: the environment that has torch, if the serving one has not."""
-END_SECONDS = 20.0
 
 
 class Baseline:

@@ -1,0 +1,94 @@
+"""Serving projects for tests, put together from the leaves as a project has them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import yaml
+from leaves import FRAGMENTS
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+ROWS = {f"rows_{kind}": f"rows/{kind}" for kind in ("jsonl", "csv", "txt")}
+BATCH = {
+    **{
+        name: f"serving/{name}"
+        for name in ("assembly", "batch", "batch_input", "end_on_signal", "progress_line", "shards")
+    },
+    **{name: name for name in ("fields", "masking", "open_data", "seals", "sources", "terminal")},
+    "weights_identity": "serving/weights_identity",
+    **ROWS,
+}
+"""Module to leaf: all that batch.py needs beside batch_work.py, which is one of serving/batch_work/."""
+ANSWERS = {
+    "batch_work": "serving/batch_work/answers",
+    "engine": "engines/transformers",
+    "prompts": "serving/prompts",
+    "sampling": "serving/sampling",
+    "stop_tokens": "stop_tokens",
+}
+SERVING = {
+    "engine": "transformers",
+    "weights": "float32",
+    "name": "test",
+    "host": "127.0.0.1",
+    "port": 8000,
+    "max_context": 256,
+    "max_concurrency": 4,
+    "max_waiting": 8,
+    "max_new_tokens": 8,
+    "prompt_tokens": 32,
+    "threads": 2,
+}
+
+
+def make_serving_project(folder: Path, model: Path | str, modules: dict[str, str], **serving) -> Path:
+    """The modules, and a config.yaml that names the model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, leaf in modules.items():
+        shutil.copyfile(FRAGMENTS / f"{leaf}.py", folder / f"{name}.py")
+    config = {"model": str(model), "serving": SERVING | serving}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    return folder
+
+
+TURNS = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def make_tiny_model(folder: Path, positions: int = 256) -> Path:
+    """A Llama of random weights with a tokenizer of bytes and a chat template: real files, no sense in its answers."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    marks = ["<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.train_from_iterator([], trainers.BpeTrainer(vocab_size=300, special_tokens=marks, initial_alphabet=alphabet))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|end|>", pad_token="<|end|>")
+    tokenizer.chat_template = TURNS
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = LlamaConfig(
+        **sizes,
+        num_key_value_heads=1,
+        vocab_size=len(tokenizer),
+        max_position_embeddings=positions,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        pad_token_id=tokenizer.eos_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def find_smollm2() -> Path | None:
+    """Where `make demo` keeps the model that it converts."""
+    cache = os.environ.get("DEMO_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "perfgen-demo")
+    folder = Path(cache).expanduser() / "smollm2-135m-instruct"
+    return folder if (folder / "model.safetensors").exists() else None

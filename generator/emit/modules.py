@@ -35,8 +35,18 @@ ALWAYS = (
 """The leaves of every training."""
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
-SERVING = ("batch", "bench", "chat", "infer", "prompts", "sampling")
-"""The leaves of every project that serves a model which writes."""
+SERVING = (
+    *("assembly", "batch", "batch_input", "end_on_signal", "progress_line", "prompts", "sampling", "shards"),
+    *("bench", "bench_baseline", "bench_child", "bench_figures", "bench_machine", "bench_plot", "bench_report"),
+    *("bench_requests", "bench_server", "bench_texts", "weights_identity"),
+)
+"""The leaves of templates/fragments/serving that every project has which serves a model that writes."""
+SERVER = ("http_call", "openai_answers", "openai_requests", "server", "server_metrics", "service")
+"""Those that are the server in front of an engine which has none of its own."""
+BESIDE = ("fields", "masking", "seals", "stop_tokens")
+"""Leaves that they share with trainings."""
+OF_ENGINE = {"transformers": ("decoding", "slots")}
+"""By engine's leaf: what else of templates/fragments/serving it imports."""
 LABELS = {"messages": "labels/messages", "prompt_completion": "labels/texts", "text": "labels/texts"}
 """The leaf that tokenizes examples and says which tokens are learned from, by their form."""
 
@@ -93,11 +103,11 @@ def choose_modules(
 
 def list_serving_modules(server: ServerRecord) -> dict[str, str]:
     """Of a project that serves: its engine, what is in front of it, and what asks it."""
-    modules = {name: f"serving/{name}" for name in SERVING}
-    modules |= {
-        "engine": f"engines/{server.leaf}",
-        "server": f"serving/launch_{server.leaf}" if server.command else "serving/server",
-    }
+    served = [*SERVING, *OF_ENGINE.get(server.leaf, ()), *([] if server.command else SERVER)]
+    modules = {name: f"serving/{name}" for name in served} | {name: name for name in BESIDE}
+    modules |= {"engine": f"engines/{server.leaf}", "batch_work": "serving/batch_work/answers"}
+    if server.command:
+        modules |= {"server": f"serving/launch_{server.leaf}", "launching": "serving/launching"}
     if server.conversion:
         modules["convert"] = f"conversions/{server.conversion.leaf}"
     return modules

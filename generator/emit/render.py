@@ -93,7 +93,7 @@ def find_problems(path: Path, text: str) -> Iterator[str]:
         import yaml
 
         try:
-            yaml.safe_load(text)
+            list(yaml.safe_load_all(text))
         except yaml.YAMLError as error:
             yield str(error)
     if path.name == "Makefile" and any(line.startswith("    ") for line in text.splitlines()):

@@ -6,9 +6,9 @@ from itertools import count
 from pathlib import Path
 
 import sglang
-from sampling import Sampling
 
 from machine import peak_memory
+from sampling import Sampling
 from sources import find_source
 
 OF_THE_SERVER = ("max-queued-requests", "nnodes", "enable-metrics")

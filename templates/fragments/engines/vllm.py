@@ -5,10 +5,10 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from sampling import Sampling
 from vllm import LLM, SamplingParams
 
 from machine import peak_memory
+from sampling import Sampling
 from sources import find_source
 
 OF_THE_SERVER = ("max-num-queued-reqs", "shutdown-timeout", "data-parallel-size", "nnodes")

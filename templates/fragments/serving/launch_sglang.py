@@ -7,8 +7,8 @@ import os
 import tempfile
 
 import yaml
-from launching import become, find_node, list_words, parse_address, read_config
 
+from launching import become, find_node, list_words, parse_address, read_config
 from sources import find_source
 
 PORT = 20000

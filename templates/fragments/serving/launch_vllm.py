@@ -6,7 +6,6 @@ Other flags are vLLM's own.
 import os
 
 from launching import become, find_node, list_words, parse_address, read_config
-
 from sources import find_source
 
 

@@ -21,7 +21,7 @@ class Histogram:
         lines, below = [], 0
         for bound, count in zip((*SECONDS, "+Inf"), self.counts, strict=True):
             below += count
-            lines.append(f'{name}_bucket{{le="{bound}"}} {below}')
+            lines.append(label(f"{name}_bucket", "le", bound, below))
         return [*lines, f"{name}_sum {self.total}", f"{name}_count {below}"]
 
 
@@ -39,7 +39,8 @@ class Metrics:
     def render(self, running: int, waiting: int, peak_memory_gib: float) -> str:
         """Numbers since the start, and those of this moment."""
         lines = ["# HELP requests_total Requests by how they ended.", "# TYPE requests_total counter"]
-        lines += [f'requests_total{{outcome="{outcome}"}} {count}' for outcome, count in sorted(self.requests.items())]
+        outcomes = sorted(self.requests.items())
+        lines += [label("requests_total", "outcome", outcome, count) for outcome, count in outcomes]
         values = [
             ("prompt_tokens_total", "counter", "Tokens of the prompts that were read.", self.prompt_tokens),
             ("generated_tokens_total", "counter", "Tokens of the answers.", self.new_tokens),
@@ -58,3 +59,8 @@ class Metrics:
         for name, text, histogram in histograms:
             lines += [f"# HELP {name} {text}", f"# TYPE {name} histogram", *histogram.render(name)]
         return "\n".join(lines) + "\n"
+
+
+def label(name: str, key: str, value: object, number: float) -> str:
+    """A line with one label, in Prometheus' text form."""
+    return name + "{" + f'{key}="{value}"' + "} " + str(number)

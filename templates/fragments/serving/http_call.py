@@ -27,6 +27,7 @@ class Call:
         self.status = 0
         """Of the answer, once it has begun."""
         self.outcome = ""
+        """How it ended, as the log and the metrics say it."""
         self.prompt_tokens = self.new_tokens = 0
 
     @property

@@ -71,7 +71,7 @@ def read_body(body: bytes) -> dict:
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"The body is no JSON: {error}", code="invalid_json") from error
     if not isinstance(value, dict):
-        raise Refused(400, f"The body is a JSON {type(value).__name__}: an object is expected", code="invalid_json")
+        raise Refused(400, f"The body is {show(value)}: an object is expected", code="invalid_json")
     return value
 
 

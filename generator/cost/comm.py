@@ -64,7 +64,7 @@ def compute_served_all_reduce_seconds(total_bytes: float, group: Group, rates: R
     once, or its share of all and then the sums of the others (vLLM's custom_all_reduce). Elsewhere, and of many bytes, a ring."""
     ring = compute_all_reduce_seconds(total_bytes, group, rates)
     link = rates.link(group.run.per_node)
-    if group.ranks <= 1 or group.run.nodes > 1 or not rates.peers_read:
+    if group.ranks <= 1 or group.run.nodes > 1 or not rates.peers_read or total_bytes > c.ONE_SHOT_BYTES:
         return ring
     read = min((group.ranks - 1) * total_bytes, 4 * (group.ranks - 1) / group.ranks * total_bytes)
     return min(ring, c.ONE_SHOT_SECONDS + read / (link * c.ONE_SHOT_REALISED))

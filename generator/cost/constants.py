@@ -260,6 +260,13 @@ FP8_REALISED = Constant(
     # 0.67, 0.78, 0.69, 0.81 and 0.90 on H100, H200, B200, L40S and RTX PRO 6000, products of 4096 and more each way
     "aiconfigurator-core 0.12.0, vLLM's scaled products (the tables of benchmarks/published_operators.py): the median of five boards",
 )
+FP4_REALISED = Constant(
+    0.66,
+    "share of its peak that a 4-bit product (nvfp4) reaches over that of a 16-bit one",
+    PUBLISHED,
+    # 0.61 to 0.70 on B200, B300 and GB200, 0.74 on RTX PRO 6000, products of 4096 and more each way
+    "aiconfigurator-core 0.12.0, vLLM's, SGLang's and TensorRT-LLM's products: the median of four boards",
+)
 FP32_REALISED = Constant(
     0.9, "share of the float32 rate that products reach", ASSUMED, "as GEMM_REALISED, without a tensor core's ceiling"
 )
@@ -763,6 +770,9 @@ ONE_SHOT_SECONDS = Constant(
     PUBLISHED,
     # 4.9 to 5.8 on A100, 4.2 to 4.7 on H100 and H200, 6.6 to 7.4 on B200 by vLLM and SGLang; TensorRT-LLM's 3.8, 2.7, 4.6
     _SERVED,
+)
+ONE_SHOT_BYTES = Constant(
+    8 << 20, "bytes that engines reduce in this way at most", PUBLISHED, "vLLM's custom_all_reduce: max_size"
 )
 ONE_SHOT_REALISED = Constant(
     0.7,

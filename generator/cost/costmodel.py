@@ -30,6 +30,8 @@ from generator.cost.memory import (
     find_peak,
     find_source,
 )
+from generator.cost.serving import Serving, compute_serving
+from generator.cost.serving_limits import ServingLimits, compute_serving_limits
 from generator.cost.shape import build_shape
 from generator.cost.sharding import keeps_checkpointed_inputs
 from generator.cost.static_memory import STATIC_FIELDS, StaticMemory, compute_static_memory
@@ -96,6 +98,7 @@ class CostModel:
         """Memory and time of ``run``. Raises ``KeyError`` for a dtype, quantizer or optimizer that has no entry."""
         moment, static = self._compute_peak(run)
         kind = name_kind(self.device, run)
+        served = self._measure_answer(run) if run.mode == "infer" else (0.0, 0.0)
         return Estimate(
             memory=(*self._list_memory(run, moment), *self._list_overheads(run, moment, static)),
             allocator_peak_gib=sum(moment.values()) / GIB,
@@ -105,9 +108,30 @@ class CostModel:
             time=tuple(self._list_time(run)),
             tokens_per_step=count_step_tokens(run),
             devices=run.devices,
+            ttft_seconds=served[0],
+            seconds_per_token=served[1],
             time_interval=find_interval("step_seconds", kind),
             allocator_interval=find_interval("allocator_peak", kind),
         )
+
+    def serve(self, run: Execution) -> Serving:
+        """One copy of the model with ``run.micro_batch`` users, each of whom asks again once answered."""
+        return compute_serving(self.shape, run, self._find_rates(run))
+
+    def find_serving_limits(self, run: Execution, most_positions: int, **given: float | int | None) -> ServingLimits:
+        """``given``: memory_share, batched_tokens, most_sequences, where they are not the engine's defaults."""
+        context = c.PROCESS_GIB if self.on_cpu else self._find_context()
+        limit = self.limit_gib * GIB
+        return compute_serving_limits(self.shape, run, limit, most_positions, context_gib=context, **given)
+
+    def _measure_answer(self, run: Execution) -> tuple[float, float]:
+        """Seconds to the first token and from each to the next."""
+        if run.continuous:
+            serving = self.serve(run)
+            return serving.ttft_seconds, serving.seconds_per_token
+        seconds = self._compute_seconds(run)
+        first = seconds.get("prefill", 0.0)
+        return first, (sum(seconds.values()) - first) / max(run.new_tokens, 1)
 
     def step_seconds(self, run: Execution) -> float:
         """``estimate(run).step_seconds``, for a search that asks for nothing else."""

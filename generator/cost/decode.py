@@ -67,8 +67,8 @@ def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine:
 
 
 def find_product_dtype(run: Execution) -> str:
-    """8-bit floating point is multiplied as it is; other packed weights in the dtype of what they meet."""
-    return "float8" if run.quant == "float8" else run.compute_dtype
+    """Floating point of 8 and 4 bits is multiplied as it is; other packed weights in the dtype of what they meet."""
+    return {"float8": "float8", "nvfp4": "float4"}.get(run.quant, run.compute_dtype)
 
 
 def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float) -> float:

@@ -12,8 +12,15 @@ from generator.cost.estimate import BASES, find_weakest_basis
 from generator.cost.links import DIRECT, compute_ring_rates
 from hwdetect.types import Device, Link
 
-DTYPE = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float8": "fp8", "int8": "int8"}
-REDUCED = ("tf32", "fp16", "bf16", "fp8", "int8")
+DTYPE = {
+    "float32": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float8": "fp8",
+    "float4": "fp4",
+    "int8": "int8",
+}
+REDUCED = ("tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
 class AttentionRates(NamedTuple):
@@ -149,9 +156,12 @@ def compute_accelerator_products(device: Device) -> dict[str, float]:
     products |= {name: peak[name] * share * realised for name in REDUCED if name in peak}
     if "fp8" in products and not measured:
         products["fp8"] *= c.FP8_REALISED
+    if "fp4" in products and not measured:
+        products["fp4"] *= c.FP4_REALISED
     products.setdefault("fp16", vector.get("fp16", fp32))  # no matrix units: the vector units' rate
     products.setdefault("bf16", products["fp32"] / c.EMULATED_BF16)
     products.setdefault("fp8", products["bf16"])  # stored in 8 bits, multiplied in 16
+    products.setdefault("fp4", products["bf16"])
     products.setdefault("int8", products["fp16"])
     return products
 
@@ -180,6 +190,7 @@ def compute_cpu_rates(device: Device, cores: int) -> dict:
     for half in ("bf16", "fp16"):  # without instructions for it oneDNN converts every element
         products.setdefault(half, products["fp32"] / c.CPU_BF16_EMULATION)
     products.setdefault("fp8", products["bf16"])
+    products.setdefault("fp4", products["bf16"])
     products.setdefault("int8", products["fp16"])
     bandwidth = device.memory_bytes_per_s or c.CPU_BYTES_PER_S
     attention = products["fp32"] * c.CPU_ATTENTION_REALISED

@@ -48,6 +48,10 @@ class Estimate:
     time: tuple[CostItem, ...] = ()
     tokens_per_step: float = 0.0
     devices: int = 1
+    ttft_seconds: float = 0.0
+    """of a served model: from a request to its first token"""
+    seconds_per_token: float = 0.0
+    """and between two tokens of an answer"""
     time_interval: Interval | None = None
     allocator_interval: Interval | None = None
     """what published runs of the kind were, as factors; ``None``: none was measured"""

@@ -278,6 +278,8 @@ QUANT = {
     "cuda_pytorch_llama": "none",
     "fbgemm_fp8": "float8",
     "fp8": "float8",
+    "nvfp4": "nvfp4",
+    "mxfp4": "mxfp4",
 }
 
 
@@ -355,7 +357,7 @@ def _read_execution(get, spec: ModelSpec, memory_bytes: float) -> Execution:
         run = Execution(
             **common,
             engine=engine,
-            cache_dtype="float8" if engine == "tensorrt-llm" and quant == "float8" else None,
+            cache_dtype="float8" if engine == "tensorrt-llm" and quant in ("float8", "nvfp4") else None,
             double_quant="dq" in get("quant_text", ""),
             repeats_heads=bool(date) and date < "2025-01",
             seq_len=max(1, _read_count(get, "in_len", UNSTATED_PROMPT, least=0)),

@@ -1,0 +1,245 @@
+"""A served model: throughput at full load, time to the first token, and what fits, beside what was published."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+
+from generator.cost import CostModel
+from generator.cost.comm import Group, compute_all_reduce_seconds, compute_served_all_reduce_seconds
+from generator.cost.decode import compute_step
+from generator.cost.device import compute_rates
+from generator.cost.engines import ENGINES
+from generator.cost.execution import Execution
+from generator.cost.infer import count_accepted_tokens
+from generator.cost.serving_limits import (
+    CACHE,
+    POSITIONS,
+    SEQUENCES,
+    WEIGHTS,
+    Budget,
+    compute_sequence_bytes,
+    count_pages,
+)
+from generator.cost.shape import build_shape
+from generator.cost.weights import FORMATS, compute_stored_bytes
+from generator.estimate.table import estimate_row, read_row
+from hwdetect import catalog
+from tests.cost.models import GIB, LLAMA2_7B, LLAMA2_70B, MISTRAL_7B, model, spec
+
+LLAMA3_8B = spec("llama", 32, 4096, 32, 8, 14336, 128256, 8_030_261_248)
+H100 = catalog.load("h100-sxm-80gb")
+
+
+def serve(what=LLAMA3_8B, device=H100, **changes) -> tuple[CostModel, Execution]:
+    run = Execution(mode="infer", engine="vllm", weights_dtype="bfloat16", attention="flash", cache="static")
+    cost = CostModel(device, what, device_memory_bytes=device.memory_bytes, devices_per_node=8)
+    return cost, run.but(**changes)
+
+
+LENGTHS = (
+    *((128, 128), (128, 2048), (128, 4096), (500, 2000), (1000, 1000)),
+    *((1000, 2000), (2048, 128), (2048, 2048), (5000, 500), (20000, 2000)),
+)
+SIZES = {
+    "8B": ("8.03", "32", "4096", "14336", "32"),
+    "70B": ("70.554", "80", "8192", "28672", "64"),
+    "405B": ("405.85", "126", "16384", "53248", "128"),
+}
+PUBLISHED = [
+    ("8B", "h200-sxm-141gb", "fp8", 1, (27911, 26221, 18027, 20770, 17744, 16828, 3538, 12194, 3902, 1804)),
+    ("70B", "h200-sxm-141gb", "fp8", 1, (3803, 4336, 2872, 3666, 2909, 2994, 442, 2003, 566, 283)),
+    ("405B", "h200-sxm-141gb", "fp8", 8, (3814, 5348, 4741, 4724, 3330, 3722, 456, 2948, 650, 505)),
+    ("70B", "b200-sxm-180gb", "nvfp4", 1, (11147, 9922, 6831, 7762, 7007, 6271, 1339, 4783, 1459, 665)),
+    ("405B", "b200-sxm-180gb", "nvfp4", 4, (6281, 8020, 6345, 6244, 5209, 4933, 749, 4212, 1048, 672)),
+    ("70B", "rtx-pro-6000-blackwell-server", "nvfp4", 1, (3264, 2422, 1349, 1856, 1787, 1594, 393, 1074, 401, 142)),
+]
+
+
+@pytest.mark.parametrize(("size", "device", "quant", "tp", "speeds"), PUBLISHED, ids=lambda x: str(x)[:14])
+def test_throughput_at_full_load_on_boards_that_fitted_nothing(size, device, quant, tp, speeds):
+    """TensorRT-LLM's perf-overview.md (00f37686), output tokens/s of all devices; none of these rows is in a table of ours."""
+    params, layers, hidden, ffn, heads = SIZES[size]
+    ratios = []
+    for (prompt, answer), published in zip(LENGTHS, speeds, strict=True):
+        row = {
+            **{"phase": "infer", "model": f"Llama-{size}", "params_b": params, "n_layers": layers, "hidden": hidden},
+            **{"ffn_hidden": ffn, "n_heads": heads, "n_kv_heads": "8", "vocab": "128256", "device": device},
+            **{"gpus_per_node": str(tp), "nodes": "1", "strategy": "tensor_pipeline_data", "dp": "1", "tp": str(tp)},
+            **{"in_len": str(prompt), "out_len": str(answer), "quant": quant, "framework": "TensorRT-LLM"},
+            "notes": "at max throughput",
+        }
+        ratios.append(estimate_row(read_row(row), {}).tokens_per_second / published)
+    assert statistics.median(abs(ratio - 1) for ratio in ratios) < 0.15
+    assert max(abs(ratio - 1) for ratio in ratios) < 0.36
+
+
+def test_more_users_wait_longer_and_are_served_more():
+    cost, run = serve(seq_len=1024, new_tokens=256)
+    few, many = (cost.serve(run.but(micro_batch=users)) for users in (1, 64))
+    assert many.tokens_per_second > 20 * few.tokens_per_second
+    assert many.seconds_per_token > few.seconds_per_token
+    assert many.ttft_seconds > few.ttft_seconds
+    # of one user nothing is to be waited for: the next step begins at once, with the prompt in it
+    assert few.ttft_seconds == pytest.approx(cost.estimate(run).ttft_seconds, rel=1.0)
+
+
+def test_a_batch_and_a_server_answer_as_many_in_the_long_run():
+    """Prompts in the steps of others find the weights read: a server is no slower, and not by much faster, than whole batches."""
+    cost, run = serve(seq_len=512, new_tokens=256, micro_batch=32)
+    batch, server = (cost.estimate(run.but(continuous=each)) for each in (False, True))
+    assert 1.0 <= server.tokens_per_second / batch.tokens_per_second < 1.35
+    assert server.tokens_per_second == pytest.approx(cost.serve(run).tokens_per_second)
+
+
+def test_long_prompts_leave_users_waiting():
+    """Steps of 8,192 tokens: 512 users with 8,000 tokens of prompt for 100 of answer cannot all decode."""
+    cost, run = serve(seq_len=8000, new_tokens=100, micro_batch=512)
+    serving = cost.serve(run)
+    assert serving.decoding == pytest.approx(8192 / 81, rel=0.01)
+    # Little's law: requests there = requests per second x seconds that each is there
+    seconds = serving.ttft_seconds + 100 * serving.seconds_per_token
+    assert serving.tokens_per_second / 100 * seconds == pytest.approx(512, rel=0.01)
+
+
+def test_copies_of_a_model_serve_each_their_own():
+    cost, run = serve(seq_len=128, new_tokens=64, micro_batch=8)
+    assert cost.estimate(run.but(dp=2)).tokens_per_second == pytest.approx(2 * cost.estimate(run).tokens_per_second)
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+def test_pages_are_those_that_vllm_printed():
+    """Llama-3-8B on an A100-40GB (github.com/vllm-project/vllm/issues/12330): of 39.50 GiB x 0.90, beside 14.96 of weights, 9.37 of
+    activations and 0.10 of others, 11.12 GiB are left, which are 5,691 blocks of 16 tokens: 11.12 sequences of 8,192."""
+    cost, run = serve()
+    budget = Budget(usable=39.50 * 0.90 * GIB, weights=14.96 * GIB, activations=9.37 * GIB, beside=0.10 * GIB)
+    assert budget.cache / GIB == pytest.approx(11.12, abs=0.01)
+    assert count_pages(cost.shape, run, ENGINES["vllm"], budget.cache) == pytest.approx(5691, abs=5)
+    assert budget.cache // compute_sequence_bytes(cost.shape, run, 8192) == 11
+    assert compute_stored_bytes(cost.shape, run) / GIB == pytest.approx(14.96, abs=0.01)
+
+
+def test_the_frontier_by_hand():
+    cost, run = serve(seq_len=1000, new_tokens=24)
+    limits = cost.find_serving_limits(run, 5000)
+    token = 2 * 32 * 8 * 128 * 2
+    by_hand = {
+        context: int(limits.budget.cache // (16 * math.ceil(context / 16) * token))
+        for context in (1024, 2048, 4096, 5000)
+    }
+    assert {point.context: point.sequences for point in limits.frontier} == by_hand
+    assert [point.limited_by for point in limits.frontier] == [CACHE, CACHE, CACHE, POSITIONS]
+    assert limits.longest == 5000
+
+
+def test_what_ends_a_frontier():
+    cost, run = serve()
+    (first, *_) = cost.find_serving_limits(run, 8192, most_sequences=64).frontier
+    assert (first.sequences, first.limited_by) == (64, SEQUENCES)
+    large, same = serve(LLAMA2_70B)
+    assert {(p.sequences, p.limited_by) for p in large.find_serving_limits(same, 4096).frontier} == {(0, WEIGHTS)}
+    assert large.find_serving_limits(same.but(tp=4), 4096).longest == 4096
+
+
+def test_copied_key_value_heads_take_their_memory():
+    """Eight heads over sixteen devices: each of them holds a whole one."""
+    cost, run = serve(LLAMA2_70B)
+    eight, sixteen = (cost.find_serving_limits(run.but(tp=tp), 4096) for tp in (8, 16))
+    pages = [limits.cached_tokens * 2 * 80 * 128 * 2 / limits.budget.cache for limits in (eight, sixteen)]
+    assert pages[0] == pytest.approx(1, rel=1e-3) and pages[1] == pytest.approx(1, rel=1e-3)
+
+
+def test_an_8_bit_cache_holds_twice_as_much():
+    cost, run = serve()
+    plain, packed = (cost.find_serving_limits(run.but(cache_dtype=each), 4096) for each in (None, "float8"))
+    assert packed.cached_tokens == pytest.approx(2 * plain.cached_tokens, rel=1e-3)
+
+
+# --- engines ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_engine_is_priced(engine):
+    run = Execution(mode="infer", weights_dtype="float16", engine=engine, seq_len=256, new_tokens=64, micro_batch=4)
+    estimate = model(LLAMA2_7B).estimate(run)
+    least = 13.2e9 / 2.039e12  # of reading the weights once
+    assert least < estimate.seconds_per_token < 20 * least
+    assert estimate.ttft_seconds > 0
+    assert all(item.source for item in estimate.time)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_few_bytes_are_reduced_at_once(ranks):
+    """vLLM's custom all-reduce in a replayed graph on H100 (aiconfigurator-core 0.12.0), microseconds by bytes."""
+    measured = {2: {8192: 4.4, 65536: 4.5, 524288: 6.3}, 4: {8192: 4.8, 65536: 5.2, 524288: 11.4}}
+    measured[8] = {8192: 5.1, 65536: 6.4, 524288: 12.0}
+    rates = compute_rates(H100, None, (), None)
+    group = Group(Execution(tp=ranks), ranks)
+    for size, microseconds in measured[ranks].items():
+        assert compute_served_all_reduce_seconds(size, group, rates) * 1e6 == pytest.approx(microseconds, rel=0.25)
+    # many bytes go round a ring, and so do those of boards that do not read each other's memory
+    assert compute_served_all_reduce_seconds(1e8, group, rates) == compute_all_reduce_seconds(1e8, group, rates)
+    apart = compute_rates(catalog.load("l40s"), None, (), None)
+    assert compute_served_all_reduce_seconds(8192, group, apart) == compute_all_reduce_seconds(8192, group, apart)
+
+
+@pytest.mark.parametrize(
+    ("quant", "bits"),
+    [
+        *(("gptq-4bit", 4.156), ("int8", 8.008), ("int4", 5.125), ("torchao-int4", 4.25), ("torchao-int4-g32", 5.0)),
+        *(("mxfp4", 4.25), ("nvfp4", 4.5), ("gguf-4bit", 4.85), ("gguf-8bit", 8.5)),
+    ],
+)
+def test_bits_of_a_packed_weight(quant, bits):
+    """Scales and zeros included: 4 + (16 + 4) / 128 for GPTQ, 4 + (32 + 4) / 32 for MatMulNBits, and so on."""
+    assert 8 * sum(FORMATS[quant]) == pytest.approx(bits, rel=1e-3)
+
+
+def test_formats_of_all_tensors_pack_the_embedding_too():
+    """SmolLM2-135M in ONNX Runtime GenAI's int4 is a file of 86 MB."""
+    smollm = spec("llama", 30, 576, 9, 3, 1536, 49152, 134_515_008, tied_embeddings=True)
+    run = Execution(mode="infer", engine="onnxruntime-genai", quant="int4")
+    assert compute_stored_bytes(build_shape(smollm, "causal-lm", 0), run) / 1e6 == pytest.approx(86, rel=0.02)
+
+
+@pytest.mark.parametrize(("proposed", "acceptance", "tokens"), [(4, 0.8, 3.3616), (5, 0.0, 1.0), (3, 1.0, 4.0)])
+def test_accepted_tokens_of_a_pass(proposed, acceptance, tokens):
+    """Equation 1 of arXiv 2211.17192: (1 - a^(g + 1)) / (1 - a)."""
+    assert count_accepted_tokens(proposed, acceptance) == pytest.approx(tokens)
+
+
+def test_speculation_pays_where_proposals_are_cheap_and_accepted():
+    cost, run = serve(LLAMA2_70B, seq_len=512, new_tokens=256, tp=4)
+    plain = cost.estimate(run).seconds_per_token
+    good, poor = (
+        cost.estimate(run.but(draft_tokens=4, draft_acceptance=share, draft_cost=cost_of_one)).seconds_per_token
+        for share, cost_of_one in ((0.8, 0.05), (0.1, 0.3))
+    )
+    assert 2.0 < plain / good < 3.3616 and poor > plain
+    # a full batch multiplies as long as it reads: what is proposed and refused costs
+    full = run.but(micro_batch=256)
+    gain = (
+        cost.estimate(full).seconds_per_token
+        / cost.estimate(full.but(draft_tokens=4, draft_acceptance=0.8, draft_cost=0.05)).seconds_per_token
+    )
+    assert gain < plain / good
+
+
+def test_experts_that_a_batch_goes_to_are_read():
+    mixtral = spec(
+        "mixtral", 32, 4096, 32, 8, 14336, 32000, 46_702_792_704, experts=8, experts_per_token=2, expert_ffn=14336
+    )
+    cost, run = serve(mixtral, device=catalog.load("h200-sxm-141gb"))
+    shape = cost.shape
+    one, many = (compute_step(shape, run.but(micro_batch=n), cost.rates, 0.0).busy for n in (1, 32))
+    assert many / one == pytest.approx(46.7 / 12.9, rel=0.1)
+
+
+def test_a_captured_step_does_not_depend_on_the_host():
+    """Transformers issues some fifty operators a block; a replayed graph of the same model has ten kernels."""
+    run = Execution(mode="infer", weights_dtype="float16", seq_len=64, new_tokens=64)
+    by_host, replayed = (
+        {item.name: item.value for item in model(MISTRAL_7B).estimate(run.but(engine=engine)).time}["launch"]
+        for engine in ("", "gpt-fast")
+    )
+    assert replayed < 0.2 * by_host

@@ -36,7 +36,7 @@ ALWAYS = (
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
 SERVING = (
-    *("assembly", "batch", "batch_input", "end_on_signal", "progress_line", "prompts", "sampling", "shards"),
+    *("assembly", "batch", "batch_input", "chat", "end_on_signal", "progress_line", "prompts", "sampling", "shards"),
     *("bench", "bench_baseline", "bench_child", "bench_figures", "bench_machine", "bench_plot", "bench_report"),
     *("bench_requests", "bench_server", "bench_texts", "weights_identity"),
 )

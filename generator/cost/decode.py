@@ -61,7 +61,7 @@ def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine:
     """Products of ``rows`` hidden states with all weights: whichever takes longer, reading or multiplying."""
     active = shape.layers * sum(x.params * x.share for x in shape.linears)
     arithmetic = 2 * rows * active / rates.product(find_product_dtype(run), run.tf32)
-    read = count_weights_read(shape, run, rows) / find_read_rate(run, rates, engine, rows)
+    read = count_weights_read(shape, run, rows) / find_read_rate(rates, engine, rows)
     unpacked = compute_unpack_seconds(shape, run, rates, rows)
     return unpacked + (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic))
 
@@ -71,11 +71,10 @@ def find_product_dtype(run: Execution) -> str:
     return {"float8": "float8", "nvfp4": "float4"}.get(run.quant, run.compute_dtype)
 
 
-def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
-    reached = rates.bytes_per_s * engine.read_gain
+def find_read_rate(rates: Rates, engine: Engine, rows: float) -> float:
     if engine.vector_bytes and rows == 1 and not rates.on_cpu:
-        return min(reached, rates.vector * engine.vector_bytes)
-    return reached
+        return min(rates.bytes_per_s, rates.vector * engine.vector_bytes)
+    return rates.bytes_per_s
 
 
 def compute_block_seconds(run: Execution, engine: Engine) -> float:

@@ -52,9 +52,8 @@ def compute_pass_seconds(shape: Shape, run: Execution, rates: Rates, engine: Eng
 def find_product_rate(run: Execution, rates: Rates, engine: Engine) -> float:
     """Operations per second. Sums in 16 bits go at half the rate of 8-bit products, where the device has those."""
     rate = rates.product(find_product_dtype(run), run.tf32)
-    summed = rates.products["int8"] / 2
     if engine.sums_in_16_bits and not rates.on_cpu and rates.products["int8"] > rates.products["fp16"]:
-        return engine.sums_in_16_bits * summed
+        return rates.products["int8"] / 2
     return rate
 
 

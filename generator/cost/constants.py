@@ -692,6 +692,13 @@ TENSORRT_MEMORY_SHARE = Constant(
 )
 TENSORRT_BATCHED_TOKENS = Constant(8192, "tokens of one step", PUBLISHED, _TENSORRT + ": max_num_tokens")
 TENSORRT_SEQUENCES = Constant(2048, "sequences computed together", PUBLISHED, _TENSORRT + ": max_batch_size")
+# since the commit "Stages of a server compute different users"
+STAGE_WAIT = Constant(
+    0.11,
+    "share of a step that each further stage of layers adds to it: parts of unequal length wait for each other",
+    BY_HAND,
+    "TensorRT-LLM's perf-overview.md (00f37686): Llama-3.3-70B over 2, 4 and 8 RTX PRO 6000, 1.9, 3.0 and 4.0 times one",
+)
 RECONSTRUCTED_ROWS = Constant(
     8,
     "rows from which 4-bit weights are unpacked to 16 bits before they are multiplied",

@@ -59,8 +59,13 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
 
 def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
     """Products of ``rows`` hidden states with all weights: whichever takes longer, reading or multiplying."""
-    active = shape.layers * sum(x.params * x.share for x in shape.linears)
-    arithmetic = 2 * rows * active / rates.product(find_product_dtype(run), run.tf32)
+    arithmetic = (
+        2
+        * rows
+        * shape.layers
+        * sum(x.params * x.share for x in shape.linears)
+        / rates.product(find_product_dtype(run), run.tf32)
+    )
     read = count_weights_read(shape, run, rows) / find_read_rate(rates, engine, rows)
     unpacked = compute_unpack_seconds(shape, run, rates, rows)
     return unpacked + (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic))

@@ -58,22 +58,53 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("size", "device", "quant", "tp", "speeds"), PUBLISHED, ids=lambda x: str(x)[:14])
-def test_throughput_at_full_load_on_boards_that_fitted_nothing(size, device, quant, tp, speeds):
-    """TensorRT-LLM's perf-overview.md (00f37686), output tokens/s of all devices; none of these rows is in a table of ours."""
+def predict_at_full_load(
+    size: str, device: str, quant: str, speeds: tuple[int, ...], tp: int = 1, pp: int = 1
+) -> list[float]:
+    """Over what was published, by ``LENGTHS``."""
     params, layers, hidden, ffn, heads = SIZES[size]
     ratios = []
     for (prompt, answer), published in zip(LENGTHS, speeds, strict=True):
         row = {
             **{"phase": "infer", "model": f"Llama-{size}", "params_b": params, "n_layers": layers, "hidden": hidden},
             **{"ffn_hidden": ffn, "n_heads": heads, "n_kv_heads": "8", "vocab": "128256", "device": device},
-            **{"gpus_per_node": str(tp), "nodes": "1", "strategy": "tensor_pipeline_data", "dp": "1", "tp": str(tp)},
+            **{
+                "gpus_per_node": str(tp * pp),
+                "nodes": "1",
+                "strategy": "tensor_pipeline_data",
+                "dp": "1",
+                "tp": str(tp),
+                "pp": str(pp),
+            },
             **{"in_len": str(prompt), "out_len": str(answer), "quant": quant, "framework": "TensorRT-LLM"},
             "notes": "at max throughput",
         }
         ratios.append(estimate_row(read_row(row), {}).tokens_per_second / published)
+    return ratios
+
+
+@pytest.mark.parametrize(("size", "device", "quant", "tp", "speeds"), PUBLISHED, ids=lambda x: str(x)[:14])
+def test_throughput_at_full_load_on_boards_that_fitted_nothing(size, device, quant, tp, speeds):
+    """TensorRT-LLM's perf-overview.md (00f37686), output tokens/s of all devices; none of these rows is in a table of ours."""
+    ratios = predict_at_full_load(size, device, quant, speeds, tp=tp)
     assert statistics.median(abs(ratio - 1) for ratio in ratios) < 0.15
     assert max(abs(ratio - 1) for ratio in ratios) < 0.36
+
+
+@pytest.mark.parametrize(
+    ("stages", "speeds"),
+    [
+        (2, (6172, 4993, 2893, 4114, 3707, 2993, 813, 2336, 812, 319)),
+        (4, (9641, 7922, 4978, 6939, 5961, 5274, 1511, 3870, 1511, 630)),
+        (8, (11881, 9833, 7352, 9435, 8166, 6943, 2495, 6078, 2491, 1148)),
+    ],
+)
+def test_stages_of_a_server_compute_different_users(stages, speeds):
+    """The same source, 70B in nvfp4; STAGE_WAIT is theirs."""
+    ratios = predict_at_full_load("70B", "rtx-pro-6000-blackwell-server", "nvfp4", speeds, pp=stages)
+    assert statistics.median(abs(ratio - 1) for ratio in ratios) < 0.15
+    one = predict_at_full_load("70B", "rtx-pro-6000-blackwell-server", "nvfp4", speeds)
+    assert all(many > few for many, few in zip(ratios, one, strict=True))
 
 
 def test_more_users_wait_longer_and_are_served_more():

@@ -692,7 +692,7 @@ TENSORRT_MEMORY_SHARE = Constant(
 )
 TENSORRT_BATCHED_TOKENS = Constant(8192, "tokens of one step", PUBLISHED, _TENSORRT + ": max_num_tokens")
 TENSORRT_SEQUENCES = Constant(2048, "sequences computed together", PUBLISHED, _TENSORRT + ": max_batch_size")
-# since the commit "Stages of a server compute different users"
+# since 1830467
 STAGE_WAIT = Constant(
     0.11,
     "share of a step that each further stage of layers adds to it: parts of unequal length wait for each other",

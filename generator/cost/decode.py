@@ -49,6 +49,7 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
     busy = compute_products_seconds(shape, run, rates, engine, batch)
     busy += cache / (rates.bytes_per_s * engine.cache_realised)
     busy = busy / run.tp + compute_slice_exchange_seconds(shape, run, rates, batch)
+    busy += compute_expert_exchange_seconds(shape, run, rates, batch)
     if run.engine:
         return Step(busy, shape.layers * compute_block_seconds(run, engine) + engine.step_seconds)
     issue = compute_pass_issue_seconds(shape, run, rates)
@@ -99,6 +100,16 @@ def compute_slice_exchange_seconds(shape: Shape, run: Execution, rates: Rates, t
     return 2 * shape.layers * compute(volume, Group(run, run.tp), rates)
 
 
+def compute_expert_exchange_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
+    """Tokens go to the devices of their experts and come back, in each block that has them. Experts that tensor parts of one copy
+    divide need neither: their sums are those of the slices."""
+    if run.ep <= run.tp or not shape.experts:
+        return 0.0
+    sent = tokens * shape.hidden * shape.experts_per_token * BYTES[run.compute_dtype] / run.tp * (run.ep - 1) / run.ep
+    second = Group(run, run.ep).bytes_per_s(rates) * c.ONE_SHOT_REALISED
+    return 2 * shape.moe_layers * (c.ONE_SHOT_SECONDS + sent / second)
+
+
 def count_cache_passes(shape: Shape, run: Execution) -> float:
     """How often a token reads or writes the cache. Engines' kernels read grouped heads as they are."""
     if run.engine:
@@ -113,8 +124,12 @@ def count_cache_passes(shape: Shape, run: Execution) -> float:
 def count_weights_read(shape: Shape, run: Execution, rows: float) -> float:
     """Bytes of weights that a step reads: all dense ones of the blocks, the experts that its tokens go to, and the output layer."""
     per_weight = compute_stored_bytes(shape, run) / max(shape.params, 1)
+    # experts of several copies: as many more tokens go to them, and each device reads as many fewer
+    copies = max(1.0, run.ep / run.tp)
     # tokens choose experts apart from each other, so that a batch touches at most as many shares as it has tokens
-    touched = sum(x.params * (min(1.0, x.share * rows) if x.count > 1 else x.share) for x in shape.linears)
+    touched = sum(
+        x.params * (min(1.0, x.share * rows * copies) / copies if x.count > 1 else x.share) for x in shape.linears
+    )
     return shape.layers * touched * per_weight + compute_head_bytes(shape, run)
 
 

@@ -8,6 +8,7 @@ import statistics
 import pytest
 
 from generator.cost import CostModel
+from generator.cost import constants as c
 from generator.cost.comm import Group, compute_all_reduce_seconds, compute_served_all_reduce_seconds
 from generator.cost.decode import compute_step
 from generator.cost.device import compute_rates
@@ -264,6 +265,26 @@ def test_experts_that_a_batch_goes_to_are_read():
     shape = cost.shape
     one, many = (compute_step(shape, run.but(micro_batch=n), cost.rates, 0.0).busy for n in (1, 32))
     assert many / one == pytest.approx(46.7 / 12.9, rel=0.1)
+
+
+def test_experts_over_the_devices_of_all_copies():
+    """Eight copies of attention, one of the experts: each device holds the dense weights and an eighth of the experts, and reads as
+    much of those for eight times as many tokens; whole copies would not fit."""
+    mixtral = spec(
+        "mixtral", 32, 4096, 32, 8, 14336, 32000, 46_702_792_704, experts=8, experts_per_token=2, expert_ffn=14336
+    )
+    cost, run = serve(mixtral, micro_batch=32, seq_len=256, new_tokens=64)
+    experts = 32 * 8 * 3 * 4096 * 14336
+    held = {
+        name: next(item.value for item in cost.estimate(each).memory if item.name == "weights") * GIB
+        for name, each in {"whole": run, "divided": run.but(dp=8, ep=8)}.items()
+    }
+    assert held["whole"] == pytest.approx(2 * 46_702_792_704)
+    assert held["divided"] == pytest.approx(2 * (46_702_792_704 - experts * 7 / 8), rel=1e-6)
+    whole, divided = (cost.estimate(each).seconds_per_token for each in (run, run.but(dp=8, ep=8)))
+    read = experts * 2 * 7 / 8 / cost.rates.bytes_per_s
+    exchanged = 2 * 32 * (c.ONE_SHOT_SECONDS + 32 * 4096 * 2 * 2 * 7 / 8 / (450e9 * c.ONE_SHOT_REALISED))
+    assert whole - divided == pytest.approx(read - exchanged, rel=0.05)
 
 
 def test_a_captured_step_does_not_depend_on_the_host():

@@ -141,8 +141,8 @@ def compute_head_bytes(shape: Shape, run: Execution) -> float:
 
 def compute_unpack_seconds(shape: Shape, run: Execution, rates: Rates, rows: float) -> float:
     """bitsandbytes unpacks 4 bits before it multiplies more than one row, kernels of GPTQ and AWQ from some rows on; LLM.int8()
-    multiplies 8 as they are, other quantizers' kernels, and compiled ones, unpack while they multiply."""
-    if run.compile or rates.on_cpu:
+    multiplies 8 as they are; engines' kernels (Marlin), and compiled ones, unpack while they multiply."""
+    if run.compile or run.engine or rates.on_cpu:
         return 0.0
     if run.quant == "nf4" and rows > 1:  # of one row it multiplies 4 bits as they are (gemv_4bit)
         realised = c.DEQUANT_REALISED if run.double_quant else c.PLAIN_DEQUANT_REALISED

@@ -78,7 +78,7 @@ def compute_undivided_scales(shape: Shape, run: Execution, weights_here: bool) -
 def count_packed_params(shape: Shape, run: Execution) -> float:
     """Parameters that the quantizer packs. bitsandbytes replaces ``Linear`` layers only: experts that Transformers 5 fuses
     into one tensor stay as they are; as separate modules, or in a quantized checkpoint, they are packed too."""
-    experts = run.expert_loop or run.quant not in ("nf4", "int8") or bool(run.compile)
+    experts = run.expert_loop or run.quant not in ("nf4", "int8") or bool(run.compile or run.engine)
     return (shape.linear_params + (shape.expert_params if experts else 0.0)) * shape.layers
 
 

@@ -287,6 +287,16 @@ def test_experts_over_the_devices_of_all_copies():
     assert whole - divided == pytest.approx(read - exchanged, rel=0.05)
 
 
+@pytest.mark.parametrize("quant", ["gptq-4bit", "int8"])
+def test_engines_multiply_packed_weights_as_they_are(quant):
+    """In a batch too, where Transformers' kernels of GPTQ write 16-bit weights first; compiled or not, which is theirs to choose."""
+    cost, run = serve(quant=quant, micro_batch=16, seq_len=256, new_tokens=64)
+    served, compiled = (cost.estimate(run.but(compile=mode)).seconds_per_token for mode in (None, "reduce-overhead"))
+    assert served == compiled < cost.estimate(run.but(quant="none")).seconds_per_token
+    slower = cost.estimate(run.but(engine="", quant="gptq-4bit")).seconds_per_token
+    assert served < 0.5 * slower
+
+
 def test_a_captured_step_does_not_depend_on_the_host():
     """Transformers issues some fifty operators a block; a replayed graph of the same model has ten kernels."""
     run = Execution(mode="infer", weights_dtype="float16", seq_len=64, new_tokens=64)

@@ -1,6 +1,8 @@
 """Fit the named constants of the cost model to published runs, and print how well they hold on what was left out.
 
-usage: python benchmarks/fit.py MEASURED_DIR [--rounds N] [--leave-out model|device [--least N]]
+usage: python benchmarks/fit.py MEASURED_DIR [--served] [--rounds N] [--leave-out model|device|table [--least N]]
+
+``--served`` fits what generation alone reads, on tables of generation, and leaves the others as they are.
 
 Coordinate descent on the logarithm of each constant; the loss is the mean over tables of the mean absolute log error of
 the speed (capped, so that a wrongly stated row does not steer). Nothing is written: put the printed values into
@@ -11,16 +13,18 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import math
 import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from generator.cost import constants
+from generator.cost import constants, engines
 from generator.cost.constants import Constant
 from generator.estimate.table import TableRow, Uncostable, estimate_row, read_row
 
@@ -54,9 +58,25 @@ FITTED = (
     "OVERLAP_POWER",
     "UNIT_SECONDS",
     "OVERLAP_SHARE",
-    "CACHE_REALISED",
 )
-PRIOR = {
+SERVED_TABLES = (
+    "infer_optimum_benchmark_llama",
+    "infer_hf_quantization_llama31",
+    "more/infer_gptfast",
+    "more/infer_hf_docs_sdpa",
+    "more/infer_llamacpp_gpu_bench",
+    "more/infer_small_sources",
+)
+SERVED: tuple[Name, ...] = (
+    "CACHE_REALISED",
+    "LLAMA_CPP_VECTOR_BYTES",
+    ("ENGINE_BLOCK_SECONDS", "llama-cpp"),
+    "PLAIN_DEQUANT_REALISED",
+    ("DECODE_QUANT_OPERATORS", "nf4"),
+    ("DECODE_QUANT_OPERATORS", "int8"),
+)
+"""read by generation alone"""
+PRIOR: dict[Name, float] = {
     "GEMM_REALISED": 0.9,
     "BANDWIDTH_REALISED": 0.8,
     "BACKWARD_TRAFFIC": 2.0,
@@ -70,6 +90,11 @@ PRIOR = {
     "UNIT_SECONDS": 0.5e-3,
     "OVERLAP_SHARE": 0.5,
     "CACHE_REALISED": 0.5,
+    "LLAMA_CPP_VECTOR_BYTES": 0.04,
+    ("ENGINE_BLOCK_SECONDS", "llama-cpp"): 40e-6,
+    "PLAIN_DEQUANT_REALISED": 0.5,
+    ("DECODE_QUANT_OPERATORS", "nf4"): 1.5,
+    ("DECODE_QUANT_OPERATORS", "int8"): 3.0,
 }
 """where every fit starts: what one would guess before seeing a run, so that left-out runs are truly unseen"""
 UPPER = {
@@ -77,6 +102,8 @@ UPPER = {
     "GEMM_REALISED": 1.0,
     "BANDWIDTH_REALISED": 0.92,
     "OVERLAP_SHARE": 1.0,
+    "CACHE_REALISED": 1.0,
+    "PLAIN_DEQUANT_REALISED": 1.0,
 }
 LOWER = {"BACKWARD_TRAFFIC": 1.5}
 """what physics or a profile does not allow to pass, whatever the runs say: a backward pass moves more than the forward"""
@@ -95,9 +122,9 @@ class Run:
     speed: float
 
 
-def read_runs(folder: Path) -> list[Run]:
+def read_runs(folder: Path, tables: Sequence[str] = TABLES) -> list[Run]:
     runs = []
-    for table in TABLES:
+    for table in tables:
         with (folder / f"{table}.csv").open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         rows = rows[::SAMPLE] if "vtrain" in table else rows
@@ -142,6 +169,7 @@ def set_constant(name: Name, value: float) -> None:
         setattr(constants, name, new)
     else:
         getattr(constants, name[0])[name[1]] = new
+    importlib.reload(engines)  # its rows hold constants
 
 
 def find_bound(name: Name, value: float) -> str | None:
@@ -151,13 +179,13 @@ def find_bound(name: Name, value: float) -> str | None:
     return "lower" if value <= LOWER.get(name, 0.0) else None
 
 
-def fit(runs: list[Run], rounds: int, report=lambda text: None) -> float:
+def fit(runs: list[Run], names: Sequence[Name], rounds: int, report=lambda text: None) -> float:
     """Move one constant at a time up or down while the loss falls; steps shrink each round."""
     best, step = compute_loss(runs), FIRST_STEP
     for turn in range(rounds):
         if turn and turn % RESTART == 0:
             step = FIRST_STEP  # leave a poor valley that one constant alone could not
-        for name in FITTED:
+        for name in names:
             start = read_constant(name)
             for factor in (1 + step, 1 / (1 + step)):
                 value = max(min(start * factor, UPPER.get(name, math.inf)), LOWER.get(name, 0.0))
@@ -172,22 +200,24 @@ def fit(runs: list[Run], rounds: int, report=lambda text: None) -> float:
     return best
 
 
-def reset_constants() -> None:
-    for name, value in PRIOR.items():
-        set_constant(name, value)
+def reset_constants(names: Sequence[Name]) -> None:
+    for name in names:
+        set_constant(name, PRIOR[name])
 
 
-def score_left_out(runs: list[Run], key, rounds: int, least: int) -> list[tuple[str, float, float]]:
+def score_left_out(
+    runs: list[Run], names: Sequence[Name], key, rounds: int, least: int
+) -> list[tuple[str, float, float]]:
     """For each value of ``key``: median absolute error of its runs, fitted with and without them."""
-    start = {name: read_constant(name) for name in FITTED}
+    start = {name: read_constant(name) for name in names}
     scores = []
     for value in sorted({key(run) for run in runs}):
         inside = [run for run in runs if key(run) == value]
         if len(inside) < least:
             continue
         fitted = statistics.median(abs(math.expm1(e)) for e in compute_errors(inside))
-        reset_constants()
-        fit([run for run in runs if key(run) != value], rounds)
+        reset_constants(names)
+        fit([run for run in runs if key(run) != value], names, rounds)
         outside = statistics.median(abs(math.expm1(e)) for e in compute_errors(inside))
         scores.append((value, fitted, outside))
         for name, old in start.items():
@@ -195,27 +225,33 @@ def score_left_out(runs: list[Run], key, rounds: int, least: int) -> list[tuple[
     return scores
 
 
+KEYS = {
+    "model": lambda run: run.row.spec.name,
+    "device": lambda run: run.row.device.id,
+    "table": lambda run: run.table,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--least", type=int, default=5, help="leave out only models or devices with so many runs")
-    parser.add_argument("--leave-out", choices=("model", "device"))
+    parser.add_argument("--leave-out", choices=KEYS)
+    parser.add_argument("--served", action="store_true", help="what generation alone reads")
     args = parser.parse_args()
-    runs = read_runs(args.folder)
+    names, tables = (SERVED, SERVED_TABLES) if args.served else (FITTED, TABLES)
+    runs = read_runs(args.folder, tables)
     print(f"{len(runs)} runs, loss {compute_loss(runs):.4f}")
     if args.leave_out:
-        by_model = args.leave_out == "model"
-        rows = score_left_out(
-            runs, (lambda r: r.row.spec.name) if by_model else (lambda r: r.row.device.id), args.rounds, args.least
-        )
+        rows = score_left_out(runs, names, KEYS[args.leave_out], args.rounds, args.least)
         print(f"{args.leave_out:45} fitted  left out   (median absolute speed error)")
         for value, fitted, outside in rows:
             print(f"{value:45} {fitted:6.1%}  {outside:7.1%}")
         return
-    reset_constants()
-    fit(runs, args.rounds, print)
-    for name in FITTED:
+    reset_constants(names)
+    fit(runs, names, args.rounds, print)
+    for name in names:
         bound = find_bound(name, read_constant(name))
         note = f"  at its {bound} bound: the runs would go further" if bound else ""
         print(f"{name if isinstance(name, str) else '.'.join(name):34} {read_constant(name):.4g}{note}")

@@ -447,9 +447,9 @@ DEQUANT_REALISED = Constant(
     "bitsandbytes dequantize kernel, share of bandwidth fitted on QLoRA runs (fms-acceleration)",
 )
 PLAIN_DEQUANT_REALISED = Constant(
-    0.55,
+    0.5934,
     "the same, of scales that are not quantized themselves",
-    BY_HAND,
+    FITTED,
     "infer_optimum_benchmark_llama, bitsandbytes' 4 bits with 2 to 16 rows",
 )
 # since 1d20fea
@@ -536,10 +536,9 @@ COMPILED_LAUNCH_SHARE = Constant(
 _DECODING = "operators of a decoding step with this quantizer over those without"
 # since 20c8828
 DECODE_QUANT_OPERATORS = {
-    "nf4": Constant(1.75, _DECODING, BY_HAND, "infer_optimum_benchmark_llama, batch 1"),
-    "gptq-4bit": Constant(1.18, _DECODING, BY_HAND, "infer_optimum_benchmark_llama, batch 1"),
+    "nf4": Constant(1.77, _DECODING, FITTED, "infer_optimum_benchmark_llama, more/infer_small_sources"),
     # LLM.int8() quantizes inputs, looks for outliers, which the host waits for, and splits each product in two
-    "int8": Constant(5.5, _DECODING, BY_HAND, "more/infer_small_sources: Llama-2-7B and 13B on RTX 4090 and A100"),
+    "int8": Constant(6.114, _DECODING, FITTED, "more/infer_small_sources: Llama-2-7B and 13B on RTX 4090 and A100"),
     "float8": Constant(
         1.3, _DECODING, COUNTED, "each of 7 products quantizes its input first (FbgemmFp8Linear: two operators more)"
     ),
@@ -547,19 +546,19 @@ DECODE_QUANT_OPERATORS = {
     "torchao-int4": Constant(1.6, _DECODING, BY_HAND, "infer_hf_quantization_llama31, eager, batch 1"),
 }
 _ENGINE_ROWS = "more/infer_small_sources, Llama-2-7B on one A100, batch 1: one row each"
-ENGINE_BLOCK_SECONDS = state_by_key(
-    {
-        # Llama-3-8B and 70B on RTX 3090, 4090 and A6000, of which moving the weights takes the rest; 240 before it had CUDA graphs
-        "llama-cpp": 80e-6,
-        "exllama": 80e-6,
-        "ctranslate2": 297e-6,
-        "deepspeed-mii": 120e-6,
-        "autoawq": 165e-6,
-    },
-    "seconds per block and step beyond what moving and multiplying takes, of an engine whose host starts each kernel",
-    BY_HAND,
-    _ENGINE_ROWS + "; llama.cpp by more/infer_llamacpp_gpu_bench",
+_STARTING = (
+    "seconds per block and step beyond what moving and multiplying takes, of an engine whose host starts each kernel"
 )
+ENGINE_BLOCK_SECONDS = {
+    **state_by_key(
+        {"exllama": 80e-6, "ctranslate2": 297e-6, "deepspeed-mii": 120e-6, "autoawq": 165e-6},
+        _STARTING,
+        BY_HAND,
+        _ENGINE_ROWS,
+    ),
+    # with the CUDA graphs that it has since May 2024; 240 microseconds before
+    "llama-cpp": Constant(75.7e-6, _STARTING, FITTED, "more/infer_llamacpp_gpu_bench"),
+}
 UNKNOWN_BLOCK_SECONDS = Constant(
     20e-6,
     "the same, of an engine in native code that nothing was measured of",
@@ -660,24 +659,12 @@ DECODE_ATTENTION_SECONDS = Constant(
     # under a megabyte of cache: at least 10.5, 11.0, 10.8, 8.5 on A100, H100, H200, B200 by vLLM, 10.4, 8.1, 8.1, 8.6 by TensorRT-LLM
     _SERVED,
 )
-LLAMA_CPP_READ_GAIN = Constant(
-    1.14,
-    "speed at which its products of one row read weights, over BANDWIDTH_REALISED",
-    BY_HAND,
-    "more/infer_llamacpp_gpu_bench: 0.90 of an RTX A6000's data sheet, by Llama-3-8B and 70B together",
-)
 LLAMA_CPP_VECTOR_BYTES = Constant(
-    0.06,
+    0.0472,
     "bytes of weights that its products of one row read at most, per float32 operation that the vector units could do meanwhile",
-    BY_HAND,
-    # A100 SXM and PCIe are as fast as each other, whatever their bandwidth: 0.052 in 16 bits, 0.071 with Q4_K_M
+    FITTED,
+    # A100 SXM and PCIe are as fast as each other, whatever their bandwidth
     "more/infer_llamacpp_gpu_bench: Llama-3-8B and 70B on A100, whose vector units are slow beside its memory",
-)
-LLAMA_CPP_PRODUCTS = Constant(
-    0.72,
-    "rate of its products, which add up in 16 bits, over that of half the 8-bit peak",
-    BY_HAND,
-    "more/infer_llamacpp_gpu_bench, prompts of 512 tokens in 16 bits: 0.60 on A100, 0.74 to 0.78 on RTX 3090, 4090 and A6000",
 )
 LLAMA_CPP_BATCH = Constant(512, "tokens of a prompt that it computes at a time", PUBLISHED, "llama.cpp: --ubatch-size")
 GRAPH_GIB = Constant(
@@ -705,6 +692,13 @@ TENSORRT_MEMORY_SHARE = Constant(
 )
 TENSORRT_BATCHED_TOKENS = Constant(8192, "tokens of one step", PUBLISHED, _TENSORRT + ": max_num_tokens")
 TENSORRT_SEQUENCES = Constant(2048, "sequences computed together", PUBLISHED, _TENSORRT + ": max_batch_size")
+# since 1830467
+STAGE_WAIT = Constant(
+    0.11,
+    "share of a step that each further stage of layers adds to it: parts of unequal length wait for each other",
+    BY_HAND,
+    "TensorRT-LLM's perf-overview.md (00f37686): Llama-3.3-70B over 2, 4 and 8 RTX PRO 6000, 1.9, 3.0 and 4.0 times one",
+)
 RECONSTRUCTED_ROWS = Constant(
     8,
     "rows from which 4-bit weights are unpacked to 16 bits before they are multiplied",
@@ -712,8 +706,8 @@ RECONSTRUCTED_ROWS = Constant(
     "exllama's MATMUL_RECONS_THD (exllama_ext, auto-gptq's kernels)",
 )
 CACHE_REALISED = Constant(
-    0.4445,
-    "share of the elementwise bandwidth that copying and reading the key-value cache reaches in decoding",
+    0.4487,
+    "share of the elementwise bandwidth that copying and reading the key-value cache reaches in decoding, without kernels for it",
     FITTED,
     "infer_optimum_benchmark_llama, more/infer_llamacpp_gpu_bench, more/infer_hf_docs_sdpa",
 )

@@ -49,6 +49,7 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
     busy = compute_products_seconds(shape, run, rates, engine, batch)
     busy += cache / (rates.bytes_per_s * engine.cache_realised)
     busy = busy / run.tp + compute_slice_exchange_seconds(shape, run, rates, batch)
+    busy += compute_expert_exchange_seconds(shape, run, rates, batch)
     if run.engine:
         return Step(busy, shape.layers * compute_block_seconds(run, engine) + engine.step_seconds)
     issue = compute_pass_issue_seconds(shape, run, rates)
@@ -59,9 +60,14 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
 
 def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
     """Products of ``rows`` hidden states with all weights: whichever takes longer, reading or multiplying."""
-    active = shape.layers * sum(x.params * x.share for x in shape.linears)
-    arithmetic = 2 * rows * active / rates.product(find_product_dtype(run), run.tf32)
-    read = count_weights_read(shape, run, rows) / find_read_rate(run, rates, engine, rows)
+    arithmetic = (
+        2
+        * rows
+        * shape.layers
+        * sum(x.params * x.share for x in shape.linears)
+        / rates.product(find_product_dtype(run), run.tf32)
+    )
+    read = count_weights_read(shape, run, rows) / find_read_rate(rates, engine, rows)
     unpacked = compute_unpack_seconds(shape, run, rates, rows)
     return unpacked + (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic))
 
@@ -71,11 +77,10 @@ def find_product_dtype(run: Execution) -> str:
     return {"float8": "float8", "nvfp4": "float4"}.get(run.quant, run.compute_dtype)
 
 
-def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
-    reached = rates.bytes_per_s * engine.read_gain
+def find_read_rate(rates: Rates, engine: Engine, rows: float) -> float:
     if engine.vector_bytes and rows == 1 and not rates.on_cpu:
-        return min(reached, rates.vector * engine.vector_bytes)
-    return reached
+        return min(rates.bytes_per_s, rates.vector * engine.vector_bytes)
+    return rates.bytes_per_s
 
 
 def compute_block_seconds(run: Execution, engine: Engine) -> float:
@@ -95,6 +100,16 @@ def compute_slice_exchange_seconds(shape: Shape, run: Execution, rates: Rates, t
     return 2 * shape.layers * compute(volume, Group(run, run.tp), rates)
 
 
+def compute_expert_exchange_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
+    """Tokens go to the devices of their experts and come back, in each block that has them. Experts that tensor parts of one copy
+    divide need neither: their sums are those of the slices."""
+    if run.ep <= run.tp or not shape.experts:
+        return 0.0
+    sent = tokens * shape.hidden * shape.experts_per_token * BYTES[run.compute_dtype] / run.tp * (run.ep - 1) / run.ep
+    second = Group(run, run.ep).bytes_per_s(rates) * c.ONE_SHOT_REALISED
+    return 2 * shape.moe_layers * (c.ONE_SHOT_SECONDS + sent / second)
+
+
 def count_cache_passes(shape: Shape, run: Execution) -> float:
     """How often a token reads or writes the cache. Engines' kernels read grouped heads as they are."""
     if run.engine:
@@ -109,8 +124,12 @@ def count_cache_passes(shape: Shape, run: Execution) -> float:
 def count_weights_read(shape: Shape, run: Execution, rows: float) -> float:
     """Bytes of weights that a step reads: all dense ones of the blocks, the experts that its tokens go to, and the output layer."""
     per_weight = compute_stored_bytes(shape, run) / max(shape.params, 1)
+    # experts of several copies: as many more tokens go to them, and each device reads as many fewer
+    copies = max(1.0, run.ep / run.tp)
     # tokens choose experts apart from each other, so that a batch touches at most as many shares as it has tokens
-    touched = sum(x.params * (min(1.0, x.share * rows) if x.count > 1 else x.share) for x in shape.linears)
+    touched = sum(
+        x.params * (min(1.0, x.share * rows * copies) / copies if x.count > 1 else x.share) for x in shape.linears
+    )
     return shape.layers * touched * per_weight + compute_head_bytes(shape, run)
 
 
@@ -122,8 +141,8 @@ def compute_head_bytes(shape: Shape, run: Execution) -> float:
 
 def compute_unpack_seconds(shape: Shape, run: Execution, rates: Rates, rows: float) -> float:
     """bitsandbytes unpacks 4 bits before it multiplies more than one row, kernels of GPTQ and AWQ from some rows on; LLM.int8()
-    multiplies 8 as they are, other quantizers' kernels, and compiled ones, unpack while they multiply."""
-    if run.compile or rates.on_cpu:
+    multiplies 8 as they are; engines' kernels (Marlin), and compiled ones, unpack while they multiply."""
+    if run.compile or run.engine or rates.on_cpu:
         return 0.0
     if run.quant == "nf4" and rows > 1:  # of one row it multiplies 4 bits as they are (gemv_4bit)
         realised = c.DEQUANT_REALISED if run.double_quant else c.PLAIN_DEQUANT_REALISED

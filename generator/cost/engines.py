@@ -22,16 +22,14 @@ class Engine:
     """beyond moving and multiplying, per block and step"""
     step_seconds: float = 0.0
     """of the host, between two steps"""
-    read_gain: float = 1.0
-    """speed at which products of one row read weights, over what the device reaches elsewhere"""
     vector_bytes: float = 0.0
     """bytes of weights that they read at most per float32 operation of the vector units meanwhile; 0: no such bound"""
     cache_realised: float = 1.0
     """share of the bandwidth at which decoding reads keys and values"""
     prompt_tokens: int = 0
     """of a prompt that are computed at a time; 0: all of them"""
-    sums_in_16_bits: float = 0.0
-    """rate of its products over that of half the 8-bit peak, where they add up in 16 bits; 0: they add up in 32"""
+    sums_in_16_bits: bool = False
+    """its products add up in 16 bits, which GeForce boards do twice as fast as in 32"""
     unpacks_prompts: bool = False
     """packed weights become 16-bit ones before they are multiplied with the tokens of a prompt"""
     mixes_prompts: bool = False
@@ -74,11 +72,10 @@ ENGINES: Mapping[str, Engine] = {
     "autoawq": Engine(block_seconds=c.ENGINE_BLOCK_SECONDS["autoawq"]),
     "llama-cpp": Engine(
         block_seconds=c.ENGINE_BLOCK_SECONDS["llama-cpp"],
-        read_gain=c.LLAMA_CPP_READ_GAIN,
         vector_bytes=c.LLAMA_CPP_VECTOR_BYTES,
         cache_realised=c.CACHE_REALISED,
         prompt_tokens=int(c.LLAMA_CPP_BATCH),
-        sums_in_16_bits=c.LLAMA_CPP_PRODUCTS,
+        sums_in_16_bits=True,
         unpacks_prompts=True,
     ),
     "ctranslate2": Engine(block_seconds=c.ENGINE_BLOCK_SECONDS["ctranslate2"]),

@@ -11,7 +11,7 @@ from generator.cost.memory import find_source
 from generator.cost.prefill import compute_prefill_seconds
 from generator.cost.serving import compute_serving
 from generator.cost.shape import Shape
-from generator.cost.weights import compute_dequantized_bytes, compute_stored_bytes
+from generator.cost.weights import compute_dequantized_bytes, compute_held_bytes
 
 SOURCES = {
     "kv cache": "2 x layers x kv heads x head size x tokens x bytes (transformers docs, llm_tutorial_optimization)",
@@ -47,7 +47,7 @@ def compute_inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
     # the last token's logits, and their float32 copy and softmax for sampling
     logits = float(run.micro_batch) * shape.head_outputs * (BYTES[run.compute_dtype] + 8.0)
     held = {
-        "weights": compute_stored_bytes(shape, run) / split,
+        "weights": compute_held_bytes(shape, run),
         "dequantized weights": compute_dequantized_bytes(shape, run),
     }
     if cached_prompt + prefill >= full_cache + grows + logits:

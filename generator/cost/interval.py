@@ -48,7 +48,7 @@ def name_kind(device: Device, run: Execution) -> Kind:
         device=device.id,
         family=device.architecture or device.vendor,
         mode=run.mode,
-        form=(run.train if run.mode == "train" else "infer") + base,
+        form=(run.train if run.mode == "train" else run.engine or "infer") + base,
         bits=round(8 * BYTES[run.product_dtype]),
         spread="one" if run.devices == 1 else "node" if run.nodes == 1 else "nodes",
         compiled=run.compile is not None,

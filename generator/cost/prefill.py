@@ -6,6 +6,7 @@ import math
 
 from generator.cost import constants as c
 from generator.cost.decode import (
+    compute_expert_exchange_seconds,
     compute_pass_issue_seconds,
     compute_slice_exchange_seconds,
     compute_unpack_seconds,
@@ -31,6 +32,7 @@ def compute_prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float
         + compute_traffic_seconds(shape, run, rates, engine, tokens / passes)
     ) / run.tp
     busy += compute_slice_exchange_seconds(shape, run, rates, tokens)
+    busy += compute_expert_exchange_seconds(shape, run, rates, tokens)
     started = passes * shape.layers * engine.block_seconds
     issue = started if run.engine else compute_pass_issue_seconds(shape, run, rates)
     return busy + compute_stall_seconds(issue, busy)
@@ -52,9 +54,8 @@ def compute_pass_seconds(shape: Shape, run: Execution, rates: Rates, engine: Eng
 def find_product_rate(run: Execution, rates: Rates, engine: Engine) -> float:
     """Operations per second. Sums in 16 bits go at half the rate of 8-bit products, where the device has those."""
     rate = rates.product(find_product_dtype(run), run.tf32)
-    summed = rates.products["int8"] / 2
     if engine.sums_in_16_bits and not rates.on_cpu and rates.products["int8"] > rates.products["fp16"]:
-        return engine.sums_in_16_bits * summed
+        return rates.products["int8"] / 2
     return rate
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from generator.cost import constants as c
 from generator.cost.decode import Step, compute_step
 from generator.cost.device import Rates
 from generator.cost.engines import find_engine
@@ -39,13 +40,17 @@ def compute_serving(shape: Shape, run: Execution, rates: Rates) -> Serving:
     engine = find_engine(run.engine)
     users, answer = float(run.micro_batch), float(max(run.new_tokens, 1))
     context = run.seq_len + answer / 2
+    # each stage of layers computes another part of the users meanwhile
+    groups = run.pp if engine.mixes_prompts else 1
     decoding = users
     if engine.mixes_prompts and engine.batched_tokens:
         # tokens of a step: one of each that decodes, and its share of the prompts that begin
-        decoding = min(users, max(1.0, engine.batched_tokens / (1 + run.seq_len / answer)))
-    active = run.but(micro_batch=max(1, round(decoding)))
+        decoding = min(users, groups * max(1.0, engine.batched_tokens / (1 + run.seq_len / answer)))
+    active = run.but(micro_batch=max(1, round(decoding / groups)))
     step = compute_step(shape, active, rates, context)
-    prompts = decoding / answer * compute_prompt_seconds(shape, run, rates, decoding)
+    prompts = decoding / groups / answer * compute_prompt_seconds(shape, run, rates, decoding / groups)
+    waited = c.STAGE_WAIT * (groups - 1) * (step.busy + step.beyond + prompts)
+    step = Step(step.busy, step.beyond + waited)
     seconds = step.busy + step.beyond + prompts
     first = compute_first_seconds(shape, run, rates, active, step, seconds)
     # Little's law: those that do not decode are waiting, as many as come in the time that one waits

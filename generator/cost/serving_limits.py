@@ -16,7 +16,7 @@ from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.infer import compute_widest_bytes
 from generator.cost.shape import Shape
-from generator.cost.weights import compute_stored_bytes
+from generator.cost.weights import compute_held_bytes
 
 WEIGHTS, CACHE, POSITIONS, SEQUENCES = "weights", "cache", "positions", "sequences"
 """what ends a frontier: nothing is left beside the weights; the cache is full; the model has no more positions; the engine takes no
@@ -103,7 +103,7 @@ def compute_budget(
     )
     return Budget(
         usable=memory_bytes * share,
-        weights=compute_stored_bytes(shape, run) / (run.tp * run.pp),
+        weights=compute_held_bytes(shape, run),
         activations=max(compute_widest_bytes(shape, run, step), sampled),
         beside=beside * GIB,
     )

@@ -24,6 +24,16 @@ def compute_stored_bytes(shape: Shape, run: Execution) -> float:
     return packed * compute_bytes_per_packed_weight(run) + (shape.params - packed) * (4.0 if upcast else stored)
 
 
+def compute_held_bytes(shape: Shape, run: Execution) -> float:
+    """Of a served model on one device. Experts over more devices than tensor parts: each has whole ones of all copies' (vLLM's
+    --enable-expert-parallel with --data-parallel-size)."""
+    stored = compute_stored_bytes(shape, run)
+    if run.ep <= run.tp:
+        return stored / (run.tp * run.pp)
+    experts = stored * shape.expert_params * shape.layers / max(shape.params, 1)
+    return ((stored - experts) / run.tp + experts / run.ep) / run.pp
+
+
 FORMATS: Mapping[str, tuple[float, c.Constant]] = {
     "gptq-4bit": (0.5, c.GPTQ_EXTRA_BYTES),  # AWQ's too
     "int8": (1.0, c.INT8_EXTRA_BYTES),
@@ -68,7 +78,7 @@ def compute_undivided_scales(shape: Shape, run: Execution, weights_here: bool) -
 def count_packed_params(shape: Shape, run: Execution) -> float:
     """Parameters that the quantizer packs. bitsandbytes replaces ``Linear`` layers only: experts that Transformers 5 fuses
     into one tensor stay as they are; as separate modules, or in a quantized checkpoint, they are packed too."""
-    experts = run.expert_loop or run.quant not in ("nf4", "int8") or bool(run.compile)
+    experts = run.expert_loop or run.quant not in ("nf4", "int8") or bool(run.compile or run.engine)
     return (shape.linear_params + (shape.expert_params if experts else 0.0)) * shape.layers
 
 

@@ -341,9 +341,53 @@ def test_shards_of_a_group_are_averaged_with_those_of_the_others(tmp_path):
     assert of_eight["predicted_peak_mem_gb"] > of_all["predicted_peak_mem_gb"]
 
 
+SERVED = {**ROW, "phase": "infer", "micro_batch": "1", "out_len": "64", "in_len": "32"}
+
+
 def test_unstated_batch_and_lengths_of_a_served_batch_are_refused():
     with pytest.raises(Uncostable, match="length"):
         read_row({**ROW, "phase": "infer", "micro_batch": "8"})
+    with pytest.raises(Uncostable, match="batch"):
+        read_row({**SERVED, "micro_batch": ""})
+    # one sequence's speed hardly depends on them, unless the prompt's time is in it
+    alone = {**SERVED, "in_len": "", "out_len": ""}
+    assert read_row(alone).execution.new_tokens
+    with pytest.raises(Uncostable, match="prompt's time"):
+        read_row({**alone, "notes": "5-20 new tokens, includes prefill"})
+
+
+@pytest.mark.parametrize(
+    ("change", "engine", "quant"),
+    [
+        ({"framework": "HF transformers generate", "quant": "int4"}, "", "nf4"),
+        ({"framework": "llama.cpp (May 2024)", "quant": "gguf-Q4_K_M"}, "llama-cpp", "gguf-4bit"),
+        ({"framework": "llama.cpp", "quant": "int8"}, "llama-cpp", "gguf-8bit"),
+        ({"framework": "gpt-fast (torch.compile)", "quant": "int4wo-g32"}, "gpt-fast", "torchao-int4-g32"),
+        ({"framework": "TensorRT-LLM 1.0", "quant": "fp8"}, "tensorrt-llm", "float8"),
+        ({"framework": "vLLM", "quant": "awq"}, "vllm", "gptq-4bit"),
+    ],
+)
+def test_engine_and_format_in_the_words_of_the_source(change, engine, quant):
+    run = read_row({**SERVED, **change}).execution
+    assert (run.engine, run.quant) == (engine, quant)
+
+
+def test_full_load_is_as_many_requests_as_the_cache_holds():
+    row = {**SERVED, "micro_batch": "", "in_len": "1000", "out_len": "24", "framework": "TensorRT-LLM"}
+    run = read_row({**row, "notes": "at max throughput; batch unconstrained"}).execution
+    cached = 2 * 32 * 32 * 128 * 2 * 1024
+    left = 0.99 * 80 * 2**30 * 0.9 - 2 * 6.738e9
+    assert run.continuous and 0.9 * left / cached < run.micro_batch < left / cached
+
+
+def test_experts_in_the_words_of_the_source():
+    spec = read_row({**SERVED, "params_b": "46.703", "notes": "MoE, 2 of 8 experts active", "ffn_hidden": "14336"}).spec
+    assert (spec.experts, spec.experts_per_token) == (8, 2)
+
+
+def test_kernels_without_a_formula_are_refused():
+    with pytest.raises(Uncostable, match="cuda-old"):
+        read_row({**SERVED, "quant": "gptq-4bit", "quant_text": "gptq-int4 cuda-old"})
 
 
 AIMS = {

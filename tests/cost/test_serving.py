@@ -8,6 +8,7 @@ import statistics
 import pytest
 
 from generator.cost import CostModel
+from generator.cost import constants as c
 from generator.cost.comm import Group, compute_all_reduce_seconds, compute_served_all_reduce_seconds
 from generator.cost.decode import compute_step
 from generator.cost.device import compute_rates
@@ -58,22 +59,53 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("size", "device", "quant", "tp", "speeds"), PUBLISHED, ids=lambda x: str(x)[:14])
-def test_throughput_at_full_load_on_boards_that_fitted_nothing(size, device, quant, tp, speeds):
-    """TensorRT-LLM's perf-overview.md (00f37686), output tokens/s of all devices; none of these rows is in a table of ours."""
+def predict_at_full_load(
+    size: str, device: str, quant: str, speeds: tuple[int, ...], tp: int = 1, pp: int = 1
+) -> list[float]:
+    """Over what was published, by ``LENGTHS``."""
     params, layers, hidden, ffn, heads = SIZES[size]
     ratios = []
     for (prompt, answer), published in zip(LENGTHS, speeds, strict=True):
         row = {
             **{"phase": "infer", "model": f"Llama-{size}", "params_b": params, "n_layers": layers, "hidden": hidden},
             **{"ffn_hidden": ffn, "n_heads": heads, "n_kv_heads": "8", "vocab": "128256", "device": device},
-            **{"gpus_per_node": str(tp), "nodes": "1", "strategy": "tensor_pipeline_data", "dp": "1", "tp": str(tp)},
+            **{
+                "gpus_per_node": str(tp * pp),
+                "nodes": "1",
+                "strategy": "tensor_pipeline_data",
+                "dp": "1",
+                "tp": str(tp),
+                "pp": str(pp),
+            },
             **{"in_len": str(prompt), "out_len": str(answer), "quant": quant, "framework": "TensorRT-LLM"},
             "notes": "at max throughput",
         }
         ratios.append(estimate_row(read_row(row), {}).tokens_per_second / published)
+    return ratios
+
+
+@pytest.mark.parametrize(("size", "device", "quant", "tp", "speeds"), PUBLISHED, ids=lambda x: str(x)[:14])
+def test_throughput_at_full_load_on_boards_that_fitted_nothing(size, device, quant, tp, speeds):
+    """TensorRT-LLM's perf-overview.md (00f37686), output tokens/s of all devices; none of these rows is in a table of ours."""
+    ratios = predict_at_full_load(size, device, quant, speeds, tp=tp)
     assert statistics.median(abs(ratio - 1) for ratio in ratios) < 0.15
     assert max(abs(ratio - 1) for ratio in ratios) < 0.36
+
+
+@pytest.mark.parametrize(
+    ("stages", "speeds"),
+    [
+        (2, (6172, 4993, 2893, 4114, 3707, 2993, 813, 2336, 812, 319)),
+        (4, (9641, 7922, 4978, 6939, 5961, 5274, 1511, 3870, 1511, 630)),
+        (8, (11881, 9833, 7352, 9435, 8166, 6943, 2495, 6078, 2491, 1148)),
+    ],
+)
+def test_stages_of_a_server_compute_different_users(stages, speeds):
+    """The same source, 70B in nvfp4; STAGE_WAIT is theirs."""
+    ratios = predict_at_full_load("70B", "rtx-pro-6000-blackwell-server", "nvfp4", speeds, pp=stages)
+    assert statistics.median(abs(ratio - 1) for ratio in ratios) < 0.15
+    one = predict_at_full_load("70B", "rtx-pro-6000-blackwell-server", "nvfp4", speeds)
+    assert all(many > few for many, few in zip(ratios, one, strict=True))
 
 
 def test_more_users_wait_longer_and_are_served_more():
@@ -233,6 +265,36 @@ def test_experts_that_a_batch_goes_to_are_read():
     shape = cost.shape
     one, many = (compute_step(shape, run.but(micro_batch=n), cost.rates, 0.0).busy for n in (1, 32))
     assert many / one == pytest.approx(46.7 / 12.9, rel=0.1)
+
+
+def test_experts_over_the_devices_of_all_copies():
+    """Eight copies of attention, one of the experts: each device holds the dense weights and an eighth of the experts, and reads as
+    much of those for eight times as many tokens; whole copies would not fit."""
+    mixtral = spec(
+        "mixtral", 32, 4096, 32, 8, 14336, 32000, 46_702_792_704, experts=8, experts_per_token=2, expert_ffn=14336
+    )
+    cost, run = serve(mixtral, micro_batch=32, seq_len=256, new_tokens=64)
+    experts = 32 * 8 * 3 * 4096 * 14336
+    held = {
+        name: next(item.value for item in cost.estimate(each).memory if item.name == "weights") * GIB
+        for name, each in {"whole": run, "divided": run.but(dp=8, ep=8)}.items()
+    }
+    assert held["whole"] == pytest.approx(2 * 46_702_792_704)
+    assert held["divided"] == pytest.approx(2 * (46_702_792_704 - experts * 7 / 8), rel=1e-6)
+    whole, divided = (cost.estimate(each).seconds_per_token for each in (run, run.but(dp=8, ep=8)))
+    read = experts * 2 * 7 / 8 / cost.rates.bytes_per_s
+    exchanged = 2 * 32 * (c.ONE_SHOT_SECONDS + 32 * 4096 * 2 * 2 * 7 / 8 / (450e9 * c.ONE_SHOT_REALISED))
+    assert whole - divided == pytest.approx(read - exchanged, rel=0.05)
+
+
+@pytest.mark.parametrize("quant", ["gptq-4bit", "int8"])
+def test_engines_multiply_packed_weights_as_they_are(quant):
+    """In a batch too, where Transformers' kernels of GPTQ write 16-bit weights first; compiled or not, which is theirs to choose."""
+    cost, run = serve(quant=quant, micro_batch=16, seq_len=256, new_tokens=64)
+    served, compiled = (cost.estimate(run.but(compile=mode)).seconds_per_token for mode in (None, "reduce-overhead"))
+    assert served == compiled < cost.estimate(run.but(quant="none")).seconds_per_token
+    slower = cost.estimate(run.but(engine="", quant="gptq-4bit")).seconds_per_token
+    assert served < 0.5 * slower
 
 
 def test_a_captured_step_does_not_depend_on_the_host():

@@ -283,8 +283,8 @@ def test_without_the_key_nothing_is_told(project):
 
 
 @pytest.mark.slow
-def test_a_stop_lets_answers_end_and_takes_no_others(project):
-    with run_server(project) as server:
+def test_a_stop_lets_answers_end_and_takes_no_others(model, tmp_path):
+    with run_server(make_project(tmp_path, model, grace_seconds=240)) as server:
         server.wait_until_ready()
         streams = [open_stream(server, 60, f"Once {number}") for number in range(ROWS + 1)]
         server.wait_for_metric("requests_running", ROWS)

@@ -14,7 +14,6 @@ import pytest
 from running_server import make_project, run_server
 
 pytest.importorskip("uvicorn", reason="uvicorn, on which the server runs, is not installed")
-pytest.importorskip("httpx")
 SECONDS = 240
 
 

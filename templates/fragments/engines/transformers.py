@@ -56,10 +56,9 @@ class Engine:
             self.compile()
 
     def compile(self) -> None:
-        """One token of one answer and of several: with the shapes that come, compiled before anyone waits for them."""
+        """Before anyone waits for it: minutes, where nothing of it is cached. Transformers compiles for GPUs alone."""
         self.decoder.compile()
-        for count in {1, min(2, self.rows)}:
-            self.generate([[0, 0]] * count, [Sampling(3, ends=False)] * count)
+        self.generate([[0, 0]], [Sampling(3, ends=False)])
 
     def submit(self, prompt: list[int], sampling: Sampling, receive: Receive) -> int:
         """From any thread. ``receive`` is called from the engine's, the last time with why the answer ends."""

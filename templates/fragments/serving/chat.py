@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import readline  # noqa: F401 (input() has its history and its keys)
 import signal
 import socket
 import subprocess

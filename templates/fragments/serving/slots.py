@@ -23,7 +23,8 @@ class SlotLayer(CacheLayerMixin):
         self.slots = slots
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        rows, length = self.slots.rows, self.slots.length
+        # one place more than is used: a view of all places would be of another kind, and compiled once more
+        rows, length = self.slots.rows, self.slots.length + 1
         self.keys = key_states.new_zeros(rows, key_states.shape[1], length, key_states.shape[3])
         self.values = value_states.new_zeros(rows, value_states.shape[1], length, value_states.shape[3])
         self.is_initialized = True
@@ -91,13 +92,13 @@ class Together:
     """Tokens that were read can be read again as others."""
 
     def __init__(self, model: PreTrainedModel, rows: int, length: int) -> None:
-        self.model, self.forward = model, model.forward
+        self.model, self.forward_one = model, model.forward
         self.slots = Slots(model.config.get_text_config().num_hidden_layers, rows, length)
         self.last = find_last_option(model)
 
     def compile(self) -> None:
-        """One graph for every length. Transformers compiles on accelerators alone."""
-        self.forward = torch.compile(self.model.forward, dynamic=True)
+        """One token of one answer, a graph for every length: of several, products are large enough as they are."""
+        self.forward_one = torch.compile(self.model.forward, dynamic=True)
 
     def read_prompt(self, row: int, tokens: list[int]) -> torch.Tensor:
         """Logits behind its last token."""
@@ -107,7 +108,8 @@ class Together:
 
     def step(self, tokens: list[int], places: list[int]) -> torch.Tensor:
         """Logits behind the last token of each row."""
-        return self.go_on([[token] for token in tokens], [[place] for place in places], self.forward)[:, -1]
+        forward = self.forward_one if len(tokens) == 1 else self.model.forward
+        return self.go_on([[token] for token in tokens], [[place] for place in places], forward)[:, -1]
 
     def check(self, tokens: list[int], place: int) -> torch.Tensor:
         """Logits behind each of several tokens of the first row."""

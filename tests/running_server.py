@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
+import pytest
 import yaml
 from leaves import FRAGMENTS
+
+httpx = pytest.importorskip("httpx", reason="httpx, which asks the server, is not installed")
 
 MODULES = {
     "engine": "engines/transformers",
@@ -92,7 +94,7 @@ class RunningServer:
             time.sleep(0.02)
         raise AssertionError(f"no {text!r} in:\n" + "\n".join(self.lines))
 
-    def ask(self, method: str, path: str, **more) -> httpx.Response:
+    def ask(self, method: str, path: str, **more):
         return httpx.request(method, self.url + path, timeout=SECONDS, **more)
 
     def wait_until_ready(self) -> None:

@@ -1,0 +1,118 @@
+"""chat.py at a terminal and in a pipe, with the server that it starts itself and with one that runs."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+
+import pytest
+from running_server import make_project, run_server
+
+pytest.importorskip("uvicorn", reason="uvicorn, on which the server runs, is not installed")
+SECONDS = 240
+
+
+@pytest.fixture(scope="module")
+def project(model, tmp_path_factory):
+    return make_project(tmp_path_factory.mktemp("chat"), model, port=9, max_new_tokens=200)  # nothing answers there
+
+
+def list_servers(project) -> list[str]:
+    found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    pids = [line.split()[0] for line in found if "server.py" in line]
+    return [pid for pid in pids if os.path.realpath(f"/proc/{pid}/cwd") == str(project)]
+
+
+@pytest.mark.slow
+def test_a_pipe_is_answered_by_a_server_of_its_own(project):
+    done = subprocess.run(
+        [sys.executable, "chat.py", "--temperature", "0"],
+        cwd=project,
+        input="What is the capital of France?",
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "PYTHON": sys.executable},
+    )
+    assert (done.returncode, done.stdout) == (0, "The capital of France is Paris.\n")
+    assert "starting ./serve.sh" in done.stderr and not list_servers(project)
+
+
+class Terminal:
+    def __init__(self, words: list[str], folder) -> None:
+        self.process, self.screen = None, ""
+        pid, self.descriptor = pty.fork()
+        if pid == 0:
+            os.chdir(folder)
+            os.environ["TERM"] = "dumb"
+            os.execv(words[0], words)
+        self.pid = pid
+
+    def type(self, text: str) -> None:
+        self.screen = ""
+        os.write(self.descriptor, text.encode())
+
+    def wait_for(self, pattern: str) -> str:
+        end = time.monotonic() + SECONDS
+        while not re.search(pattern, self.screen):
+            assert time.monotonic() < end, self.screen
+            if select.select([self.descriptor], [], [], 1)[0]:
+                try:
+                    self.screen += os.read(self.descriptor, 65536).decode(errors="replace")
+                except OSError:  # the other end is closed
+                    assert re.search(pattern, self.screen), self.screen
+        return self.screen
+
+
+@pytest.mark.slow
+def test_a_person_at_a_terminal(project):
+    with run_server(project) as server:
+        server.wait_until_ready()
+        words = [sys.executable, "chat.py", "--url", server.url, "--temperature", "0"]
+        terminal = Terminal(words, project)
+        terminal.wait_for("/reset forgets(.|\n)*> $")
+        terminal.type("What is the capital of France?\n")
+        terminal.wait_for(r"The capital of France is Paris\.\r\n(.|\n)*> $")
+        terminal.type("And of Italy?\n")  # understood by what was said
+        terminal.wait_for(r"Rome(.|\n)*> $")
+        terminal.type("Write a long story about a ship.\n")
+        terminal.wait_for(r"ship\.\r\n\S+ \S+ \S+")
+        terminal.type("\x03")
+        terminal.wait_for(r"\[stopped\]\r\n(.|\n)*> $")
+        server.wait_for_metric("requests_running", 0)
+        assert server.read_metric('requests_total{outcome="disconnected"}') == 1
+        terminal.type("/reset\n")
+        terminal.wait_for("forgotten")
+        terminal.type("/nonsense\n")
+        terminal.wait_for("/quit")
+        terminal.type("/quit\n")
+        assert os.waitpid(terminal.pid, 0)[1] == 0
+        assert server.process.poll() is None  # it is not chat.py's
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_start_is_shown(model, tmp_path):
+    project = make_project(tmp_path, tmp_path / "not-here", port=9)
+    words = [sys.executable, "chat.py"]
+    environment = {**os.environ, "PYTHON": sys.executable}
+    done = subprocess.run(
+        words, cwd=project, input="x", capture_output=True, text=True, timeout=SECONDS, env=environment
+    )
+    assert done.returncode == 1 and "serve.sh ended with 1" in done.stderr and "is not here" in done.stderr
+
+
+def test_what_a_terminal_would_obey_is_shown(load, monkeypatch, capsys):
+    load("terminal")
+    chat = load("serving/chat", "chat")
+    conversation = chat.Conversation(client=None, model="m", options={}, system="Be brief.")
+    monkeypatch.setattr(conversation, "stream", lambda messages: iter(["a\x1b[2Jb", "\n"]))
+    conversation.ask("x")
+    assert capsys.readouterr().out == "a\\x1b[2Jb\n\n"
+    assert [turn["role"] for turn in conversation.messages] == ["system", "user", "assistant"]
+    conversation.forget()
+    assert [turn["role"] for turn in conversation.messages] == ["system"]

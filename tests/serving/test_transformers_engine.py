@@ -1,0 +1,204 @@
+"""Transformers as an engine: several answers at once are those of generate, and each is told how it ends."""
+
+from __future__ import annotations
+
+import queue
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+
+TEXTS = [
+    "Once upon a time",
+    "The history of Rome begins with",
+    "def fibonacci(n):\n",
+    "Water boils at",
+    "My",
+    "In 1969",
+]
+LIMITS = {"max_context": 256, "max_concurrency": 4, "threads": 1}
+
+
+@pytest.fixture
+def modules(load, monkeypatch):
+    """The engine of a project, with the model that a test gives it."""
+    for leaf, name in (("machine/cpu", "machine"), ("sources", "sources"), ("stop_tokens", "stop_tokens")):
+        load(leaf, name)
+    for name in ("sampling", "prompts", "decoding", "slots"):
+        load(f"serving/{name}", name)
+    given = SimpleNamespace(load_model=load_plain)
+    monkeypatch.setitem(sys.modules, "model", given)
+    return load("engines/transformers", "engine")
+
+
+def load_plain(config: dict):
+    return AutoModelForCausalLM.from_pretrained(config["model"], dtype=torch.float32).eval()
+
+
+def make_tiny(folder: Path, model: Path, kind=LlamaForCausalLM, config=LlamaConfig, **more) -> Path:
+    """Random weights, with SmolLM2's tokenizer."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    made = kind(config(vocab_size=49152, num_key_value_heads=2, initializer_range=0.5, eos_token_id=2, **sizes, **more))
+    made.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(model / name, folder / name)
+    return folder
+
+
+@pytest.fixture
+def tiny(model, tmp_path):
+    return make_tiny(tmp_path / "tiny", model)
+
+
+def make_engine(modules, model: Path, **serving):
+    engine = modules.Engine({"model": str(model), "serving": LIMITS | serving}, model)
+    return engine
+
+
+def encode(modules, model: Path) -> list[list[int]]:
+    prompts = modules.Prompts({"model": str(model)})
+    return [prompts.encode_text(text) for text in TEXTS]
+
+
+def generate_plainly(model: Path, prompts: list[list[int]], tokens: int, **more) -> list[list[int]]:
+    plain = load_plain({"model": str(model)})
+    answers = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        output = plain.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False, **more
+        )
+        answers.append(output[0, len(prompt) :].tolist())
+    return answers
+
+
+class Inbox:
+    """What one request receives."""
+
+    def __init__(self, engine, prompt: list[int], sampling) -> None:
+        self.events: queue.Queue = queue.Queue()
+        self.number = engine.submit(prompt, sampling, lambda tokens, finish: self.events.put((tokens, finish)))
+
+    def read(self) -> tuple[list[int], str]:
+        tokens, finish = [], None
+        while finish is None:
+            new, finish = self.events.get(timeout=120)
+            tokens += new
+        return tokens, finish
+
+
+@pytest.mark.slow
+@pytest.mark.core
+@pytest.mark.parametrize("serving", [{}, {"prompt_lookup_tokens": 4}], ids=["plain", "lookup"])
+def test_greedy_tokens_of_a_real_model_are_those_of_generate(modules, model, serving):
+    """64 tokens in float32, by batches whose rows end and are taken by others, and one by one."""
+    prompts = encode(modules, model)
+    expected = generate_plainly(model, prompts, 64)
+    engine = make_engine(modules, model, **serving)
+    samplings = [modules.Sampling(64)] * len(prompts)
+    assert engine.generate(prompts, samplings) == expected
+    assert [
+        engine.generate([prompt], [sampling])[0] for prompt, sampling in zip(prompts, samplings, strict=True)
+    ] == expected
+    inboxes = [Inbox(engine, prompt, sampling) for prompt, sampling in zip(prompts, samplings, strict=True)]
+    assert [inbox.read()[0] for inbox in inboxes] == expected
+    engine.close()
+
+
+@pytest.mark.slow
+def test_the_compiled_step_gives_the_same_tokens(modules, model):
+    prompts = encode(modules, model)
+    engine = make_engine(modules, model, compile=True)
+    assert engine.generate(prompts, [modules.Sampling(64)] * len(prompts)) == generate_plainly(model, prompts, 64)
+
+
+def test_rows_of_many_lengths_are_those_of_generate(modules, tiny):
+    """Prompts longer than a growth of the view, rows that end early and are given to others, in every order."""
+    draw = torch.Generator().manual_seed(1)
+    prompts = [torch.randint(20, 40000, (n,), generator=draw).tolist() for n in (3, 130, 60, 64, 1, 65, 127, 20, 5)]
+    lengths = [40, 3, 70, 1, 64, 30, 2, 50, 9]
+    engine = make_engine(modules, tiny)
+    answers = engine.generate(prompts, [modules.Sampling(n, ends=False) for n in lengths])
+    for prompt, length, answer in zip(prompts, lengths, answers, strict=True):
+        assert answer == generate_plainly(tiny, [prompt], length, min_new_tokens=length, suppress_tokens=None)[0] or (
+            2 in answer  # generate would not choose the end
+        )
+    assert answers == engine.generate(prompts, [modules.Sampling(n, ends=False) for n in lengths])
+
+
+def test_looking_up_changes_no_token(modules, tiny):
+    """A model that repeats itself, so that what is proposed is often right."""
+    prompts = [[5, 6, 7, 8, 9] * 6, [100, 200, 300]]
+    samplings = [modules.Sampling(100, ends=False)]
+    plain, looking = make_engine(modules, tiny), make_engine(modules, tiny, prompt_lookup_tokens=5)
+    for prompt in prompts:
+        assert plain.generate([prompt], samplings) == looking.generate([prompt], samplings)
+    assert modules.propose_tokens([1, 2, 3, 9, 9, 1, 2, 3], 3) == [9, 9, 1]
+    assert modules.propose_tokens([1, 2, 3], 3) == [] == modules.propose_tokens([4, 4], 0)
+
+
+@pytest.mark.parametrize("window", [16, 512])
+def test_layers_that_see_a_window(modules, model, tmp_path, window, capsys):
+    """Longer answers than the window are computed each by itself, shorter ones together; both are generate's."""
+    folder = make_tiny(tmp_path / "w", model, MistralForCausalLM, MistralConfig, sliding_window=window)
+    prompts = [[7, 8, 9], list(range(30, 70)), [500]]
+    engine = make_engine(modules, folder)
+    assert engine.decoder.takes_back == (window > 256)
+    assert engine.generate(prompts, [modules.Sampling(40)] * 3) == generate_plainly(folder, prompts, 40)
+    assert ("by itself" in capsys.readouterr().err) == (window < 256)
+
+
+def test_draws_follow_the_seed_and_the_share(modules):
+    logits = torch.tensor([0.0, 3.0, 2.0, -5.0])
+
+    def draw(seed: int, **more) -> list[int]:
+        generator = torch.Generator().manual_seed(seed)
+        return [modules.choose_token(logits, modules.Sampling(1, **more), generator) for _ in range(400)]
+
+    assert draw(0, temperature=1.0) == draw(0, temperature=1.0) != draw(1, temperature=1.0)
+    assert set(draw(0, temperature=1.0)) >= {0, 1, 2}
+    assert set(draw(0, temperature=1.0, top_p=0.8)) == {1, 2} and set(draw(0, temperature=1.0, top_p=0.6)) == {1}
+    assert set(draw(0, temperature=0.0)) == {1}
+    share = draw(0, temperature=1.0).count(1) / 400
+    assert share == pytest.approx(float(logits.softmax(-1)[1]), abs=0.08)
+
+
+def test_each_request_is_told_how_it_ends(modules, tiny):
+    engine = make_engine(modules, tiny, max_concurrency=2)
+    long, short = modules.Sampling(200, ends=False), modules.Sampling(5, ends=False)
+    running = [Inbox(engine, [3, 4], long), Inbox(engine, [5], long)]
+    assert running[0].events.get(timeout=60)[1] is None
+    waiting = [Inbox(engine, [6], short), Inbox(engine, [7], short)]
+    for inbox in (waiting[1], running[0]):
+        engine.cancel(inbox.number)
+    assert waiting[1].read() == ([], "cancelled") and running[0].read()[1] == "cancelled"
+    tokens, finish = waiting[0].read()
+    assert (len(tokens), finish) == (5, "length")
+    engine.cancel(waiting[0].number)  # it has ended: passed over
+    tokens, finish = running[1].read()
+    assert (len(tokens), finish) == (200, "length")
+    last = Inbox(engine, [3], modules.Sampling(250, ends=False))
+    engine.close()
+    assert last.read()[1] in ("cancelled", "length")
+    with pytest.raises(RuntimeError, match="closed"):
+        engine.submit([1], short, print)
+
+
+def test_a_failure_is_told_and_the_next_request_is_answered(modules, tiny, monkeypatch, capsys):
+    engine = make_engine(modules, tiny)
+    read = engine.decoder.read_prompt
+
+    def fail_once(row, tokens):
+        monkeypatch.setattr(engine.decoder, "read_prompt", read)
+        raise torch.OutOfMemoryError("no memory left")
+
+    monkeypatch.setattr(engine.decoder, "read_prompt", fail_once)
+    assert Inbox(engine, [3, 4], modules.Sampling(4)).read() == ([], "error: OutOfMemoryError: no memory left")
+    assert len(Inbox(engine, [3, 4], modules.Sampling(4, ends=False)).read()[0]) == 4
+    engine.close()
+    assert "no memory left" in capsys.readouterr().err

@@ -28,7 +28,9 @@ def project(tmp_path_factory) -> Path:
 
 def start(project: Path, source: Path, output: Path, *flags: str) -> subprocess.Popen:
     command = [sys.executable, project / "batch.py", "--input", source, "--output", output, *flags]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=source.parent)
+    quiet = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait leave the core to other programs
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=source.parent, env=quiet)
 
 
 def run(project: Path, source: Path, output: Path, *flags: str) -> tuple[int, str]:

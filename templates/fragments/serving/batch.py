@@ -112,7 +112,7 @@ def finish_complete(shards: Shards, report: Path, job: dict) -> None:
     if moved or not (shards.folder / JOB).exists():
         shards.remove()
     done = json.loads(report.read_text(encoding="utf-8"))["job"] if report.exists() else {}
-    if changes := list_changes(done | {"seen": 0}, job | {"seen": 0}):
+    if changes := list_changes(done, job):
         sys.exit(
             f"--output {shards.output} is there already, and not of this job: {'; '.join(changes[:5])}.\n"
             "Move it away, or name another."

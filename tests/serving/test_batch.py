@@ -153,6 +153,13 @@ def test_a_job_is_resumed_only_with_what_it_was_begun_with(project, tmp_path):
     )
     code, said = run(project, source, output)
     assert code == 1 and "is there already, and not of this job" in said and not parts.exists()
+    report, whole = tmp_path / "out.jsonl.report.json", output.read_bytes()
+    parts.mkdir()  # as a kill leaves it between the moves of the output and of the report
+    (parts / "job.json").write_text(json.dumps(json.loads(report.read_text())["job"]))
+    report.rename(parts / "report.json")
+    code, said = run(project, source, output, "--shard_rows", "4", "--max_new_tokens", "64")
+    assert (code, said) == (0, f"{output} is complete already\n")
+    assert report.exists() and not parts.exists() and output.read_bytes() == whole
 
 
 def test_what_cannot_be_the_output_or_the_input_is_refused_in_words(project, tmp_path):

@@ -50,6 +50,8 @@ def main() -> None:
         counts = compute_shards(shards, args, job["input"]["rows"])
         assemble(shards, args, job, report, counts)
     except OSError as error:
+        if error.filename is not None and Path(error.filename) == args.input:  # gone meanwhile
+            sys.exit(f"--input {args.input}: {error.strerror}")
         end_unwritable(Path(error.filename or output), error)
 
 

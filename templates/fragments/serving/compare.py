@@ -101,8 +101,8 @@ def ask_reference(prompts: list[list[int]], answers: list[list[int]]) -> list[di
     python = HERE / CONVERTING if (HERE / CONVERTING).exists() else sys.executable
     command = [python, HERE / "compare_reference.py", find_source(CONFIG, "model"), CONFIG.get("revision") or ""]
     rows = [{"prompt": prompt, "answer": answer} for prompt, answer in zip(prompts, answers, strict=True)]
-    told = json.dumps({"weights": CONFIG["serving"]["weights"], "rows": rows})
-    done = subprocess.run(command, input=told, stdout=subprocess.PIPE, text=True, check=False)
+    request = json.dumps({"weights": CONFIG["serving"]["weights"], "rows": rows})
+    done = subprocess.run(command, input=request, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.exit(f"Transformers could not read the model ({done.returncode}), see above: nothing was compared.")
     return json.loads(done.stdout)
@@ -120,8 +120,8 @@ def compare_answers(answers: list[list[int]], reference: list[dict]) -> dict:
             ties += 1
             continue
         expected = row["likeliest"][place]
-        found = {"prompt": number, "place": place, "token": answer[place], "expected": expected}
-        differences.append(found | {"logits_apart": row["gaps"][place]})
+        difference = {"prompt": number, "place": place, "token": answer[place], "expected": expected}
+        differences.append(difference | {"logits_apart": row["gaps"][place]})
     total = sum(map(len, answers))
     return {
         "equal_answers": len(answers) - len(differences) - ties,

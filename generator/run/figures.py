@@ -107,6 +107,78 @@ class InferFigures(Figures):
     labels: dict[str, float] | None = None
 
 
+class Predicted(BaseModel):
+    """What the plan says of the same; what it does not say is left out."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    decode_tokens_per_s: Positive | None = None
+    prefill_tokens_per_s: Positive | None = None
+    ttft_s: Positive | None = None
+    throughput_tokens_per_s: Positive | None = None
+    peak_memory_gib: Positive | None = None
+
+
+class Quantiles(BaseModel):
+    """Of all requests of a load that were answered."""
+
+    model_config = ConfigDict(frozen=True)
+
+    p50: float
+    p90: float
+    p99: float
+
+
+class Load(BaseModel):
+    """Many requests: of so many ``users`` who ask again and again (closed), or ``rate`` of which arrive per second (open).
+
+    ``refused`` are those that the server had no room for.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    kind: Literal["closed", "open"]
+    users: Annotated[int, Field(ge=1)] | None = None
+    rate: Positive | None = None
+    requests: Annotated[int, Field(ge=1)]
+    refused: Count
+    failed: Count
+    seconds: Positive
+    requests_per_s: Annotated[float, Field(ge=0)]
+    throughput_tokens_per_s: Annotated[float, Field(ge=0)]
+    ttft_s: Quantiles | None
+    tpot_s: Quantiles | None
+
+
+class BenchFigures(BaseModel):
+    """bench.json: a server over HTTP. Medians of single requests, but the throughput: the best of ``loads``.
+
+    ``load_s`` and ``first_request_ttft_s`` are counted in nothing else. ``baseline`` is ``transformers.pipeline()`` with its
+    defaults, in turn with the server's single requests. ``peak_memory_gib`` is of GPUs where the server uses any, of its
+    processes where not; null where the server was not started here.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", title="bench.json")
+
+    version: Literal[1] = Field(alias="schema")
+    engine: str
+    weights: str
+    decode_tokens_per_s: Positive
+    baseline_tokens_per_s: Positive | None
+    prefill_tokens_per_s: Positive
+    ttft_s: Positive
+    throughput_tokens_per_s: Positive
+    peak_memory_gib: Positive | None
+    load_s: Positive | None
+    first_request_ttft_s: Positive
+    prompt_tokens: Annotated[int, Field(ge=1)]
+    new_tokens: Annotated[int, Field(ge=2)]
+    predicted: Predicted
+    loads: list[Load]
+    versions: dict[str, str]
+    command: str
+
+
 FIGURES = TypeVar("FIGURES", bound=Figures)
 
 

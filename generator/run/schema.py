@@ -8,10 +8,10 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from generator.run.comparison import SmokeResult
-from generator.run.figures import InferFigures, RunFigures
+from generator.run.figures import BenchFigures, InferFigures, RunFigures
 
 FOLDER = Path(__file__).with_name("schemas")
-TYPES = {"run.json": RunFigures, "infer.json": InferFigures, "smoke.json": SmokeResult}
+TYPES = {"run.json": RunFigures, "infer.json": InferFigures, "bench.json": BenchFigures, "smoke.json": SmokeResult}
 """File name of a project to its type."""
 
 

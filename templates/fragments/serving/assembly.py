@@ -93,9 +93,9 @@ def find_schema(rows: Iterable[dict], computed: dict[str, str]):
             if name in texts:
                 continue
             try:
-                found = pa.array([convert_value(row.get(name)) for row in part]).type
+                kind = pa.array([convert_value(row.get(name)) for row in part]).type
                 both = pa.unify_schemas(
-                    [pa.schema([(name, types.get(name, found))]), pa.schema([(name, found)])],
+                    [pa.schema([(name, types.get(name, kind))]), pa.schema([(name, kind)])],
                     promote_options="permissive",
                 )
                 types[name] = both.field(0).type

@@ -50,6 +50,8 @@ def main() -> None:
         counts = compute_shards(shards, args, job["input"]["rows"])
         assemble(shards, args, job, report, counts)
     except OSError as error:
+        if error.filename is not None and Path(error.filename) == args.input:  # gone meanwhile
+            sys.exit(f"--input {args.input}: {error.strerror}")
         end_unwritable(Path(error.filename or output), error)
 
 
@@ -112,7 +114,7 @@ def finish_complete(shards: Shards, report: Path, job: dict) -> None:
     if moved or not (shards.folder / JOB).exists():
         shards.remove()
     done = json.loads(report.read_text(encoding="utf-8"))["job"] if report.exists() else {}
-    if changes := list_changes(done | {"seen": 0}, job | {"seen": 0}):
+    if changes := list_changes(done, job):
         sys.exit(
             f"--output {shards.output} is there already, and not of this job: {'; '.join(changes[:5])}.\n"
             "Move it away, or name another."

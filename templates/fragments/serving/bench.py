@@ -72,7 +72,7 @@ class Bench:
         most = args.users or CONFIG["serving"]["max_concurrency"]
         levels = sorted({*(2**power for power in range(most.bit_length())), most})
         rounds = {users: max(1, round(args.seconds / (alone * users**0.5))) for users in levels}
-        counts = [max(4, 2 * most)] * len(args.arrivals)
+        counts = [max(4, most if args.quick else 2 * most)] * len(args.arrivals)
         self.done, self.total = 0, most + sum(users * rounds[users] for users in levels) + sum(counts)
         warm = self.draw_asker(most, min(8, args.new_tokens))
         run_closed(warm, most, 1, lambda: self.tell("warming up"))

@@ -39,20 +39,21 @@ def draw_bench(figures: dict) -> str:
 
 
 def draw_panel(title: str, below: str, series: dict[str, Points], offset: int) -> str:
-    """``series`` by class and name: a line through its points, each a dot."""
-    points = [point for part in series.values() for point in part]
-    right, top = (choose_end(max((point[axis] for point in points), default=1.0)) for axis in (0, 1))
+    """``series`` by class and name: a line through its points, each a dot. Across stands what was tried, evenly."""
+    tried = sorted({x for part in series.values() for x, _ in part})
+    top = choose_end(max((y for part in series.values() for _, y in part), default=1.0))
 
     def place(x: float, y: float) -> tuple[float, float]:
-        across = LEFT + x / right * (WIDTH - LEFT - RIGHT)
-        return round(across, 1), round(HEIGHT - BOTTOM - y / top * (HEIGHT - TOP - BOTTOM), 1)
+        across = LEFT + (tried.index(x) + 0.5) / len(tried) * (WIDTH - LEFT - RIGHT)
+        return round(across, 1), place_up(y / top)
 
     parts = [f'<text class="title" x="{LEFT}" y="18">{escape(title)}</text>']
     for share in (0, 0.25, 0.5, 0.75, 1):
-        (x, bottom), (_, y) = place(right * share, 0), place(0, top * share)
+        y = place_up(share)
         parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
         parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{top * share:.4g}</text>')
-        parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{right * share:.4g}</text>')
+    for x in tried:
+        parts.append(f'<text x="{place(x, 0)[0]}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{x:.3g}</text>')
     parts.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{escape(below)}</text>')
     for number, (name, line) in enumerate(series.items()):
         mark, _, label = name.partition(" ")
@@ -61,9 +62,13 @@ def draw_panel(title: str, below: str, series: dict[str, Points], offset: int) -
             corners = " ".join(f"{x},{y}" for x, y in placed)
             parts.append(f'<polyline class="{mark}" points="{corners}"/>')
         parts += [f'<circle class="{mark}" cx="{x}" cy="{y}" r="3"/>' for x, y in placed]
-        legend = f'x="{WIDTH - RIGHT}" y="{TOP + 14 + 16 * number}" text-anchor="end"'
+        legend = f'x="{LEFT + 8}" y="{TOP + 14 + 16 * number}"'  # where curves that rise are not
         parts.append(f'<text class="{mark}" {legend}>{escape(label)}</text>')
     return f'<g transform="translate({offset},0)">\n' + "\n".join(parts) + "\n</g>"
+
+
+def place_up(share: float) -> float:
+    return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
 
 
 def choose_end(largest: float) -> float:

@@ -62,8 +62,7 @@ class Shards:
                     f"{self.folder} was begun otherwise: {'; '.join(changes)}.\n"
                     f"Undo that, name another --output, or remove {self.folder.name} to begin anew."
                 )
-        else:
-            self.write(JOB, json.dumps(job, indent=2).encode())
+        self.write(JOB, json.dumps(job, indent=2).encode())
 
     def write(self, name: str, content: bytes) -> None:
         """A file that is there once all of it is on disk."""
@@ -118,8 +117,8 @@ def dump_value(value: object) -> str:
 
 
 def list_changes(before: dict, now: dict) -> list[str]:
-    """The settings that differ, each with both values."""
-    flat = flatten(before), flatten(now)
+    """The settings that differ, each with both values; where the rows were read does not matter."""
+    flat = flatten(before | {"seen": None}), flatten(now | {"seen": None})
     names = sorted(name for name in {*flat[0], *flat[1]} if flat[0].get(name) != flat[1].get(name))
     return [f"{name} was {flat[0].get(name)}, now {flat[1].get(name)}" for name in names]
 

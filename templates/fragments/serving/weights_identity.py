@@ -30,13 +30,13 @@ def describe_model(config: dict, here: Path) -> dict:
 
 
 def list_versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def hash_samples(places: list[Path]) -> str:

@@ -1,0 +1,45 @@
+"""What a batch computes of a row: the embedding of its text, pooled as the model's own files say."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from encoder import Encoder
+from pooling import read_pooling
+
+Results = list[tuple[int, dict]]
+
+
+class Work:
+    """An encoder; computes rows in batches that depend on the rows alone."""
+
+    COLUMNS: ClassVar = {"embedding": "list", "prompt_tokens": "int64", "error": "string"}
+    """What an output row holds beside the columns of the input, and the types of these in Parquet."""
+    READS: ClassVar = ()
+    """Columns that are read besides the one of the text."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser, config: dict) -> None:
+        Encoder.add_arguments(parser)
+
+    @staticmethod
+    def describe(config: dict, here: Path, args: argparse.Namespace) -> dict:
+        return Encoder.describe(config, here, args)
+
+    def __init__(self, config: dict, here: Path, args: argparse.Namespace) -> None:
+        from transformers import AutoModel
+
+        self.encoder = Encoder(config, args, AutoModel)
+        self.pool = read_pooling(config)
+
+    def compute(self, rows: list) -> Iterator[Results]:
+        """Results with their places in ``rows``, as they are done."""
+        yield from self.encoder.compute(rows, self.describe_rows, self.COLUMNS)
+
+    def describe_rows(self, output, inputs) -> list[dict]:
+        vectors = self.pool(output.last_hidden_state, inputs["attention_mask"])
+        return [{"embedding": vector} for vector in vectors.float().tolist()]
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,55 @@
+"""What a batch computes of a row: its label, and how likely each label is."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from encoder import Encoder
+
+Results = list[tuple[int, dict]]
+
+
+class Work:
+    """A classifier; computes rows in batches that depend on the rows alone."""
+
+    COLUMNS: ClassVar = {
+        "label": "string",
+        "probability": "double",
+        "probabilities": "any",
+        "prompt_tokens": "int64",
+        "error": "string",
+    }
+    """What an output row holds beside the columns of the input, and the types of these in Parquet."""
+    READS: ClassVar = ()
+    """Columns that are read besides the one of the text."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser, config: dict) -> None:
+        Encoder.add_arguments(parser)
+
+    @staticmethod
+    def describe(config: dict, here: Path, args: argparse.Namespace) -> dict:
+        return Encoder.describe(config, here, args)
+
+    def __init__(self, config: dict, here: Path, args: argparse.Namespace) -> None:
+        from transformers import AutoModelForSequenceClassification
+
+        self.encoder = Encoder(config, args, AutoModelForSequenceClassification)
+        self.names = self.encoder.model.config.id2label
+
+    def compute(self, rows: list) -> Iterator[Results]:
+        """Results with their places in ``rows``, as they are done."""
+        yield from self.encoder.compute(rows, self.describe_rows, self.COLUMNS)
+
+    def describe_rows(self, output, inputs) -> list[dict]:
+        shares = output.logits.float().softmax(-1).tolist()
+        return [self.describe_shares(row) for row in shares]
+
+    def describe_shares(self, shares: list[float]) -> dict:
+        best = max(range(len(shares)), key=shares.__getitem__)
+        named = {self.names[number]: share for number, share in enumerate(shares)}
+        return {"label": self.names[best], "probability": shares[best], "probabilities": named}
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,80 @@
+"""An encoder of Transformers over the rows of a batch: of like length together, each as often as it stands there."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from batch_input import Row
+from fields import read_text
+from sources import find_source
+from weights_identity import describe_model
+
+Results = list[tuple[int, dict]]
+
+
+class Encoder:
+    """The model of config.yaml with its tokenizer. ``auto`` is the class that knows its head."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--truncate", action="store_true", help="of texts that are too long take the beginning")
+
+    @staticmethod
+    def describe(config: dict, here: Path, args: argparse.Namespace) -> dict:
+        """The settings that results depend on."""
+        serving = {name: config["serving"][name] for name in ("weights", "max_context", "max_concurrency")}
+        return {"truncate": args.truncate, **serving, **describe_model(config, here)}
+
+    def __init__(self, config: dict, args: argparse.Namespace, auto) -> None:
+        import torch
+        from transformers import AutoTokenizer
+
+        serving = config["serving"]
+        if "threads" in serving:
+            torch.set_num_threads(serving["threads"])
+        self.torch, self.args = torch, args
+        self.most, self.batch = serving["max_context"], serving["max_concurrency"]
+        source, revision = find_source(config, "model"), config.get("revision")
+        self.tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.model = auto.from_pretrained(
+            source,
+            revision=revision,
+            dtype=getattr(torch, serving["weights"]),
+            use_safetensors=True,
+            trust_remote_code=False,
+        ).eval()
+        self.model.to(device)
+
+    def compute(self, rows: list[Row], describe: Callable, columns: dict) -> Iterator[Results]:
+        """What ``describe`` makes of the model's output, with places in ``rows``; first what cannot be computed."""
+        tasks, failed = [], []
+        for place, row in enumerate(rows):
+            try:
+                tasks.append((place, self.prepare(row)))
+            except ValueError as error:
+                failed.append((place, dict.fromkeys(columns) | {"error": str(error)}))
+        yield failed
+        tasks.sort(key=lambda task: -len(task[1]))
+        for start in range(0, len(tasks), self.batch):
+            part = tasks[start : start + self.batch]
+            inputs = self.tokenizer.pad({"input_ids": [tokens for _, tokens in part]}, return_tensors="pt")
+            inputs = inputs.to(self.model.device)
+            with self.torch.inference_mode():
+                made = describe(self.model(**inputs), inputs)
+            yield [
+                (place, row | {"prompt_tokens": len(tokens), "error": None})
+                for (place, tokens), row in zip(part, made, strict=True)
+            ]
+
+    def prepare(self, row: Row) -> list[int]:
+        """Its tokens. ValueError says why there are none, or too many."""
+        if row.problem is not None:
+            raise ValueError(row.problem)
+        text = read_text(row.values, self.args.column)
+        tokens = self.tokenizer(text, truncation=self.args.truncate, max_length=self.most)["input_ids"]
+        if len(tokens) > self.most:
+            raise ValueError(
+                f"the text has {len(tokens):,} tokens, and max_context is {self.most:,}: --truncate takes its beginning"
+            )
+        return tokens

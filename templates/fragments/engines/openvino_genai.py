@@ -1,0 +1,97 @@
+"""OpenVINO GenAI's own continuous batching: a paged cache, prompts read in parts beside answers that go on."""
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import openvino
+from openvino_genai import ContinuousBatchingPipeline, GenerationConfig, SchedulerConfig
+
+from engine_thread import EngineThread, Request
+from prompts import Prompts
+from sampling import Sampling
+
+BLOCK_TOKENS = 32
+"""Of the paged cache on CPU."""
+READ_TOKENS = 512
+"""Tokens of prompts and answers in one step, or answers in flight would stand still behind a long prompt."""
+
+
+class Engine(EngineThread):
+    def __init__(self, config: dict, here: Path) -> None:
+        serving = config["serving"]
+        folder = here / serving["converted"]
+        if not (folder / "openvino_model.xml").is_file():
+            sys.exit(f"{folder} holds no converted weights: make them with `make setup`, or python convert.py")
+        scheduler = SchedulerConfig()
+        scheduler.max_num_seqs = serving["max_concurrency"]
+        scheduler.max_num_batched_tokens = max(READ_TOKENS, serving["max_concurrency"])
+        scheduler.num_kv_blocks = serving["max_concurrency"] * (math.ceil(serving["max_context"] / BLOCK_TOKENS) + 1)
+        scheduler.dynamic_split_fuse = True
+        scheduler.enable_prefix_caching = False
+        properties = {"INFERENCE_NUM_THREADS": serving["threads"], "KV_CACHE_PRECISION": "f32"}
+        if serving["weights"] == "float32":
+            properties["INFERENCE_PRECISION_HINT"] = "f32"  # else bf16 where the processor has it
+        self.pipeline = ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
+        self.stop_tokens = set(Prompts(config).stop_tokens)
+        self.running: list[tuple[Request, object]] = []
+        """With the handles by which their tokens are read."""
+        super().__init__(serving["max_context"])
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.running)
+
+    def advance(self) -> None:
+        with self.changed:
+            new = list(self.waiting)
+            self.waiting.clear()
+        for request in new:
+            tokens = openvino.Tensor(np.array([request.prompt], np.int64))
+            settings = self.describe(request.sampling)
+            self.running.append((request, self.pipeline.add_request(request.number, tokens, settings)))
+        self.pipeline.step()
+        going_on = []
+        for request, handle in self.running:
+            finish = self.give_tokens(request, handle)
+            if not finish:
+                going_on.append((request, handle))
+        self.running = going_on
+
+    def describe(self, sampling: Sampling) -> GenerationConfig:
+        settings = GenerationConfig()
+        settings.max_new_tokens = sampling.max_new_tokens
+        settings.ignore_eos = not sampling.ends
+        if sampling.ends:
+            settings.stop_token_ids = self.stop_tokens
+        if sampling.temperature > 0:
+            settings.do_sample = True
+            settings.temperature, settings.top_p, settings.top_k = sampling.temperature, sampling.top_p, sys.maxsize
+            settings.rng_seed = np.random.SeedSequence().entropy % (1 << 32) if sampling.seed is None else sampling.seed
+        return settings
+
+    def give_tokens(self, request: Request, handle) -> str | None:
+        tokens, finish = [], None
+        while handle.can_read():
+            (output,) = handle.read().values()
+            tokens += output.generated_ids
+            if output.finish_reason.name != "NONE":
+                finish = output.finish_reason.name.lower()
+        if finish == "stop" and tokens and tokens[-1] in self.stop_tokens:
+            tokens.pop()
+        if tokens or finish:
+            request.receive(tokens, finish)
+        return finish
+
+    def drop(self, numbers: set[int]) -> list[Request]:
+        ended = [row for row in self.running if row[0].number in numbers]
+        self.running = [row for row in self.running if row[0].number not in numbers]
+        for _, handle in ended:
+            handle.cancel()
+        if ended and not self.running:
+            self.pipeline.step()  # frees what they held
+        return [request for request, _ in ended]
+
+    def drop_all(self) -> list[Request]:
+        return self.drop({request.number for request, _ in self.running})

@@ -36,16 +36,33 @@ ALWAYS = (
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
 SERVING = (
-    *("assembly", "batch", "batch_input", "chat", "end_on_signal", "progress_line", "prompts", "sampling", "shards"),
+    *(
+        "assembly",
+        "batch",
+        "batch_input",
+        "chat",
+        "end_on_signal",
+        "infer",
+        "progress_line",
+        "prompts",
+        "sampling",
+        "shards",
+    ),
     *("bench", "bench_baseline", "bench_child", "bench_figures", "bench_machine", "bench_plot", "bench_report"),
     *("bench_requests", "bench_server", "bench_texts", "weights_identity"),
 )
 """The leaves of templates/fragments/serving that every project has which serves a model that writes."""
 SERVER = ("http_call", "openai_answers", "openai_requests", "server", "server_metrics", "service")
 """Those that are the server in front of an engine which has none of its own."""
+CONVERSION = ("compare", "compare_reference", "converted_weights")
+"""Those that make an engine's weights, and compare what it answers with them."""
 BESIDE = ("fields", "masking", "seals", "stop_tokens")
 """Leaves that they share with trainings."""
-OF_ENGINE = {"transformers": ("decoding", "slots")}
+OF_ENGINE = {
+    "onnxruntime_genai": ("engine_thread", "scheduler"),
+    "openvino_genai": ("engine_thread",),
+    "transformers": ("decoding", "slots"),
+}
 """By engine's leaf: what else of templates/fragments/serving it imports."""
 LABELS = {"messages": "labels/messages", "prompt_completion": "labels/texts", "text": "labels/texts"}
 """The leaf that tokenizes examples and says which tokens are learned from, by their form."""
@@ -109,5 +126,6 @@ def list_serving_modules(server: ServerRecord) -> dict[str, str]:
     if server.command:
         modules |= {"server": f"serving/launch_{server.leaf}", "launching": "serving/launching"}
     if server.conversion:
+        modules |= {name: f"serving/{name}" for name in CONVERSION}
         modules["convert"] = f"conversions/{server.conversion.leaf}"
     return modules

@@ -84,7 +84,7 @@ def check_file(path: Path) -> None:
 def find_problems(path: Path, text: str) -> Iterator[str]:
     if path.suffix == ".py":
         tree = ast.parse(text)
-        yield from find_unused_imports(tree)
+        yield from find_unused_imports(tree, text)
     elif path.suffix == ".json":
         json.loads(text)
     elif path.suffix == ".toml":
@@ -100,11 +100,16 @@ def find_problems(path: Path, text: str) -> Iterator[str]:
         yield "a recipe is indented with spaces"
 
 
-def find_unused_imports(tree: ast.Module) -> Iterator[str]:
+MEANT = "noqa: F401"
+"""What stands beside an import that does something by itself (readline)."""
+
+
+def find_unused_imports(tree: ast.Module, text: str) -> Iterator[str]:
     """Names imported at the top and never used: a technique that was dropped but left its import."""
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    lines = text.splitlines()
     for node in tree.body:
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and MEANT not in lines[node.lineno - 1]:
             for alias in node.names:
                 name = (alias.asname or alias.name).split(".")[0]
                 if name not in used:

@@ -3,7 +3,7 @@
 import argparse
 import json
 import os
-import readline  # noqa: F401 (input() has its history and its keys)
+import readline  # noqa: F401  lines can be edited, and called back
 import signal
 import socket
 import subprocess

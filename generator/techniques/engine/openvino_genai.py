@@ -1,0 +1,27 @@
+from generator.techniques.base import Published
+from generator.techniques.engines import CpuEngine
+from generator.techniques.traits import Trait
+
+
+class OpenvinoGenai(CpuEngine):
+    """OpenVINO GenAI: one compiled graph, a paged cache, continuous batching, products with 8- and 4-bit weights.
+
+    What it does: reads prompts in parts beside answers that go on, and shares the pages of prompts that begin alike.
+    When it loses: in time to convert; on CPUs that are not Intel's its kernels are the general ones.
+    Known problems: the graph is Transformers' own export, which takes minutes and twice the model's memory.
+    """
+
+    name = "openvino-genai"
+    engine = "openvino-genai"
+    role = "serve-openvino-genai"
+    conversion = "convert-openvino-genai"
+    leaf = "openvino_genai"
+    provides = frozenset({Trait.QUANTIZES_WEIGHTS})
+    model_types = frozenset(["llama", "mistral", "qwen2", "qwen3", "smollm3"])
+    """that decompose into a step by Transformers 5.23's exporter alike; Llama was run, its relatives are built of the same modules"""
+    evidence = (
+        Published(
+            "https://openvinotoolkit.github.io/openvino.genai/",
+            "continuous batching with a paged cache and prefix caching, on CPUs too",
+        ),
+    )

@@ -1,0 +1,152 @@
+"""One request to an OpenAI-compatible server, timed; and many: in a closed loop, and as they arrive."""
+
+import http.client
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+TIMEOUT_SECONDS = 600.0
+"""Without a byte from the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Seconds are counted from when the request was to be sent: waiting in this program is waiting too."""
+
+    ttft: float
+    seconds: float
+    tokens: int
+    prompt_tokens: int
+    problem: str | None = None
+    """Why there are no tokens: "refused" where the server has no room (429, 503)."""
+
+    @property
+    def tpot(self) -> float:
+        """Seconds per token after the first."""
+        return (self.seconds - self.ttft) / max(1, self.tokens - 1)
+
+
+class Client:
+    """Asks one server for completions of a fixed length."""
+
+    def __init__(self, url: str, key: str | None, model: str) -> None:
+        self.address = urlsplit(url)
+        self.model = model
+        self.headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+
+    def connect(self) -> http.client.HTTPConnection:
+        kind = http.client.HTTPSConnection if self.address.scheme == "https" else http.client.HTTPConnection
+        return kind(self.address.hostname or "127.0.0.1", self.address.port, timeout=TIMEOUT_SECONDS)
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        connection = self.connect()
+        try:
+            connection.request("GET", f"{self.address.path.rstrip('/')}{path}", headers=self.headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def complete(self, prompt: str, new_tokens: int, due: float | None = None) -> Answer:
+        """``due`` is when it should have been sent, by ``time.perf_counter``."""
+        started = time.perf_counter() if due is None else due
+        body = {
+            "model": self.model,
+            "prompt": prompt,
+            "max_tokens": new_tokens,
+            "temperature": 0.0,
+            "ignore_eos": True,  # as vLLM and SGLang take it: all answers are of one length
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        connection = self.connect()
+        try:
+            path = f"{self.address.path.rstrip('/')}/v1/completions"
+            connection.request("POST", path, json.dumps(body), self.headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                text = response.read(400).decode("utf-8", "replace")
+                refused = response.status in (429, 503)
+                return fail(started, "refused" if refused else f"HTTP {response.status}: {text}")
+            return read_stream(response, started)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return fail(started, f"{type(error).__name__}: {error}")
+        finally:
+            connection.close()
+
+
+def fail(started: float, problem: str) -> Answer:
+    return Answer(0.0, time.perf_counter() - started, 0, 0, problem)
+
+
+def read_stream(response: http.client.HTTPResponse, started: float) -> Answer:
+    """Server-sent events: the time of the first with text, and what the last says of tokens."""
+    first = last = 0.0
+    usage: dict = {}
+    for line in response:
+        if not line.startswith(b"data:") or line.strip() == b"data: [DONE]":
+            continue
+        now = time.perf_counter()
+        event = json.loads(line[5:])
+        if "error" in event:
+            return fail(started, f"in the stream: {event['error']}")
+        if any(choice.get("text") for choice in event.get("choices", ())):
+            first, last = first or now, now
+        usage = event.get("usage") or usage
+    if not usage or not first:
+        return fail(started, "the stream ended without an answer, or without its usage")
+    return Answer(first - started, last - started, usage["completion_tokens"], usage["prompt_tokens"])
+
+
+def draw_arrivals(rate: float, count: int, seed: int) -> list[float]:
+    """Seconds from the start at which requests are sent, ``rate`` per second on average, as independent users do."""
+    gaps, moment, arrivals = random.Random(seed), 0.0, []
+    for _ in range(count):
+        moment += gaps.expovariate(rate)
+        arrivals.append(moment)
+    return arrivals
+
+
+def run_open(ask: Callable[[int, float], Answer], arrivals: Sequence[float], tell: Callable) -> tuple[list, float]:
+    """Requests are sent when they arrive, however many are not answered yet; the answers, and seconds of it all."""
+    start = time.perf_counter()
+
+    def send(number: int) -> Answer:
+        due = start + arrivals[number]
+        time.sleep(max(0.0, due - time.perf_counter()))
+        answer = ask(number, due)
+        tell()
+        return answer
+
+    answers = run_threads(send, len(arrivals))
+    return answers, time.perf_counter() - start
+
+
+def run_closed(ask: Callable[[int, float], Answer], users: int, rounds: int, tell: Callable) -> tuple[list, float]:
+    """So many users, each of whom asks again as soon as there is an answer."""
+    answers, lock = [], threading.Lock()
+    start = time.perf_counter()
+
+    def use(user: int) -> None:
+        for turn in range(rounds):
+            answer = ask(turn * users + user, time.perf_counter())
+            with lock:
+                answers.append(answer)
+            tell()
+
+    run_threads(use, users)
+    return answers, time.perf_counter() - start
+
+
+def run_threads(work: Callable, count: int) -> list:
+    """Results of each number. Ctrl-C waits for none of them."""
+    pool = ThreadPoolExecutor(count)
+    try:
+        return list(pool.map(work, range(count)))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

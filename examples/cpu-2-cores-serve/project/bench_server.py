@@ -1,0 +1,117 @@
+"""The server that is measured: started as a user would, waited for, watched, and ended."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bench_requests import Client
+
+GIB = 1 << 30
+LOOK_SECONDS = 0.1
+END_SECONDS = 20.0
+"""For what is being answered; whatever is left of the server then is killed."""
+SHOWN_LINES = 15
+"""Of a server's log, where it ended before it answered."""
+
+
+@contextmanager
+def start_server(here: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen]]:
+    """`./serve.sh` on a free port of this machine; its address and its process. All of it ends with the block."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = ["./serve.sh", "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(command, cwd=here, stdout=stream, stderr=stream, start_new_session=True)
+    try:
+        yield f"http://127.0.0.1:{port}", process
+    finally:
+        end_server(process)
+
+
+def end_server(process: subprocess.Popen) -> None:
+    for signum, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, END_SECONDS)):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signum)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            break
+    with suppress(ProcessLookupError):  # what it had started
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_until_ready(client: Client, process: subprocess.Popen | None, log: Path, tell: Callable) -> float:
+    """Seconds until it answers. Ends the process where the server has ended, with the end of its log."""
+    started = time.perf_counter()
+    while True:
+        with suppress(OSError):
+            if client.get("/health")[0] == 200:
+                return time.perf_counter() - started
+        if process is not None and process.poll() is not None:
+            last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-SHOWN_LINES:]
+            sys.exit("\n".join([*last, f"serve.sh ended with {process.returncode} before it answered; see {log}"]))
+        tell(f"waiting for the server: {time.perf_counter() - started:.0f} s")
+        time.sleep(LOOK_SECONDS)
+
+
+def measure_peak_gib(process: int) -> float | None:
+    """Resident memory at the peak of a process and of all that it started, each at its own. Linux keeps it."""
+    if sys.platform != "linux":
+        return None
+    total = 0
+    for number in list_tree(process):
+        with suppress(OSError):
+            lines = Path(f"/proc/{number}/status").read_text(encoding="utf-8").splitlines()
+            total += next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
+    return total * 1024 / GIB
+
+
+def list_tree(process: int) -> list[int]:
+    """A process and its descendants."""
+    parents: dict[int, int] = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # the name in brackets may hold blanks and brackets itself
+            parents[int(place.parent.name)] = int(place.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    tree = [process]
+    for number in tree:  # grows while it is read
+        tree += [child for child, parent in parents.items() if parent == number]
+    return tree
+
+
+class DeviceMemory:
+    """Memory in use on all NVIDIA GPUs, above what was in use before the server began. Nothing without NVML."""
+
+    def __init__(self) -> None:
+        self.handles: list = []
+        try:
+            import pynvml
+        except ImportError:
+            return
+        self.nvml = pynvml
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            self.handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+        self.before = self.read()
+        self.peak = 0
+
+    def read(self) -> int:
+        return sum(self.nvml.nvmlDeviceGetMemoryInfo(handle).used for handle in self.handles)
+
+    def look(self) -> None:
+        if self.handles:
+            self.peak = max(self.peak, self.read() - self.before)
+
+    @property
+    def peak_gib(self) -> float | None:
+        return self.peak / GIB if self.handles else None
+
+    @property
+    def names(self) -> list[str]:
+        return [str(self.nvml.nvmlDeviceGetName(handle)) for handle in self.handles]

@@ -1,0 +1,109 @@
+"""Weights that an engine reads, made once from the model's: all of them or none, and again when either changes."""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import yaml
+from huggingface_hub import snapshot_download
+
+from sources import find_source
+
+HERE = Path(__file__).resolve().parent
+RECORD = "converted.json"
+"""Written last into the folder: what it was made of and by what."""
+FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken")
+HEADER_LIMIT = 100 << 20
+
+
+def convert_weights(packages: tuple[str, ...], write: Callable[[Path, Path, str], None], options: dict) -> None:
+    """``write(model, folder, weights)``, where what config.yaml names is not there yet. ``packages`` do the writing."""
+    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    serving = config["serving"]
+    target = HERE / serving["converted"]
+    model = fetch_model(config)
+    record = {
+        "engine": serving["engine"],
+        "weights": serving["weights"],
+        "options": options,
+        "versions": {name: version(name) for name in packages},
+        "model": describe_files(model),
+    }
+    if read_record(target) == record:
+        print(f"{target} holds {serving['weights']} weights of this model already")
+        return
+    draft = target.with_name(f"{target.name}.tmp")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    print(f"{model} is written as {serving['weights']} for {serving['engine']} ...", flush=True)
+    write(model, draft, serving["weights"])
+    for path in draft.rglob("*"):
+        sync_to_disk(path)
+    (draft / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    sync_to_disk(draft / RECORD)
+    replace_folder(draft, target)
+    print(f"{target}: {sum(path.stat().st_size for path in target.rglob('*') if path.is_file()) / 1e6:,.0f} MB")
+
+
+def fetch_model(config: dict) -> Path:
+    """The folder of the model, from the hub where it is a name there."""
+    source = find_source(config, "model")
+    if isinstance(source, Path):
+        return source
+    return Path(snapshot_download(source, revision=config.get("revision"), allow_patterns=list(FILES)))
+
+
+def describe_files(model: Path) -> dict[str, str]:
+    """By name: a hash of what is small, size and header of weights and when they were written."""
+    files = sorted({path for pattern in FILES for path in model.glob(pattern)})
+    if not any(path.suffix == ".safetensors" for path in files):
+        sys.exit(f"{model} holds no .safetensors: the engine's weights are made of those; save the model as such")
+    return {path.name: describe_weights(path) if path.suffix == ".safetensors" else hash_file(path) for path in files}
+
+
+def describe_weights(path: Path) -> str:
+    """Sizes of all tensors and their places are in the header; a training writes others, later."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > HEADER_LIMIT:
+            sys.exit(f"{path} is damaged: its header would have {length:,} bytes; fetch the model again")
+        header = hashlib.sha256(file.read(length)).hexdigest()
+    facts = path.stat()
+    return f"{facts.st_size} bytes, {facts.st_mtime_ns} ns, {header}"
+
+
+def hash_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read_record(folder: Path) -> dict | None:
+    try:
+        return json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def replace_folder(draft: Path, target: Path) -> None:
+    """A kill in between leaves none, which the next call makes; never half of one."""
+    old = target.with_name(f"{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        if read_record(target) is None and any(target.iterdir()):
+            sys.exit(f"{target} holds files of others: move them away, or name another folder as serving.converted")
+        target.rename(old)
+    draft.rename(target)
+    sync_to_disk(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def sync_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,72 @@
+"""vLLM in this process, for whole batches: `./serve.sh` runs its own server for requests that come one by one."""
+
+import threading
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+from vllm import LLM, SamplingParams
+
+from machine import peak_memory
+from sampling import Sampling
+from sources import find_source
+
+OF_THE_SERVER = ("max-num-queued-reqs", "shutdown-timeout", "data-parallel-size", "nnodes")
+"""Flags that say nothing to one engine in one process: one copy computes a batch."""
+
+
+class Engine:
+    """The model of config.yaml, loaded; tokens in, tokens out."""
+
+    def __init__(self, config: dict, here: Path) -> None:
+        serving = config["serving"]
+        flags = {k.replace("-", "_"): v for k, v in serving["flags"].items() if k not in OF_THE_SERVER}
+        self.llm = LLM(
+            str(find_source(config, "model")),
+            tokenizer=str(find_source(config, "tokenizer")) if config.get("tokenizer") else None,
+            revision=config.get("revision"),
+            **flags,
+        )
+        self.numbers = count()
+        self.lock = threading.Lock()
+
+    def submit(self, prompt: list[int], sampling: Sampling, receive: Callable[[list[int], str | None], None]) -> int:
+        """The whole answer at once, from a thread of its own: what streams is the server."""
+        number = next(self.numbers)
+        threading.Thread(target=self._answer, args=(prompt, sampling, receive), daemon=True).start()
+        return number
+
+    def _answer(self, prompt: list[int], sampling: Sampling, receive: Callable[[list[int], str | None], None]) -> None:
+        with self.lock:
+            (output,) = self._run([prompt], [sampling])
+        receive(list(output.token_ids), output.finish_reason)
+
+    def cancel(self, request: int) -> None:
+        """A batch that runs is not ended: its answers are not looked at."""
+
+    def generate(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[list[int]]:
+        """The new tokens of each prompt, end-of-sequence tokens included."""
+        return [list(output.token_ids) for output in self._run(prompts, samplings)]
+
+    def _run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
+        inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
+        outputs = self.llm.generate(inputs, [translate(each) for each in samplings], use_tqdm=False)
+        return [output.outputs[0] for output in outputs]
+
+    @property
+    def memory_gib(self) -> float:
+        return peak_memory()["peak_memory_gib"]
+
+    def close(self) -> None:
+        self.llm.llm_engine.engine_core.shutdown()
+
+
+def translate(sampling: Sampling) -> SamplingParams:
+    return SamplingParams(
+        max_tokens=sampling.max_new_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        seed=sampling.seed,
+        ignore_eos=not sampling.ends,
+        detokenize=False,
+    )

@@ -1,0 +1,47 @@
+"""What starting an engine's own server takes: the address, the flags of config.yaml, and which node this is."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+def read_config() -> dict:
+    return yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+
+
+def parse_address(serving: dict, about: str | None) -> tuple[list[str], list[str]]:
+    """The words for host and port, and the flags that are the engine's own."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--host", default=serving["host"])
+    parser.add_argument("--port", type=int, default=serving["port"])
+    args, others = parser.parse_known_args()
+    if args.host not in LOCAL and not os.environ.get("API_KEY"):
+        print(f"serve.sh: {args.host} can be reached from outside, and no key is asked: set API_KEY", file=sys.stderr)
+    return ["--host", args.host, "--port", str(args.port)], others
+
+
+def list_words(flags: dict) -> list[str]:
+    """Flags as words; one that is true stands alone."""
+    return [word for name, value in flags.items() for word in [f"--{name}", *([] if value is True else [str(value)])]]
+
+
+def find_node(nodes: int) -> tuple[str, str]:
+    """The number of this node and the address of the first, from the environment."""
+    try:
+        return os.environ["NODE_RANK"], os.environ["MASTER_ADDR"]
+    except KeyError as missing:
+        sys.exit(
+            f"serve.sh: {nodes} nodes serve together, and {missing} is not set: NODE_RANK is 0 to {nodes - 1}, "
+            "MASTER_ADDR the address of the node with 0"
+        )
+
+
+def become(module: str, words: list[str]) -> None:
+    """This process goes on as the engine's server, so that whoever stops it stops that."""
+    os.execv(sys.executable, [sys.executable, "-m", module, *words])

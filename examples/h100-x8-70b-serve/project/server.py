@@ -1,0 +1,32 @@
+"""Start vLLM's OpenAI-compatible server with the limits of config.yaml: `./serve.sh --port 8001`.
+
+Other flags are vLLM's own.
+"""
+
+import os
+
+from launching import become, find_node, list_words, parse_address, read_config
+from sources import find_source
+
+
+def main() -> None:
+    config = read_config()
+    serving = config["serving"]
+    address, others = parse_address(serving, __doc__)
+    if key := os.environ.get("API_KEY"):
+        os.environ["VLLM_API_KEY"] = key  # not a flag: those of a process can be read by others
+    words = ["serve", str(find_source(config, "model")), "--served-model-name", serving["name"], *address]
+    words += list_words(serving["flags"])
+    if config.get("revision"):
+        words += ["--revision", config["revision"]]
+    if config.get("tokenizer"):
+        words += ["--tokenizer", str(find_source(config, "tokenizer"))]
+    if (nodes := serving["flags"].get("nnodes", 1)) > 1:
+        rank, first = find_node(nodes)
+        words += ["--node-rank", rank, "--master-addr", first]
+        words += ["--headless"] if rank != "0" else []  # it computes for the first, which answers
+    become("vllm.entrypoints.cli.main", [*words, *others])
+
+
+if __name__ == "__main__":
+    main()

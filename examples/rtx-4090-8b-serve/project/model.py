@@ -1,0 +1,22 @@
+"""The model of config.yaml as the plan has it: how its weights are stored, what computes attention."""
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from compiler import check_compilers
+from sources import find_source
+
+
+def load_model(config: dict) -> PreTrainedModel:
+    check_compilers("g++", "gcc")
+    source = find_source(config, "model")
+    model = AutoModelForCausalLM.from_pretrained(
+        source,
+        revision=config["revision"],
+        dtype=torch.bfloat16,
+        attn_implementation="sdpa",
+        device_map="cuda",
+        use_safetensors=True,
+        trust_remote_code=False,
+    ).eval()
+    return model

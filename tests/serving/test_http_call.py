@@ -1,0 +1,52 @@
+"""A client that takes nothing is cut off, and one that goes ends what is computed for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+SCOPE = {"method": "POST", "path": "/v1/completions\x1b", "client": ("127.0.0.1", 9), "headers": []}
+
+
+@pytest.fixture
+def http_call(load):
+    load("terminal")
+    load("serving/openai_requests", "openai_requests")
+    load("serving/openai_answers", "openai_answers")
+    return load("serving/http_call", "http_call")
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(http_call):
+    async def wait_for_ever(message) -> None:
+        await asyncio.Event().wait()
+
+    async def run() -> str:
+        call = http_call.Call(SCOPE, None, wait_for_ever, send_seconds=0.05)
+        with pytest.raises(http_call.ClientGone):
+            await call.begin_stream()
+        return call.describe()
+
+    line = asyncio.run(run())
+    assert "slow_reader" in line and "\\x1b" in line and "\x1b" not in line
+
+
+def test_work_ends_when_its_client_goes(http_call):
+    ended = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def receive() -> dict:
+        return {"type": "http.disconnect"}
+
+    async def run() -> None:
+        call = http_call.Call(SCOPE, receive, None, send_seconds=1)
+        with pytest.raises(http_call.ClientGone):
+            await call.run_until_gone(work())
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+    assert ended == [True]

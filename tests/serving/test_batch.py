@@ -162,6 +162,7 @@ def test_a_job_is_resumed_only_with_what_it_was_begun_with(project, tmp_path):
     assert report.exists() and not parts.exists() and output.read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_what_cannot_be_the_output_or_the_input_is_refused_in_words(project, tmp_path):
     source, link = tmp_path / "in.jsonl", tmp_path / "link.jsonl"
     source.write_text('{"prompt": "a", "text": "b"}\n')

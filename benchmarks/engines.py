@@ -134,17 +134,17 @@ def make_project(folder: Path, engine: str, weights: str, model: Path, home: Pat
     return folder
 
 
-def time_round(worker: Worker, new_tokens: int) -> dict:
+def time_round(worker: Worker, new_tokens: int, prompts: int) -> dict:
     """Tokens per second of a prompt, of an answer behind one, and of several answers together."""
     first, answer = worker.time(1, PROMPT, 1), worker.time(1, PROMPT, new_tokens)
-    prefill, together = worker.time(1, PREFILL, 1), worker.time(PROMPTS, PROMPT, new_tokens)
+    prefill, together = worker.time(1, PREFILL, 1), worker.time(prompts, PROMPT, new_tokens)
     return {
         "decode_tokens_per_s": (new_tokens - 1) / (answer["s"] - first["s"]),
         "decode_tokens_per_busy_s": (new_tokens - 1) / (answer["busy_s"] - first["busy_s"]),
         "first_token_s": first["s"],
         "prefill_tokens_per_s": PREFILL / prefill["s"],
         "prefill_tokens_per_busy_s": PREFILL / prefill["busy_s"],
-        "throughput_tokens_per_s": PROMPTS * new_tokens / together["s"],
+        "throughput_tokens_per_s": prompts * new_tokens / together["s"],
         "one_prompt_tokens_per_s": new_tokens / answer["s"],
         "peak_gib": together["gib"],
     }
@@ -203,7 +203,7 @@ def main() -> None:
             bandwidths.append(measure_bandwidth())
             loads.append(os.getloadavg()[0])
             for key, worker in workers.items():
-                rounds[key].append(time_round(worker, args.new_tokens))
+                rounds[key].append(time_round(worker, args.new_tokens, 1 if key[0] == "pipeline" else PROMPTS))
                 print(shape, *key, json.dumps({k: round(v, 2) for k, v in rounds[key][-1].items()}), file=sys.stderr)
         bandwidth = max(found["host_memory_bandwidth"] for found in bandwidths)
         for key, worker in workers.items():

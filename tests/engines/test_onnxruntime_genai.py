@@ -52,7 +52,7 @@ def test_greedy_tokens_are_those_of_transformers(python, project, prompts, eager
 def test_an_answer_ends_at_the_end_of_a_turn(python, project, prompts, eager):
     stop = json.loads((find_model() / "config.json").read_text())["eos_token_id"]
     found = drive(python, project, "generate", prompts=prompts, sampling={"max_new_tokens": NEW_TOKENS})
-    wanted = [tokens[: tokens.index(stop)] if stop in tokens else tokens for tokens in eager]
+    wanted = [tokens[: tokens.index(stop) + 1] if stop in tokens else tokens for tokens in eager]
     assert any(stop in tokens for tokens in eager)
     assert found["alone"] == wanted
 

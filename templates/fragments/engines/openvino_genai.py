@@ -78,8 +78,6 @@ class Engine(EngineThread):
             tokens += output.generated_ids
             if output.finish_reason.name != "NONE":
                 finish = output.finish_reason.name.lower()
-        if finish == "stop" and tokens and tokens[-1] in self.stop_tokens:
-            tokens.pop()
         if tokens or finish:
             request.receive(tokens, finish)
         return finish

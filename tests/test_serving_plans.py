@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,3 +150,18 @@ def test_a_classifier_has_no_server():
     document = document_request(replace(classifier, hardware="cpu:4"))
     assert document.choice["engine"] == "transformers" and "server" not in to_json(document)
     assert "datasets" in document.versions
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda e: e.name)
+def test_every_module_that_a_project_imports_is_in_it(engine):
+    """And nothing but them comes from elsewhere than its environment."""
+    hardware = "1xh100-sxm-80gb" if engine.command else "cpu:16,64gb"
+    document = plan_8b(hardware=hardware, concurrency=4, pins=(("engine", engine.name),))
+    fragments, made = ROOT / "templates" / "fragments", {"model"}
+    known = {path.stem for path in fragments.rglob("*.py")} | {"engine", "server", "batch_work", "machine", *made}
+    for name, leaf in document.modules.items():
+        tree = ast.parse((fragments / f"{leaf}.py").read_text(encoding="utf-8"))
+        imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+        imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        ours = (imported & known) - {"json", "csv", "transformers", "vllm", "sglang", "openvino_genai"}
+        assert ours <= {*document.modules, *made}, (name, ours - {*document.modules})

@@ -56,8 +56,10 @@ SERVER = ("http_call", "openai_answers", "openai_requests", "server", "server_me
 """Those that are the server in front of an engine which has none of its own."""
 CONVERSION = ("compare", "compare_reference", "converted_weights")
 """Those that make an engine's weights, and compare what it answers with them."""
-BESIDE = ("fields", "masking", "seals", "stop_tokens")
+BESIDE = ("fields", "masking", "open_data", "seals", "stop_tokens")
 """Leaves that they share with trainings."""
+ROWS = ("csv", "jsonl", "txt")
+"""Formats of files that batch.py reads row by row, beside Parquet."""
 OF_ENGINE = {
     "onnxruntime_genai": ("engine_thread", "scheduler"),
     "openvino_genai": ("engine_thread",),
@@ -123,6 +125,7 @@ def list_serving_modules(server: ServerRecord) -> dict[str, str]:
     served = [*SERVING, *OF_ENGINE.get(server.leaf, ()), *([] if server.command else SERVER)]
     modules = {name: f"serving/{name}" for name in served} | {name: name for name in BESIDE}
     modules |= {"engine": f"engines/{server.leaf}", "batch_work": "serving/batch_work/answers"}
+    modules |= {f"rows_{kind}": f"rows/{kind}" for kind in ROWS}
     if server.command:
         modules |= {"server": f"serving/launch_{server.leaf}", "launching": "serving/launching"}
     if server.conversion:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from sampling import Sampling
 
 Receive = Callable[[list[int], str | None], None]
+"""New tokens, and at the end why it ended: stop (with the token that did), length, cancelled, error: ..."""
 
 
 class Request:

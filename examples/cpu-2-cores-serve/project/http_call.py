@@ -116,6 +116,5 @@ class Call:
         now = time.strftime("%Y-%m-%dT%H:%M:%S")
         tokens = f" {self.prompt_tokens}+{self.new_tokens} tokens" if self.prompt_tokens else ""
         path = escape_control(self.path[:200])
-        return (
-            f"{now} {self.client} {self.method} {path} {self.status or '-'} {self.outcome}{tokens} {self.seconds:.2f} s"
-        )
+        told = f"{self.method} {path} {self.status or '-'} {self.outcome or 'ok'}"
+        return f"{now} {self.client} {told}{tokens} {self.seconds:.2f} s"

@@ -108,7 +108,7 @@ class Scheduler(EngineThread):
             finishes.append(self.find_finish(sequence))
         self.free_rows([sequence for sequence, finish in zip(sequences, finishes, strict=True) if finish])
         for sequence, finish in zip(sequences, finishes, strict=True):
-            sequence.request.receive([] if finish == "stop" else [sequence.token], finish)
+            sequence.request.receive([sequence.token], finish)
 
     def find_finish(self, sequence: Sequenced) -> str | None:
         if sequence.sampling.ends and sequence.token in self.stop_tokens:

@@ -88,7 +88,9 @@ def generate_eagerly(model: Path, prompts: list[list[int]], new_tokens: int) -> 
     loaded.generation_config.eos_token_id = None
     answers = []
     for prompt in prompts:
-        tokens = loaded.generate(torch.tensor([prompt]), max_new_tokens=new_tokens, do_sample=False)
+        tokens = torch.tensor([prompt])
+        mask = torch.ones_like(tokens)  # else generate() hides what equals the padding: here, the end of every turn
+        tokens = loaded.generate(tokens, attention_mask=mask, max_new_tokens=new_tokens, do_sample=False)
         answers.append(tokens[0, len(prompt) :].tolist())
     return answers
 

@@ -153,15 +153,15 @@ def time_round(worker: Worker, new_tokens: int, prompts: int) -> dict:
 def measure_bandwidth() -> dict:
     """What `perfgen detect --measure` says of this machine."""
     command = [sys.executable, "-m", "generator.cli", "detect", "--measure", "--json"]
-    found = json.loads(subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent, check=True).stdout)
-    rows = found["measured"]
+    detected = json.loads(subprocess.run(command, capture_output=True, text=True, cwd=HERE.parent, check=True).stdout)
+    rows = detected["measured"]
     return {row["what"] + (f"_{row['dtype']}" if row.get("dtype") else ""): row["value"] for row in rows}
 
 
 def list_versions(python: Path) -> dict[str, str]:
     code = "import json,sys;from importlib.metadata import distributions as d;print(json.dumps({x.name:x.version for x in d()}))"
-    found = json.loads(subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout)
-    return {name: found[name] for name in PACKAGES if name in found}
+    versions = json.loads(subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout)
+    return {name: versions[name] for name in PACKAGES if name in versions}
 
 
 def count_weight_bytes(folder: Path) -> int:
@@ -205,7 +205,7 @@ def main() -> None:
             for key, worker in workers.items():
                 rounds[key].append(time_round(worker, args.new_tokens, 1 if key[0] == "pipeline" else PROMPTS))
                 print(shape, *key, json.dumps({k: round(v, 2) for k, v in rounds[key][-1].items()}), file=sys.stderr)
-        bandwidth = max(found["host_memory_bandwidth"] for found in bandwidths)
+        bandwidth = max(each["host_memory_bandwidth"] for each in bandwidths)
         for key, worker in workers.items():
             worker.close()
             python = Path(sys.executable) if key[0] == "pipeline" else home / ENGINES[key[0]][1] / "bin" / "python"

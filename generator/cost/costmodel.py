@@ -118,11 +118,15 @@ class CostModel:
         """One copy of the model with ``run.micro_batch`` users, each of whom asks again once answered."""
         return compute_serving(self.shape, run, self._find_rates(run))
 
-    def find_serving_limits(self, run: Execution, most_positions: int, **given: float | int | None) -> ServingLimits:
-        """``given``: memory_share, batched_tokens, most_sequences, where they are not the engine's defaults."""
+    def find_serving_limits(
+        self, run: Execution, most_positions: int, most_sequences: int | None = None
+    ) -> ServingLimits:
+        """``most_sequences``: computed together, where that is not the engine's default."""
         context = c.PROCESS_GIB if self.on_cpu else self._find_context()
         limit = self.limit_gib * GIB
-        return compute_serving_limits(self.shape, run, limit, most_positions, context_gib=context, **given)
+        return compute_serving_limits(
+            self.shape, run, limit, most_positions, context_gib=context, most_sequences=most_sequences
+        )
 
     def _measure_answer(self, run: Execution) -> tuple[float, float]:
         """Seconds to the first token and from each to the next."""

@@ -7,7 +7,7 @@ An engine of which nothing was measured has the defaults: kernels that a graph r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from generator.cost import constants as c
 
@@ -44,11 +44,11 @@ class Engine:
     """computed together at most, by default; 0: no bound"""
 
 
-PAGED = {"replays": True, "mixes_prompts": True, "block_tokens": int(c.PAGE_TOKENS)}
+PAGED = Engine(replays=True, mixes_prompts=True, block_tokens=int(c.PAGE_TOKENS))
 ENGINES: Mapping[str, Engine] = {
     "": Engine(cache_realised=c.CACHE_REALISED),
-    "vllm": Engine(
-        **PAGED,
+    "vllm": replace(
+        PAGED,
         step_seconds=c.ENGINE_STEP_SECONDS["vllm"],
         memory_share=c.VLLM_MEMORY_SHARE,
         batched_tokens=int(c.VLLM_BATCHED_TOKENS),

@@ -54,7 +54,7 @@ from generator.emit.provenance import trace_edits
 from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements
 from generator.emit.run_total import describe_run
 from generator.emit.saving import describe_saving
-from generator.emit.server import describe_server, is_server
+from generator.emit.server import describe_server, find_engine, is_server
 from generator.emit.sources import describe_sources, localize, place_sources
 from generator.emit.user_values import describe_workload, list_defaults, list_user_values
 from generator.techniques.edits import Edits
@@ -242,7 +242,10 @@ INFER_PLACES = tuple(f.name for f in fields(Edits) if f.name.startswith("infer_"
 
 
 def merge_edits(plan: Plan, serving_plan: Plan | None) -> Edits:
-    """The merged edits; a training plan takes its infer places from the serving plan."""
+    """The merged edits; a training plan takes its infer places from the serving plan. An engine with its own code of the model has
+    nothing to do with arguments of Transformers'."""
+    if is_server(plan) and not find_engine(plan).baseline:
+        return replace(plan.edits, **dict.fromkeys(INFER_PLACES, ()))
     if serving_plan is None:
         return plan.edits
     return replace(plan.edits, **{place: getattr(serving_plan.edits, place) for place in INFER_PLACES})

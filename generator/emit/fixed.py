@@ -108,7 +108,7 @@ ROWS = (
     ),
     Row("from_pretrained", "id2label", ("text-classification", "train"), "the labels as they are in the data"),
     Row("from_pretrained", "label2id", ("text-classification", "train"), "the labels as they are in the data"),
-    Row("from_pretrained", "use_safetensors", (), "pickled weights can run code when they are loaded"),
+    Row("from_pretrained", "use_safetensors", ("loads",), "pickled weights can run code when they are loaded"),
     Row("from_pretrained", "trust_remote_code", (), "no code of the model's repository is run, nor asked about"),
     Row(
         "from_pretrained",
@@ -164,7 +164,7 @@ ROWS = (
         "tokenizer", "truncation", ("text-classification",), "a text longer than seq_len is cut, as it was in training"
     ),
     Row("tokenizer", "max_length", ("text-classification",), "seq_len of config.yaml: `why seq_len`"),
-    Row("tokenizer", "return_tensors", (), "PyTorch tensors: what the model takes"),
+    Row("tokenizer", "return_tensors", ("scripted",), "PyTorch tensors: what the model takes"),
     Row("apply_chat_template", "add_generation_prompt", ("chat",), "ends with the mark that an answer comes now"),
     Row("apply_chat_template", "return_dict", ("chat",), "with the attention mask, which generate needs"),
     Row("generate", "max_new_tokens", ("generates",), "--new-tokens, and a flag of infer.py"),
@@ -334,6 +334,8 @@ def list_fixed(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
 
 def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> frozenset[str]:
     """What rows ask for: the mode, the task, the device, and what else holds."""
+    serves = project.mode == "infer" and project.task != "text-classification"
+    loads = not serves or bool(edits.infer_model_arguments)  # else the engine reads the model's files itself
     others = {
         "several": parallel is not None and parallel.world_size > 1,
         "tensor-cores": project.pad_to_multiple_of is not None,
@@ -343,9 +345,12 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
         "cuts": all(argument.name != "max_length" for argument in edits.training_arguments),
         "expandable": ALLOCATOR in dict(edits.environment),
         "tokens": project.task != "text-classification",
-        "generates": project.task != "text-classification",
-        "chat": project.task == "sft" and project.sft_format == "messages",
+        "scripted": not serves,
+        "loads": loads,
+        "generates": project.task != "text-classification" and not serves,
+        "chat": project.task == "sft" and project.sft_format == "messages" and not serves,
         "places-model": project.device != "cpu"
+        and loads
         and all(argument.name != "device_map" for argument in edits.infer_model_arguments),
     }
     return frozenset({project.mode, project.task, project.device} | {word for word, holds in others.items() if holds})

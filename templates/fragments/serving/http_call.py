@@ -116,5 +116,5 @@ class Call:
         now = time.strftime("%Y-%m-%dT%H:%M:%S")
         tokens = f" {self.prompt_tokens}+{self.new_tokens} tokens" if self.prompt_tokens else ""
         path = escape_control(self.path[:200])
-        told = f"{self.method} {path} {self.status or '-'} {self.outcome or 'ok'}"
-        return f"{now} {self.client} {told}{tokens} {self.seconds:.2f} s"
+        request = f"{self.method} {path} {self.status or '-'} {self.outcome or 'ok'}"
+        return f"{now} {self.client} {request}{tokens} {self.seconds:.2f} s"

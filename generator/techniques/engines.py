@@ -10,6 +10,7 @@ from generator.case.layout import Layout
 from generator.case.limits import ServingLimits
 from generator.errors import UsageError
 from generator.techniques.base import Technique
+from generator.techniques.edits import Edits
 from generator.techniques.traits import Trait
 
 Flag = str | int | float | bool
@@ -77,6 +78,10 @@ class CpuEngine(Engine):
 
     def explain_device(self, case: Case) -> str | None:
         return None if case.on_cpu else "its CUDA package was not tried: it is taken on CPUs"
+
+    def edits(self, case: Case) -> Edits:
+        """Transformers is there for its tokenizers, and would say at every start that torch is not."""
+        return Edits(environment=(("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"),))
 
 
 class GpuEngine(Engine):

@@ -4,4 +4,5 @@ cd "$(dirname "$0")" || exit
 [ ! -d .venv ] || PATH=$PWD/.venv/bin:$PATH
 # shellcheck source=/dev/null
 . ./env.sh
+export TRANSFORMERS_NO_ADVISORY_WARNINGS="${TRANSFORMERS_NO_ADVISORY_WARNINGS-1}"
 exec python server.py "$@"

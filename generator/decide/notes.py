@@ -29,7 +29,7 @@ class Note:
 
 def note_clamped_length(request: Request, workload: Workload, spec: ModelSpec) -> tuple[Note, ...]:
     usual = DEFAULT_SEQ_LEN[request.task]
-    if request.seq_len or workload.fill_shares or workload.seq_len == usual:
+    if request.seq_len or request.prompt_tokens or workload.fill_shares or workload.seq_len == usual:
         return ()
     text = f"seq_len is {workload.seq_len}, all the positions that {spec.name} has; the usual is {usual}"
     return (Note(kind="length", text=text),)

@@ -35,9 +35,9 @@ def dump_deployment(
             }
             for variable in ("API_KEY", "HF_TOKEN")
         ],
-        "startupProbe": {"httpGet": probe, "periodSeconds": 10, "failureThreshold": STARTS_SECONDS // 10},
-        "readinessProbe": {"httpGet": probe, "periodSeconds": 5},
-        "livenessProbe": {"httpGet": probe, "periodSeconds": 30, "failureThreshold": 4},
+        "startupProbe": {"httpGet": {**probe}, "periodSeconds": 10, "failureThreshold": STARTS_SECONDS // 10},
+        "readinessProbe": {"httpGet": {**probe}, "periodSeconds": 5},
+        "livenessProbe": {"httpGet": {**probe}, "periodSeconds": 30, "failureThreshold": 4},
         "resources": describe_resources(gpus, cpus, gib),
         "volumeMounts": [{"name": "cache", "mountPath": CACHE}, {"name": "shm", "mountPath": "/dev/shm"}],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
@@ -55,25 +55,25 @@ def dump_deployment(
         {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": {"name": f"{name}-cache", "labels": labels},
+            "metadata": {"name": f"{name}-cache", "labels": {**labels}},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": f"{claim_gib(gib)}Gi"}}},
         },
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "labels": {**labels}},
             "spec": {
                 "replicas": 1,
                 "strategy": {"type": "Recreate"},  # two at once would want twice the devices, and the one claim
-                "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": pod},
+                "selector": {"matchLabels": {**labels}},
+                "template": {"metadata": {"labels": {**labels}}, "spec": pod},
             },
         },
         {
             "apiVersion": "v1",
             "kind": "Service",
-            "metadata": {"name": name, "labels": labels},
-            "spec": {"selector": labels, "ports": [{"name": "http", "port": port, "targetPort": "http"}]},
+            "metadata": {"name": name, "labels": {**labels}},
+            "spec": {"selector": {**labels}, "ports": [{"name": "http", "port": port, "targetPort": "http"}]},
         },
     ]
     return yaml.safe_dump_all(documents, sort_keys=False, width=1000, allow_unicode=True)

@@ -75,6 +75,7 @@ exec docker run --rm --init \
     --gpus all \
     --shm-size 8g --stop-timeout 10 \
     --user "$(id -u):$(id -g)" \
+    --publish 127.0.0.1:8000:8000 --env API_KEY \
     --env HF_TOKEN --env HF_ENDPOINT --env HF_HUB_OFFLINE \
     --env WANDB_API_KEY --env WANDB_BASE_URL --env WANDB_ENTITY --env WANDB_MODE --env WANDB_PROJECT \
     --env MLFLOW_EXPERIMENT_NAME --env MLFLOW_TRACKING_PASSWORD --env MLFLOW_TRACKING_TOKEN --env MLFLOW_TRACKING_URI \

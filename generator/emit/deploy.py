@@ -26,7 +26,7 @@ def dump_deployment(
         "name": "serve",
         "image": f"{name}:latest",
         "imagePullPolicy": "IfNotPresent",
-        "args": ["./serve.sh", "--host", "0.0.0.0"],
+        "args": ["python", "server.py", "--host", "0.0.0.0"],
         "ports": [{"name": "http", "containerPort": port}],
         "env": [
             {

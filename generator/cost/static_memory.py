@@ -68,7 +68,16 @@ class StaticMemory:
 
 STATIC_FIELDS = attrgetter(
     *READ,
-    *("mode", "double_quant", "sums_dtype", "optimizer", "optimizer_fused", "offload_optimizer", "offload_params"),
+    *(
+        "mode",
+        "engine",
+        "double_quant",
+        "sums_dtype",
+        "optimizer",
+        "optimizer_fused",
+        "offload_optimizer",
+        "offload_params",
+    ),
     *("dp", "dp_shard", "tp", "pp", "cp", "ep", "compile", "flat_gradients"),
 )
 """all that static memory depends on: a search asks for dozens of executions that differ elsewhere; one call into C"""

@@ -85,7 +85,7 @@ DEVICE = (
     *("repeats_keys", "fused_kernels", "compile", "sequence_parallel", "sequence_form", "threads", "ep", "rows"),
     *("strategy", "lora_upcast", "loss_copies"),
 )
-DEVICE_FIELDS = attrgetter(*DEVICE)
+DEVICE_FIELDS = attrgetter(*DEVICE, "engine")
 """all that what one device computes depends on: a search asks for it with many ways to divide states and batch"""
 
 

@@ -34,7 +34,10 @@ NEVER: dict[str, tuple[str, tuple[str, ...]]] = {
 OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     # gates of what is not offered
     "R021": ("XLA devices are not planned for", ("adamw_torch_xla", "torch_xla")),
-    "R036": ("no technique asks for assisted generation; the engine can look prompts up", ("assistant_model", "prompt_lookup_num_tokens")),
+    "R036": (
+        "no technique asks for assisted generation; the engine can look prompts up",
+        ("assistant_model", "prompt_lookup_num_tokens"),
+    ),
     "R038": ("FlashAttention-2 only: 3 and 4 are not offered", ("flash_attention_3", "flash-attn3", "flash-attn4")),
     "R040": ("the cache is dynamic or static, on the device", ("offloaded_static", '"quantized"')),
     "R042": ("no FP8 or FP4 quantizer", ("FineGrainedFP8", "FbgemmFp8", "NVFP4")),

@@ -18,7 +18,11 @@ MODELS ?= ../shared/models
 CASES ?= 10000
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 
-.PHONY: setup demo demo-scratch test test-slow test-image check golden validate peers fuzz clean
+# which engines `make test-engines` runs: names of templates/fragments/engines; nothing named: all that run on a CPU
+ENGINES ?=
+ENGINES_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-engines
+
+.PHONY: setup demo demo-scratch test test-slow test-image test-engines check golden validate peers fuzz clean
 
 setup: $(VENV)/.ready
 
@@ -68,6 +72,13 @@ test-slow: setup
 # images really built and run: root, buildah and debootstrap; the base is kept in ~/.cache/perfgen-images
 test-image: setup
 	$(BIN)/python -m pytest -rs -m image tests/test_images.py
+
+# each engine in its own environment, made once below ENGINES_HOME: make test-engines ENGINES="llama_cpp"
+test-engines: setup
+	$(BIN)/python docs/demo/prepare.py --cache $(DEMO_CACHE)
+	$(BIN)/python tests/engines/environments.py $(ENGINES_HOME) $(ENGINES)
+	PERFGEN_ENGINES=$(ENGINES_HOME) DEMO_CACHE=$(DEMO_CACHE) OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -rs -m engines \
+		$(if $(ENGINES),$(ENGINES:%=tests/engines/test_%.py),tests/engines)
 
 check: setup
 	$(BIN)/ruff check .

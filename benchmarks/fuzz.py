@@ -1,5 +1,6 @@
 """Random cases, each a plan within its limits or a refusal with a reason: `python benchmarks/fuzz.py --cases 10000`.
 
+--mode infer    questions about serving alone (fuzz_serving.py); train (the default): of both kinds
 --first N       the first seed (0): a case is drawn from its seed alone, so that one can be run again: --first 4711 --cases 1
 --render N      so many of the planned ones are rendered, and every file read by what reads it in use
 --models DIR    config.json files (examples/models, in addition to those); half of the models have drawn sizes
@@ -39,8 +40,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.fuzz_cases import FuzzCase, draw_case  # noqa: E402
-from generator.decide.candidates import HEADROOM_SHARE  # noqa: E402
+from benchmarks.fuzz_serving import check_limits, draw_serving_case  # noqa: E402
 from generator.decide.plan import Plan, Planned  # noqa: E402
+from generator.decide.space import find_usable_gib  # noqa: E402
 from generator.emit.document import build_document, dump_answers  # noqa: E402
 from generator.emit.plan_json import from_json, to_json  # noqa: E402
 from generator.errors import NothingFits, PerfgenError  # noqa: E402
@@ -59,6 +61,7 @@ PART = 50
 """cases that a process runs before it gives an account of them"""
 TOLD = 500
 """cases between two lines of progress"""
+DRAWS = {"train": draw_case, "infer": draw_serving_case}
 SHOWN = 5
 """slowest cases in the result"""
 
@@ -97,6 +100,7 @@ def run_case(case: FuzzCase, *, repeat: bool = False) -> Outcome:
         try:
             content = to_json(build_document(planned, name="fuzzed"))
             faults = [*check_time(case, seconds), *check_plan(planned), *check_document(planned, content)]
+            faults += check_limits(planned.plan, content)
             if repeat and to_json(build_document(plan_request(request), name="fuzzed")) != content:
                 faults.append("planned twice, two plans")
         except Exception:
@@ -163,8 +167,9 @@ def check_plan(planned: Planned) -> Iterator[str]:
 def check_one_plan(plan: Plan) -> Iterator[str]:
     best = plan.best.estimate
     yield from check_estimate(best, "the plan")
-    if best.peak_memory_gib > best.limit_gib * (1 - HEADROOM_SHARE) * (1 + 1e-9):
-        yield f"{best.peak_memory_gib:.2f} GiB leave no headroom below {best.limit_gib:.2f}"
+    usable = find_usable_gib(plan.best.cost, plan.best.execution)
+    if best.peak_memory_gib > usable * (1 + 1e-9):
+        yield f"{best.peak_memory_gib:.2f} GiB are more than the {usable:.2f} that may be used of {best.limit_gib:.2f}"
     for runner in plan.runners_up:
         yield from check_estimate(runner.estimate, "a runner-up")
     for decision in plan.decisions:
@@ -274,9 +279,8 @@ def run_parts(options: argparse.Namespace) -> Iterator[list[Outcome]]:
     for start in range(0, options.cases, PART):
         end = min(start + PART, options.cases)
         rendered, due = due, options.render * end // options.cases
-        parts.append(
-            Part(seeds=range(options.first + start, options.first + end), render=due - rendered, models=models)
-        )
+        seeds = range(options.first + start, options.first + end)
+        parts.append(Part(mode=options.mode, seeds=seeds, render=due - rendered, models=models))
     if options.workers == 1:
         yield from map(run_part, parts)
         return
@@ -289,6 +293,7 @@ def run_parts(options: argparse.Namespace) -> Iterator[list[Outcome]]:
 class Part:
     """Cases that one process runs; of the planned ones the first ``render`` are rendered."""
 
+    mode: str
     seeds: range
     render: int
     models: tuple[Path, ...]
@@ -298,7 +303,7 @@ def run_part(part: Part) -> list[Outcome]:
     outcomes: list[Outcome] = []
     planned = rendered = 0
     for seed in part.seeds:
-        outcome = run_timely(draw_case(seed, part.models), repeat=planned % REPEATED == 0)
+        outcome = run_timely(DRAWS[part.mode](seed, part.models), repeat=planned % REPEATED == 0)
         planned += outcome.kind == "plan"
         faults = list(outcome.faults)
         renders = bool(outcome.document) and rendered < part.render and is_renderable(outcome.planned)
@@ -336,6 +341,7 @@ def is_renderable(planned: Planned | None) -> bool:
 def parse_options(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=500)
+    parser.add_argument("--mode", choices=DRAWS, default="train")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--render", type=int, default=0)
     parser.add_argument("--models", type=Path)

@@ -12,7 +12,7 @@ from typing import Any
 from generator.bundle import find_sample_file
 from generator.case.case import Case
 from generator.case.request import Request
-from generator.case.vendors import VENDORS
+from generator.case.vendors import find_vendor
 from generator.case.workload import LOSS_ON, MODES, TASKS, TRACKERS, TRAINED, Workload
 from generator.decide.device_group import choose_case
 from generator.decide.goal import Target
@@ -297,7 +297,7 @@ def list_names() -> tuple[list[str], list[str]]:
 def list_planned_names() -> tuple[list[str], list[str]]:
     """Those of them that perfgen plans for."""
     devices, instances = list_names()
-    of_device = {name: catalog.load(name).vendor in VENDORS for name in devices}
+    of_device = {name: find_vendor(catalog.load(name).vendor, catalog.load(name).kind) is not None for name in devices}
     of_instance = {i.name: of_device.get(i.device or "", False) for i in list_instances()}
     return [n for n in devices if of_device[n]], [n for n in instances if of_instance[n]]
 
@@ -390,7 +390,8 @@ FITTING = {
 
 def draw_data(draw: Random, work: dict[str, Any], files: dict[str, str], placed: list[str], mends: bool) -> None:
     """Rows that mostly are what the task asks for, and where to get a tokenizer for them."""
-    kind = draw.choice(FITTING[work["task"]] if mends or draw.random() < 0.9 else sorted(ROWS))
+    fitting = FITTING.get(work["task"], ("text",))  # sounds and images are of other models: refused
+    kind = draw.choice(fitting if mends or draw.random() < 0.9 else sorted(ROWS))
     longest = draw.choice((3, 40, 900))
     count = draw.choice((400, 400, 100) if mends else (1, 40, 400, 400))
     rows = [ROWS[kind](draw.randrange(1, longest)) for _ in range(count)]

@@ -1,13 +1,14 @@
 """Training on a CPU: a generated project against a script with the library's default arguments.
 
 python benchmarks/stock.py MODEL --chats FILE.jsonl --texts FILE.jsonl [--labels FILE] [--tasks sft lora pretraining classification]
+                           [--ablate bf16 flattening "kept memory" ...]
                                                                            writes benchmarks/results/stock-cpu.json
 
 Rows of tasks that are not measured anew stay. The stock scripts are those of the libraries' own guides: SFTTrainer with SFTConfig's
 defaults, Trainer with TrainingArguments'. They get the tokens and labels that the project's data.py makes, the same weights, seed and
 global batch. SFTConfig's defaults compute in bf16 and recompute activations, of which a CPU without bf16 instructions emulates the
 first: "stock, fp32" has both switched off. Compared are CPU seconds of a step on one thread, the first one left out (it compiles, and
-checks what it trains); losses must be equal.
+checks what it trains), of each of the others the fastest of all rounds; losses must be equal, but where the plan takes examples of like length together.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from flattened import name_processor, time_program, time_steps
+from flattened import SCORING, name_processor, time_program, time_steps
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -73,6 +74,15 @@ SCRIPTS = {
     "pretraining": {"stock": PRETRAINING},
     "classification": {"stock": CLASSIFICATION},
 }
+ABLATED = {
+    "bf16": "precision=fp32",
+    "flattening": "packing=padded",
+    "compiling": "compile=off",
+    "logits of trained tokens": ("train.py", SCORING, ""),
+    "short rows in fp32": ("row_attention.py", "SHORT_ROW = 512", "SHORT_ROW = 0"),
+    "kept memory": ("train.py", "    keep_freed_memory()\n", ""),
+}
+"""By what is left out: the pin that does it, or a file of the project with what is replaced."""
 
 
 def main() -> None:
@@ -83,25 +93,27 @@ def main() -> None:
     parser.add_argument("--labels")
     parser.add_argument("--tasks", nargs="+", choices=SCRIPTS, default=list(SCRIPTS))
     parser.add_argument("--scripts", nargs="+", default=["stock", "stock, fp32"], help="of those that a task has")
+    parser.add_argument("--pin", action="append", default=[], metavar="AXIS=NAME", help="of the generated projects")
+    parser.add_argument(
+        "--ablate", nargs="*", choices=ABLATED, default=[], help="one technique, and no other, left out"
+    )
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seq-len", type=int, default=128)
     asked = parser.parse_args()
-    path = HERE / "results" / "stock-cpu.json"
+    processor = name_processor()
+    path = HERE / "results" / ("stock-cpu-bf16.json" if "_bf16" in processor else "stock-cpu.json")
     kept = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     rows = [row for row in kept if row["name"].split(":")[0] not in asked.tasks]
     for task in asked.tasks:
         with tempfile.TemporaryDirectory() as folder:
             rows += measure(Path(folder), task, asked)
-        flags = f"--rounds {asked.rounds} --steps {asked.steps} --batch {asked.batch}"
         result = {
             "schema": 1,
             "what": "CPU seconds of a step on one thread: generated projects and scripts with default arguments",
-            "device": f"{name_processor()}, one thread, other programs beside it",
+            "device": f"{processor}, one thread, other programs beside it",
             "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft")},
-            "command": f"python benchmarks/stock.py MODEL --chats FILE --texts FILE {flags} --seq-len {asked.seq_len}",
-            "model": Path(asked.model).name,
             "rows": rows,
         }
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -111,6 +123,10 @@ def measure(folder: Path, task: str, asked: argparse.Namespace) -> list[dict]:
     """A row for the generated project and one for each stock script."""
     project = generate(folder / "project", task, asked)
     programs = {"generated": project}
+    for name in asked.ablate:
+        programs[f"generated without {name}"] = leave_out(
+            folder / f"without-{len(programs)}", task, asked, ABLATED[name]
+        )
     scripts = {name: script for name, script in SCRIPTS[task].items() if name in asked.scripts}
     for number, (name, script) in enumerate(scripts.items()):
         programs[name] = folder / f"stock-{number}"
@@ -121,32 +137,58 @@ def measure(folder: Path, task: str, asked: argparse.Namespace) -> list[dict]:
     for number in range(asked.rounds):
         for name, program in programs.items():
             result = folder / f"{program.name}-{number}.json"
-            runs[name].append((time_steps if name == "generated" else time_program)(program, result))
+            runs[name].append((time_program if name in scripts else time_steps)(program, result))
             print(f"{task}, {name}: {runs[name][-1]}", flush=True)
     expected, rows = runs["generated"][0]["losses"], []
+    choice = json.loads((project / "plan.json").read_text(encoding="utf-8"))["choice"]
+    same_batches = choice.get("packing") != "group-by-length"  # else other examples in each, as many of them
     for name, measured in runs.items():
-        bf16 = task in ("sft", "lora") and name == "stock"
+        of_sft = "bf16" if task in ("sft", "lora") and name == "stock" else "fp32"  # SFTConfig asks for bf16
         for run in measured:
             worst = max(abs(a - b) / b for a, b in zip(run["losses"], expected, strict=True))
-            if worst > TOLERANCE["bf16" if bf16 else "fp32"]:
+            if same_batches and worst > max(TOLERANCE[choice["precision"]], TOLERANCE[of_sft]):
                 sys.exit(f"{task}, {name}: losses {run['losses']}, generated {expected}")
-        seconds = [second for run in measured for second in run["seconds"][1:]]
-        row = {"name": f"{task}: {name}", "losses": measured[0]["losses"], "seconds": seconds}
-        rows.append(row | {"median_seconds": statistics.median(seconds)})
+        seconds = [run["seconds"][1:] for run in measured]
+        best = statistics.mean(min(of_step) for of_step in zip(*seconds, strict=True))
+        row = {"name": f"{task}: {name}", "model": Path(asked.model).name, "command": describe_command(task, asked)}
+        row |= {"same_batches": same_batches, "losses": measured[0]["losses"]}
+        rows.append(row | {"seconds": seconds, "best_seconds": best})
     for row in rows:
-        row["generated_is_faster"] = row["median_seconds"] / rows[0]["median_seconds"]
-        print(f"{row['name']}: {row['median_seconds']:.2f} s a step, {row['generated_is_faster']:.2f}", flush=True)
+        row["generated_is_faster"] = row["best_seconds"] / rows[0]["best_seconds"]
+        print(f"{row['name']}: {row['best_seconds']:.2f} s a step, {row['generated_is_faster']:.2f}", flush=True)
     return rows
 
 
-def generate(dest: Path, task: str, asked: argparse.Namespace) -> Path:
+def describe_command(task: str, asked: argparse.Namespace) -> str:
+    """What was asked for, without where model and data lie."""
+    flags = f"--tasks {task} --rounds {asked.rounds} --steps {asked.steps} --batch {asked.batch}"
+    flags += f" --seq-len {asked.seq_len}" if task == "pretraining" else ""
+    return f"python benchmarks/stock.py MODEL --chats FILE --texts FILE {flags}" + "".join(
+        f" --pin {pin}" for pin in asked.pin
+    )
+
+
+def leave_out(dest: Path, task: str, asked: argparse.Namespace, technique: str | tuple[str, str, str]) -> Path:
+    """A project without a ``technique`` of ``ABLATED``."""
+    if isinstance(technique, str):
+        return generate(dest, task, asked, technique)
+    generate(dest, task, asked)
+    name, old, new = technique
+    text = (dest / name).read_text(encoding="utf-8")
+    assert old in text
+    (dest / name).write_text(text.replace(old, new), encoding="utf-8")
+    return dest
+
+
+def generate(dest: Path, task: str, asked: argparse.Namespace, *pins: str) -> Path:
     data = {"pretraining": asked.texts, "classification": asked.labels}.get(task, asked.chats)
     name = {"pretraining": "causal-lm", "classification": "text-classification"}.get(task, "sft")
     request = {"--model": asked.model, "--data": data, "--task": name, "--eval": "none", "--max-steps": asked.steps}
     request |= {"--global-batch": asked.batch, "--train": "lora" if task == "lora" else "full"}
-    if task == "pretraining":  # a run of so few steps is not compiled, one that is worth measuring is
-        request |= {"--seq-len": asked.seq_len, "--pin": "compile=default"}
+    if task == "pretraining":
+        request |= {"--seq-len": asked.seq_len}
     words = [str(word) for pair in request.items() for word in pair]
+    words += [word for pin in (*asked.pin, *pins) for word in ("--pin", pin)]
     command = [sys.executable, "-m", "generator.cli", "init", str(dest), *words, "--no-smoke", "--offline", "-q"]
     subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
     config = dest / "config.yaml"  # dropout draws other numbers for batches of another shape

@@ -21,9 +21,15 @@ ARM_SVE = ("asimd", "bf16", "i8mm", "neon", "sve")
 
 
 def describe_cpu_machine(
-    architecture: str, features: tuple[str, ...] | None, *, cores: int | None, memory_bytes: int | None, nodes: int
+    architecture: str,
+    features: tuple[str, ...] | None,
+    *,
+    cores: int | None,
+    memory_bytes: int | None,
+    nodes: int,
+    processes: int = 1,
 ) -> Hardware:
-    """A machine without accelerators; ``None`` is assumed."""
+    """A machine without accelerators; ``None`` is assumed. Of several ``processes`` each has these cores and this memory."""
     notes = []
     if cores is None:
         notes.append(_note_assumption("cpu.cores", f"{ASSUMED_CORES} cores"))
@@ -40,7 +46,7 @@ def describe_cpu_machine(
         cpu=_describe_cpu(cores, cores, architecture, features),
         memory=_describe_memory(memory_bytes),
         network=assume_fabric(None, 0) if nodes > 1 else (),
-        nodes=Nodes(count=nodes, source="spec"),
+        nodes=Nodes(count=nodes, source="spec", processes=processes if processes > 1 else None),
         notes=tuple(notes),
     )
 
@@ -57,6 +63,7 @@ def describe_device_machine(
         notes.append(Note(field="memory", who="spec", why="host and device share one memory"))
         # One memory: what the device has is what the host has.
         memory_bytes = memory_bytes or (device.memory_bytes or 0) * count
+        device = replace(device, memory_bytes=memory_bytes // count)
     elif memory_bytes is None:
         notes.append(_note_assumption("memory.total_bytes", "twice the memory of the devices"))
         memory_bytes = ASSUMED_HOST_BYTES_PER_DEVICE_BYTE * (device.memory_bytes or 0) * count

@@ -228,12 +228,7 @@ def check_peer_access(hw: Hardware) -> Iterator[Finding]:
 
 def check_network_ports(hw: Hardware) -> Iterator[Finding]:
     """Boards none of whose ports is on their own socket, where some port carries data."""
-    active = {p.name for p in hw.network if p.kind in ("infiniband", "roce", "efa") and p.state in (None, "active")}
-    best: dict[int, set[str]] = {}
-    for path in hw.paths:
-        if path.port in active:
-            best.setdefault(path.board, set()).add(path.kind)
-    far = sorted(board for board, kinds in best.items() if kinds == {"sys"})
+    far = list_far_boards(hw)
     if far:
         yield _build_finding(
             "gpu-nic-sockets",
@@ -259,6 +254,32 @@ def check_network_ports(hw: Hardware) -> Iterator[Finding]:
             ", ".join(silent),
             "leave them out with NCCL_IB_HCA, or bring them up",
         )
+
+
+def list_far_boards(hw: Hardware) -> list[int]:
+    """Boards that reach every active port across sockets only. SYS is the way between NUMA nodes, of which a socket may have several:
+    where it has, the nodes of both ends must be known, and lie in different sockets."""
+    # nvidia-smi says mlx5_0, the kernel mlx5_0/1
+    ports = {p.name.partition("/")[0]: p for p in hw.network if p.kind in ("infiniband", "roce", "efa")}
+    active = {name: port for name, port in ports.items() if port.state in (None, "active")}
+    boards = {board.index: board.numa_node for board in hw.boards}
+    near: dict[int, bool] = {}
+    for path in hw.paths:
+        port = active.get(path.port.partition("/")[0])
+        if port is not None:
+            crosses = path.kind == "sys" and are_different_sockets(hw, boards.get(path.board), port.numa_node)
+            near[path.board] = near.get(path.board, False) or not crosses
+    return sorted(board for board, is_near in near.items() if not is_near)
+
+
+def are_different_sockets(hw: Hardware, one: int | None, other: int | None) -> bool:
+    """Of two NUMA nodes between which the way is SYS. Linux counts them socket by socket."""
+    sockets, nodes = hw.cpu.packages, hw.cpu.numa_nodes
+    if sockets is None or nodes is None or nodes <= sockets:
+        return sockets != 1
+    if one is None or other is None:
+        return False
+    return one * sockets // nodes != other * sockets // nodes
 
 
 def check_driver(hw: Hardware) -> Iterator[Finding]:

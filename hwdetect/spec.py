@@ -2,7 +2,7 @@
 
     spec      = [NODES "x"] [COUNT "x"] DEVICE options      devices of the catalogue, by id, alias or name
               | [NODES "x"] [COUNT "x"] DEVICE (":" | "-mig-") PROFILE options
-              | "cpu" options                               a machine without accelerators
+              | [NODES "x"] [COUNT "x"] "cpu" options       a machine without accelerators, of so many processes
               | [NODES "x"] [CLOUD ":"] INSTANCE            a cloud instance type (hwdetect/instances.toml)
     options   = [":" CPUS] ["+" FEATURE]… ["," MEMORY "gb"]
 
@@ -16,6 +16,7 @@
     cpu:16+avx2                  without AVX-512
     cpu:64+arm, cpu:64+sve       Arm: NEON alone; SVE with BF16 and I8MM
     cpu:16,64gb                  with so much memory
+    4xcpu:2                      four processes of two cores each on one CPU: what several GPUs do, tried without them
     h100-mig-1g.10gb, a100:3g.40gb, 7xa100-mig-1g.10gb     MIG instances, on as few boards as hold them
     p5.48xlarge, aws:p5.48xlarge, 4xp5.48xlarge
     NVIDIA A100-SXM4-80GB, 2x Tesla T4, 4090               what nvidia-smi prints, or people say
@@ -102,9 +103,10 @@ def parse_spec(text: str) -> Hardware:
         return describe_instance(instance, device, counts[0] if counts else 1)
     options = _parse_options(rest[len(name) :].replace(" ", ""), text)
     if name == "cpu":
-        if len(counts) > 1:
-            raise SpecError(f"{text!r}: a CPU machine takes one number before it, that of the nodes")
-        return _build_cpu_machine(options, counts[0] if counts else 1)
+        nodes, processes = [1, 1, *counts][-2:]
+        if processes > MOST_DEVICES_PER_NODE:
+            raise SpecError(f"{text!r}: {processes} processes on one CPU (at most {MOST_DEVICES_PER_NODE})")
+        return _build_cpu_machine(options, nodes, processes)
     # One number is the devices, two are nodes and devices.
     nodes, count = [1, 1, *counts][-2:]
     device = _load_device(name, text)
@@ -209,7 +211,7 @@ def _find_profile(device: Device, name: str) -> Profile | None:
     return next((profile for profile in list_profiles(device) if profile.name == name), None)
 
 
-def _build_cpu_machine(options: Options, nodes: int) -> Hardware:
+def _build_cpu_machine(options: Options, nodes: int, processes: int) -> Hardware:
     unknown = [f for f in options.features if f not in CPU_FEATURES]
     if unknown:
         raise SpecError(f"+{unknown[0]} is no CPU feature that a spec can ask for: {', '.join(CPU_FEATURES)}")
@@ -220,14 +222,19 @@ def _build_cpu_machine(options: Options, nodes: int) -> Hardware:
         raise SpecError(f"+{' +'.join(options.features)}: these are of different CPUs ({', '.join(architectures)})")
     features = tuple(sorted({f for _, each in kinds for f in each})) if kinds else None
     return describe_cpu_machine(
-        architectures[0], features, cores=options.cpus, memory_bytes=options.memory_bytes, nodes=nodes
+        architectures[0],
+        features,
+        cores=options.cpus,
+        memory_bytes=options.memory_bytes,
+        nodes=nodes,
+        processes=processes,
     )
 
 
 def _build_device_machine(device: Device, nodes: int, count: int, options: Options) -> Hardware:
     if count > MOST_DEVICES_PER_NODE:
         raise SpecError(f"{count} devices in one node (at most {MOST_DEVICES_PER_NODE}): write NODESxCOUNTx{device.id}")
-    if device.unified_memory and device.link_kind is None and count > 1:
+    if device.is_alone and count > 1:
         raise SpecError(f"a machine has one {device.name}; {count} machines of it are {count}x1x{device.id}")
     unknown = [f for f in options.features if f != "nvlink"]
     if unknown:

@@ -342,6 +342,11 @@ class Device:
     sources: tuple[tuple[str, str], ...] = ()
     basis: str = "published"
 
+    @property
+    def is_alone(self) -> bool:
+        """One that shares its host's memory and has no links to others: a machine has no second (a GB10, a Jetson)."""
+        return self.unified_memory and self.link_kind is None
+
     def flops(self, dtype: str) -> float | None:
         """Dense peak for ``dtype`` in operations per second, or ``None`` where the maker states none."""
         return dict(self.peak_flops).get(dtype)

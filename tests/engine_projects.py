@@ -15,6 +15,8 @@ FRAGMENTS = Path(__file__).resolve().parents[1] / "templates" / "fragments"
 SHARED = (
     "sources",
     "stop_tokens",
+    "serving/decoding",
+    "serving/engine_thread",
     "serving/prompts",
     "serving/sampling",
     "serving/scheduler",

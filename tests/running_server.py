@@ -27,7 +27,7 @@ MODULES = {
         name: f"serving/{name}"
         for name in (
             *("chat", "decoding", "http_call", "openai_answers", "openai_requests", "prompts", "sampling", "server"),
-            *("server_metrics", "service", "slots"),
+            *("engine_thread", "generation_defaults", "scheduler", "server_metrics", "service", "slots"),
         )
     },
 }
@@ -57,7 +57,14 @@ def make_project(folder: Path, model: Path, **serving) -> Path:
     (folder / "serve.sh").write_text(SERVE)
     (folder / "serve.sh").chmod(0o755)
     limits = {"max_context": 512, "max_concurrency": 4, "max_waiting": 8, "max_new_tokens": 32, "threads": 2}
-    address = {"engine": "transformers", "weights": "float32", "name": NAME, "host": "127.0.0.1", "port": 0}
+    address = {
+        "engine": "transformers",
+        "weights": "float32",
+        "cache": "static",
+        "name": NAME,
+        "host": "127.0.0.1",
+        "port": 0,
+    }
     config = {"model": str(model), "serving": {**address, "prompt_tokens": 128, **limits, **serving}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     return folder

@@ -27,13 +27,21 @@ ENGINE = {
     "engine": "engines/transformers",
     "machine": "machine/cpu",
     "stop_tokens": "stop_tokens",
-    **{name: f"serving/{name}" for name in ("decoding", "prompts", "sampling", "slots")},
+    **{name: f"serving/{name}" for name in ("decoding", "engine_thread", "prompts", "sampling", "scheduler", "slots")},
 }
 """Transformers as the engine; its model.py is written by the plan."""
 ANSWERS = {"batch_work": "serving/batch_work/answers", **ENGINE}
 SERVER = {
     name: f"serving/{name}"
-    for name in ("http_call", "openai_answers", "openai_requests", "server", "server_metrics", "service")
+    for name in (
+        "generation_defaults",
+        "http_call",
+        "openai_answers",
+        "openai_requests",
+        "server",
+        "server_metrics",
+        "service",
+    )
 }
 BENCH = {
     f"bench{name}": f"serving/bench{name}"
@@ -46,12 +54,18 @@ SERVE = """#!/bin/sh
 cd "$(dirname "$0")" || exit
 exec {python} server.py "$@"
 """
-LABELS = {"batch_work": "serving/batch_work/labels", "encoder": "serving/encoder"}
+LABELS = {
+    "batch_work": "serving/batch_work/labels",
+    "encoder": "serving/encoder",
+}
 EMBEDDINGS = {
     "batch_work": "serving/batch_work/embeddings",
     "encoder": "serving/encoder",
     "pooling": "serving/pooling",
 }
+MEDIA = {"media": "serving/media"}
+TRANSCRIPTS = {"batch_work": "serving/batch_work/transcripts", **MEDIA}
+IMAGES = {"batch_work": "serving/batch_work/images", **MEDIA}
 ASKING = {name: f"serving/{name}" for name in ("compare", "compare_reference", "infer")}
 """Programs beside batch.py and bench.py; compare.py takes its texts from bench.py's."""
 MODEL = """
@@ -67,6 +81,7 @@ def load_model(config):
 SERVING = {
     "engine": "transformers",
     "weights": "float32",
+    "cache": "static",
     "name": "test",
     "host": "127.0.0.1",
     "port": 8000,
@@ -77,6 +92,15 @@ SERVING = {
     "prompt_tokens": 32,
     "threads": 2,
 }
+
+
+def make_row_project(folder: Path, model: Path, modules: dict[str, str], auto: str, batch: int) -> Path:
+    """A project of batch.py alone; ``auto`` is the class that loads its model."""
+    make_serving_project(folder, model, modules)
+    (folder / "model.py").write_text(MODEL.replace("AutoModelForCausalLM", auto), encoding="utf-8")
+    config = {"model": str(model), "rows": {"weights": "float32", "batch": batch, "positions": 17}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    return folder
 
 
 def make_serving_project(folder: Path, model: Path | str, modules: dict[str, str], **serving) -> Path:
@@ -124,6 +148,75 @@ def make_tiny_model(folder: Path, positions: int = 256) -> Path:
         pad_token_id=tokenizer.eos_token_id,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def make_tiny_vit(folder: Path) -> Path:
+    """A classifier of ten kinds of images with random weights, and its processor."""
+    import torch
+    from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessorPil
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    names = {number: f"kind {number}" for number in range(10)}
+    ViTForImageClassification(ViTConfig(**sizes, image_size=16, patch_size=4, id2label=names)).save_pretrained(folder)
+    ViTImageProcessorPil(size={"height": 16, "width": 16}).save_pretrained(folder)
+    return folder
+
+
+def make_tiny_whisper(folder: Path) -> Path:
+    """Whisper with random weights that hears one second at a time, and a tokenizer of bytes."""
+    import torch
+    from transformers import (
+        GenerationConfig,
+        WhisperConfig,
+        WhisperFeatureExtractor,
+        WhisperForConditionalGeneration,
+        WhisperProcessor,
+        WhisperTokenizer,
+    )
+
+    marks = ["<|endoftext|>", "<|startoftranscript|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"]
+    times = [f"<|{step * 0.02:.2f}|>" for step in range(51)]
+    vocab = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    tokenizer = WhisperTokenizer(vocab=vocab, merges=[], additional_special_tokens=marks[1:])
+    tokenizer.add_tokens(times)
+    ids = dict(zip(marks, tokenizer.convert_tokens_to_ids(marks), strict=True))
+    extractor = WhisperFeatureExtractor(feature_size=80, chunk_length=1)
+    WhisperProcessor(extractor, tokenizer).save_pretrained(folder)
+    torch.manual_seed(1)
+    end, start = ids["<|endoftext|>"], ids["<|startoftranscript|>"]
+    config = WhisperConfig(
+        vocab_size=len(tokenizer),
+        num_mel_bins=80,
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_source_positions=50,
+        max_target_positions=40,
+        pad_token_id=end,
+        bos_token_id=end,
+        eos_token_id=end,
+        decoder_start_token_id=start,
+    )
+    model = WhisperForConditionalGeneration(config)
+    model.generation_config = GenerationConfig(
+        max_length=12,
+        is_multilingual=False,
+        decoder_start_token_id=start,
+        eos_token_id=end,
+        pad_token_id=end,
+        no_timestamps_token_id=ids["<|notimestamps|>"],
+        prev_sot_token_id=ids["<|startofprev|>"],
+        return_timestamps=False,
+        begin_suppress_tokens=[end],
+        suppress_tokens=[],
+    )
+    model.save_pretrained(folder)
     return folder
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from generator.case.request import Request
-from generator.case.workload import MODES, TASKS
+from generator.case.workload import MODES, ROW_TASKS, TASKS
 from generator.emit.document import dump_answers
 from generator.emit.render import render
 from generator.errors import PerfgenError
@@ -27,7 +27,10 @@ ROWS = {
 @pytest.mark.parametrize(("task", "mode", "has_data"), product(TASKS, MODES, (True, False)))
 def test_answers_are_rendered_or_refused(tmp_path, task, mode, has_data):
     data = tmp_path / "d.jsonl"
-    rows = [ROWS[task] | ({"label": n % 2} if task == "text-classification" else {}) for n in range(64)]
+    rows = [
+        ROWS.get(task, {"path": "a.wav"}) | ({"label": n % 2} if task == "text-classification" else {})
+        for n in range(64)
+    ]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     request = Request(
         model="org/model",
@@ -42,7 +45,7 @@ def test_answers_are_rendered_or_refused(tmp_path, task, mode, has_data):
     try:
         answers = dump_answers(document_request(request, for_project=True))
     except PerfgenError as error:
-        assert mode == "train" and not has_data and error.hint, error
+        assert ((mode == "train" and not has_data) or task in ROW_TASKS) and error.hint, error
         return
-    assert mode == "infer" or has_data
+    assert (mode == "infer" or has_data) and task not in ROW_TASKS
     assert render(yaml.safe_load(answers)["plan"], tmp_path / "p")

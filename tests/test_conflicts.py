@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from making import H100, T4, case, cost, cpu_device, gpu
 from rules import fit, gates, parallel, speed
 from rules.outside import NEVER, OUT_OF_SCOPE
-from rules.table import NVME, medium, mixture, on, pin, room, technique, tiny
+from rules.table import NVME, by_transformers, medium, mixture, on, pin, room, technique, tiny
 
 from generator.case.case import Case
 from generator.decide.search import find_best
@@ -34,6 +34,7 @@ FULL = on(devices=4, nodes=2, disks=NVME)
 LORA, QLORA, SFT = (on(devices=4, **work) for work in ({"train": "lora"}, {"train": "qlora"}, {"task": "sft"}))
 DORA = on(devices=4, nodes=2, train="lora", adapter="dora")
 SERVED = on(devices=4, mode="infer")
+ANSWERED = by_transformers(SERVED)
 SERVED_BY_CPU = on(cpu_device(), mode="infer")
 ONE = on()
 
@@ -79,7 +80,7 @@ CONFLICTS: list[Pair] = [
     *grid(SFT, "parallelism=context", ids("packing", "flattened", "varlen"), "see each other"),
     *grid(SFT, "parallelism=ulysses", ids("packing", "flattened", "varlen"), "limits"),
     *grid(FULL, "parallelism=context", ids("attention", "eager", "flash-attention"), "SDPA"),
-    (FULL, "parallelism=ulysses", "attention=eager", "SDPA"),
+    *grid(FULL, "parallelism=ulysses", ids("attention", "eager", "flash-attention"), "SDPA"),
     *grid(SFT, "packing=packed", ids("attention", "sdpa", "eager"), "mask"),
     (FULL, "parallelism=context", "packing=group-by-length", "equal parts"),
     # compilation
@@ -89,8 +90,8 @@ CONFLICTS: list[Pair] = [
     (FULL, "compile=default", "loss=liger", "fuse the same"),
     *grid(FULL, "compile=regional", ids("packing", "flattened", "varlen"), "every number of texts"),
     (FULL, "compile=regional", "loss=liger", "fuse the same"),
-    *grid(FULL, "compile=regional", ids("parallelism", *FSDP), "FSDP gathers"),
-    *grid(FULL, "compile=regional", ids("parallelism", *ZERO, "ulysses"), "hooks"),
+    *grid(FULL, "compile=regional", ids("parallelism", *FSDP, "ulysses"), "FSDP gathers"),
+    *grid(FULL, "compile=regional", ids("parallelism", *ZERO), "hooks"),
     (QLORA, "compile=regional", "trained=qlora", "must not be compiled"),
     *grid(FULL, "checkpointing=selective", ids("compile", "default", "regional"), "Inductor"),
     (FULL, "checkpointing=selective", "attention=eager", "batched products"),
@@ -99,13 +100,17 @@ CONFLICTS: list[Pair] = [
     *grid(FULL, "checkpointing=selective", ids("parallelism", *FSDP[:3]), "every layer or none"),
     *grid(FULL, "compile=off", ids("precision", "fp8-tensorwise", "fp8-rowwise"), "scales and casts"),
     (FULL, "compile=default", "loss=chunked", "breaks"),
-    *grid(FULL, "compile=default", ids("parallelism", *ZERO, "ulysses"), "hooks"),
+    *grid(FULL, "compile=default", ids("parallelism", *ZERO), "hooks"),
+    *grid(FULL, "compile=default", ids("parallelism", "tensor", "pipeline", "context", "ulysses"), "loop that trains"),
+    *grid(FULL, "parallelism=context", ids("loss", "chunked"), "its own count"),
+    *grid(FULL, "parallelism=tensor", ids("loss", "liger"), "not run"),
     *grid(SERVED, "compile=static-decode", ids("quantization", "bnb-nf4", "bnb-int8"), "not compileable"),
     *grid(SERVED, "compile=static-decode", ids("cache", "dynamic", "none"), "fixed shapes"),
     (SERVED, "compile=static-decode", "parallelism=device-map", "graph"),
     # engines
     *grid(SERVED, "engine=vllm", ids("attention", "sdpa", "eager"), "its own code"),
     *grid(SERVED, "engine=vllm", ids("cache", "static", "dynamic"), "its own code"),
+    (SERVED, "engine=sglang", "speculation=prompt-lookup", "checks no proposed"),
     *grid(SERVED, "engine=vllm", ids("quantization", "bnb-nf4", "bnb-int8"), "its own code"),
     *grid(SERVED, "engine=vllm", ids("parallelism", "device-map", "tensor"), "its own code"),
     (SERVED, "engine=vllm", "compile=static-decode", "its own code"),
@@ -115,7 +120,7 @@ CONFLICTS: list[Pair] = [
     (SERVED, "engine=transformers", "cache=engine", "no cache"),
     (SERVED, "engine=transformers", "quantization=fp8", "8-bit floating point"),
     *grid(SERVED_BY_CPU, "engine=transformers", ids("quantization", "int8", "int4"), "does not pack"),
-    (SERVED, "cache=static", "compile=off", "without compilation"),
+    (ANSWERED, "cache=static", "compile=off", "without compilation"),
     (QLORA, "compile=default", "trained=qlora", "must not be compiled"),
     *grid(DORA, "adapter=dora", ids("parallelism", *FSDP[:3], "fsdp2-packed", *ZERO), "norm of whole"),
     # sharding
@@ -129,7 +134,7 @@ CONFLICTS: list[Pair] = [
         for form in FSDP[:3]
         for p in grid(FULL, f"parallelism={form}", ids("checkpointing", "every-2", "every-4"), "every")
     ],
-    *grid(FULL, "precision=bf16-pure", ids("parallelism", *ZERO, "ulysses"), "master"),
+    *grid(FULL, "precision=bf16-pure", ids("parallelism", *ZERO), "master"),
     *grid(FULL, "parallelism=tensor", ids("optimizer", *OTHER_OPTIMIZERS), "DTensor"),
     # tiles of a sequence, and inputs on the host
     *[
@@ -191,7 +196,6 @@ STANDING: list[tuple[Case, str, str]] = [
     *[(QLORA, "trained=qlora", f"parallelism={form}") for form in ("single", "ddp", "fsdp2-packed")],
     *[(QLORA, "trained=qlora", f"optimizer={name}") for name in ("adamw-fused", "paged-adamw-8bit")],
     *[(FULL, "attention=sdpa", f"parallelism={form}") for form in FORMS],
-    (FULL, "parallelism=ulysses", "attention=flash-attention"),
     (FULL, "attention=flash-attention", "precision=bf16"),
     (FULL, "compile=default", "packing=packed"),
     (FULL, "compile=default", "parallelism=ddp"),
@@ -202,6 +206,7 @@ STANDING: list[tuple[Case, str, str]] = [
     (SERVED, "compile=static-decode", "quantization=none"),
     (SERVED, "parallelism=tensor", "precision=fp16"),
     (SERVED, "cache=dynamic", "compile=off"),
+    (SERVED, "cache=static", "compile=off"),
 ]
 
 EXCLUSIVE = (
@@ -227,6 +232,8 @@ JOINED_AXES = {
         ("attention", "engine"),
         ("compile", "engine"),
         ("engine", "parallelism"),
+        ("engine", "speculation"),
+        ("loss", "parallelism"),
         ("engine", "precision"),
         ("engine", "quantization"),
         ("checkpointing", "compile"),

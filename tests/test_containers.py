@@ -348,6 +348,62 @@ def test_a_node_without_a_meeting_point_is_not_started(nodes, tmp_path):
     assert done.returncode != 0 and "MASTER_ADDR" in done.stderr
 
 
+# ---- servers
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """vLLM on four of eight boards."""
+    return render_plan(tmp_path_factory.mktemp("server"), hardware="4xh100-sxm-80gb", mode="infer", concurrency=32)
+
+
+@pytest.fixture(scope="module")
+def server_of_nodes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("nodes-serve")
+    big = {"model": "meta-llama/Llama-3.1-70B", "config": str(MODELS / "llama-3.1-70b.json")}
+    return render_plan(folder, hardware="4x1xh100-sxm-80gb", mode="infer", **big)
+
+
+def test_the_image_of_an_engine_starts_our_server(server):
+    """vLLM's image has ["vllm", "serve"] as its entrypoint: our words would be its arguments."""
+    instructions = read_instructions(server[0])
+    base, entry = (next(v for i, v in instructions if i == name) for name in ("FROM", "ENTRYPOINT"))
+    assert base.startswith("vllm/vllm-openai:") and entry == "[]"
+    (command,) = (v for i, v in instructions if i == "CMD")
+    assert json.loads(command)[:2] == ["python", "server.py"]
+    made = next(v for i, v in instructions if i == "RUN" and " -m venv " in v)
+    assert "--system-site-packages" in made  # what the engine's image brings is not installed again
+    check_shell(server[0])
+
+
+def test_compose_keeps_a_server_up_and_lets_it_finish(server):
+    project, document = server
+    text = (project / "compose.yaml").read_text()
+    assert "docker compose up" in text.splitlines()[0]
+    ((name, service),) = yaml.safe_load(text)["services"].items()
+    assert name == "serve" and service["restart"] == "unless-stopped"
+    assert service["ports"] == ["127.0.0.1:8000:8000"] and "/health" in service["healthcheck"]["test"][-1]
+    assert int(service["stop_grace_period"].removesuffix("s")) > document["server"]["grace_seconds"]
+    assert not [name for name in service["environment"] if name.startswith(("WANDB", "MLFLOW"))]
+    schema = [BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", project / "compose.yaml"]
+    assert subprocess.run(schema, capture_output=True, check=False).returncode == 0
+
+
+def test_nodes_that_serve_together_meet_by_the_host(server_of_nodes, tmp_path):
+    project, document = server_of_nodes
+    (service,) = yaml.safe_load((project / "compose.yaml").read_text())["services"].values()
+    assert service["network_mode"] == "host" and "ports" not in service
+    assert any(each.startswith("NODE_RANK=") for each in service["environment"])
+    words, _ = run_container(project, tmp_path / "home", MASTER_ADDR="first", NODE_RANK="1")
+    passed = [value for flag, value in pairwise(words) if flag == "--env"]
+    assert {"MASTER_ADDR=first", "NODE_RANK=1", "API_KEY"} <= set(passed) and "--publish" not in words
+    (command,) = (v for i, v in read_instructions(project) if i == "CMD")
+    assert "0.0.0.0" not in command  # the host's network: the address is config.yaml's
+    text = (project / "serve.sbatch").read_text()
+    assert f"--nodes={document['layout']['nodes']}\n" in text and "#SBATCH --exclusive\n" in text
+    check_shell(project)
+
+
 # ---- Slurm
 
 

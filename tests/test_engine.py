@@ -15,7 +15,7 @@ from generator.case.devices import make_case
 from generator.case.workload import Workload, check_workload
 from generator.cost.links import list_rings
 from generator.decide import frontier, ladder
-from generator.decide.candidates import HEADROOM_SHARE, build_execution, cost_members, split_batch
+from generator.decide.candidates import build_execution, cost_members, split_batch
 from generator.decide.device_count import MARGINAL_EFFICIENCY, search_each_count, speed_up, weigh_devices
 from generator.decide.nearest import find_nearest
 from generator.decide.plan import decide
@@ -23,7 +23,7 @@ from generator.decide.reasons import explain_decisions
 from generator.decide.refusal import advise
 from generator.decide.search import RISKS, find_best
 from generator.decide.serving import plan_case
-from generator.decide.space import LAST, open_space
+from generator.decide.space import HEADROOM_SHARE, LAST, open_space
 from generator.errors import NothingFits, UsageError
 from generator.show.why import explain_allowance, explain_refused
 from hwdetect import catalog
@@ -179,14 +179,14 @@ def enumerate_best(space):
     for emitted in (True, False):
         for risk, resort in product(RISKS, range(LAST + 1)):
             fitting = [c for c in everything(space, risk, resort) if fits_part(space, c)]
-            fitting = [c for c in fitting if not emitted or all(t.emitted for t in c.members)]
+            fitting = [c for c in fitting if not emitted or not c.planned]
             if fitting:
                 return min(fitting, key=lambda c: c.key)
     return None
 
 
 def fits_part(space, candidate):
-    return candidate.fits and candidate.estimate.peak_memory_gib <= space.usable_gib
+    return candidate.fits and candidate.estimate.peak_memory_gib <= space.find_usable_gib(candidate.execution)
 
 
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -450,7 +450,7 @@ def test_a_refusal_in_json_has_its_ladder(capsys):
 )
 def test_of_pins_that_cannot_stand_together_the_fewest_are_named(pins, named, unnamed):
     """They are no pair that has a conflict: what they leave of a third axis is nothing."""
-    of = case(H100, llama(**SMALL), mode="infer", pins=tuple(pins.items()))
+    of = case(H100, llama(**SMALL), mode="infer", after_training=True, pins=tuple(pins.items()))
     with pytest.raises(UsageError, match="leave nothing for compile") as refused:
         decide(of, cost(of))
     text = str(refused.value)

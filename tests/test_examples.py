@@ -62,7 +62,8 @@ def test_linted(case):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_dockerfile_and_yaml(case):
-    lint(case, "hadolint", "Dockerfile")
+    if (case / "project" / "Dockerfile").exists():  # Apple's GPUs are in no container
+        lint(case, "hadolint", "Dockerfile")
     settings = sorted(path.name for path in (case / "project").glob("*.yaml"))
     assert "config.yaml" in settings
     lint(case, "yamllint", "--strict", "-d", "{extends: relaxed, rules: {line-length: disable}}", *settings)

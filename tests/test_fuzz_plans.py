@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.fuzz import is_renderable, list_models, run_case
 from benchmarks.fuzz_cases import MENDED, draw_case
+from benchmarks.fuzz_serving import draw_serving_case
 from generator.case.request import Request
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,9 +34,9 @@ for case in [draw_case(seed, list_models(None)) for seed in range(60, 80)]:
 """
 
 
-def check_cases(seeds: range, mended: float) -> set[str]:
+def check_cases(seeds: range, mended: float, draw=draw_case) -> set[str]:
     """The kinds of answers; fails on any fault."""
-    cases = [draw_case(seed, MODELS, mended) for seed in seeds]
+    cases = [draw(seed, MODELS, mended) for seed in seeds]
     # a rented machine is looked for among two hundred: seconds each, and tests/test_goal.py has its own
     outcomes = [run_case(case) for case in cases if case.target is None]
     slow = "took "  # a question of the machine: `make fuzz` holds it
@@ -54,6 +56,28 @@ def test_cases_that_are_searched_are_plans_or_refusals(first):
     assert {"plan", "NothingFits"} <= check_cases(range(first, first + CHUNK), MENDED)
 
 
+def test_a_server_is_told_what_fits_or_the_question_is_refused():
+    """`python benchmarks/fuzz.py --mode infer` in small."""
+    assert {"plan", "NothingFits"} <= check_cases(range(30), MENDED, draw_serving_case)
+
+
+def test_limits_that_do_not_fit_are_seen(monkeypatch):
+    from benchmarks import fuzz_serving
+    from generator.emit.document import build_document
+    from generator.emit.plan_json import to_json
+    from generator.pipeline import plan_request
+
+    asked = Request(hardware="1xrtx-4090", mode="infer", model="meta-llama/Llama-3.1-8B", concurrency=4, offline=True)
+    planned = plan_request(asked)
+    plan, content = planned.plan, to_json(build_document(planned, name="p"))
+    assert not [*fuzz_serving.check_limits(plan, content)]
+    limits = fuzz_serving.find_limits(plan)
+    wrong = replace(limits, max_context=2 * limits.max_context, frontier=(*limits.frontier, (10**6, 5)))
+    monkeypatch.setattr(fuzz_serving, "find_limits", lambda plan: wrong)
+    faults = " ".join(fuzz_serving.check_limits(plan, content))
+    assert "do not fit" in faults and "the flags say" in faults and "config.yaml says" in faults
+
+
 def test_a_case_is_the_same_whatever_order_sets_have():
     def run(seed: str) -> str:
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
@@ -67,8 +91,6 @@ def test_a_case_is_the_same_whatever_order_sets_have():
 
 def test_faults_are_seen(monkeypatch):
     """A plan that loses its reasons, or is larger than its device, is no plan."""
-    from dataclasses import replace
-
     from benchmarks.fuzz import check_one_plan, check_plan, plan_request
 
     planned = plan_request(Request(hardware="1xt4", offline=True))

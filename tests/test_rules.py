@@ -14,6 +14,7 @@ from rules.outside import NEVER, OUT_OF_SCOPE
 from rules.table import medium, on, pin, plan, refused, room, written
 
 from generator.case.case import Case
+from generator.case.strategies import STRATEGIES
 from generator.errors import PerfgenError
 
 RULES = (*gates.RULES, *fit.RULES, *parallel.RULES, *speed.RULES)
@@ -78,8 +79,11 @@ def test_every_layout_of_every_form_adds_up():
                     assert x.nodes * x.per_node == x.replicate * x.shard * x.tp * x.pp * x.cp, (name, x)
                     assert x.per_node <= devices and x.nodes <= nodes and of.workload.global_batch % x.dp == 0
                     assert all(n % x.tp == 0 for n in (model.heads, model.kv_heads, model.ffn)) and x.tp <= devices
-                    assert of.workload.seq_len % x.cp == 0 and (x.dp * x.cp) % x.ep == 0
-                    assert x.pp == 1 or x.strategy in ("none", "zero1"), (name, x)
+                    assert of.workload.seq_len % x.cp == 0 and (x.dp * x.cp * x.tp) % x.ep == 0
+                    assert x.pp == 1 or not STRATEGIES[x.strategy].reshards, (
+                        name,
+                        x,
+                    )  # weights stay for every micro-batch
 
 
 def test_r104_recomputes_no_more_than_it_must():

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +14,15 @@ import pytest
 import yaml
 
 from generator.case.request import Request
-from generator.decide.limits import fits
+from generator.decide.limits import find_limits, fits
 from generator.emit.plan_document import PlanDocument
 from generator.emit.plan_json import to_json
+from generator.emit.render import render
 from generator.errors import NothingFits, UsageError
 from generator.pipeline import document_request, plan_request
 from generator.techniques.base import list_axes
 from generator.techniques.engines import Engine
+from hwdetect.catalog import list_devices
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "examples" / "models"
@@ -127,13 +133,52 @@ def test_what_is_allowed_is_taken_where_it_is_faster():
         assert document.config.serving.weights == name
 
 
+def test_llama_cpp_is_taken_where_no_faster_engine_knows_the_model(tmp_path):
+    """It is behind ONNX Runtime, whose builder knows fewer models."""
+    mixture = {
+        "model_type": "mixtral",
+        "architectures": ["MixtralForCausalLM"],
+        "hidden_size": 512,
+        "vocab_size": 32000,
+    }
+    mixture |= {"num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 1408}
+    (tmp_path / "config.json").write_text(json.dumps(mixture | {"num_local_experts": 8, "num_experts_per_tok": 2}))
+    cpu = {"mode": "infer", "hardware": "cpu:16,64gb", "allow": ("quantization=int4",)}
+    document = document_request(Request(model=str(tmp_path / "config.json"), **cpu))
+    assert (document.choice["engine"], document.choice["quantization"]) == ("llama-cpp", "int4")
+    assert document.config.serving.weights == "int4"
+    assert dict(document.edits.environment)["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert (
+        document_request(Request(model=str(MODELS / "llama-3.1-8b.json"), **cpu)).choice["engine"]
+        == "onnxruntime-genai"
+    )
+
+
+def test_an_engine_packs_what_it_can_multiply():
+    with pytest.raises(UsageError, match="does not pack weights into 4 bits"):
+        plan_8b(hardware="cpu:16,64gb", pins=(("engine", "ctranslate2"), ("quantization", "int4")))
+    document = plan_8b(hardware="cpu:16,64gb", pins=(("engine", "ctranslate2"), ("quantization", "int8")))
+    assert document.config.serving.weights == "int8"
+
+
 def test_kubernetes_gets_what_the_plan_uses():
     document = plan_70b(hardware="8xh100-sxm-80gb", concurrency=64)
-    claim, deployment, service = yaml.safe_load_all(document.files["serve.k8s.yaml"])
+    claim, model, deployment, service = yaml.safe_load_all(document.files["serve.k8s.yaml"])
     pod = deployment["spec"]["template"]["spec"]
-    assert claim["kind"] == "PersistentVolumeClaim"
+    (container,) = pod["containers"]
+    assert claim["kind"] == model["kind"] == "PersistentVolumeClaim"
+    storage = int(claim["spec"]["resources"]["requests"]["storage"].removesuffix("Gi"))
+    assert storage > 1.2 * 141e9 / 2**30  # the files in 16 bits, whatever a GPU holds of them
+    probe = container["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] > 141e9 / 100e6  # read at 100 MB/s, and then some
+    assert deployment["spec"]["progressDeadlineSeconds"] > probe["periodSeconds"] * probe["failureThreshold"]
+    assert "args" not in container and "command" not in container  # the image's own, with its launcher
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "model")
+    assert mount["readOnly"] and mount["mountPath"].startswith("/")
     assert pod["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == document.layout.devices
     assert pod["terminationGracePeriodSeconds"] > document.server.grace_seconds
+    assert pod["enableServiceLinks"] is False
+    assert document.docker.stop_seconds == pod["terminationGracePeriodSeconds"]
     assert service["spec"]["ports"][0]["port"] == document.config.serving.port
 
 
@@ -155,7 +200,7 @@ def test_a_classifier_has_no_server():
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda e: e.name)
 def test_every_module_that_a_project_imports_is_in_it(engine):
     """And nothing but them comes from elsewhere than its environment."""
-    hardware = "1xh100-sxm-80gb" if engine.command else "cpu:16,64gb"
+    hardware = "1xh100-sxm-80gb" if engine.command else "1xm4-max" if engine.leaf == "mlx" else "cpu:16,64gb"
     document = plan_8b(hardware=hardware, concurrency=4, pins=(("engine", engine.name),))
     fragments, made = ROOT / "templates" / "fragments", {"model"}
     known = {path.stem for path in fragments.rglob("*.py")} | {"engine", "server", "batch_work", "machine", *made}
@@ -163,5 +208,145 @@ def test_every_module_that_a_project_imports_is_in_it(engine):
         tree = ast.parse((fragments / f"{leaf}.py").read_text(encoding="utf-8"))
         imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
         imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-        ours = (imported & known) - {"json", "csv", "transformers", "vllm", "sglang", "openvino_genai"}
+        ours = (imported & known) - {"json", "csv", "transformers", "vllm", "sglang", "openvino_genai", "ctranslate2"}
         assert ours <= {*document.modules, *made}, (name, ours - {*document.modules})
+
+
+def test_an_answer_has_its_positions_beside_the_prompt():
+    """A server that is told a longer context than the model has does not start (vLLM: max-model-len)."""
+    short = {"model": str(MODELS / "smollm2-135m.json"), "mode": "infer", "hardware": "cpu:4"}
+    document = document_request(Request(**short, prompt_tokens=8000, new_tokens=192))
+    assert document.config.serving.max_context == 8192
+    with pytest.raises(UsageError, match="longer than the 8192 positions"):
+        plan_request(Request(**short, prompt_tokens=8000, new_tokens=193))
+    # nobody said how long a prompt is: it leaves room for the answer
+    assert plan_request(Request(**short, new_tokens=7000)).plan.case.workload.seq_len == 1192
+    with pytest.raises(UsageError, match="an answer of 9000 are longer"):
+        plan_request(Request(**short, new_tokens=9000))
+
+
+@pytest.mark.parametrize("device", [d.id for d in list_devices() if d.is_alone and d.vendor == "nvidia"])
+def test_a_board_that_has_no_second_beside_it_is_offered_more_machines(device):
+    with pytest.raises(NothingFits) as refused:
+        plan_70b(hardware=f"1x{device}", concurrency=64, prompt_tokens=8192)
+    options = [rung.option for rung in refused.value.ladder]
+    assert options and not any(f"x{device}" in option and f"x1x{device}" not in option for option in options)
+
+
+def test_fewer_at_a_time_is_a_rung():
+    with pytest.raises(NothingFits) as refused:
+        plan_8b(hardware="1xrtx-4090", concurrency=64)
+    rung = next(rung for rung in refused.value.ladder if rung.option.startswith("--concurrency"))
+    fewer = int(rung.option.split()[1])
+    assert plan_8b(hardware="1xrtx-4090", concurrency=fewer).config.serving.max_concurrency == fewer
+
+
+def plan_window(folder: Path, window: int, **told) -> PlanDocument:
+    """Of Mistral's sizes, whose layers all see a window."""
+    sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32}
+    config = {"model_type": "mistral", "architectures": ["MistralForCausalLM"], **sizes, "num_key_value_heads": 8}
+    config |= {"vocab_size": 32000, "max_position_embeddings": 32768, "sliding_window": window}
+    (folder / "config.json").write_text(json.dumps(config))
+    pins = (("engine", "transformers"),)
+    return document_request(
+        Request(model=str(folder / "config.json"), mode="infer", hardware="1xh100-sxm-80gb", pins=pins, **told)
+    )
+
+
+def test_rows_of_the_server_are_allocated_once_and_compiled_for_one():
+    pins = (("engine", "transformers"),)
+    one, eight = (plan_8b(hardware="1xh100-sxm-80gb", pins=pins, concurrency=n) for n in (1, 8))
+    assert one.choice["cache"] == eight.choice["cache"] == one.config.serving.cache == "static"
+    assert one.config.serving.compile == "reduce-overhead" and not isinstance(eight.config.serving.compile, str)
+    assert not one.edits.infer_generate_arguments
+    # rows of all the context, whatever the plan's lengths are
+    row_gib = 2 * 32 * 8 * 128 * 2 * eight.config.serving.max_context / 2**30
+    assert eight.config.predicted.peak_memory_gib > 14.9 + 8 * row_gib
+    with pytest.raises(UsageError, match="one at a time is compiled"):
+        plan_8b(hardware="1xh100-sxm-80gb", pins=(*pins, ("compile", "static-decode")), concurrency=8)
+    with pytest.raises(UsageError, match="allocated once"):
+        plan_8b(hardware="1xh100-sxm-80gb", pins=(*pins, ("cache", "dynamic")))
+
+
+def test_windows_that_answers_outgrow_are_kept_apart(tmp_path):
+    narrow, wide = plan_window(tmp_path, 1024, concurrency=8), plan_window(tmp_path, 4096, concurrency=8)
+    assert narrow.config.serving.cache == "dynamic" and narrow.config.serving.max_context > 4096
+    assert wide.config.serving.cache == "static" and wide.config.serving.max_context == 4096
+    assert wide.server.limited_by == "window of the model's layers"
+    # one after the other, against together
+    assert narrow.estimate.tokens_per_second < wide.estimate.tokens_per_second / 4
+
+
+def test_the_script_of_a_training_project_has_the_cache_of_generate():
+    document = document_request(Request(model=str(MODELS / "llama-3.1-8b.json"), hardware="1xh100-sxm-80gb"))
+    assert [a.name for a in document.edits.infer_generate_arguments] == ["cache_implementation"]
+
+
+def test_a_cpu_server_of_one_answer_is_told_to_compile_when_asked():
+    told = {"hardware": "cpu:8,64gb", "pins": (("engine", "transformers"), ("compile", "cpu-decode"))}
+    document = plan_8b(**told)
+    assert document.config.serving.compile == "default" and document.compilers.infer == ("g++",)
+    assert not plan_8b(hardware="cpu:8,64gb", pins=told["pins"][:1]).config.serving.compile
+    with pytest.raises(UsageError, match="several answers"):
+        plan_8b(**told, concurrency=8)
+
+
+@pytest.mark.parametrize(("engine", "library"), [("vllm", "vllm"), ("sglang", "sglang")])
+def test_an_engine_in_one_process_says_that_it_cannot_span_nodes(engine, library, tmp_path):
+    """Before the model is loaded: the library is not even asked."""
+    fragments = ROOT / "templates" / "fragments"
+    shutil.copy(fragments / "engines" / f"{engine}.py", tmp_path / "engine.py")
+    (tmp_path / f"{library}.py").write_text("LLM = SamplingParams = None\n")
+    for name in ("machine", "sampling", "sources"):
+        (tmp_path / f"{name}.py").write_text("peak_memory = Sampling = find_source = None\n")
+    config = {"serving": {"flags": {"nnodes": 2}}}
+    program = f"from engine import Engine; Engine({config!r}, None)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "divided over 2 nodes" in done.stderr
+    document = plan_70b(hardware="4x1xh100-sxm-80gb")
+    render(to_json(document), tmp_path / "p")
+    readme = (tmp_path / "p" / "README.md").read_text()
+    assert "make infer" not in readme and "sbatch serve.sbatch" in readme
+
+
+@pytest.mark.parametrize("hardware", ["1xh100-sxm-80gb", "2xrtx-4060", "1xrtx-3050-6gb", "2xrtx-4090", "1xgb10"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_what_an_engine_takes_at_once_holds_all_that_it_needs(hardware, engine):
+    """And is free: beside the context and the communicators, which are there before it."""
+    pins = (("engine", engine),)
+    told = Request(model=str(MODELS / "qwen2.5-1.5b.json"), mode="infer", hardware=hardware, concurrency=4, pins=pins)
+    plan = plan_request(told).plan
+    estimate, limits = plan.best.estimate, find_limits(plan)
+    parts = {item.name: item.value for item in estimate.memory}
+    before = parts["context"] + parts.get("communicator", 0.0)
+    assert estimate.peak_memory_gib <= limits.memory_share * estimate.limit_gib <= estimate.limit_gib - before
+    static = limits.static_share * (estimate.limit_gib - before)
+    beside = sum(parts.values()) - parts["weights"] - parts["kv cache"]
+    assert parts["weights"] + parts["kv cache"] <= static <= estimate.limit_gib * limits.memory_share - beside
+    assert limits.batched_tokens >= limits.of_one_copy
+
+
+def test_prompts_are_looked_up_on_request():
+    pins = (("speculation", "prompt-lookup"),)
+    plain = plan_8b(hardware="1xh100-sxm-80gb")
+    own = plan_8b(hardware="1xh100-sxm-80gb", pins=(*pins, ("engine", "transformers")))
+    vllm = plan_8b(hardware="1xh100-sxm-80gb", pins=(*pins, ("engine", "vllm")))
+    assert plain.choice["speculation"] == "off" and not isinstance(plain.config.serving.prompt_lookup_tokens, int)
+    assert own.config.serving.prompt_lookup_tokens == vllm.config.serving.prompt_lookup_tokens == 4
+    asked = json.loads(vllm.config.serving.flags["speculative-config"])
+    assert (asked["method"], asked["num_speculative_tokens"]) == ("ngram", 4)
+    assert not own.edits.infer_generate_arguments
+    with pytest.raises(UsageError, match="one request at a time"):
+        plan_8b(hardware="1xh100-sxm-80gb", pins=pins, concurrency=8)
+    with pytest.raises(UsageError, match="checks no proposed tokens"):
+        plan_8b(hardware="cpu", pins=(*pins, ("engine", "onnxruntime-genai")))
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+@pytest.mark.parametrize("weights", ["none", "int8", "int4"])
+def test_a_cpu_takes_the_engine_that_was_fastest_there(weights, concurrency):
+    """benchmarks/results/engines_cpu.json: ONNX Runtime, and OpenVINO as fast in 32 bits, with one environment more."""
+    allowed = () if weights == "none" else (f"quantization={weights}",)
+    told = {"hardware": "cpu:2,24gb", "concurrency": concurrency, "allow": allowed}
+    document = document_request(Request(model=str(MODELS / "smollm2-135m.json"), mode="infer", **told))
+    assert document.choice["engine"] == "onnxruntime-genai" and document.choice["quantization"] == weights

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from generator.case.request import Request
-from generator.errors import UsageError
+from generator.errors import NothingFits, UsageError
 from generator.pipeline import plan_request
 from hwdetect.spec import SpecError, parse_spec
 from hwdetect.stated import state_disk, state_host_memory, state_links
@@ -95,7 +95,8 @@ def test_an_offloading_plan_names_what_it_rests_on():
     assert "rests on assumptions: the host's memory is twice the memory of the devices" in list_texts(assumed)
     stated = plan("2xrtx-4090", host_memory="256gb")
     assert stated.plan.best.execution.offload_params == "cpu" and "rests on" not in list_texts(stated)
-    assert plan("2xrtx-4090", host_memory="64gb").plan.best.execution.offload_params == "none"
+    with pytest.raises(NothingFits, match="memory of the host"):
+        plan("2xrtx-4090", host_memory="64gb")
 
 
 def test_lanes_and_disks_have_their_price():

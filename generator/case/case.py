@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from generator.case.layout import ONE_DEVICE, Layout
 from generator.case.stacks import Stack
-from generator.case.vendors import CPU, VENDORS, Vendor
+from generator.case.vendors import CPU, Vendor, find_vendor
+from generator.case.vendors.cpu import explain_without_wheels
 from generator.case.workload import Workload
 from generator.model import ModelSpec
 from hwdetect.types import Device, Hardware, Link
@@ -45,24 +46,24 @@ class Case:
 
     @property
     def vendor(self) -> Vendor:
-        return CPU if self.on_cpu else VENDORS[self.device.vendor]
+        """KeyError for a device that nothing is planned for."""
+        vendor = CPU if self.on_cpu else find_vendor(self.device.vendor, self.device.kind)
+        if vendor is None:
+            raise KeyError(self.device.vendor)
+        return vendor
 
-    @property
-    def on_cuda(self) -> bool:
-        return self.device.vendor in VENDORS and self.vendor.torch_device == "cuda"
+    def explain_unemitted(self) -> str | None:
+        """Why no project can be made for the device or its host, or ``None``."""
+        return self.vendor.explain_unemitted(self.device) or explain_without_wheels(self.hardware.cpu.architecture)
 
     @property
     def portable(self) -> bool:
         """The machine is not known: only what works everywhere may be chosen."""
         return self.device.id == "portable"
 
-    @property
-    def capability(self) -> tuple[int, int]:
-        """CUDA compute capability; (0, 0) where the device has none."""
-        if not self.device.compute_capability:
-            return (0, 0)
-        major, minor = self.device.compute_capability.split(".")
-        return int(major), int(minor)
+    def explain_missing(self, ability: str) -> str | None:
+        """Why the device has not one of ``ABILITIES``, or ``None``."""
+        return self.vendor.explain_missing(ability, self.device)
 
     @property
     def cpu_features(self) -> frozenset[str]:

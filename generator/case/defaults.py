@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from generator.case.request import Request
-from generator.case.workload import DEFAULT_GOAL, Workload
+from generator.case.workload import DEFAULT_GOAL, ROW_TASKS, Workload
 from generator.inputs.data_files import DataSource
 from generator.inputs.model_source import ModelSource
 from generator.model import ModelSpec
@@ -18,8 +18,16 @@ DEFAULT_LEARNING_RATE = {
     "qlora": (2e-4, "what the QLoRA paper used for models up to 13B (arXiv 2305.14314)"),
 }
 FROM_SCRATCH_LEARNING_RATE = 3e-4, "what Llama 7B was pre-trained with (arXiv 2302.13971); small models bear more"
-DEFAULT_SEQ_LEN = {"causal-lm": 2048, "sft": 2048, "text-classification": 512}
+DEFAULT_SEQ_LEN = {
+    "causal-lm": 2048,
+    "sft": 2048,
+    "text-classification": 512,
+    "image-classification": 197,
+    "automatic-speech-recognition": 1500,
+}
+"""of the last two the patches of an image of 224 pixels, 16 each way, with the class token (ViT), and Whisper's frames of 30 s"""
 DEFAULT_GLOBAL_BATCH = 32
+INPUTS = {"image-classification": "patches of an image", "automatic-speech-recognition": "frames of sound"}
 THROUGHPUT_CONCURRENCY = 64
 """Prompts at a time where throughput is wanted and nobody said how many (ours): most of what batching gains on today's GPUs."""
 PLAIN_ALPHA = 8
@@ -62,7 +70,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         lora_alpha=PLAIN_ALPHA if request.adapter == "rslora" else 2 * request.lora_rank,
         lora_dropout=request.lora_dropout,
         labels=request.labels or (data.labels if data and data.labels else 2),
-        new_tokens=request.new_tokens,
+        new_tokens=request.new_tokens if request.mode == "train" or request.task != "image-classification" else 0,
         concurrency=request.concurrency or choose_concurrency(request)[0],
         max_latency=request.max_latency,
         from_scratch=from_scratch,
@@ -111,8 +119,13 @@ def choose_seq_len(request: Request, spec: ModelSpec, data: DataSource | None) -
     """The length that nobody gave, and where it comes from: what holds 99 % of the examples, where their lengths are known."""
     most = spec.max_positions or 1 << 30
     usual = DEFAULT_SEQ_LEN.get(request.task, 2048)
+    if request.task in ROW_TASKS:  # the positions of a model of speech are those of what it writes
+        return usual, f"{usual:,} {INPUTS[request.task]}"
     if request.mode == "infer":
-        return min(usual, most), f"{usual:,} tokens of prompt"
+        answer = request.new_tokens if request.task != "text-classification" else 0
+        room = max(1, most - answer)
+        of_model = f", here what {most:,} positions of {spec.name} leave beside the answer" if usual > room else ""
+        return min(usual, room), f"{usual:,} tokens of prompt{of_model}"
     if request.task == "causal-lm":
         return min(usual, most), f"blocks of plain text, usually of {usual:,} tokens" + explain_limit(usual, most, spec)
     if data is None or not data.token_quantiles:

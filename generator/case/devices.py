@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from generator.case import stacks
 from generator.case.case import Case
-from generator.case.vendors import CPU, VENDORS
-from generator.case.workload import Workload
+from generator.case.vendors import CPU, Vendor, find_vendor
+from generator.case.workload import ROW_TASKS, Workload
 from generator.errors import UsageError
 from generator.inputs.hardware import PORTABLE
 from generator.model import ModelSpec
@@ -21,22 +21,29 @@ PORTABLE_ESTIMATE = "cpu:4"
 def make_case(hardware: Hardware, used: tuple[Accelerator, ...], spec: ModelSpec, workload: Workload) -> Case:
     """The work on ``used`` accelerators (none: the CPU), which build of torch they run, and what joins them."""
     device, memory_bytes = describe_accelerators(hardware, used) if used else describe_cpu(hardware)
-    vendor = VENDORS[device.vendor] if used else CPU
+    vendor = find_vendor(device.vendor, device.kind) if used else CPU
+    if vendor is None:
+        raise KeyError(device.vendor)
     role = choose_role(workload)
-    build = vendor.choose_build(role, device.compute_capability, hardware.software.driver, device.name)
+    build = vendor.choose_build(role, device, hardware.software.driver)
     return Case(
         hardware=hardware,
         device=device,
-        device_memory_bytes=memory_bytes,
+        device_memory_bytes=vendor.share_memory(memory_bytes),
         model=spec,
         workload=workload,
-        stack=stacks.load_stack(role, build),
-        devices_per_node=len(used) or 1,
+        stack=stacks.load_stack(role, build, vendor.missing),
+        devices_per_node=len(used) or count_cpu_processes(hardware),
         nodes=hardware.nodes.count if used else 1,
         accelerators=tuple(a.index for a in used),
         links=select_links(hardware, used),
         network_bytes_per_s=find_network_rate(hardware),
     )
+
+
+def count_cpu_processes(hardware: Hardware) -> int:
+    """Those that a spec asks for (``4xcpu:1``): each has the cores and the memory of ``cpu`` and ``memory``."""
+    return (hardware.nodes.processes or 1) if hardware.nodes.source == "spec" else 1
 
 
 def group_equal_accelerators(hardware: Hardware) -> list[tuple[Accelerator, ...]]:
@@ -49,15 +56,15 @@ def group_equal_accelerators(hardware: Hardware) -> list[tuple[Accelerator, ...]
     for accelerator in hardware.accelerators:
         board = boards[accelerator.board]
         slice_of = (accelerator.index,) if accelerator.profile is not None else ()
-        if board.vendor in VENDORS:
+        if find_board_vendor(board):
             groups.setdefault((board.device or board.name, *slice_of), []).append(accelerator)
     if groups:
         return [tuple(group) for group in groups.values()]
     names = ", ".join(sorted({b.name or b.vendor for b in hardware.boards}))
     if hardware.accelerators:
         raise UsageError(
-            f"{names}: perfgen plans for CPUs and NVIDIA GPUs so far",
-            "use --hardware cpu to plan for the CPU of this machine",
+            f"{names}: no vendor's file of perfgen is for such a device",
+            "generator/case/vendors/ has one for each maker; --hardware cpu plans for the CPU of this machine",
         )
     if hardware.boards:
         raise UsageError(
@@ -65,6 +72,11 @@ def group_equal_accelerators(hardware: Hardware) -> list[tuple[Accelerator, ...]
             "use --hardware cpu to plan for the CPU",
         )
     return [()]
+
+
+def find_board_vendor(board: Board) -> Vendor | None:
+    """Who plans for it: by its kind in the catalogue, or as a GPU."""
+    return find_vendor(board.vendor, catalog.load(board.device).kind if board.device else "gpu")
 
 
 def select_links(hardware: Hardware, used: tuple[Accelerator, ...]) -> tuple[Link, ...]:
@@ -102,8 +114,9 @@ def make_portable_case(spec: ModelSpec, workload: Workload) -> Case:
 
 def choose_role(workload: Workload) -> str:
     """The environment of the project: a served model that writes has one of its engine's, which begins as that of Transformers."""
-    serves = workload.mode == "infer" and workload.task != "text-classification"
-    return "serve-transformers" if serves else "train"
+    if workload.task in ROW_TASKS:
+        return "rows"
+    return "serve-transformers" if workload.serves else "train"
 
 
 def describe_accelerators(hardware: Hardware, used: tuple[Accelerator, ...]) -> tuple[Device, int]:
@@ -140,11 +153,44 @@ def explain_unusable_boards(hardware: Hardware) -> str:
 
 
 def assume_device(board: Board) -> Device:
-    """A board that the catalogue does not have: rates of the nearest relative by compute capability, marked assumed.
+    """A board that the catalogue does not have: rates of the nearest relative, marked assumed. Raises ``UsageError`` without any."""
+    vendor = find_board_vendor(board)
+    relatives = [d for d in catalog.list_devices() if find_vendor(d.vendor, d.kind) is vendor]
+    if not relatives:
+        raise UsageError(
+            f"{board.name}: the catalogue has neither its rates nor those of a relative",
+            "`perfgen devices` lists what it has, CONTRIBUTING.md says how a device is added",
+        )
+    if any(device.compute_capability for device in relatives):
+        return assume_by_capability(board, [device for device in relatives if device.compute_capability])
+    return assume_by_memory(board, relatives)
+
+
+def assume_by_memory(board: Board, relatives: list[Device]) -> Device:
+    """Like the relative of its architecture, if that could be read, whose memory is nearest."""
+    vendor = find_board_vendor(board)
+
+    def measure_distance(device: Device) -> tuple:
+        targets = vendor.list_targets(device) if vendor else ()
+        alike = board.architecture is not None and board.architecture in (*targets, device.architecture)
+        return (not alike, abs((device.memory_bytes or 0) - (board.memory_bytes or 0)), device.id)
+
+    nearest = min(relatives, key=measure_distance)
+    return replace(
+        nearest,
+        id="unknown",
+        name=board.name or f"unknown {nearest.vendor} device",
+        memory_bytes=board.memory_bytes,
+        basis="assumed",
+        sources=(("*", f"assumed to run like {nearest.name}, of what is known the nearest in kind and memory"),),
+    )
+
+
+def assume_by_capability(board: Board, relatives: list[Device]) -> Device:
+    """Like the nearest relative by compute capability.
 
     Its own capability stays: it decides kernels and dtypes. One that could not be read counts as the oldest.
     """
-    relatives = [d for d in catalog.list_devices() if d.vendor == board.vendor and d.compute_capability]
     # A board that shares the host's memory is slower in kind than one that has its own.
     alike = [d for d in relatives if d.unified_memory == bool(board.unified_memory)] or relatives
     wanted = parse_capability(board.compute_capability)

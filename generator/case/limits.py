@@ -18,12 +18,16 @@ class ServingLimits:
     max_waiting: int
     limited_by: str
     frontier: tuple[tuple[int, int], ...]
+    memory_share: float
+    """of each device, what the engine may take; 1 where it takes what it needs"""
+    static_share: float
+    """of what is free of a device before the model is there, weights and cache; the rest is for activations and graphs"""
+    batched_tokens: int
+    """of all sequences, computed in one pass at most"""
 
 
 MEMORY_SHARE = 0.9
 """of the device, for weights, activations and cache together; the rest is CUDA's own (a little below vLLM's default of 0.92, for
 whatever else a desktop or a second context holds)"""
-BATCHED_TOKENS = 8192
-"""tokens of prompts in one pass: vLLM's default for servers on large boards (vllm/engine/arg_utils.py)"""
 GRACE_SECONDS = 25
 """for answers that are being written when the server is told to stop: within Kubernetes' terminationGracePeriodSeconds of 30"""

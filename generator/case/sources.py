@@ -10,7 +10,7 @@ from generator.bundle import find_sample_file
 from generator.case.defaults import Origin, count_sequences, count_steps, fill_workload, trace_values
 from generator.case.held_out import HeldOut, count_held_rows, read_held_out
 from generator.case.request import Request
-from generator.case.workload import Workload, check_workload
+from generator.case.workload import ROW_TASKS, Workload, check_workload, choose_task
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import CHARACTERS_A_TOKEN, DataSource, list_data_files, read_data
 from generator.inputs.lengths import count_lengths
@@ -46,6 +46,7 @@ def read_work(request: Request) -> Work:
     typed = expand_homes(request)
     request, source, data = read_sources(typed)
     spec = read_spec(source)
+    request = replace(request, task=choose_task(request.mode, request.task, "task" in request.given, spec))
     workload = fill_workload(request, spec, source, data)
     check_workload(workload, spec)
     check_sources(request, workload, source, data)
@@ -165,7 +166,11 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
             f"--labels {request.labels}: {data.path} has {data.labels} labels ({', '.join(data.label_names[:9])})",
             "drop it: the labels of the data are counted",
         )
-    if not tokenizer and (source.has_weights or (workload.task != "causal-lm" and not request.adapts)):
+    if (
+        workload.task not in ROW_TASKS
+        and not tokenizer
+        and (source.has_weights or (workload.task != "causal-lm" and not request.adapts))
+    ):
         raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
     if data is None or workload.mode == "infer":
         return

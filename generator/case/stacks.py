@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -20,6 +21,8 @@ class Build:
     min_driver: str | None = None
     min_capability: str | None = None
     max_capability: str | None = None
+    packages: tuple[str, ...] = ()
+    """of the image's distribution, which the build needs there"""
     toolkit_image: str | None = None
     """an image with the CUDA toolkit of this build, for what is compiled with nvcc"""
 
@@ -45,6 +48,10 @@ class Stack:
         return dict(self.missing).get(distribution, f"{distribution} is not part of the tested stack {self.role}")
 
 
+NO_BUILD = Build(name="none", index="", image="")
+"""of a device for which no project is made"""
+
+
 @cache
 def _read_tables() -> dict:
     return tomllib.loads(resources.files("generator.case").joinpath("stacks.toml").read_text(encoding="utf-8"))
@@ -57,17 +64,27 @@ def list_builds(role: str) -> dict[str, Build]:
     return {name: Build(name=name, **build) for name, build in builds.items()}
 
 
-def load_stack(role: str, build: str) -> Stack:
-    """The stack for ``role`` with one of its builds; KeyError for an unknown one."""
+def load_stack(role: str, build: str, missing: Mapping[str, str] | None = None) -> Stack:
+    """The stack for ``role`` with one of its builds; KeyError for an unknown one. ``missing``: what a vendor's devices cannot
+    have of it, and why."""
     entry = _read_tables()[role]
+    lacking = entry.get("missing", {}) | dict(missing or {})
     return Stack(
         role=role,
         python=entry["python"],
-        packages=tuple(sorted(entry["packages"].items())),
-        build=list_builds(role)[build],
-        missing=tuple(sorted(entry.get("missing", {}).items())),
+        packages=tuple(sorted((name, version) for name, version in entry["packages"].items() if name not in lacking)),
+        build=NO_BUILD if build == NO_BUILD.name else list_builds(role)[build],
+        missing=tuple(sorted(lacking.items())),
         tested=entry["tested"],
     )
+
+
+def choose_build_of(kind: str, role: str, device: str) -> str:
+    """The first build of a role whose name begins with ``kind``. Raises ``UsageError`` where it has none."""
+    for name in list_builds(role):
+        if name.startswith(kind):
+            return name
+    raise UsageError(f"the tested stack {role} has no build for {device} ({kind})")
 
 
 def choose_cuda_build(role: str, capability: str | None, driver: str | None, device: str) -> str:

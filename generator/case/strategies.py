@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 TRAINER, LOOP = "trainer", "loop"
 """the skeletons that a project's train.py can be built from: the Trainer, or a training loop of its own"""
-RING, ULYSSES = "ring", "ulysses"
+RING, GATHER, ULYSSES = "ring", "gather", "ulysses"
 EVERY_PROCESS, ONE_OF_A_NODE, EACH_ITS_SHARD = "every process", "one process of a node", "each process its shard"
 
 
@@ -157,7 +157,7 @@ class SequenceForm:
     name: str
     exchanges_heads: bool
     """queries, keys, values and outputs change from parts of the sequence to parts of the heads and back (all-to-all);
-    otherwise every other part's keys and values pass by (a ring)"""
+    otherwise every other part's keys and values come here, one after the other (a ring) or at once (all-gather)"""
     hides_behind_attention: bool
     """what comes next travels while attention computes"""
     skeletons: tuple[str, ...]
@@ -167,7 +167,8 @@ SEQUENCE_FORMS: Mapping[str, SequenceForm] = {
     row.name: row
     for row in (
         SequenceForm(name=RING, exchanges_heads=False, hides_behind_attention=True, skeletons=(LOOP,)),
-        SequenceForm(name=ULYSSES, exchanges_heads=True, hides_behind_attention=False, skeletons=(TRAINER,)),
+        SequenceForm(name=GATHER, exchanges_heads=False, hides_behind_attention=False, skeletons=(LOOP,)),
+        SequenceForm(name=ULYSSES, exchanges_heads=True, hides_behind_attention=False, skeletons=(LOOP,)),
     )
 }
 

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from generator.errors import UsageError
 from generator.model import ModelSpec
 
-TASKS = ("causal-lm", "sft", "text-classification")
+WRITES = ("causal-lm", "sft")
+"""Tasks of a model that goes on with a text: any engine may run it, behind a server."""
+ROW_TASKS = ("image-classification", "automatic-speech-recognition")
+"""Tasks of what Transformers computes row by row, in batch.py: nothing trains them here, and no server is emitted for them."""
+TASKS = (*WRITES, "text-classification", *ROW_TASKS)
+SPEECH_TYPES = ("whisper",)
+"""Model types of our tables that hear and write (Transformers' MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING)."""
 TRAINED = ("full", "lora", "qlora")
 ADAPTERS = ("lora", "dora", "rslora")
 MODES = ("train", "infer")
@@ -49,6 +55,8 @@ class Workload:
     labels: int = 2
     new_tokens: int = 128
     concurrency: int = 1
+    after_training: bool = False
+    """infer: of the project that trains the model, by its infer.py, one prompt at a time"""
     max_latency: float | None = None
     """seconds that an answer may take, prompt and new tokens; ``None``: any"""
     from_scratch: bool = False
@@ -64,6 +72,20 @@ class Workload:
     optimize_for: str = DEFAULT_GOAL
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def serves(self) -> bool:
+        """Whether the project is a server of a model that writes."""
+        return self.mode == "infer" and self.task in WRITES and not self.after_training
+
+
+def choose_task(mode: str, asked: str, given: bool, model: ModelSpec) -> str:
+    """Where nobody says what a model is to be used for, the one thing that perfgen does with its kind."""
+    if mode != "infer" or given:
+        return asked
+    if model.kind == "vision" and (model.architecture or "").endswith("ForImageClassification"):
+        return "image-classification"
+    return "automatic-speech-recognition" if model.model_type in SPEECH_TYPES else asked
 
 
 def check_workload(workload: Workload, model: ModelSpec) -> None:
@@ -104,12 +126,30 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
             "--no-packing is not for --task causal-lm: plain text is one stream, cut into full sequences",
             "drop it; or give rows, and --task sft",
         )
-    if workload.task != "text-classification":
+    if workload.task in ROW_TASKS:
+        check_row_task(workload, model)
+    elif workload.task != "text-classification":
         check_generates(workload, model)
-    if model.max_positions and workload.seq_len > model.max_positions:
+    if workload.mode == "infer" and workload.task in WRITES:
+        check_positions(workload, model)
+    if workload.task not in ROW_TASKS and model.max_positions and workload.seq_len > model.max_positions:
         raise UsageError(
             f"--seq-len {workload.seq_len} is longer than the {model.max_positions} positions of {model.name}",
             f"use --seq-len {model.max_positions} or less",
+        )
+
+
+def check_positions(workload: Workload, model: ModelSpec) -> None:
+    """Refuse an answer that the model has no positions for beside its prompt. Raises ``UsageError``."""
+    most, prompt, answer = model.max_positions, workload.seq_len, workload.new_tokens
+    if most and prompt <= most < prompt + answer:
+        ways = [f"--prompt-tokens {most - answer}"] if answer < most else []
+        ways += [f"--new-tokens {most - prompt}"] if prompt < most else []
+        raise UsageError(
+            f"a prompt of {prompt} tokens and an answer of {answer} are longer than the {most} positions of {model.name}",
+            f"use {' or '.join(ways)}"
+            if ways
+            else f"use --prompt-tokens {max(1, most // 2)} --new-tokens {most - most // 2}",
         )
 
 
@@ -124,6 +164,25 @@ def check_adapters(workload: Workload) -> None:
             why = "--mode infer trains nothing" if infers else "--train full trains none"
             ways = f"drop {option}" if infers else f"add --train lora, or qlora; or drop {option}"
             raise UsageError(f"{option} {value} is of adapters, and {why}", ways)
+
+
+def check_row_task(workload: Workload, model: ModelSpec) -> None:
+    """Refuse to train, and a model of another kind. Raises ``UsageError``."""
+    if workload.mode == "train":
+        raise UsageError(
+            f"--task {workload.task} is for --mode infer: perfgen emits no training for it", "add --mode infer"
+        )
+    name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
+    if workload.task == "image-classification":
+        if model.kind == "vision" and (model.architecture or "").endswith("ForImageClassification"):
+            return
+        raise UsageError(
+            f"--task {workload.task} needs a classifier of images, and {name} is none", "give one, such as a ViT"
+        )
+    if model.model_type not in SPEECH_TYPES:
+        raise UsageError(
+            f"--task {workload.task} needs one of {', '.join(SPEECH_TYPES)}, and {name} is none of them", "give one"
+        )
 
 
 def check_generates(workload: Workload, model: ModelSpec) -> None:

@@ -34,7 +34,9 @@ FASTEST: Mapping[str, Callable[[Any], Any]] = {
     "padding_left": float,
     "trained_share": float,
     "padding_free": rank_equal,
-    "rows": rank_equal,
+    "rows": rank_in_order(
+        "sdpa", "varlen", "batch"
+    ),  # a CPU attends in float32 to each by itself, sooner where it is short
 }
 """A rank by field, the lowest is fastest. A field that is not here (attention: which kernel wins depends on length and device)
 must be decided before anything is bounded."""

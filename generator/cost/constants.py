@@ -213,11 +213,16 @@ GEMM_CEILING = state_by_key(
         "cdna4": 0.68,
         "gaudi2": 0.969,
         "gaudi3": 0.741,
-        "default": 0.75,
     },
     "largest share of the dense 16-bit peak that a matrix product reached, by architecture",
     PUBLISHED,
     "maximum achievable matmul rate (stas00/ml-engineering, compute/accelerator); share reached in runs fitted",
+)
+GEMM_CEILING["default"] = Constant(
+    0.75,
+    "the same, of any other",
+    ASSUMED,
+    "no product of this architecture was measured: the share of its peak is assumed, about the median of the others",
 )
 WATTS_PER_TFLOPS = state_by_key(
     # Ada: L40S has 0.97 and reaches 0.62 of its peak, not 0.85
@@ -559,6 +564,99 @@ ENGINE_BLOCK_SECONDS = {
     # with the CUDA graphs that it has since May 2024; 240 microseconds before
     "llama-cpp": Constant(75.7e-6, _STARTING, FITTED, "more/infer_llamacpp_gpu_bench"),
 }
+_CPU_ENGINES = (
+    "benchmarks/results/engines_cpu.json: SmolLM2-135M, an 87M Llama and Qwen2.5-0.5B's shape, one core of Zen 5 (AVX512_VNNI, "
+    "AVX512_BF16) that was shared, seconds of the process"
+)
+ENGINE_BLOCK_SECONDS |= state_by_key(
+    {"onnxruntime-genai": 20e-6, "openvino-genai": 20e-6}, _STARTING, BY_HAND, _CPU_ENGINES
+)
+_ORT, _OPENVINO, _LLAMA_CPP = "onnxruntime-genai", "openvino-genai", "llama-cpp"
+# its wheel has AVX2 and no more. Milliseconds per token beside ONNX Runtime's: float32 40.5 and 29.4 alone, 16.5 and 6.7 in a batch of
+# eight, 7.1 and 1.7 of a prompt; int4 11.0 and 10.8 alone, 4.5 of eight, 3.4 and 1.7 of a prompt; int8 16.1, 6.4, 3.4
+_BESIDE_ORT = (
+    "xllamacpp 2026.10 and onnxruntime-genai 0.18 in turn, SmolLM2-135M, one thread each, seconds of the process, one round, Zen 5, "
+    "busy: the other's constants times the ratio"
+)
+CPU_READS = state_by_key(
+    {
+        **{(_ORT, "float32"): 0.68, (_ORT, "int8"): 0.45, (_ORT, "int4"): 0.475},
+        (_OPENVINO, "float32"): 0.74,
+    },
+    "share of the memory's bandwidth at which one row is multiplied with weights",
+    BY_HAND,
+    _CPU_ENGINES,
+)
+# of packed weights on OpenVINO only how much faster than its float32 it decodes was measured
+CPU_READS |= state_by_key(
+    {(_OPENVINO, "int8"): 0.25, (_OPENVINO, "int4"): 0.15},
+    "share of the memory's bandwidth at which one row is multiplied with weights",
+    BY_HAND,
+    "openvino-genai 2026.4.1, 2 cores: SmolLM2-135M on AVX2 at 35.1, 48.1 and 42.6 tokens/s in 32, 8 and 4 bits, an 88M Llama on "
+    "AVX-512 with VNNI at 46.9, 61.7 and 79.8 (this project)",
+)
+CPU_READS |= state_by_key(
+    {(_LLAMA_CPP, "float32"): 0.49, (_LLAMA_CPP, "int8"): 0.49, (_LLAMA_CPP, "int4"): 0.46},
+    "the same",
+    BY_HAND,
+    _BESIDE_ORT,
+)
+CPU_FEW_ROWS = state_by_key(
+    {
+        **{("", "float32"): 0.27, ("", "bfloat16"): 0.17},
+        **{(_ORT, "float32"): 1.0, (_ORT, "int8"): 1.4, (_ORT, "int4"): 1.9},
+        (_OPENVINO, "float32"): 1.2,
+    },
+    "rate of products with eight rows over that of large ones, in the dtype of the arithmetic",
+    BY_HAND,
+    _CPU_ENGINES,
+)
+CPU_FEW_ROWS |= state_by_key(
+    {(_LLAMA_CPP, "float32"): 0.27, (_LLAMA_CPP, "int8"): 0.7, (_LLAMA_CPP, "int4"): 0.98},
+    "the same",
+    BY_HAND,
+    _BESIDE_ORT,
+)
+CPU_MANY_ROWS = state_by_key(
+    {
+        **{("", "float32"): 1.0, ("", "bfloat16"): 0.8},
+        **{(_ORT, "float32"): 2.15, (_ORT, "int8"): 2.4, (_ORT, "int4"): 2.2},
+        (_OPENVINO, "float32"): 2.3,
+    },
+    "the same with 512 rows",
+    BY_HAND,
+    _CPU_ENGINES,
+)
+CPU_MANY_ROWS |= state_by_key(
+    {(_LLAMA_CPP, "float32"): 0.48, (_LLAMA_CPP, "int8"): 1.07, (_LLAMA_CPP, "int4"): 1.09},
+    "the same",
+    BY_HAND,
+    _BESIDE_ORT,
+)
+CPU_PACKED_BYTES = state_by_key(
+    {
+        **{(_ORT, "int8"): 1 + 4.5 / 32, (_ORT, "int4"): 0.78},
+        **{(_OPENVINO, "int8"): 1.0, (_OPENVINO, "int4"): 0.5 + 2.5 / 64},
+        **{(_LLAMA_CPP, "int8"): 34 / 32, (_LLAMA_CPP, "int4"): 18 / 32},
+    },
+    "bytes per weight, scales and zeros included",
+    COUNTED,
+    "files of SmolLM2-135M: a float32 scale and a zero per block of 32, of 4 bits with 8 in the output layer and half of the layers' "
+    "most sensitive products (0.83 there, 0.76 of Llama-3.1-8B by that rule); OpenVINO's a 16-bit one per row, per 64 in 4 bits;"
+    " llama.cpp's a 16-bit scale per 32",
+)
+CPU_WEIGHT_COPIES = state_by_key(
+    {_OPENVINO: 2.0},
+    "times the weights are held: the mapped file, and as the kernels want them",
+    BY_HAND,
+    _CPU_ENGINES,
+)
+CPU_PROCESS_GIB = state_by_key(
+    {_ORT: 0.21, _OPENVINO: 0.3},
+    "GiB of an interpreter with the engine and a tokenizer, without torch",
+    BY_HAND,
+    _CPU_ENGINES,
+)
 UNKNOWN_BLOCK_SECONDS = Constant(
     20e-6,
     "the same, of an engine in native code that nothing was measured of",
@@ -674,6 +772,15 @@ GRAPH_GIB = Constant(
     "0.3 to 1.5 in logs that vLLM prints when it captured them (its issues)",
 )
 _VLLM = "vLLM 0.33's defaults (docs.vllm.ai: engine arguments)"
+SAMPLING_BYTES = Constant(
+    12.0,
+    "bytes beside the logits, per output: their float32 copy, its softmax, and noise of the same size",
+    PUBLISHED,
+    "vLLM 0.33: v1/sample/sampler.py and ops/topk_topp_sampler.py; its kernel for top-k and top-p works in place",
+)
+STEPS_IN_FLIGHT = Constant(
+    2, "steps planned while the one before runs, and itself", PUBLISHED, "vLLM's asynchronous scheduling, on by default"
+)
 PAGE_TOKENS = Constant(16, "tokens of a block of the paged cache", PUBLISHED, _VLLM + ": block_size")
 VLLM_MEMORY_SHARE = Constant(0.92, "share of the device's memory", PUBLISHED, _VLLM + ": gpu_memory_utilization")
 VLLM_BATCHED_TOKENS = Constant(
@@ -851,16 +958,26 @@ CPU_COMPILED_READ_GAIN = Constant(
     MEASURED,
     "43.6 against 30.7 tokens/s, less the launches saved (88M Llama, this project)",
 )
+# Of the float32 rate of products: 0.17 at 16 tokens, 0.28 at 40, 0.42 at 128, 0.46 at 512, 0.59 at 1024 on one Zen 5 core; on two Intel
+# cores 0.54 at 256, 0.74 at 512, 0.9 at 1024.
 _CPU_ATTENTION = (
-    "forward and backward of 8 heads of 64, 256 to 2048 tokens, in float32 and bf16, on 2 AVX-512 cores (this project)"
+    "forward and backward in float32 of 8 heads of 64, 256 to 2048 tokens, on 2 AVX-512 cores, and of 9 heads of 64, 16 to 1024"
+    " tokens, on a Zen 5 core (this project): within a third of either"
 )
 CPU_ATTENTION_REALISED = Constant(
-    1.14,
+    0.75,
     "rate of scaled_dot_product_attention over the float32 rate of products, long sequences",
     MEASURED,
     _CPU_ATTENTION,
 )
-CPU_ATTENTION_HALF_LENGTH = Constant(280, "tokens at which it reaches half of that", MEASURED, _CPU_ATTENTION)
+CPU_ATTENTION_HALF_LENGTH = Constant(60, "tokens at which it reaches half of that", MEASURED, _CPU_ATTENTION)
+CPU_HALF_HEAD_OPERATIONS = Constant(
+    1.4e7,
+    "float32 operations of products, as long as its backward pass takes for one head of one row in bf16 beyond its arithmetic",
+    MEASURED,
+    # 0.12 ms at 40 tokens, 0.16 to 0.21 at 128, 0.16 at 256, nothing to see from 512 on, where products take 92 GFLOP/s
+    "scaled_dot_product_attention in bf16 and float32, 9 heads of 64, 16 to 1024 tokens, one Zen 5 core, torch 2.13 (this project)",
+)
 CPU_CORE_FLOPS = Constant(
     40e9,
     "float32 operations per second and core",
@@ -879,6 +996,18 @@ CPU_OPERATOR_SECONDS = Constant(
     ASSUMED,
     "host time per operator on a CPU: assumed, and training runs hold with it (benchmarks/results/cpu_runs.json)",
 )
+CPU_GENERATION_OPERATOR_SECONDS = Constant(
+    21e-6,
+    "seconds per operator of a step of Transformers' decoding on a CPU: Python, dispatch and small tensors",
+    BY_HAND,
+    _CPU_ENGINES,
+)
+CPU_COMPILED_OPERATOR_SHARE = Constant(
+    0.8,
+    "of that, what is left in a compiled step: guards, and the calls of products and attention",
+    BY_HAND,
+    "1.16 to 1.26 times the tokens of eager decoding, SmolLM2-135M on two busy AVX2 cores; 1.42, 88M Llama, is 1.25 so (this project)",
+)
 CPU_BF16_EMULATION = Constant(
     3.1,
     "times float32's time",
@@ -893,6 +1022,12 @@ OVERSUBSCRIBED = Constant(
 )
 
 # --- how far published runs are from their estimates -------------------------------------------------------------------
+UNMEASURED_MAKER = Constant(
+    1.25,
+    "factor by which both ends of the interval lie farther away, for accelerators of a maker without a measured row",
+    BY_HAND,
+    "medians of one family's cells lie up to that far from those of all others (residuals.toml)",
+)
 RESIDUAL_NEARNESS = Constant(
     0.5,
     "weight of a cell of residuals per property in which it differs",

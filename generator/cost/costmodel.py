@@ -11,6 +11,7 @@ from itertools import pairwise
 from generator.cost import constants as c
 from generator.cost.activations import READ_FIELDS, BlockActivations, compute_block_activations
 from generator.cost.device import Rates, compute_rates
+from generator.cost.engines import find_engine
 from generator.cost.estimate import GIB, CostItem, Estimate
 from generator.cost.execution import Execution, Split
 from generator.cost.host import compute_host_memory
@@ -20,7 +21,7 @@ from generator.cost.infer import (
     find_generation_source,
     find_held_source,
 )
-from generator.cost.interval import find_interval, name_kind
+from generator.cost.interval import find_interval, name_kind, widen_unmeasured
 from generator.cost.measured import apply_measurements
 from generator.cost.memory import (
     Moment,
@@ -30,6 +31,7 @@ from generator.cost.memory import (
     find_peak,
     find_source,
 )
+from generator.cost.served_memory import find_kept_gib
 from generator.cost.serving import Serving, compute_serving
 from generator.cost.serving_limits import ServingLimits, compute_serving_limits
 from generator.cost.shape import build_shape
@@ -110,7 +112,7 @@ class CostModel:
             devices=run.devices,
             ttft_seconds=served[0],
             seconds_per_token=served[1],
-            time_interval=find_interval("step_seconds", kind),
+            time_interval=widen_unmeasured(find_interval("step_seconds", kind), self.device, run.mode),
             allocator_interval=find_interval("allocator_peak", kind),
         )
 
@@ -277,12 +279,21 @@ class CostModel:
                 recomputed, _ = count_checkpointed_blocks(self.shape, run)
                 freed = run.micro_batch * run.seq_len * static.block.peak * recomputed
                 retained = c.CPU_RECOMPUTED_RETAINED * freed / GIB
-            return {"interpreter": float(c.PROCESS_GIB), "fragmentation": c.CPU_FRAGMENTATION * moving + retained}
+            return {
+                "interpreter": float(find_process_gib(run)),
+                "fragmentation": c.CPU_FRAGMENTATION * moving + retained,
+            }
+        if self.takes_share(run):  # its cache is one piece, and what it counts is what is allocated
+            return {"context": float(self._find_context()), **find_kept_gib(run)}
         share = c.RETAINED_FRAGMENTATION if keeps_checkpointed_inputs(run) else c.FRAGMENTATION
         overheads = {"context": float(self._find_context()), "fragmentation": share * moving}
         if run.devices > 1:
             overheads["communicator"] = float(c.COMMUNICATOR_GIB)
         return overheads
+
+    def takes_share(self, run: Execution) -> bool:
+        """Whether its engine takes a share of the device's memory as it starts, and keeps within that."""
+        return bool(find_engine(run.engine).memory_share) and not self.on_cpu
 
     @property
     def context_gib(self) -> float:
@@ -295,9 +306,10 @@ class CostModel:
     def _list_overheads(self, run: Execution, moment: Moment, static: StaticMemory | None) -> list[CostItem]:
         context = self._find_context()
         sources = {
-            "interpreter": ("measured", c.PROCESS_GIB.source),
+            "interpreter": ("measured", find_process_gib(run).source),
             "context": ("published" if context.basis == c.PUBLISHED else "assumed", context.source),
             "communicator": ("published", c.COMMUNICATOR_GIB.source),
+            "graphs": ("assumed", c.GRAPH_GIB.source),
             "fragmentation": ("measured", c.CPU_FRAGMENTATION.source)
             if self.on_cpu
             else ("derived", c.FRAGMENTATION.source),
@@ -306,6 +318,11 @@ class CostModel:
             CostItem(name=name, value=value, basis=sources[name][0], source=sources[name][1])
             for name, value in self._compute_overheads(run, moment, static).items()
         ]
+
+
+def find_process_gib(run: Execution) -> c.Constant:
+    """Of the interpreter with its libraries."""
+    return find_engine(run.engine).process_gib if run.mode == "infer" else c.PROCESS_GIB
 
 
 def count_step_tokens(run: Execution) -> float:

@@ -14,10 +14,11 @@ from generator.cost.shape import Shape
 from generator.cost.time import compute_stall_seconds, count_forward_operators, count_routing_operators
 from generator.cost.weights import (
     compute_bytes_per_packed_weight,
-    compute_stored_bytes,
+    compute_bytes_per_weight,
     count_packed_params,
     packs_whole_model,
 )
+from generator.model import Attended
 
 GROWING = ("dynamic", "tuple")
 """caches that torch.cat makes anew for each token"""
@@ -30,19 +31,35 @@ class Step(NamedTuple):
     beyond: float
 
 
-def compute_cache_bytes(shape: Shape, run: Execution, tokens: float) -> float:
-    """Keys and values of ``tokens`` positions for the whole batch, in whole pages where the engine has them."""
+def compute_cache_bytes(shape: Shape, run: Execution, tokens: float, *, divided: bool = False) -> float:
+    """Keys and values of ``tokens`` positions for the whole batch, in whole pages where the engine has them; ``divided``: what one
+    device has of them."""
     if run.cache in ("none", "offloaded"):
         return 0.0
     page = find_engine(run.engine).block_tokens
     tokens = math.ceil(tokens / page) * page if page > 1 else tokens
     each = c.QUANTIZED_CACHE_BYTES if run.cache == "quantized-4bit" else BYTES[run.cache_dtype or run.compute_dtype]
-    kept = sum(kind.layers * kind.cached * min(tokens, kind.window or tokens) for kind in shape.attended)
-    return (kept + shape.state_elements) * run.micro_batch * each  # recurrent states do not grow
+    kept = 0.0
+    for kind in shape.attended:
+        share = find_cached_share(shape, run, kind) if divided else 1.0
+        kept += share * kind.layers * kind.cached * min(tokens, kind.window or tokens)
+    kept += shape.state_elements / (run.parts if divided else 1)  # recurrent states do not grow
+    return kept * run.micro_batch * each
+
+
+def find_cached_share(shape: Shape, run: Execution, kind: Attended) -> float:
+    """Of one kind of layers' keys and values, what one device has. Where there are fewer heads than tensor parts, several parts have
+    the same ones; a latent (DeepSeek) has none to divide: each part has all of it."""
+    one_head = 2 * kind.width / max(shape.heads, 1)
+    heads = kind.cached / one_head if one_head else 1.0
+    return max(1 / run.tp, 1 / heads if heads and heads % 1 == 0 else 1.0) / run.pp
 
 
 def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> Step:
     """One new token of each of ``run.micro_batch`` sequences that have ``context`` cached tokens on average."""
+    if run.rows_apart and run.micro_batch > 1:
+        one = compute_step(shape, run.but(micro_batch=1), rates, context)
+        return Step(one.busy * run.micro_batch, one.beyond * run.micro_batch)
     engine = find_engine(run.engine)
     batch = float(run.micro_batch)
     cache = compute_cache_bytes(shape, run, context) * count_cache_passes(shape, run)
@@ -60,14 +77,17 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
 
 def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
     """Products of ``rows`` hidden states with all weights: whichever takes longer, reading or multiplying."""
-    arithmetic = (
-        2
-        * rows
-        * shape.layers
-        * sum(x.params * x.share for x in shape.linears)
-        / rates.product(find_product_dtype(run), run.tf32)
-    )
-    read = count_weights_read(shape, run, rows) / find_read_rate(rates, engine, rows)
+    kind = find_cpu_format(run)
+    multiplied = shape.layers * sum(x.params * x.share for x in shape.linears)
+    # on an accelerator the head's arithmetic hides behind its reading
+    multiplied += shape.head_outputs * shape.hidden if rates.on_cpu else 0.0
+    rate = rates.product(find_product_dtype(run), run.tf32)
+    if rates.on_cpu:
+        rate *= engine.few_rows.get(kind, 1.0)
+    # a CPU's share of the bandwidth is that of a product with one row
+    alone = 1.0 if rates.on_cpu else 0.0
+    arithmetic = 2 * (rows - alone) * multiplied / rate
+    read = count_weights_read(shape, run, rows) / find_read_rate(rates, engine, rows, kind)
     unpacked = compute_unpack_seconds(shape, run, rates, rows)
     return unpacked + (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic))
 
@@ -77,7 +97,14 @@ def find_product_dtype(run: Execution) -> str:
     return {"float8": "float8", "nvfp4": "float4"}.get(run.quant, run.compute_dtype)
 
 
-def find_read_rate(rates: Rates, engine: Engine, rows: float) -> float:
+def find_cpu_format(run: Execution) -> str:
+    """Of the weights as an engine on a CPU multiplies them."""
+    return run.compute_dtype if run.quant == "none" else run.quant
+
+
+def find_read_rate(rates: Rates, engine: Engine, rows: float, kind: str = "") -> float:
+    if rates.on_cpu and kind in engine.reads:
+        return rates.bytes_per_s / c.CPU_READ_REALISED * engine.reads[kind]
     if engine.vector_bytes and rows == 1 and not rates.on_cpu:
         return min(rates.bytes_per_s, rates.vector * engine.vector_bytes)
     return rates.bytes_per_s
@@ -123,7 +150,7 @@ def count_cache_passes(shape: Shape, run: Execution) -> float:
 
 def count_weights_read(shape: Shape, run: Execution, rows: float) -> float:
     """Bytes of weights that a step reads: all dense ones of the blocks, the experts that its tokens go to, and the output layer."""
-    per_weight = compute_stored_bytes(shape, run) / max(shape.params, 1)
+    per_weight = compute_bytes_per_weight(shape, run)
     # experts of several copies: as many more tokens go to them, and each device reads as many fewer
     copies = max(1.0, run.ep / run.tp)
     # tokens choose experts apart from each other, so that a batch touches at most as many shares as it has tokens
@@ -155,10 +182,11 @@ def compute_unpack_seconds(shape: Shape, run: Execution, rates: Rates, rows: flo
 def compute_pass_issue_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
     """Host time of one forward pass of Transformers' generate."""
     operators = count_forward_operators(shape, run)
+    left = 1.0
     if run.compile:
-        operators *= c.COMPILED_LAUNCH_SHARE
-    else:
-        operators *= c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
+        left = c.CPU_COMPILED_OPERATOR_SHARE if rates.on_cpu else c.COMPILED_LAUNCH_SHARE
+    operators *= left if run.compile else c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
     operators += count_routing_operators(shape, run)
-    outside = c.GENERATION_OPERATORS * (c.COMPILED_LAUNCH_SHARE if run.compile else 1.0)
-    return (shape.layers * operators + outside) * rates.launch_seconds
+    outside = c.GENERATION_OPERATORS * left
+    each = c.CPU_GENERATION_OPERATOR_SECONDS if rates.on_cpu else rates.launch_seconds
+    return (shape.layers * operators + outside) * each

@@ -96,6 +96,8 @@ def compute_rates(
     basis = [device.basis if device.basis in BASES else "assumed"]
     if device.memory_bytes_per_s is None or lacks_cpu_rate(device):
         basis.append("assumed")
+    if device.kind != "cpu" and select_by_architecture(device, c.GEMM_CEILING).basis == c.ASSUMED:
+        basis.append("assumed")
     of_kind = compute_cpu_rates(device, cpu_budget or 1) if device.kind == "cpu" else compute_accelerator_rates(device)
     return Rates(
         **of_kind,
@@ -126,7 +128,7 @@ def compute_accelerator_rates(device: Device) -> dict:
         "l2_gain": float(select_by_architecture(device, c.L2_GAIN)),
         "attention": compute_attention_rates(device, half),
         "launch_seconds": c.LAUNCH_SECONDS,
-        "source": describe_product_source(device, c.GEMM_CEILING["default"]),
+        "source": describe_product_source(device, select_by_architecture(device, c.GEMM_CEILING)),
         "bandwidth_source": c.BANDWIDTH_REALISED.source,
         "attention_source": c.FLASH_FORWARD["default"].source,
         "launch_source": c.LAUNCH_SECONDS.source,
@@ -154,6 +156,8 @@ def compute_accelerator_products(device: Device) -> dict[str, float]:
     realised = 1.0 if measured else c.GEMM_REALISED
     products = {"fp32": fp32 * (1.0 if measured else c.FP32_REALISED)}
     products |= {name: peak[name] * share * realised for name in REDUCED if name in peak}
+    if peak.get("bf16") == fp32:  # the same units for both, none of their own for fewer bits (Apple's GPUs)
+        products["bf16"] = products["fp32"]
     if "fp8" in products and not measured:
         products["fp8"] *= c.FP8_REALISED
     if "fp4" in products and not measured:

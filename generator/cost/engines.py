@@ -7,7 +7,8 @@ An engine of which nothing was measured has the defaults: kernels that a graph r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from generator.cost import constants as c
 
@@ -42,11 +43,41 @@ class Engine:
     """of all sequences that one step computes at most, by default; 0: no bound"""
     most_sequences: int = 0
     """computed together at most, by default; 0: no bound"""
+    # on a CPU, by format of the weights (that of the arithmetic where they are plain)
+    reads: Mapping[str, float] = field(default_factory=dict)
+    """share of the memory's bandwidth at which one row is multiplied with them; none: as PyTorch reads them"""
+    few_rows: Mapping[str, float] = field(default_factory=dict)
+    """operations per second with some rows over those of large products; none: the same"""
+    many_rows: Mapping[str, float] = field(default_factory=dict)
+    """with a prompt's"""
+    packed_bytes: Mapping[str, float] = field(default_factory=dict)
+    """per weight, where its converter packs the embedding and the output layer too"""
+    weight_copies: float = 1.0
+    """of the weights that it holds there"""
+    process_gib: c.Constant = c.PROCESS_GIB
+    """of the interpreter and the libraries on a CPU"""
+
+
+def list_cpu_formats(engine: str) -> dict[str, Any]:
+    """The fields of ``Engine`` that say what it does on a CPU with each format of weights: tables by engine and format, its rows."""
+    tables = {
+        "reads": c.CPU_READS,
+        "few_rows": c.CPU_FEW_ROWS,
+        "many_rows": c.CPU_MANY_ROWS,
+        "packed_bytes": c.CPU_PACKED_BYTES,
+    }
+    return {
+        name: {kind: value for (owner, kind), value in table.items() if owner == engine}
+        for name, table in tables.items()
+    }
 
 
 PAGED = Engine(replays=True, mixes_prompts=True, block_tokens=int(c.PAGE_TOKENS))
 ENGINES: Mapping[str, Engine] = {
-    "": Engine(cache_realised=c.CACHE_REALISED),
+    "": Engine(
+        cache_realised=c.CACHE_REALISED,
+        **list_cpu_formats(""),
+    ),
     "vllm": replace(
         PAGED,
         step_seconds=c.ENGINE_STEP_SECONDS["vllm"],
@@ -77,10 +108,20 @@ ENGINES: Mapping[str, Engine] = {
         prompt_tokens=int(c.LLAMA_CPP_BATCH),
         sums_in_16_bits=True,
         unpacks_prompts=True,
+        **list_cpu_formats("llama-cpp"),
     ),
     "ctranslate2": Engine(block_seconds=c.ENGINE_BLOCK_SECONDS["ctranslate2"]),
-    "onnxruntime-genai": Engine(block_seconds=c.UNKNOWN_BLOCK_SECONDS),
-    "openvino-genai": Engine(block_seconds=c.UNKNOWN_BLOCK_SECONDS),
+    "onnxruntime-genai": Engine(
+        block_seconds=c.ENGINE_BLOCK_SECONDS["onnxruntime-genai"],
+        **list_cpu_formats("onnxruntime-genai"),
+        process_gib=c.CPU_PROCESS_GIB["onnxruntime-genai"],
+    ),
+    "openvino-genai": Engine(
+        block_seconds=c.ENGINE_BLOCK_SECONDS["openvino-genai"],
+        **list_cpu_formats("openvino-genai"),
+        weight_copies=c.CPU_WEIGHT_COPIES["openvino-genai"],
+        process_gib=c.CPU_PROCESS_GIB["openvino-genai"],
+    ),
     "mlx": Engine(block_seconds=c.UNKNOWN_BLOCK_SECONDS),
 }
 

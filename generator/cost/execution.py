@@ -119,6 +119,8 @@ class Execution:
     continuous: bool = False
     """requests come and go: a step computes the next token of all sequences, and prompts of those that come; False: a batch of
     prompts is computed, then all its answers"""
+    rows_apart: bool = False
+    """each sequence has a cache and a pass of its own, one after the other"""
     draft_tokens: int = 0
     """speculative decoding: tokens that are proposed before each pass of the model; 0: none"""
     draft_acceptance: float = 0.0

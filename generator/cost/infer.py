@@ -9,6 +9,7 @@ from generator.cost.engines import find_engine
 from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import find_source
 from generator.cost.prefill import compute_prefill_seconds
+from generator.cost.served_memory import compute_filled_bytes, compute_step_bytes, compute_widest_bytes
 from generator.cost.serving import compute_serving
 from generator.cost.shape import Shape
 from generator.cost.weights import compute_dequantized_bytes, compute_held_bytes
@@ -36,11 +37,12 @@ def find_generation_source(name: str, run: Execution, rates: Rates) -> str:
 
 def compute_inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
     """Bytes by item at the larger of the end of prefill and the last token. Stages and slices hold their share."""
-    split = run.tp * run.pp
+    if find_engine(run.engine).memory_share:
+        return compute_reserved_memory(shape, run)
     prompt, last = float(run.seq_len), float(run.seq_len + run.new_tokens)
-    cached_prompt = compute_cache_bytes(shape, run, prompt) / split
+    cached_prompt = compute_cache_bytes(shape, run, prompt, divided=True)
     prefill = compute_prefill_bytes(shape, run)
-    full_cache = compute_cache_bytes(shape, run, last) / split
+    full_cache = compute_cache_bytes(shape, run, last, divided=True)
     grows = full_cache / shape.layers if run.cache == "dynamic" else 0.0  # torch.cat holds old and new of one layer
     if run.cache == "tuple":
         grows = full_cache  # the old tuple lives until the whole new one is made
@@ -53,6 +55,16 @@ def compute_inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
     if cached_prompt + prefill >= full_cache + grows + logits:
         return {**held, "kv cache": cached_prompt, "prefill activations": prefill}
     return {**held, "kv cache": full_cache, "decode buffers": grows + logits}
+
+
+def compute_reserved_memory(shape: Shape, run: Execution) -> dict[str, float]:
+    """Of an engine that takes a share of the memory as it starts: all that must find room there, whatever comes first."""
+    users = run.micro_batch
+    return {
+        "weights": compute_held_bytes(shape, run),
+        "kv cache": compute_filled_bytes(shape, run, users, run.seq_len + run.new_tokens),
+        "prefill activations": compute_step_bytes(shape, run, find_engine(run.engine).batched_tokens, users),
+    }
 
 
 def compute_prefill_bytes(shape: Shape, run: Execution) -> float:
@@ -71,13 +83,6 @@ def compute_prefill_bytes(shape: Shape, run: Execution) -> float:
     logits = tokens * shape.head_outputs * size
     logits += tokens * shape.head_outputs * 4.0 if size < 4 else 0.0  # .float()
     return max(widest, logits)
-
-
-def compute_widest_bytes(shape: Shape, run: Execution, tokens: float) -> float:
-    """What a block holds at its widest point: without gradients nothing is kept but the residual and its norm, and gate, up and
-    product or queries, keys and values."""
-    width = max(3.0 * shape.ffn_active, 2.0 * shape.query + 2.0 * shape.key)
-    return tokens * BYTES[run.compute_dtype] * (2.0 * shape.hidden + width)
 
 
 def compute_inference_seconds(shape: Shape, run: Execution, rates: Rates) -> dict[str, float]:

@@ -9,12 +9,13 @@ says which share of the rows of a table that was left out lies inside.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
 from generator.cost import constants as c
 from generator.cost.execution import BYTES, Execution
+from hwdetect import catalog
 from hwdetect.types import Device
 
 QUANTITIES = ("step_seconds", "allocator_peak")
@@ -59,6 +60,20 @@ def name_kind(device: Device, run: Execution) -> Kind:
 def find_interval(quantity: str, kind: Kind) -> Interval | None:
     """``None`` where no row of this mode was measured."""
     return weigh_cells(kind, load_cells()[quantity])
+
+
+def widen_unmeasured(interval: Interval | None, device: Device, mode: str) -> Interval | None:
+    """Farther apart for an accelerator of whose maker no row of this mode was measured."""
+    if interval is None or device.kind == "cpu" or device.vendor in list_measured_makers(mode):
+        return interval
+    return replace(interval, low=interval.low / c.UNMEASURED_MAKER, high=interval.high * c.UNMEASURED_MAKER)
+
+
+@cache
+def list_measured_makers(mode: str) -> frozenset[str]:
+    """Of the devices that step times of this mode were measured on."""
+    devices = {kind.device for kind, _, _ in load_cells()["step_seconds"] if kind.mode == mode}
+    return frozenset(device.vendor for device in catalog.list_devices() if device.id in devices)
 
 
 def weigh_cells(kind: Kind, cells: tuple[tuple[Kind, int, tuple[float, ...]], ...]) -> Interval | None:

@@ -176,12 +176,11 @@ def compute_kept_activations(
     in_pipeline = min(run.pp, run.accumulation) / run.pp
     scores = block.saved_scores * run.seq_len
     selected = compute_selected_bytes(shape, run) if run.checkpoint_operators else 0.0
-    kept = in_pipeline * tokens * (recomputed * (block.kept + selected) + kept_whole * (block.saved + scores))
+    inputs = 0.0 if run.checkpoint_offload else block.kept  # offloaded, those of recomputed blocks go to the host
+    kept = in_pipeline * tokens * (recomputed * (inputs + selected) + kept_whole * (block.saved + scores))
     if run.packed_keeps == "weights":
         unpacked = count_packed_params(shape, run) * BYTES[run.compute_dtype] / run.parts
         kept += unpacked * kept_whole / shape.layers
-    if run.checkpoint_offload:  # the inputs of recomputed blocks go to the host
-        kept -= tokens * recomputed * block.kept
     return kept
 
 

@@ -10,6 +10,7 @@ from generator.cost.decode import (
     compute_pass_issue_seconds,
     compute_slice_exchange_seconds,
     compute_unpack_seconds,
+    find_cpu_format,
     find_product_dtype,
 )
 from generator.cost.device import Rates
@@ -34,8 +35,10 @@ def compute_prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float
     busy += compute_slice_exchange_seconds(shape, run, rates, tokens)
     busy += compute_expert_exchange_seconds(shape, run, rates, tokens)
     started = passes * shape.layers * engine.block_seconds
-    issue = started if run.engine else compute_pass_issue_seconds(shape, run, rates)
-    return busy + compute_stall_seconds(issue, busy)
+    # on a CPU the step of an answer is compiled, and prompts are not
+    eager = run.but(compile=None) if rates.on_cpu else run
+    issue = started if run.engine else compute_pass_issue_seconds(shape, eager, rates)
+    return busy + (issue if rates.on_cpu else compute_stall_seconds(issue, busy))
 
 
 def compute_pass_seconds(shape: Shape, run: Execution, rates: Rates, engine: Engine, tokens: float) -> float:
@@ -54,7 +57,9 @@ def compute_pass_seconds(shape: Shape, run: Execution, rates: Rates, engine: Eng
 def find_product_rate(run: Execution, rates: Rates, engine: Engine) -> float:
     """Operations per second. Sums in 16 bits go at half the rate of 8-bit products, where the device has those."""
     rate = rates.product(find_product_dtype(run), run.tf32)
-    if engine.sums_in_16_bits and not rates.on_cpu and rates.products["int8"] > rates.products["fp16"]:
+    if rates.on_cpu:
+        return rate * engine.many_rows.get(find_cpu_format(run), 1.0)
+    if engine.sums_in_16_bits and rates.products["int8"] > rates.products["fp16"]:
         return rates.products["int8"] / 2
     return rate
 
@@ -91,7 +96,7 @@ def compute_traffic_seconds(shape: Shape, run: Execution, rates: Rates, engine: 
     tokens = float(run.micro_batch) * run.seq_len
     size = BYTES[run.compute_dtype]
     per_token = c.PREFILL_HIDDEN_BYTES * shape.hidden + c.PREFILL_FFN_PASSES * size * shape.ffn_active
-    fused = c.COMPILE_TRAFFIC_SHARE if engine.replays else 1.0
+    fused = c.COMPILE_TRAFFIC_SHARE if engine.replays or (rates.on_cpu and run.engine) else 1.0
     second = rates.elementwise_bytes_per_s
     seconds = fused * shape.layers * tokens * per_token / (second * rates.speed_up(at_once * shape.hidden * size))
     if run.attention == "eager":

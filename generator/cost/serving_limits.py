@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from generator.cost import constants as c
-from generator.cost.decode import compute_cache_bytes
 from generator.cost.engines import Engine, find_engine
 from generator.cost.estimate import GIB
-from generator.cost.execution import BYTES, Execution
-from generator.cost.infer import compute_widest_bytes
+from generator.cost.execution import Execution
+from generator.cost.served_memory import compute_sequence_bytes, compute_step_bytes, find_kept_gib
 from generator.cost.shape import Shape
 from generator.cost.weights import compute_held_bytes
 
@@ -95,17 +93,12 @@ def compute_budget(
 ) -> Budget:
     engine = find_engine(run.engine)
     share = memory_share or engine.memory_share or 1.0
-    step = min(batched_tokens or engine.batched_tokens or run.seq_len, run.micro_batch * run.seq_len)
-    # logits of every sequence's last token, and their float32 copy and sorted probabilities for sampling
-    sampled = (most_sequences or run.micro_batch) * shape.head_outputs * (BYTES[run.compute_dtype] + 8.0) / run.tp
-    beside = (
-        context_gib + (c.GRAPH_GIB if engine.replays else 0.0) + (c.COMMUNICATOR_GIB if run.tp * run.pp > 1 else 0.0)
-    )
+    step = batched_tokens or engine.batched_tokens or run.micro_batch * run.seq_len
     return Budget(
         usable=memory_bytes * share,
         weights=compute_held_bytes(shape, run),
-        activations=max(compute_widest_bytes(shape, run, step), sampled),
-        beside=beside * GIB,
+        activations=compute_step_bytes(shape, run, step, most_sequences or run.micro_batch),
+        beside=(context_gib + sum(find_kept_gib(run).values())) * GIB,
     )
 
 
@@ -113,16 +106,6 @@ def count_pages(shape: Shape, run: Execution, engine: Engine, cache_bytes: float
     """Whole ones that fit."""
     page = compute_sequence_bytes(shape, run, engine.block_tokens)
     return int(cache_bytes // page) if page else 0
-
-
-def compute_sequence_bytes(shape: Shape, run: Execution, tokens: int) -> float:
-    """One sequence's cache on one device, in whole pages. Where there are fewer key-value heads than tensor parts, several parts
-    have the same ones."""
-    return compute_cache_bytes(shape, run.but(micro_batch=1), float(tokens)) * find_cached_share(shape, run)
-
-
-def find_cached_share(shape: Shape, run: Execution) -> float:
-    return max(1 / run.tp, 1 / max(shape.kv_heads, 1)) / run.pp
 
 
 def find_point(

@@ -11,7 +11,7 @@ from generator.cost import constants as c
 from generator.cost.deepspeed import compute_single_buckets, compute_staging, sums_all_gradients
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
-from generator.cost.weights import compute_stored_bytes
+from generator.cost.weights import compute_stored_bytes, compute_stored_expert_bytes
 
 
 class Shards(NamedTuple):
@@ -43,7 +43,9 @@ def compute_block_bytes(shape: Shape, run: Execution) -> float:
     packed = run.quant != "none"  # they travel packed, with all that is stored of the model
     gathered = compute_stored_bytes(shape, run) / shape.layers if packed else shape.block_params * compute
     if run.ep > 1:  # tokens travel to the experts: other devices' experts are never gathered
-        gathered -= shape.expert_params * compute * (1 - 1 / run.ep)
+        gathered -= (compute_stored_expert_bytes(shape, run) if packed else shape.expert_params * compute) * (
+            1 - 1 / run.ep
+        )
     return gathered / run.tp
 
 

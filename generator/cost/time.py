@@ -316,6 +316,8 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, micro: Mi
     if eager:
         scores = micro.tokens * reach * shape.heads
         gain = rates.speed_up(scores * BYTES[run.compute_dtype])
+        if rates.on_cpu:  # products of one head are too small for more
+            rate = min(rate, rates.product("float32", False))
         forward = work / rate + scores * count_score_traffic(run) / (rates.elementwise_bytes_per_s * gain)
         return forward * (3.0 + micro.again)
     # a ring calls its kernel for one part of the keys after the other
@@ -326,7 +328,16 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, micro: Mi
     # FlashAttention's backward pass multiplies five times where the forward pass does twice: it computes the scores again
     backward = 2.5 * work / min(rate, backward_rate)
     again = 0.0 if run.checkpoint_operators else micro.again
-    return forward * (1.0 + again) + backward
+    return forward * (1.0 + again) + backward + compute_head_seconds(shape, run, rates, micro)
+
+
+def compute_head_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
+    """What the backward pass of a CPU's kernel takes in bf16 for each head of each row, however short it is; rows one after the
+    other are attended to in float32 (templates/fragments/row_attention.py)."""
+    if not rates.on_cpu or run.rows == "sdpa" or BYTES[run.compute_dtype] >= BYTES["float32"]:
+        return 0.0
+    heads = shape.heads * micro.tokens / run.seq_len
+    return heads * c.CPU_HALF_HEAD_OPERATIONS / rates.product("float32", False)
 
 
 def compute_visible_share(shape: Shape, run: Execution, reach: float) -> float:

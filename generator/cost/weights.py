@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from generator.cost import constants as c
+from generator.cost.engines import find_engine
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 
@@ -27,7 +28,7 @@ def compute_stored_bytes(shape: Shape, run: Execution) -> float:
 def compute_held_bytes(shape: Shape, run: Execution) -> float:
     """Of a served model on one device. Experts over more devices than tensor parts: each has whole ones of all copies' (vLLM's
     --enable-expert-parallel with --data-parallel-size)."""
-    stored = compute_stored_bytes(shape, run)
+    stored = compute_stored_bytes(shape, run) * find_engine(run.engine).weight_copies
     if run.ep <= run.tp:
         return stored / (run.tp * run.pp)
     experts = stored * shape.expert_params * shape.layers / max(shape.params, 1)
@@ -51,7 +52,14 @@ OF_ALL_TENSORS = ("gguf-4bit", "gguf-8bit", "int4")
 
 
 def packs_whole_model(run: Execution) -> bool:
-    return run.quant in OF_ALL_TENSORS
+    return run.quant in OF_ALL_TENSORS or run.quant in find_engine(run.engine).packed_bytes
+
+
+def compute_bytes_per_weight(shape: Shape, run: Execution) -> float:
+    """As it is read, on average over the model."""
+    if packs_whole_model(run):
+        return compute_bytes_per_packed_weight(run)
+    return compute_stored_bytes(shape, run) / max(shape.params, 1)
 
 
 def compute_bytes_per_packed_weight(run: Execution) -> float:
@@ -60,6 +68,8 @@ def compute_bytes_per_packed_weight(run: Execution) -> float:
         return 0.5 + (c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES)
     if run.quant == "float8":
         return 1.0
+    if run.quant in find_engine(run.engine).packed_bytes:
+        return find_engine(run.engine).packed_bytes[run.quant]
     if run.quant in FORMATS:
         weight, beside = FORMATS[run.quant]
         return weight + beside
@@ -76,10 +86,20 @@ def compute_undivided_scales(shape: Shape, run: Execution, weights_here: bool) -
 
 
 def count_packed_params(shape: Shape, run: Execution) -> float:
-    """Parameters that the quantizer packs. bitsandbytes replaces ``Linear`` layers only: experts that Transformers 5 fuses
-    into one tensor stay as they are; as separate modules, or in a quantized checkpoint, they are packed too."""
-    experts = run.expert_loop or run.quant not in ("nf4", "int8") or bool(run.compile or run.engine)
-    return (shape.linear_params + (shape.expert_params if experts else 0.0)) * shape.layers
+    """Parameters that the quantizer packs."""
+    return (shape.linear_params + (shape.expert_params if packs_experts(run) else 0.0)) * shape.layers
+
+
+def packs_experts(run: Execution) -> bool:
+    """bitsandbytes replaces ``Linear`` layers only: experts that Transformers 5 fuses into one tensor stay as they are; as separate
+    modules, or in a quantized checkpoint, they are packed too."""
+    return run.expert_loop or run.quant not in ("nf4", "int8") or bool(run.compile or run.engine)
+
+
+def compute_stored_expert_bytes(shape: Shape, run: Execution) -> float:
+    """Of one block's experts."""
+    packed = run.quant != "none" and packs_experts(run)
+    return shape.expert_params * (compute_bytes_per_packed_weight(run) if packed else BYTES[run.weights_dtype])
 
 
 def compute_dequantized_bytes(shape: Shape, run: Execution) -> float:

@@ -12,7 +12,7 @@ from generator.case.layout import Layout
 from generator.cost.costmodel import CostModel
 from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution, Split
-from generator.decide.space import HEADROOM_SHARE, ONE_DEVICE, Space, rate_risk
+from generator.decide.space import ONE_DEVICE, Space, find_usable_gib, rate_risk
 from generator.techniques.base import Technique
 
 PLAINNESS = 0.01
@@ -37,6 +37,8 @@ class Candidate:
     peak_gib: float
     fits: bool
     """within the limits, with headroom"""
+    planned: bool
+    """priced, and no project can be made of it"""
 
     @cached_property
     def estimate(self) -> Estimate:
@@ -50,7 +52,7 @@ class Candidate:
     @cached_property
     def standing(self) -> tuple[bool, int, int]:
         """Whether it is only planned, its risk to convergence, and its farthest resort: speed never outweighs them."""
-        return any(not t.emitted for t in self.members), self.risk, max(t.last_resort for t in self.members)
+        return self.planned, self.risk, max(t.last_resort for t in self.members)
 
     @cached_property
     def key(self) -> tuple:
@@ -127,6 +129,7 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
     base, cost = build_execution(space, members, layout), space.cost
     total_risk = sum(rate_risk(t, space.case) for t in members)
     costed: list[Candidate] = []
+    planned = any(t.explain_unemitted(space.case) for t in members)
     least = math.inf
     splits = split_batch(space.case, layout.dp)
     for micro, accumulation in splits:
@@ -137,13 +140,13 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
             continue
         run = base.but_split((micro, accumulation))
         peak_gib = cost.peak_gib(run)
-        fits = peak_gib <= cost.limit_gib * (1 - HEADROOM_SHARE) and cost.fits_host(run)
+        fits = peak_gib <= find_usable_gib(cost, run) and cost.fits_host(run)
         if costed and not costed[-1].fits and not fits:
             continue
         seconds = rank_seconds(space.case, members, cost.step_seconds(run))
         if fits and layout.pp == 1:
             seconds = least = min(seconds, least)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
-        costed.append(Candidate(members, layout, run, cost, total_risk, seconds, peak_gib, fits))
+        costed.append(Candidate(members, layout, run, cost, total_risk, seconds, peak_gib, fits, planned))
     return costed
 
 
@@ -160,8 +163,9 @@ def find_best_split(
         # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
         run = base.but_split(splits[-1] if layout.pp == 1 else fastest)
         total_risk = sum(rate_risk(t, space.case) for t in members)
+        planned = any(t.explain_unemitted(space.case) for t in members)
         seconds = rank_seconds(space.case, members, step_seconds)
-        known[key] = Candidate(members, layout, run, cost, total_risk, seconds, cost.peak_gib(run), True)
+        known[key] = Candidate(members, layout, run, cost, total_risk, seconds, cost.peak_gib(run), True, planned)
     return known.get(key)
 
 

@@ -33,7 +33,9 @@ def keep_standing(space: Space, best: Candidate) -> Space:
         axis: tuple(
             t
             for t in members
-            if rate_risk(t, space.case) <= risk and t.last_resort <= resort and t.emitted >= (not planned)
+            if rate_risk(t, space.case) <= risk
+            and t.last_resort <= resort
+            and (planned or t.explain_unemitted(space.case) is None)
         )
         for axis, members in space.open.items()
     }

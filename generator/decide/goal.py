@@ -154,12 +154,14 @@ def order_instances(goal: str) -> Iterator[tuple[Instance, int]]:
 
 
 def list_machines(goal: str, spec: ModelSpec, workload: Workload) -> Iterator[Machine]:
-    """The machines in the order of the goal, without those whose kind of accelerator perfgen does not plan for."""
+    """The machines in the order of the goal, without those whose kind of accelerator no project can be made for."""
     for instance, nodes in order_instances(goal):
         name = instance.name if nodes == 1 else f"{nodes}x{instance.name}"
         try:
             case = choose_case(parse_spec(name), spec, workload)
         except UsageError:
+            continue
+        if case.explain_unemitted():
             continue
         yield Machine(instance=instance, nodes=nodes, name=name, case=case, bound=bound_tokens_per_day(case))
 
@@ -180,7 +182,7 @@ def make_offer(machine: Machine) -> Offer | None:
         best = choose_candidate(open_space(case, build_cost_model(case)).emitted)
     except UsageError:  # a pin that this device cannot do
         return None
-    if best is None or not all(t.emitted for t in best.members):
+    if best is None or best.planned:
         return None
     return Offer(
         hardware=machine.name,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from generator.case.case import Case
 from generator.case.devices import make_case
-from generator.case.vendors import VENDORS
+from generator.case.vendors import find_vendor
 from generator.case.workload import TRAINED, check_workload
 from generator.cost.bounds import NEUTRAL
 from generator.cost.of_case import build_cost_model
@@ -72,7 +72,8 @@ def build_ladder(case: Case, budget: Budget | None = None) -> Ladder:
     rungs.append(find_mildest(list(list_smaller_batches(case)), budget))
     rungs += [make_rung(change, budget) for change in list_smaller_trainings(case)]
     rungs += [
-        find_mildest(list(changes), budget) for changes in (list_shorter(case), list_more(case), list_larger(case))
+        find_mildest(list(changes), budget)
+        for changes in (list_fewer(case), list_shorter(case), list_more(case), list_larger(case))
     ]
     return Ladder(tuple(rung for rung in rungs if rung), budget.is_cut)
 
@@ -89,8 +90,7 @@ def make_rung(change: Change, budget: Budget) -> Rung | None:
         return None
     best = choose_candidate(space)
     budget.left -= space.asked
-    emitted = best is not None and all(t.emitted for t in best.members)
-    return Rung(change=what, option=option, best=best) if best and emitted else None
+    return Rung(change=what, option=option, best=best) if best and not best.planned else None
 
 
 def find_mildest(changes: list[Change], budget: Budget) -> Rung | None:
@@ -126,7 +126,11 @@ def list_unasked(case: Case) -> list[Technique]:
     free = [axis for axis in list_axes() if axis.name not in pinned]
     axes = (axis for axis in free if not any(is_asked_for(t, case) for t in axis.members))
     members = [t for axis in axes for t in axis.for_mode(case.workload.mode) if t.request_only]
-    usable = [t for t in members if t.emitted and not t.obstacle(case) and not t.effects(case).keys() <= NEUTRAL]
+    usable = [
+        t
+        for t in members
+        if not t.explain_unemitted(case) and not t.obstacle(case) and not t.effects(case).keys() <= NEUTRAL
+    ]
     return sorted(usable, key=lambda t: (t.quality, t.id))
 
 
@@ -163,6 +167,14 @@ def list_smaller_trainings(case: Case) -> Iterator[Change]:
             yield TRAINED_IN_WORDS[train], f"--train {train}", change_workload(case, train=train)
 
 
+def list_fewer(case: Case) -> Iterator[Change]:
+    """Prompts that are answered at a time."""
+    count = case.workload.concurrency // 2 if case.workload.mode == "infer" else 0
+    while count:
+        yield f"{count} at a time", f"--concurrency {count}", change_workload(case, concurrency=count)
+        count //= 2
+
+
 def list_shorter(case: Case) -> Iterator[Change]:
     length = case.workload.seq_len // 2
     while length >= 128:
@@ -171,11 +183,14 @@ def list_shorter(case: Case) -> Iterator[Change]:
 
 
 def list_more(case: Case) -> Iterator[Change]:
-    """Two, four, eight of the same board in one machine."""
+    """Two, four, eight of the same board in one machine, or machines of the one that has no room for a second."""
     known = case.nodes == 1 and case.device.id in {device.id for device in catalog.list_devices()}
     count = 2 * case.devices_per_node
-    while known and case.on_cuda and count <= MOST_BOARDS:
-        yield f"{count} {case.device.name}", *describe_machine(case, f"{count}x{case.device.id}")
+    while known and not case.on_cpu and count <= MOST_BOARDS:
+        spec, what = f"{count}x{case.device.id}", f"{count} {case.device.name}"
+        if case.device.is_alone:
+            spec, what = f"{count}x1x{case.device.id}", f"{count} machines with one {case.device.name} each"
+        yield what, *describe_machine(case, spec)
         count *= 2
 
 
@@ -197,12 +212,14 @@ def change_workload(case: Case, **changed) -> Case:
 
 
 def list_larger_devices(case: Case) -> list[Device]:
-    """Current NVIDIA boards with more memory, smallest first, one per size."""
+    """Current boards with more memory, smallest first, one per size: of the same vendor, for a CPU of the recommended ones."""
     by_size: dict[int, Device] = {}
     for device in catalog.list_devices():
         enough = device.memory_bytes and device.memory_bytes > case.device_memory_bytes
-        modern = device.compute_capability and tuple(map(int, device.compute_capability.split("."))) >= (8, 0)
-        sold = device.vendor in VENDORS and device.market is None and not device.unified_memory
+        vendor = find_vendor(device.vendor, device.kind)
+        alike = vendor is not None and (vendor.recommended if case.on_cpu else vendor is case.vendor)
+        modern = alike and vendor.explain_missing("bf16", device) is None
+        sold = device.market is None and not device.unified_memory
         if sold and enough and modern:
             size = round(device.memory_bytes / 2**30)
             best = by_size.get(size)

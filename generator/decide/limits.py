@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from generator.case.case import Case
-from generator.case.limits import BATCHED_TOKENS, MEMORY_SHARE, ServingLimits
+from generator.case.limits import ServingLimits
 from generator.cost.costmodel import CostModel
 from generator.cost.engines import find_engine
-from generator.cost.estimate import GIB
 from generator.cost.execution import Execution
-from generator.cost.serving_limits import compute_budget, compute_sequence_bytes
 from generator.decide.plan import Plan
-from generator.decide.space import HEADROOM_SHARE
+from generator.decide.space import find_memory_share, find_usable_gib
 
 STEP = 256
 """Tokens that contexts are counted in: a page of Transformers' and a multiple of vLLM's (their defaults)."""
@@ -24,7 +24,7 @@ LEAST_WAITING = 16
 def find_limits(plan: Plan) -> ServingLimits:
     """Of the chosen execution, on one of its copies and for all of them."""
     case, run, cost = plan.case, plan.best.execution, plan.best.cost
-    copies, most = plan.best.layout.dp, find_most_positions(case)
+    copies, most = plan.best.layout.dp, find_most_positions(case, run)
     longest = find_longest_context(cost, run, run.micro_batch, most)
     asked = case.workload.seq_len + case.workload.new_tokens
     concurrency = case.workload.concurrency
@@ -34,13 +34,33 @@ def find_limits(plan: Plan) -> ServingLimits:
         max_concurrency=concurrency,
         of_one_copy=run.micro_batch,
         max_waiting=max(LEAST_WAITING, WAITING_PER_SEQUENCE * concurrency),
-        limited_by="positions of the model" if longest >= most else "memory",
+        limited_by=name_limit(case, most) if longest >= most else "memory",
         frontier=tuple((context, sequences) for context, sequences in frontier if sequences),
+        memory_share=find_memory_share(cost, run),
+        static_share=find_static_share(cost, run),
+        # a step gives each sequence its next token (vllm/config/scheduler.py refuses fewer), or verifies those that are proposed
+        batched_tokens=max(find_engine(run.engine).batched_tokens, run.micro_batch * (run.draft_tokens + 1)),
     )
 
 
-def find_most_positions(case: Case) -> int:
-    return case.model.max_positions or MOST
+def find_static_share(cost: CostModel, run: Execution) -> float:
+    """Weights and cache, of the memory that is free once context and communicators are there (in thousandths): SGLang leaves the rest
+    of it to activations and graphs (0.5.23, mem_cache/kv_cache_configurator.py), the same share for any length of the cache."""
+    parts = {item.name: item.value for item in cost.estimate(run).memory}
+    before = parts.get("context", 0.0) + parts.get("communicator", 0.0)
+    beside = sum(parts.values()) - parts["weights"] - parts.get("kv cache", 0.0)
+    static = find_usable_gib(cost, run) - beside
+    return max(0.001, math.floor(1000 * static / (cost.limit_gib - before)) / 1000)
+
+
+def find_most_positions(case: Case, run: Execution) -> int:
+    """Of the model; rows of Transformers are attended to whole, up to its shortest window."""
+    positions, window = case.model.max_positions or MOST, case.model.shortest_window
+    return min(positions, window) if window and not run.engine and run.cache == "static" else positions
+
+
+def name_limit(case: Case, most: int) -> str:
+    return "window of the model's layers" if most == case.model.shortest_window else "positions of the model"
 
 
 def list_contexts(asked: int, most: int) -> list[int]:
@@ -50,14 +70,10 @@ def list_contexts(asked: int, most: int) -> list[int]:
 
 
 def fits(cost: CostModel, run: Execution, context: int, sequences: int) -> bool:
-    """Whether ``sequences`` of ``context`` tokens, all of them cached, leave the usual headroom; of an engine that takes its share of
-    the device at once, whether they fit what that leaves."""
-    if find_engine(run.engine).memory_share:
-        memory, beside = cost.limit_gib * GIB, cost.context_gib
-        budget = compute_budget(cost.shape, run, memory, beside, MEMORY_SHARE, BATCHED_TOKENS, sequences)
-        return sequences * compute_sequence_bytes(cost.shape, run, context) <= budget.cache
+    """Whether ``sequences`` of ``context`` tokens, all of them cached, leave the usual headroom, or keep within the share of the device
+    that the engine takes: what a plan is held to."""
     filled = run.but(seq_len=max(1, context - run.new_tokens), new_tokens=min(run.new_tokens, context - 1))
-    return cost.peak_gib(filled.but(micro_batch=sequences)) <= cost.limit_gib * (1 - HEADROOM_SHARE)
+    return cost.peak_gib(filled.but(micro_batch=sequences)) <= find_usable_gib(cost, run)
 
 
 def find_longest_context(cost: CostModel, run: Execution, sequences: int, most: int) -> int:

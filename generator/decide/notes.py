@@ -8,11 +8,13 @@ from generator.case.case import Case
 from generator.case.defaults import DEFAULT_SEQ_LEN
 from generator.case.request import Request
 from generator.case.sources import Work
-from generator.case.workload import Workload
+from generator.case.workload import ROW_TASKS, Workload
 from generator.cost.constants import NVME_BYTES_PER_S
+from generator.cost.interval import list_measured_makers
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
 from generator.model import ModelSpec
+from generator.techniques.launch import is_by_accelerate
 
 BUSY = 0.95
 """Less free memory than this share is worth a word: an idle board keeps 1 to 4 % for itself (recordings of nvidia-smi)."""
@@ -65,7 +67,7 @@ def note_reduction(best: Candidate) -> tuple[Note, ...]:
     """FSDP2 by Accelerate adds up the devices' gradients in the dtype of the arithmetic: its mixed precision has one dtype for
     weights, reduction and outputs, and no key of its file says otherwise (accelerate utils/dataclasses.py, set_mixed_precision)."""
     run = best.execution
-    if not run.sharding.by_fsdp or best.layout.at_load or run.mode != "train" or not run.autocast_dtype:
+    if not is_by_accelerate(best.layout) or run.mode != "train" or not run.autocast_dtype:
         return ()
     text = f"gradients are added up over the devices in {run.autocast_dtype} (Accelerate's FSDP2), and kept in float32"
     return (Note(kind="precision", text=text),)
@@ -102,7 +104,7 @@ def why_not_more_devices(case: Case, best: Candidate, counts: tuple[DeviceCount,
         return explain_no_gain(case, more)
     fair = [c for c in faster if c.standing <= best.standing]
     if not fair:
-        return f"{describe_gain(best, faster[0])} faster, and only with {name_last_resorts(best, faster[0])}"
+        return f"{describe_gain(best, faster[0])} faster, and only with {name_last_resorts(case, best, faster[0])}"
     most = max(fair, key=lambda c: speed_up(best, c))
     gains = describe_gain(best, fair[0]) + ("" if most is fair[0] else f", {describe_gain(best, most)}")
     rule = f"added devices must do at least {MARGINAL_EFFICIENCY:.0%} of their share"
@@ -113,10 +115,10 @@ def describe_gain(best: Candidate, more: Candidate) -> str:
     return f"{more.layout.devices} would be only {speed_up(best, more) - 1:.0%}"
 
 
-def name_last_resorts(best: Candidate, more: Candidate) -> str:
+def name_last_resorts(case: Case, best: Candidate, more: Candidate) -> str:
     """What a plan with more devices risks, resorts to or cannot emit, and the chosen one does not."""
     new = [t for t in more.members if t not in best.members]
-    unlike = [t.id for t in new if not t.emitted or t.quality or t.last_resort > best.standing[2]]
+    unlike = [t.id for t in new if t.explain_unemitted(case) or t.quality or t.last_resort > best.standing[2]]
     planned = " (planned, not yet emitted)" if more.standing[0] > best.standing[0] else ""
     return " and ".join(unlike) + planned
 
@@ -142,6 +144,16 @@ def note_case(case: Case) -> tuple[Note, ...]:
     notes.extend(note_busy_device(case))
     if case.device.basis == "assumed" and case.device.sources:
         text = f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}"
+        notes.append(Note(kind="rates", text=text))
+    if case.device.memory_bytes and case.vendor.share_memory(case.device.memory_bytes) < case.device.memory_bytes:
+        gib = case.device_memory_bytes / 2**30
+        text = f"a process gets {gib:.0f} GiB of the memory that {case.device.name} shares with its host"
+        notes.append(Note(kind="devices", text=text))
+    if why := case.explain_unemitted():
+        notes.append(Note(kind="devices", text=f"no project is made for {case.device.name}: {why}"))
+    if not case.on_cpu and case.device.vendor not in list_measured_makers(case.workload.mode):
+        of = f"{'training' if case.workload.mode == 'train' else 'inference'} on a device like {case.device.name}"
+        text = f"no published {of} was compared with the figures: they are assumed, and the intervals wider"
         notes.append(Note(kind="rates", text=text))
     notes.extend(Note(kind="model", text=text) for text in case.model.notes)
     return tuple(notes)
@@ -169,11 +181,19 @@ def note_both_lengths(work: Work) -> tuple[Note, ...]:
     return (Note(kind="length", text=text),)
 
 
+def note_row_task(workload: Workload) -> tuple[Note, ...]:
+    if workload.task not in ROW_TASKS:
+        return ()
+    text = f"{workload.task} is computed row by row: batch.py only, no server is emitted for it"
+    return (Note(kind="model", text=text),)
+
+
 def collect_notes(work: Work, case: Case, of_plan: tuple[Note, ...]) -> tuple[Note, ...]:
     """What is said beside the plan: of the machine, the devices used, and a length that was cut."""
     of_work = (
         *note_clamped_length(work.request, work.workload, work.spec),
         *note_chat_template(work),
         *note_both_lengths(work),
+        *note_row_task(work.workload),
     )
     return (*note_case(case), *of_plan, *of_work)

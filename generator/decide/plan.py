@@ -41,7 +41,7 @@ class Plan:
     @property
     def unemitted(self) -> tuple[Technique, ...]:
         """What was chosen because only it fits, or because it was pinned, and no project can be made of yet."""
-        return tuple(t for t in self.best.members if not t.emitted)
+        return tuple(t for t in self.best.members if t.explain_unemitted(self.case))
 
 
 def decide(case: Case, cost: CostModel) -> Plan:

@@ -160,7 +160,7 @@ def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:
     speed = compare_seconds(theirs, ours)
     memory = f"{speed}, {format_signed(rival.estimate.peak_memory_gib - best.estimate.peak_memory_gib)} GiB"
     risks = format_risks(list_risks(space, best, rival))
-    planned = "" if all(t.emitted for t in rival.members) else f"; {NOT_EMITTED}"
+    planned = f"; {NOT_EMITTED}" if rival.planned else ""
     if risks or planned or theirs >= ours:
         return memory + risks + planned
     if rival.layout.devices > best.layout.devices:

@@ -69,14 +69,15 @@ class Relaxation:
 
     def states_fit(self, run: Execution) -> bool:
         """Whether weights and states fit once the optimizer is decided."""
-        return self.find_static_gib(run) <= self.space.usable_gib
+        return self.find_static_gib(run) <= self.space.find_usable_gib(run)
 
     def some_states_fit(self, run: Execution) -> bool:
         """Whether the device holds weights and states of one of the optimizers, whatever the batch."""
         # most that do not fit do not even without states
-        if self.find_static_gib(run.but(optimizer=LEAST_STATES)) > self.space.usable_gib:
+        usable = self.space.find_usable_gib(run)
+        if self.find_static_gib(run.but(optimizer=LEAST_STATES)) > usable:
             return False
-        return any(gib <= self.space.usable_gib for gib in self.list_static_gib(run))
+        return any(gib <= usable for gib in self.list_static_gib(run))
 
     def list_static_gib(self, run: Execution) -> Iterator[float]:
         """What weights and states take at the optimizer step's moment, by optimizer."""
@@ -144,7 +145,7 @@ class Relaxation:
         return known[key]
 
     def is_small_enough(self, run: Execution, split: Split) -> bool:
-        return self.find_peak_gib(run, split) <= self.space.usable_gib
+        return self.find_peak_gib(run, split) <= self.space.find_usable_gib(run)
 
     def find_peak_gib(self, run: Execution, split: Split) -> float:
         known = self.space.memo.peaks

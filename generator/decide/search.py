@@ -149,7 +149,7 @@ class LevelSearch:
         return inside and self.admitted.issuperset(members)
 
     def offer(self, candidate: Candidate) -> None:
-        usable = candidate.fits and candidate.peak_gib <= self.space.usable_gib
+        usable = candidate.fits and candidate.peak_gib <= self.space.find_usable_gib(candidate.execution)
         if usable and (self.best is None or candidate.key < self.best.key):
             self.best = candidate
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from generator.case.case import Case
 from generator.case.stacks import load_stack
-from generator.case.workload import DEFAULT_GOAL, Workload
+from generator.case.workload import DEFAULT_GOAL, WRITES, Workload
 from generator.cost.of_case import build_cost_model
 from generator.decide.notes import Note
 from generator.decide.plan import Plan, decide, plan_space
@@ -35,13 +35,11 @@ def use_engine_stack(plan: Plan) -> Plan:
     """The plan with the environment of its engine."""
     case = plan.case
     roles = [t.role for t in plan.best.members if isinstance(t, Engine)]
-    if case.workload.task == "text-classification" or roles == [case.stack.role]:
+    if case.workload.task not in WRITES or roles == [case.stack.role]:
         return plan
     (role,) = roles
-    build = case.vendor.choose_build(
-        role, case.device.compute_capability, case.hardware.software.driver, case.device.name
-    )
-    return replace(plan, case=replace(case, stack=load_stack(role, build)))
+    build = case.vendor.choose_build(role, case.device, case.hardware.software.driver)
+    return replace(plan, case=replace(case, stack=load_stack(role, build, case.vendor.missing)))
 
 
 def derive_serving_workload(workload: Workload) -> Workload:
@@ -49,6 +47,7 @@ def derive_serving_workload(workload: Workload) -> Workload:
     return replace(
         workload,
         mode="infer",
+        after_training=True,
         concurrency=1,
         pins=(),
         allow=(),

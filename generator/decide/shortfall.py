@@ -17,7 +17,7 @@ def count_scarcest_gib(space: Space, nearest: Candidate) -> tuple[float, float]:
     """Needed and usable GiB, of the host where that is scarcer, else of a device."""
     if is_host_short(nearest):
         return sum(part.value for part in nearest.estimate.host_memory), nearest.estimate.host_limit_gib or 0.0
-    return nearest.estimate.peak_memory_gib, space.usable_gib
+    return nearest.estimate.peak_memory_gib, space.find_usable_gib(nearest.execution)
 
 
 def describe_shortfall(space: Space, nearest: Candidate) -> str:

@@ -11,8 +11,10 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import ONE_DEVICE, Layout
+from generator.case.limits import MEMORY_SHARE
 from generator.cost import CostModel
 from generator.cost.execution import Execution
+from generator.cost.served_memory import find_kept_gib
 from generator.errors import UsageError, suggest_names
 from generator.techniques.base import Axis, Technique, explain_conflict, list_axes
 
@@ -20,6 +22,21 @@ LAST = 2
 """the farthest resort"""
 HEADROOM_SHARE = 0.03
 """Share of the limit that a plan must leave free: the aimed median error of the memory model (issue "decision engine")."""
+
+
+def find_usable_gib(cost: CostModel, run: Execution) -> float:
+    """What a run may need of each device: all but the headroom; of an engine that takes a share of the memory as it starts, and does
+    not start where that is too little, of its share."""
+    return cost.limit_gib * find_memory_share(cost, run) * (1 - HEADROOM_SHARE)
+
+
+def find_memory_share(cost: CostModel, run: Execution) -> float:
+    """Of each device, what the engine is told to take (in hundredths); 1 where it takes what it needs. It takes it beside the context
+    and the communicators, which are there before: on a small device they may need more than is left by default."""
+    if not run.engine or not cost.takes_share(run):
+        return 1.0
+    before = cost.context_gib + find_kept_gib(run).get("communicator", 0.0)
+    return max(0.01, min(MEMORY_SHARE, math.floor(100 * (1 - before / cost.limit_gib)) / 100))
 
 
 @dataclass(slots=True)
@@ -72,10 +89,9 @@ class Space:
         costed = sum(map(len, memo.costed.values())) + len(memo.best_splits)
         return self.cost.families + len(memo.peaks) + len(memo.seconds) + len(memo.hosts) + costed
 
-    @property
-    def usable_gib(self) -> float:
+    def find_usable_gib(self, run: Execution) -> float:
         """What a plan may need of each device."""
-        return min(self.most_gib, self.cost.limit_gib * (1 - HEADROOM_SHARE))
+        return min(self.most_gib, find_usable_gib(self.cost, run))
 
     def members(self, axis: Axis, risk: int, resort: int = LAST) -> tuple[Technique, ...]:
         """The members of ``axis`` that may be tried when ``risk`` and ``resort`` are the most that is accepted. Where nothing
@@ -136,7 +152,10 @@ class Space:
     @property
     def emitted(self) -> Space:
         """The part of which a project can be made, but for axes where there is nothing else."""
-        kept = {axis: tuple(t for t in members if t.emitted) or members for axis, members in self.open.items()}
+        kept = {
+            axis: tuple(t for t in members if not t.explain_unemitted(self.case)) or members
+            for axis, members in self.open.items()
+        }
         return self if kept == dict(self.open) else self.narrowed(kept)
 
     def limited(self, *, least: int = 1, most: float = math.inf, gib: float = math.inf) -> Space:

@@ -13,17 +13,25 @@ from generator.decide.space import open_space
 from generator.errors import NotEmitted, SourceError, UsageError
 
 
+def refuse_device(plan: Plan) -> None:
+    """Raises ``NotEmitted`` for a device that projects are not made for, in that device's own terms."""
+    case = plan.case
+    if why := case.explain_unemitted():
+        raise NotEmitted(f"{case.device.name} is planned, and no project is made for it: {why}")
+
+
 def refuse_unemitted(plan: Plan) -> None:
     """Raises ``NotEmitted`` for a plan that no project can be made of, with the best one that can."""
     if not plan.unemitted:
         return
     names = {t.axis: t.id for t in plan.unemitted}
-    what = f"{', '.join(names.values())}: {NOT_EMITTED}"
+    reasons = {t.id: t.explain_unemitted(plan.case) for t in plan.unemitted}
+    what = "; ".join(f"{name}: {NOT_EMITTED} ({why})" for name, why in reasons.items())
     workload = plan.case.workload
     pins = tuple(pin for pin in workload.pins if pin[0] not in names)
     free = replace(plan.case, workload=replace(workload, pins=pins))
     best = choose_candidate(open_space(free, build_cost_model(free)))
-    if best is None or not all(t.emitted for t in best.members):
+    if best is None or best.planned:
         raise NotEmitted(what, "nothing that can be emitted fits", ladder=build_ladder(plan.case).rungs)
     offer = " ".join(f"--pin {axis}={best.choice[axis]}" for axis in names)
     slower = best.estimate.step_seconds / plan.best.estimate.step_seconds
@@ -36,6 +44,7 @@ def refuse_unemitted(plan: Plan) -> None:
 
 def check_emittable(planned: Planned) -> None:
     """Raises ``UsageError``, ``SourceError``, ``NotEmitted`` for a plan that no project can be made of."""
+    refuse_device(planned.plan)
     refuse_unemitted(planned.plan)
     training = planned.work.request.mode == "train"
     if planned.work.request.adapts and not planned.work.source.has_weights:

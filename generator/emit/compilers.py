@@ -24,8 +24,8 @@ def list_compilers(plan: Plan) -> CompilerRecord:
 def list_training_compilers(plan: Plan) -> tuple[str, ...]:
     """TRL's SFTTrainer computes its loss with Triton on every CUDA device (trl/trainer/utils.py, _ChunkedLogProbFunction)."""
     needed = set(list_technique_compilers(plan, plan.best.members))
-    if plan.case.on_cuda and plan.case.workload.task == "sft":
-        needed.add("gcc")
+    if plan.case.explain_missing("triton") is None and plan.case.workload.task == "sft":
+        needed.add(plan.case.vendor.triton_compiler)
     if builds_deepspeed_ops(plan):
         needed |= {"g++", "nvcc"}
     return tuple(sorted(needed))
@@ -36,7 +36,8 @@ def list_technique_compilers(plan: Plan, members: tuple[Technique, ...]) -> tupl
     (triton/runtime/build.py)."""
     if not any(technique.compiles for technique in members):
         return ()
-    return ("g++", "gcc") if plan.case.on_cuda else ("g++",)
+    triton = () if plan.case.explain_missing("triton") else (plan.case.vendor.triton_compiler,)
+    return tuple(sorted({"g++", *triton}))
 
 
 def builds_deepspeed_ops(plan: Plan) -> bool:

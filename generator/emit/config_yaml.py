@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from generator.case.request import Request
+from generator.case.workload import ROW_TASKS
 from generator.decide.plan import Plan, Planned
 from generator.emit.first_step import expect_first_step
 from generator.emit.plan_document import (
@@ -15,6 +16,7 @@ from generator.emit.plan_document import (
     MachineConfig,
     ParallelRecord,
     ProcessesConfig,
+    RowConfig,
     SavingRecord,
     TrainingConfig,
 )
@@ -45,6 +47,7 @@ def build_config(
         machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
         processes=describe_launch(parallel) if parallel else ABSENT,
         serving=build_serving_config(planned) if is_server(plan) else ABSENT,
+        rows=build_row_config(plan) if workload.task in ROW_TASKS else ABSENT,
         predicted=predict(plan) if is_server(plan) else ABSENT,
         first_step=expect_first_step(plan, parallel) if training else ABSENT,
         **(list_data_values(planned) if training else {}),
@@ -53,6 +56,13 @@ def build_config(
 
 def describe_launch(parallel: ParallelRecord) -> ProcessesConfig:
     return ProcessesConfig(launcher=" ".join(parallel.launcher), expected=parallel.expected)
+
+
+def build_row_config(plan: Plan) -> RowConfig:
+    run = plan.best.execution
+    return RowConfig(
+        weights=run.weights_dtype, batch=plan.case.workload.concurrency, positions=plan.case.workload.seq_len
+    )
 
 
 def list_data_values(planned: Planned) -> dict[str, Any]:
@@ -128,7 +138,8 @@ def describe_fingerprint(plan: Plan) -> MachineConfig:
         gpus=ABSENT if case.on_cpu else plan.best.layout.per_node,
         cpus=case.hardware.cpu.budget if case.on_cpu else ABSENT,
         name=ABSENT if case.on_cpu else case.device.name,
-        compute_capability=ABSENT if case.on_cpu else case.device.compute_capability,
+        compute_capability=case.device.compute_capability or ABSENT,
+        targets=case.vendor.list_targets(case.device) or ABSENT,
         memory_gib=round(case.device_memory_bytes / 2**30, 1),
         needs_gib=round(plan.best.estimate.peak_memory_gib, 1),
     )

@@ -6,16 +6,24 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any
 
+from generator.case.layout import Layout
+from generator.case.vendors import Container
 from generator.decide.plan import Plan
-from generator.emit.plan_document import ConfigRecord, ImageRecord, ParallelRecord, ProjectPart
+from generator.emit.plan_document import ConfigRecord, ImageRecord, ProjectPart, ServingConfig
 
 PROJECT = "/project"
 """where the Dockerfile puts the project, and both files mount its folder"""
-CACHE = "/home/trainer/.cache/huggingface"
+HOME_CACHE = "/home/trainer/.cache"
+CACHE = f"{HOME_CACHE}/huggingface"
+STOP_MARGIN_SECONDS = 10
+"""after a server has cut what it was writing: until it is killed"""
+STARTS_AFTER = "30m"
+"""within which a server that does not answer yet is called starting, not unhealthy"""
 PATHS = ("model", "tokenizer", "data", "eval_data")
 """values of config.yaml that may be a path"""
+HUB = ("HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE")
 PASSED = (
-    "HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE",
+    *HUB,
     "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_ENTITY", "WANDB_MODE", "WANDB_PROJECT",
     "MLFLOW_EXPERIMENT_NAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_URI",
     "MLFLOW_TRACKING_USERNAME",
@@ -28,11 +36,11 @@ def dump_compose(
     project: ProjectPart,
     config: ConfigRecord,
     image: ImageRecord,
-    parallel: ParallelRecord | None,
-    visible_devices: str | None,
+    layout: Layout,
+    container: Container,
     scratch: tuple[str, ...],
 ) -> str:
-    """``scratch`` is what ``list_scratch`` gives."""
+    """``container`` is what reaches the devices, ``scratch`` what ``list_scratch`` gives."""
     import yaml
 
     service: dict[str, Any] = {
@@ -42,7 +50,7 @@ def dump_compose(
         "init": True,
         "shm_size": image.shm_size,
         "stop_grace_period": f"{image.stop_seconds}s",
-        "environment": [*PASSED],
+        "environment": [*(PASSED if project.mode == "train" else HUB)],
         "volumes": [
             describe_mount(".", PROJECT),
             describe_mount("${HF_HOME:-${HOME}/.cache/huggingface}", CACHE),
@@ -53,17 +61,33 @@ def dump_compose(
             *(describe_mount(escape_dollars(folder), escape_dollars(folder)) for folder in scratch),
         ],
     }
-    if parallel is not None and parallel.nodes > 1:
+    if layout.nodes > 1:
         service["network_mode"] = "host"
         service["environment"].append("MASTER_ADDR=${MASTER_ADDR:?the node at which all meet}")
     if config.serving:
-        service["environment"].append("API_KEY")
-        service["ports"] = [f"{config.serving.host}:{config.serving.port}:{config.serving.port}"]
-    if project.device == "cuda":
-        chosen = {"device_ids": visible_devices.split(",")} if visible_devices else {"count": "all"}
-        reserved = {"driver": "nvidia", "capabilities": ["gpu"]} | chosen
-        service["deploy"] = {"resources": {"reservations": {"devices": [reserved]}}}
-    return yaml.safe_dump({"services": {project.mode: service}}, sort_keys=False, width=1000, allow_unicode=True)
+        service |= describe_service(config.serving, layout)
+        service["environment"] += [
+            "API_KEY",
+            *(["NODE_RANK=${NODE_RANK:?0 to " + f"{layout.nodes - 1}}}"] if layout.nodes > 1 else []),
+        ]
+    service["environment"] += container.compose_environment
+    service |= container.compose
+    named = {"serve" if config.serving else project.mode: service}
+    return yaml.safe_dump({"services": named}, sort_keys=False, width=1000, allow_unicode=True)
+
+
+def describe_service(serving: ServingConfig, layout: Layout) -> dict[str, Any]:
+    """What a server has beside: its port on this machine alone, started anew where it fails. Several nodes meet by the host's network,
+    where the server itself keeps to this machine."""
+    ask = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{serving.port}/health', timeout=20)"
+    check = {"test": ["CMD", "python", "-c", ask], "interval": "30s", "timeout": "30s", "start_period": STARTS_AFTER}
+    if layout.nodes > 1:
+        return {"restart": "unless-stopped"}
+    return {
+        "restart": "unless-stopped",
+        "ports": [f"{serving.host}:{serving.port}:{serving.port}"],
+        "healthcheck": check,
+    }
 
 
 def describe_mount(source: str, target: str, read_only: bool = False) -> dict[str, Any]:
@@ -87,6 +111,12 @@ def list_mounts(config: ConfigRecord) -> Iterator[tuple[str, str]]:
 def escape_dollars(text: str) -> str:
     """Compose replaces `$NAME`."""
     return text.replace("$", "$$")
+
+
+def reach_devices(plan: Plan, visible: str | None) -> Container:
+    """What a container needs to reach the devices of the plan, of which ``visible`` are numbers, all where it is ``None``."""
+    contain = plan.case.vendor.contain
+    return contain(visible) if contain else Container()
 
 
 def list_scratch(plan: Plan) -> tuple[str, ...]:

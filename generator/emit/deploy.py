@@ -1,32 +1,50 @@
-"""serve.k8s.yaml: the server as a Kubernetes deployment, with its service and the claim that keeps what is downloaded."""
+"""serve.k8s.yaml: the server as a Kubernetes deployment, with its service and the claims that keep what it reads."""
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from generator.emit.container import CACHE
+from generator.emit.container import HOME_CACHE, PROJECT, STOP_MARGIN_SECONDS
 from generator.emit.plan_document import ConfigRecord, ProjectPart, ServerRecord
 
-STARTS_SECONDS = 1800
-"""that a server may take to load, compile and capture before it is started anew (ours: a 70B model from a network disk)"""
+START_SECONDS = 900
+"""that a server may take to compile, capture graphs and warm up before it is started anew (ours)"""
+LOAD_GIB_PER_S = 0.05
+"""at which the model's files come from a slow hub or network disk (ours): what is added to that"""
 SPARE = 1.25
 """of the predicted memory of a process on a CPU: what it may use before the node ends it"""
+ENGINE_CPUS = 2
+"""beside one for each GPU: the process that answers and the one that schedules
+(https://docs.vllm.ai/en/latest/configuration/optimization/: "CPU Resources for GPU Deployments")"""
 
 
-def dump_deployment(
-    project: ProjectPart, config: ConfigRecord, server: ServerRecord, gpus: int, cpus: int | None, gib: float
-) -> str:
-    """``gpus`` and ``cpus`` of one pod; ``gib``: predicted memory of the process, where there is no GPU."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodNeeds:
+    """What one server takes: ``devices`` by Kubernetes' name of the resource, ``cpus`` of a machine without, ``memory_gib`` of the
+    process there, ``files_gib`` of the model on a disk."""
+
+    devices: Mapping[str, int]
+    cpus: int | None
+    memory_gib: float
+    files_gib: float
+
+
+def dump_deployment(project: ProjectPart, config: ConfigRecord, server: ServerRecord, needs: PodNeeds) -> str:
+    """Claims, deployment and service, as YAML documents."""
     import yaml
 
-    name, port = project.name, config.serving.port
+    name, port = name_object(project.name), config.serving.port
     labels = {"app": name}
-    probe = {"path": "/health", "port": "http"}
+    model = find_model_folder(config)
+    claims = {f"{name}-cache": ("cache", HOME_CACHE)} | ({f"{name}-model": ("model", model)} if model else {})
+    starts = START_SECONDS + round(needs.files_gib / LOAD_GIB_PER_S)
     container: dict[str, Any] = {
         "name": "serve",
-        "image": f"{name}:latest",
+        "image": f"{project.name}:latest",
         "imagePullPolicy": "IfNotPresent",
-        "args": ["python", "server.py", "--host", "0.0.0.0"],
         "ports": [{"name": "http", "containerPort": port}],
         "env": [
             {
@@ -35,35 +53,61 @@ def dump_deployment(
             }
             for variable in ("API_KEY", "HF_TOKEN")
         ],
-        "startupProbe": {"httpGet": {**probe}, "periodSeconds": 10, "failureThreshold": STARTS_SECONDS // 10},
-        "readinessProbe": {"httpGet": {**probe}, "periodSeconds": 5},
-        "livenessProbe": {"httpGet": {**probe}, "periodSeconds": 30, "failureThreshold": 4},
-        "resources": describe_resources(gpus, cpus, gib),
-        "volumeMounts": [{"name": "cache", "mountPath": CACHE}, {"name": "shm", "mountPath": "/dev/shm"}],
+        # a busy server answers late: that alone is no reason to take it from its users, or to end it
+        "startupProbe": describe_probe(period=10, timeout=5, failures=-(-starts // 10)),
+        "readinessProbe": describe_probe(period=5, timeout=5, failures=3),
+        "livenessProbe": describe_probe(period=30, timeout=20, failures=4),
+        "resources": describe_resources(needs),
+        "volumeMounts": [
+            *(
+                {"name": volume, "mountPath": path} | ({"readOnly": True} if volume == "model" else {})
+                for volume, path in claims.values()
+            ),
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     pod = {
-        "terminationGracePeriodSeconds": server.grace_seconds + 5,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000},
+        "terminationGracePeriodSeconds": server.grace_seconds + STOP_MARGIN_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # a service named vllm would set VLLM_PORT, which vLLM takes for its own
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 1000,
+            "runAsGroup": 1000,
+            "fsGroup": 1000,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "containers": [container],
         "volumes": [
-            {"name": "cache", "persistentVolumeClaim": {"claimName": f"{name}-cache"}},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi" if gpus else "1Gi"}},
+            *({"name": volume, "persistentVolumeClaim": {"claimName": claim}} for claim, (volume, _) in claims.items()),
+            {
+                "name": "shm",
+                "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi" if sum(needs.devices.values()) > 1 else "1Gi"},
+            },
         ],
     }
     documents: list[dict[str, Any]] = [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": f"{name}-cache", "labels": {**labels}},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": f"{claim_gib(gib)}Gi"}}},
-        },
+        *(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": claim, "labels": {**labels}},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": f"{size_claim(needs.files_gib)}Gi"}},
+                },
+            }
+            for claim in claims
+        ),
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": {"name": name, "labels": {**labels}},
             "spec": {
                 "replicas": 1,
+                "progressDeadlineSeconds": starts + 600,  # the image is pulled before
                 "strategy": {"type": "Recreate"},  # two at once would want twice the devices, and the one claim
                 "selector": {"matchLabels": {**labels}},
                 "template": {"metadata": {"labels": {**labels}}, "spec": pod},
@@ -79,14 +123,32 @@ def dump_deployment(
     return yaml.safe_dump_all(documents, sort_keys=False, width=1000, allow_unicode=True)
 
 
-def describe_resources(gpus: int, cpus: int | None, gib: float) -> dict[str, dict[str, Any]]:
-    """A pod with GPUs may use what host memory its node has; one without ends before the node does."""
-    if gpus:
-        return {"limits": {"nvidia.com/gpu": gpus}}
-    memory = {"memory": f"{max(1, round(gib * SPARE))}Gi"}
-    return {"requests": memory | ({"cpu": cpus} if cpus else {}), "limits": memory}
+def describe_probe(period: int, timeout: int, failures: int) -> dict[str, Any]:
+    """Seconds; how often in a row it may fail."""
+    asked = {"path": "/health", "port": "http"}
+    return {"httpGet": asked, "periodSeconds": period, "timeoutSeconds": timeout, "failureThreshold": failures}
 
 
-def claim_gib(gib: float) -> int:
-    """Room for the model's files, twice: a download is complete before it takes its place."""
-    return max(20, round(2 * gib))
+def name_object(project: str) -> str:
+    """A service's name begins with a letter (RFC 1035)."""
+    return project if project[0].isalpha() else f"serve-{project}"[:60].rstrip("-")
+
+
+def find_model_folder(config: ConfigRecord) -> str | None:
+    """Where the container finds a model that is no name on the hub."""
+    if not config.model or not config.model.startswith(("/", "./", "../")):
+        return None
+    return posixpath.normpath(posixpath.join(PROJECT, config.model))
+
+
+def describe_resources(needs: PodNeeds) -> dict[str, dict[str, Any]]:
+    """A pod with GPUs may use what host memory its node has; one without ends before the node does, and leaves it a core."""
+    if needs.devices:
+        return {"requests": {"cpu": ENGINE_CPUS + sum(needs.devices.values())}, "limits": {**needs.devices}}
+    memory = {"memory": f"{max(1, round(needs.memory_gib * SPARE))}Gi"}
+    return {"requests": memory | ({"cpu": max(1, needs.cpus - 1)} if needs.cpus else {}), "limits": memory}
+
+
+def size_claim(files_gib: float) -> int:
+    """GiB: the model's files, half as much again for those of the next revision and what is compiled."""
+    return max(20, round(1.5 * files_gib))

@@ -15,8 +15,8 @@ from generator.decide.plan import Plan, Planned
 from generator.decide.reasons import Decision, Rejected, list_changes
 from generator.emit.compilers import builds_deepspeed_ops, list_compilers
 from generator.emit.config_yaml import build_config
-from generator.emit.container import dump_compose, list_scratch
-from generator.emit.deploy import dump_deployment
+from generator.emit.container import dump_compose, list_scratch, reach_devices
+from generator.emit.deploy import PodNeeds, dump_deployment
 from generator.emit.environment import complete_environment
 from generator.emit.evaluation import count_untrained_rows, note_few_rows, plan_evaluation
 from generator.emit.figures import (
@@ -54,7 +54,7 @@ from generator.emit.provenance import trace_edits
 from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements
 from generator.emit.run_total import describe_run
 from generator.emit.saving import describe_saving
-from generator.emit.server import describe_server, find_engine, is_server
+from generator.emit.server import describe_server, find_engine, is_server, measure_files
 from generator.emit.sources import describe_sources, localize, place_sources
 from generator.emit.user_values import describe_workload, list_defaults, list_user_values
 from generator.techniques.edits import Edits
@@ -73,7 +73,9 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         saving = describe_saving(plan, evaluation.interval)  # the best model is one that was saved
     config = build_config(planned, parallel, saving, evaluation)
     compilers = list_compilers(plan)
-    image, visible_devices = describe_image(plan, compilers, saving), select_visible_devices(plan)
+    visible_devices = select_visible_devices(plan)
+    container = reach_devices(plan, visible_devices)
+    image = describe_image(plan, compilers, saving, container)
     edits, yours = complete_environment(plan, merge_edits(plan, plan.serving)), list_user_values(plan.case.workload)
     server = describe_server(plan) if is_server(plan) else None
     return PlanDocument(
@@ -106,7 +108,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         files=list_deployment(plan, project, config, server)
         | {
             "pyproject.toml": dump_pyproject(planned, name),
-            "compose.yaml": dump_compose(project, config, image, parallel, visible_devices, list_scratch(plan)),
+            "compose.yaml": dump_compose(project, config, image, plan.best.layout, container, list_scratch(plan)),
         },
         untested=list_untested(plan),
         notes=(*list_notes(planned), *note_few_rows(evaluation)),
@@ -124,9 +126,14 @@ def list_deployment(
     """The files that only a server on one node has: Kubernetes' own objects know no group of pods that compute together."""
     if server is None or plan.best.layout.nodes > 1:
         return {}
-    gpus = 0 if plan.case.on_cpu else plan.best.layout.devices
-    cpus, gib = plan.case.hardware.cpu.budget, plan.best.estimate.peak_memory_gib
-    return {"serve.k8s.yaml": dump_deployment(project, config, server, gpus, cpus, gib)}
+    resource = plan.case.vendor.kubernetes
+    needs = PodNeeds(
+        devices={resource: plan.best.layout.devices} if resource else {},
+        cpus=plan.case.hardware.cpu.budget,
+        memory_gib=plan.best.estimate.peak_memory_gib,
+        files_gib=measure_files(plan),
+    )
+    return {"serve.k8s.yaml": dump_deployment(project, config, server, needs)}
 
 
 def describe_case(case: Case, work: Work) -> CaseRecord:
@@ -266,7 +273,9 @@ def list_untested(plan: Plan) -> tuple[str, ...]:
     if not case.on_cpu:
         lines.append(f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first")
     if plan.edits.launcher:
-        lines.append("several processes were run on CPUs over gloo, to the losses of one process, never over NCCL")
+        lines.append(
+            f"several processes were run on CPUs over gloo, to the losses of one process, never over {case.vendor.collectives}"
+        )
     if builds_deepspeed_ops(plan):
         lines.append(
             "DeepSpeed compiles what offloads on first use, with nvcc; neither that nor the image with it was tried"

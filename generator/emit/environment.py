@@ -16,6 +16,7 @@ TIGHT_SHARE = 0.9
 
 def complete_environment(plan: Plan, edits: Edits) -> Edits:
     """One value a variable: what techniques ask of the allocator, and what the plan does."""
+    edits = replace(edits, environment=(*plan.case.vendor.environment, *edits.environment))
     settings = [value for name, value in edits.environment if name == ALLOCATOR]
     settings += [EXPANDABLE] if needs_expandable_segments(plan) else []
     others = tuple(item for item in edits.environment if item[0] != ALLOCATOR)
@@ -25,7 +26,7 @@ def complete_environment(plan: Plan, edits: Edits) -> Edits:
 def needs_expandable_segments(plan: Plan) -> bool:
     """Whether batches differ in length or the plan fills the memory: fixed segments would then end in fragments."""
     case, estimate = plan.case, plan.best.estimate
-    if not case.on_cuda or case.workload.mode != "train":
+    if case.explain_missing("growing-segments") or case.workload.mode != "train":
         return False
     varies = any(Trait.VARYING_SHAPES in technique.traits(case) for technique in plan.best.members)
     return varies or estimate.peak_memory_gib > TIGHT_SHARE * estimate.limit_gib

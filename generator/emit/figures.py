@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from generator.cost.estimate import Estimate
-from generator.decide.candidates import HEADROOM_SHARE, Candidate
+from generator.decide.candidates import Candidate
+from generator.decide.space import HEADROOM_SHARE
 from generator.emit.plan_document import CandidateCostRecord, EstimateRecord, SourceRecord
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from generator.case.vendors import TENSOR_CORE_MULTIPLE
+from generator.case.vendors.vendor import TENSOR_CORE_MULTIPLE
+from generator.case.workload import ROW_TASKS, WRITES
 from generator.emit.environment import ALLOCATOR, EXPANDABLE
 from generator.emit.plan_document import ParallelRecord, ProjectPart
 from generator.techniques.edits import Argument, Edits, write_literal
@@ -105,6 +106,13 @@ ROWS = (
         ("train", "cuda", "expandable"),
         "batches of many sizes, or a plan that fills the memory: segments that grow leave no holes",
         value=EXPANDABLE,
+    ),
+    Row(
+        "environment",
+        "PYTORCH_ENABLE_MPS_FALLBACK",
+        ("mps",),
+        "operators that PyTorch does not have for Metal are computed on the CPU, instead of ending the run",
+        value="1",
     ),
     Row("from_pretrained", "id2label", ("text-classification", "train"), "the labels as they are in the data"),
     Row("from_pretrained", "label2id", ("text-classification", "train"), "the labels as they are in the data"),
@@ -232,7 +240,7 @@ CONFIG_REASONS = {
     "lora.use_rslora": "--adapter rslora: adapters are scaled by alpha / sqrt(r)",
     "machine": "what the plan was made for: the scripts compare the machine that they run on with it, and stop where it "
     "cannot do what is planned",
-    "machine.device": "what the plan was made for: cpu or cuda",
+    "machine.device": "what the plan was made for: the device string of PyTorch",
     "machine.cpus": "the CPUs that the plan was made for",
     "machine.gpus": "the GPUs of a node that the plan uses",
     "processes": "what the plan was made for: how train.py is launched, and what it must find before the first step",
@@ -244,9 +252,14 @@ CONFIG_REASONS = {
     "processes.expected.sharded": "which parameters must be divided",
     "processes.expected.mesh": "the device mesh that parameters must lie on",
     "processes.expected.placements": "how parameters must lie on it",
+    "processes.expected.divided": "the axes of the mesh that the model must be divided over, each with its size",
     "processes.expected.world_size": "how many processes must meet",
     "processes.expected.backend": "the torch.distributed backend that they must talk by",
     "processes.expected.device": "where the parameters must be",
+    "rows": "how batch.py computes rows",
+    "rows.weights": "the format that the model is loaded in: the decision precision",
+    "rows.batch": "--concurrency: rows that are computed together",
+    "rows.positions": "of the encoder for a row: --prompt-tokens, else what the kind of model usually has",
     "serving": "what the server is, and what it may be asked for: `perfgen why` has each value",
     "serving.engine": "what runs the model: the decision engine of the plan",
     "serving.weights": "how weights are stored: the decisions precision and quantization",
@@ -261,6 +274,9 @@ CONFIG_REASONS = {
     "serving.max_new_tokens": "--new-tokens: of an answer whose request does not say",
     "serving.prompt_tokens": "--prompt-tokens: what the plan was made for, and bench.py measures",
     "serving.threads": "the CPUs that this process may use",
+    "serving.cache": "how keys and values are kept: the decision cache of the plan",
+    "serving.compile": "the mode of torch.compile: the decision compile of the plan",
+    "serving.prompt_lookup_tokens": "tokens that are proposed at a time: the decision speculation of the plan",
     "serving.flags": "what the engine's own server is started with, so that it keeps within the limits",
     **{
         f"serving.flags.{name}": why
@@ -273,6 +289,7 @@ CONFIG_REASONS = {
             "max-num-queued-reqs": "serving.max_concurrency and max_waiting together: it counts those that run, too",
             "shutdown-timeout": "seconds for answers that are being written when it is told to stop",
             "quantization": "the decision quantization",
+            "speculative-config": "the decision speculation",
             "tensor-parallel-size": "the decision parallelism",
             "pipeline-parallel-size": "the decision parallelism",
             "data-parallel-size": "the decision parallelism: copies of the model",
@@ -311,6 +328,7 @@ CONFIG_REASONS = {
     "first_step.gib.states": "the optimizer's states, float32 copies of the weights included",
     "machine.name": "the device that the plan was made for",
     "machine.compute_capability": "what the plan's kernels and dtypes need at least",
+    "machine.targets": "what the plan's kernels and dtypes are for, as the compiler calls it: one of them",
     "machine.memory_gib": "memory of the device that the plan was made for",
     "machine.needs_gib": "the predicted peak: with less memory free, a run would end without any",
 }
@@ -334,7 +352,8 @@ def list_fixed(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
 
 def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> frozenset[str]:
     """What rows ask for: the mode, the task, the device, and what else holds."""
-    serves = project.mode == "infer" and project.task != "text-classification"
+    serves = project.mode == "infer" and project.task in WRITES
+    by_row = project.task in ROW_TASKS
     loads = not serves or bool(edits.infer_model_arguments)  # else the engine reads the model's files itself
     others = {
         "several": parallel is not None and parallel.world_size > 1,
@@ -344,10 +363,10 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
         "callbacks": bool(edits.callbacks),
         "cuts": all(argument.name != "max_length" for argument in edits.training_arguments),
         "expandable": ALLOCATOR in dict(edits.environment),
-        "tokens": project.task != "text-classification",
-        "scripted": not serves,
+        "tokens": project.task in WRITES,
+        "scripted": not serves and not by_row,
         "loads": loads,
-        "generates": project.task != "text-classification" and not serves,
+        "generates": project.task in WRITES and not serves,
         "chat": project.task == "sft" and project.sft_format == "messages" and not serves,
         "places-model": project.device != "cpu"
         and loads

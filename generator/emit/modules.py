@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from generator.emit.plan_document import CompilerRecord, ParallelRecord, ProjectPart, ServerRecord
+from generator.case.workload import ROW_TASKS
+from generator.emit.plan_document import ABSENT, CompilerRecord, ParallelRecord, ProjectPart, ServerRecord
 from generator.techniques.edits import Edits
 
 WRAPPINGS = {
     "DistributedDataParallel": "wrapping/ddp",
     "FSDPModule": "wrapping/fsdp",
     "DeepSpeedEngine": "wrapping/deepspeed",
+    "loop": "wrapping/loop",
 }
 """The leaf that looks at a model, by the class that wraps it."""
 
@@ -33,6 +35,8 @@ ALWAYS = (
     ),
 )
 """The leaves of every training."""
+LOOP = ("divided_states", "loop", "loop_arguments", "loop_states", "row_order")
+"""Those of a training with a loop of its own."""
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
 SERVING = (
@@ -52,7 +56,24 @@ SERVING = (
     *("bench_requests", "bench_server", "bench_texts", "weights_identity"),
 )
 """The leaves of templates/fragments/serving that every project has which serves a model that writes."""
-SERVER = ("http_call", "openai_answers", "openai_requests", "server", "server_metrics", "service")
+BATCH = ("assembly", "batch", "batch_input", "end_on_signal", "progress_line", "shards", "weights_identity")
+"""The leaves of templates/fragments/serving that are batch.py, but for what it computes of a row."""
+OF_ROWS = ("fields", "masking", "open_data", "seals")
+"""Leaves that it shares with trainings."""
+ROW_WORK = {
+    "image-classification": "serving/batch_work/images",
+    "automatic-speech-recognition": "serving/batch_work/transcripts",
+}
+"""What is computed of a row, by task."""
+SERVER = (
+    "generation_defaults",
+    "http_call",
+    "openai_answers",
+    "openai_requests",
+    "server",
+    "server_metrics",
+    "service",
+)
 """Those that are the server in front of an engine which has none of its own."""
 CONVERSION = ("compare", "compare_reference", "converted_weights")
 """Those that make an engine's weights, and compare what it answers with them."""
@@ -61,11 +82,16 @@ BESIDE = ("fields", "masking", "open_data", "seals", "stop_tokens")
 ROWS = ("csv", "jsonl", "txt")
 """Formats of files that batch.py reads row by row, beside Parquet."""
 OF_ENGINE = {
-    "onnxruntime_genai": ("engine_thread", "scheduler"),
+    "ctranslate2": ("engine_thread",),
+    "llama_cpp": ("engine_thread",),
+    "mlx": ("engine_thread",),
+    "onnxruntime_genai": ("decoding", "engine_thread", "scheduler"),
     "openvino_genai": ("engine_thread",),
-    "transformers": ("decoding", "slots"),
+    "transformers": ("decoding", "engine_thread", "scheduler", "slots"),
 }
 """By engine's leaf: what else of templates/fragments/serving it imports."""
+STARTS_PROCESSES = ("sglang", "vllm")
+"""Leaves of engines that compute in processes of their own, which a job must not leave behind."""
 LABELS = {"messages": "labels/messages", "prompt_completion": "labels/texts", "text": "labels/texts"}
 """The leaf that tokenizes examples and says which tokens are learned from, by their form."""
 
@@ -79,7 +105,7 @@ def choose_modules(
 ) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
     modules = {
-        "machine": f"machine/{project.device}",
+        "machine": f"machine/{project.guard}",
         "infer_report": "infer_report",
         "lock": "lock",
         "sources": "sources",
@@ -93,13 +119,15 @@ def choose_modules(
         modules["chat_template"] = "chat_template"
     if server is not None:
         modules |= list_serving_modules(server)
+    if project.task in ROW_TASKS:
+        modules |= list_row_modules(project.task)
     if project.mode != "train":
         return dict(sorted(modules.items()))
     modules |= {name: name for name in (*ALWAYS, *edits.fragments)}
     if project.task == "text-classification":
         modules["class_metrics"] = "class_metrics"
     if project.adapter:
-        modules["merge"] = "merge"
+        modules |= {"merge": "merge", "stop_tokens": "stop_tokens"}
     if project.task == "sft":
         modules["stop_tokens"] = "stop_tokens"
     if project.task == "sft" and (parallel is None or parallel.expected.wrapper in WITH_ALL_WEIGHTS):
@@ -117,7 +145,18 @@ def choose_modules(
     modules["model_states"] = STATES.get(parallel.expected.wrapper, STATES[""]) if parallel else STATES[""]
     if parallel is not None:
         modules |= {"parallel": "parallel", "wrapping": WRAPPINGS[parallel.expected.wrapper]}
+    if parallel is not None and parallel.loop is not ABSENT:
+        modules |= {name: name for name in LOOP} | {"division": parallel.loop.division}
+        if parallel.loop.attention is not None:
+            modules["sequence_attention"] = parallel.loop.attention
     return dict(sorted(modules.items()))
+
+
+def list_row_modules(task: str) -> dict[str, str]:
+    """Of a project that computes rows by Transformers itself: batch.py, and infer.py for one."""
+    modules = {name: f"serving/{name}" for name in BATCH} | {name: name for name in OF_ROWS}
+    modules |= {"infer": "serving/infer_row", "media": "serving/media", "batch_work": ROW_WORK[task]}
+    return modules | {f"rows_{kind}": f"rows/{kind}" for kind in ROWS}
 
 
 def list_serving_modules(server: ServerRecord) -> dict[str, str]:
@@ -126,6 +165,8 @@ def list_serving_modules(server: ServerRecord) -> dict[str, str]:
     modules = {name: f"serving/{name}" for name in served} | {name: name for name in BESIDE}
     modules |= {"engine": f"engines/{server.leaf}", "batch_work": "serving/batch_work/answers"}
     modules |= {f"rows_{kind}": f"rows/{kind}" for kind in ROWS}
+    if server.leaf in STARTS_PROCESSES:
+        modules["end_on_signal"] = "serving/end_with_children"
     if server.command:
         modules |= {"server": f"serving/launch_{server.leaf}", "launching": "serving/launching"}
     if server.conversion:

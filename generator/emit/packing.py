@@ -45,9 +45,10 @@ def list_next_steps(document: PlanDocument, folder: str) -> list[str]:
     """Commands for the machine that the plan is for, each of a line."""
     enter, verb, parallel = f"cd {shlex.quote(folder)}", document.project.mode, document.parallel
     if parallel is None or parallel.nodes == 1:
+        contained = [f"{enter} && make image && sh container.sh   # or in a container"]
         return [
             f"{enter} && make setup && make smoke && make {verb}",
-            f"{enter} && make image && sh container.sh   # or in a container",
+            *(contained if document.project.contained else []),
         ]
     return [f"{enter} && make setup && sbatch train.sbatch", *list_starts(enter, parallel)]
 

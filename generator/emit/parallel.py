@@ -6,10 +6,11 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import Layout
-from generator.case.strategies import STRATEGIES
+from generator.case.strategies import SEQUENCE_FORMS, STRATEGIES
 from generator.cost.links import choose_devices
 from generator.decide.plan import Plan
-from generator.emit.plan_document import ExpectedRecord, ParallelRecord
+from generator.emit.plan_document import ABSENT, ExpectedRecord, LoopRecord, ParallelRecord
+from generator.techniques.launch import is_by_loop
 
 
 def describe_processes(plan: Plan) -> ParallelRecord | None:
@@ -29,7 +30,42 @@ def describe_processes(plan: Plan) -> ParallelRecord | None:
         expected=expect_wrapping(case, layout, ("fsdp_config.fsdp_offload_params", True) in plan.edits.accelerate),
         deepspeed=nest_keys(plan.edits.deepspeed),
         accelerate=nest_keys(plan.edits.accelerate),
+        loop=describe_loop(layout) or ABSENT,
     )
+
+
+def describe_loop(layout: Layout) -> LoopRecord | None:
+    """How loop.py's model is divided; ``None`` where the Trainer runs and saves the layout."""
+    if not is_by_loop(layout):
+        return None
+    sharded = STRATEGIES[layout.strategy].divides_states
+    if layout.pp > 1:
+        more = {"copies": layout.dp, "sharded": sharded}
+        return LoopRecord(division="division/pipeline", attention=None, sizes={"stages": layout.pp, **more})
+    if layout.sequence_form is not None:
+        heads = SEQUENCE_FORMS[layout.sequence_form].exchanges_heads
+        attention = f"sequence_attention/{'ulysses' if heads else 'context'}"
+        sizes = {"parts": layout.cp, "copies": layout.dp, "sharded": sharded}
+        return LoopRecord(division="division/sequence", attention=attention, sizes=sizes)
+    named = {
+        "tp_size": layout.tp,
+        "fsdp_size": layout.shard,
+        "dp_replicate_size": layout.replicate,
+        "ep_size": layout.ep,
+    }
+    return LoopRecord(division="division/sharded", attention=None, sizes={k: n for k, n in named.items() if n > 1})
+
+
+def expect_division(layout: Layout, loop: LoopRecord) -> tuple[str, ...]:
+    """The axes over which division.py must find the model divided, each with its size."""
+    if loop.attention is not None or layout.pp > 1:
+        named = {"parts": layout.cp, "stages": layout.pp}
+        shards = layout.devices // layout.pp if loop.sizes["sharded"] else 1
+        named["fsdp"] = shards
+    else:
+        experts = layout.shard * layout.tp // layout.ep if layout.ep > 1 else 1
+        named = {"ep": layout.ep, "efsdp": experts, "fsdp": layout.shard, "tp": layout.tp}
+    return tuple(sorted(f"{name} {size}" for name, size in named.items() if size > 1))
 
 
 def count_task_cpus(case: Case, layout: Layout) -> int | None:
@@ -48,12 +84,14 @@ def name_parameter_count(plan: Plan) -> str | None:
 def expect_wrapping(case: Case, layout: Layout, offloaded: bool) -> ExpectedRecord:
     vendor = case.vendor
     common: dict[str, Any] = {"world_size": layout.devices, "backend": vendor.backend, "device": vendor.torch_device}
-    row = STRATEGIES[layout.strategy]
+    row, loop = STRATEGIES[layout.strategy], describe_loop(layout)
+    if loop is not None:
+        return ExpectedRecord(wrapper="loop", divided=expect_division(layout, loop), **common)
     if row.by_deepspeed:
         return ExpectedRecord(wrapper=row.wrapper, zero_stage=row.deepspeed_stage, shards=layout.shard, **common)
     if row.by_fsdp:
         if offloaded:  # the shards rest in host memory, and their norm is summed there
-            common |= {"backend": "cuda:nccl,cpu:gloo", "device": "cpu"}
+            common |= {"backend": f"{vendor.torch_device}:{vendor.backend},cpu:gloo", "device": "cpu"}
         copies = layout.replicate > 1
         return ExpectedRecord(
             wrapper=row.wrapper,

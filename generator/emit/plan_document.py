@@ -83,7 +83,17 @@ class ProjectPart:
     """None: whether the tokenizer has one is seen when the project runs"""
     pad_to_multiple_of: int | None
     device: str
-    """portable, cpu or cuda"""
+    """portable, or the device string of PyTorch"""
+    guard: str
+    """the leaf of templates/fragments/machine that compares the machine"""
+    accelerator: str
+    """what one device is called in a sentence"""
+    hides_devices: str | None
+    """the variable that hides devices from a process"""
+    orders_devices: str | None
+    """what must be set beside it, so that both count in one order"""
+    contained: bool
+    """whether it can run in a container"""
     machine: str
     summary: str
     elsewhere: bool = False
@@ -365,9 +375,20 @@ class ExpectedRecord:
     sharded: str = ABSENT
     mesh: tuple[str, ...] = ABSENT
     placements: tuple[str, ...] = ABSENT
+    divided: tuple[str, ...] = ABSENT
+    """by a loop of its own: axes of the mesh, each with its size"""
     world_size: int
     backend: str
     device: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoopRecord:
+    """A project with a loop of its own: the leaf that divides the model, the one that divides attention, if any, and sizes."""
+
+    division: str
+    attention: str | None
+    sizes: Mapping[str, int | bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -386,6 +407,8 @@ class ParallelRecord:
     expected: ExpectedRecord
     deepspeed: Mapping[str, Any]
     accelerate: Mapping[str, Any]
+    loop: LoopRecord = ABSENT
+    """absent where the Trainer runs it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -461,6 +484,7 @@ class MachineConfig:
     gpus: int = ABSENT
     name: str = ABSENT
     compute_capability: str | None = ABSENT
+    targets: tuple[str, ...] = ABSENT
     memory_gib: float
     needs_gib: float
 
@@ -520,8 +544,26 @@ class ServingConfig:
     prompt_tokens: int
     """that the plan was made for"""
     threads: int = ABSENT
+    cache: str = ABSENT
+    """of Transformers: static, rows that are allocated once; dynamic, what the model keeps of each answer by itself"""
+    prompt_lookup_tokens: int = ABSENT
+    """proposed before a pass, from the text itself; absent where nothing is"""
+    compile: str = ABSENT
+    """mode of torch.compile for the step of one token; absent where nothing is compiled"""
     flags: Mapping[str, str | int | float | bool] = ABSENT
     """of the engine's own server, without their dashes"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowConfig:
+    """``rows`` in config.yaml: how batch.py computes them where no server is emitted."""
+
+    weights: str
+    """the format that the model is loaded in"""
+    batch: int
+    """rows that are computed together"""
+    positions: int
+    """of the encoder, which the plan counts for a row"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -566,6 +608,8 @@ class ServerRecord:
     frontier: tuple[FrontierRecord, ...]
     grace_seconds: int
     """between SIGTERM and the end of answers that are being written"""
+    cpus_per_task: int | None
+    """of a Slurm job; ``None``: all of whole nodes"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -595,6 +639,7 @@ class ConfigRecord:
     machine: MachineConfig = ABSENT
     processes: ProcessesConfig = ABSENT
     serving: ServingConfig = ABSENT
+    rows: RowConfig = ABSENT
     predicted: PredictedConfig = ABSENT
     first_step: FirstStepRecord = ABSENT
 
@@ -634,6 +679,8 @@ class ImageRecord:
     packages: tuple[str, ...]
     compiler_packages: tuple[str, ...]
     """what compilers need on a Debian whose Python is its own"""
+    flags: tuple[str, ...]
+    """of `docker run`: what reaches the devices"""
     shm_size: str
     stop_seconds: int
     """between SIGTERM and SIGKILL"""

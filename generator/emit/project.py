@@ -16,7 +16,13 @@ TITLES = {
     "sft": "supervised fine-tuning",
     "text-classification": "text classification",
 }
-SERVED = {"causal-lm": "text generation", "sft": "text generation", "text-classification": "text classification"}
+ROWS = {"image-classification": "image classification", "automatic-speech-recognition": "speech recognition"}
+SERVED = {
+    "causal-lm": "text generation",
+    "sft": "text generation",
+    "text-classification": "text classification",
+    **ROWS,
+}
 TRAINED = {"full": "full training", "lora": "{adapter}", "qlora": "QLoRA{form}"}
 TRAINING = {
     "full": "Train",
@@ -62,7 +68,7 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         task=workload.task,
         train=workload.train,
         adapter=workload.train != "full",
-        title=f"{TRAINING[workload.train].format(adapter=adapter)} {LEARNER[workload.task]}",
+        title=f"{TRAINING[workload.train].format(adapter=adapter)} {LEARNER.get(workload.task, workload.task)}",
         trainer="SFTTrainer" if workload.task == "sft" else "Trainer",
         from_scratch=workload.from_scratch,
         quantized=case.model.quantization is not None,
@@ -82,6 +88,11 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         chat_template=planned.work.source.has_chat_template,
         pad_to_multiple_of=case.vendor.pad_to_multiple_of,
         device=device,
+        guard="portable" if case.portable else case.vendor.guard,
+        accelerator=case.vendor.title,
+        hides_devices=case.vendor.visible_devices,
+        orders_devices=case.vendor.device_order,
+        contained=case.vendor.contain is not None,
         machine=describe_machine(case),
         summary=f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",
         elsewhere=request.hardware is not None and not case.portable,
@@ -104,6 +115,7 @@ def describe_machine(case: Case) -> str:
     gib = case.device_memory_bytes / 2**30
     if case.on_cpu:
         cpu = case.hardware.cpu
-        return f"{cpu.budget or cpu.cores} CPUs ({cpu.model_name or cpu.architecture}), {gib:.0f} GiB"
+        several = f"{case.devices} processes, each of " if case.devices > 1 else ""
+        return f"{several}{cpu.budget or cpu.cores} CPUs ({cpu.model_name or cpu.architecture}), {gib:.0f} GiB"
     nodes = f"{case.nodes} nodes of " if case.nodes > 1 else ""
     return f"{nodes}{case.devices_per_node} x {case.device.name}, {gib:.0f} GiB{' each' if case.devices > 1 else ''}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from generator.case.workload import TRACKERS
+from generator.case.limits import GRACE_SECONDS
+from generator.case.vendors import Container
+from generator.case.workload import ROW_TASKS, TRACKERS
 from generator.decide.plan import Plan, Planned
 from generator.emit.compilers import list_debian_packages, list_image_packages
+from generator.emit.container import STOP_MARGIN_SECONDS
 from generator.emit.plan_document import CompilerRecord, ImageRecord, SavingRecord
 from generator.emit.project import describe_project
 from generator.emit.server import is_server
@@ -17,7 +20,7 @@ BASE = ("torch", "transformers", "accelerate", "datasets", "pyyaml", "matplotlib
 def pin_requirements(planned: Planned) -> tuple[str, ...]:
     """Pinned distributions, from the tested stack; the tracker too that the log goes to."""
     plan, tracker = planned.plan, planned.work.request.report_to
-    if is_server(plan):
+    if is_server(plan) or plan.case.workload.task in ROW_TASKS:
         given = {name for name, _ in plan.case.stack.packages} - OPTIONAL
         return pin(plan, given | set(plan.edits.requirements))
     wanted = {*BASE, *plan.edits.requirements, *(plan.serving.edits.requirements if plan.serving else ())}
@@ -33,7 +36,9 @@ def pin(plan: Plan, wanted: set[str]) -> tuple[str, ...]:
     return tuple(f"{name}=={plan.case.stack.version(name)}" for name in sorted(wanted))
 
 
-def describe_image(plan: Plan, compilers: CompilerRecord, saving: SavingRecord | None) -> ImageRecord:
+def describe_image(
+    plan: Plan, compilers: CompilerRecord, saving: SavingRecord | None, container: Container
+) -> ImageRecord:
     """The base image, what it lacks, and the shared memory that data-loading workers need."""
     build = plan.case.stack.build
     toolkit = "nvcc" in compilers.train
@@ -41,11 +46,19 @@ def describe_image(plan: Plan, compilers: CompilerRecord, saving: SavingRecord |
         base=(build.toolkit_image or build.image) if toolkit else build.image,
         torch_index=build.index,
         toolkit=toolkit,
-        packages=list_image_packages(compilers),
+        packages=tuple(sorted({*list_image_packages(compilers), *build.packages})),
         compiler_packages=list_debian_packages(compilers),
+        flags=container.flags,
         shm_size="8g" if plan.best.execution.dataloader_workers or plan.best.layout.devices > 1 else "1g",
-        stop_seconds=saving.grace_seconds if saving else 10,  # Docker's default
+        stop_seconds=choose_stop_seconds(plan, saving),
     )
+
+
+def choose_stop_seconds(plan: Plan, saving: SavingRecord | None) -> int:
+    """For a training's last save, or the answers that a server is writing; else Docker's default."""
+    if is_server(plan):
+        return GRACE_SECONDS + STOP_MARGIN_SECONDS
+    return saving.grace_seconds if saving else 10
 
 
 def list_extras(plan: Plan) -> dict[str, list[str]]:
@@ -62,8 +75,9 @@ def dump_pyproject(planned: Planned, name: str | None) -> str:
 
     plan, stack = planned.plan, planned.plan.case.stack
     index = {"name": f"torch-{stack.build.name}", "url": stack.build.index, "explicit": True}
-    # an engine without torch asks no index of its own
-    uv = {"uv": {"sources": {"torch": [{"index": index["name"]}]}, "index": [index]}} if stack.version("torch") else {}
+    # an engine without torch asks no index of its own, and a wheel of PyPI's none
+    asked = stack.version("torch") and stack.build.index
+    uv = {"uv": {"sources": {"torch": [{"index": index["name"]}]}, "index": [index]}} if asked else {}
     return tomli_w.dumps(
         {
             "build-system": {"requires": ["setuptools>=77"], "build-backend": "setuptools.build_meta"},

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from generator.case.limits import GRACE_SECONDS, MEMORY_SHARE
+from generator.case.limits import GRACE_SECONDS, ServingLimits
 from generator.case.stacks import load_stack
 from generator.case.vendors import CPU
-from generator.cost.engines import find_engine as find_row
-from generator.cost.execution import Execution
+from generator.cost.decode import compute_cache_bytes
+from generator.cost.estimate import GIB
+from generator.cost.execution import BYTES, Execution
+from generator.cost.of_case import build_cost_model
+from generator.cost.weights import compute_stored_bytes
 from generator.decide.limits import find_limits
 from generator.decide.plan import Plan, Planned
+from generator.decide.space import find_memory_share
+from generator.emit.deploy import ENGINE_CPUS
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import (
     ABSENT,
@@ -18,7 +23,7 @@ from generator.emit.plan_document import (
     ServerRecord,
     ServingConfig,
 )
-from generator.techniques.engines import Engine
+from generator.techniques.engines import Engine, Flag
 
 CONVERTED = "weights"
 HOST, PORT = "127.0.0.1", 8000
@@ -28,7 +33,7 @@ STORED = {"none": None, "int4": "int4", "int8": "int8", "float8": "fp8", "nf4": 
 
 def is_server(plan: Plan) -> bool:
     """Whether the plan is of a project that serves a model which writes."""
-    return plan.case.workload.mode == "infer" and plan.case.workload.task != "text-classification"
+    return plan.case.workload.serves
 
 
 def find_engine(plan: Plan) -> Engine:
@@ -46,15 +51,35 @@ def describe_server(plan: Plan) -> ServerRecord:
         engine=engine.name,
         leaf=engine.leaf,
         command=engine.command,
-        conversion=describe_conversion(engine) if engine.conversion else None,
+        conversion=describe_conversion(plan, engine) if engine.conversion else None,
         limited_by=limits.limited_by,
         frontier=tuple(FrontierRecord(context=context, sequences=n) for context, n in limits.frontier),
         grace_seconds=GRACE_SECONDS,
+        cpus_per_task=count_server_cpus(plan),
     )
 
 
-def describe_conversion(engine: Engine) -> ConversionRecord:
-    stack = load_stack(engine.conversion, CPU.choose_build(engine.conversion, None, None, ""))
+def count_server_cpus(plan: Plan) -> int | None:
+    """Of a Slurm job on GPUs: their share of the node's. ``None`` for whole nodes whose CPUs nobody named; of a part of such a node
+    what an engine needs at least, for Slurm refuses a job that asks for more than there is."""
+    case, here = plan.case, plan.best.layout.per_node
+    of_node = len(case.hardware.accelerators)
+    if any(note.who == "spec" and note.field == "cpu" for note in case.hardware.notes):
+        return None if here == of_node else ENGINE_CPUS + here
+    budget = case.hardware.cpu.budget
+    return budget and max(ENGINE_CPUS + here, budget * here // max(of_node, 1))
+
+
+def measure_files(plan: Plan) -> float:
+    """GiB of the model on a disk, as its owner publishes it."""
+    case = plan.case
+    if case.model.quantization:
+        return compute_stored_bytes(build_cost_model(case).shape, plan.best.execution) / 2**30
+    return case.model.params * BYTES.get(case.model.dtype or "bfloat16", 2.0) / 2**30
+
+
+def describe_conversion(plan: Plan, engine: Engine) -> ConversionRecord:
+    stack = load_stack(engine.conversion, CPU.choose_build(engine.conversion, plan.case.device, None))
     return ConversionRecord(
         leaf=engine.leaf,
         torch=stack.version("torch"),
@@ -80,8 +105,17 @@ def build_serving_config(planned: Planned) -> ServingConfig:
         max_new_tokens=workload.new_tokens,
         prompt_tokens=workload.seq_len,
         threads=plan.case.hardware.cpu.budget or ABSENT if plan.case.on_cpu else ABSENT,
-        flags=engine.list_flags(limits, plan.best.layout, run.compute_dtype, weights) if engine.command else ABSENT,
+        cache=run.cache if not run.engine else ABSENT,
+        compile=run.compile or ABSENT,
+        prompt_lookup_tokens=run.draft_tokens or ABSENT,
+        flags=list_flags(plan, engine, limits, weights) if engine.command else ABSENT,
     )
+
+
+def list_flags(plan: Plan, engine: Engine, limits: ServingLimits, weights: str) -> dict[str, Flag]:
+    run = plan.best.execution
+    lookup = engine.list_lookup_flags(run.draft_tokens) if run.draft_tokens else {}
+    return {**engine.list_flags(limits, plan.best.layout, run.compute_dtype, weights), **lookup}
 
 
 def predict(plan: Plan) -> PredictedConfig:
@@ -96,7 +130,7 @@ def predict(plan: Plan) -> PredictedConfig:
                 "prefill_tokens_per_s": run.seq_len / alone["prefill"],
                 "ttft_s": alone["prefill"],
                 "throughput_tokens_per_s": estimate.tokens_per_second,
-                "peak_memory_gib": reserve(plan) or estimate.peak_memory_gib,
+                "peak_memory_gib": reserve(plan) or estimate.peak_memory_gib + find_unfilled_gib(plan),
             }
         )
     )
@@ -104,8 +138,19 @@ def predict(plan: Plan) -> PredictedConfig:
 
 def reserve(plan: Plan) -> float | None:
     """GiB that the engine takes of each device as it starts, whatever it needs; ``None`` where it takes what it needs."""
-    share = MEMORY_SHARE if find_row(plan.best.execution.engine).memory_share else None
-    return share and share * plan.best.estimate.limit_gib
+    best = plan.best
+    share = find_memory_share(best.cost, best.execution) if best.cost.takes_share(best.execution) else None
+    return share and share * best.estimate.limit_gib
+
+
+def find_unfilled_gib(plan: Plan) -> float:
+    """GiB of rows that are allocated beyond the lengths which the plan is made for. Host memory is taken as it is written to."""
+    run, cost = plan.best.execution, plan.best.cost
+    if run.engine or run.cache != "static" or plan.case.on_cpu:
+        return 0.0
+    filled, whole = run.seq_len + run.new_tokens, find_limits(plan).max_context
+    more = compute_cache_bytes(cost.shape, run, float(whole)) - compute_cache_bytes(cost.shape, run, float(filled))
+    return more / (run.tp * run.pp) / GIB
 
 
 def time_parts(plan: Plan, run: Execution) -> dict[str, float]:

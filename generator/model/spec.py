@@ -78,6 +78,11 @@ class ModelSpec:
         return (same,)
 
     @property
+    def shortest_window(self) -> int | None:
+        """Tokens that the layers see which see the fewest; ``None``: all see all."""
+        return min((kind.window for kind in self.attended if kind.window), default=None)
+
+    @property
     def kv_bytes_per_token(self) -> float:
         """Bytes that generation keeps of a token in 16 bits, windows not yet reached."""
         return 2.0 * sum(kind.layers * kind.cached for kind in self.attended)

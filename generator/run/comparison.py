@@ -103,7 +103,9 @@ def compare_memory(plan: dict, measured: float) -> tuple[float, float, tuple[flo
     GPU: the rest is not part of it."""
     estimate = plan["estimate"]
     unseen = (
-        estimate["peak_memory_gib"] - estimate["allocator_peak_gib"] if plan["project"]["device"] == "cuda" else 0.0
+        estimate["peak_memory_gib"] - estimate["allocator_peak_gib"]
+        if plan["project"]["device"] not in ("cpu", "portable")
+        else 0.0
     )
     low, high = (estimate.get(f"peak_memory_gib_{end}") for end in ("p10", "p90"))
     between = (None if low is None else low - unseen, None if high is None else high - unseen)

@@ -56,8 +56,8 @@ class Technique:
     settings, files and libraries that it brings into the project: each must earn 1 % of a step.
     ``last_resort``: above 0, taken only where nothing of a lower one fits, whatever the cost model hopes for (the
     guides' rule for DeepSpeed, 1, and offloading, 2). ``accumulates``: False where the gradients of a backward pass
-    do not outlive it, so that a micro-batch must be the whole batch. ``emitted``: False where it is planned and priced, but no
-    project can be made of it yet.
+    do not outlive it, so that a micro-batch must be the whole batch. ``explain_unemitted`` says why
+    it is planned and priced in a case, and no project can be made of it yet.
 
     ``provides`` are its traits. ``excludes`` and ``needs`` give, by trait of the others, why it cannot stand beside one
     that has it, or that lacks it (``{other}`` is that one's name, ``{able}`` the names of those that have it). A
@@ -75,7 +75,6 @@ class Technique:
     compiles: ClassVar[bool] = False
     last_resort: ClassVar[int] = 0
     accumulates: ClassVar[bool] = True
-    emitted: ClassVar[bool] = True
     adds: ClassVar[int] = 1
     scheduler: ClassVar[str] = ""
     evidence: ClassVar[tuple[Evidence, ...]] = ()
@@ -98,6 +97,10 @@ class Technique:
 
     def obstacle(self, case: Case) -> str | None:
         """Why it cannot be used in this case, or ``None``: predicate and explanation in one."""
+        return None
+
+    def explain_unemitted(self, case: Case) -> str | None:
+        """Why it is planned and priced in this case, and no project is made of it; ``None`` where one is."""
         return None
 
     def traits(self, case: Case) -> frozenset[Trait]:

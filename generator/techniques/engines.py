@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.case.limits import ServingLimits
+from generator.case.workload import WRITES
 from generator.errors import UsageError
 from generator.techniques.base import Technique
 from generator.techniques.edits import Edits
@@ -18,8 +19,7 @@ Flag = str | int | float | bool
 
 def serve_many(case: Case) -> dict[str, bool]:
     """Several requests at a time come and go: a server at work, and no batch that begins and ends together."""
-    writes = case.workload.mode == "infer" and case.workload.task != "text-classification"
-    return {"continuous": writes and case.workload.concurrency > 1}
+    return {"continuous": case.workload.serves and case.workload.concurrency > 1}
 
 
 class Engine(Technique):
@@ -43,8 +43,8 @@ class Engine(Technique):
     def obstacle(self, case: Case) -> str | None:
         if case.portable:
             return "the machine is not known"
-        if case.workload.task == "text-classification":
-            return "a classifier generates nothing: Transformers runs it"
+        if case.workload.task not in WRITES:
+            return f"it goes on with texts, and Transformers does {case.workload.task}"
         return self.explain_model(case) or self.explain_device(case)
 
     def explain_model(self, case: Case) -> str | None:
@@ -65,6 +65,10 @@ class Engine(Technique):
     def list_flags(self, limits: ServingLimits, layout: Layout, dtype: str, weights: str) -> Mapping[str, Flag]:
         """Of its own server, without dashes: what keeps it within the limits, and how it divides the model. ``dtype`` is that of the
         arithmetic, ``weights`` how they are stored, as config.yaml has it."""
+        return {}
+
+    def list_lookup_flags(self, tokens: int) -> Mapping[str, Flag]:
+        """Those that make its own server look prompts up for proposals of so many tokens."""
         return {}
 
 
@@ -92,11 +96,10 @@ class GpuEngine(Engine):
     adds = 2
 
     def explain_device(self, case: Case) -> str | None:
-        if not case.on_cuda:
+        if case.on_cpu:
             return "its wheels are of CUDA"
-        capability, driver = case.device.compute_capability, case.hardware.software.driver
         try:
-            case.vendor.choose_build(self.role, capability, driver, case.device.name)
+            case.vendor.choose_build(self.role, case.device, case.hardware.software.driver)
         except UsageError as error:
             return error.message
         return None

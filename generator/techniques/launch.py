@@ -7,7 +7,7 @@ from typing import Any
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.case.saving import STATE_BYTES, choose_grace_seconds, read_disk_rate
-from generator.case.strategies import STRATEGIES
+from generator.case.strategies import MESH_AXES, STRATEGIES, TRAINER, find_skeletons
 from generator.techniques.edits import Edits
 
 PORT = 29500
@@ -40,7 +40,13 @@ def launch_with_accelerate(layout: Layout) -> tuple[str, ...]:
 
 def is_by_accelerate(layout: Layout) -> bool:
     """Whether Accelerate shards the model (FSDP2), told by accelerate.yaml."""
-    return STRATEGIES[layout.strategy].by_fsdp and not layout.at_load
+    return STRATEGIES[layout.strategy].by_fsdp and not layout.at_load and not is_by_loop(layout)
+
+
+def is_by_loop(layout: Layout) -> bool:
+    """Whether the project trains with a loop of its own: the Trainer does not run the layout, or does not save it."""
+    sizes = {size: getattr(layout, size) for size in MESH_AXES}
+    return TRAINER not in find_skeletons(layout.strategy, layout.sequence_form, sizes)
 
 
 def is_by_deepspeed(layout: Layout) -> bool:

@@ -80,7 +80,9 @@ def _list_groups(nodes: int, each: int) -> tuple[tuple[int, int], ...]:
 
 
 def list_device_groups(case: Case) -> tuple[tuple[int, int], ...]:
-    """(nodes, devices in each): some of one node, or all of several."""
+    """(nodes, devices in each): some of one node, or all of several. Processes on a CPU are as many as were asked for."""
+    if case.on_cpu:
+        return ((1, case.devices_per_node),)
     return _list_groups(case.nodes, case.devices_per_node)
 
 
@@ -93,7 +95,7 @@ def explain_one_device(case: Case) -> str | None:
     """Why nothing can be divided, or ``None``."""
     if case.portable:
         return "the machine is not known"
-    if case.on_cpu:
+    if case.on_cpu and case.devices == 1:
         return "there is one CPU: it is used by one process with all its threads"
     if case.devices == 1:
         return "there is one device"

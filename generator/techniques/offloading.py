@@ -33,6 +33,8 @@ class Offload(Technique):
     def obstacle(self, case: Case) -> str | None:
         if case.on_cpu or case.portable:
             return "there is no accelerator to offload from"
+        if case.device.unified_memory:
+            return f"{case.device.name} and its host share one memory: nothing would leave it"
         return self.explain_missing(case)
 
     def explain_missing(self, case: Case) -> str | None:
@@ -78,6 +80,8 @@ class NvmeOffload(Offload):
     needs: ClassVar = {Trait.NVME_OFFLOAD: CANNOT}
 
     def explain_missing(self, case: Case) -> str | None:
+        if why := case.explain_missing("nvcc"):
+            return why
         disks = _list_nvme(case)
         if not disks:
             return "no NVMe disk was found under the working, cache or temporary folder (--disk nvme says that there is one)"

@@ -37,4 +37,4 @@ class Fsdp(Technique):
 
 def explain_unsharded(case: Case) -> str | None:
     """Why Accelerate would not shard here, or ``None``."""
-    return None if case.on_cuda else "Accelerate shards on accelerators only; elsewhere it silently runs DDP"
+    return case.explain_missing("fsdp")

@@ -26,6 +26,7 @@ class Trait(Enum):
     UNCOMPILEABLE_LAYERS = "layers of a library whose kernels torch.compile cannot trace"
     FUSED_KERNELS = "another library's kernels fuse what torch.compile would"
     CHUNKED_FORWARD = "the model's forward is replaced by one that loops over chunks of the hidden states"
+    EAGER_STEPS = "generate launches every operator by itself"
     STATIC_CACHE = "keys and values have a place of fixed shape from the start"
     # batches
     VARYING_SHAPES = "batches differ in length"
@@ -42,6 +43,7 @@ class Trait(Enum):
     TORCH_ADAMW = "the optimizer is PyTorch's own AdamW, with 32-bit states"
     COLLECTIVES = "devices exchange weights, gradients or activations within a step"
     DTENSOR = "parameters and gradients are sharded tensors (DTensor)"
+    OWN_LOOP = "the project trains with a loop of its own (loop.py), not with Trainer"
     DEEPSPEED_ENGINE = "DeepSpeed wraps model and optimizer: hooks on every module, flat master weights of its own"
     OPTIMIZER_OFFLOAD = "optimizer states alone can live in host memory"
     WEIGHTS_OFFLOAD = "weights, gradients and states can live in host memory"
@@ -49,8 +51,10 @@ class Trait(Enum):
     # what serves
     TRANSFORMERS_MODEL = "a setting of Transformers' own code of the model, or of its generate"
     OWN_KERNELS = "the engine runs the model with code of its own: kernels, cache and graphs"
-    QUANTIZES_WEIGHTS = "the engine packs weights into 8 or 4 bits, and multiplies them so"
+    PACKS_8_BITS = "the engine packs weights into 8 bits, and multiplies them so"
+    PACKS_4_BITS = "the engine packs weights into 4 bits, and multiplies them so"
     SERVES_16_BITS = "the engine computes in 16 bits, and in 8-bit floating point where the device has it"
+    CHECKS_PROPOSALS = "the engine checks several proposed tokens in one pass, and takes back what is wrong"
     DIVIDES_SERVED_MODEL = "the engine divides the model over devices, and runs copies of it"
     # recomputation
     FSDP_RECOMPUTATION = "FSDP itself recomputes activations, around the blocks that it shards"
@@ -86,6 +90,17 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
     Trait.DTENSOR: {
         Trait.LOSS_SCALING: "fp16's loss scaling was not run on sharded gradients (DTensor); DeepSpeed brings its own",
     },
+    Trait.OWN_LOOP: {
+        Trait.COMPILED_GRAPH: "compiled graphs were not run with the loop that trains a divided model",
+        Trait.COMPILED_LAYERS: "compiled layers were not run with the loop that trains a divided model",
+        Trait.CHUNKED_FORWARD: "the loop asks the model for its loss, with its own count of tokens",
+        Trait.FUSED_KERNELS: "Liger's kernels were not run on a model divided so",
+        Trait.LOSS_SCALING: "the loop that trains a divided model scales no loss (fp16)",
+        Trait.LENGTH_GROUPS: "the loop takes rows in random order",
+        Trait.FLATTENED_ROWS: "the loop gives attention rows of one length",
+        Trait.SELECTED_OPERATORS: "the loop recomputes whole layers",
+        Trait.PARTIAL_RECOMPUTATION: "the loop recomputes every layer or none",
+    },
     Trait.FSDP_RECOMPUTATION: {Trait.PARTIAL_RECOMPUTATION: "FSDP recomputes every layer or none"},
     Trait.DEEPSPEED_ENGINE: {
         Trait.NO_MASTER_WEIGHTS: (
@@ -100,6 +115,7 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
 
 NEEDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
     Trait.DTENSOR: {Trait.TORCH_ADAMW: "{other} was not written for sharded tensors (DTensor)"},
+    Trait.OWN_LOOP: {Trait.TORCH_ADAMW: "{other} was not run with the loop that trains a divided model"},
     Trait.DEEPSPEED_ENGINE: {
         Trait.TORCH_ADAMW: (
             "DeepSpeed has tested its stages with 32-bit AdamW only (it asks for zero_allow_untested_optimizer)"

@@ -16,6 +16,7 @@ from hwdetect.catalog.matching import (
     contradicts_readings,
     find_best_match,
     is_confirmed,
+    names_another,
     normalize_pci_id,
     select_telling_words,
 )
@@ -123,7 +124,8 @@ def match(
     """The catalogue id of a board, or ``None`` for one that is not known.
 
     A known PCI id decides, unless compute capability or memory contradict it; where it is shared by several
-    products, memory and then the name tell them apart. Otherwise the name must mean a device, and compute
+    products, memory and then the name tell them apart; a name with another model number
+    (RX 6750 XT, 6700 XT) refutes it. Otherwise the name must mean a device, and compute
     capability or memory must confirm it and none contradict: a name alone is no proof. ``pci_id`` may be ``10de:20b2``,
     NVML's ``0x20B210DE`` or the bare device ``0x20b2``. Pass ``memory_bytes=None`` for a slice of a board.
     """
@@ -166,7 +168,7 @@ def _read_heads() -> dict[str, str]:
 def _choose_by_name(left: list[Device], name: str | None) -> str | None:
     if len(left) > 1:
         return find_best_match(name, left) if name else None
-    return left[0].id
+    return None if name and names_another(name, left[0]) else left[0].id
 
 
 def _strip_separators(name: str) -> str:

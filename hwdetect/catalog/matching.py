@@ -114,6 +114,23 @@ def select_telling_words(text: str) -> set[str]:
     return {word for word in split_words(text) if len(word) > 1} - MAKERS - DISTINGUISHING - SERIES
 
 
+def names_another(name: str, device: Device) -> bool:
+    """Whether ``name`` has a model number that the device's names have not, and one like it in their place: 6750 for 6700."""
+    own = {word for text in (device.id, device.name, *device.aliases) for word in split_words(text) if _is_number(word)}
+    given = {word for word in split_words(name) if _is_number(word)}
+    shapes = {_blank_digits(word) for word in own}
+    return bool(given) and not given & own and any(_blank_digits(word) in shapes for word in given)
+
+
+def _is_number(word: str) -> bool:
+    """A model number, such as 6750 or mi210: three digits at least, and no memory size."""
+    return len(re.findall(r"\d", word)) >= 3 and not word.endswith("gb")
+
+
+def _blank_digits(word: str) -> str:
+    return re.sub(r"\d", "0", word)
+
+
 def find_best_match(text: str, devices: Iterable[Device], *, exact: bool = False) -> str | None:
     """The one device whose id, name or alias is in the text with all its words, by most words; ``None`` if unsure.
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hwdetect.machine.process import Lines, Program, build_own_command, isolate_python
+from hwdetect.measure.load import Load, watch_load
 from hwdetect.measure.messages import collect_measurements
 from hwdetect.types import Hardware, Measurement
 
@@ -31,8 +32,10 @@ def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tu
     measurements: list[Measurement] = []
     threads = hardware.cpu.budget or 1
     progress(f"host memory: copying on {threads} threads")
-    rate = measure_host_copy(threads, choose_copy_bytes(hardware))
-    measurements.append(Measurement(what="host_memory_bandwidth", where="cpu", value=rate, unit="bytes/s"))
+    with watch_load() as load:
+        rate = measure_host_copy(threads, choose_copy_bytes(hardware))
+    copied = Measurement(what="host_memory_bandwidth", where="cpu", value=rate, unit="bytes/s")
+    measurements += drop_disturbed((copied,), load, progress)
     for disk in hardware.disks:
         if disk.role == "work" and disk.path and disk.writable and (disk.free_bytes or 0) > 4 * FILE_BYTES:
             progress(f"disk: reading {FILE_BYTES >> 20} MiB in {disk.path}")
@@ -43,7 +46,24 @@ def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tu
         progress("torch is not installed: no matmul and no device measurements")
         return tuple(measurements)
     progress("matmul and copies through torch")
-    return (*measurements, *measure_with_torch(threads, progress))
+    with watch_load() as load:
+        measured = measure_with_torch(threads, progress)
+    return (*measurements, *drop_disturbed(measured, load, progress))
+
+
+def drop_disturbed(
+    measurements: tuple[Measurement, ...], load: Load, progress: Callable[[str], None]
+) -> tuple[Measurement, ...]:
+    """Without those of the CPU, where others computed on it meanwhile: what they slow is no figure of the machine."""
+    why = load.describe()
+    kept = tuple(m for m in measurements if why is None or m.where != "cpu")
+    for measurement in measurements:
+        if measurement not in kept:
+            kind = f"{measurement.what} {measurement.dtype or ''}".strip()
+            progress(
+                f"{kind} of the CPU is not used ({measurement.value:.3g} {measurement.unit}): {why}; measure again"
+            )
+    return kept
 
 
 def choose_copy_bytes(hardware: Hardware) -> int:

@@ -23,6 +23,7 @@ from run_folder import LOCK, lock_folder
 from run_identity import check_base
 from seals import sync_to_disk
 from sources import find_source
+from stop_tokens import list_stop_tokens
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -63,6 +64,8 @@ def main() -> None:
     if not difference <= bound:
         sys.exit(f"more than {bound:.3g}: this is no rounding. Nothing was written; try --dtype float32.")
 
+    if merged.can_generate():  # servers read there where an answer ends
+        merged.generation_config.eos_token_id = list_stop_tokens(merged, tokenizer)
     merged.save_pretrained(draft)
     tokenizer.save_pretrained(draft)
     for name in ("run.json", "README.md", "labels.json"):
@@ -73,7 +76,7 @@ def main() -> None:
             sync_to_disk(path)
     draft.rename(output)
     (output / LOCK).unlink()
-    print(f"{output}: python infer.py --model {output}")
+    print(f"{output}: python infer.py --model {output}; a server of it: perfgen init DIR --mode infer --model {output}")
     if args.push_to_hub:
         merged.push_to_hub(args.push_to_hub, private=True)
         tokenizer.push_to_hub(args.push_to_hub, private=True)

@@ -10,6 +10,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+SHORT_ROW = 512
+"""Tokens of a row up to which a CPU's kernel is as fast on fp32 as on bf16, or faster: the backward pass of 9 heads
+takes 0.18 against 0.97 ms for 40 tokens, 19 against 19 for 512, 61 against 43 for 1024 (Zen 5, torch 2.13)."""
+
 
 def attend_within_rows(model: PreTrainedModel) -> None:
     """Once the model is loaded; saved files do not know of it."""
@@ -32,9 +36,14 @@ def attend_row_by_row(
     if cu_seq_lens_q is None:  # generation: nothing is flattened
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     lengths = cu_seq_lens_q.diff().tolist()
-    rows = zip(*(tensor.split(lengths, dim=2) for tensor in (query, key, value)), strict=True)
-    outputs = [sdpa_attention_forward(module, *row, make_window(row[0], sliding_window), **kwargs)[0] for row in rows]
-    return torch.cat(outputs, dim=1), None
+    widens = query.device.type == "cpu" and max(lengths) <= SHORT_ROW
+    dtype = torch.float32 if widens else value.dtype
+    rows = zip(*(tensor.to(dtype).split(lengths, dim=2) for tensor in (query, key, value)), strict=True)
+    with torch.autocast("cpu", enabled=False):  # it would make them bf16
+        outputs = [
+            sdpa_attention_forward(module, *row, make_window(row[0], sliding_window), **kwargs)[0] for row in rows
+        ]
+    return torch.cat(outputs, dim=1).to(value.dtype), None
 
 
 def make_window(query: torch.Tensor, window: int | None) -> torch.Tensor | None:

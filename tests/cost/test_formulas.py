@@ -23,7 +23,8 @@ from generator.cost.shape import build_shape
 from generator.cost.static_memory import STATIC_FIELDS, compute_static_memory
 from generator.cost.time import DEVICE_FIELDS, compute_device_seconds
 from generator.cost.weights import compute_stored_bytes
-from generator.decide.candidates import HEADROOM_SHARE, split_batch
+from generator.decide.candidates import split_batch
+from generator.decide.space import HEADROOM_SHARE
 from generator.techniques.base import find_technique
 from hwdetect import catalog
 from tests.cost import deepspeed_estimators as oracles

@@ -8,13 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from generator.case.strategies import SEQUENCE_FORMS, STRATEGIES
+from generator.cost.engines import ENGINES
 from generator.cost.estimate import BASES
-from generator.cost.execution import Execution
+from generator.cost.execution import BYTES, Execution
+from generator.cost.memory import compute_training_moments
 from generator.cost.optimizers import OPTIMIZER_STATES
-from tests.cost.models import BERT, CPU2, LLAMA2_7B, MISTRAL_7B, TINY, model
+from generator.cost.weights import FORMATS
+from tests.cost.models import BERT, CPU2, LLAMA2_7B, MISTRAL_7B, MIXTRAL, TINY, model
 
 GPU = model(MISTRAL_7B, host_memory_bytes=256 << 30)
 MHA = model(LLAMA2_7B)
+EXPERTS = model(MIXTRAL, host_memory_bytes=256 << 30)
 HOST = model(TINY, CPU2, device_memory_bytes=24 << 30, host_memory_bytes=24 << 30, cpu_budget=2)
 CLASSIFIER = model(BERT, task="text-classification", num_labels=3)
 MODELS = (GPU, MHA, HOST, CLASSIFIER)
@@ -58,6 +63,52 @@ def executions(draw, mode=either):
     )
 
 
+sizes = st.sampled_from([1, 1, 2, 4, 8])
+
+
+@st.composite
+def parallel_executions(draw, mode=either):
+    """Those above, with whatever else an execution can say: most of it was found wrong in a combination that nobody thought of."""
+    run = draw(executions(mode))
+    strategy = draw(st.sampled_from(sorted(STRATEGIES)))
+    cp, tp, dp = draw(sizes), draw(sizes), draw(sizes)
+    more = {
+        "seq_len": run.seq_len * cp,
+        "quant": draw(st.sampled_from(["none", "nf4", "int8", "float8", *FORMATS])),
+        "train": draw(st.sampled_from(["full", "lora"])),
+        "lora_rank": 8,
+        "adapter": draw(st.sampled_from(["lora", "dora"])),
+        "lora_dropout": draw(st.sampled_from([0.0, 0.1])),
+        "lora_casts": draw(st.booleans()),
+        "checkpoint_offload": draw(st.booleans()),
+        "checkpoint_operators": draw(st.booleans()),
+        "tile_tokens": draw(st.sampled_from([0, 512])),
+        "expert_loop": draw(st.booleans()),
+        "returns_cache": draw(st.booleans()),
+        "fused_kernels": draw(st.sampled_from(["none", "liger", "foak", "pretraining"])),
+        "packed_keeps": draw(st.sampled_from(["", "inputs", "weights"])),
+        "flat_gradients": draw(st.booleans()),
+        "fsdp_version": draw(st.sampled_from([1, 2])),
+        "offload_optimizer": draw(st.sampled_from(["none", "cpu"])),
+        "offload_params": draw(st.sampled_from(["none", "cpu"])),
+        "engine": draw(st.sampled_from(sorted(ENGINES))) if run.mode == "infer" else "",
+        "cache": draw(st.sampled_from(["none", "dynamic", "static", "quantized-4bit", "offloaded", "tuple"])),
+        "cache_dtype": draw(st.sampled_from([None, *sorted(BYTES)])),
+        "continuous": run.mode == "infer" and draw(st.booleans()),
+        "keeps_all_logits": draw(st.booleans()),
+        "sequence_parallel": draw(st.booleans()),
+        "sequence_form": draw(st.sampled_from(sorted(SEQUENCE_FORMS))) if cp > 1 else None,
+        "strategy": strategy,
+        "dp": dp,
+        "dp_shard": draw(st.sampled_from([n for n in (1, 2, 4, 8) if n <= dp])) if strategy == "hsdp" else 0,
+        "tp": tp,
+        "pp": draw(sizes),
+        "cp": cp,
+        "ep": draw(sizes),
+    }
+    return replace(run, **more)
+
+
 any_model = st.sampled_from(MODELS)
 many = settings(max_examples=400, deadline=None)
 
@@ -84,6 +135,27 @@ def test_parts_are_finite_positive_and_sourced(cost, run):
         assert part.basis in BASES and part.source
     assert estimate.tokens_per_second > 0
     assert estimate.peak_memory_gib >= estimate.allocator_peak_gib
+
+
+@many
+@given(st.sampled_from((GPU, EXPERTS, HOST)), parallel_executions())
+def test_no_item_of_memory_is_negative(cost, run):
+    """An item that takes away more than others bring makes a plan fit that does not."""
+    estimate = cost.estimate(run)
+    negative = {p.name: p.value for p in (*estimate.memory, *estimate.host_memory) if p.value < 0}
+    if run.mode == "train":  # also at the moments that are not the fullest
+        moments = compute_training_moments(cost.shape, run, cost._find_static(run))
+        negative |= {
+            f"{at}: {name}": value for at, items in moments.items() for name, value in items.items() if value < 0
+        }
+    assert not negative
+
+
+def test_what_went_to_the_host_is_taken_off_once():
+    """A pipeline's stage keeps its share of the blocks, and offloads no more of their inputs than those."""
+    run = Execution(seq_len=2048, checkpoint_every=1, checkpoint_offload=True, strategy="zero1", dp=2, pp=4)
+    moments = compute_training_moments(GPU.shape, run, GPU._find_static(run))
+    assert moments["loss"]["kept activations"] == 0.0
 
 
 @many

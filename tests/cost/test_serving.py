@@ -15,18 +15,20 @@ from generator.cost.device import compute_rates
 from generator.cost.engines import ENGINES
 from generator.cost.execution import Execution
 from generator.cost.infer import count_accepted_tokens
+from generator.cost.served_memory import compute_filled_bytes, compute_sequence_bytes, count_grouped_layers
 from generator.cost.serving_limits import (
     CACHE,
     POSITIONS,
     SEQUENCES,
     WEIGHTS,
     Budget,
-    compute_sequence_bytes,
     count_pages,
 )
 from generator.cost.shape import build_shape
 from generator.cost.weights import FORMATS, compute_stored_bytes
 from generator.estimate.table import estimate_row, read_row
+from generator.model.catalog import load_catalog
+from generator.model.description import describe
 from hwdetect import catalog
 from tests.cost.models import GIB, LLAMA2_7B, LLAMA2_70B, MISTRAL_7B, model, spec
 
@@ -228,10 +230,11 @@ def test_bits_of_a_packed_weight(quant, bits):
 
 
 def test_formats_of_all_tensors_pack_the_embedding_too():
-    """SmolLM2-135M in ONNX Runtime GenAI's int4 is a file of 86 MB."""
+    """SmolLM2-135M in ONNX Runtime GenAI's int4 is a file of 112 MB, a fifth of it the output layer in 8 bits; larger models have
+    less of that."""
     smollm = spec("llama", 30, 576, 9, 3, 1536, 49152, 134_515_008, tied_embeddings=True)
     run = Execution(mode="infer", engine="onnxruntime-genai", quant="int4")
-    assert compute_stored_bytes(build_shape(smollm, "causal-lm", 0), run) / 1e6 == pytest.approx(86, rel=0.02)
+    assert compute_stored_bytes(build_shape(smollm, "causal-lm", 0), run) / 1e6 == pytest.approx(112, rel=0.08)
 
 
 @pytest.mark.parametrize(("proposed", "acceptance", "tokens"), [(4, 0.8, 3.3616), (5, 0.0, 1.0), (3, 1.0, 4.0)])
@@ -305,3 +308,44 @@ def test_a_captured_step_does_not_depend_on_the_host():
         for engine in ("", "gpt-fast")
     )
     assert replayed < 0.2 * by_host
+
+
+# --- an engine that takes its share ---------------------------------------------------------------------------------
+def test_windows_are_counted_by_the_kind_of_layer():
+    """gpt-oss-20b: 12 layers keep all tokens, 12 keep 128 and what two steps bring."""
+    oss = describe(load_catalog()["openai/gpt-oss-20b"].config, "oss")
+    shape = build_shape(oss, "causal-lm", 0)
+    run = Execution(mode="infer", weights_dtype="bfloat16", engine="vllm", seq_len=65536, new_tokens=0)
+    token = 2 * 8 * 64 * 2 * 12
+    assert compute_filled_bytes(shape, run, 4, 65536) == token * (4 * 65536 + 4 * 128 + 2 * 8192)
+    assert compute_filled_bytes(shape, run, 4, 128) == token * 2 * 4 * 128
+
+
+def test_groups_of_layers_are_padded_to_the_same_size():
+    """gemma-3-27b: 52 layers with a window and 10 without make 6 groups of 10 and one."""
+    gemma = describe(load_catalog()["google/gemma-3-27b-it"].config, "gemma")
+    shape = build_shape(gemma, "causal-lm", 0)
+    run = Execution(mode="infer", weights_dtype="bfloat16", engine="vllm")
+    assert count_grouped_layers(shape) == 10
+    assert compute_filled_bytes(shape, run, 64, 1024) == 64 * 1024 * (60 + 10) * 2 * 16 * 128 * 2
+
+
+def test_what_tensor_parts_cannot_divide_each_has_whole():
+    spec = describe(load_catalog()["deepseek-ai/DeepSeek-V3"].config, "deepseek")
+    shape = build_shape(spec, "causal-lm", 0)
+    run = Execution(mode="infer", weights_dtype="bfloat16", engine="vllm")
+    one, eight = (compute_sequence_bytes(shape, run.but(tp=tp), 4096) for tp in (1, 8))
+    assert one == eight == 4096 * 61 * 576 * 2  # a latent has no heads
+    grouped = build_shape(LLAMA2_70B, "causal-lm", 0)
+    two, eight, sixteen = (compute_sequence_bytes(grouped, run.but(tp=tp), 4096) for tp in (2, 8, 16))
+    assert two == 4 * eight and eight == sixteen
+
+
+def test_the_largest_step_is_counted_however_short_the_prompts_are():
+    """vLLM runs it as it starts, with as many sequences as are allowed: of one user and of a hundred tokens too."""
+    cost, run = serve(seq_len=16, new_tokens=16)
+    short, long, many = (cost.estimate(r) for r in (run, run.but(seq_len=4096), run.but(micro_batch=512)))
+    steps = [next(i.value for i in e.memory if i.name == "prefill activations") for e in (short, long, many)]
+    assert steps[0] == steps[1] < steps[2]
+    assert steps[2] * GIB == 8192 * 4096 * 2 + 512 * 128256 * 14
+    assert {"graphs", "context", "weights", "kv cache"} <= {i.name for i in short.memory}

@@ -2,75 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
-from engine_projects import convert, drive, encode_questions, find_model, find_python, generate_eagerly, make_project
+from engine_contract import EngineContract
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
-NEW_TOKENS = 64
 
 
-@pytest.fixture(scope="module")
-def python() -> Path:
-    return find_python("ov")
-
-
-@pytest.fixture(scope="module")
-def model() -> Path:
-    return find_model()
-
-
-@pytest.fixture(scope="module")
-def prompts(model) -> list[list[int]]:
-    return encode_questions(model)
-
-
-@pytest.fixture(scope="module")
-def project(python, model, tmp_path_factory) -> Path:
-    made = make_project(tmp_path_factory.mktemp("ov"), "openvino_genai", "openvino-genai", model)
-    assert "MB" in convert(find_python("ovc"), made)
-    return made
-
-
-@pytest.fixture(scope="module")
-def eager(model, prompts) -> list[list[int]]:
-    return generate_eagerly(model, prompts, NEW_TOKENS)
-
-
-def test_greedy_tokens_are_those_of_transformers(python, project, prompts, eager):
-    found = drive(python, project, "generate", prompts=prompts, sampling={"max_new_tokens": NEW_TOKENS, "ends": False})
-    assert found["alone"] == eager
-    assert found["batches"] == [eager, eager]
-
-
-def test_an_answer_ends_at_the_end_of_a_turn(python, project, prompts, eager):
-    stop = json.loads((find_model() / "config.json").read_text())["eos_token_id"]
-    found = drive(python, project, "generate", prompts=prompts, sampling={"max_new_tokens": NEW_TOKENS})
-    wanted = [tokens[: tokens.index(stop) + 1] if stop in tokens else tokens for tokens in eager]
-    assert any(stop in tokens for tokens in eager)
-    assert found["alone"] == wanted
-
-
-def test_a_seed_decides_what_is_drawn(python, project, prompts):
-    drawn = {"max_new_tokens": 16, "temperature": 1.0, "top_p": 0.9, "seed": 7, "ends": False}
-    first, second = (drive(python, project, "generate", prompts=prompts[:2], sampling=drawn) for _ in range(2))
-    other = drive(python, project, "generate", prompts=prompts[:2], sampling=drawn | {"seed": 8})
-    assert first == second and first["batches"][0] != other["batches"][0]
-
-
-def test_threads_share_a_batch(python, project, prompts, eager):
-    found = drive(python, project, "share", prompts=prompts, new_tokens=32, threads=4)
-    assert found["in_time"] and not found["late"] and len(found["rows"]) == 12
-    for row in found["rows"]:
-        wanted = eager[row["prompt"]][:32]
-        assert row["finish"] == ("cancelled" if row["cancelled"] else "length")
-        assert row["tokens"] == wanted[: len(row["tokens"])]
-        assert len(row["tokens"]) < 32 if row["cancelled"] else row["tokens"] == wanted
-
-
-def test_what_no_row_holds_is_refused_and_the_end_is_told(python, project, prompts):
-    found = drive(python, project, "close", prompt=prompts[0])
-    assert len(found["refused"]) == 3 and "max_context" in found["refused"][2]
-    assert found["ended"] and found["finish"] == "cancelled" and 0 < found["tokens"] < 400
+class TestOpenvinoGenai(EngineContract):
+    leaf = "openvino_genai"

@@ -192,3 +192,32 @@ def test_the_worst_come_first():
 )  # fmt: skip
 def test_the_driver_that_a_build_needs(build, driver, old):
     assert bool(named(part("software", torch_build=build, driver=driver), "driver-too-old")) is old
+
+
+def behind_sys(packages, nodes, of_board, of_port, port="mlx5_0") -> Hardware:
+    """A machine with one board, whose only port it reaches across NUMA nodes; nvidia-smi names ports without their number."""
+    return replace(
+        HEALTHY,
+        cpu=replace(HEALTHY.cpu, packages=packages, numa_nodes=nodes),
+        boards=(replace(BOARD, numa_node=of_board),),
+        accelerators=(FREE,),
+        links=(),
+        network=(replace(HEALTHY.network[0], numa_node=of_port),),
+        paths=(PciPath(board=0, port=port, kind="sys"),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine", "far"),
+    [
+        (behind_sys(2, 2, 0, 1), True),
+        (behind_sys(2, 2, None, None), True),  # a node is a socket: SYS says it
+        (behind_sys(1, 4, 0, 3), False),
+        (behind_sys(2, 8, 0, 3), False),  # four nodes a socket
+        (behind_sys(2, 8, 0, 4), True),
+        (behind_sys(2, 8, None, 4), False),
+        (behind_sys(1, 1, 0, 0), False),
+    ],
+)
+def test_numa_nodes_are_no_sockets(machine, far):
+    assert ("gpu-nic-sockets" in {finding.id for finding in findings.find_problems(machine)}) == far

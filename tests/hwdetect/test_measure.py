@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,6 +16,7 @@ import pytest
 from hwdetect import from_json, to_json, view
 from hwdetect.catalog.cpu import cite_sources, describe_cpu
 from hwdetect.machine import process as command
+from hwdetect.measure import load
 from hwdetect.measure import take as measure
 from hwdetect.measure import torch_child as measure_torch
 from hwdetect.measure.collective_child import compute_bus_bytes_per_s, start_ranks
@@ -31,6 +36,57 @@ GIB = 1 << 30
 def test_host_memory_is_timed_without_torch():
     rate = measure_host_copy(2, size=32 << 20, seconds=0.05)
     assert 1e8 < rate < 2e12
+
+
+def write_stat(path, busy, stolen=0):
+    """``busy`` and ``stolen`` seconds of every CPU since the start, as the kernel counts them."""
+    hertz = os.sysconf("SC_CLK_TCK")
+    rows = [f"cpu{number} {busy * hertz:.0f} 0 0 0 0 0 0 {stolen * hertz:.0f} 0 0" for number in range(256)]
+    path.write_text("\n".join(["cpu  1 2 3 4 5 6 7 8 9 10", *rows, "intr 1"]))
+
+
+@pytest.mark.parametrize(
+    ("busy", "stolen", "why"), [(0.0, 0.0, None), (5.0, 0.0, "other programs took"), (0.0, 5.0, "the host below")]
+)
+def test_what_others_compute_meanwhile_is_seen(tmp_path, busy, stolen, why):
+    stat = tmp_path / "stat"
+    write_stat(stat, 100)
+    with load.watch_load(stat) as seen:
+        time.sleep(1.5 * load.LEAST_SECONDS)
+        write_stat(stat, 100 + busy, stolen)
+    told = seen.describe()
+    assert told is None if why is None else why in told
+
+
+def test_own_work_is_no_load_and_a_kernel_that_does_not_say_is_none(tmp_path, monkeypatch):
+    stat = tmp_path / "stat"
+    write_stat(stat, 100)
+    own = iter((0.0, 5.0 * load.count_cpus()))
+    monkeypatch.setattr(load, "read_own_seconds", lambda: next(own))
+    with load.watch_load(stat) as seen:
+        time.sleep(1.5 * load.LEAST_SECONDS)
+        write_stat(stat, 105)
+    assert seen.share == 0 and seen.describe() is None
+    monkeypatch.undo()
+    with load.watch_load(tmp_path / "absent") as seen:
+        time.sleep(1.5 * load.LEAST_SECONDS)
+    assert seen.share is None and seen.describe() is None
+
+
+def test_a_figure_beside_a_load_is_not_used(monkeypatch):
+    """A process that computes on every CPU meanwhile."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(spin) for _ in range(load.count_cpus())]
+    messages: list[str] = []
+    try:
+        monkeypatch.setattr(measure, "COPY_SECONDS", 0.3)
+        taken = take_measurements(Hardware(cpu=Cpu(budget=1)), messages.append)
+    finally:
+        for process in others:
+            process.kill()
+            process.wait()
+    assert not any(m.what == "host_memory_bandwidth" for m in taken)
+    assert any("is not used" in text and "busy" in text for text in messages)
 
 
 def test_the_disk_is_timed_out_of_the_page_cache(tmp_path):

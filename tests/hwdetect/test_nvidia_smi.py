@@ -27,6 +27,13 @@ def test_a_whole_table():
     assert [p.kind for p in topo.paths if p.port == "mlx5_2" and p.board == 2] == ["pxb"]
 
 
+@pytest.mark.parametrize("name", ["mlx5_bond_0", "mlx5_ib0", "mana_0", "cxi0", "ens1f0np0", "qedr0"])
+def test_ports_of_any_name(name):
+    topo, refused = parse_topo(table(gpus=2, ports=2).replace("NIC1", name))
+    assert refused == 0 and [link.count for link in topo.links] == [18]
+    assert [(p.board, p.kind) for p in topo.paths if p.port == name] == [(0, "node"), (1, "pxb")]
+
+
 def test_spaces_in_place_of_tabs():
     topo, refused = parse_topo(table(tab="   "))
     assert refused == 0 and len(topo.links) == 28

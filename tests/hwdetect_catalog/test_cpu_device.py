@@ -3,6 +3,7 @@
 import pytest
 
 from hwdetect.catalog import describe_cpu
+from hwdetect.catalog.cpu import compute_peak_flops
 from hwdetect.spec import parse_spec
 from hwdetect.types import Cache, Cpu, Measurement
 
@@ -42,6 +43,16 @@ def test_bf16_with_instructions_is_faster_than_fp32():
 def test_int8_needs_its_instructions():
     assert device("cpu:16").flops("int8") is None
     assert device("cpu:16+vnni").flops("int8") == 4 * device("cpu:16").flops("fp32")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "architecture", "ratio"),
+    [("AuthenticAMD", "x86_64_v4", 4), ("AuthenticAMD", "zen4", 2), ("GenuineIntel", "sapphirerapids", 2)],
+)
+def test_bf16_beside_the_fp32_that_mkl_reaches(vendor, architecture, ratio):
+    features = ("avx2", "avx512f", "avx512_bf16")
+    rates = compute_peak_flops(Cpu(vendor=vendor, isa_features=features, microarchitecture=architecture), 2)
+    assert rates["bf16"] == ratio * rates["fp32"]
 
 
 def test_zen4_runs_avx512_on_half_width_units():

@@ -187,3 +187,17 @@ def test_names_of_virtual_gpus(name, physical):
 )
 def test_tpus_by_their_pci_ids(pci_id, expected):
     assert catalog.match("google", None, pci_id, None, None) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "pci_id", "device"),
+    [
+        ("AMD Radeon RX 6700 XT", "1002:73df", "rx-6700-xt"),
+        ("AMD Radeon RX 6750 XT", "1002:73df", None),
+        ("AMD Radeon Graphics", "1002:73df", "rx-6700-xt"),
+        ("Navi 22 [Radeon RX 6700/6700 XT/6750 XT / 6800M/6850M XT]", "1002:73df", "rx-6700-xt"),
+    ],
+)
+def test_a_name_with_another_number_refutes_an_id(name, pci_id, device):
+    """Makers give one id to several products, of which the catalogue may have one."""
+    assert catalog.match("amd", name, pci_id, None, 12272 * MIB) == device

@@ -41,6 +41,7 @@ PUBLISHERS = {
     "gpuopen.com": r"/learn/[\w-]+/",
     "www.intel.com": r"/content/www/us/en/.+",
     "cdrdv2-public.intel.com": r"/\d+/.+",
+    "developer.apple.com": r"/metal/.+\.pdf",
     "docs.habana.ai": r"/en/latest/[\w/.-]+\.html",
     # clouds, of what they rent
     "aws.amazon.com": r"/ec2/[\w/.-]+",

@@ -139,7 +139,7 @@ RULES = (
         id="R108",
         words="on one device, what does not fit is offloaded by DeepSpeed",
         look=both(chosen("parallelism", "zero2", "zero3"), without(chosen("offload", "none"))),
-        takes=(OFFLOADED, on(H100, llama()), on(RTX_4090, medium(), devices=2, global_batch=1)),
+        takes=(OFFLOADED, on(H100, llama())),
         leaves=(on(RTX_4090), on(BIG_GPU, llama())),
     ),
     Rule(

@@ -86,14 +86,15 @@ def pipelines(of: Case) -> bool:
 
 
 def parts_with_plain_copies(of: Case) -> bool:
-    """Tensor or sequence parts whose copies hold everything: Accelerate joins them with sharded copies only."""
-    split = [x for name in room(of).layouts for x in room(of).layouts[name] if x.tp > 1 or x.cp > 1]
+    """Tensor parts whose copies hold everything: Transformers joins them with sharded copies only. Copies of sequence parts sum
+    their gradients themselves (loop.py)."""
+    split = [x for name in room(of).layouts for x in room(of).layouts[name] if x.tp > 1]
     return any(x.replicate > 1 and x.shard == 1 and x.pp == 1 for x in split)
 
 
 def dividing_parts(of: Case) -> bool:
     """Copies beside tensor parts exist, and each of them shards."""
-    found = [x for x in layouts(of, "tensor") if x.dp > 1]
+    found = [x for x in layouts(of, "tensor-fsdp2") if x.dp > 1]
     return bool(found) and not parts_with_plain_copies(of)
 
 
@@ -267,7 +268,7 @@ RULES = (
     Rule(
         id="R025",
         words="expert parts divide the devices that shard the rest",
-        look=both(every_part_fits_together, laid_out("expert", nodes=3, ep=4)),
+        look=both(every_part_fits_together, laid_out("expert-fsdp2", nodes=3, ep=4)),
         takes=EP_NODES,
         leaves=(case(H100, mixture(8), devices=4, nodes=4), case(H100, llama(), devices=4)),
     ),
@@ -301,7 +302,7 @@ RULES = (
     ),
     Rule(
         id="R030",
-        words="tensor and sequence parts are joined with sharded copies, not with plain ones",
+        words="tensor parts are joined with sharded copies, not with plain ones",
         look=dividing_parts,
         takes=(FOUR, TWO_NODES),
         leaves=on(devices=2),
@@ -311,7 +312,7 @@ RULES = (
         words="ring attention is FSDP2, SDPA and a causal mask",
         look=both(
             conflicting("parallelism=context", "attention=eager", "SDPA"),
-            laid_out("context", strategy="fsdp_full_shard"),
+            laid_out("context-fsdp2", strategy="fsdp_full_shard"),
         ),
         takes=FOUR,
         leaves=on(H100, encoder(), devices=4, task="text-classification", seq_len=512),
@@ -347,6 +348,13 @@ RULES = (
             by_transformers(on(PLAIN_CPU, mode="infer")),
         ),
         leaves=by_transformers(on(mode="infer")),
+    ),
+    Rule(
+        id="R036",
+        words="assisted generation: one answer at a time, on request, and from a cache that grows",
+        look=both(chosen("speculation", "prompt-lookup"), chosen("cache", "dynamic")),
+        takes=pin(by_transformers(on(mode="infer")), "speculation=prompt-lookup"),
+        leaves=(by_transformers(on(mode="infer")), by_transformers(on(PLAIN_CPU, mode="infer"))),
     ),
     Rule(
         id="R037",

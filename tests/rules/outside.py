@@ -7,10 +7,10 @@ moves the rule to its table with a case that takes it and one that does not.
 from __future__ import annotations
 
 NEVER: dict[str, tuple[str, tuple[str, ...]]] = {
-    "R009": ("the micro-batch is computed: the Trainer does not search for one", ("auto_find_batch_size",)),
+    "R009": ("the micro-batch is computed: the Trainer does not search for one", ("auto_find_batch_size=",)),
     "R017": ("the optimizer is named (optim=), never built by the script", ("optimizers=(",)),
     "R018": ("the model is given, not a function that makes it", ("model_init=",)),
-    "R039": ("paged attention belongs to generate_batch, which is not used", ('"paged|', "generate_batch")),
+    "R039": ("paged attention belongs to generate_batch, which is not used", ('"paged|', ".model.generate_batch")),
     "R047": (
         "nothing that needs the hub at run time is chosen: the kernels hub is off in the tested stack (R037); no sweeps",
         ("use_kernels", "estimate-memory", "wandb.sweep", "wandb agent"),
@@ -34,10 +34,6 @@ NEVER: dict[str, tuple[str, tuple[str, ...]]] = {
 OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     # gates of what is not offered
     "R021": ("XLA devices are not planned for", ("adamw_torch_xla", "torch_xla")),
-    "R036": (
-        "no technique asks for assisted generation; the engine can look prompts up",
-        ("assistant_model", "prompt_lookup_num_tokens"),
-    ),
     "R038": ("FlashAttention-2 only: 3 and 4 are not offered", ("flash_attention_3", "flash-attn3", "flash-attn4")),
     "R040": ("the cache is dynamic or static, on the device", ("offloaded_static", '"quantized"')),
     "R042": ("no FP8 or FP4 quantizer", ("FineGrainedFP8", "FbgemmFp8", "NVFP4")),
@@ -57,7 +53,6 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     "R217": ("Transformers have no buffers that training changes: nothing is gained", ("ddp_broadcast_buffers",)),
     "R223": ("rows are grouped by length (R406), not yet balanced between devices", ("batch_rebalance",)),
     # precision and speed
-    "R307": ("Apple's GPUs are not planned for", ("MPS_FALLBACK", "use_mps")),
     "R407": (
         "advice beyond the software: other models and machines (the ladder of a refusal names machines)",
         ("nvcr.io",),
@@ -68,7 +63,6 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     "R505": ("no CPU clusters yet", ("mpirun",)),
     "R506": ("no multi-process CPU training yet", ("ACCELERATE_USE_CPU",)),
     "R507": ("no Kubernetes manifests yet", ("PyTorchJob", "TrainJob")),
-    "R509": ("Apple's GPUs are not planned for", ("PYTORCH_ENABLE_MPS",)),
     "R510": ("TPUs are not planned for", ("torch_tpu", "libtpu")),
     "R511": ("TPUs are not planned for: no XLA rules to check", ("tf.function",)),
     "R512": ("TPUs are not planned for", ("jit_compile",)),

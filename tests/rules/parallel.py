@@ -41,7 +41,9 @@ FOUR = joined(on(devices=4))
 FAST, SLOW = (joined(on(H100, llama(), devices=8, **LARGE_HOST), kind) for kind in ("nvlink", "sys"))
 ADAPTERS = joined(on(H100, llama(), devices=4, train="lora"))
 SHARDED = ("fsdp2", "fsdp2-no-reshard", "zero3", "hsdp")
-IN_NODE = (*SHARDED[:3], "pipeline", "tensor")
+STAGES = ("pipeline", "pipeline-ddp", "pipeline-fsdp2")
+PARTS = ("tensor", "tensor-fsdp2")
+IN_NODE = (*SHARDED[:3], *STAGES, *PARTS)
 LLAMA_70B = llama(hidden=8192, layers=80, heads=64, kv_heads=8, ffn=28672)
 NODES = on(H100, LLAMA_70B, devices=8, nodes=8, global_batch=512, **LARGE_HOST)
 INFINIBAND, ETHERNET = joined(NODES, network=400e9), joined(NODES, network=3e9)
@@ -114,7 +116,7 @@ RULES = (
     Rule(
         id="R204",
         words="a layer too large for one device is divided itself; a pipeline alone does not help",
-        look=both(fits("tensor"), without(one_of_these_at_least("ddp", "pipeline", "fsdp2"))),
+        look=both(one_of_these_at_least(*PARTS), without(one_of_these_at_least("ddp", *STAGES[:2], "fsdp2"))),
         takes=WIDE,
         leaves=(FAST, SLOW),
     ),
@@ -135,7 +137,7 @@ RULES = (
     Rule(
         id="R207",
         words="over slow links, stages before sharding and tensor parts",
-        look=first(("pipeline",), *IN_NODE),
+        look=first(STAGES, *IN_NODE),
         takes=SLOW,
         leaves=FAST,
     ),
@@ -149,7 +151,7 @@ RULES = (
     Rule(
         id="R209",
         words="between nodes: sharding over a fast network; tensor parts, stages and copies over a slow one",
-        look=first(("tensor-pipeline", "pipeline"), *SHARDED, "tensor-pipeline", "pipeline"),
+        look=first(("tensor-pipeline", *STAGES), *SHARDED, "tensor-pipeline", *STAGES),
         takes=ETHERNET,
         leaves=INFINIBAND,
     ),
@@ -163,7 +165,7 @@ RULES = (
     Rule(
         id="R211",
         words="long sequences: Ulysses where all heads can be divided, else context parallelism",
-        look=first(("ulysses",), "ulysses", "context"),
+        look=first(("ulysses",), "ulysses", "context", "context-fsdp2"),
         takes=joined(on(H100, llama(kv_heads=32), **LONG | {"seq_len": 24576})),  # the host keeps pace
         leaves=(
             joined(on(H100, llama(hidden=3584, heads=28, kv_heads=28), **LONG)),
@@ -173,14 +175,14 @@ RULES = (
     Rule(
         id="R212",
         words="a mixture too large for a device: its experts are divided",
-        look=first(("expert",), "expert", "fsdp2", "zero3"),
+        look=first(("expert", "expert-fsdp2"), "expert", "expert-fsdp2", "fsdp2", "zero3"),
         takes=MIXTURE,
         leaves=(FAST, INFINIBAND),
     ),
     Rule(
         id="R213",
         words="no second dimension while one suffices",
-        look=first(SHARDED, *SHARDED, "tensor", "tensor-pipeline", "context"),
+        look=first(SHARDED, *SHARDED, *PARTS, "tensor-pipeline", "context", "context-fsdp2"),
         takes=(FAST, INFINIBAND),
         leaves=WIDE_NODES,
     ),
@@ -189,7 +191,7 @@ RULES = (
         words="three dimensions need eight devices, two need four",
         look=both(
             refused("parallelism=tensor-pipeline", "eight devices"),
-            without(lambda of: any(x.tp > 1 and x.dp > 1 for x in layouts(of, "tensor"))),
+            without(lambda of: any(x.tp > 1 and x.dp > 1 for x in layouts(of, "tensor-fsdp2"))),
         ),
         takes=(joined(on(devices=2)), joined(on(devices=3, global_batch=33))),
         leaves=(FOUR, joined(on(devices=8))),

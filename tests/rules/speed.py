@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from making import A100, H100, T4, V100, gpu, llama
 
+from hwdetect.catalog import list_devices
 from rules.table import (
     BF16_CPU,
     PASCAL,
@@ -87,6 +88,8 @@ def leaves_room(of: Case) -> bool:
     return best.devices > 1 and best.headroom_gib + kept >= 1.0
 
 
+APPLE = {device.id: device for device in list_devices() if device.vendor == "apple"}
+
 RULES = (
     Rule(
         id="R301",
@@ -122,6 +125,13 @@ RULES = (
         look=emits("data_types.grad_accum_dtype", "fp32", place="deepspeed"),
         takes=tuple(pin(on(devices=4), f"parallelism=zero{stage}", "precision=bf16") for stage in (1, 2, 3)),
         leaves=(pin(on(devices=4), "parallelism=zero2", "precision=fp32"), pin(on(devices=4), "parallelism=fsdp2")),
+    ),
+    Rule(
+        id="R307",
+        words="bf16 on Apple's GPUs that compute it; the project's guard asks for macOS 14",
+        look=chosen("precision", "bf16", "bf16-pure"),
+        takes=on(APPLE["m4-max"]),
+        leaves=on(APPLE["m1-max"]),
     ),
     Rule(
         id="R401",
@@ -199,6 +209,13 @@ RULES = (
         leaves=(on(PLAIN_CPU), on(), quota(on(), 4)),
     ),
     Rule(
+        id="R509",
+        words="one Apple GPU, and what Metal lacks runs on the CPU",
+        look=lambda of: ("PYTORCH_ENABLE_MPS_FALLBACK", "1") in of.vendor.environment,
+        takes=on(APPLE["m4-max"]),
+        leaves=on(),
+    ),
+    Rule(
         id="R601",
         words="served in the 16 bits of the checkpoint where the device has them",
         look=lambda of: written(of, "infer_model_arguments").get("dtype") == "torch.bfloat16",
@@ -236,7 +253,8 @@ RULES = (
         look=chosen("engine", "vllm"),
         takes=(
             on(H100, llama(), mode="infer", concurrency=64),
-            on(H100, LLAMA_70B, devices=8, mode="infer", concurrency=64),
+            # without links, four devices that exchange sums earn less each than three that hold layers in turn
+            joined(on(H100, LLAMA_70B, devices=8, mode="infer", concurrency=64)),
         ),
         leaves=(on(PLAIN_CPU, mode="infer"), on(gpu("6.1", 24, 12, 0.5e12), mode="infer")),
     ),

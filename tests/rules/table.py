@@ -115,7 +115,7 @@ def pin(of: Case, *ids: str) -> Case:
 
 def by_transformers(of: Case) -> Case:
     """Served by Transformers itself, as infer.py of a training project is."""
-    return pin(of, "engine=transformers")
+    return pin(replace(of, workload=replace(of.workload, after_training=True)), "engine=transformers")
 
 
 # ---- what is looked at

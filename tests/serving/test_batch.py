@@ -191,6 +191,9 @@ def test_what_cannot_be_the_output_or_the_input_is_refused_in_words(project, tmp
         code, said = run(project, given, output)
         assert code in (1, 2) and words in said, said
         assert code == 2 or len(said.strip().splitlines()) <= 2, said
+    for flag in ("--temperature=-1", "--temperature=nan", "--top_p=7", "--max_new_tokens=0"):
+        code, said = run(project, source, tmp_path / "o.jsonl", "--column", "prompt", flag)
+        assert code == 2 and "is not between" in said, said
     assert (tmp_path / "there.jsonl").read_text() == "mine\n" and (tmp_path / "held.jsonl.parts" / "mine").exists()
 
 

@@ -125,6 +125,9 @@ def test_stops_seeds_and_limits(client):
     assert short.usage.completion_tokens == 3 and short.choices[0].finish_reason == "length"
     drawn = [ask(temperature=1, top_p=0.9, seed=seed).choices[0].text for seed in (7, 7, 8)]
     assert drawn[0] == drawn[1] != drawn[2]
+    assert ask(temperature=1, extra_body={"top_k": 1}).choices[0].text == text
+    assert ask(temperature=1, extra_body={"min_p": 1}).choices[0].text == text
+    assert ask(extra_body={"repetition_penalty": 5}).choices[0].text != text
     unsaid = client.completions.create(model=NAME, prompt="Once", extra_body={"ignore_eos": True})
     assert unsaid.usage.completion_tokens == 32  # config.yaml's
 
@@ -143,7 +146,8 @@ REFUSED = [
     ({"stop": ["a"] * 5}, 400, "4 at most"),
     ({"stream": "yes"}, 400, "true or false"),
     ({"stream_options": {"include_usage": True}}, 400, "set stream to true"),
-    ({"top_k": 5}, 400, "Unrecognized request argument supplied: top_k"),
+    ({"mirostat": 1}, 400, "Unrecognized request argument supplied: mirostat"),
+    ({"seed": -1}, 400, "seed: -1 is not between 0 and"),
     ({"messages": []}, 400, "messages"),
     ({"messages": [{"role": [], "content": "x"}]}, 400, "role"),
     ({"messages": [{"role": "tool", "content": "x"}]}, 400, "role"),

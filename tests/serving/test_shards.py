@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from leaves import FRAGMENTS
 
+ASKED_FROM = ("messages", "prompt", "text")
+
 
 @pytest.fixture
 def shards(load):
@@ -96,6 +98,11 @@ def test_a_full_disk_is_two_lines_and_what_is_sealed_stays(shards, tmp_path, mon
     )
 
 
+def test_files_that_may_not_grow_are_said(shards, tmp_path):
+    with pytest.raises(SystemExit, match="raise the limit"):
+        shards.end_unwritable(tmp_path, OSError(errno.EFBIG, os.strerror(errno.EFBIG)))
+
+
 def test_the_columns_of_a_row_are_all_kept(assembly):
     result = {"answer": "new", "error": None}
     merged = assembly.merge_row({"answer": 1, "input_answer": 2, "input_input_answer": 3, "x": 4}, result)
@@ -128,14 +135,15 @@ def test_the_column_of_the_prompt_is_found_or_asked_for(rows, tmp_path):
         file = tmp_path / f"{number}.jsonl"
         file.write_text(f"not JSON\n{line}\n")
         if words is None:
-            assert rows.choose_column(file, None) == "prompt" and rows.choose_column(file, "later") == "later"
+            assert rows.choose_column(file, None, ASKED_FROM) == "prompt"
+            assert rows.choose_column(file, "later", ASKED_FROM) == "later"
             continue
         with pytest.raises(SystemExit, match=words):
-            rows.choose_column(file, None)
+            rows.choose_column(file, None, ASKED_FROM)
     table = tmp_path / "x.csv"
     table.write_text("prompt,x\na,1\n")
     with pytest.raises(SystemExit, match="no column 'y' among prompt, x"):
-        rows.choose_column(table, "y")
+        rows.choose_column(table, "y", ASKED_FROM)
     empty = tmp_path / "empty.jsonl"
     empty.touch()
-    assert rows.choose_column(empty, None) == "messages"
+    assert rows.choose_column(empty, None, ASKED_FROM) == "messages"

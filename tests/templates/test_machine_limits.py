@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from leaves import load_leaf
 
 GIB = 1 << 30
+LEAF = Path(__file__).resolve().parents[2] / "templates" / "fragments" / "machine" / "cpu.py"
 NO_LIMIT = "9223372036854771712"  # v1's word for none
 
 
@@ -120,3 +124,35 @@ def test_data_are_prepared_by_as_many_processes_as_the_container_has_time_for(
     leaf = load("parts")
     monkeypatch.setattr(leaf.os, "sched_getaffinity", lambda process: set(range(64)))
     assert leaf.count_cores(lay_out(tmp_path, files)) == cores
+
+
+COUNTED = """
+import ctypes, importlib.util, resource, sys
+spec = importlib.util.spec_from_file_location("machine", sys.argv[1])
+machine = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(machine)
+if sys.argv[2] == "kept":
+    machine.keep_freed_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+def touch(size):
+    block = libc.malloc(size)
+    ctypes.memset(block, 1, size)
+    libc.free(block)
+touch(64 << 20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(3):
+    touch(64 << 20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="glibc")
+def test_freed_memory_is_used_again():
+    """Pages that the kernel had to clear while 64 MiB were written three times: none, where they are kept."""
+
+    def count_faults(how: str) -> int:
+        command = [sys.executable, "-c", COUNTED, str(LEAF), how]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert count_faults("given back") > 3 * (64 << 20) // (2 << 20) > 10 > count_faults("kept")

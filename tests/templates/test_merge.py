@@ -52,7 +52,7 @@ def run(merge: ModuleType, monkeypatch, *words: object) -> None:
 
 
 def test_a_model_is_merged_beside_what_others_put_there(merge, tmp_path, monkeypatch):
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     output = tmp_path / "out"
     mine = tmp_path / "out.tmp"  # it was taken for a draft, and removed
@@ -67,7 +67,9 @@ def test_a_model_is_merged_beside_what_others_put_there(merge, tmp_path, monkeyp
     assert {"model.safetensors", "config.json", "run.json", "tokenizer.json"} <= {
         path.name for path in output.iterdir()
     }
-    assert not (output / "_train.lock").exists() and AutoModelForCausalLM.from_pretrained(output)
+    assert not (output / "_train.lock").exists()
+    merged, tokenizer = AutoModelForCausalLM.from_pretrained(output), AutoTokenizer.from_pretrained(output)
+    assert tokenizer.eos_token_id in merged.generation_config.eos_token_id  # where servers end an answer
     with pytest.raises(SystemExit, match="exists: remove it"):
         run(merge, monkeypatch, "--output", output)
 

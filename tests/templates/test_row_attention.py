@@ -80,6 +80,29 @@ def test_without_limits_it_is_transformers_own():
     assert torch.equal(leaf.attend_row_by_row(*asked, **keywords)[0], sdpa_attention_forward(*asked, **keywords)[0])
 
 
+@pytest.mark.parametrize(("lengths", "computes_in"), [([7, 5], torch.float32), ([7, 6], torch.bfloat16)])
+def test_short_rows_are_computed_in_fp32(monkeypatch, lengths, computes_in):
+    """Under autocast, where the rotary embedding has made queries and keys fp32; what comes out has the dtype of the values."""
+    leaf = load_leaf("row_attention")
+    monkeypatch.setattr(leaf, "SHORT_ROW", 6 if computes_in is torch.bfloat16 else 7)
+    seen, function = [], torch.nn.functional.scaled_dot_product_attention
+
+    def watch(query, key, value, **kwargs):
+        output = function(query, key, value, **kwargs)
+        seen.append(output.dtype)
+        return output
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watch)
+    (query, key, value), limits = make_inputs(lengths, HEADS)
+    module = Values(num_key_value_groups=1, is_causal=True)
+    keywords = {"scaling": 0.5, "dropout": 0.0, "cu_seq_lens_q": limits}
+    with torch.autocast("cpu", torch.bfloat16):
+        output, _ = leaf.attend_row_by_row(module, query, key, value.bfloat16(), None, **keywords)
+    assert seen == [computes_in] * 2 and output.dtype is torch.bfloat16
+    expected = attend_with_mask(query, key, value, limits, None, 0.5)
+    torch.testing.assert_close(output.float(), expected, rtol=2e-2, atol=2e-2)
+
+
 @pytest.fixture
 def varlen_attention(load):
     load("row_attention")

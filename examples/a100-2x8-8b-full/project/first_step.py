@@ -67,7 +67,8 @@ class CheckFirstStep(TrainerCallback):
             self.unit = "tokens" if labels.dim() > 1 else "examples"
             if self.checks_turns:
                 self.check_turns(inputs["input_ids"].tolist(), labels.tolist())
-            if self.trainer.args.torch_compile:  # the graph would be compiled again without the look at it
+            looks = self.planned.keys() & OF_ATTENTION
+            if self.trainer.args.torch_compile or not looks:  # a graph would be compiled again without the look at it
                 return compute_loss(model, inputs, *args, **kwargs)
             attention = WatchedAttention()
             beside = attention.watch_varlen() if self.planned.get("attention") == "varlen" else nullcontext()
@@ -170,6 +171,8 @@ SETS = {
     "fsdp": ("trained", "frozen", "gradients", "states"),
 }
 """Parts of the plan that an argument decides, by its name."""
+OF_ATTENTION = {"attention", "dense_mask", "kernel"}
+"""Parts of the plan for which attention is looked at as it is called."""
 BY_ROW = ("row_by_row", "varlen")
 """Implementations that keep the rows of a batch apart where they stand one after the other."""
 NAMES = {

@@ -57,6 +57,7 @@ from progress import print_lines
 from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
+from stop_tokens import list_stop_tokens
 from stopping import StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
@@ -129,6 +130,7 @@ def main() -> None:
             return shut_down(trainer.accelerator)
         finish_training(trainer)
     trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")  # the result is one plain model
+    model.generation_config.eos_token_id = list_stop_tokens(model, tokenizer)  # servers read there where an answer ends
     save_final_model(trainer)
     result = report.build(args, trainer.state)
     if args.process_index == 0:

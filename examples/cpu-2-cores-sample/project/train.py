@@ -38,7 +38,7 @@ from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
-from machine import check_machine, peak_memory
+from machine import check_machine, keep_freed_memory, peak_memory
 from model_card import write_model_card
 from progress import print_lines
 from run_folder import claim_folder
@@ -54,6 +54,7 @@ CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 
 def main() -> None:
     check_machine(CONFIG["machine"])
+    keep_freed_memory()
     args = training_arguments()
     source = find_source(CONFIG, "model")
     claim_folder(Path(args.output_dir), source)

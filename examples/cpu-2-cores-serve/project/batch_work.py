@@ -2,8 +2,10 @@
 
 import argparse
 import hashlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,6 +27,8 @@ class Task:
 class Work:
     """Loads the engine; computes rows in batches that depend on the rows alone."""
 
+    FROM: ClassVar = ("messages", "prompt", "text")
+    """Columns that may hold the text, if the flag does not say."""
     READS: ClassVar = ("system",)
     """Columns that are read besides the one of the prompt, where they are."""
 
@@ -39,11 +43,22 @@ class Work:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser, config: dict) -> None:
-        parser.add_argument("--max_new_tokens", type=int, default=config["serving"]["max_new_tokens"])
-        parser.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest token")
-        parser.add_argument("--top_p", type=float, default=1.0)
+        default = config["serving"]["max_new_tokens"]
+        parser.add_argument("--max_new_tokens", type=partial(parse_number, int, 1, sys.maxsize), default=default)
+        parser.add_argument(
+            "--temperature",
+            type=partial(parse_number, float, 0, 2),
+            default=0.0,
+            help="0: always the likeliest token; 2 at most",
+        )
+        parser.add_argument("--top_p", type=partial(parse_number, float, 1e-6, 1), default=1.0)
         parser.add_argument("--seed", type=int, default=0, help="of what is drawn, with the number of the row")
         parser.add_argument("--chat", action="store_true", help="a text is a question to the model, and not continued")
+
+    @staticmethod
+    def read_batch(config: dict) -> int:
+        """Rows that are computed together."""
+        return config["serving"]["max_concurrency"]
 
     @staticmethod
     def describe(config: dict, here: Path, args: argparse.Namespace) -> dict:
@@ -123,6 +138,17 @@ class Work:
 
     def close(self) -> None:
         self.engine.close()
+
+
+def parse_number(kind: type, least: float, most: float, text: str) -> float:
+    """What a flag says, where it can be drawn by."""
+    try:
+        value = kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no {'whole number' if kind is int else 'number'}") from None
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text} is not between {least} and {most}")
+    return value
 
 
 def draw_seed(seed: int, row: int) -> int:

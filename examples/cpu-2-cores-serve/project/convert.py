@@ -11,16 +11,20 @@ OPTIONS = {"prune_lm_head": "true"}
 """Logits of a prompt's last token alone, which is all that an answer needs."""
 QUANTIZED = {"accuracy_level": "4", "block_size": "32"}
 """Products in int8, a scale for every 32 weights."""
+FOUR_BITS = {"algo_config": "k_quant_mixed"}
+"""llama.cpp's mixture: the output layer and the most sensitive products keep 8 bits."""
 
 
 def main() -> None:
     convert_weights(
-        ("onnxruntime-genai", "onnx-ir", "torch", "transformers"), write_graph, {"all": OPTIONS, "int": QUANTIZED}
+        ("onnxruntime-genai", "onnx-ir", "torch", "transformers"),
+        write_graph,
+        {"all": OPTIONS, "int": QUANTIZED, "int4": FOUR_BITS},
     )
 
 
 def write_graph(model: Path, folder: Path, weights: str) -> None:
-    options = OPTIONS | (QUANTIZED if weights.startswith("int") else {})
+    options = OPTIONS | (QUANTIZED if weights.startswith("int") else {}) | (FOUR_BITS if weights == "int4" else {})
     command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(model), "-o", str(folder)]
     command += ["-p", PRECISIONS[weights], "-e", "cpu", "-c", str(folder / "cache")]
     command += ["--extra_options", *(f"{name}={value}" for name, value in options.items())]

@@ -1,11 +1,12 @@
 """Requests that join and leave one running batch: prompts are read in parts, between steps of those that go on."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from engine_thread import EngineThread, Request
+from decoding import APPLIED, choose_token
+from engine_thread import EngineThread, Request, describe_failure, report_failure
 
 READ_TOKENS = 512
 """Tokens of prompts that are read between two steps, or answers in flight would stand still behind a long prompt."""
@@ -29,19 +30,21 @@ class Rows(Protocol):
 
 
 class Sequenced:
-    """A request in its row."""
+    """A request in its row. ValueError where its seed is none."""
 
     def __init__(self, request: Request) -> None:
         self.request, self.sampling = request, request.sampling
         self.past = 0
         """Tokens that stand in its row."""
         self.added = 0
-        self.token = 0
-        """The last one, which is in no row yet."""
+        self.tokens = list(request.prompt)
+        """Prompt and answer, whose last one is in no row yet."""
         self.random = np.random.default_rng(request.sampling.seed)
 
 
 class Scheduler(EngineThread):
+    applied = APPLIED
+
     def __init__(self, rows: Rows, stop_tokens: Sequence[int]) -> None:
         self.rows, self.stop_tokens = rows, frozenset(stop_tokens)
         self.active: list[Sequenced] = []
@@ -76,8 +79,14 @@ class Scheduler(EngineThread):
         while left > 0 and (sequence := self.take_next()):
             self.reading = sequence
             prompt = sequence.request.prompt
-            tokens = prompt[sequence.past : sequence.past + left]
-            logits = self.rows.read_prompt(len(self.active), tokens, sequence.past)
+            tokens = prompt[sequence.past : sequence.past + self.count_readable(left)]
+            try:
+                logits = self.rows.read_prompt(len(self.active), tokens, sequence.past)
+            except Exception as error:  # of this one alone, memory too: the rows of the others are as they were
+                report_failure(error)
+                self.reading = None
+                sequence.request.receive([], describe_failure(error))
+                continue
             sequence.past += len(tokens)
             left -= len(tokens)
             if sequence.past == len(prompt):
@@ -89,31 +98,58 @@ class Scheduler(EngineThread):
         """The prompt that is being read, or the next one if a row is free for it."""
         if self.reading or len(self.active) == self.rows.count:
             return self.reading
-        with self.changed:
-            return Sequenced(self.waiting.popleft()) if self.waiting else None
+        return self.admit_next(Sequenced)
+
+    def count_readable(self, left: int) -> int:
+        """Tokens of a prompt that are read at once: an engine may have to read all of them."""
+        return left
+
+    def as_array(self, logits: Any) -> np.ndarray:
+        """Those of one row, where they are of a library of the engine's own."""
+        return logits
 
     def add_tokens(self) -> None:
         if self.active:
-            logits = self.rows.step([s.token for s in self.active], [s.past for s in self.active])
+            logits = self.rows.step([s.tokens[-1] for s in self.active], [s.past for s in self.active])
             for sequence in self.active:
                 sequence.past += 1
             self.give_tokens(list(self.active), logits)
 
     def give_tokens(self, sequences: Sequence[Sequenced], logits: np.ndarray) -> None:
         """The next token of each, and the row free again where it was the last."""
-        finishes = []
         for sequence, best, row in zip(sequences, logits.argmax(-1).tolist(), logits, strict=True):
-            sequence.token = draw_token(row, sequence) if sequence.sampling.temperature > 0 else best
-            sequence.added += 1
-            finishes.append(self.find_finish(sequence))
-        self.free_rows([sequence for sequence, finish in zip(sequences, finishes, strict=True) if finish])
-        for sequence, finish in zip(sequences, finishes, strict=True):
-            sequence.request.receive([sequence.token], finish)
+            try:
+                token = best if sequence.sampling.takes_likeliest else self.draw(sequence, row)
+            except Exception as error:  # of this one alone: the others go on
+                report_failure(error)
+                self.end(sequence, [], describe_failure(error))
+            else:
+                self.add(sequence, [token])
 
-    def find_finish(self, sequence: Sequenced) -> str | None:
-        if sequence.sampling.ends and sequence.token in self.stop_tokens:
-            return "stop"
-        return "length" if sequence.added == sequence.sampling.max_new_tokens else None
+    def draw(self, sequence: Sequenced, logits: Any) -> int:
+        return choose_token(self.as_array(logits), sequence.sampling, sequence.random, sequence.tokens)
+
+    def add(self, sequence: Sequenced, tokens: list[int]) -> None:
+        """The next tokens of an answer, up to the first that ends it."""
+        sampling, new, finish = sequence.sampling, [], None
+        for token in tokens:
+            new.append(token)
+            if sampling.ends and token in self.stop_tokens:
+                finish = "stop"
+            elif sequence.added + len(new) == sampling.max_new_tokens:
+                finish = "length"
+            if finish:
+                break
+        sequence.tokens += new
+        sequence.added += len(new)
+        if finish:
+            self.end(sequence, new, finish)
+        else:
+            sequence.request.receive(new, None)
+
+    def end(self, sequence: Sequenced, tokens: list[int], finish: str) -> None:
+        self.free_rows([sequence])
+        sequence.request.receive(tokens, finish)
 
     def free_rows(self, ended: Sequence[Sequenced]) -> None:
         """The last row moves into the place of each, and that of a prompt that is being read follows."""
@@ -125,16 +161,3 @@ class Scheduler(EngineThread):
             self.active.pop()
             if self.reading:
                 self.rows.move_row(len(self.active) + 1, len(self.active), self.reading.past)
-
-
-def draw_token(logits: np.ndarray, sequence: Sequenced) -> int:
-    """By chance, among the likeliest that have ``top_p`` together."""
-    scaled = logits.astype(np.float64) / sequence.sampling.temperature
-    shares = np.exp(scaled - scaled.max())
-    shares /= shares.sum()
-    order = np.arange(len(shares))
-    if sequence.sampling.top_p < 1:
-        order = np.argsort(-shares, kind="stable")
-        before = np.cumsum(shares[order]) - shares[order]
-        order = order[before < sequence.sampling.top_p]
-    return int(order[sequence.random.choice(len(order), p=shares[order] / shares[order].sum())])

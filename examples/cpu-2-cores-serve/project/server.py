@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uvicorn
 import yaml
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from http_call import Call, ClientGone
 from openai_answers import Answer
@@ -28,6 +29,8 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 GRACE_SECONDS, SEND_SECONDS = 25, 60
 """For answers that are being written when the server is stopped; for a reader that takes nothing.
 ``grace_seconds`` and ``send_seconds`` under ``serving`` in config.yaml say otherwise."""
+HEAD_SECONDS = 10
+"""For whoever connects to ask for something."""
 TOKEN_BYTES, LEAST_BODY = 32, 1 << 20
 """Of a token of the prompt in JSON, escapes and all."""
 
@@ -157,6 +160,18 @@ class App:
         metrics.request_seconds.observe(call.seconds)
 
 
+class Connection(H11Protocol):
+    """Ended where nothing is asked for: each takes a file of this process, which can open about a thousand."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(HEAD_SECONDS, self.end_if_silent)
+
+    def end_if_silent(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
+
+
 class Server(uvicorn.Server):
     """One signal: nothing new is taken, what is being written has its time. A second one: the end."""
 
@@ -215,7 +230,7 @@ def main() -> None:
     service = Service(config, HERE)
     threading.Thread(target=load, args=(service,), name="loading", daemon=True).start()
     print(f"http://{args.host}:{listener.getsockname()[1]}/v1 serves {service.name}", file=sys.stderr, flush=True)
-    options = {"lifespan": "off", "ws": "none", "http": "h11", "loop": "asyncio", "timeout_keep_alive": 30}
+    options = {"lifespan": "off", "ws": "none", "http": Connection, "loop": "asyncio", "timeout_keep_alive": 30}
     quiet = {"access_log": False, "log_level": "warning", "server_header": False}
     server = Server(uvicorn.Config(App(service, key), **options, **quiet), service)
     server.run(sockets=[listener])

@@ -225,15 +225,19 @@ def main() -> None:
     if args.check:
         return check_lock()
     packages = lock_packages()
-    image = read_base() if args.packages else lock_base()
+    image = None
+    if DOCKERFILE.is_file():
+        image = read_base() if args.packages else lock_base()
     write_lock(packages)
-    if not args.packages:
+    if image and not args.packages:
         write_base(image)
-    record(image if "@" in image else None)
+    record(image if image and "@" in image else None)
     built = [package["name"] for package in packages if package["source"]]
     print(f"requirements.lock: {len(packages)} packages for {MARKER}")
     if built:
         print(f"built from source when installed, with tools that no hash pins: {', '.join(built)}")
+    if image is None:
+        return None
     print(f"Dockerfile: FROM {image}" + ("" if "@" in image else ", by its tag only"))
     base = re.search(r"python:(\d+\.\d+)", image)
     if base and base[1] != PYTHON:

@@ -57,6 +57,7 @@ from run_folder import claim_folder
 from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
+from stop_tokens import list_stop_tokens
 from stopping import StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
@@ -126,6 +127,7 @@ def main() -> None:
                 record_run(HERE, Path(args.output_dir))  # a kill may have come just before
             return shut_down(trainer.accelerator)
         finish_training(trainer)
+    model.generation_config.eos_token_id = list_stop_tokens(model, tokenizer)  # servers read there where an answer ends
     save_final_model(trainer)
     result = report.build(args, trainer.state)
     if args.process_index == 0:

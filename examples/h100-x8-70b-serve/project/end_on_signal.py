@@ -1,26 +1,25 @@
-"""Ctrl-C, SIGTERM and a closed terminal end a job at once, also while a library computes and Python does not run."""
+"""Ctrl-C, SIGTERM and a closed terminal end a job, and with it the processes that its engine has started."""
 
 import os
 import signal
 import sys
-import threading
 from contextlib import suppress
+from types import FrameType
 
 SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def end_on_signal(advice: str) -> None:
-    """For a job that loses nothing wherever it ends. Before the imports: threads that libraries start then leave
-    signals to the one that waits for them here."""
-    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as nohup has it
-        SIGNALS.discard(signal.SIGHUP)
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    threading.Thread(target=wait_for_signal, args=(advice,), daemon=True).start()
+    """For a job that loses nothing wherever it ends. No signal is blocked: the engine's processes would inherit that,
+    and could not be told to stop; nor is this one ended at once: it is the engine that ends them, as Python leaves."""
 
+    def leave(signum: int, frame: FrameType | None) -> None:
+        for each in handled:
+            signal.signal(each, signal.SIG_IGN)  # once is enough: a second one would cut the engine's farewell short
+        with suppress(OSError):  # the terminal is closed
+            os.write(sys.stderr.fileno(), f"\nstopped by {signal.Signals(signum).name}: {advice}\n".encode())
+        raise SystemExit(128 + signum)
 
-def wait_for_signal(advice: str) -> None:
-    signum = signal.sigwait(SIGNALS)
-    line = f"\nstopped by {signal.Signals(signum).name}: {advice}\n"
-    with suppress(OSError):  # the terminal is closed
-        os.write(sys.stderr.fileno(), line.encode())
-    os._exit(128 + signum)
+    handled = [each for each in SIGNALS if signal.getsignal(each) != signal.SIG_IGN]  # as nohup has SIGHUP
+    for each in handled:
+        signal.signal(each, leave)

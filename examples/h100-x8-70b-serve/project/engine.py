@@ -1,5 +1,7 @@
 """vLLM in this process, for whole batches: `./serve.sh` runs its own server for requests that come one by one."""
 
+import json
+import sys
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -11,7 +13,7 @@ from machine import peak_memory
 from sampling import Sampling
 from sources import find_source
 
-OF_THE_SERVER = ("max-num-queued-reqs", "shutdown-timeout", "data-parallel-size", "nnodes")
+OF_THE_SERVER = ("max-num-queued-reqs", "shutdown-timeout", "data-parallel-size")
 """Flags that say nothing to one engine in one process: one copy computes a batch."""
 
 
@@ -19,8 +21,15 @@ class Engine:
     """The model of config.yaml, loaded; tokens in, tokens out."""
 
     def __init__(self, config: dict, here: Path) -> None:
+        if (nodes := config["serving"]["flags"].get("nnodes", 1)) > 1:
+            sys.exit(
+                f"the model is divided over {nodes} nodes, and this is one process on one of them: "
+                "start the server with `sbatch serve.sbatch`, and ask that"
+            )
         serving = config["serving"]
         flags = {k.replace("-", "_"): v for k, v in serving["flags"].items() if k not in OF_THE_SERVER}
+        if "speculative_config" in flags:  # JSON, as the flag has it
+            flags["speculative_config"] = json.loads(flags["speculative_config"])
         self.llm = LLM(
             str(find_source(config, "model")),
             tokenizer=str(find_source(config, "tokenizer")) if config.get("tokenizer") else None,

@@ -4,6 +4,7 @@ Other flags are vLLM's own.
 """
 
 import os
+import sys
 
 from launching import become, find_node, list_words, parse_address, read_config
 from sources import find_source
@@ -25,6 +26,13 @@ def main() -> None:
         rank, first = find_node(nodes)
         words += ["--node-rank", rank, "--master-addr", first]
         words += ["--headless"] if rank != "0" else []  # it computes for the first, which answers
+    print(
+        f"serve.sh: where a request sets no max_tokens, vLLM writes to the end of {serving['flags']['max-model-len']} "
+        f"tokens, and not {serving['max_new_tokens']} as config.yaml says: it has no such default, only a limit "
+        "for all (--override-generation-config '{\"max_new_tokens\": 256}')",
+        file=sys.stderr,
+        flush=True,
+    )
     become("vllm.entrypoints.cli.main", [*words, *others])
 
 

@@ -42,7 +42,7 @@ def main() -> None:
         sys.exit(f"--output {output} is there already: move it away, or name another")
     shards.claim()
     try:
-        args.column = choose_column(args.input, args.column)
+        args.column = choose_column(args.input, args.column, Work.FROM)
         job = describe_job(args, shards)
         if output.exists():
             return finish_complete(shards, report, job)
@@ -61,9 +61,9 @@ def parse_arguments() -> argparse.Namespace:
         "--input", type=Path, required=True, help=".jsonl, .csv, .txt (also .gz, .bz2, .xz, .zst), .parquet"
     )
     parser.add_argument("--output", type=Path, required=True, help=".jsonl or .parquet")
-    parser.add_argument("--column", help="which holds the prompt (default: messages, prompt or text)")
+    parser.add_argument("--column", help=f"that is computed from (default: {list_choices(Work.FROM)})")
     parser.add_argument("--limit", type=int, help="rows to read, from the first")
-    parser.add_argument("--shard_rows", type=int, default=SHARD_BATCHES * CONFIG["serving"]["max_concurrency"])
+    parser.add_argument("--shard_rows", type=int, default=SHARD_BATCHES * Work.read_batch(CONFIG))
     Work.add_arguments(parser, CONFIG)
     args = parse_flags(parser)
     for name in ("limit", "shard_rows"):
@@ -73,6 +73,10 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--output {args.output}: its name ends in .jsonl or .parquet")
     check_input(args.input)
     return args
+
+
+def list_choices(names: tuple[str, ...]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]])
 
 
 def resolve_output(output: Path, source: Path) -> Path:
@@ -161,8 +165,9 @@ def describe_progress(done: int, total: int, fresh: dict[str, int], seconds: flo
     text = f"{done:,}/{total:,} rows"
     if fresh["rows"]:
         tokens = fresh["new_tokens"] or fresh["prompt_tokens"]
+        speed = f"{tokens / seconds:,.1f} tokens/s" if tokens else f"{fresh['rows'] / seconds:,.1f} rows/s"
         left = (total - done) * seconds / fresh["rows"]
-        text += f"  {tokens / seconds:,.1f} tokens/s  {format_duration(left)} left"
+        text += f"  {speed}  {format_duration(left)} left"
     return text
 
 

@@ -13,8 +13,6 @@ from fields import list_columns
 FORMATS = {".jsonl": "rows_jsonl", ".ndjson": "rows_jsonl", ".csv": "rows_csv", ".tsv": "rows_csv", ".txt": "rows_txt"}
 """The leaf that reads a file, by how its name ends; Parquet is read here, for its columns have types of their own."""
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
-COLUMNS = ("messages", "prompt", "text")
-"""Where the prompt stands, if the flag does not say."""
 LINE = "line"
 """The column of an output row whose input was no row."""
 BATCH_ROWS = 1000
@@ -95,24 +93,22 @@ def read_parquet(file: Path, columns: Iterable[str] | None) -> Iterator[tuple[in
         yield from ((0, row) for row in batch.to_pylist())
 
 
-def choose_column(file: Path, asked: str | None) -> str:
-    """The column that holds the prompt: the flag's, or the only one of the usual names in the first row."""
+def choose_column(file: Path, asked: str | None, expected: tuple[str, ...]) -> str:
+    """The column that is computed from: the flag's, or the only one of the ``expected`` names in the first row."""
     if choose_format(file) == ".parquet":
         names = open_parquet(file).schema_arrow.names
     else:
         first = next((row for row in read_rows(file, limit=BATCH_ROWS) if row.problem is None), None)
         names = list(first.values) if first else []
-    usual = [name for name in COLUMNS if name in names] if asked is None else [asked]
+    usual = [name for name in expected if name in names] if asked is None else [asked]
     of_all = choose_format(file) not in (".jsonl", ".ndjson")  # whose rows may each have columns of their own
     if len(usual) == 1 and (usual[0] in names or not of_all):
         return usual[0]
     if not names:  # no row, or none that is one: each says so itself
-        return asked or COLUMNS[0]
-    wanted = " and ".join(usual) if usual else f"none of {', '.join(COLUMNS)}"
+        return asked or expected[0]
+    wanted = " and ".join(usual) if usual else f"none of {', '.join(expected)}"
     problem = f"no column {asked!r}" if asked is not None else wanted
-    sys.exit(
-        f"--input {file}: {problem} among {list_columns(dict.fromkeys(names))}: --column says which holds the prompt"
-    )
+    sys.exit(f"--input {file}: {problem} among {list_columns(dict.fromkeys(names))}: --column says which it is")
 
 
 def open_parquet(file: Path):

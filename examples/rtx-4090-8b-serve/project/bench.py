@@ -21,7 +21,7 @@ from bench_figures import describe_load
 from bench_machine import describe_machine
 from bench_report import describe_alone, print_results, write_results
 from bench_requests import Answer, Client, draw_arrivals, run_closed, run_open
-from bench_server import DeviceMemory, measure_peak_gib, start_server, wait_until_ready
+from bench_server import DeviceMemory, ask_peak_gib, measure_peak_gib, start_server, wait_until_ready
 from bench_texts import Texts
 from masking import mask_messages
 from progress_line import ProgressLine
@@ -126,13 +126,15 @@ def main() -> None:
         first, *ours = ours
         loads = bench.measure_loads(statistics.median(answer.seconds for answer in ours))
         peak = measure_peak_gib(process.pid) if process else None
+        on_cpu = CONFIG.get("machine", {}).get("device", "cpu") == "cpu"
+        device_peak = None if on_cpu else device.peak_gib or ask_peak_gib(client)
     figures = {
         "schema": 1,
         **describe_alone(ours, theirs, loaded),
         "load_s": load_s if process else None,
         "first_request_ttft_s": first.ttft,
         "throughput_tokens_per_s": max(row["throughput_tokens_per_s"] for row in loads),
-        "peak_memory_gib": device.peak_gib or peak,
+        "peak_memory_gib": device_peak or peak,
         "process_memory_gib": peak,
         "predicted": CONFIG.get("predicted") or {},
         "loads": loads,

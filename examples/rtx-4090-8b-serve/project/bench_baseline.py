@@ -62,10 +62,12 @@ def generate(pipe, prompt: str, new_tokens: int) -> dict:
 
 
 def read_peak_gib(pipe) -> float | None:
-    if pipe.device.type == "cuda":
-        import torch
+    import torch
 
-        return torch.cuda.max_memory_reserved() / GIB
+    if pipe.device.type == "mps":
+        return torch.mps.driver_allocated_memory() / GIB
+    if pipe.device.type != "cpu":
+        return torch.accelerator.max_memory_reserved() / GIB
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
     return next((int(line.split()[1]) * 1024 / GIB for line in lines if line.startswith("VmHWM:")), None)

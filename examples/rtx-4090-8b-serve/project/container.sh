@@ -70,16 +70,13 @@ done <<PATHS
 $(sed -nE -e "/$names [.\/]/{s#^[a-z_]+: ##;s/[[:space:]]+(\#.*)?\$//;p;}" \
     -e "/$names '/{s#^[a-z_]+: '(.*)'[[:space:]]*(\#.*)?\$#\1#;s#''#'#g;p;}" config.yaml | sort -u | expand)
 PATHS
-# --stop-timeout: seconds for the last save after `docker stop`
+# --stop-timeout: seconds for the answers that are being written after `docker stop`
 exec docker run --rm --init \
     --gpus all \
-    --shm-size 1g --stop-timeout 10 \
+    --shm-size 1g --stop-timeout 35 \
     --user "$(id -u):$(id -g)" \
     --publish 127.0.0.1:8000:8000 --env API_KEY \
     --env HF_TOKEN --env HF_ENDPOINT --env HF_HUB_OFFLINE \
-    --env WANDB_API_KEY --env WANDB_BASE_URL --env WANDB_ENTITY --env WANDB_MODE --env WANDB_PROJECT \
-    --env MLFLOW_EXPERIMENT_NAME --env MLFLOW_TRACKING_PASSWORD --env MLFLOW_TRACKING_TOKEN --env MLFLOW_TRACKING_URI \
-    --env MLFLOW_TRACKING_USERNAME \
     --mount "type=bind,$(field "source=$cache"),target=/home/trainer/.cache/huggingface" \
     --mount "type=bind,$(field "source=$PWD"),target=/project" \
     "$@"

@@ -17,7 +17,7 @@ def check_machine(planned: dict) -> None:
         sys.exit(f"This plan needs {planned['gpus']} GPUs on this machine, and PyTorch sees {count}.")
     gpu = torch.cuda.get_device_properties(int(os.environ.get("LOCAL_RANK", 0)))  # each process has its own
     capability, memory_gib = f"{gpu.major}.{gpu.minor}", gpu.total_memory / GIB
-    needed = planned["compute_capability"]
+    needed = planned.get("compute_capability", "0.0")  # where nobody could read it
     if (gpu.major, gpu.minor) < tuple(int(part) for part in needed.split(".")):
         sys.exit(
             f"This plan was made for compute capability {needed}, and {gpu.name} has {capability}: "

@@ -31,8 +31,8 @@ class FlashAttention(Technique):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        if not case.on_cuda or case.capability < (8, 0):
-            return "the prebuilt kernel needs an NVIDIA GPU of compute capability 8.0 or more"
+        if why := case.explain_missing("hub-flash"):
+            return why
         if explain_missing_bf16(case) and explain_missing_fp16(case):
             return "it computes in 16 bits only"
         return case.stack.why_missing("kernels")

@@ -7,10 +7,6 @@ from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits
 from generator.techniques.traits import Trait
 
-FLASH = (8, 0)
-"""Before Ampere half-precision attention with grouped keys falls back to the kernel that makes all scores
-(https://github.com/huggingface/transformers/issues/48633)."""
-
 WITHOUT_SDPA = frozenset(
     [
         "bloom",
@@ -63,7 +59,7 @@ class Sdpa(Technique):
         return None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"attention": "sdpa", "flash_kernels": not case.on_cuda or case.capability >= FLASH}
+        return {"attention": "sdpa", "flash_kernels": case.explain_missing("flash") is None}
 
     def edits(self, case: Case) -> Edits:
         return make_attention_edits("sdpa")

@@ -18,7 +18,7 @@ class NoCache(Technique):
     modes = ("infer",)
 
     def obstacle(self, case: Case) -> str | None:
-        if case.workload.task != "text-classification":
+        if case.workload.task not in ("text-classification", "image-classification"):
             return "generation would compute every past token again"
         return None
 

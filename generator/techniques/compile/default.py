@@ -32,8 +32,8 @@ class Default(Technique):
     def obstacle(self, case: Case) -> str | None:
         if case.portable:
             return "the machine is not known: it may lack a compiler, and older GPUs gain nothing"
-        if case.on_cuda and case.capability < (8, 0):
-            return f"torch.compile gains little before Ampere; {case.device.name} has {case.device.compute_capability}"
+        if why := case.explain_missing("compile"):
+            return why
         if case.workload.train == "qlora":  # asked for by --train: an obstacle says so sooner than a conflict
             return EXCLUDED_BY_TRAIT[Trait.COMPILED_GRAPH][Trait.QUANTIZED_BASE]
         return None

@@ -3,6 +3,7 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Technique
+from generator.techniques.traits import Trait
 
 
 class Off(Technique):
@@ -17,6 +18,11 @@ class Off(Technique):
     name = "off"
     baseline = True
     modes = ("train", "infer")
+    provides = frozenset({Trait.EAGER_STEPS})
+
+    def traits(self, case: Case) -> frozenset[Trait]:
+        """A server does not call generate."""
+        return self.provides - {Trait.EAGER_STEPS} if case.workload.serves else self.provides
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"compile": None}

@@ -31,9 +31,7 @@ class ReduceOverhead(Default):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        if not case.on_cuda:
-            return "CUDA graphs are of NVIDIA's devices alone"
-        return super().obstacle(case)
+        return case.explain_missing("graphs") or super().obstacle(case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"compile": self.mode}

@@ -2,12 +2,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from generator.case.case import Case
+from generator.case.workload import ROW_TASKS
 from generator.techniques.base import Published, Technique
 from generator.techniques.traits import Trait
 
 
 class StaticDecode(Technique):
-    """Compile the decoding step (generate does it by itself on a GPU once the cache is static).
+    """Compile the decoding step (generate does it by itself on a GPU once the cache is static; the server as it starts).
 
     What it does: one graph for every token, so that the time to launch its kernels disappears.
     When it loses: for few and short answers, which do not earn the compilation back.
@@ -28,11 +29,11 @@ class StaticDecode(Technique):
     def obstacle(self, case: Case) -> str | None:
         if case.portable:
             return "the machine is not known"
-        if case.on_cpu:
-            return "generate compiles by itself on accelerators only"
-        if case.capability < (7, 0):
-            return "Triton needs compute capability 7.0"
-        return None
+        if case.workload.serves and case.workload.concurrency > 1:
+            return "the number of answers in a step changes, and each would be another graph: one at a time is compiled"
+        if case.workload.task in ROW_TASKS:
+            return "batch.py computes rows of any size: each would be compiled anew"
+        return case.explain_missing("compiled-decode")
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"compile": "reduce-overhead"}

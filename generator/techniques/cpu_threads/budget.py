@@ -30,7 +30,7 @@ class Budget(Technique):
         threads = count_threads(case)
         if threads is None:
             return "the usable CPUs could not be read"
-        if threads == case.hardware.cpu.cores:
+        if threads == case.hardware.cpu.cores and case.devices == 1:  # torchrun gives each of several processes one
             return f"PyTorch's own count ({case.hardware.cpu.cores}, the physical cores) is right here"
         return None
 

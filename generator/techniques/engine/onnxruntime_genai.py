@@ -16,7 +16,7 @@ class OnnxruntimeGenai(CpuEngine):
     role = "serve-onnxruntime-genai"
     conversion = "convert-onnxruntime-genai"
     leaf = "onnxruntime_genai"
-    provides = frozenset({Trait.QUANTIZES_WEIGHTS})
+    provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS})
     model_types = frozenset(
         [
             *("gemma", "gemma2", "gemma3_text", "granite", "internlm2", "lfm2", "llama", "mistral", "nemotron", "olmo"),

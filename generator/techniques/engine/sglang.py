@@ -1,12 +1,9 @@
 from collections.abc import Mapping
 
 from generator.case.layout import Layout
-from generator.case.limits import BATCHED_TOKENS, MEMORY_SHARE, ServingLimits
+from generator.case.limits import ServingLimits
 from generator.techniques.base import Published
 from generator.techniques.engines import Flag, GpuEngine, drop_ones
-
-ACTIVATIONS_SHARE = 0.05
-"""of the device, that SGLang's fraction leaves out: activations and CUDA graphs are not of its static memory (assumed)"""
 
 
 class Sglang(GpuEngine):
@@ -38,8 +35,8 @@ class Sglang(GpuEngine):
             "context-length": limits.max_context,
             "max-running-requests": limits.max_concurrency,
             "max-queued-requests": limits.max_waiting,
-            "chunked-prefill-size": BATCHED_TOKENS,
-            "mem-fraction-static": MEMORY_SHARE - ACTIVATIONS_SHARE,
+            "chunked-prefill-size": limits.batched_tokens,
+            "mem-fraction-static": limits.static_share,
             "enable-metrics": True,
             **({"quantization": "fp8"} if weights == "fp8" else {}),
             **drop_ones(

@@ -3,6 +3,7 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.engines import Engine, serve_many
+from generator.techniques.traits import Trait
 
 
 class Transformers(Engine):
@@ -18,6 +19,7 @@ class Transformers(Engine):
     baseline = True
     role = "serve-transformers"
     leaf = "transformers"
+    provides = frozenset({Trait.CHECKS_PROPOSALS})
 
     def obstacle(self, case: Case) -> str | None:
         return None

@@ -1,9 +1,11 @@
+import json
 from collections.abc import Mapping
 
 from generator.case.layout import Layout
-from generator.case.limits import BATCHED_TOKENS, GRACE_SECONDS, MEMORY_SHARE, ServingLimits
+from generator.case.limits import GRACE_SECONDS, ServingLimits
 from generator.techniques.base import Published
 from generator.techniques.engines import Flag, GpuEngine, drop_ones
+from generator.techniques.traits import Trait
 
 
 class Vllm(GpuEngine):
@@ -19,6 +21,7 @@ class Vllm(GpuEngine):
     role = "serve-vllm"
     leaf = "vllm"
     command = ("vllm", "serve")
+    provides = frozenset({Trait.CHECKS_PROPOSALS})
     evidence = (
         Published(
             "https://arxiv.org/abs/2309.06180",
@@ -32,8 +35,8 @@ class Vllm(GpuEngine):
             "dtype": dtype,
             "max-model-len": limits.max_context,
             "max-num-seqs": limits.of_one_copy,
-            "max-num-batched-tokens": max(BATCHED_TOKENS, limits.of_one_copy),
-            "gpu-memory-utilization": MEMORY_SHARE,
+            "max-num-batched-tokens": limits.batched_tokens,
+            "gpu-memory-utilization": limits.memory_share,
             "max-num-queued-reqs": limits.max_concurrency + limits.max_waiting,  # it counts those that run, too
             "shutdown-timeout": GRACE_SECONDS,
             **({"quantization": "fp8"} if weights == "fp8" else {}),
@@ -46,3 +49,8 @@ class Vllm(GpuEngine):
                 }
             ),
         }
+
+    def list_lookup_flags(self, tokens: int) -> Mapping[str, Flag]:
+        """Of vllm/config/speculative.py (0.33): n-grams of the text itself, found on the CPU."""
+        asked = {"method": "ngram", "num_speculative_tokens": tokens, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+        return {"speculative-config": json.dumps(asked)}

@@ -32,8 +32,8 @@ class Liger(Technique):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        if not case.on_cuda or case.capability < (7, 5):
-            return "Liger's kernels need Triton on an NVIDIA GPU of compute capability 7.5 or more"
+        if why := case.explain_missing("liger"):
+            return why
         if case.workload.task == "text-classification":
             return "a classification head has no vocabulary-sized logits to fuse"
         if case.workload.task == "sft":

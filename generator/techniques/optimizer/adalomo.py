@@ -22,4 +22,4 @@ class AdaLomo(Optimizer):
     evidence = (Published("https://arxiv.org/abs/2310.10195", "results on par with AdamW at LOMO's memory"),)
 
     def obstacle(self, case: Case) -> str | None:
-        return "its package needs CUDA" if not case.on_cuda else super().obstacle(case)
+        return case.explain_missing("torch.cuda") or super().obstacle(case)

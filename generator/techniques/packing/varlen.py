@@ -2,7 +2,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from generator.case.case import Case
-from generator.techniques.attention.sdpa import FLASH
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits
 from generator.techniques.packing.flattened import explain_unequal_flattening, make_flattening_edits
@@ -36,8 +35,8 @@ class Varlen(Technique):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        if not case.on_cuda or case.capability < FLASH:
-            return "PyTorch's flash kernel needs an NVIDIA GPU of compute capability 8.0 or more"
+        if why := case.explain_missing("varlen"):
+            return why
         if case.model.head_dim > HEAD_DIM or case.model.head_dim % 8:
             return f"PyTorch's flash kernel takes heads of up to {HEAD_DIM} in steps of 8, not {case.model.head_dim}"
         return explain_unequal_flattening(case)

@@ -1,25 +1,30 @@
 from dataclasses import replace
-from math import gcd
+from typing import ClassVar
 
 from generator.case.case import Case
 from generator.case.layout import Layout
-from generator.techniques.base import Published, Technique
-from generator.techniques.layouts import explain_one_device, list_sharded
+from generator.techniques.base import Published
+from generator.techniques.layouts import list_split
+from generator.techniques.looped import Looped
+from generator.techniques.parallelism.tensor import divides_heads
 from generator.techniques.traits import Trait
 
+MIXTURE_TYPES = frozenset({"qwen3_moe"})
+"""Model types whose experts were divided so on several processes (tests/test_loop_projects.py)."""
 
-class Expert(Technique):
-    """Expert parallelism: the experts of a mixture are divided over the devices, tokens travel to them.
 
-    What it does: experts whole on one device each, the rest of the model sharded as in FSDP2.
+class Expert(Looped):
+    """Expert parallelism inside tensor parallelism: whole experts on one device each, all else divided by matrices.
+
+    What it does: the devices of a node share their rows; each runs its experts on the tokens that are sent to them.
     When it loses: where the experts fit, and over slow links: every layer sends tokens out and back.
-    Known problems: its size must divide the experts; the Trainer cannot save the optimizer of such a model.
+    Known problems: its size must divide the experts and the heads; the Trainer cannot save the optimizer of such a
+    model; run on CPUs over gloo, never on GPUs.
     """
 
-    axis = "parallelism"
     name = "expert"
-    emitted = False
-    provides = frozenset({Trait.DTENSOR, Trait.FSDP_RECOMPUTATION})
+    model_types: ClassVar = MIXTURE_TYPES
+    provides = frozenset({Trait.DTENSOR})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/en/expert_parallelism",
@@ -27,14 +32,13 @@ class Expert(Technique):
         ),
     )
 
-    def obstacle(self, case: Case) -> str | None:
-        if not case.model.experts:
-            return "the model has no experts"
-        return explain_one_device(case) or (
-            None if self.layouts(case) else f"{case.model.experts} experts cannot be divided evenly"
-        )
+    def explain_model(self, case: Case) -> str | None:
+        return None if case.model.experts else "the model has no experts"
+
+    def uneven(self, case: Case) -> str:
+        return f"{case.model.experts} experts, or the heads, cannot be divided evenly"
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
-        # the size must divide the experts, and the devices over which everything else is sharded (DistributedConfig)
-        sharded = list_sharded(case, "fsdp_full_shard")
-        return tuple(replace(x, ep=n) for x in sharded if (n := gcd(x.devices, case.model.experts)) > 1)
+        divided = list_split(case, "none", tp=True)
+        even = (x for x in divided if x.tp > 1 and x.dp == 1 and divides_heads(case, x.tp))
+        return tuple(replace(x, ep=x.tp) for x in even if case.model.experts % x.tp == 0)

@@ -16,7 +16,6 @@ class TensorPipeline(Technique):
 
     axis = "parallelism"
     name = "tensor-pipeline"
-    emitted = False
     provides = frozenset({Trait.DTENSOR})
     evidence = (Published("https://arxiv.org/abs/2104.04473", "1T parameters on 3072 A100: 52 % of peak"),)
 
@@ -27,3 +26,6 @@ class TensorPipeline(Technique):
     def layouts(self, case: Case) -> tuple[Layout, ...]:
         divided = list_split(case, "zero1", tp=True, pp=True)
         return tuple(x for x in divided if x.tp > 1 and x.pp > 1 and divides_heads(case, x.tp))
+
+    def explain_unemitted(self, case: Case) -> str | None:
+        return "no project was run with it yet"

@@ -60,8 +60,8 @@ def explain_missing_bf16(case: Case) -> str | None:
             if native
             else "this CPU has no bf16 instructions (avx512_bf16, amx_bf16): emulation takes 3x the time of fp32"
         )
-    if case.on_cuda and case.capability < (8, 0):
-        return f"bf16 needs compute capability 8.0 or more, {case.device.name} has {case.device.compute_capability}"
+    if why := case.explain_missing("bf16"):
+        return why
     if case.device.flops("bf16") is None:
         return f"the catalogue knows no bf16 rate of {case.device.name}"
     return None

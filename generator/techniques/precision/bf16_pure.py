@@ -6,6 +6,7 @@ from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits, make_argument
 from generator.techniques.precision.bf16 import explain_missing_bf16
 from generator.techniques.precision.fp32 import make_weights_edits, state_mixed_precision, switch_off_autocast
+from generator.techniques.precision.tf32 import explain_missing_tf32
 from generator.techniques.traits import Trait
 
 
@@ -35,10 +36,10 @@ class Bf16Pure(Technique):
         return explain_missing_bf16(case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"weights_dtype": "bfloat16", "tf32": True}
+        return {"weights_dtype": "bfloat16", "tf32": explain_missing_tf32(case) is None}
 
     def edits(self, case: Case) -> Edits:
-        tf32 = (make_argument("tf32", True),) if case.on_cuda else ()
+        tf32 = () if explain_missing_tf32(case) else (make_argument("tf32", True),)
         return make_weights_edits(
             "bfloat16",
             "no fp32 copy",

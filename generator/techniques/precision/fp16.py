@@ -47,10 +47,8 @@ def explain_missing_fp16(case: Case) -> str | None:
         return "the machine is not known, and fp16 overflows or crawls on CPUs"
     if case.on_cpu:
         return "fp16 has no fast path on CPUs: bf16 or fp32"
-    if case.on_cuda and case.capability < (7, 0):
-        return f"fp16 tensor cores begin with compute capability 7.0, {case.device.name} has {case.device.compute_capability}"
-    if case.on_cuda and case.capability >= (8, 0):
-        return f"{case.device.name} has bf16, which is as fast and cannot overflow"
+    if why := case.explain_missing("fp16"):
+        return why
     if case.model.dtype == "bfloat16" and case.model.model_type in {"t5", "mt5", "umt5", "longt5"}:
         return f"{case.model.name} was trained in bf16 and overflows in fp16 (NaN)"
     if case.device.flops("fp16") is None:

@@ -44,8 +44,8 @@ class Fp8Tensorwise(Bf16):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        if not case.on_cuda or case.capability < (8, 9):
-            return f"8-bit products need compute capability 8.9 or more (Ada, Hopper, Blackwell), {case.device.name} has not"
+        if why := case.explain_missing("fp8"):
+            return why
         if case.workload.train != "full":
             return "adapters: frozen layers would have to be scaled beside them, which was not run"
         if case.model.experts:

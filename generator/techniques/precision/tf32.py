@@ -41,8 +41,5 @@ class Tf32(Technique):
 
 
 def explain_missing_tf32(case: Case) -> str | None:
-    if not case.on_cuda:
-        return "TF32 exists on NVIDIA GPUs only"
-    if case.capability < (8, 0):
-        return f"TF32 needs compute capability 8.0 or more, {case.device.name} has {case.device.compute_capability}"
-    return None
+    """Why TrainingArguments would refuse it, or ``None``."""
+    return case.explain_missing("tf32")

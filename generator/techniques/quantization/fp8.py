@@ -28,9 +28,7 @@ class Fp8(Technique):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        if not case.on_cuda or case.capability < (8, 9):
-            return "8-bit floating point needs compute capability 8.9 (Ada, Hopper, Blackwell)"
-        return explain_quantized(case)
+        return case.explain_missing("fp8") or explain_quantized(case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"quant": "float8"}

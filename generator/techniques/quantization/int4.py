@@ -20,7 +20,7 @@ class Int4(Technique):
     modes = ("infer",)
     quality = 2
     quality_note = "weights are rounded to 4 bits, in groups"
-    needs: ClassVar = {Trait.QUANTIZES_WEIGHTS: "{other} does not pack weights by itself; only {able} do"}
+    needs: ClassVar = {Trait.PACKS_4_BITS: "{other} does not pack weights into 4 bits; only {able} do"}
     evidence = (
         Published(
             "https://arxiv.org/abs/2210.17323",

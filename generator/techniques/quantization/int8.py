@@ -20,7 +20,7 @@ class Int8(Technique):
     modes = ("infer",)
     quality = 1
     quality_note = "weights are rounded to 8 bits"
-    needs: ClassVar = {Trait.QUANTIZES_WEIGHTS: "{other} does not pack weights by itself; only {able} do"}
+    needs: ClassVar = {Trait.PACKS_8_BITS: "{other} does not pack weights into 8 bits; only {able} do"}
     evidence = (Published("https://arxiv.org/abs/2208.07339", "8-bit weights: no degradation up to 175B"),)
 
     def obstacle(self, case: Case) -> str | None:

@@ -13,10 +13,8 @@ from hwdetect.types import Board, Link, PciPath
 
 SECONDS = 2.0
 CELL = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|NV\d{1,2}")
-PORT_COLUMN = re.compile(
-    r"NIC\d+|mlx\d+_\d+|bnxt_re\d+|irdma\d+|hfi\d+_\d+|rdmap\S+|ib\S*|efa\S*|roce\S*", re.IGNORECASE
-)
 SECOND_HEADERS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
+TITLE_WORDS = frozenset(word for title in SECOND_HEADERS for word in title.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +53,8 @@ def parse_topo(text: str) -> tuple[Topo, int]:
         return Topo(), 0
     columns = _split_columns(lines[start])
     gpus = [c for c in columns if re.fullmatch(r"GPU\d+", c)]
-    ports = [c for c in columns if PORT_COLUMN.fullmatch(c)]
+    # Ports have the names of their drivers, which nobody lists: mlx5_bond_0, mana_0, cxi0, ens1f0
+    ports = [c for c in columns if c not in gpus and c not in TITLE_WORDS]
     names = _read_port_names(lines)
     cells: dict[tuple[int, int], str] = {}
     paths: list[PciPath] = []

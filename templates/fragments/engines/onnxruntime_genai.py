@@ -5,6 +5,8 @@ their attention takes the length of every row.
 """
 
 import json
+import math
+import mmap
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,6 +47,11 @@ def read_decoder(folder: Path) -> dict:
     return described["model"]["decoder"]
 
 
+def allocate_untouched(shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros that take memory as they are written to: of NumPy's huge pages a head's first token would take 2 MB."""
+    return np.frombuffer(mmap.mmap(-1, 4 * math.prod(shape)), np.float32).reshape(shape)
+
+
 class SessionRows:
     """Keys and values of every layer: (rows, heads, context, size), read and written in place by the graph."""
 
@@ -57,7 +64,7 @@ class SessionRows:
         inputs = {value.name: value for value in self.session.get_inputs()}
         self.needs_positions = "position_ids" in inputs
         self.caches = {
-            name: np.zeros((count, value.shape[1], context, head_size), np.float32)
+            name: allocate_untouched((count, value.shape[1], context, head_size))
             for name, value in inputs.items()
             if name.startswith("past_key_values.")
         }

@@ -19,6 +19,8 @@ READ_TOKENS = 512
 
 
 class Engine(EngineThread):
+    applied = frozenset({"top_k", "min_p", "repetition_penalty"})
+
     def __init__(self, config: dict, here: Path) -> None:
         serving = config["serving"]
         folder = here / serving["converted"]
@@ -44,13 +46,10 @@ class Engine(EngineThread):
         return bool(self.running)
 
     def advance(self) -> None:
-        with self.changed:
-            new = list(self.waiting)
-            self.waiting.clear()
-        for request in new:
-            tokens = openvino.Tensor(np.array([request.prompt], np.int64))
-            settings = self.describe(request.sampling)
-            self.running.append((request, self.pipeline.add_request(request.number, tokens, settings)))
+        while taken := self.admit_next(self.add_request):
+            self.running.append(taken)
+        if not self.running:
+            return
         self.pipeline.step()
         going_on = []
         for request, handle in self.running:
@@ -59,15 +58,21 @@ class Engine(EngineThread):
                 going_on.append((request, handle))
         self.running = going_on
 
+    def add_request(self, request: Request) -> tuple[Request, object]:
+        tokens = openvino.Tensor(np.array([request.prompt], np.int64))
+        return request, self.pipeline.add_request(request.number, tokens, self.describe(request.sampling))
+
     def describe(self, sampling: Sampling) -> GenerationConfig:
         settings = GenerationConfig()
         settings.max_new_tokens = sampling.max_new_tokens
         settings.ignore_eos = not sampling.ends
         if sampling.ends:
             settings.stop_token_ids = self.stop_tokens
+        settings.repetition_penalty = sampling.repetition_penalty
         if sampling.temperature > 0:
             settings.do_sample = True
-            settings.temperature, settings.top_p, settings.top_k = sampling.temperature, sampling.top_p, sys.maxsize
+            settings.temperature, settings.top_p, settings.min_p = sampling.temperature, sampling.top_p, sampling.min_p
+            settings.top_k = sampling.top_k or sys.maxsize
             settings.rng_seed = np.random.SeedSequence().entropy % (1 << 32) if sampling.seed is None else sampling.seed
         return settings
 

@@ -1,5 +1,7 @@
 """SGLang in this process, for whole batches: `./serve.sh` runs its own server for requests that come one by one."""
 
+import signal
+import sys
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -11,7 +13,7 @@ from machine import peak_memory
 from sampling import Sampling
 from sources import find_source
 
-OF_THE_SERVER = ("max-queued-requests", "nnodes", "enable-metrics")
+OF_THE_SERVER = ("max-queued-requests", "enable-metrics")
 """Flags that say nothing to an engine in one process."""
 
 
@@ -19,6 +21,11 @@ class Engine:
     """The model of config.yaml, loaded; tokens in, tokens out."""
 
     def __init__(self, config: dict, here: Path) -> None:
+        if (nodes := config["serving"]["flags"].get("nnodes", 1)) > 1:
+            sys.exit(
+                f"the model is divided over {nodes} nodes, and this is one process on one of them: "
+                "start the server with `sbatch serve.sbatch`, and ask that"
+            )
         flags = {k.replace("-", "_"): v for k, v in config["serving"]["flags"].items() if k not in OF_THE_SERVER}
         self.engine = sglang.Engine(
             model_path=str(find_source(config, "model")),
@@ -27,6 +34,11 @@ class Engine:
             skip_tokenizer_init=False,
             **flags,
         )
+        # its own answer to SIGTERM, set with the first request, waits for what is being written: a batch loses nothing
+        leave = signal.getsignal(signal.SIGTERM)
+        self.engine.tokenizer_manager.auto_create_handle_loop()
+        self.engine.loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, leave)
         self.numbers = count()
         self.lock = threading.Lock()
 

@@ -60,6 +60,12 @@ def wait_until_ready(client: Client, process: subprocess.Popen | None, log: Path
         time.sleep(LOOK_SECONDS)
 
 
+def ask_peak_gib(client: Client) -> float | None:
+    """Memory of the accelerator at the peak, as the server counts it: for makers without NVML."""
+    lines = client.get("/metrics")[1].decode().splitlines()
+    return next((float(line.split()[1]) / GIB for line in lines if line.startswith("peak_memory_bytes ")), None)
+
+
 def measure_peak_gib(process: int) -> float | None:
     """Resident memory at the peak of a process and of all that it started, each at its own. Linux keeps it."""
     if sys.platform != "linux":

@@ -36,7 +36,6 @@ class Encoder:
         self.most, self.batch = serving["max_context"], serving["max_concurrency"]
         source, revision = find_source(config, "model"), config.get("revision")
         self.tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
-        device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = auto.from_pretrained(
             source,
             revision=revision,
@@ -44,7 +43,7 @@ class Encoder:
             use_safetensors=True,
             trust_remote_code=False,
         ).eval()
-        self.model.to(device)
+        self.model.to(torch.accelerator.current_accelerator(check_available=True) or "cpu")
 
     def compute(self, rows: list[Row], describe: Callable, columns: dict) -> Iterator[Results]:
         """What ``describe`` makes of the model's output, with places in ``rows``; first what cannot be computed."""

@@ -4,8 +4,10 @@ import itertools
 import resource
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from sampling import Sampling
 
@@ -22,6 +24,9 @@ class Request:
 
 class EngineThread:
     """What all engines here share. One of them says how it goes on, what it drops, and what is under way."""
+
+    applied: ClassVar[frozenset[str]] = frozenset()
+    """Fields of Sampling that it applies, of those that not every engine does: top_k, min_p, repetition_penalty."""
 
     def __init__(self, context: int) -> None:
         self.context = context
@@ -115,7 +120,8 @@ class EngineThread:
                 self.drop_cancelled()
                 self.advance()
             except Exception as error:  # whatever the library raises: those under way are told, the next are served
-                tell(self.drop_all(), f"error: {error}")
+                report_failure(error)
+                tell(self.drop_all(), describe_failure(error))
         with self.changed:
             waiting = list(self.waiting)
             self.waiting.clear()
@@ -127,14 +133,39 @@ class EngineThread:
             self.changed.wait_for(lambda: self.closed or self.waiting or self.is_busy)
             return not self.closed
 
+    def admit_next(self, admit: Callable[[Request], Any]) -> Any:
+        """What ``admit`` makes of the next that waits. One that it cannot take is told why; the next is taken."""
+        while True:
+            with self.changed:
+                if not self.waiting:
+                    return None
+                request = self.waiting.popleft()
+            try:
+                return admit(request)
+            except Exception as error:  # whatever the library raises
+                report_failure(error)
+                tell([request], describe_failure(error))
+
     def drop_cancelled(self) -> None:
         with self.changed:
             cancelled, self.cancelled = self.cancelled, set()
             dropped = [request for request in self.waiting if request.number in cancelled]
             for request in dropped:
                 self.waiting.remove(request)
+        tell(dropped, "cancelled")
         if cancelled:
-            tell([*dropped, *self.drop(cancelled)], "cancelled")
+            tell(self.drop(cancelled), "cancelled")
+
+
+def report_failure(error: Exception) -> None:
+    """In the log, whole: who asked is told one line."""
+    traceback.print_exception(error, file=sys.stderr)
+
+
+def describe_failure(error: Exception) -> str:
+    """Why an answer ends."""
+    lines = str(error).splitlines() or [""]
+    return f"error: {type(error).__name__}: {lines[0][:200]}"
 
 
 def tell(requests: Sequence[Request], finish: str) -> None:

@@ -5,8 +5,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-READ = {"model", "stream", "stream_options", "max_tokens", "temperature", "top_p", "stop", "seed", "n", "ignore_eos"}
-"""Fields of both kinds of requests; ``ignore_eos`` is vLLM's, for measuring."""
+READ = {"model", "stream", "stream_options", "max_tokens", "temperature", "top_p", "stop", "seed", "n"}
+READ |= {"top_k", "min_p", "repetition_penalty", "ignore_eos"}
+"""Fields of both kinds of requests; the second line is vLLM's beside OpenAI's."""
 READ_CHAT = READ | {"messages", "max_completion_tokens"}
 READ_TEXT = READ | {"prompt"}
 WITHOUT_EFFECT = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
@@ -32,6 +33,7 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 """By the name that chat templates have for each."""
 MOST_STOPS = 4
 SEEDS = 1 << 63
+MOST_PENALTY = 10.0
 
 
 class Refused(Exception):
@@ -57,6 +59,10 @@ class Asked:
     max_new_tokens: int | None
     temperature: float | None
     top_p: float | None
+    top_k: int | None
+    """0: of all tokens."""
+    min_p: float | None
+    repetition_penalty: float | None
     stops: tuple[str, ...]
     seed: int | None
     ends: bool
@@ -97,8 +103,11 @@ def read_request(body: dict, chat: bool, name: str) -> Asked:
         max_new_tokens=next((int(limit) for limit in limits if limit is not None), None),
         temperature=take_number(body, "temperature", 0, 2),
         top_p=take_number(body, "top_p", 0, 1),
+        top_k=read_top_k(body),
+        min_p=take_number(body, "min_p", 0, 1),
+        repetition_penalty=take_number(body, "repetition_penalty", 1 / MOST_PENALTY, MOST_PENALTY),
         stops=read_stops(body.get("stop")),
-        seed=take_number(body, "seed", -SEEDS, SEEDS - 1, whole=True),
+        seed=take_number(body, "seed", 0, SEEDS - 1, whole=True),
         ends=not take(body, "ignore_eos", bool, "true or false"),
         stream=stream,
         include_usage=bool(take(options, "include_usage", bool, "true or false")),
@@ -149,6 +158,11 @@ def take_number(body: dict, field: str, least: float, most: float, whole: bool =
         message = f"{field}: {show(value)} is not between {least} and {most}"
         raise Refused(400, message, field=field, code="invalid_value")
     return value
+
+
+def read_top_k(body: dict) -> int | None:
+    count = take_number(body, "top_k", -1, 1 << 31, whole=True)
+    return None if count is None else max(count, 0)  # -1 is vLLM's word for all
 
 
 def take_text(value: Any, field: str) -> str:

@@ -10,5 +10,14 @@ class Sampling:
     """0: always the likeliest token."""
     top_p: float = 1.0
     seed: int | None = None
+    """From 0 on; ``None``: another one each time."""
     ends: bool = True
     """False: goes on after an end-of-sequence token, for measuring."""
+    top_k: int = 0
+    """0: of all tokens."""
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    @property
+    def takes_likeliest(self) -> bool:
+        return self.temperature == 0 and self.repetition_penalty == 1

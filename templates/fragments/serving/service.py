@@ -6,20 +6,23 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from engine import Engine
+from generation_defaults import FILE, read_defaults
 from openai_requests import Asked, Refused
-from prompts import Pieces, Prompts, read_model_file
+from prompts import Pieces, Prompts
 from sampling import Sampling
 from server_metrics import Metrics
-from sources import find_source
 
 Event = tuple[list[int], str | None]
 """Of the engine: new tokens, and at the end why it ends."""
 Part = tuple[str, int, str | None]
 """Text, the number of its tokens, and at the end why it ends."""
+BESIDE = ("top_k", "min_p", "repetition_penalty")
+"""Of how tokens are chosen, what not every engine does."""
 STOPPING = "This server is being stopped: ask another, or again in a moment"
 
 
@@ -33,7 +36,8 @@ class Service:
         self.most_open = self.limit + serving["max_waiting"]
         self.engine: Engine | None = None
         self.prompts: Prompts | None = None
-        self.defaults = (1.0, 1.0)
+        self.defaults: dict[str, float] = {}
+        """Of how tokens are chosen, where a request says nothing."""
         self.metrics = Metrics()
         self.open = self.running = 0
         self.waiting: deque[asyncio.Future[None]] = deque()
@@ -49,12 +53,14 @@ class Service:
         started = time.monotonic()
         prompts = Prompts(self.config)
         prompts.encode_text("")
-        self.defaults = find_default_sampling(self.config)
+        self.defaults, left = read_defaults(self.config, Engine.applied)
         self.engine, self.prompts = Engine(self.config, self.here), prompts
-        temperature, top_p = self.defaults
+        if left:
+            print(f"The model's {FILE} asks what this server does not do: {', '.join(left)}", file=sys.stderr)
+        unsaid = self.defaults | {"max_tokens": self.config["serving"]["max_new_tokens"]}
         print(
-            f"{self.name} is loaded ({time.monotonic() - started:.1f} s). What requests do not say: temperature "
-            f"{temperature}, top_p {top_p}, max_tokens {self.config['serving']['max_new_tokens']}",
+            f"{self.name} is loaded ({time.monotonic() - started:.1f} s). What requests do not say: "
+            + ", ".join(f"{name} {value}" for name, value in unsaid.items()),
             file=sys.stderr,
         )
 
@@ -89,15 +95,19 @@ class Service:
 
     async def prepare(self, asked: Asked) -> tuple[list[int], Sampling]:
         """The tokens of the prompt, which fit with their answer; and how that is chosen."""
+        chosen = self.choose_sampling(asked)
         tokens = await self.encode(asked)
-        temperature, top_p = self.defaults
-        return tokens, Sampling(
-            max_new_tokens=self.limit_answer(asked, len(tokens)),
-            temperature=temperature if asked.temperature is None else float(asked.temperature),
-            top_p=top_p if asked.top_p is None else max(float(asked.top_p), 1e-6),
-            seed=asked.seed,
-            ends=asked.ends,
-        )
+        return tokens, Sampling(self.limit_answer(asked, len(tokens)), seed=asked.seed, ends=asked.ends, **chosen)
+
+    def choose_sampling(self, asked: Asked) -> dict[str, Any]:
+        """Fields of Sampling: the request's where it says something, else the model's."""
+        given = {name: getattr(asked, name) for name in ("temperature", "top_p", *BESIDE)}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name in BESIDE:
+            if name in given and name not in Engine.applied:
+                raise Refused(400, f"{name} is not supported by the engine of this server: leave it out", field=name)
+        chosen = self.defaults | given
+        return chosen | {"top_p": max(chosen["top_p"], 1e-6)}
 
     async def encode(self, asked: Asked) -> list[int]:
         assert self.prompts
@@ -161,7 +171,8 @@ class Service:
                 self.give_turn()
 
         def receive(new: list[int], finish: str | None) -> None:
-            loop.call_soon_threadsafe(deliver, (new, finish))
+            with suppress(RuntimeError):  # the loop has ended with the server: nobody waits for it
+                loop.call_soon_threadsafe(deliver, (new, finish))
 
         try:
             number = self.engine.submit(tokens, sampling, receive)
@@ -197,11 +208,3 @@ class Service:
         """The time is over for those too that are being written: their last event says so."""
         for events in self.answering.values():
             events.put_nowait(([], "error: this server was stopped before the answer was complete"))
-
-
-def find_default_sampling(config: dict) -> tuple[float, float]:
-    """Temperature and top_p: the model's own where it is made for drawing, else OpenAI's."""
-    own = read_model_file(find_source(config, "model"), config.get("revision"), "generation_config.json")
-    if not own.get("do_sample"):
-        return 1.0, 1.0
-    return float(own.get("temperature") or 1.0), float(own.get("top_p") or 1.0)

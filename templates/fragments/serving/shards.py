@@ -137,4 +137,6 @@ def is_full(error: OSError) -> bool:
 def end_unwritable(place: Path, error: OSError) -> NoReturn:
     """Two lines: what the system said, and what to do."""
     advice = "Free some space and run again" if is_full(error) else "See who owns it, or name another --output"
+    if error.errno == errno.EFBIG:
+        advice = "Files may not be longer here: raise the limit (ulimit -f) and run again"
     sys.exit(f"{place} takes no files: {error.strerror}.\n{advice}: shards that are done are kept.")

@@ -18,7 +18,7 @@ SAMPLES, SAMPLE_BYTES = 16, 1 << 16
 def describe_model(config: dict, here: Path) -> dict:
     """For comparison: the model as config.yaml has it, a hash of its files, and what computes with them."""
     source = find_source(config, "model")
-    converted = config["serving"].get("converted")
+    converted = config.get("serving", {}).get("converted")  # a project without a server converts nothing
     places = [source] if isinstance(source, Path) else []
     places += [here / converted] if converted else []
     return {

@@ -16,12 +16,19 @@ class Work:
 
     COLUMNS: ClassVar = {"embedding": "list", "prompt_tokens": "int64", "error": "string"}
     """What an output row holds beside the columns of the input, and the types of these in Parquet."""
+    FROM: ClassVar = ("messages", "prompt", "text")
+    """Columns that may hold the text, if the flag does not say."""
     READS: ClassVar = ()
     """Columns that are read besides the one of the text."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser, config: dict) -> None:
         Encoder.add_arguments(parser)
+
+    @staticmethod
+    def read_batch(config: dict) -> int:
+        """Rows that are computed together."""
+        return config["serving"]["max_concurrency"]
 
     @staticmethod
     def describe(config: dict, here: Path, args: argparse.Namespace) -> dict:

@@ -1,0 +1,114 @@
+"""What the cost model says of benchmarks/results/engines_cpu.json, beside what was measured there.
+
+python benchmarks/engine_errors.py [FILE]
+
+Rates of the machine are those that were measured beside each engine; lengths and batches are the benchmark's own.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.engines import PREFILL, PROMPT, PROMPTS, SHAPES
+from generator.cost import CostModel
+from generator.cost.execution import Execution
+from generator.model import ModelSpec, describe
+from hwdetect.types import Device
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "engines_cpu.json"
+MEMORY_BYTES = 24 << 30
+ENGINES = {"transformers": ""}
+"""The cost model's word, where it is another."""
+
+
+class Figure(NamedTuple):
+    row: dict
+    what: str
+    measured: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        return self.predicted / self.measured - 1
+
+
+def describe_shape(name: str) -> ModelSpec:
+    if name in SHAPES:
+        kind = {"model_type": "qwen2" if name.startswith("qwen") else "llama"}
+        return describe(kind | SHAPES[name] | {"torch_dtype": "float32"}, name)
+    config = json.loads((HERE.parent / "examples" / "models" / f"{name}.json").read_text(encoding="utf-8"))
+    return describe(config, name)
+
+
+def describe_machine(row: dict) -> Device:
+    best = row["machine"]["best"]
+    rates = {"fp32": best["fp32"], "bf16": best["bf16"]}
+    return Device(
+        id="cpu",
+        vendor="unknown",
+        name=row["machine"]["cpu"],
+        kind="cpu",
+        memory_bytes=MEMORY_BYTES,
+        memory_bytes_per_s=best["host_memory_bandwidth"],
+        peak_flops=tuple(rates.items()),
+        vector_flops=(("fp32", rates["fp32"]),),
+        basis="measured",
+    )
+
+
+def describe_run(row: dict) -> Execution:
+    packed = row["weights"] if row["weights"].startswith("int") else "none"
+    engine = ENGINES.get(row["engine"], row["engine"])
+    return Execution(
+        mode="infer",
+        engine=engine,
+        weights_dtype="float32" if packed != "none" else row["weights"],
+        quant=packed,
+        cache="static",
+        seq_len=PROMPT,
+        new_tokens=row["new_tokens"],
+        threads=row["machine"]["threads"],
+    )
+
+
+def list_figures(row: dict) -> Iterator[Figure]:
+    cost = CostModel(
+        describe_machine(row),
+        describe_shape(row["model"]),
+        device_memory_bytes=MEMORY_BYTES,
+        cpu_budget=row["machine"]["threads"],
+    )
+    run, best = describe_run(row), row["best"]
+    yield Figure(row, "decode", best["decode_tokens_per_s"], 1 / cost.estimate(run).seconds_per_token)
+    together = cost.estimate(run.but(micro_batch=PROMPTS))
+    yield Figure(row, "decode of 8", best["decode_together_tokens_per_s"], PROMPTS / together.seconds_per_token)
+    prompt = cost.estimate(run.but(seq_len=PREFILL))
+    yield Figure(row, "prompt", best["prefill_tokens_per_s"], PREFILL / prompt.ttft_seconds)
+    if "peak_gib" not in best:  # memory was not measured
+        return
+    yield Figure(row, "memory", row["peak_gib_of_one_prompt"], cost.estimate(run).peak_memory_gib)
+    longer = cost.estimate(run.but(seq_len=PREFILL, micro_batch=1))
+    yield Figure(row, "longer memory", best["peak_gib"], longer.peak_memory_gib)
+
+
+def main() -> None:
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
+    figures = [figure for row in json.loads(path.read_text(encoding="utf-8"))["rows"] for figure in list_figures(row)]
+    for figure in figures:
+        name = " ".join(figure.row[key] for key in ("model", "engine", "weights"))
+        print(f"{name:46}{figure.what:13}{figure.measured:9.2f}{figure.predicted:9.2f}{figure.error:9.0%}")
+    for what in dict.fromkeys(figure.what for figure in figures):
+        errors = sorted(abs(figure.error) for figure in figures if figure.what == what)
+        print(f"{what}: median {statistics.median(errors):.0%}, most {errors[-1]:.0%} of {len(errors)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""Intel's GPUs: "xpu", which is part of PyTorch itself (the Extension for PyTorch ended with 2.8)."""
+
+from __future__ import annotations
+
+from generator.case.stacks import choose_build_of
+from generator.case.vendors.vendor import Container, Vendor, has
+
+
+def contain(visible: str | None) -> Container:
+    """The render nodes, by the group that owns them."""
+    chosen = (f"--env ZE_AFFINITY_MASK={visible}",) if visible else ()
+    return Container(
+        flags=("--device /dev/dri", '--group-add "$(stat -c %g /dev/dri/renderD128)"', *chosen),
+        compose={
+            "devices": ["/dev/dri"],
+            "group_add": ["${RENDER_GROUP:?the number that stat -c %g /dev/dri/renderD128 prints}"],
+        },
+        compose_environment=(f"ZE_AFFINITY_MASK={visible}",) if visible else (),
+    )
+
+
+VENDORS = (
+    Vendor(
+        name="intel",
+        devices=(("intel", "gpu"),),
+        title="Intel GPU",
+        torch_device="xpu",
+        guard="xpu",
+        backend="xccl",
+        collectives="oneCCL",
+        triton_compiler="g++",
+        visible_devices="ZE_AFFINITY_MASK",
+        choose_build=lambda role, device, driver: choose_build_of("xpu", role, device.name),
+        abilities={
+            "bf16": has,
+            "fp16": lambda device: f"{device.name} has bf16, which is as fast and cannot overflow",
+            "tf32": lambda device: "TrainingArguments takes tf32 on CUDA builds alone",
+            "fp8": lambda device: f"{device.name} multiplies no 8-bit floating point",
+            "flash": lambda device: "which kernel XPU's attention takes was not seen: the scores are counted as held",
+            "hub-flash": lambda device: "the kernels hub is off in this stack",
+            "varlen": lambda device: "PyTorch's flash kernel of rows was checked for CUDA alone",
+            "compile": lambda device: "torch.compile on XPU was not run, and no run of it was published that was read",
+            "compiled-decode": lambda device: "the compiled decoding step was not run on XPU",
+            "triton": has,
+            "liger": lambda device: "Liger on XPU was not run",
+            "fsdp": has,
+        },
+        missing={
+            "deepspeed": "DeepSpeed reaches XPU by Intel's Extension for PyTorch, which ended with 2.8",
+        },
+        kubernetes="gpu.intel.com/xe",
+        contain=contain,
+    ),
+)

@@ -1,0 +1,84 @@
+"""NVIDIA's GPUs: CUDA. What they can do follows from the compute capability."""
+
+from __future__ import annotations
+
+from generator.case.stacks import choose_cuda_build
+from generator.case.vendors.vendor import ABILITIES, TENSOR_CORE_MULTIPLE, Container, Rule, Vendor, has
+from hwdetect.types import Device
+
+
+def parse_capability(device: Device) -> tuple[int, int]:
+    """(0, 0) where it could not be read."""
+    major, _, minor = (device.compute_capability or "0.0").partition(".")
+    return int(major), int(minor or 0)
+
+
+def since(major: int, minor: int, why: str) -> Rule:
+    """An ability of this compute capability and later. ``why`` may name {device} and what it {has}."""
+
+    def explain(device: Device) -> str | None:
+        if parse_capability(device) >= (major, minor):
+            return None
+        return why.format(device=device.name, has=device.compute_capability)
+
+    return explain
+
+
+def explain_fp16(device: Device) -> str | None:
+    capability = parse_capability(device)
+    if capability < (7, 0):
+        return f"fp16 tensor cores begin with compute capability 7.0, {device.name} has {device.compute_capability}"
+    return f"{device.name} has bf16, which is as fast and cannot overflow" if capability >= (8, 0) else None
+
+
+def contain(visible: str | None) -> Container:
+    """By NVIDIA's container toolkit."""
+    chosen = {"device_ids": visible.split(",")} if visible else {"count": "all"}
+    reserved = {"driver": "nvidia", "capabilities": ["gpu"]} | chosen
+    return Container(
+        flags=(f"--gpus '\"device={visible}\"'" if visible else "--gpus all",),
+        compose={"deploy": {"resources": {"reservations": {"devices": [reserved]}}}},
+    )
+
+
+VENDORS = (
+    Vendor(
+        name="nvidia",
+        devices=(("nvidia", "gpu"),),
+        title="NVIDIA GPU",
+        torch_device="cuda",
+        guard="cuda",
+        backend="nccl",
+        collectives="NCCL",
+        visible_devices="CUDA_VISIBLE_DEVICES",
+        device_order="CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        choose_build=lambda role, device, driver: choose_cuda_build(
+            role, device.compute_capability, driver, device.name
+        ),
+        abilities={
+            "bf16": since(8, 0, "bf16 needs compute capability 8.0 or more, {device} has {has}"),
+            "fp16": explain_fp16,
+            "tf32": since(8, 0, "TF32 needs compute capability 8.0 or more, {device} has {has}"),
+            "fp8": since(8, 9, ABILITIES["fp8"]),
+            # Before Ampere half-precision attention with grouped keys falls back to the kernel that makes all scores
+            # (https://github.com/huggingface/transformers/issues/48633).
+            "flash": since(8, 0, ABILITIES["flash"]),
+            "flash-check": has,
+            "hub-flash": since(8, 0, ABILITIES["hub-flash"]),
+            "varlen": since(8, 0, ABILITIES["varlen"]),
+            "compile": since(8, 0, "torch.compile gains little before Ampere; {device} has {has}"),
+            "compiled-decode": since(7, 0, "Triton needs compute capability 7.0"),
+            "graphs": has,
+            "triton": has,
+            "liger": since(7, 5, ABILITIES["liger"]),
+            "torch.cuda": has,
+            "fsdp": has,
+            "growing-segments": has,
+            "nvcc": has,
+        },
+        pad_to_multiple_of=TENSOR_CORE_MULTIPLE,
+        kubernetes="nvidia.com/gpu",
+        contain=contain,
+        recommended=True,
+    ),
+)

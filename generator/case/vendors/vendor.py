@@ -1,0 +1,98 @@
+"""What a row of a vendor is, and what it may say of its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hwdetect.types import Device
+
+TENSOR_CORE_MULTIPLE = 8
+"""values in 16 bits (NVIDIA's deep learning performance guide, "Matrix Multiplication Background")"""
+
+ABILITIES = {
+    "bf16": "it has no bf16 arithmetic",
+    "fp16": "it has no fp16 arithmetic worth the overflows",
+    "tf32": "TF32 exists on NVIDIA GPUs only",
+    "fp8": "8-bit floating point needs compute capability 8.9 (Ada, Hopper, Blackwell)",
+    "flash": "its scaled_dot_product_attention has no kernel that never holds the scores",
+    "flash-check": "PyTorch cannot be asked which kernel of attention it would take",
+    "hub-flash": "the prebuilt kernel needs an NVIDIA GPU of compute capability 8.0 or more",
+    "varlen": "PyTorch's flash kernel needs an NVIDIA GPU of compute capability 8.0 or more",
+    "compile": "torch.compile was not run there",
+    "compiled-decode": "generate compiles by itself on accelerators only",
+    "graphs": "CUDA graphs are of NVIDIA's devices alone",
+    "triton": "Triton writes no kernels for it",
+    "liger": "Liger's kernels need Triton on an NVIDIA GPU of compute capability 7.5 or more",
+    "torch.cuda": "its package needs CUDA",
+    "fsdp": "Accelerate shards on accelerators only; elsewhere it silently runs DDP",
+    "growing-segments": "its allocator has no segments that grow",
+    "nvcc": "DeepSpeed compiles its reader of disks with nvcc",
+}
+"""What techniques and emission ask of a device, each with what is said where a vendor does not list it."""
+
+Rule = Callable[[Device], str | None]
+"""why a device has not the ability, or ``None``"""
+
+
+def has(device: Device) -> str | None:
+    """The rule of an ability that every device of a vendor has."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What a container needs to reach the devices: ``flags`` of `docker run`, and ``compose``, keys of a service of Compose with
+    ``compose_environment`` beside its other variables."""
+
+    flags: tuple[str, ...] = ()
+    compose: Mapping[str, Any] = field(default_factory=dict)
+    compose_environment: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendor:
+    """A maker's accelerators of one kind, as PyTorch runs them.
+
+    ``devices`` are (maker, kind) as hwdetect has them. ``title`` is what one is called in a sentence, ``torch_device`` the device
+    string of PyTorch, ``guard`` the leaf of templates/fragments/machine that compares the machine, ``backend`` the one of
+    torch.distributed, ``visible_devices`` the variable that hides devices and ``device_order`` one that must be set beside it.
+    ``choose_build`` names the build of torch from role, device and driver; it raises ``UsageError`` where none runs.
+    ``abilities`` has a rule for each that the vendor's devices may have. ``missing`` are distributions that it cannot have, with
+    the reason. ``pad_to_multiple_of``: lengths in tokens that its matrix units like. ``environment``: variables
+    that every script is started with. ``kubernetes`` is the resource of one device.
+    ``contain`` says how a container reaches the devices of that list, all where there is none; ``None``: there are no containers.
+    ``share_memory`` gives the bytes of its memory that a process can use. ``explain_unemitted``: why no project can be made for one.
+    ``collectives`` is the library behind ``backend``, ``triton_compiler`` the command by which Triton
+    builds its launchers. ``list_targets``: what its kernels are compiled for, where that has a name.
+    ``recommended``: named to whoever has a CPU alone, and too little of it.
+    """
+
+    name: str
+    devices: tuple[tuple[str, str], ...] = ()
+    title: str
+    torch_device: str
+    guard: str
+    backend: str
+    collectives: str = ""
+    triton_compiler: str = "gcc"
+    list_targets: Callable[[Device], tuple[str, ...]] = lambda device: ()
+    visible_devices: str | None = None
+    device_order: str | None = None
+    choose_build: Callable[[str, Device, str | None], str]
+    abilities: Mapping[str, Rule] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    pad_to_multiple_of: int | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    kubernetes: str | None = None
+    contain: Callable[[str | None], Container] | None = lambda visible: Container()
+    share_memory: Callable[[int], int] = lambda memory_bytes: memory_bytes
+    explain_unemitted: Rule = has
+    recommended: bool = False
+
+    def explain_missing(self, ability: str, device: Device) -> str | None:
+        """Why ``device`` has not the ability, or ``None``. KeyError for a word that is none of ``ABILITIES``."""
+        default = ABILITIES[ability]
+        rule = self.abilities.get(ability)
+        return rule(device) if rule else default

@@ -1,0 +1,31 @@
+from generator.techniques.base import Published
+from generator.techniques.engines import CpuEngine
+from generator.techniques.traits import Trait
+
+
+class Ctranslate2(CpuEngine):
+    """CTranslate2: Transformer models in C++ with fused operators, and products with 8-bit weights.
+
+    What it does: decodes in native code, and multiplies 8-bit weights with activations of 8 bits.
+    When it loses: a batch begins and ends together, and prompts of unequal length are read in it token by token from where the
+    shortest ends.
+    Known problems: no 4 bits; all numbers are drawn from one seed, so that of a request is not kept.
+    """
+
+    name = "ctranslate2"
+    engine = "ctranslate2"
+    role = "serve-ctranslate2"
+    conversion = "convert-ctranslate2"
+    leaf = "ctranslate2"
+    provides = frozenset({Trait.PACKS_8_BITS})
+    model_types = frozenset(["gemma", "gemma2", "gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3"])
+    """decoders of ctranslate2 4.8's converters/transformers.py with rotary positions; Llama was run"""
+    request_only = (
+        "it batches requests that come together alone, and two engines of continuous batching run the same models"
+    )
+    evidence = (
+        Published(
+            "https://github.com/OpenNMT/CTranslate2",
+            "weights quantization, layer fusion and batch reordering accelerate Transformer models on CPU and GPU",
+        ),
+    )

@@ -1,0 +1,51 @@
+from generator.case.case import Case
+from generator.techniques.base import Published
+from generator.techniques.edits import Edits
+from generator.techniques.engines import CpuEngine
+from generator.techniques.traits import Trait
+
+
+class LlamaCpp(CpuEngine):
+    """llama.cpp: one small library, no graph to build, products with 8- and 4-bit weights in blocks of 32.
+
+    What it does: loads in a second what was converted in half a minute; its server's slots share one batch.
+    When it loses: its prebuilt wheel has AVX2 and no more: behind engines that choose by processor (AVX-512, VNNI, AMX).
+    Known problems: its threads wait for each other after every operator, so that other load on the machine stops all of them.
+    """
+
+    name = "llama-cpp"
+    engine = "llama-cpp"
+    role = "serve-llama-cpp"
+    conversion = "convert-llama-cpp"
+    leaf = "llama_cpp"
+    provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS})
+    model_types = frozenset(
+        [
+            *(
+                "apertus",
+                "arcee",
+                "cohere",
+                "ernie4_5",
+                "exaone4",
+                "gemma",
+                "gpt_oss",
+                "granite",
+                "granitemoe",
+                "llama",
+            ),
+            *("mistral", "mixtral", "nemotron", "olmo", "olmo2", "olmo3", "qwen2", "qwen2_moe", "qwen3", "seed_oss"),
+            *("smollm3", "stablelm", "starcoder2"),
+        ]
+    )
+    """whose greedy tokens, converted in 32 bits, were those of Transformers: SmolLM2 and small ones of random weights"""
+    evidence = (
+        Published(
+            "https://github.com/ggml-org/llama.cpp",
+            "inference in C/C++ with blocks of quantized weights; kernels for AVX2 and Arm NEON",
+        ),
+    )
+
+    def edits(self, case: Case) -> Edits:
+        """Threads that wait sleep: beside other programs those that spin take away the processor that they wait for."""
+        inherited = super().edits(case).environment
+        return Edits(environment=(*inherited, ("OMP_WAIT_POLICY", "PASSIVE")))

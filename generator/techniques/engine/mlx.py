@@ -1,0 +1,47 @@
+from generator.case.case import Case
+from generator.errors import UsageError
+from generator.techniques.base import Published
+from generator.techniques.edits import Edits
+from generator.techniques.engines import Engine
+from generator.techniques.traits import Trait
+
+
+class Mlx(Engine):
+    """MLX: Apple's arrays and kernels for its own GPUs, with mlx-lm's models and continuous batching.
+
+    What it does: reads the model's own files, packs weights into 8 or 4 bits as it starts, and shares the host's memory.
+    When it loses: nothing published beside Transformers on Metal is in the tables.
+    Known problems: its server was run on Linux alone, by mlx-cpu, whose kernels are not Metal's.
+    """
+
+    name = "mlx"
+    engine = "mlx"
+    role = "serve-mlx"
+    leaf = "mlx"
+    adds = 2
+    provides = frozenset({Trait.OWN_KERNELS, Trait.PACKS_8_BITS, Trait.PACKS_4_BITS})
+    model_types = frozenset(
+        ["gemma", "gemma2", "gpt_oss", "granite", "llama", "mistral", "mixtral", "olmo2", "phi3"]
+    ) | {*("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3", "stablelm", "starcoder2")}
+    """some of the many of mlx_lm/models (0.32); Llama was run"""
+    request_only = "it was not run on Metal here"
+    evidence = (Published("https://github.com/ml-explore/mlx-lm", "generation with quantized models on Apple silicon"),)
+
+    def explain_model(self, case: Case) -> str | None:
+        if case.model.quantization:
+            return f"it packs plain weights by itself, and the checkpoint is quantized ({case.model.quantization})"
+        if case.model.model_type not in self.model_types:
+            return f"mlx-lm was not tried with models of type {case.model.model_type}"
+        return None
+
+    def explain_device(self, case: Case) -> str | None:
+        if case.on_cpu:
+            return "its kernels are for Apple's GPUs"
+        try:
+            case.vendor.choose_build(self.role, case.device, case.hardware.software.driver)
+        except UsageError as error:
+            return error.message
+        return None
+
+    def edits(self, case: Case) -> Edits:
+        return Edits(environment=(("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"),))

@@ -1,0 +1,63 @@
+"""What the forms share that divide one copy of the model, and train it with a loop of their own (templates/fragments/loop.py)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from generator.case.case import Case
+from generator.techniques.base import Technique
+from generator.techniques.edits import Edits
+from generator.techniques.launch import launch_with_torchrun, restrict_links
+from generator.techniques.layouts import explain_one_device
+from generator.techniques.traits import Trait
+
+DENSE_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+"""Model types that were trained so on several processes, and had the losses of one (tests/test_loop_projects.py)."""
+
+
+def explain_windows(case: Case) -> str | None:
+    """Why attention that is called without a mask would not be the model's own."""
+    windows = [kind.window for kind in case.model.attended if kind.window and kind.window < case.workload.seq_len]
+    return f"it attends to all earlier tokens, and this model to {min(windows)}" if windows else None
+
+
+class Looped(Technique):
+    """Base of the forms that the Trainer does not run, or whose states it does not save.
+
+    ``model_types`` are those that were run; others are priced.
+    """
+
+    axis = "parallelism"
+    model_types: ClassVar[frozenset[str]] = DENSE_TYPES
+    last_resort = 1  # run on CPUs over gloo, never on GPUs
+    adds = 2  # loop.py, and what it saves with
+    provides = frozenset({Trait.OWN_LOOP})
+
+    def obstacle(self, case: Case) -> str | None:
+        return (
+            explain_one_device(case) or self.explain_model(case) or (None if self.layouts(case) else self.uneven(case))
+        )
+
+    def explain_model(self, case: Case) -> str | None:
+        """Why this model cannot be divided so, or ``None``."""
+        return None
+
+    def uneven(self, case: Case) -> str:
+        return "nothing divides evenly"
+
+    def explain_unemitted(self, case: Case) -> str | None:
+        workload, model = case.workload, case.model
+        if workload.mode != "train":
+            return "the engines divide a served model"
+        if workload.train != "full":
+            return f"its loop trains all weights, not --train {workload.train}"
+        if workload.task != "causal-lm":
+            return f"its loop trains causal-lm, not {workload.task}"
+        if workload.from_scratch:
+            return "its loop begins with weights, and there are none"
+        if model.model_type not in self.model_types:
+            return f"it was run with {', '.join(sorted(self.model_types))}, not with {model.model_type}"
+        return None
+
+    def edits(self, case: Case) -> Edits:
+        return Edits(launcher=launch_with_torchrun(case), environment=restrict_links(case))

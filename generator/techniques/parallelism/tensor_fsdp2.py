@@ -1,0 +1,35 @@
+from generator.case.case import Case
+from generator.case.layout import Layout
+from generator.techniques.base import Published
+from generator.techniques.layouts import list_split
+from generator.techniques.looped import Looped
+from generator.techniques.parallelism.tensor import divides_heads, explain_indivisible
+from generator.techniques.traits import Trait
+
+
+class TensorFsdp2(Looped):
+    """Tensor parallelism inside a node, and each part of the matrices sharded over groups of devices (FSDP2).
+
+    What it does: no device holds a whole layer, and what is gathered for a layer is a tensor part of it.
+    When it loses: wherever FSDP2 alone fits: each adds exchanges.
+    Known problems: as tensor; the global batch must be divided over the groups.
+    """
+
+    name = "tensor-fsdp2"
+    provides = frozenset({Trait.DTENSOR})
+    evidence = (
+        Published(
+            "https://arxiv.org/abs/2410.06511",
+            "TorchTitan: FSDP2 with tensor parallelism, Llama 3.1 70B on 256 H100",
+        ),
+    )
+
+    def explain_model(self, case: Case) -> str | None:
+        return "packed 4-bit weights cannot be divided" if case.workload.train == "qlora" else None
+
+    def uneven(self, case: Case) -> str:
+        return explain_indivisible(case)
+
+    def layouts(self, case: Case) -> tuple[Layout, ...]:
+        divided = list_split(case, "fsdp_full_shard", tp=True)
+        return tuple(x for x in divided if x.tp > 1 and x.dp > 1 and divides_heads(case, x.tp))

@@ -1,0 +1,66 @@
+"""What batch.py computes of a row, for one file: `python infer.py --prompt FILE`. Without one, a made sample."""
+
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+from batch_input import Row
+from batch_work import Work, make_sample
+from infer_report import write_report
+from machine import check_machine
+from masking import mask_messages
+from terminal import escape_control, parse_flags
+
+HERE = Path(__file__).resolve().parent
+CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    check_machine(CONFIG["machine"])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompt", type=Path, help="the file")
+    parser.add_argument("--calls", type=int, default=1, help="answers to time, after one that warms up")
+    parser.add_argument("--json", action="store_true", help="the report on standard output, and nothing else there")
+    parser.add_argument("--report", type=Path, default=HERE / "infer.json", help="what was measured, for programs")
+    Work.add_arguments(parser, CONFIG)
+    args = parse_flags(parser)
+    if args.calls < 1:
+        parser.error(f"--calls {args.calls}: one at least")
+    args.column, args.input = Work.FROM[0], Path.cwd() / "row"  # whose folder relative paths begin from
+    row = Row(0, {args.column: str(args.prompt) if args.prompt else make_sample()})
+
+    work, seconds, results = Work(CONFIG, HERE, args), [], []
+    for _ in range(1 + args.calls):
+        started = time.perf_counter()
+        results = [result for done in work.compute([row]) for _, result in done]
+        seconds.append(time.perf_counter() - started)
+    (result,) = results
+    if result["error"] is not None:
+        sys.exit(f"--prompt {args.prompt}: {result['error']}")
+    answer = result[next(iter(Work.COLUMNS))]
+    if not args.json:
+        print(escape_control(answer))
+    write_report(
+        args.report,
+        prompt=str(args.prompt or "a made sample"),
+        answer=answer,
+        result=result,
+        prompt_tokens=CONFIG["rows"]["positions"],
+        new_tokens=[result.get("new_tokens") or 0] * args.calls,
+        first_call_seconds=seconds[0],
+        seconds=seconds[1:],
+        as_json=args.json,
+    )
+
+
+if __name__ == "__main__":
+    mask_messages()
+    main()

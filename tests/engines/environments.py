@@ -1,0 +1,62 @@
+"""Make the environments of engines as a project does, of generator/case/stacks.toml: one folder a role, once each.
+
+`python tests/engines/environments.py HOME LEAF...`: `serve-LEAF`, and `convert-LEAF` where weights are converted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from generator.case.stacks import Stack, list_builds, load_stack
+from generator.techniques.base import list_axes
+from generator.techniques.engines import Engine
+
+HERE = Path(__file__).resolve().parent
+ENGINES = {
+    t.leaf: t
+    for axis in list_axes()
+    for t in axis.members
+    if isinstance(t, Engine) and (HERE / f"test_{t.leaf}.py").exists()
+}
+ON_LINUX = {"mlx": "mlx-cpu==0.32.4"}
+"""What runs in the place of an accelerator's kernels."""
+
+
+def main(home: Path, leaves: list[str]) -> None:
+    if unknown := [leaf for leaf in leaves if leaf not in ENGINES]:
+        sys.exit(f"no engine is named {', '.join(unknown)}: those that run here are {', '.join(sorted(ENGINES))}")
+    for leaf in leaves or sorted(ENGINES):
+        engine = ENGINES[leaf]
+        build = next(iter(list_builds(engine.role)))
+        instead = [ON_LINUX[leaf]] if leaf in ON_LINUX and sys.platform == "linux" else []
+        make_environment(home / f"serve-{leaf}", load_stack(engine.role, build), *instead)
+        if engine.conversion:
+            make_environment(home / f"convert-{leaf}", load_stack(engine.conversion, "cpu"))
+
+
+def make_environment(folder: Path, stack: Stack, *more: str) -> None:
+    """A mark is written last: an environment that was broken off, or is of other versions, is made anew."""
+    packages = [f"{name}=={version}" for name, version in stack.packages] + [*more]
+    mark, wanted = folder / ".made", hashlib.sha256("\n".join(packages).encode()).hexdigest()
+    if mark.is_file() and mark.read_text() == wanted:
+        return
+    print(f"{folder}: {' '.join(packages)}", flush=True)
+    venv.create(folder, with_pip=True, clear=True)
+    # torch first: whatever depends on it then installs nothing of CUDA
+    for some in ([p for p in packages if p.startswith("torch==")], packages):
+        if some:
+            pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile"]
+            index = (
+                ["--index-url", os.environ["TORCH_INDEX"]] if os.environ.get("TORCH_INDEX") and some != packages else []
+            )
+            subprocess.run([*pip, *index, *some], check=True)
+    mark.write_text(wanted)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,121 @@
+"""Runs train.py of several projects, each in as many processes as asked for: libraries are imported once, and processes forked.
+
+    python loop_processes.py RUNS.json
+
+A run is ``{"folder", "processes", "words", "kill"}``; ``kill`` is ``[rank, step, where]``: the process is ended by SIGKILL in that
+step ("step"), or while the checkpoint behind it is written ("save"), and the others after it, as a launcher ends them. What
+every process printed is in ``log-RANK`` of the folder, the exit codes of all in ``codes.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+
+LIBRARIES = (
+    *("accelerate", "datasets", "matplotlib.figure", "torch", "torch.distributed.checkpoint.state_dict", "yaml"),
+    *("torch.distributed.fsdp", "torch.distributed.pipelining", "transformers.trainer", "transformers.distributed"),
+    *("transformers.models.llama.modeling_llama", "transformers.models.qwen3_moe.modeling_qwen3_moe"),
+)
+LAST_SECONDS = 10.0
+"""Between the end of one process and SIGKILL to the others."""
+
+
+def main() -> None:
+    for name in LIBRARIES:
+        __import__(name)
+    for run in json.loads(Path(sys.argv[1]).read_text()):
+        folder = Path(run["folder"])
+        codes = wait_for_all(
+            [fork(folder, rank, run, port) for port in [find_port()] for rank in range(run["processes"])]
+        )
+        (folder / "codes.json").write_text(json.dumps(codes))
+
+
+def find_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return str(probe.getsockname()[1])
+
+
+def fork(folder: Path, rank: int, run: dict, port: str) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    count = str(run["processes"])
+    if run["processes"] > 1:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+        os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    log = os.open(folder / f"log-{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.chdir(folder)
+    sys.path.insert(0, str(folder))
+    sys.argv = ["train.py", *run["words"]]
+    code = 1
+    try:
+        if run.get("kill") and run["kill"][0] == rank:
+            end_in(*run["kill"][1:])
+        runpy.run_path("train.py", run_name="__main__")
+        code = 0
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def end_in(step: int, where: str) -> None:
+    """This process, by SIGKILL, in the middle of that step or of the save behind it."""
+    import torch.distributed.checkpoint as dcp
+    from transformers.trainer_callback import CallbackHandler
+
+    seen = {"step": 0}
+    begin, save = CallbackHandler.on_step_begin, dcp.save
+
+    def count(handler, args, state, control):
+        seen["step"] = state.global_step + 1
+        if where == "step" and seen["step"] == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return begin(handler, args, state, control)
+
+    def end(*arguments, **keywords):
+        if where == "save" and seen["step"] == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return save(*arguments, **keywords)
+
+    CallbackHandler.on_step_begin, dcp.save = count, end
+
+
+def wait_for_all(pids: list[int]) -> list[int]:
+    """Exit codes, in the order of the ranks. Once one has failed the others are ended."""
+    codes: dict[int, int] = {}
+    end = float("inf")
+    while len(codes) < len(pids):
+        for pid in set(pids) - codes.keys():
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                codes[pid] = os.waitstatus_to_exitcode(status)
+        if any(codes.values()):
+            end = min(end, time.monotonic() + LAST_SECONDS)
+        if time.monotonic() > end:
+            for pid in set(pids) - codes.keys():
+                os.kill(pid, signal.SIGKILL)
+            end = float("inf")
+        time.sleep(0.05)
+    return [codes[pid] for pid in pids]
+
+
+if __name__ == "__main__":
+    main()

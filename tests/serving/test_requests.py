@@ -1,0 +1,93 @@
+"""What a request may say of how tokens are chosen, and what the model's files say where it does not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+BODY = {"model": "m", "prompt": "x"}
+
+
+@pytest.fixture
+def requests(load):
+    return load("serving/openai_requests", "openai_requests")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *({"seed": seed} for seed in (-1, 1 << 63, 1 << 70, 1.5, "1", True)),
+        *({"top_k": count} for count in (-2, 1.5, 1 << 40)),
+        *({"min_p": share} for share in (-0.1, 1.1, "0")),
+        *({"repetition_penalty": factor} for factor in (0, -1, 11, 1e308, float("inf"))),
+        {"temperature": 10**400},
+    ],
+    ids=str,
+)
+def test_numbers_out_of_range_are_refused(requests, said):
+    with pytest.raises(requests.Refused) as refused:
+        requests.read_request(BODY | said, False, "m")
+    assert refused.value.status == 400 and refused.value.field == next(iter(said))
+
+
+def test_numbers_in_range_are_taken(requests):
+    said = {"seed": (1 << 63) - 1, "top_k": -1, "min_p": 0.1, "repetition_penalty": 1.3}
+    asked = requests.read_request(BODY | said, False, "m")
+    assert (asked.seed, asked.top_k, asked.min_p, asked.repetition_penalty) == ((1 << 63) - 1, 0, 0.1, 1.3)
+
+
+@pytest.mark.parametrize(
+    "message, words",
+    [
+        ({"role": "user", "content": None}, "a text is expected"),
+        ({"role": "user"}, "a text is expected"),
+        ({"role": "tool", "content": "4", "tool_call_id": "x"}, "role"),
+        ({"role": "assistant", "content": None, "tool_calls": [{}]}, "tool_calls is not supported"),
+        ({"role": "user", "content": [{"type": "text"}]}, "a text is expected"),
+        ({"role": "user", "content": ["a"]}, "text alone"),
+        ({"role": "user", "content": {"type": "text", "text": "a"}}, "a text is expected"),
+    ],
+)
+def test_messages_without_text_are_refused(requests, message, words):
+    with pytest.raises(requests.Refused, match=words):
+        requests.read_request({"model": "m", "messages": [message]}, True, "m")
+
+
+def test_parts_of_text_are_one_text(requests):
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    body = {"model": "m", "messages": [{"role": "user", "content": parts}]}
+    assert requests.read_request(body, True, "m").prompt == [{"role": "user", "content": "a\nb"}]
+
+
+@pytest.fixture
+def defaults(load):
+    for leaf, name in (("sources", "sources"), ("stop_tokens", "stop_tokens"), ("serving/prompts", "prompts")):
+        load(leaf, name)
+    return load("serving/generation_defaults", "generation_defaults")
+
+
+ALL = frozenset({"top_k", "min_p", "repetition_penalty"})
+
+
+@pytest.mark.parametrize(
+    "own, applied, taken, left",
+    [
+        ({}, ALL, {}, []),
+        (
+            {"do_sample": True, "temperature": 0.7, "top_p": 0.8, "top_k": 20},
+            ALL,
+            {"temperature": 0.7, "top_k": 20},
+            [],
+        ),
+        ({"do_sample": True, "temperature": 0.7, "top_k": 20}, frozenset(), {"temperature": 0.7}, ["top_k 20"]),
+        ({"temperature": 0.6, "top_k": 50}, ALL, {"temperature": 1.0}, []),
+        ({"repetition_penalty": 1.05}, ALL, {"repetition_penalty": 1.05}, []),
+        ({"num_beams": 4, "no_repeat_ngram_size": 0, "max_length": 20, "eos_token_id": 2}, ALL, {}, ["num_beams 4"]),
+    ],
+)
+def test_what_the_model_asks_is_done_or_said(defaults, tmp_path, own, applied, taken, left):
+    (tmp_path / "generation_config.json").write_text(json.dumps(own))
+    (tmp_path / "config.json").write_text("{}")
+    found, rest = defaults.read_defaults({"model": str(tmp_path)}, applied)
+    assert found.items() >= taken.items() and rest == left and "temperature" in found

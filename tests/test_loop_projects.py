@@ -1,0 +1,306 @@
+"""Projects with a loop of their own (tensor, pipeline, context, Ulysses, expert parallelism), run for real over gloo on this CPU.
+
+They are planned for ``2xcpu:1`` or ``4xcpu:1`` as a user would plan them, and nothing of them is changed: losses are those of the
+Trainer in one process, a killed run goes on to the same weights, and plain Transformers loads the result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from generator import pipeline
+from generator.case.request import Request
+from generator.emit import render
+from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
+from generator.emit.sources import link_sources, place_sources
+from generator.techniques.base import list_axes
+from generator.techniques.traits import Trait
+
+pytestmark = pytest.mark.slow
+TEXT = Path(__file__).resolve().parents[1] / "templates/project/{% if plan.project.sample %}sample{% endif %}/text.txt"
+STEPS, BATCH = 6, 8
+PLAIN = {"precision": "fp32", "loss": "plain", "compile": "off", "checkpointing": "off", "data-loading": "in-process"}
+SAVES = ("--save_steps", "2", "--save_total_limit", "4")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form on so many processes; ``divided`` are the axes that every process must find, ``pins`` what else is pinned."""
+
+    name: str
+    processes: int
+    divided: list[str]
+    model: str = "dense"
+    pins: dict[str, str] = field(default_factory=dict)
+    tolerance: float = 1e-4
+
+    @property
+    def id(self) -> str:
+        of = [] if self.model in ("dense", "wide", "mixture") else [self.model]
+        return "-".join([self.name, str(self.processes), *of, *self.pins.values()])
+
+
+TWO = (
+    Form("tensor", 2, ["tp 2"]),
+    Form("context", 2, ["parts 2"]),
+    Form("context-fsdp2", 2, ["fsdp 2", "parts 2"]),
+    Form("ulysses", 2, ["fsdp 2", "parts 2"], pins={"checkpointing": "full"}),
+    Form("pipeline", 2, ["stages 2"]),
+    Form("expert", 2, ["ep 2", "tp 2"], "mixture"),
+    Form("expert-fsdp2", 2, ["ep 2", "fsdp 2"], "mixture"),
+)
+FOUR = (
+    Form("tensor", 4, ["tp 4"], "wide"),
+    Form("tensor-fsdp2", 4, ["fsdp 2", "tp 2"]),
+    Form("context", 4, ["parts 2"]),  # and two copies
+    Form("pipeline", 4, ["stages 4"]),
+    Form("pipeline-ddp", 4, ["stages 2"]),
+    Form("pipeline-fsdp2", 4, ["fsdp 2", "stages 2"], pins={"checkpointing": "full"}),
+    Form("expert-fsdp2", 4, ["ep 4", "fsdp 4"], "mixture"),
+)
+OTHER_TYPES = tuple(
+    Form(name, 2, divided, model)
+    for model in ("mistral", "qwen2", "qwen3")
+    for name, divided in (
+        ("tensor", ["tp 2"]),
+        ("context-fsdp2", ["fsdp 2", "parts 2"]),
+        ("ulysses", ["fsdp 2", "parts 2"]),
+        ("pipeline", ["stages 2"]),
+    )
+)
+"""The model types that the forms are said to be run with (generator/techniques/looped.py), besides Llama."""
+KILLED = (("tensor", 2, (1, 4, "step")), ("pipeline", 2, (0, 4, "save")))
+RESHARDED = ("tensor-fsdp2", 4, "tensor", 2)
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory) -> Path:
+    """Tiny models with one tokenizer, and some text."""
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import ByteLevel
+    from tokenizers.trainers import BpeTrainer
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        LlamaConfig,
+        LlamaForCausalLM,
+        PreTrainedTokenizerFast,
+        Qwen3MoeConfig,
+        Qwen3MoeForCausalLM,
+    )
+
+    folder = tmp_path_factory.mktemp("inputs")
+    text = TEXT.read_text(encoding="utf-8")[:60000]
+    (folder / "data.txt").write_text(text, encoding="utf-8")
+    bpe = Tokenizer(BPE())
+    bpe.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    alphabet = ByteLevel.alphabet()
+    bpe.train_from_iterator([text], BpeTrainer(vocab_size=512, special_tokens=["<e>"], initial_alphabet=alphabet))
+    words = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<e>", eos_token="<e>", pad_token="<e>")
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 176,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "vocab_size": 512,
+        "max_position_embeddings": 256,
+        "tie_word_embeddings": False,
+        "initializer_range": 0.1,
+    }
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}
+    torch.manual_seed(0)
+    models = {
+        "dense": LlamaForCausalLM(LlamaConfig(**sizes)),
+        "wide": LlamaForCausalLM(LlamaConfig(**sizes | {"num_key_value_heads": 4})),
+        "mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**sizes | experts | {"num_hidden_layers": 2})),
+    }
+    for kind in {form.model for form in OTHER_TYPES}:
+        more = {} if kind == "qwen2" else {"head_dim": 16}
+        models[kind] = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **more))
+    for name, model in models.items():
+        model.save_pretrained(folder / name)
+        words.save_pretrained(folder / name)
+    return folder
+
+
+def make(inputs: Path, folder: Path, form: str, processes: int, model: str, **pins: str) -> Path:
+    """A project for processes of this CPU."""
+    request = Request(
+        model=str(inputs / model),
+        data=str(inputs / "data.txt"),
+        hardware=(f"{processes}xcpu:1" if processes > 1 else "cpu:1")
+        + ("+bf16" if pins.get("precision") == "bf16" else ""),
+        seq_len=64,
+        global_batch=BATCH,
+        max_steps=STEPS,
+        learning_rate=1e-3,
+        eval="0.02",
+        offline=True,
+        pins=tuple((PLAIN | {"parallelism": form} | pins).items()),
+    )
+    planned = pipeline.plan_request(request)
+    folder.mkdir(parents=True)
+    render.render(to_json(build_document(planned, name=folder.name)), folder)
+    link_sources(place_sources(planned.work, folder), folder)
+    return folder
+
+
+def run_all(folder: Path, runs: list[dict]) -> None:
+    """One after the other, in forks of one process."""
+    plan = folder / "runs.json"
+    plan.write_text(json.dumps(runs))
+    environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
+    environment |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache"), "PYTHONPATH": ""}
+    script = Path(__file__).with_name("loop_processes.py")
+    subprocess.run([sys.executable, str(script), str(plan)], env=environment, check=True, timeout=1800)
+
+
+def describe_run(folder: Path, processes: int, *words: str, kill: tuple | None = None) -> dict:
+    return {"folder": str(folder), "processes": processes, "words": list(words), "kill": kill}
+
+
+def train(inputs: Path, folder: Path, forms: tuple[Form, ...], more=lambda made: []) -> dict[str, Path]:
+    """Every form, and each of its models in one process by the Trainer; ``more`` runs for the projects made."""
+    models = {form.model for form in forms}
+    made = {model: make(inputs, folder / model, "single", 1, model) for model in sorted(models)}
+    runs = [describe_run(project, 1) for project in made.values()]
+    for form in forms:
+        made[form.id] = make(inputs, folder / form.id, form.name, form.processes, form.model, **form.pins)
+        runs.append(describe_run(made[form.id], form.processes))
+    run_all(folder, runs + more(made))
+    return made
+
+
+@pytest.fixture(scope="session")
+def two(inputs, tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("two")
+    return train(inputs, folder, TWO, partial(list_killed, inputs, folder))
+
+
+def list_killed(inputs: Path, folder: Path, made: dict[str, Path]) -> list[dict]:
+    runs = []
+    for form, processes, kill in KILLED:
+        name = f"{form}-killed"
+        made[name] = make(inputs, folder / name, form, processes, "dense")
+        runs += [describe_run(made[name], processes, *SAVES, kill=kill), describe_run(made[name], processes, *SAVES)]
+    return runs
+
+
+@pytest.fixture(scope="session")
+def four(inputs, tmp_path_factory) -> dict[str, Path]:
+    return train(inputs, tmp_path_factory.mktemp("four"), FOUR)
+
+
+def read_report(project: Path) -> dict:
+    logs = "".join(path.read_text(errors="replace")[-3000:] for path in sorted(project.glob("log-*")))
+    assert (project / "runs/run.json").exists(), logs
+    return json.loads((project / "runs/run.json").read_text())
+
+
+def check_form(form: Form, made: dict[str, Path]) -> None:
+    project, alone = made[form.id], read_report(made[form.model])
+    report = read_report(project)
+    assert json.loads((project / "codes.json").read_text()) == [0] * form.processes
+    assert report["losses"] == pytest.approx(alone["losses"], abs=form.tolerance)
+    pairs = zip(report["evaluations"], alone["evaluations"], strict=True)
+    assert all(row["loss"] == pytest.approx(other["loss"], abs=form.tolerance) for row, other in pairs)
+    assert report["processes"] == form.processes and report["tokens_per_step"] == BATCH * 64
+    output = (project / "log-0").read_text()
+    assert f"divided {form.divided}" in output and "as planned: trained float32" in output
+    assert (project / "runs/first_example.txt").exists() and (project / "runs/loss.svg").exists()
+    compare_models(project, made[form.model])
+
+
+def compare_models(one: Path, other: Path) -> None:
+    """As plain Transformers loads them, whatever wrote them."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    found, expected = (AutoModelForCausalLM.from_pretrained(path / "runs").state_dict() for path in (one, other))
+    assert found.keys() == expected.keys()
+    for name, weight in found.items():
+        torch.testing.assert_close(weight, expected[name], atol=2e-4, rtol=0)
+
+
+@pytest.mark.core
+@pytest.mark.parametrize("form", TWO, ids=lambda form: form.id)
+def test_two_processes_have_the_losses_of_one(two, form):
+    check_form(form, two)
+
+
+@pytest.mark.core
+@pytest.mark.parametrize(("form", "processes", "kill"), KILLED, ids=lambda value: str(value))
+def test_a_killed_run_goes_on_to_the_same_weights(two, form, processes, kill):
+    """One process ends by SIGKILL in a step, or while it saves: the run goes on from the checkpoint before."""
+    project = two[f"{form}-killed"]
+    report, whole = read_report(project), read_report(two[Form(form, processes, []).id])
+    assert report["resumed_from"] == 2
+    assert report["losses"] == pytest.approx(whole["losses"], abs=1e-6)
+    compare_models(project, two[Form(form, processes, []).id])
+
+
+@pytest.mark.parametrize("kind", ["mistral", "qwen2", "qwen3"])
+def test_other_types_of_models_have_the_losses_of_one_process(inputs, tmp_path, kind):
+    forms = tuple(form for form in OTHER_TYPES if form.model == kind)
+    made = train(inputs, tmp_path, forms)
+    for form in forms:
+        check_form(form, made)
+
+
+@pytest.mark.parametrize("form", FOUR, ids=lambda form: form.id)
+def test_four_processes_have_the_losses_of_one(four, form):
+    check_form(form, four)
+
+
+def test_another_number_of_processes_goes_on(inputs, tmp_path):
+    """Stopped after step 4 on four processes; planned anew for two, which divide the parts anew."""
+    before, processes, after, fewer = RESHARDED
+    whole = make(inputs, tmp_path / "whole", after, fewer, "dense")
+    many = make(inputs, tmp_path / "many", before, processes, "dense")
+    few = make(inputs, tmp_path / "few", after, fewer, "dense")
+    (few / "runs").symlink_to(many / "runs")
+    run_all(
+        tmp_path,
+        [
+            describe_run(whole, fewer),
+            describe_run(many, processes, *SAVES, kill=(3, 5, "step")),
+            describe_run(few, fewer, *SAVES),
+        ],
+    )
+    report = read_report(few)
+    assert report["resumed_from"] == 4
+    assert report["losses"] == pytest.approx(read_report(whole)["losses"], abs=1e-4)
+    compare_models(few, whole)
+
+
+def test_sixteen_bits(inputs, tmp_path):
+    """Matrix products in bf16 over float32 weights: losses are near those of one process in bf16."""
+    forms = tuple(
+        Form(name, count, divided, pins={"precision": "bf16"}, tolerance=0.03)
+        for name, count, divided in (
+            ("tensor", 2, ["tp 2"]),
+            ("context-fsdp2", 2, ["fsdp 2", "parts 2"]),
+            ("pipeline", 2, ["stages 2"]),
+        )
+    )
+    made = train(inputs, tmp_path, forms)
+    for form in forms:
+        assert read_report(made[form.id])["losses"] == pytest.approx(read_report(made["dense"])["losses"], abs=0.03)
+
+
+def test_every_form_that_is_emitted_was_run():
+    (axis,) = [axis for axis in list_axes() if axis.name == "parallelism"]
+    looped = {t.name for t in axis.members if Trait.OWN_LOOP in t.provides}
+    assert looped == {form.name for form in (*TWO, *FOUR)}

@@ -1,0 +1,70 @@
+"""Models that hear or see: planned for what perfgen does with them, as batch.py, and refused for the rest."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from generator.case.request import Request
+from generator.emit.plan_json import to_json
+from generator.emit.render import render
+from generator.errors import UsageError
+from generator.pipeline import document_request
+
+ROOT = Path(__file__).resolve().parents[1]
+WHISPER = {
+    **{"model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"], "vocab_size": 51864},
+    **{"d_model": 384, "encoder_layers": 4, "decoder_layers": 4, "num_mel_bins": 80, "torch_dtype": "float32"},
+    **{"encoder_attention_heads": 6, "decoder_attention_heads": 6, "encoder_ffn_dim": 1536, "decoder_ffn_dim": 1536},
+}
+VIT = {"model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 768}
+TASKS = {"automatic-speech-recognition": WHISPER, "image-classification": VIT}
+
+
+def ask(folder: Path, config: dict, **told):
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return document_request(Request(model="owner/name", config=str(path), offline=True, mode="infer", **told))
+
+
+@pytest.mark.parametrize("hardware", ["cpu:4", "1xl40s"])
+@pytest.mark.parametrize("task", TASKS)
+def test_the_kind_of_model_says_what_it_is_for(task, hardware, tmp_path):
+    document = ask(tmp_path, TASKS[task], hardware=hardware, concurrency=8)
+    assert document.project.task == task and document.choice["engine"] == "transformers"
+    assert "server" not in to_json(document)
+    assert document.config.rows.batch == 8
+    assert any("batch.py only" in note.text for note in document.notes)
+    render(to_json(document), tmp_path / "p")
+    files = {path.name for path in (tmp_path / "p").iterdir()}
+    assert {"batch.py", "infer.py", "model.py", "media.py"} <= files and not {"serve.sh", "server.py"} & files
+    auto = "AutoModelForSpeechSeq2Seq" if task.startswith("automatic") else "AutoModelForImageClassification"
+    assert f"{auto}.from_pretrained" in (tmp_path / "p" / "model.py").read_text()
+    config = yaml.safe_load((tmp_path / "p" / "config.yaml").read_text())
+    assert config["rows"]["weights"] in (tmp_path / "p" / "model.py").read_text()
+    ours = {path.stem for path in (ROOT / "templates" / "fragments").rglob("*.py")} - {"csv", "json", "transformers"}
+    for path in (tmp_path / "p").glob("*.py"):
+        tree = ast.parse(path.read_text())
+        named = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+        assert {f"{name}.py" for name in named & ours} <= files, path.name
+
+
+@pytest.mark.parametrize(
+    ("config", "told", "words"),
+    [
+        (WHISPER, {"task": "image-classification"}, "needs a classifier of images"),
+        (VIT, {"task": "automatic-speech-recognition"}, "needs one of whisper"),
+        (VIT | {"architectures": ["ViTModel"]}, {}, "needs a decoder-only model"),
+        (WHISPER, {"task": "automatic-speech-recognition", "mode": "train"}, "is for --mode infer"),
+    ],
+)
+def test_what_a_model_cannot_do_is_refused(config, told, words, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    asked = {"mode": "infer", "given": ("task",) if "task" in told else (), **told}
+    with pytest.raises(UsageError, match=words):
+        document_request(Request(model="owner/name", config=str(path), offline=True, hardware="cpu:4", **asked))

@@ -1,0 +1,358 @@
+"""Every maker's devices: a plan or a refusal in their own terms, and projects whose arguments their builds of PyTorch take."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from itertools import cycle
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+import hwdetect
+from generator.case.request import Request
+from generator.case.stacks import list_builds
+from generator.case.vendors import ABILITIES, CPU, find_vendor, list_vendors
+from generator.emit.plan_json import to_json
+from generator.emit.render import render
+from generator.errors import NotEmitted, NothingFits
+from generator.pipeline import document_request, plan_request
+from hwdetect import catalog
+from hwdetect.spec import parse_spec
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKS = (
+    {"task": "causal-lm", "train": "full"},
+    {"task": "sft", "train": "lora"},
+    {"task": "sft", "train": "qlora"},
+    {"task": "text-classification", "train": "full"},
+    {"mode": "infer"},
+)
+OTHERS = [d.id for d in catalog.list_devices() if d.vendor != "nvidia"]
+OF_NVIDIA = ["gb10", "gh200-96gb", "jetson-agx-orin-64gb", "a100:3g.40gb", "b200-sxm-180gb", "t4", "gtx-1080-ti"]
+SAMPLE = [
+    "mi300x",
+    "rx-7900-xtx",
+    "rx-6700-xt",
+    "arc-b580",
+    "max-1550",
+    "m1",
+    "m4-max",
+    "tpu-v5e",
+    "gaudi3",
+    "trainium2",
+    "gb10",
+]
+ARE_NONE = re.compile(r"not supported|unsupported|use the cpu|--hardware cpu", re.IGNORECASE)
+
+
+def ask(device: str, work: dict, weights: bool = True) -> Request:
+    chats = {"data": str(ROOT / "examples/data/chats.jsonl")} if work.get("task") == "sft" else {}
+    named = {"model": "HuggingFaceTB/SmolLM2-135M"} if weights else {}
+    config = str(ROOT / "examples/models/smollm2-135m.json")
+    return Request(**named, config=config, hardware=device, offline=True, **chats, **work)
+
+
+def check_answer(device: str, work: dict) -> None:
+    """A plan with figures, or a refusal with a reason that is the device's own."""
+    try:
+        planned = plan_request(ask(device, work))
+    except NothingFits as error:
+        assert len(error.message) > 60 and not ARE_NONE.search(str(error)), error
+        return
+    plan, case = planned.plan, planned.plan.case
+    assert (
+        plan.best.estimate.step_seconds > 0 and 0 < plan.best.estimate.peak_memory_gib <= plan.best.estimate.limit_gib
+    )
+    reasons = [note.text for note in planned.notes if "no project is made" in note.text]
+    assert bool(reasons) == bool(case.explain_unemitted())
+    assert not any(ARE_NONE.search(text) for text in reasons)
+    assumed = [note.text for note in planned.notes if "no published" in note.text]
+    assert bool(assumed) == (case.device.vendor != "nvidia" and not (case.device.vendor == "apple" and "mode" in work))
+
+
+@pytest.mark.parametrize(("device", "work"), zip(SAMPLE, cycle(WORKS), strict=False))
+def test_every_maker_gets_an_answer(device, work):
+    check_answer(device, work)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: "-".join(work.values()))
+@pytest.mark.parametrize("device", OTHERS + OF_NVIDIA)
+def test_every_device_gets_an_answer_for_every_work(device, work):
+    check_answer(device, work)
+
+
+def test_there_are_enough_devices():
+    assert len(OTHERS + OF_NVIDIA) >= 60
+
+
+@pytest.mark.parametrize("device", ["8xtpu-v5e", "gaudi2", "trainium", "rx-6700-xt"])
+def test_what_no_project_is_made_for_says_why(device):
+    with pytest.raises(NotEmitted, match="is planned, and no project is made for it") as error:
+        document_request(ask(device, {"mode": "infer"}), for_project=True)
+    assert error.value.code == 3
+
+
+@pytest.mark.parametrize(
+    ("architecture", "able"), [("riscv64", False), ("ppc64le", False), ("aarch64", True), (None, True)]
+)
+def test_a_host_that_torch_has_no_wheels_for_is_planned_and_says_so(tmp_path, architecture, able):
+    machine = parse_spec("cpu:8")
+    file = tmp_path / "hw.json"
+    file.write_text(json.dumps(hwdetect.to_json(replace(machine, cpu=replace(machine.cpu, architecture=architecture)))))
+    request = ask(str(file), {"task": "causal-lm", "train": "full"})
+    reasons = [note.text for note in plan_request(request).notes if f"torch for {architecture}" in note.text]
+    assert bool(reasons) != able
+    if not able:
+        with pytest.raises(NotEmitted, match="built from source"):
+            document_request(request, for_project=True)
+
+
+@pytest.mark.parametrize("vendor", (*list_vendors(), CPU), ids=lambda vendor: vendor.name)
+def test_a_vendor_speaks_of_abilities_that_exist(vendor):
+    assert vendor.abilities.keys() <= ABILITIES.keys()
+    devices = [d for d in catalog.list_devices() if find_vendor(d.vendor, d.kind) is vendor]
+    for device in devices:
+        for ability in ABILITIES:
+            why = vendor.explain_missing(ability, device)
+            assert why is None or len(why) > 10
+        assert vendor.share_memory(device.memory_bytes) <= device.memory_bytes
+        build = None if vendor.explain_unemitted(device) else vendor.choose_build("train", device, None)
+        assert build is None or build in list_builds("train")
+
+
+def test_every_device_of_the_catalogue_has_a_vendor():
+    assert {d.id for d in catalog.list_devices() if find_vendor(d.vendor, d.kind) is None} == set()
+
+
+def test_nothing_else_names_a_vendor():
+    """Words of one maker stand in its file, in leaves that a plan chooses for it, and in texts; none is compared."""
+    compared = re.compile(
+        r"""(==|!=|\bin\b)\s*\(?["'](nvidia|amd|intel|apple|google|aws|habana|huawei|cuda|xpu|mps)["']"""
+    )
+    places = [ROOT / "generator", ROOT / "templates/project"]
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for place in places
+        for path in place.rglob("*")
+        if path.is_file() and path.suffix in (".py", ".jinja") and "vendors" not in path.parts
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if compared.search(line)
+    ]
+    # DataParallel is Trainer's for "cuda" alone, whoever made the GPU
+    assert [line for line in found if "set one_gpu" not in line] == []
+
+
+# ---- what is known of a maker
+
+
+@pytest.mark.parametrize(
+    ("device", "ability", "able"),
+    [
+        ("mi300x", "bf16", True), ("mi300x", "fp8", True), ("mi300x", "tf32", False), ("mi210", "fp8", False),
+        ("mi50-32gb", "bf16", False), ("mi50-32gb", "fp16", True), ("rx-7900-xtx", "bf16", True), ("rx-7900-xtx", "fp8", False),
+        ("rx-9070-xt", "fp8", True), ("rx-7900-xtx", "flash", False), ("rx-6800-xt", "bf16", False),
+        ("arc-b580", "bf16", True), ("arc-b580", "tf32", False), ("arc-b580", "fsdp", True),
+        ("m1", "bf16", False), ("m2-ultra", "bf16", False), ("m3", "bf16", True), ("m4-max", "fsdp", False),
+        ("t4", "bf16", False), ("h100-sxm-80gb", "fp8", True), ("a100-sxm-80gb", "fp8", False),
+    ],
+)  # fmt: skip
+def test_gates(device, ability, able):
+    board = catalog.load(device)
+    assert (find_vendor(board.vendor, board.kind).explain_missing(ability, board) is None) == able
+
+
+def test_macos_gives_a_share_of_its_memory():
+    """Figures that people read on their machines, within a tenth (sources beside the shares)."""
+    share = find_vendor("apple").share_memory
+    for gib, read in ((16, 10.67), (24, 17.76), (64, 49.0)):
+        assert share(gib << 30) / (1 << 30) == pytest.approx(read, rel=0.1)
+
+
+def test_memory_of_a_spec_is_that_of_the_device_where_both_share_one():
+    case = plan_request(ask("m4-max,64gb", WORKS[0])).plan.case
+    assert case.device_memory_bytes == 48 << 30
+
+
+# ---- projects
+
+
+@cache
+def document(device: str, *work: tuple[str, str]) -> dict:
+    return json.loads(json.dumps(to_json(document_request(ask(device, dict(work)), "demo"))))
+
+
+@pytest.fixture(scope="module", params=["mi300x", "arc-b580", "m4-max"])
+def project(request, tmp_path_factory):
+    """Its device and folder, every file of it parsed by what renders it."""
+    folder = tmp_path_factory.mktemp(request.param) / "demo"
+    render(document(request.param, ("task", "sft"), ("train", "lora")), folder)
+    return request.param, folder
+
+
+def test_a_project_speaks_of_its_own_devices(project):
+    device, folder = project
+    of_apple = device == "m4-max"
+    for name in ("Dockerfile", "container.sh", "compose.yaml", ".dockerignore"):
+        assert (folder / name).exists() != of_apple
+    files = ("train.py", "infer.py", "machine.py", "README.md", "Makefile", "pyproject.toml", "config.yaml")
+    text = "\n".join((folder / name).read_text(encoding="utf-8") for name in files)
+    assert not re.search(r"nvidia|CUDA_|cu1\d\d|whl/cpu", text, re.IGNORECASE)
+    words = {
+        "mi300x": ("whl/rocm", "gfx942", "an AMD GPU", 'device_map="cuda"'),
+        "arc-b580": ("whl/xpu", "an Intel GPU", 'device_map="xpu"'),
+        "m4-max": ("an Apple GPU", 'device_map="mps"', "PYTORCH_ENABLE_MPS_FALLBACK"),
+    }[device]
+    assert [word for word in words if word not in text] == []
+    assert ("docker" in text.lower()) != of_apple
+
+
+@pytest.mark.parametrize(("device", "says"), [("8xmi300x", True), ("4xmax-1550", False)])
+def test_nccl_is_named_where_it_is_spoken(device, says, tmp_path):
+    folder = tmp_path / "demo"
+    render(document(device, ("task", "sft"), ("train", "full"), ("optimize_for", "time")), folder)
+    assert ("NCCL_" in (folder / "README.md").read_text(encoding="utf-8")) == says
+
+
+def test_devices_reach_a_container(project):
+    import yaml
+
+    device, folder = project
+    if device == "m4-max":
+        return
+    needed = {"mi300x": ["/dev/kfd", "/dev/dri"], "arc-b580": ["/dev/dri"]}[device]
+    script = (folder / "container.sh").read_text(encoding="utf-8")
+    assert all(f"--device {path}" in script for path in needed)
+    (service,) = yaml.safe_load((folder / "compose.yaml").read_text(encoding="utf-8"))["services"].values()
+    assert service["devices"] == needed and "deploy" not in service
+
+
+@pytest.mark.parametrize(
+    ("device", "string", "resource"),
+    [("2xmi300x", "cuda", "amd.com/gpu"), ("arc-pro-b60", "xpu", "gpu.intel.com/xe"), ("m4-max", "mps", None)],
+)
+def test_a_server_of_its_own_devices(device, string, resource, tmp_path):
+    folder = tmp_path / "demo"
+    render(document(device, ("mode", "infer")), folder)
+    text = "\n".join(path.read_text(encoding="utf-8") for path in folder.glob("*.[psy]*") if path.name != "plan.json")
+    assert f'device_map="{string}"' in (folder / "model.py").read_text(encoding="utf-8")
+    assert "nvidia.com" not in text and "CUDA_VISIBLE" not in text
+    deployment = folder / "serve.k8s.yaml"
+    assert deployment.exists() == (resource is not None)
+    assert resource is None or f"{resource}: 1" in deployment.read_text(encoding="utf-8")
+
+
+# ---- the contract: what is written to TrainingArguments is taken by a process that sees such a device
+
+
+def see_nothing(stack: ExitStack) -> None:
+    import torch
+
+    for place in ("torch.cuda.is_available", "torch.xpu.is_available", "torch.backends.mps.is_available"):
+        stack.enter_context(mock.patch(place, return_value=False))
+    stack.enter_context(mock.patch.object(torch.accelerator, "is_available", return_value=True))
+
+
+def see_rocm(stack: ExitStack) -> None:
+    import torch
+
+    gpu = SimpleNamespace(
+        major=9, minor=4, name="AMD Instinct MI300X", gcnArchName="gfx942:sramecc+", total_memory=192 << 30
+    )
+    stack.enter_context(mock.patch.object(torch.version, "hip", "7.2"))
+    stack.enter_context(mock.patch.object(torch.version, "cuda", None))
+    for name, value in {
+        "is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True,
+        "get_device_properties": gpu, "set_device": None,
+    }.items():  # fmt: skip
+        stack.enter_context(mock.patch(f"torch.cuda.{name}", return_value=value))
+
+
+def see_xpu(stack: ExitStack) -> None:
+    gpu = SimpleNamespace(name="Intel Arc B580", total_memory=12 << 30)
+    for name, value in {
+        "is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True,
+        "get_device_properties": gpu, "set_device": None,
+    }.items():  # fmt: skip
+        stack.enter_context(mock.patch(f"torch.xpu.{name}", return_value=value))
+
+
+def see_mps(stack: ExitStack) -> None:
+    for name in ("is_available", "is_built", "is_macos_or_newer"):
+        stack.enter_context(mock.patch(f"torch.backends.mps.{name}", return_value=True))
+    stack.enter_context(mock.patch("torch.mps.recommended_max_memory", return_value=96 << 30))
+
+
+SEES = {"mi300x": (see_rocm, "cuda"), "arc-b580": (see_xpu, "xpu"), "m4-max": (see_mps, "mps")}
+
+
+@pytest.fixture
+def seen(request):
+    """A process that sees such a device; what Transformers and Accelerate remember of the real one is forgotten."""
+    import trl  # what it imports looks at the machine, too: before it is another one
+    from accelerate.state import AcceleratorState, PartialState
+    from transformers import TrainingArguments
+    from transformers.utils import import_utils
+
+    assert trl.SFTConfig and TrainingArguments
+
+    kept = [
+        f
+        for f in vars(import_utils).values()
+        if hasattr(f, "cache_clear") and "available" in getattr(f, "__name__", "")
+    ]
+    forget = [AcceleratorState._reset_state, PartialState._reset_state, *(function.cache_clear for function in kept)]
+    for function in forget:
+        function()
+    with ExitStack() as stack:
+        see_nothing(stack)
+        SEES[request.param][0](stack)
+        yield request.param
+    for function in forget:
+        function()
+
+
+@pytest.mark.skipif(find_spec("trl") is None, reason="trl is not installed")
+@pytest.mark.parametrize(
+    "work", [w for w in WORKS if w.get("mode") != "infer"], ids=lambda work: "-".join(work.values())
+)
+@pytest.mark.parametrize("seen", SEES, indirect=True)
+def test_emitted_arguments_are_taken_where_they_run(seen, work, tmp_path, monkeypatch):
+    from transformers import TrainingArguments
+    from trl import SFTConfig
+
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "false")
+    try:
+        plan = document(seen, *work.items())
+    except NothingFits:
+        assert work["train"] == "qlora" and seen == "m4-max"
+        return
+    written = {a["name"]: ast.literal_eval(a["code"]) for a in (*plan["edits"]["training_arguments"], *plan["fixed"])}
+    kind = SFTConfig if work["task"] == "sft" else TrainingArguments
+    args = kind(output_dir=str(tmp_path), per_device_train_batch_size=plan["batch"]["micro_batch"], **written)
+    assert args.device.type == plan["project"]["device"] == SEES[seen][1]
+    assert args.n_gpu == 1 and "tf32" not in written
+
+
+@pytest.mark.parametrize("seen", SEES, indirect=True)
+def test_the_guard_takes_the_planned_machine_and_no_smaller_one(seen, load):
+    plan = document(seen, ("task", "sft"), ("train", "lora"))
+    machine, planned = load(f"machine/{plan['project']['guard']}"), plan["config"]["machine"]
+    machine.check_machine(planned)
+    with pytest.raises(SystemExit, match="GiB"):
+        machine.check_machine(planned | {"needs_gib": 10_000.0})
+
+
+@pytest.mark.parametrize("seen", ["mi300x"], indirect=True)
+def test_another_target_is_not_the_planned_one(seen, load):
+    plan = document(seen, ("task", "sft"), ("train", "lora"))
+    with pytest.raises(SystemExit, match="gfx950, and AMD Instinct MI300X is gfx942"):
+        load("machine/rocm").check_machine(plan["config"]["machine"] | {"targets": ["gfx950"]})

@@ -417,21 +417,28 @@ class UserValues:
 
     mode: str
     task: str
-    train: str
+    train: str = ABSENT
     seq_len: int
-    global_batch: int
-    learning_rate: float
+    """of inference: the tokens of a prompt"""
+    global_batch: int = ABSENT
+    """this and what follows to ``loss_on`` is of training"""
+    learning_rate: float = ABSENT
     epochs: float = ABSENT
     """not where steps say how long"""
-    max_steps: int | None
-    warmup: float
-    seed: int
-    weight_decay: float
+    max_steps: int | None = ABSENT
+    warmup: float = ABSENT
+    seed: int = ABSENT
+    weight_decay: float = ABSENT
     loss_on: str = ABSENT
     adapter: str = ABSENT
     lora_rank: int = ABSENT
     lora_alpha: int = ABSENT
     lora_dropout: float = ABSENT
+    new_tokens: int = ABSENT
+    """this and what follows is of inference"""
+    concurrency: int = ABSENT
+    max_latency: float | None = ABSENT
+    optimize_for: str | None = ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

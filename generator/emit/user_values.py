@@ -13,26 +13,20 @@ from generator.emit.plan_document import ABSENT, UserValues, ValueRecord, Worklo
 GIVEN, DEFAULT = "given", "default"
 
 
+OF_BOTH = ("mode", "task", "seq_len")
+OF_TRAINING = ("train", "global_batch", "learning_rate", "epochs", "max_steps", "warmup", "seed", "weight_decay")
+OF_ADAPTERS = ("adapter", "lora_rank", "lora_alpha", "lora_dropout")
+OF_INFERENCE = ("new_tokens", "concurrency", "max_latency", "optimize_for")
+
+
 def list_user_values(workload: Workload) -> UserValues:
-    adapter = workload.train != "full"
-    return UserValues(
-        mode=workload.mode,
-        task=workload.task,
-        train=workload.train,
-        seq_len=workload.seq_len,
-        global_batch=workload.global_batch,
-        learning_rate=workload.learning_rate,
-        epochs=ABSENT if workload.max_steps else workload.epochs,
-        max_steps=workload.max_steps,
-        warmup=workload.warmup,
-        seed=workload.seed,
-        weight_decay=workload.weight_decay,
-        loss_on=ABSENT if workload.loss_on is None else workload.loss_on,
-        adapter=workload.adapter if adapter else ABSENT,
-        lora_rank=workload.lora_rank if adapter else ABSENT,
-        lora_alpha=workload.lora_alpha if adapter else ABSENT,
-        lora_dropout=workload.lora_dropout if adapter else ABSENT,
-    )
+    """Those that this work has: a server learns at no rate."""
+    names = [*OF_BOTH, *(OF_TRAINING if workload.mode == "train" else OF_INFERENCE)]
+    if workload.mode == "train":
+        names += OF_ADAPTERS if workload.train != "full" else ()
+        names += ["loss_on"] if workload.loss_on is not None else []
+        names = [name for name in names if name != "epochs" or not workload.max_steps]
+    return UserValues(**{name: getattr(workload, name) for name in names})
 
 
 def list_defaults(values: UserValues, origins: Mapping[str, Origin]) -> dict[str, str]:

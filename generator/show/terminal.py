@@ -80,23 +80,27 @@ def print_plan(document: PlanDocument, console: Console, *, every: bool = False)
         console.print(build_offers_table(document.goal))
 
 
-SHOWN_VALUES = ("seq_len", "global_batch", "learning_rate", "epochs", "lora_rank", "lora_dropout")
-"""Defaults that are worth a word in a terminal; PLAN.md has all."""
+SHOWN_VALUES = {
+    "train": ("seq_len", "global_batch", "learning_rate", "epochs", "lora_rank", "lora_dropout"),
+    "infer": ("new_tokens", "concurrency"),
+}
+"""Defaults that are worth a word in a terminal, by mode; PLAN.md has all."""
 
 
 def list_value_lines(document: PlanDocument) -> list[str]:
     """What the user gave, then what perfgen chose for him."""
-    values = to_json(document.yours)
-    if document.project.mode == "infer":
-        return []
-    given = [f"{name} {values[name]}" for name in values if name not in document.defaults]
-    given += list_given_options(document)
-    chosen = [f"{name} {values[name]}" for name in SHOWN_VALUES if name in document.defaults]
+    values, mode = to_json(document.yours), document.project.mode
+    length = "seq_len" if mode == "train" else "prompt_tokens"
+    given = [
+        f"{length if name == 'seq_len' else name} {values[name]}" for name in values if name not in document.defaults
+    ]
+    given += list_given_options(document) if mode == "train" else []
+    chosen = [f"{name} {values[name]}" for name in SHOWN_VALUES[mode] if name in document.defaults]
     lines = [f"yours: {', '.join(given)}"] if given else []
     if chosen:
         lines.append(f"default: {', '.join(chosen)} (`perfgen why NAME` says where from)")
     if "seq_len" in document.defaults:
-        lines.append(f"default seq_len {values['seq_len']}: {document.defaults['seq_len']}")
+        lines.append(f"default {length} {values['seq_len']}: {document.defaults['seq_len']}")
     return lines
 
 
@@ -135,7 +139,7 @@ def build_decisions_table(document: PlanDocument, every: bool) -> Table:
 def describe_batch(document: PlanDocument) -> str:
     batch = document.batch
     if document.project.mode == "infer":
-        return f"{batch.micro_batch} prompts at a time"
+        return f"{batch.micro_batch} prompts at a time" if batch.micro_batch > 1 else "one prompt at a time"
     each = " on each" if document.layout.devices > 1 else ""
     whose = "default" if "global_batch" in document.defaults else "yours"
     return f"{batch.micro_batch} sequences at a time{each}, {batch.global_batch} an optimizer step ({whose})"

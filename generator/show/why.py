@@ -255,6 +255,7 @@ def explain_user_value(document: PlanDocument, key: str) -> Answer | None:
 
 
 CONFIG_VALUES = {
+    "prompt_tokens": "seq_len",
     "training.learning_rate": "learning_rate",
     "training.num_train_epochs": "epochs",
     "num_train_epochs": "epochs",

@@ -28,7 +28,7 @@ def check_project(document: dict[str, Any]) -> list[str]:
         folder = Path(scratch) / "p"
         render(document, folder)  # parses Python, JSON, TOML and YAML
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        checks = (check_arguments, check_accelerate, check_deepspeed, check_makefile, check_scripts)
+        checks = (check_arguments, check_accelerate, check_deepspeed, check_makefile, check_scripts, check_types)
         return [f"{check.__name__}: {fault}" for check in checks for fault in check(folder, config)]
 
 
@@ -112,6 +112,12 @@ def check_scripts(folder: Path, config: dict[str, Any]) -> Iterator[str]:
         yield from run_checker(folder, find_program("shellcheck"), "-S", "warning", *(path.name for path in scripts))
     if (folder / "Dockerfile").exists():
         yield from run_checker(folder, find_program("hadolint"), "--failure-threshold", "error", "Dockerfile")
+
+
+def check_types(folder: Path, config: dict[str, Any]) -> Iterator[str]:
+    """Without the libraries: their own annotations do not describe them (tokenizer | None, ...)."""
+    words = ("check", "--python", sys.base_prefix, "--ignore", "import-not-found", "--output-format", "concise")
+    yield from run_checker(folder, find_program("ty"), *words)
 
 
 def find_program(name: str) -> str | None:

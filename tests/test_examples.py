@@ -71,7 +71,6 @@ def test_dockerfile_and_yaml(case):
         lint(case, "shellcheck", script.name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_typed(case):
     # against an interpreter without the libraries: their own annotations do not describe them (tokenizer | None, ...);
@@ -112,11 +111,14 @@ def test_trains_resumes_after_a_kill_and_generates(case, tmp_path):
     run(*train, "--max_steps", "3", "--lr_scheduler_type", "constant", "--save_strategy", "steps")
     first = json.loads((out / "run.json").read_text())
     assert len(first["losses"]) == 3 and all(map(math.isfinite, first["losses"]))
-    # what a kill in the middle of a save leaves behind
-    (out / "checkpoint-9").mkdir()
-    (out / "checkpoint-9" / "trainer_state.json").write_text("{")
+    # what a kill in the middle of a save leaves behind, and the same of somebody else
+    for name in ("checkpoint-8", "checkpoint-9"):
+        (out / name).mkdir()
+        (out / name / "trainer_state.json").write_text("{")
+    (out / "checkpoint-9" / "unfinished.txt").write_text("")
     said = run(*train, "--max_steps", "6", "--lr_scheduler_type", "constant")
-    assert "checkpoint-9" in said and "removed" in said
+    assert "checkpoint-9 was begun when a run was ended: removed" in said and not (out / "checkpoint-9").exists()
+    assert "checkpoint-8 is not resumed" in said and (out / "_set-aside" / "checkpoint-8").is_dir()
     second = json.loads((out / "run.json").read_text())
     assert second["resumed_from"] in (2, 3) and second["finished_step"] == 6
     assert second["losses"][-1] < first["losses"][0]

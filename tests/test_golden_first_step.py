@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_parallel_projects import MACHINE, environment, inputs, on_cpu, run  # noqa: F401  inputs is a fixture
+from test_parallel_projects import environment, inputs, on_cpu, run  # noqa: F401  inputs is a fixture
 
 from generator import pipeline
 from generator.case.layout import Layout

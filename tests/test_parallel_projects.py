@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -38,11 +39,7 @@ SHIM = Path(__file__).parent / "parallel_shim"
 TEXT = Path(__file__).resolve().parents[1] / "templates/project/{% if plan.project.sample %}sample{% endif %}/text.txt"
 STEPS, BATCH = 6, 8
 PLAIN = {"precision": "fp32", "loss": "plain", "compile": "off", "checkpointing": "off", "data-loading": "in-process"}
-MACHINE = """
-import resource
-def check_machine(planned): pass
-def peak_memory(): return {"peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
-"""
+MACHINE = Path(__file__).resolve().parents[1] / "templates/fragments/machine/cpu.py"
 
 
 @pytest.fixture(scope="session")
@@ -127,11 +124,12 @@ def over(plan, layout: Layout):
 
 def on_cpu(folder: Path) -> Path:
     """The machine that the test has, in the place of the planned one."""
-    (folder / "machine.py").write_text(MACHINE)
+    shutil.copyfile(MACHINE, folder / "machine.py")
     config, settings = folder / "config.yaml", folder / "deepspeed.json"
     values = yaml.safe_load(config.read_text())
     if "processes" in values:
         values["processes"]["expected"] |= {"backend": "gloo", "device": "cpu"}
+    values["machine"] = {"device": "cpu", "cpus": 1, "needs_gib": 0}
     if "device" in values.get("first_step", {}):
         values["first_step"]["device"] = "cpu"
     if "lora" in values:

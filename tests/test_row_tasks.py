@@ -31,7 +31,7 @@ def ask(folder: Path, config: dict, **told):
     return document_request(Request(model="owner/name", config=str(path), offline=True, mode="infer", **told))
 
 
-@pytest.mark.parametrize("hardware", ["cpu:4", "1xl40s"])
+@pytest.mark.parametrize("hardware", ["cpu:4", "1xl40s", "portable"])
 @pytest.mark.parametrize("task", TASKS)
 def test_the_kind_of_model_says_what_it_is_for(task, hardware, tmp_path):
     document = ask(tmp_path, TASKS[task], hardware=hardware, concurrency=8)
@@ -46,11 +46,26 @@ def test_the_kind_of_model_says_what_it_is_for(task, hardware, tmp_path):
     assert f"{auto}.from_pretrained" in (tmp_path / "p" / "model.py").read_text()
     config = yaml.safe_load((tmp_path / "p" / "config.yaml").read_text())
     assert config["rows"]["weights"] in (tmp_path / "p" / "model.py").read_text()
-    ours = {path.stem for path in (ROOT / "templates" / "fragments").rglob("*.py")} - {"csv", "json", "transformers"}
-    for path in (tmp_path / "p").glob("*.py"):
-        tree = ast.parse(path.read_text())
-        named = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-        assert {f"{name}.py" for name in named & ours} <= files, path.name
+    check_imports(tmp_path / "p")
+
+
+def check_imports(project: Path) -> None:
+    """What one module of a project takes from another is there."""
+    leaves = [*(ROOT / "templates" / "fragments").rglob("*")]  # a folder holds the forms of a module
+    ours = {path.stem for path in leaves if path.is_dir() or path.suffix == ".py"} - {"csv", "json", "transformers"}
+    trees = {path.stem: ast.parse(path.read_text()) for path in project.glob("*.py")}
+    for name, tree in trees.items():
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in ours):
+            assert node.module in trees, f"{name}.py takes {node.module}"
+            assert {alias.name for alias in node.names} <= list_names(trees[node.module]), f"{name}.py: {node.module}"
+
+
+def list_names(tree: ast.Module) -> set[str]:
+    """What a module defines or imports itself."""
+    named = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    taken = [alias for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
+    return named | stored | {alias.asname or alias.name for alias in taken}
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,8 @@ def choose_modules(
         modules |= list_serving_modules(server)
     if project.task in ROW_TASKS:
         modules |= list_row_modules(project.task)
+    if "infer" in modules and project.device == "portable":  # its infer.py is the same for every machine
+        modules["machine"] = "machine/unplanned"
     if project.mode != "train":
         return dict(sorted(modules.items()))
     modules |= {name: name for name in (*ALWAYS, *edits.fragments)}

@@ -14,7 +14,7 @@ class RestoreProjections(TrainerCallback):
     def __init__(self, *classes: type):
         add_safe_globals(list(classes))  # plain attributes: numbers, words, a matrix
 
-    def on_train_begin(self, args, state, control, optimizer=None, **kwargs):
+    def on_train_begin(self, args, state, control, optimizer, **kwargs):
         for weight, values in optimizer.state.items():
             if "projector" in values:
                 projector = values["projector"]

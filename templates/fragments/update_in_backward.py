@@ -46,7 +46,7 @@ class UpdateInBackward(TrainerCallback):
         self.accelerator = trainer.accelerator
         self.norms: list[torch.Tensor] = []
 
-    def on_train_begin(self, args, state, control, optimizer=None, **kwargs):
+    def on_train_begin(self, args, state, control, optimizer, **kwargs):
         optimizer.step()  # without gradients: it only makes itself ready
         optimizer = optimizer.optimizer  # Accelerate's has wrapped it
         for weight in (weight for group in optimizer.param_groups for weight in group["params"]):

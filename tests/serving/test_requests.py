@@ -57,7 +57,7 @@ def test_messages_without_text_are_refused(requests, message, words):
 def test_parts_of_text_are_one_text(requests):
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     body = {"model": "m", "messages": [{"role": "user", "content": parts}]}
-    assert requests.read_request(body, True, "m").prompt == [{"role": "user", "content": "a\nb"}]
+    assert requests.read_request(body, True, "m").messages == [{"role": "user", "content": "a\nb"}]
 
 
 @pytest.fixture

@@ -54,8 +54,11 @@ class Refused(Exception):
 class Asked:
     """A request, as far as it can be read without the tokenizer. ``None``: the server's default."""
 
-    prompt: str | list[int] | list[dict]
     chat: bool
+    messages: list[dict]
+    """Of a chat."""
+    prompt: str | list[int]
+    """Of a text: words, or tokens."""
     max_new_tokens: int | None
     temperature: float | None
     top_p: float | None
@@ -98,8 +101,9 @@ def read_request(body: dict, chat: bool, name: str) -> Asked:
         raise Refused(400, "n: this server gives one answer to a request, send it several times", field="n")
     limits = [take_number(body, field, 1, 1 << 31, whole=True) for field in ("max_completion_tokens", "max_tokens")]
     return Asked(
-        prompt=read_messages(body.get("messages")) if chat else read_prompt(body.get("prompt")),
         chat=chat,
+        messages=read_messages(body.get("messages")) if chat else [],
+        prompt="" if chat else read_prompt(body.get("prompt")),
         max_new_tokens=next((int(limit) for limit in limits if limit is not None), None),
         temperature=take_number(body, "temperature", 0, 2),
         top_p=take_number(body, "top_p", 0, 1),

@@ -10,7 +10,7 @@ import os
 import statistics
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -177,7 +177,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def watch(device: DeviceMemory) -> Iterator[None]:
+def watch(device: DeviceMemory) -> Generator[None]:
     """The peak of a device's memory is nowhere to be read later."""
     ended = threading.Event()
 

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ SHOWN_LINES = 15
 
 
 @contextmanager
-def start_server(here: Path, log: Path) -> Iterator[tuple[str, subprocess.Popen]]:
+def start_server(here: Path, log: Path) -> Generator[tuple[str, subprocess.Popen]]:
     """`./serve.sh` on a free port of this machine; its address and its process. All of it ends with the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -32,7 +32,7 @@ class SampleAnswers(TrainerCallback):
         self.questions = {prompt: question for prompt, question, _ in triples}
         self.rows: list[dict] = []
 
-    def on_train_begin(self, args, state, control, model=None, **kwargs):
+    def on_train_begin(self, args, state, control, model, **kwargs):
         if not state.is_world_process_zero or not self.asked:
             return
         before = self.read_earlier() if state.global_step else self.answer(model)
@@ -49,7 +49,7 @@ class SampleAnswers(TrainerCallback):
         answers = {row["prompt"]: row["before"] for row in rows}
         return [answers.get(prompt) for prompt, _ in self.asked]
 
-    def on_train_end(self, args, state, control, model=None, **kwargs):
+    def on_train_end(self, args, state, control, model, **kwargs):
         if not state.is_world_process_zero or not self.rows:
             return
         for row, text in zip(self.rows, self.answer(model), strict=True):

@@ -1,8 +1,10 @@
 """OpenVINO GenAI's own continuous batching: a paged cache, prompts read in parts beside answers that go on."""
 
 import math
+import secrets
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino
@@ -37,7 +39,7 @@ class Engine(EngineThread):
             properties["INFERENCE_PRECISION_HINT"] = "f32"  # else bf16 where the processor has it
         self.pipeline = ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
         self.stop_tokens = set(Prompts(config).stop_tokens)
-        self.running: list[tuple[Request, object]] = []
+        self.running: list[tuple[Request, Any]] = []
         """With the handles by which their tokens are read."""
         super().__init__(serving["max_context"])
 
@@ -58,7 +60,7 @@ class Engine(EngineThread):
                 going_on.append((request, handle))
         self.running = going_on
 
-    def add_request(self, request: Request) -> tuple[Request, object]:
+    def add_request(self, request: Request) -> tuple[Request, Any]:
         tokens = openvino.Tensor(np.array([request.prompt], np.int64))
         return request, self.pipeline.add_request(request.number, tokens, self.describe(request.sampling))
 
@@ -73,7 +75,7 @@ class Engine(EngineThread):
             settings.do_sample = True
             settings.temperature, settings.top_p, settings.min_p = sampling.temperature, sampling.top_p, sampling.min_p
             settings.top_k = sampling.top_k or sys.maxsize
-            settings.rng_seed = np.random.SeedSequence().entropy % (1 << 32) if sampling.seed is None else sampling.seed
+            settings.rng_seed = sampling.seed if sampling.seed is not None else secrets.randbits(32)
         return settings
 
     def give_tokens(self, request: Request, handle) -> str | None:

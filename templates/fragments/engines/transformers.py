@@ -26,7 +26,7 @@ class Engine(Scheduler):
         tolerance = EXACT if serving["weights"] == "float32" else ROUNDED
         rows, length = serving["max_concurrency"], serving["max_context"]
         self.decoder = make_decoder(model, serving["cache"], rows, length, tolerance)
-        self.lookup = serving.get("prompt_lookup_tokens", 0) if isinstance(self.decoder, Together) else 0
+        self.lookup = serving.get("prompt_lookup_tokens", 0)
         super().__init__(self.decoder, stops)
         if "compile" in serving:
             self.compile(serving["compile"])
@@ -52,16 +52,16 @@ class Engine(Scheduler):
 
     def add_tokens(self) -> None:
         alone = len(self.active) == 1 and self.active[0].sampling.takes_likeliest
-        if self.lookup and alone:
-            self.look_up(self.active[0])
+        if self.lookup and alone and isinstance(self.decoder, Together):
+            self.look_up(self.active[0], self.decoder)
         else:
             super().add_tokens()
 
-    def look_up(self, sequence: Sequenced) -> None:
+    def look_up(self, sequence: Sequenced, decoder: Together) -> None:
         """What followed the same words before is checked in one pass, and kept as far as the model would choose it."""
         left = sequence.sampling.max_new_tokens - sequence.added - 1
         proposed = propose_tokens(sequence.tokens, min(self.lookup, left))
-        chosen = self.decoder.check([sequence.tokens[-1], *proposed], sequence.past).argmax(-1).tolist()
+        chosen = decoder.check([sequence.tokens[-1], *proposed], sequence.past).argmax(-1).tolist()
         agreed = next((n for n, token in enumerate(proposed) if token != chosen[n]), len(proposed))
         sequence.past += agreed + 1
         self.add(sequence, chosen[: agreed + 1])

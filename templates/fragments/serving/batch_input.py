@@ -54,10 +54,12 @@ def check_input(file: Path) -> None:
 def read_rows(file: Path, columns: Iterable[str] | None = None, limit: int | None = None) -> Iterator[Row]:
     """Rows in order, numbered from 0; of Parquet ``columns`` alone. Ends the process where the file is damaged."""
     suffix = choose_format(file)
-    reader = None if suffix == ".parquet" else importlib.import_module(FORMATS[suffix])
-    rows = read_parquet(file, columns) if reader is None else reader.read_rows(file)
-    unreadable = reader.UNREADABLE if reader else (OSError, ValueError)
-    parse = parse_plain if suffix in (".txt", ".parquet") else reader.parse_row
+    if suffix == ".parquet":
+        rows, parse, unreadable = read_parquet(file, columns), parse_plain, (OSError, ValueError)
+    else:
+        reader = importlib.import_module(FORMATS[suffix])
+        rows, unreadable = reader.read_rows(file), reader.UNREADABLE
+        parse = parse_plain if suffix == ".txt" else reader.parse_row
     try:
         for number, (_, raw) in enumerate(islice(rows, limit)):
             yield parse_checked(number, raw, parse)

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Baseline:
 
 
 @contextmanager
-def start_baseline(here: Path, config: dict) -> Iterator[Baseline]:
+def start_baseline(here: Path, config: dict) -> Generator[Baseline]:
     python = here / CONVERTING if (here / CONVERTING).exists() else sys.executable
     command = [python, here / "bench_baseline.py", find_source(config, "model"), config.get("revision") or ""]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=here) as process:

@@ -1,7 +1,7 @@
 """bench.svg: throughput against concurrency, and time to first token against arrivals. Readable on light and dark."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT = 420, 280
@@ -38,7 +38,7 @@ def draw_bench(figures: dict) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img"><style>{STYLE}</style>\n{body}\n</svg>\n'
 
 
-def draw_panel(title: str, below: str, series: dict[str, Points], offset: int) -> str:
+def draw_panel(title: str, below: str, series: Mapping[str, Points], offset: int) -> str:
     """``series`` by class and name: a line through its points, each a dot. Across stands what was tried, evenly."""
     tried = sorted({x for part in series.values() for x, _ in part})
     top = choose_end(max((y for part in series.values() for _, y in part), default=1.0))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -127,7 +127,7 @@ def choose_port() -> int:
 
 
 @contextmanager
-def start_server() -> Iterator[str]:
+def start_server() -> Generator[str]:
     """One of this project, for as long as this program runs. Its log is shown where it fails."""
     port = choose_port()
     with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as log:

@@ -24,7 +24,7 @@ CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 
 
 def main() -> None:
-    check_machine(CONFIG["machine"])
+    check_machine(CONFIG.get("machine"))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompt", type=Path, help="the file")
     parser.add_argument("--calls", type=int, default=1, help="answers to time, after one that warms up")

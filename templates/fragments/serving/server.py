@@ -129,7 +129,7 @@ class App:
         service = self.service
         assert service.prompts
         tokens, sampling = await service.prepare(asked)
-        answer, texts = Answer(asked, service.name, len(tokens)), []
+        answer, texts, outcome = Answer(asked, service.name, len(tokens)), [], ""
         async with aclosing(service.write(tokens, sampling, Pieces(service.prompts, asked.stops))) as parts:
             async for text, count, finish in parts:
                 if not call.new_tokens:
@@ -144,14 +144,15 @@ class App:
                 if asked.stream and text:
                     await call.send_events(answer.render_text(text))
                 texts += [] if asked.stream else [text]
+                outcome = finish or ""
         if call.new_tokens > 1:
             service.metrics.token_seconds.observe((call.seconds - first) / (call.new_tokens - 1))
         service.seconds += (call.seconds - service.seconds) / 8
         if asked.stream:
-            await call.send_events(answer.render_last(finish), more=False)
+            await call.send_events(answer.render_last(outcome), more=False)
         else:
-            await call.send_json(200, answer.render_whole("".join(texts), finish))
-        call.outcome = finish
+            await call.send_json(200, answer.render_whole("".join(texts), outcome))
+        call.outcome = outcome
 
     def count(self, call: Call) -> None:
         metrics = self.service.metrics

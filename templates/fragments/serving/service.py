@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -111,14 +111,16 @@ class Service:
 
     async def encode(self, asked: Asked) -> list[int]:
         assert self.prompts
-        if isinstance(asked.prompt, list) and not asked.chat:
+        if isinstance(asked.prompt, list):
             size = len(self.prompts.tokenizer)
             if any(not 0 <= token < size for token in asked.prompt):
                 raise Refused(400, f"prompt: tokens are from 0 to {size - 1}", field="prompt", code="invalid_value")
             return asked.prompt
-        encode: Any = self.prompts.encode_messages if asked.chat else self.prompts.encode_text
+        loop, prompts = asyncio.get_running_loop(), self.prompts
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.tokenizing, encode, asked.prompt)
+            if asked.chat:
+                return await loop.run_in_executor(self.tokenizing, prompts.encode_messages, asked.messages)
+            return await loop.run_in_executor(self.tokenizing, prompts.encode_text, asked.prompt)
         except ValueError as error:
             raise Refused(400, str(error), field="messages", code="invalid_value") from error
 
@@ -159,7 +161,7 @@ class Service:
                 return
         self.running -= 1
 
-    async def write(self, tokens: list[int], sampling: Sampling, pieces: Pieces) -> AsyncIterator[Part]:
+    async def write(self, tokens: list[int], sampling: Sampling, pieces: Pieces) -> AsyncGenerator[Part]:
         """An answer in parts. Whoever leaves early ends it."""
         assert self.engine
         await self.take_turn()

@@ -129,7 +129,10 @@ def list_matrix_clocks(data: dict) -> dict[str, float]:
     return {dtype: rate / units / operations[dtype] for dtype, rate in own.items()} if units else {}
 
 
-@pytest.mark.parametrize("device_id", [i for i, data in FILES.items() if list_matrix_clocks(data) and not i.startswith("h20-") and i != "h20"])
+@pytest.mark.parametrize(
+    "device_id",
+    [i for i, data in FILES.items() if list_matrix_clocks(data) and not i.startswith("h20-") and i != "h20"],
+)
 def test_rates_of_the_matrix_units_mean_one_clock(device_id):
     """Also where no clock is published: all dtypes of one board at one clock, and that a plausible one."""
     clocks = list_matrix_clocks(FILES[device_id])

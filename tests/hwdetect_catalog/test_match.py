@@ -193,9 +193,10 @@ def test_tpus_by_their_pci_ids(pci_id, expected):
     ("name", "pci_id", "device"),
     [
         ("AMD Radeon RX 6700 XT", "1002:73df", "rx-6700-xt"),
-        ("AMD Radeon RX 6750 XT", "1002:73df", None),
-        ("AMD Radeon Graphics", "1002:73df", "rx-6700-xt"),
-        ("Navi 22 [Radeon RX 6700/6700 XT/6750 XT / 6800M/6850M XT]", "1002:73df", "rx-6700-xt"),
+        ("AMD Radeon RX 6750 XT", "1002:73df", "rx-6750-xt"),
+        ("AMD Radeon RX 6850M XT", "1002:73df", None),
+        ("AMD Radeon Graphics", "1002:73df", None),
+        ("Navi 22 [Radeon RX 6700/6700 XT/6750 XT / 6800M/6850M XT]", "1002:73df", None),
     ],
 )
 def test_a_name_with_another_number_refutes_an_id(name, pci_id, device):

@@ -28,10 +28,9 @@ CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 
 def main() -> None:
     args = parse_arguments()
-    if "machine" in CONFIG:  # that the plan was made for
-        from machine import check_machine
+    from machine import check_machine  # takes seconds on a GPU: what is wrong with a flag is said before
 
-        check_machine(CONFIG["machine"])
+    check_machine(CONFIG.get("machine"))
     prompts = Prompts(CONFIG)
     chat = prompts.has_template and not args.raw
     turns = [{"role": "user", "content": args.prompt}]

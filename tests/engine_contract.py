@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from engine_projects import convert, drive, encode_questions, find_model, find_python, generate_eagerly, make_project
+from engine_projects import (
+    convert,
+    drive,
+    encode_questions,
+    find_model,
+    find_python,
+    generate_eagerly,
+    make_project,
+    score_eagerly,
+)
 
 NEW_TOKENS = 64
 
@@ -48,6 +57,12 @@ class EngineContract:
         found = drive(python, project, "generate", prompts=prompts, sampling=sampling)
         assert found["alone"] == eager
         assert found["batches"] == [eager, eager]
+
+    def test_a_text_is_as_likely_as_to_transformers(self, python, project, model, prompts, eager):
+        texts = [prompt + answer[:24] for prompt, answer in zip(prompts, eager, strict=True)]
+        found = drive(python, project, "score", texts=texts)["scores"]
+        for scores, expected in zip(found, score_eagerly(model, texts), strict=True):
+            assert scores == pytest.approx(expected, abs=2e-3)
 
     def test_an_answer_ends_at_the_end_of_a_turn(self, python, project, prompts, eager):
         stop = json.loads((find_model() / "config.json").read_text())["eos_token_id"]

@@ -39,6 +39,12 @@ def generate(engine: Engine, prompts: list[list[int]], sampling: dict) -> dict:
     return {"batches": batches, "alone": [engine.generate([prompt], samplings[:1])[0] for prompt in prompts]}
 
 
+def score(engine: Engine, texts: list[list[int]]) -> dict:
+    """Each text after an answer, which leaves its keys and values behind."""
+    engine.generate(texts[:1], [Sampling(4, ends=False)])
+    return {"scores": [engine.score(text) for text in texts]}
+
+
 def share(engine: Engine, prompts: list[list[int]], new_tokens: int, threads: int) -> dict:
     """Requests from several threads at once, more than there are rows; every third is cancelled early."""
     answers: list[tuple[int, bool, Answer]] = []
@@ -89,6 +95,6 @@ def close(engine: Engine, prompt: list[int]) -> dict:
 if __name__ == "__main__":
     job = json.loads(sys.stdin.read())
     running = Engine(CONFIG, Path.cwd())
-    found = {"generate": generate, "share": share, "close": close}[sys.argv[1]](running, **job)
+    found = {"generate": generate, "score": score, "share": share, "close": close}[sys.argv[1]](running, **job)
     running.close()
     print(json.dumps(found))

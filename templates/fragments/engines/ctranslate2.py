@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -72,6 +73,11 @@ class Engine(EngineThread):
             del self.left[request.number]
         request.receive([step.token_id], finish)
         return finish is not None
+
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        """Log-probabilities of all but the first, each behind those before it."""
+        (scored,) = self.generator.score_batch([[self.words[token] for token in tokens]])
+        return list(scored.log_probs)
 
     def drop(self, numbers: set[int]) -> list[Request]:
         ended = [request for request in self.batch if request.number in numbers & self.left.keys()]

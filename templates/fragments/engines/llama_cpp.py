@@ -7,6 +7,7 @@ import queue
 import secrets
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import xllamacpp
@@ -19,6 +20,8 @@ READ_TOKENS = 512
 """Of prompts in one step, or answers in flight would stand still behind a long one."""
 SLOT_TOKENS = 256
 """The context of a slot is a multiple of them."""
+ALWAYS = 1e6
+"""Added to a logit, it makes its token the answer."""
 LOOK_SECONDS = 0.01
 """While all slots read prompts, after so long it is seen who else came or went."""
 
@@ -74,6 +77,22 @@ class Engine(EngineThread):
             del self.running[number]
         if tokens or finish:
             answer.request.receive(tokens, finish)
+
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        """Log-probabilities of all but the first, each behind those before it. llama.cpp's server says them of
+        answers alone: each token is made the answer, which does not change what is said of it."""
+        scores: list[float] = []
+        for place in range(1, len(tokens)):
+            token, events = tokens[place], []
+            one = describe(list(tokens[:place]), Sampling(1, ends=False))
+            one |= {"logit_bias": [[token, ALWAYS]], "logprobs": 1, "cache_prompt": True, "stream": False}
+            self.server.handle_completions(one, events.append)
+            (event,) = events
+            (said,) = event["choices"][0]["logprobs"]["content"]
+            if int(said["token"]) != token:
+                raise RuntimeError(f"llama.cpp was to answer with token {token} and did with {said['token']}")
+            scores.append(said["logprob"])
+        return scores
 
     def drop(self, numbers: set[int]) -> list[Request]:
         return [self.running.pop(number).request for number in numbers & self.running.keys()]

@@ -1,7 +1,7 @@
 """MLX on Apple's GPU, with mlx-lm's continuous batching. The model's own files are read, and packed at the start."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import mlx.core as mx
@@ -26,8 +26,9 @@ class Engine(EngineThread):
     def __init__(self, config: dict, here: Path) -> None:
         serving = config["serving"]
         self.stop_tokens = frozenset(Prompts(config).stop_tokens)
+        self.model = load_weights(config)
         self.batch = BatchGenerator(
-            load_weights(config),
+            self.model,
             completion_batch_size=serving["max_concurrency"],
             prefill_batch_size=1,
             prefill_step_size=READ_TOKENS,
@@ -66,6 +67,12 @@ class Engine(EngineThread):
     def forget(self, numbers: list[int]) -> list[Request]:
         self.batch.remove(numbers)
         return [self.running.pop(number) for number in numbers if self.left.pop(number) >= 0]
+
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        """Log-probabilities of all but the first, each behind those before it."""
+        logits = self.model(mx.array([tokens[:-1]]))[0].astype(mx.float32)
+        scores = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+        return mx.take_along_axis(scores, mx.array(tokens[1:])[:, None], axis=-1)[:, 0].tolist()
 
     def drop(self, numbers: set[int]) -> list[Request]:
         return self.forget([number for number, request in self.running.items() if request.number in numbers])

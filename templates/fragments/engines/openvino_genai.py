@@ -3,6 +3,7 @@
 import math
 import secrets
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,20 @@ class Engine(EngineThread):
         if tokens or finish:
             request.receive(tokens, finish)
         return finish
+
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        """Log-probabilities of all but the first, each behind those before it."""
+        settings = self.describe(Sampling(1, ends=False))
+        settings.echo, settings.logprobs = True, 1  # the prompt is part of the answer, and what is said of its tokens
+        scores: list[float] = []
+        with self.at_rest():
+            handle = self.pipeline.add_request(0, openvino.Tensor(np.array([tokens], np.int64)), settings)
+            while self.pipeline.has_non_finished_requests():
+                self.pipeline.step()
+            while handle.can_read():
+                (output,) = handle.read().values()
+                scores += output.generated_log_probs
+        return scores[1 : len(tokens)]  # of the first nothing is said
 
     def drop(self, numbers: set[int]) -> list[Request]:
         ended = [row for row in self.running if row[0].number in numbers]

@@ -3,7 +3,7 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -59,6 +59,13 @@ class Engine:
     def generate(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[list[int]]:
         """The new tokens of each prompt, end-of-sequence tokens included."""
         return [output["output_ids"] for output in self._run(prompts, samplings)]
+
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        """Log-probabilities of all but the first, each behind those before it."""
+        output = self.engine.generate(
+            input_ids=list(tokens), sampling_params={"max_new_tokens": 1}, return_logprob=True, logprob_start_len=0
+        )
+        return [row[0] for row in output["meta_info"]["input_token_logprobs"][1:]]
 
     def _run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
         return self.engine.generate(input_ids=prompts, sampling_params=[translate(each) for each in samplings])

@@ -15,7 +15,6 @@ import yaml
 from batch_input import Row
 from batch_work import Work, make_sample
 from infer_report import write_report
-from machine import check_machine
 from masking import mask_messages
 from terminal import escape_control, parse_flags
 
@@ -24,7 +23,6 @@ CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 
 
 def main() -> None:
-    check_machine(CONFIG["machine"])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompt", help=f"{Work.PROMPT} (default: a made sample)")
     parser.add_argument("--calls", type=int, default=1, help="answers to time, after one that warms up")

@@ -94,11 +94,13 @@ SERVING = {
 }
 
 
-def make_row_project(folder: Path, model: Path, modules: dict[str, str], auto: str, batch: int) -> Path:
+def make_row_project(
+    folder: Path, model: Path, modules: dict[str, str], auto: str, batch: int, positions: int = 17
+) -> Path:
     """A project of batch.py alone; ``auto`` is the class that loads its model."""
     make_serving_project(folder, model, modules)
     (folder / "model.py").write_text(MODEL.replace("AutoModelForCausalLM", auto), encoding="utf-8")
-    config = {"model": str(model), "rows": {"weights": "float32", "batch": batch, "positions": 17}}
+    config = {"model": str(model), "rows": {"weights": "float32", "batch": batch, "positions": positions}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     return folder
 

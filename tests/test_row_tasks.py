@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ WHISPER = {
     **{"encoder_attention_heads": 6, "decoder_attention_heads": 6, "encoder_ffn_dim": 1536, "decoder_ffn_dim": 1536},
 }
 VIT = {"model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 768}
+BERT = {
+    **{"model_type": "bert", "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12},
+    **{"intermediate_size": 1536, "vocab_size": 30522, "max_position_embeddings": 512, "torch_dtype": "float32"},
+}
+CLASSIFIER = BERT | {"architectures": ["BertForSequenceClassification"]}
+DINO = {"model_type": "dinov2_with_registers", "architectures": ["Dinov2WithRegistersForImageClassification"]}
+DINO |= {"patch_size": 14}
+TEXTS = {"text-classification": CLASSIFIER, "feature-extraction": BERT | {"architectures": ["BertModel"]}}
 TASKS = {"automatic-speech-recognition": WHISPER, "image-classification": VIT}
 
 
@@ -66,6 +75,40 @@ def list_names(tree: ast.Module) -> set[str]:
     stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     taken = [alias for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
     return named | stored | {alias.asname or alias.name for alias in taken}
+
+
+@pytest.mark.parametrize("task", TEXTS)
+def test_texts_are_read_in_one_pass_that_is_priced_as_one(task, tmp_path):
+    told = {"hardware": "cpu:4", "tokenizer": "owner/name"}
+    document = ask(tmp_path, TEXTS[task], **told)
+    assert (document.project.task, document.choice["cache"]) == (task, "none")
+    assert list(document.estimate.time_seconds) == ["prefill"]
+    assert document.config.rows.positions == 512 and "seq_len" not in to_json(document)["config"]
+    render(to_json(document), tmp_path / "p")
+    files = {path.name for path in (tmp_path / "p").iterdir()}
+    assert {"batch.py", "infer.py", "model.py", "encoder.py"} <= files and not {"serve.sh", "media.py"} & files
+    assert ("pooling.py" in files) == (task == "feature-extraction")
+    requirements = (tmp_path / "p" / "pyproject.toml").read_text()
+    assert "transformers" in requirements and not {"pillow", "soundfile"} & set(re.findall(r"\w+", requirements))
+    # a longer text costs more, a longer answer is none
+    longer = ask(tmp_path, TEXTS[task], **told, new_tokens=512).estimate
+    assert (longer.step_seconds, longer.memory_gib) == (document.estimate.step_seconds, document.estimate.memory_gib)
+    assert ask(tmp_path, TEXTS[task], **told, prompt_tokens=64).estimate.step_seconds < document.estimate.step_seconds
+
+
+@pytest.mark.parametrize(
+    ("config", "positions"),
+    [
+        (VIT, 197),
+        (VIT | {"image_size": 384, "patch_size": 32}, 145),
+        (DINO, 261),
+        (WHISPER, 1500),
+        (WHISPER | {"max_source_positions": 750}, 750),
+    ],
+)
+def test_positions_of_a_row_are_those_of_config_json(config, positions, tmp_path):
+    document = ask(tmp_path, config, hardware="cpu:4")
+    assert document.config.rows.positions == positions == document.case.workload.seq_len.value
 
 
 @pytest.mark.parametrize(

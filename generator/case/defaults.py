@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from generator.case.request import Request
-from generator.case.workload import DEFAULT_GOAL, ROW_TASKS, Workload
+from generator.case.workload import DEFAULT_GOAL, MEDIA_TASKS, READS, Workload, computes_rows
 from generator.inputs.data_files import DataSource
 from generator.inputs.model_source import ModelSource
 from generator.model import ModelSpec
@@ -22,10 +22,12 @@ DEFAULT_SEQ_LEN = {
     "causal-lm": 2048,
     "sft": 2048,
     "text-classification": 512,
+    "feature-extraction": 512,
     "image-classification": 197,
     "automatic-speech-recognition": 1500,
 }
-"""of the last two the patches of an image of 224 pixels, 16 each way, with the class token (ViT), and Whisper's frames of 30 s"""
+"""of the last two where config.json does not say: the patches of an image of 224 pixels, 16 each way, with the class token (ViT), and
+Whisper's frames of 30 s"""
 DEFAULT_GLOBAL_BATCH = 32
 INPUTS = {"image-classification": "patches of an image", "automatic-speech-recognition": "frames of sound"}
 THROUGHPUT_CONCURRENCY = 64
@@ -70,7 +72,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         lora_alpha=PLAIN_ALPHA if request.adapter == "rslora" else 2 * request.lora_rank,
         lora_dropout=request.lora_dropout,
         labels=request.labels or (data.labels if data and data.labels else 2),
-        new_tokens=request.new_tokens if request.mode == "train" or request.task != "image-classification" else 0,
+        new_tokens=choose_new_tokens(request),
         concurrency=request.concurrency or choose_concurrency(request)[0],
         max_latency=request.max_latency,
         from_scratch=from_scratch,
@@ -82,6 +84,11 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         allow=request.allow,
         pins=request.pins,
     )
+
+
+def choose_new_tokens(request: Request) -> int:
+    """None of a model that only reads: one pass is the whole answer."""
+    return 0 if request.mode == "infer" and request.task in READS else request.new_tokens
 
 
 def choose_concurrency(request: Request) -> tuple[int, str]:
@@ -119,13 +126,16 @@ def choose_seq_len(request: Request, spec: ModelSpec, data: DataSource | None) -
     """The length that nobody gave, and where it comes from: what holds 99 % of the examples, where their lengths are known."""
     most = spec.max_positions or 1 << 30
     usual = DEFAULT_SEQ_LEN.get(request.task, 2048)
-    if request.task in ROW_TASKS:  # the positions of a model of speech are those of what it writes
-        return usual, f"{usual:,} {INPUTS[request.task]}"
+    if request.task in MEDIA_TASKS:  # its max_positions are those of what it writes
+        if spec.row_positions:
+            return spec.row_positions, f"{spec.row_positions:,} {INPUTS[request.task]}, as config.json has them"
+        return usual, f"{usual:,} {INPUTS[request.task]}, the usual number"
     if request.mode == "infer":
-        answer = request.new_tokens if request.task != "text-classification" else 0
-        room = max(1, most - answer)
+        room = max(1, most - choose_new_tokens(request))
         of_model = f", here what {most:,} positions of {spec.name} leave beside the answer" if usual > room else ""
-        return min(usual, room), f"{usual:,} tokens of prompt{of_model}"
+        return min(
+            usual, room
+        ), f"{usual:,} tokens of {'a text' if computes_rows('infer', request.task) else 'prompt'}{of_model}"
     if request.task == "causal-lm":
         return min(usual, most), f"blocks of plain text, usually of {usual:,} tokens" + explain_limit(usual, most, spec)
     if data is None or not data.token_quantiles:

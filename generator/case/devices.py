@@ -7,7 +7,7 @@ from dataclasses import replace
 from generator.case import stacks
 from generator.case.case import Case
 from generator.case.vendors import CPU, Vendor, find_vendor
-from generator.case.workload import ROW_TASKS, Workload
+from generator.case.workload import Workload
 from generator.errors import UsageError
 from generator.inputs.hardware import PORTABLE
 from generator.model import ModelSpec
@@ -114,7 +114,7 @@ def make_portable_case(spec: ModelSpec, workload: Workload) -> Case:
 
 def choose_role(workload: Workload) -> str:
     """The environment of the project: a served model that writes has one of its engine's, which begins as that of Transformers."""
-    if workload.task in ROW_TASKS:
+    if workload.by_row:
         return "rows"
     return "serve-transformers" if workload.serves else "train"
 

@@ -10,7 +10,7 @@ from generator.bundle import find_sample_file
 from generator.case.defaults import Origin, count_sequences, count_steps, fill_workload, trace_values
 from generator.case.held_out import HeldOut, count_held_rows, read_held_out
 from generator.case.request import Request
-from generator.case.workload import ROW_TASKS, Workload, check_workload, choose_task
+from generator.case.workload import MEDIA_TASKS, Workload, check_workload, choose_task
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import CHARACTERS_A_TOKEN, DataSource, list_data_files, read_data
 from generator.inputs.lengths import count_lengths
@@ -167,7 +167,7 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
             "drop it: the labels of the data are counted",
         )
     if (
-        workload.task not in ROW_TASKS
+        workload.task not in MEDIA_TASKS
         and not tokenizer
         and (source.has_weights or (workload.task != "causal-lm" and not request.adapts))
     ):

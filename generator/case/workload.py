@@ -9,8 +9,11 @@ from generator.model import ModelSpec
 
 WRITES = ("causal-lm", "sft")
 """Tasks of a model that goes on with a text: any engine may run it, behind a server."""
-ROW_TASKS = ("image-classification", "automatic-speech-recognition")
-"""Tasks of what Transformers computes row by row, in batch.py: nothing trains them here, and no server is emitted for them."""
+MEDIA_TASKS = ("image-classification", "automatic-speech-recognition")
+ROW_TASKS = (*MEDIA_TASKS, "feature-extraction")
+"""Tasks of what Transformers computes row by row, in batch.py, that nothing trains here. Those of media read files, the others texts."""
+READS = ("text-classification", "image-classification", "feature-extraction")
+"""Tasks of which one pass is the whole answer."""
 TASKS = (*WRITES, "text-classification", *ROW_TASKS)
 SPEECH_TYPES = ("whisper",)
 """Model types of our tables that hear and write (Transformers' MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING)."""
@@ -78,14 +81,29 @@ class Workload:
         """Whether the project is a server of a model that writes."""
         return self.mode == "infer" and self.task in WRITES and not self.after_training
 
+    @property
+    def by_row(self) -> bool:
+        """Whether the project computes rows of files, in batch.py alone."""
+        return computes_rows(self.mode, self.task) and not self.after_training
+
 
 def choose_task(mode: str, asked: str, given: bool, model: ModelSpec) -> str:
     """Where nobody says what a model is to be used for, the one thing that perfgen does with its kind."""
     if mode != "infer" or given:
         return asked
-    if model.kind == "vision" and (model.architecture or "").endswith("ForImageClassification"):
+    architecture = model.architecture or ""
+    if model.kind == "vision" and architecture.endswith("ForImageClassification"):
         return "image-classification"
+    if architecture.endswith("ForSequenceClassification"):
+        return "text-classification"
+    if model.kind == "encoder" and architecture.endswith("Model"):
+        return "feature-extraction"
     return "automatic-speech-recognition" if model.model_type in SPEECH_TYPES else asked
+
+
+def computes_rows(mode: str, task: str) -> bool:
+    """Whether a project of this mode and task computes rows: the task of a model that does not write."""
+    return mode == "infer" and task not in WRITES
 
 
 def check_workload(workload: Workload, model: ModelSpec) -> None:
@@ -132,7 +150,7 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
         check_generates(workload, model)
     if workload.mode == "infer" and workload.task in WRITES:
         check_positions(workload, model)
-    if workload.task not in ROW_TASKS and model.max_positions and workload.seq_len > model.max_positions:
+    if workload.task not in MEDIA_TASKS and model.max_positions and workload.seq_len > model.max_positions:
         raise UsageError(
             f"--seq-len {workload.seq_len} is longer than the {model.max_positions} positions of {model.name}",
             f"use --seq-len {model.max_positions} or less",
@@ -173,6 +191,12 @@ def check_row_task(workload: Workload, model: ModelSpec) -> None:
             f"--task {workload.task} is for --mode infer: perfgen emits no training for it", "add --mode infer"
         )
     name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
+    if workload.task == "feature-extraction":
+        if model.kind in ("encoder", "decoder"):
+            return
+        raise UsageError(
+            f"--task {workload.task} needs a model of texts, and {name} is {model.kind}", "give one, such as a BERT"
+        )
     if workload.task == "image-classification":
         if model.kind == "vision" and (model.architecture or "").endswith("ForImageClassification"):
             return
@@ -199,7 +223,7 @@ def check_generates(workload: Workload, model: ModelSpec) -> None:
     if model.kind == "encoder":
         raise UsageError(
             f"{asked} needs a decoder, and {name} is an encoder",
-            "use --task text-classification for a classifier; filling masks is not emitted yet",
+            "use --task text-classification for a classifier, feature-extraction for embeddings; filling masks is not emitted yet",
         )
     if model.kind != "decoder":
         raise UsageError(

@@ -8,7 +8,7 @@ from generator.case.case import Case
 from generator.case.defaults import DEFAULT_SEQ_LEN
 from generator.case.request import Request
 from generator.case.sources import Work
-from generator.case.workload import ROW_TASKS, Workload
+from generator.case.workload import Workload
 from generator.cost.constants import NVME_BYTES_PER_S
 from generator.cost.interval import list_measured_makers
 from generator.decide.candidates import Candidate
@@ -182,7 +182,7 @@ def note_both_lengths(work: Work) -> tuple[Note, ...]:
 
 
 def note_row_task(workload: Workload) -> tuple[Note, ...]:
-    if workload.task not in ROW_TASKS:
+    if not workload.by_row:
         return ()
     text = f"{workload.task} is computed row by row: batch.py only, no server is emitted for it"
     return (Note(kind="model", text=text),)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from generator.case.case import Case
 from generator.case.stacks import load_stack
-from generator.case.workload import DEFAULT_GOAL, WRITES, Workload
+from generator.case.workload import DEFAULT_GOAL, READS, WRITES, Workload
 from generator.cost.of_case import build_cost_model
 from generator.decide.notes import Note
 from generator.decide.plan import Plan, decide, plan_space
@@ -49,6 +49,7 @@ def derive_serving_workload(workload: Workload) -> Workload:
         mode="infer",
         after_training=True,
         concurrency=1,
+        new_tokens=0 if workload.task in READS else workload.new_tokens,
         pins=(),
         allow=(),
         steps=None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from generator.case.request import Request
-from generator.case.workload import ROW_TASKS
 from generator.decide.plan import Plan, Planned
 from generator.emit.first_step import expect_first_step
 from generator.emit.plan_document import (
@@ -39,7 +38,7 @@ def build_config(
         revision=source.revision if source.kind == "hub" else ABSENT,
         tokenizer=ABSENT if request.tokenizer is None else request.tokenizer,
         tokenizer_revision=source.tokenizer_revision if is_on_hub(request.tokenizer or "/") else ABSENT,
-        seq_len=workload.seq_len if training or workload.task == "text-classification" else ABSENT,
+        seq_len=workload.seq_len if training else ABSENT,
         output_dir="runs" if training else ABSENT,
         training=build_training_config(planned, saving.save_steps, evaluation) if saving else ABSENT,
         **(list_evaluation_values(request, evaluation) if training else {}),
@@ -47,7 +46,7 @@ def build_config(
         machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
         processes=describe_launch(parallel) if parallel else ABSENT,
         serving=build_serving_config(planned) if is_server(plan) else ABSENT,
-        rows=build_row_config(plan) if workload.task in ROW_TASKS else ABSENT,
+        rows=build_row_config(plan) if workload.by_row else ABSENT,
         predicted=predict(plan) if is_server(plan) else ABSENT,
         first_step=expect_first_step(plan, parallel) if training else ABSENT,
         **(list_data_values(planned) if training else {}),
@@ -61,7 +60,9 @@ def describe_launch(parallel: ParallelRecord) -> ProcessesConfig:
 def build_row_config(plan: Plan) -> RowConfig:
     run = plan.best.execution
     return RowConfig(
-        weights=run.weights_dtype, batch=plan.case.workload.concurrency, positions=plan.case.workload.seq_len
+        weights=run.weights_dtype,
+        batch=plan.case.workload.concurrency,
+        positions=plan.case.workload.seq_len,
     )
 
 

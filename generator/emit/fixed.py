@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from generator.case.vendors.vendor import TENSOR_CORE_MULTIPLE
-from generator.case.workload import ROW_TASKS, WRITES
+from generator.case.workload import WRITES, computes_rows
 from generator.emit.environment import ALLOCATOR, EXPANDABLE
 from generator.emit.plan_document import ParallelRecord, ProjectPart
 from generator.techniques.edits import Argument, Edits, write_literal
@@ -169,9 +169,12 @@ ROWS = (
     ),
     Row("main_process_first", "desc", ("train", "several"), "what the log calls it"),
     Row(
-        "tokenizer", "truncation", ("text-classification",), "a text longer than seq_len is cut, as it was in training"
+        "tokenizer",
+        "truncation",
+        ("train", "text-classification"),
+        "a text longer than seq_len is cut, as it was in training",
     ),
-    Row("tokenizer", "max_length", ("text-classification",), "seq_len of config.yaml: `why seq_len`"),
+    Row("tokenizer", "max_length", ("train", "text-classification"), "seq_len of config.yaml: `why seq_len`"),
     Row("tokenizer", "return_tensors", ("scripted",), "PyTorch tensors: what the model takes"),
     Row("apply_chat_template", "add_generation_prompt", ("chat",), "ends with the mark that an answer comes now"),
     Row("apply_chat_template", "return_dict", ("chat",), "with the attention mask, which generate needs"),
@@ -259,7 +262,8 @@ CONFIG_REASONS = {
     "rows": "how batch.py computes rows",
     "rows.weights": "the format that the model is loaded in: the decision precision",
     "rows.batch": "--concurrency: rows that are computed together",
-    "rows.positions": "of the encoder for a row: --prompt-tokens, else what the kind of model usually has",
+    "rows.positions": "of the encoder for a row: --prompt-tokens, else what config.json says of images and sounds, and usual texts have; "
+    "longer texts are refused, or cut where batch.py is asked to",
     "serving": "what the server is, and what it may be asked for: `perfgen why` has each value",
     "serving.engine": "what runs the model: the decision engine of the plan",
     "serving.weights": "how weights are stored: the decisions precision and quantization",
@@ -353,7 +357,7 @@ def list_fixed(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
 def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> frozenset[str]:
     """What rows ask for: the mode, the task, the device, and what else holds."""
     serves = project.mode == "infer" and project.task in WRITES
-    by_row = project.task in ROW_TASKS
+    by_row = computes_rows(project.mode, project.task)
     loads = not serves or bool(edits.infer_model_arguments)  # else the engine reads the model's files itself
     others = {
         "several": parallel is not None and parallel.world_size > 1,

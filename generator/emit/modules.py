@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator.case.workload import ROW_TASKS
+from generator.case.workload import computes_rows
 from generator.emit.plan_document import ABSENT, CompilerRecord, ParallelRecord, ProjectPart, ServerRecord
 from generator.techniques.edits import Edits
 
@@ -61,10 +61,15 @@ BATCH = ("assembly", "batch", "batch_input", "end_on_signal", "progress_line", "
 OF_ROWS = ("fields", "masking", "open_data", "seals")
 """Leaves that it shares with trainings."""
 ROW_WORK = {
-    "image-classification": "serving/batch_work/images",
-    "automatic-speech-recognition": "serving/batch_work/transcripts",
+    "image-classification": {"batch_work": "serving/batch_work/images", "media": "serving/media"},
+    "automatic-speech-recognition": {"batch_work": "serving/batch_work/transcripts", "media": "serving/media"},
+    "text-classification": {"batch_work": "serving/batch_work/labels", "encoder": "serving/encoder"},
+    "feature-extraction": {
+        **{"batch_work": "serving/batch_work/embeddings", "encoder": "serving/encoder"},
+        "pooling": "serving/pooling",
+    },
 }
-"""What is computed of a row, by task."""
+"""What is computed of a row, by task: its modules and their leaves."""
 SERVER = (
     "generation_defaults",
     "http_call",
@@ -119,7 +124,7 @@ def choose_modules(
         modules["chat_template"] = "chat_template"
     if server is not None:
         modules |= list_serving_modules(server)
-    if project.task in ROW_TASKS:
+    if computes_rows(project.mode, project.task):
         modules |= list_row_modules(project.task)
     if "infer" in modules and project.device == "portable":  # its infer.py is the same for every machine
         modules["machine"] = "machine/unplanned"
@@ -157,7 +162,7 @@ def choose_modules(
 def list_row_modules(task: str) -> dict[str, str]:
     """Of a project that computes rows by Transformers itself: batch.py, and infer.py for one."""
     modules = {name: f"serving/{name}" for name in BATCH} | {name: name for name in OF_ROWS}
-    modules |= {"infer": "serving/infer_row", "media": "serving/media", "batch_work": ROW_WORK[task]}
+    modules |= {"infer": "serving/infer_row"} | ROW_WORK[task]
     return modules | {f"rows_{kind}": f"rows/{kind}" for kind in ROWS}
 
 

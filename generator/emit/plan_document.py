@@ -570,7 +570,7 @@ class RowConfig:
     batch: int
     """rows that are computed together"""
     positions: int
-    """of the encoder, which the plan counts for a row"""
+    """of the encoder, which the plan counts for a row; of texts the most that are read"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,7 +16,11 @@ TITLES = {
     "sft": "supervised fine-tuning",
     "text-classification": "text classification",
 }
-ROWS = {"image-classification": "image classification", "automatic-speech-recognition": "speech recognition"}
+ROWS = {
+    "image-classification": "image classification",
+    "automatic-speech-recognition": "speech recognition",
+    "feature-extraction": "embeddings of texts",
+}
 SERVED = {
     "causal-lm": "text generation",
     "sft": "text generation",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generator.case.limits import GRACE_SECONDS
 from generator.case.vendors import Container
-from generator.case.workload import ROW_TASKS, TRACKERS
+from generator.case.workload import TRACKERS
 from generator.decide.plan import Plan, Planned
 from generator.emit.compilers import list_debian_packages, list_image_packages
 from generator.emit.container import STOP_MARGIN_SECONDS
@@ -14,19 +14,23 @@ from generator.emit.server import is_server
 
 OPTIONAL = {"bitsandbytes", "peft", "pytest"}
 """Of a stack that serves: what a technique must ask for, and the tests."""
+DECODERS = {"image-classification": {"pillow"}, "automatic-speech-recognition": {"soundfile", "soxr"}}
+"""By task: what opens the files of rows."""
 BASE = ("torch", "transformers", "accelerate", "datasets", "pyyaml", "matplotlib")
 
 
 def pin_requirements(planned: Planned) -> tuple[str, ...]:
     """Pinned distributions, from the tested stack; the tracker too that the log goes to."""
     plan, tracker = planned.plan, planned.work.request.report_to
-    if is_server(plan) or plan.case.workload.task in ROW_TASKS:
-        given = {name for name, _ in plan.case.stack.packages} - OPTIONAL
+    workload = plan.case.workload
+    if is_server(plan) or workload.by_row:
+        others = set().union(*DECODERS.values()) - DECODERS.get(workload.task, set())
+        given = {name for name, _ in plan.case.stack.packages} - OPTIONAL - others
         return pin(plan, given | set(plan.edits.requirements))
     wanted = {*BASE, *plan.edits.requirements, *(plan.serving.edits.requirements if plan.serving else ())}
-    if plan.case.workload.task == "sft":
+    if workload.task == "sft":
         wanted.add("trl")
-    if plan.case.workload.mode == "train" and tracker in TRACKERS:
+    if workload.mode == "train" and tracker in TRACKERS:
         wanted.add(tracker)
     return pin(plan, wanted)
 

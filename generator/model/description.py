@@ -11,6 +11,7 @@ from generator.model.families import SAME_AS, find_family
 from generator.model.guard import check_sizes_given, check_understood
 from generator.model.settings import Settings
 from generator.model.spec import Attended, ModelSpec, NeedsMetaDevice
+from generator.model.vision import count_patches
 
 MULTIPLIED = ("linear", "router", "expert", "head", "tied")
 """kinds of weights that a token is multiplied with: a tied output layer has no parameters of its own, but its work"""
@@ -54,6 +55,7 @@ def describe(config: Mapping, name: str) -> ModelSpec:
         shared_expert_ffn=next((w.inputs for w in own if w.role == "shared"), 0),
         sliding_window=find_widest_window(scores),
         max_positions=text.positions,
+        row_positions=count_row_positions(family, settings, weights),
         layer_kinds=summarize_layer_kinds(kinds, family.moe_layers(text)),
         params=params,
         active_params=params - round(sum(w.params * (1 - w.share) for w in own if w.kind == "expert")),
@@ -67,6 +69,16 @@ def describe(config: Mapping, name: str) -> ModelSpec:
         dtype=read_dtype(settings, text),
         quantization=(settings.values.get("quantization_config") or {}).get("quant_method"),
     )
+
+
+def count_row_positions(family: Family, settings: Settings, weights: list[Weights]) -> int | None:
+    """Of one image or one window of sound, where every layer has the same number."""
+    if family.kind == "encoder-decoder":
+        return settings["max_source_positions"] if settings.has("num_mel_bins") else None
+    if family.kind != "vision" or settings["depths"] or settings["patch_size"] is None:
+        return None
+    of_position = [w.count for w in weights if w.name == "position_embeddings"]
+    return (of_position[0] if of_position else count_patches(settings) + 1) + (settings["num_register_tokens"] or 0)
 
 
 def read_family(config: Mapping) -> tuple[Family, Settings]:

@@ -50,6 +50,9 @@ class ModelSpec:
     shared_expert_ffn: int = 0
     sliding_window: int | None = None
     max_positions: int | None = None
+    row_positions: int | None = None
+    """of one image (patches, and tokens that are learned) or one window of sound (frames); ``None``: a model of texts, or one whose
+    stages have fewer and fewer"""
     layer_kinds: tuple[tuple[str, int], ...] = ()
     params: int = 0
     active_params: int = 0

@@ -11,7 +11,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from generator.case.workload import ROW_TASKS
+from generator.case.workload import computes_rows
 from generator.emit.place import lock_destination
 from generator.errors import SmokeError, SourceError, escape_control
 from generator.inputs.json_files import replace_file
@@ -186,7 +186,7 @@ def build_train_command(plan: dict, python: str, steps: int, out: Path) -> tuple
 
 
 def build_infer_command(plan: dict, python: str, out: Path) -> tuple[str, ...]:
-    if plan["project"]["task"] in ROW_TASKS:  # of a sample that it makes
+    if computes_rows(plan["project"]["mode"], plan["project"]["task"]):  # of a sample that it makes
         return (python, "infer.py", "--report", str(out / "infer.json"))
     classifies = plan["project"]["task"] == "text-classification"
     words = ["--prompt", "The quick brown fox" if classifies else "To be, or not"]

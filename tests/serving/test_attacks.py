@@ -106,6 +106,23 @@ def test_who_connects_and_asks_nothing_is_cut_off(server):
     assert time.monotonic() - begun < 60
 
 
+def test_who_sends_half_a_body_keeps_nobody_waiting(server):
+    """More of them than may wait: the next one is answered at once, and the first are told that they were too slow."""
+    whole = make_request(make_body())
+    with contextlib.ExitStack() as stack:
+        slow = [stack.enter_context(connect(server)) for _ in range(40)]
+        for connection in slow:
+            connection.sendall(whole[:-5])
+        server.wait_for_metric("requests_running", 0)
+        begun = time.monotonic()
+        assert send(server, whole).startswith(b"HTTP/1.1 200")
+        assert time.monotonic() - begun < 15
+        for connection in slow[:20]:
+            assert connection.recv(100).startswith(b"HTTP/1.1 408")
+        slow[-1].sendall(whole[-5:])
+        assert slow[-1].recv(100).startswith(b"HTTP/1.1 200")
+
+
 def test_a_pause_of_the_process_loses_nothing(server):
     server.process.send_signal(signal.SIGSTOP)
     with connect(server) as connection:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-from serving_projects import BATCH, EMBEDDINGS, LABELS, find_minilm, make_serving_project
+from serving_projects import BATCH, EMBEDDINGS, LABELS, find_minilm, make_row_project
 
 TEXTS = [
     "A man plays the guitar on a stage.",
@@ -50,12 +50,12 @@ def read(path: Path) -> list[dict]:
 def test_embeddings_are_the_means_of_length_one_that_the_model_asks_for(minilm, tmp_path):
     from transformers import AutoModel, AutoTokenizer
 
-    project = make_serving_project(tmp_path / "p", minilm, BATCH | EMBEDDINGS, threads=1, max_context=64)
+    project = make_row_project(tmp_path / "p", minilm, BATCH | EMBEDDINGS, "AutoModel", 4, 64)
     source, output = write_rows(tmp_path), tmp_path / "out.jsonl"
     assert "6 rows, 2 of them with an error" in compute(project, source, output)
     rows = read(output)
     assert [row["error"] is None for row in rows] == [True] * 4 + [False] * 2
-    assert "max_context is 64" in rows[5]["error"] and rows[5]["embedding"] is None
+    assert "rows.positions of config.yaml is 64" in rows[5]["error"] and rows[5]["embedding"] is None
     tokenizer, model = AutoTokenizer.from_pretrained(minilm), AutoModel.from_pretrained(minilm).eval()
     for text, row in zip(TEXTS, rows, strict=False):
         inputs = tokenizer(text, return_tensors="pt")
@@ -81,7 +81,9 @@ def test_labels_are_those_of_the_classifier_with_their_probabilities(minilm, tmp
     model.save_pretrained(tmp_path / "m")
     tokenizer = AutoTokenizer.from_pretrained(minilm)
     tokenizer.save_pretrained(tmp_path / "m")
-    project = make_serving_project(tmp_path / "p", tmp_path / "m", BATCH | LABELS, threads=1, max_context=64)
+    project = make_row_project(
+        tmp_path / "p", tmp_path / "m", BATCH | LABELS, "AutoModelForSequenceClassification", 4, 64
+    )
     output = tmp_path / "out.parquet"
     compute(project, write_rows(tmp_path), output)
     rows = pq.read_table(output).to_pylist()

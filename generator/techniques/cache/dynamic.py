@@ -2,6 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from generator.case.case import Case
+from generator.case.workload import READS
 from generator.techniques.base import Technique
 from generator.techniques.traits import Trait
 
@@ -34,8 +35,7 @@ class Dynamic(Technique):
 
 def explain_no_generation(case: Case) -> str | None:
     """Why no tokens are generated, or ``None``."""
-    classifies = case.workload.task in ("text-classification", "image-classification")
-    return "a classifier generates nothing" if classifies else None
+    return "the model reads, and generates nothing" if case.workload.task in READS else None
 
 
 def explain_short_memory(case: Case) -> str | None:

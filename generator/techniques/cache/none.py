@@ -2,6 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from generator.case.case import Case
+from generator.case.workload import READS
 from generator.techniques.base import Technique
 
 
@@ -18,7 +19,7 @@ class NoCache(Technique):
     modes = ("infer",)
 
     def obstacle(self, case: Case) -> str | None:
-        if case.workload.task not in ("text-classification", "image-classification"):
+        if case.workload.task not in READS:
             return "generation would compute every past token again"
         return None
 

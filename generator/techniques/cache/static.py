@@ -2,7 +2,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from generator.case.case import Case
-from generator.case.workload import ROW_TASKS
 from generator.techniques.base import Published, Technique
 from generator.techniques.cache.dynamic import explain_no_generation, explain_short_memory
 from generator.techniques.edits import Edits, make_argument
@@ -28,7 +27,7 @@ class Static(Technique):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        if case.workload.task in ROW_TASKS:
+        if case.workload.by_row and explain_no_generation(case) is None:
             return "batch.py generates with the model's own settings"
         if case.workload.serves and (why := explain_short_memory(case)):
             return f"{why}, which rows of keys and values do not hold"

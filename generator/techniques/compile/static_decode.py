@@ -2,7 +2,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from generator.case.case import Case
-from generator.case.workload import ROW_TASKS
 from generator.techniques.base import Published, Technique
 from generator.techniques.traits import Trait
 
@@ -31,7 +30,7 @@ class StaticDecode(Technique):
             return "the machine is not known"
         if case.workload.serves and case.workload.concurrency > 1:
             return "the number of answers in a step changes, and each would be another graph: one at a time is compiled"
-        if case.workload.task in ROW_TASKS:
+        if case.workload.by_row:
             return "batch.py computes rows of any size: each would be compiled anew"
         return case.explain_missing("compiled-decode")
 

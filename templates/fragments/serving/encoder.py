@@ -6,6 +6,7 @@ from pathlib import Path
 
 from batch_input import Row
 from fields import read_text
+from model import load_model
 from sources import find_source
 from weights_identity import describe_model
 
@@ -13,7 +14,7 @@ Results = list[tuple[int, dict]]
 
 
 class Encoder:
-    """The model of config.yaml with its tokenizer. ``auto`` is the class that knows its head."""
+    """The model of config.yaml with its tokenizer."""
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,28 +23,24 @@ class Encoder:
     @staticmethod
     def describe(config: dict, here: Path, args: argparse.Namespace) -> dict:
         """The settings that results depend on."""
-        serving = {name: config["serving"][name] for name in ("weights", "max_context", "max_concurrency")}
-        return {"truncate": args.truncate, **serving, **describe_model(config, here)}
+        settings = {name: config["rows"][name] for name in ("weights", "batch", "positions")}
+        return {"truncate": args.truncate, **settings, **describe_model(config, here)}
 
-    def __init__(self, config: dict, args: argparse.Namespace, auto) -> None:
+    def __init__(self, config: dict, args: argparse.Namespace) -> None:
         import torch
         from transformers import AutoTokenizer
 
-        serving = config["serving"]
-        if "threads" in serving:
-            torch.set_num_threads(serving["threads"])
         self.torch, self.args = torch, args
-        self.most, self.batch = serving["max_context"], serving["max_concurrency"]
-        source, revision = find_source(config, "model"), config.get("revision")
-        self.tokenizer = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False)
-        self.model = auto.from_pretrained(
-            source,
-            revision=revision,
-            dtype=getattr(torch, serving["weights"]),
-            use_safetensors=True,
-            trust_remote_code=False,
-        ).eval()
-        self.model.to(torch.accelerator.current_accelerator(check_available=True) or "cpu")
+        self.most, self.batch = config["rows"]["positions"], config["rows"]["batch"]
+        named = "tokenizer" if config.get("tokenizer") else "model"
+        revision = config.get("tokenizer_revision" if named == "tokenizer" else "revision")
+        self.tokenizer = AutoTokenizer.from_pretrained(
+            find_source(config, named), revision=revision, trust_remote_code=False
+        )
+        self.model = load_model(config)
+        if self.tokenizer.pad_token is None:  # a decoder's: what fills a row is hidden by the mask
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        self.model.config.pad_token_id = self.tokenizer.pad_token_id
 
     def compute(self, rows: list[Row], describe: Callable, columns: dict) -> Iterator[Results]:
         """What ``describe`` makes of the model's output, with places in ``rows``; first what cannot be computed."""
@@ -74,6 +71,7 @@ class Encoder:
         tokens = self.tokenizer(text, truncation=self.args.truncate, max_length=self.most)["input_ids"]
         if len(tokens) > self.most:
             raise ValueError(
-                f"the text has {len(tokens):,} tokens, and max_context is {self.most:,}: --truncate takes its beginning"
+                f"the text has {len(tokens):,} tokens, and rows.positions of config.yaml is {self.most:,}: "
+                "--truncate takes its beginning"
             )
         return tokens

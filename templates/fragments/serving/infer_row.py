@@ -1,4 +1,4 @@
-"""What batch.py computes of a row, for one file: `python infer.py --prompt FILE`. Without one, a made sample."""
+"""What batch.py computes of a row, for one: `python infer.py --prompt ...`. Without one, a made sample."""
 
 import signal
 
@@ -15,7 +15,6 @@ import yaml
 from batch_input import Row
 from batch_work import Work, make_sample
 from infer_report import write_report
-from machine import check_machine
 from masking import mask_messages
 from terminal import escape_control, parse_flags
 
@@ -24,9 +23,8 @@ CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 
 
 def main() -> None:
-    check_machine(CONFIG.get("machine"))
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--prompt", type=Path, help="the file")
+    parser.add_argument("--prompt", help=f"{Work.PROMPT} (default: a made sample)")
     parser.add_argument("--calls", type=int, default=1, help="answers to time, after one that warms up")
     parser.add_argument("--json", action="store_true", help="the report on standard output, and nothing else there")
     parser.add_argument("--report", type=Path, default=HERE / "infer.json", help="what was measured, for programs")
@@ -35,7 +33,7 @@ def main() -> None:
     if args.calls < 1:
         parser.error(f"--calls {args.calls}: one at least")
     args.column, args.input = Work.FROM[0], Path.cwd() / "row"  # whose folder relative paths begin from
-    row = Row(0, {args.column: str(args.prompt) if args.prompt else make_sample()})
+    row = Row(0, {args.column: args.prompt or make_sample()})
 
     work, seconds, results = Work(CONFIG, HERE, args), [], []
     for _ in range(1 + args.calls):
@@ -45,20 +43,27 @@ def main() -> None:
     (result,) = results
     if result["error"] is not None:
         sys.exit(f"--prompt {args.prompt}: {result['error']}")
-    answer = result[next(iter(Work.COLUMNS))]
+    answer = describe_answer(result[next(iter(Work.COLUMNS))])
     if not args.json:
         print(escape_control(answer))
     write_report(
         args.report,
-        prompt=str(args.prompt or "a made sample"),
+        prompt=args.prompt or "a made sample",
         answer=answer,
         result=result,
-        prompt_tokens=CONFIG["rows"]["positions"],
+        prompt_tokens=result.get("prompt_tokens") or CONFIG["rows"]["positions"],
         new_tokens=[result.get("new_tokens") or 0] * args.calls,
         first_call_seconds=seconds[0],
         seconds=seconds[1:],
         as_json=args.json,
     )
+
+
+def describe_answer(value: str | list[float]) -> str:
+    """A text as it is, of a vector the first numbers."""
+    if isinstance(value, str):
+        return value
+    return f"{', '.join(f'{number:.4f}' for number in value[:4])}, ... ({len(value)} numbers)"
 
 
 if __name__ == "__main__":

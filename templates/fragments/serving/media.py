@@ -18,6 +18,7 @@ class MediaWork:
     COLUMNS: ClassVar[dict[str, str]]
     """What an output row holds beside the columns of the input, and the types of these in Parquet."""
     READS: ClassVar = ()
+    PROMPT: ClassVar = "the file"
     SETTINGS: ClassVar[tuple[str, ...]]
     """Flags that results depend on."""
 

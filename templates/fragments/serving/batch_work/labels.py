@@ -25,6 +25,7 @@ class Work:
     """Columns that may hold the text, if the flag does not say."""
     READS: ClassVar = ()
     """Columns that are read besides the one of the text."""
+    PROMPT: ClassVar = "the text"
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser, config: dict) -> None:
@@ -33,16 +34,14 @@ class Work:
     @staticmethod
     def read_batch(config: dict) -> int:
         """Rows that are computed together."""
-        return config["serving"]["max_concurrency"]
+        return config["rows"]["batch"]
 
     @staticmethod
     def describe(config: dict, here: Path, args: argparse.Namespace) -> dict:
         return Encoder.describe(config, here, args)
 
     def __init__(self, config: dict, here: Path, args: argparse.Namespace) -> None:
-        from transformers import AutoModelForSequenceClassification
-
-        self.encoder = Encoder(config, args, AutoModelForSequenceClassification)
+        self.encoder = Encoder(config, args)
         self.names = self.encoder.model.config.id2label
 
     def compute(self, rows: list) -> Iterator[Results]:
@@ -60,3 +59,8 @@ class Work:
 
     def close(self) -> None:
         pass
+
+
+def make_sample() -> str:
+    """A text, to see that it works."""
+    return "What a day!"

@@ -22,7 +22,7 @@ WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 ENGINES ?=
 ENGINES_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-engines
 
-.PHONY: setup demo demo-scratch test test-slow test-image test-engines check golden validate peers fuzz clean
+.PHONY: setup demo demo-scratch test test-slow test-parallel test-image test-engines check golden validate peers fuzz clean
 
 setup: $(VENV)/.ready
 
@@ -67,7 +67,11 @@ test: setup
 
 # the real runs: every emitted form, every way to break off; files side by side, for their tests share what was trained
 test-slow: setup
-	$(PYTEST) --dist loadfile -m "slow and not core and not image"
+	$(PYTEST) --dist loadfile -m "slow and not core and not image and not parallel"
+
+# every parallel form killed four times and resumed, and eight processes: half an hour of two cores
+test-parallel: setup
+	$(BIN)/python -m pytest -m parallel tests/test_loop_projects.py
 
 # images really built and run: root, buildah and debootstrap; the base is kept in ~/.cache/perfgen-images
 test-image: setup

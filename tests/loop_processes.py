@@ -3,8 +3,8 @@
     python loop_processes.py RUNS.json
 
 A run is ``{"folder", "processes", "words", "kill"}``; ``kill`` is ``[rank, step, where]``: the process is ended by SIGKILL in that
-step ("step"), or while the checkpoint behind it is written ("save"), and the others after it, as a launcher ends them. What
-every process printed is in ``log-RANK`` of the folder, the exit codes of all in ``codes.json``.
+step ("step"), before it writes its part of the checkpoint behind it ("save"), or when it has ("written"), and the others after it, as a launcher
+ends them. What every process printed is in ``log-RANK`` of the folder, the exit codes of all in ``codes.json``.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ def end_in(step: int, where: str) -> None:
     def end(*arguments, **keywords):
         if where == "save" and seen["step"] == step:
             os.kill(os.getpid(), signal.SIGKILL)
-        return save(*arguments, **keywords)
+        written = save(*arguments, **keywords)
+        if where == "written" and seen["step"] == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return written
 
     CallbackHandler.on_step_begin, dcp.save = count, end
 

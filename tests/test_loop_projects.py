@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,10 @@ SAVES = ("--save_steps", "2", "--save_total_limit", "4")
 
 @dataclass(frozen=True)
 class Form:
-    """A form on so many processes; ``divided`` are the axes that every process must find, ``pins`` what else is pinned."""
+    """A form on so many processes; ``divided`` are the axes that every process must find, ``pins`` what else is pinned.
+
+    ``asked`` are fields of the request, ``words`` flags of train.py.
+    """
 
     name: str
     processes: int
@@ -42,13 +47,22 @@ class Form:
     model: str = "dense"
     pins: dict[str, str] = field(default_factory=dict)
     tolerance: float = 1e-4
+    asked: dict[str, object] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
         of = [] if self.model in ("dense", "wide", "mixture") else [self.model]
-        return "-".join([self.name, str(self.processes), *of, *self.pins.values()])
+        return "-".join([self.name, str(self.processes), *of, *self.pins.values(), *map(str, self.asked.values())])
+
+    @property
+    def alone(self) -> str:
+        """The project in one process that it is compared with."""
+        return "-".join([self.model, *map(str, self.asked.values())])
 
 
+SFT, LORA = {"task": "sft"}, {"task": "sft", "train": "lora"}
+HALVES = ("--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "2")
 TWO = (
     Form("tensor", 2, ["tp 2"]),
     Form("context", 2, ["parts 2"]),
@@ -58,7 +72,25 @@ TWO = (
     Form("expert", 2, ["ep 2", "tp 2"], "mixture"),
     Form("expert-fsdp2", 2, ["ep 2", "fsdp 2"], "mixture"),
 )
+OTHER_WORK = (
+    Form("tensor", 2, ["tp 2"], asked=SFT),
+    Form("tensor", 2, ["tp 2"], "untrained", asked={"from_scratch": True}),
+    Form("tensor", 2, ["tp 2"], "qwen3", words=HALVES),  # its norms of heads are summed once a step
+    Form("context", 2, ["parts 2"], asked=LORA),
+    Form("context-fsdp2", 2, ["fsdp 2", "parts 2"], asked=SFT),
+    Form("context-fsdp2", 2, ["fsdp 2", "parts 2"], asked=LORA),
+    Form("ulysses", 2, ["fsdp 2", "parts 2"], asked=LORA),
+    Form("pipeline", 2, ["stages 2"], "tied"),
+    Form("pipeline", 2, ["stages 2"], asked=SFT),
+    Form("pipeline", 2, ["stages 2"], asked=LORA),
+    Form("pipeline", 2, ["stages 2"], "untrained", asked={"from_scratch": True}),
+    Form("pipeline-fsdp2", 4, ["fsdp 2", "stages 2"], asked=LORA),
+    Form("tensor-pipeline", 4, ["stages 2", "tp 2"], "tied"),
+    Form("tensor-pipeline", 4, ["stages 2", "tp 2"], "qwen3"),
+)
+"""Other tasks and models than causal-lm of Llama."""
 FOUR = (
+    Form("tensor-pipeline", 4, ["stages 2", "tp 2"]),
     Form("tensor", 4, ["tp 4"], "wide"),
     Form("tensor-fsdp2", 4, ["fsdp 2", "tp 2"]),
     Form("context", 4, ["parts 2"]),  # and two copies
@@ -78,6 +110,13 @@ OTHER_TYPES = tuple(
     )
 )
 """The model types that the forms are said to be run with (generator/techniques/looped.py), besides Llama."""
+EIGHT = (
+    Form("tensor-pipeline", 8, ["fsdp 2", "stages 2", "tp 2"]),
+    Form("tensor-pipeline", 8, ["stages 4", "tp 2"], "tied"),
+)
+KILLS = ((1, 1, "step"), (0, 2, "written"), (1, 4, "save"), (0, 6, "step"))
+"""One after the other, of one run that saves every second step: nothing saved, parts without a seal, an unfinished part, the
+last step."""
 KILLED = (("tensor", 2, (1, 4, "step")), ("pipeline", 2, (0, 4, "save")))
 RESHARDED = ("tensor-fsdp2", 4, "tensor", 2)
 
@@ -103,6 +142,12 @@ def inputs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     text = TEXT.read_text(encoding="utf-8")[:60000]
     (folder / "data.txt").write_text(text, encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.strip()]
+    chats = [
+        {"messages": [{"role": "user", "content": asked[:40]}, {"role": "assistant", "content": answer[: 20 + n % 60]}]}
+        for n, (asked, answer) in enumerate(pairwise(lines))
+    ]
+    (folder / "chats.jsonl").write_text("\n".join(map(json.dumps, chats[:300])), encoding="utf-8")
     bpe = Tokenizer(BPE())
     bpe.pre_tokenizer = ByteLevel(add_prefix_space=False)
     alphabet = ByteLevel.alphabet()
@@ -123,6 +168,8 @@ def inputs(tmp_path_factory) -> Path:
     torch.manual_seed(0)
     models = {
         "dense": LlamaForCausalLM(LlamaConfig(**sizes)),
+        "tied": LlamaForCausalLM(LlamaConfig(**sizes | {"tie_word_embeddings": True})),
+        "untrained": LlamaForCausalLM(LlamaConfig(**sizes)),
         "wide": LlamaForCausalLM(LlamaConfig(**sizes | {"num_key_value_heads": 4})),
         "mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**sizes | experts | {"num_hidden_layers": 2})),
     }
@@ -135,11 +182,16 @@ def inputs(tmp_path_factory) -> Path:
     return folder
 
 
-def make(inputs: Path, folder: Path, form: str, processes: int, model: str, **pins: str) -> Path:
+def make(
+    inputs: Path, folder: Path, form: str, processes: int, model: str, asked: dict | None = None, **pins: str
+) -> Path:
     """A project for processes of this CPU."""
+    asked = asked or {}
+    sft = asked.get("task") == "sft"
+    plain = {name: value for name, value in PLAIN.items() if not (sft and processes == 1 and name == "loss")}
     request = Request(
         model=str(inputs / model),
-        data=str(inputs / "data.txt"),
+        data=str(inputs / ("chats.jsonl" if sft else "data.txt")),
         hardware=(f"{processes}xcpu:1" if processes > 1 else "cpu:1")
         + ("+bf16" if pins.get("precision") == "bf16" else ""),
         seq_len=64,
@@ -148,7 +200,8 @@ def make(inputs: Path, folder: Path, form: str, processes: int, model: str, **pi
         learning_rate=1e-3,
         eval="0.02",
         offline=True,
-        pins=tuple((PLAIN | {"parallelism": form} | pins).items()),
+        pins=tuple((plain | {"parallelism": form} | pins).items()),
+        **asked,
     )
     planned = pipeline.plan_request(request)
     folder.mkdir(parents=True)
@@ -173,12 +226,14 @@ def describe_run(folder: Path, processes: int, *words: str, kill: tuple | None =
 
 def train(inputs: Path, folder: Path, forms: tuple[Form, ...], more=lambda made: []) -> dict[str, Path]:
     """Every form, and each of its models in one process by the Trainer; ``more`` runs for the projects made."""
-    models = {form.model for form in forms}
-    made = {model: make(inputs, folder / model, "single", 1, model) for model in sorted(models)}
+    made: dict[str, Path] = {}
+    for form in forms:
+        if form.alone not in made:
+            made[form.alone] = make(inputs, folder / form.alone, "single", 1, form.model, form.asked)
     runs = [describe_run(project, 1) for project in made.values()]
     for form in forms:
-        made[form.id] = make(inputs, folder / form.id, form.name, form.processes, form.model, **form.pins)
-        runs.append(describe_run(made[form.id], form.processes))
+        made[form.id] = make(inputs, folder / form.id, form.name, form.processes, form.model, form.asked, **form.pins)
+        runs.append(describe_run(made[form.id], form.processes, *form.words))
     run_all(folder, runs + more(made))
     return made
 
@@ -210,28 +265,32 @@ def read_report(project: Path) -> dict:
 
 
 def check_form(form: Form, made: dict[str, Path]) -> None:
-    project, alone = made[form.id], read_report(made[form.model])
+    project, alone = made[form.id], read_report(made[form.alone])
     report = read_report(project)
     assert json.loads((project / "codes.json").read_text()) == [0] * form.processes
     assert report["losses"] == pytest.approx(alone["losses"], abs=form.tolerance)
     pairs = zip(report["evaluations"], alone["evaluations"], strict=True)
     assert all(row["loss"] == pytest.approx(other["loss"], abs=form.tolerance) for row, other in pairs)
-    assert report["processes"] == form.processes and report["tokens_per_step"] == BATCH * 64
+    assert report["processes"] == form.processes and report["tokens_per_step"] == alone["tokens_per_step"]
+    assert report["run"]["trained parameters"] == alone["run"]["trained parameters"]
+    assert (project / "runs/first_example.txt").read_text() == (made[form.alone] / "runs/first_example.txt").read_text()
     output = (project / "log-0").read_text()
     assert f"divided {form.divided}" in output and "as planned: trained float32" in output
     assert (project / "runs/first_example.txt").exists() and (project / "runs/loss.svg").exists()
-    compare_models(project, made[form.model])
+    compare_models(project, made[form.alone])
 
 
-def compare_models(one: Path, other: Path) -> None:
+def compare_models(one: Path, other: Path, *, exactly: bool = False) -> None:
     """As plain Transformers loads them, whatever wrote them."""
     import torch
     from transformers import AutoModelForCausalLM
 
     found, expected = (AutoModelForCausalLM.from_pretrained(path / "runs").state_dict() for path in (one, other))
+    adapters = {name: weight for name, weight in expected.items() if "lora" in name}
+    assert (one / "runs/adapter_config.json").exists() == bool(adapters)
     assert found.keys() == expected.keys()
     for name, weight in found.items():
-        torch.testing.assert_close(weight, expected[name], atol=2e-4, rtol=0)
+        torch.testing.assert_close(weight, expected[name], atol=0 if exactly else 2e-4, rtol=0)
 
 
 @pytest.mark.core
@@ -262,6 +321,46 @@ def test_other_types_of_models_have_the_losses_of_one_process(inputs, tmp_path, 
 @pytest.mark.parametrize("form", FOUR, ids=lambda form: form.id)
 def test_four_processes_have_the_losses_of_one(four, form):
     check_form(form, four)
+
+
+@pytest.fixture(scope="session")
+def others(inputs, tmp_path_factory) -> dict[str, Path]:
+    return train(inputs, tmp_path_factory.mktemp("others"), OTHER_WORK)
+
+
+@pytest.mark.parametrize("form", OTHER_WORK, ids=lambda form: form.id)
+def test_other_work_has_the_losses_of_one_process(others, form):
+    check_form(form, others)
+
+
+@pytest.mark.parallel
+def test_eight_processes_have_the_losses_of_one(inputs, tmp_path):
+    made = train(inputs, tmp_path, EIGHT)
+    for form in EIGHT:
+        check_form(form, made)
+
+
+@pytest.mark.parallel
+@pytest.mark.parametrize("form", {form.name: form for form in (*FOUR, *TWO)}.values(), ids=lambda form: form.id)
+def test_four_kills_in_a_row(inputs, tmp_path, form):
+    """By SIGKILL of one process each time. Every form ends with the weights of a run that nothing disturbed."""
+    project, whole = (
+        make(inputs, tmp_path / name, form.name, form.processes, form.model, form.asked, **form.pins)
+        for name in ("killed", "whole")
+    )
+    kills = [(rank * (form.processes - 1), step, where) for rank, step, where in KILLS]
+    codes = []
+    run_all(tmp_path, [describe_run(whole, form.processes)])
+    for kill in [*kills, None]:
+        run_all(tmp_path, [describe_run(project, form.processes, *SAVES, kill=kill)])
+        codes.append(json.loads((project / "codes.json").read_text()))
+        if kill:
+            assert codes[-1][kill[0]] == -signal.SIGKILL and not (project / "runs/run.json").exists()
+    assert codes[-1] == [0] * form.processes
+    report = read_report(project)
+    assert report["resumed_from"] == 4
+    assert report["losses"] == pytest.approx(read_report(whole)["losses"], abs=1e-6)
+    compare_models(project, whole, exactly=True)
 
 
 def test_another_number_of_processes_goes_on(inputs, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 from generator.case.vendors.vendor import TENSOR_CORE_MULTIPLE
 from generator.case.workload import WRITES, computes_rows
 from generator.emit.environment import ALLOCATOR, EXPANDABLE
-from generator.emit.plan_document import ParallelRecord, ProjectPart
+from generator.emit.plan_document import ABSENT, ParallelRecord, ProjectPart
 from generator.techniques.edits import Argument, Edits, write_literal
 
 
@@ -54,7 +54,12 @@ ROWS = (
         value=True,
         why="progress.py prints one line for each log",
     ),
-    Row("TrainingArguments", "max_length", ("train", "sft", "cuts"), "seq_len of config.yaml: `why seq_len`"),
+    Row(
+        "TrainingArguments",
+        "max_length",
+        ("train", "sft", "cuts", "by-trainer"),
+        "seq_len of config.yaml: `why seq_len`",
+    ),
     Row(
         "TrainingArguments",
         "use_cpu",
@@ -64,7 +69,7 @@ ROWS = (
     Row(
         "training_arguments",
         "pad_to_multiple_of",
-        ("train", "sft", "tensor-cores"),
+        ("train", "sft", "tensor-cores", "by-trainer"),
         "tensor cores work on multiples of 8 in 16 bits",
         value=TENSOR_CORE_MULTIPLE,
     ),
@@ -361,6 +366,7 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
     loads = not serves or bool(edits.infer_model_arguments)  # else the engine reads the model's files itself
     others = {
         "several": parallel is not None and parallel.world_size > 1,
+        "by-trainer": parallel is None or parallel.loop is ABSENT,
         "tensor-cores": project.pad_to_multiple_of is not None,
         "counts-with-numel": parallel is None or parallel.parameter_count_attribute is None,
         "resumes": parallel is None or not parallel.at_load,

@@ -8,6 +8,8 @@ from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.case.strategies import SEQUENCE_FORMS, STRATEGIES
 from generator.cost.links import choose_devices
+from generator.cost.shape import build_shape
+from generator.cost.stages import split_layers
 from generator.decide.plan import Plan
 from generator.emit.plan_document import ABSENT, ExpectedRecord, LoopRecord, ParallelRecord
 from generator.techniques.launch import is_by_loop
@@ -30,18 +32,21 @@ def describe_processes(plan: Plan) -> ParallelRecord | None:
         expected=expect_wrapping(case, layout, ("fsdp_config.fsdp_offload_params", True) in plan.edits.accelerate),
         deepspeed=nest_keys(plan.edits.deepspeed),
         accelerate=nest_keys(plan.edits.accelerate),
-        loop=describe_loop(layout) or ABSENT,
+        loop=describe_loop(case, layout) or ABSENT,
     )
 
 
-def describe_loop(layout: Layout) -> LoopRecord | None:
+def describe_loop(case: Case, layout: Layout) -> LoopRecord | None:
     """How loop.py's model is divided; ``None`` where the Trainer runs and saves the layout."""
     if not is_by_loop(layout):
         return None
     sharded = STRATEGIES[layout.strategy].divides_states
     if layout.pp > 1:
-        more = {"copies": layout.dp, "sharded": sharded}
-        return LoopRecord(division="division/pipeline", attention=None, sizes={"stages": layout.pp, **more})
+        shape = build_shape(case.model, case.workload.task, 0)
+        layers = split_layers(shape.layers, layout.pp, shape.head_params / shape.block_params)
+        sizes = {"layers": layers, "copies": layout.dp, "sharded": sharded}
+        more = {"ways": layout.tp} if layout.tp > 1 else {}
+        return LoopRecord(division="division/pipeline", attention=None, sizes={**sizes, **more})
     if layout.sequence_form is not None:
         heads = SEQUENCE_FORMS[layout.sequence_form].exchanges_heads
         attention = f"sequence_attention/{'ulysses' if heads else 'context'}"
@@ -59,9 +64,8 @@ def describe_loop(layout: Layout) -> LoopRecord | None:
 def expect_division(layout: Layout, loop: LoopRecord) -> tuple[str, ...]:
     """The axes over which division.py must find the model divided, each with its size."""
     if loop.attention is not None or layout.pp > 1:
-        named = {"parts": layout.cp, "stages": layout.pp}
-        shards = layout.devices // layout.pp if loop.sizes["sharded"] else 1
-        named["fsdp"] = shards
+        named = {"parts": layout.cp, "stages": layout.pp, "tp": layout.tp}
+        named["fsdp"] = layout.devices // (layout.pp * layout.tp) if loop.sizes["sharded"] else 1
     else:
         experts = layout.shard * layout.tp // layout.ep if layout.ep > 1 else 1
         named = {"ep": layout.ep, "efsdp": experts, "fsdp": layout.shard, "tp": layout.tp}
@@ -84,7 +88,7 @@ def name_parameter_count(plan: Plan) -> str | None:
 def expect_wrapping(case: Case, layout: Layout, offloaded: bool) -> ExpectedRecord:
     vendor = case.vendor
     common: dict[str, Any] = {"world_size": layout.devices, "backend": vendor.backend, "device": vendor.torch_device}
-    row, loop = STRATEGIES[layout.strategy], describe_loop(layout)
+    row, loop = STRATEGIES[layout.strategy], describe_loop(case, layout)
     if loop is not None:
         return ExpectedRecord(wrapper="loop", divided=expect_division(layout, loop), **common)
     if row.by_deepspeed:

@@ -388,7 +388,8 @@ class LoopRecord:
 
     division: str
     attention: str | None
-    sizes: Mapping[str, int | bool]
+    sizes: Mapping[str, int | bool | tuple[int, ...]]
+    """what ``Division`` is made with; of a pipeline the layers of each stage"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

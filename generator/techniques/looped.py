@@ -29,6 +29,7 @@ class Looped(Technique):
 
     axis = "parallelism"
     model_types: ClassVar[frozenset[str]] = DENSE_TYPES
+    trained: ClassVar[tuple[str, ...]] = ("full",)
     last_resort = 1  # run on CPUs over gloo, never on GPUs
     adds = 2  # loop.py, and what it saves with
     provides = frozenset({Trait.OWN_LOOP})
@@ -49,12 +50,10 @@ class Looped(Technique):
         workload, model = case.workload, case.model
         if workload.mode != "train":
             return "the engines divide a served model"
-        if workload.train != "full":
-            return f"its loop trains all weights, not --train {workload.train}"
-        if workload.task != "causal-lm":
-            return f"its loop trains causal-lm, not {workload.task}"
-        if workload.from_scratch:
-            return "its loop begins with weights, and there are none"
+        if workload.train not in self.trained:
+            return f"it was run with --train {' and '.join(self.trained)}, not with {workload.train}"
+        if workload.task not in ("causal-lm", "sft"):
+            return f"its loop trains causal-lm and sft, not {workload.task}"
         if model.model_type not in self.model_types:
             return f"it was run with {', '.join(sorted(self.model_types))}, not with {model.model_type}"
         return None

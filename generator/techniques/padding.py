@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from generator.case.case import Case
 from generator.techniques.edits import Edits
+from generator.techniques.launch import is_by_loop
 
 MASKLESS = frozenset(
     [
@@ -59,7 +60,7 @@ def drops_padding_mask(case: Case) -> bool:
 
 
 def make_padding_edits(case: Case) -> Edits:
-    if not drops_padding_mask(case):
+    if not drops_padding_mask(case) or is_by_loop(case.layout):  # loop.py gives the model no mask
         return Edits()
     return Edits(
         imports=("from padding import drop_padding_mask",),

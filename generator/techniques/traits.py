@@ -24,6 +24,8 @@ class Trait(Enum):
     COMPILED_LAYERS = "torch.compile runs each layer of the model as a graph of its own"
     COMPILED_BLOCKS = "torch.compile fuses the operators of a layer, whatever it does around them"
     UNCOMPILEABLE_LAYERS = "layers of a library whose kernels torch.compile cannot trace"
+    WHOLE_LOGITS = "logits of all tokens are held at once, whatever the trainer of the task would do"
+    LOSS_OF_TRL = "SFTTrainer's own loss, which never holds all logits"
     FUSED_KERNELS = "another library's kernels fuse what torch.compile would"
     CHUNKED_FORWARD = "the model's forward is replaced by one that loops over chunks of the hidden states"
     EAGER_STEPS = "generate launches every operator by itself"
@@ -94,10 +96,13 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
         Trait.COMPILED_GRAPH: "compiled graphs were not run with the loop that trains a divided model",
         Trait.COMPILED_LAYERS: "compiled layers were not run with the loop that trains a divided model",
         Trait.CHUNKED_FORWARD: "the loop asks the model for its loss, with its own count of tokens",
+        Trait.LOSS_OF_TRL: "it is SFTTrainer's, which does not run here",
         Trait.FUSED_KERNELS: "Liger's kernels were not run on a model divided so",
         Trait.LOSS_SCALING: "the loop that trains a divided model scales no loss (fp16)",
         Trait.LENGTH_GROUPS: "the loop takes rows in random order",
         Trait.FLATTENED_ROWS: "the loop gives attention rows of one length",
+        Trait.JOINED_CONVERSATIONS: "the loop gives every conversation a row of its own",
+        Trait.NO_MASTER_WEIGHTS: "weights of 16 bits were not run with the loop that trains a divided model",
         Trait.SELECTED_OPERATORS: "the loop recomputes whole layers",
         Trait.PARTIAL_RECOMPUTATION: "the loop recomputes every layer or none",
     },
@@ -115,6 +120,7 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
 
 NEEDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
     Trait.DTENSOR: {Trait.TORCH_ADAMW: "{other} was not written for sharded tensors (DTensor)"},
+    Trait.WHOLE_LOGITS: {Trait.OWN_LOOP: "TRL's SFTTrainer never holds all logits"},
     Trait.OWN_LOOP: {Trait.TORCH_ADAMW: "{other} was not run with the loop that trains a divided model"},
     Trait.DEEPSPEED_ENGINE: {
         Trait.TORCH_ADAMW: (

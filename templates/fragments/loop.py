@@ -83,7 +83,8 @@ class Loop:
         for _ in micro_batches[1:]:
             self.notify("on_substep_end")
         self.division.sum_gradients(self.model)
-        self.gradient_norm = clip_gradients(self.model, self.args.max_grad_norm, self.division.stages)
+        counted = self.division.list_counted(self.model)
+        self.gradient_norm = clip_gradients(self.model, self.args.max_grad_norm, counted, self.division.stages)
         self.learning_rate = self.lr_scheduler.get_last_lr()[0]
         self.notify("on_pre_optimizer_step")
         self.optimizer.step()

@@ -57,7 +57,7 @@ class Chunked(Technique):
 
     def traits(self, case: Case) -> frozenset[Trait]:
         """TRL's own chunks are not a forward of ours."""
-        return self.provides if case.workload.task == "causal-lm" else frozenset()
+        return frozenset({Trait.LOSS_OF_TRL}) if case.workload.task == "sft" else self.provides
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         if case.workload.task == "sft":  # TRL cuts the vocabulary too

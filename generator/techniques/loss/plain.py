@@ -3,6 +3,7 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Technique
+from generator.techniques.traits import Trait
 
 
 class Plain(Technique):
@@ -17,10 +18,9 @@ class Plain(Technique):
     name = "plain"
     baseline = True
 
-    def obstacle(self, case: Case) -> str | None:
-        if case.workload.task == "sft":
-            return "TRL's SFTTrainer never holds all logits"
-        return None
+    def traits(self, case: Case) -> frozenset[Trait]:
+        """SFTTrainer has a loss of its own."""
+        return frozenset({Trait.WHOLE_LOGITS}) if case.workload.task == "sft" else self.provides
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"loss_kernel": "plain"}

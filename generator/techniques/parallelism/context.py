@@ -20,6 +20,7 @@ class Context(Looped):
     """
 
     name = "context"
+    trained: ClassVar = ("full", "lora")
     strategy: ClassVar[str] = "ddp"
     needs: ClassVar = {Trait.SDPA: "attention over gathered keys and values is written for SDPA"}
     excludes: ClassVar = {

@@ -18,6 +18,7 @@ class Pipeline(Looped):
     """
 
     name = "pipeline"
+    trained: ClassVar = ("full", "lora")
     strategy: ClassVar[str] = "none"
     evidence = (
         Published("https://arxiv.org/abs/2104.04473", "pipeline across nodes, tensor parallelism inside: 52 % of peak"),
@@ -31,6 +32,4 @@ class Pipeline(Looped):
         return tuple(x for x in divided if x.pp > 1 and (x.dp > 1) == (self.strategy != "none"))
 
     def explain_unemitted(self, case: Case) -> str | None:
-        if case.model.tied_embeddings:
-            return "its first and its last stage would share the embedding, which is not written"
         return explain_windows(case) or super().explain_unemitted(case)

@@ -18,6 +18,7 @@ class Ulysses(Looped):
     """
 
     name = "ulysses"
+    trained: ClassVar = ("full", "lora")
     provides = frozenset({Trait.DTENSOR})
     needs: ClassVar = {Trait.SDPA: "the exchange of heads is written for SDPA"}
     excludes: ClassVar = {Trait.FLATTENED_ROWS: "each process would have the limits of its own part only"}

@@ -5,6 +5,7 @@ from typing import Any
 from generator.case.case import Case
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Code, Edits, make_argument
+from generator.techniques.launch import is_by_loop
 
 WIDEN_HEAD = """\
 for weight in model.parameters():  # PEFT makes its adapters float32, and leaves the head that it trains in 16 bits
@@ -49,6 +50,13 @@ def make_adapter_edits(case: Case) -> Edits:
     """The adapter, where the trainer of the task takes it."""
     peft_task = "SEQ_CLS" if case.workload.task == "text-classification" else "CAUSAL_LM"
     adapter = f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear", **CONFIG["lora"])'
+    if is_by_loop(case.layout):  # as soon as the model is read: then it is divided
+        return Edits(
+            imports=("from peft import LoraConfig, get_peft_model",),
+            setup=(adapter,),
+            model_arguments=(make_argument("adapt", Code("partial(get_peft_model, peft_config=adapter)")),),
+            requirements=("peft",),
+        )
     if case.workload.task == "sft":  # SFTTrainer wraps the model itself, and prepares a quantized one
         return Edits(
             imports=("from peft import LoraConfig",),

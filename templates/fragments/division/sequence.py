@@ -1,5 +1,7 @@
 """How sequences are divided: each process has its part of every row, and attention exchanges what it needs."""
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -8,7 +10,7 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.distributed import DistributedConfig
 
-from divided_states import sum_over_processes
+from divided_states import adapt_equally, sum_over_processes
 from sequence_attention import NAME, SequenceAttention
 
 
@@ -21,7 +23,7 @@ class Division:
     stages, loss_copies = None, 1
 
     def __init__(self, args, parts: int, copies: int, sharded: bool):
-        self.device, self.sharded, self.parts = args.device, sharded, parts
+        self.args, self.device, self.sharded, self.parts = args, args.device, sharded, parts
         mesh = init_device_mesh(args.device.type, (copies, parts), mesh_dim_names=("copies", "parts"))
         args.copies, self.copy, self.part = copies, *mesh.get_coordinate()
         self.group = mesh.get_group("parts")
@@ -30,13 +32,21 @@ class Division:
         self.config = DistributedConfig(fsdp_size=world, fsdp_mixed_precision=args.bf16) if sharded else None
         self.attention = SequenceAttention(self.group, self.part, parts)
 
-    def load_model(self, auto, source, attn_implementation: str, **keywords):
-        """With the attention of this project in the place of ``attn_implementation``, whose kernels it calls."""
+    def load_model(self, auto, source, attn_implementation: str, adapt: Callable | None = None, **keywords):
+        """With the attention of this project in the place of ``attn_implementation``, whose kernels it calls.
+
+        ``adapt`` puts adapters into it, which every process has whole.
+        """
         AttentionInterface.register(NAME, self.attention)
         AttentionMaskInterface.register(NAME, lambda *args, **kwargs: None)  # causal, whatever the parts
         more = {"distributed_config": self.config} if self.sharded else {}
         model = auto.from_pretrained(source, attn_implementation=NAME, **more, **keywords)
+        model = adapt_equally(model, adapt, self.args)
         return model if self.sharded else model.to(self.device)
+
+    def choose_row_multiple(self, seq_len: int) -> int:
+        """Every part has as many tokens, in two pieces."""
+        return 2 * self.parts
 
     def join(self, micro_batches: tuple[dict, ...]) -> tuple[dict, ...]:
         return micro_batches
@@ -68,11 +78,18 @@ class Division:
         (loss * self.averaged_over).backward()  # FSDP averages
 
     def sum_gradients(self, model) -> None:
-        if not self.sharded:
-            sum_over_processes([weight.grad for weight in model.parameters() if weight.grad is not None])
+        whole = [weight.grad for weight in model.parameters() if not isinstance(weight, DTensor)]
+        whole = [gradient for gradient in whole if gradient is not None]
+        if whole:
+            sum_over_processes(whole)
+            torch._foreach_div_(whole, self.averaged_over)
+
+    def list_counted(self, model) -> list[torch.nn.Parameter]:
+        """Every process has all of them, or its part of each."""
+        return list(model.parameters())
 
     def count_parameters(self, model) -> int:
-        return sum(weight.numel() for weight in model.parameters())
+        return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
     def describe(self, model) -> list[str]:
         """Whether attention exchanges what it needs, in a group of how many, and over how many weights are divided."""

@@ -3,7 +3,10 @@
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
+from transformers import AutoConfig
 from transformers.distributed import DistributedConfig
+
+from divided_states import PARTIAL_GRADIENTS, get_local, list_weights, sum_over_processes
 
 
 class Division:
@@ -16,10 +19,24 @@ class Division:
         args.copies = self.copies = self.config.dp_size
         self.loss_copies = self.config.tp_size
         self.copy = dist.get_rank() // self.config.tp_size
+        self.partial: list[torch.nn.Parameter] = []
 
     def load_model(self, auto, source, **keywords):
         """Every process reads its parts alone."""
-        return auto.from_pretrained(source, distributed_config=self.config, **keywords)
+        revision = {"revision": keywords["revision"]} if "revision" in keywords else {}
+        plan = AutoConfig.from_pretrained(source, trust_remote_code=False, **revision).base_model_tp_plan or {}
+        partial = [f"model.{name}" for name, style in plan.items() if style == PARTIAL_GRADIENTS]
+        if self.config.tp_size == 1 or not partial:
+            return auto.from_pretrained(source, distributed_config=self.config, **keywords)
+        # Transformers sums these after every micro-batch, and what was summed before once more: sum_gradients does it
+        self.config.tp_plan = dict.fromkeys(partial, "replicate")
+        model = auto.from_pretrained(source, distributed_config=self.config, **keywords)
+        self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
+        return model
+
+    def choose_row_multiple(self, seq_len: int) -> int:
+        """Any number of tokens goes."""
+        return 8
 
     def join(self, micro_batches: tuple[dict, ...]) -> tuple[dict, ...]:
         return micro_batches
@@ -36,10 +53,18 @@ class Division:
         (loss * self.copies).backward()  # FSDP averages the gradients of the copies
 
     def sum_gradients(self, model) -> None:
-        """FSDP has done it, and tensor parallelism needs none."""
+        """FSDP has done it, and tensor parallelism needs it for few."""
+        if self.partial:
+            meshes = (weight.device_mesh for weight in model.parameters() if isinstance(weight, DTensor))
+            ways = next(mesh for mesh in meshes if "tp" in mesh.mesh_dim_names)["tp"]
+            sum_over_processes([get_local(weight.grad) for weight in self.partial], ways.get_group())
+
+    def list_counted(self, model) -> list[torch.nn.Parameter]:
+        """Every process has all of them, or its part of each."""
+        return list(model.parameters())
 
     def count_parameters(self, model) -> int:
-        return sum(weight.numel() for weight in model.parameters())
+        return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
 
     def describe(self, model) -> list[str]:
         """The axes of the meshes over which weights really are divided, and their sizes."""

@@ -20,9 +20,10 @@ WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 
 # which engines `make test-engines` runs: names of templates/fragments/engines; nothing named: all that run on a CPU
 ENGINES ?=
+LAUNCHERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-launchers
 ENGINES_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-engines
 
-.PHONY: setup demo demo-scratch test test-slow test-parallel test-image test-engines check golden validate peers fuzz clean
+.PHONY: setup demo demo-scratch test test-slow test-parallel test-image test-engines test-launchers check golden validate peers fuzz clean
 
 setup: $(VENV)/.ready
 
@@ -83,6 +84,16 @@ test-engines: setup
 	$(BIN)/python tests/engines/environments.py $(ENGINES_HOME) $(ENGINES)
 	PERFGEN_ENGINES=$(ENGINES_HOME) DEMO_CACHE=$(DEMO_CACHE) OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -rs -m engines \
 		$(if $(ENGINES),$(ENGINES:%=tests/engines/test_%.py),tests/engines)
+
+# SkyPilot wants an older click than perfgen: an environment of its own
+$(LAUNCHERS)/.ready:
+	$(PYTHON) -m venv $(LAUNCHERS)
+	$(LAUNCHERS)/bin/python -m pip install --quiet --disable-pip-version-check skypilot==0.14.1 'click<8.2' kubeflow-trainer-api==2.3.0
+	touch $@
+
+# what launch/ holds, read by what reads it
+test-launchers: setup $(LAUNCHERS)/.ready
+	PERFGEN_LAUNCHERS=$(LAUNCHERS) $(BIN)/python -m pytest -rs -m launchers tests/launchers
 
 check: setup
 	$(BIN)/ruff check .

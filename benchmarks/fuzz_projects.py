@@ -107,9 +107,11 @@ def check_makefile(folder: Path, config: dict[str, Any]) -> Iterator[str]:
 
 
 def check_scripts(folder: Path, config: dict[str, Any]) -> Iterator[str]:
-    scripts = [*sorted(folder.glob("*.sh")), *sorted(folder.glob("*.sbatch"))]
+    scripts = [*sorted(folder.glob("*.sh")), *sorted(folder.glob("*.sbatch")), *sorted(folder.glob("launch/*.sh"))]
     if scripts:
-        yield from run_checker(folder, find_program("shellcheck"), "-S", "warning", *(path.name for path in scripts))
+        yield from run_checker(
+            folder, find_program("shellcheck"), "-S", "warning", *(str(path.relative_to(folder)) for path in scripts)
+        )
     if (folder / "Dockerfile").exists():
         yield from run_checker(folder, find_program("hadolint"), "--failure-threshold", "error", "Dockerfile")
 

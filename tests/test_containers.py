@@ -410,9 +410,9 @@ def test_nodes_that_serve_together_meet_by_the_host(server_of_nodes, tmp_path):
 def test_srun_gets_the_cpus_of_the_job_and_time_to_save(nodes):
     project, document = nodes
     text = (project / "train.sbatch").read_text()
-    assert text.index("export SRUN_CPUS_PER_TASK=") < text.index("\nsrun --kill-on-bad-exit=1 .venv/bin/")
+    assert text.index("export SRUN_CPUS_PER_TASK=") < text.index("\nsrun --kill-on-bad-exit=1 ./train.sh")
     grace = document["saving"]["grace_seconds"]
-    assert f"--signal=TERM@{grace}\n" in text
+    assert f"--signal=B:USR1@{grace}\n" in text
     check_shell(project)
 
 

@@ -138,8 +138,15 @@ def note_case(case: Case) -> tuple[Note, ...]:
     # "*" stands for the whole machine
     texts = [f"this machine is {n.why}" if n.field == "*" else f"{n.field}: {n.why}" for n in assumed]
     notes = [Note(kind="hardware", text=text) for text in texts]
-    if case.on_cpu and case.hardware.nodes.count > 1:
-        text = f"this plan is for one of the {case.hardware.nodes.count} nodes: no work is divided over CPUs"
+    cpu, count = case.hardware.cpu, case.hardware.nodes.count
+    if case.on_cpu and count > case.nodes:
+        text = f"this plan is for one of the {count} nodes: no answers are divided over CPUs"
+        notes.append(Note(kind="devices", text=text))
+    if case.on_cpu and case.devices_per_node < (cpu.numa_nodes or 1) and case.nodes > 1:
+        text = (
+            f"each node has {cpu.numa_nodes} NUMA nodes and one process: one for each keeps its memory near, "
+            f"--hardware {count}x{cpu.numa_nodes}xcpu:{(cpu.budget or cpu.cores or 1) // (cpu.numa_nodes or 1)}"
+        )
         notes.append(Note(kind="devices", text=text))
     notes.extend(note_busy_device(case))
     if case.device.basis == "assumed" and case.device.sources:

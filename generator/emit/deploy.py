@@ -9,16 +9,21 @@ from typing import Any
 
 from generator.emit.container import HOME_CACHE, PROJECT, STOP_MARGIN_SECONDS
 from generator.emit.plan_document import ConfigRecord, ProjectPart, ServerRecord
+from generator.emit.pods import (
+    CONTAINER_SECURITY,
+    POD_SECURITY,
+    describe_claim,
+    describe_resources,
+    describe_shared_memory,
+    name_object,
+    read_secrets,
+    size_claim,
+)
 
 START_SECONDS = 900
 """that a server may take to compile, capture graphs and warm up before it is started anew (ours)"""
 LOAD_GIB_PER_S = 0.05
 """at which the model's files come from a slow hub or network disk (ours): what is added to that"""
-SPARE = 1.25
-"""of the predicted memory of a process on a CPU: what it may use before the node ends it"""
-ENGINE_CPUS = 2
-"""beside one for each GPU: the process that answers and the one that schedules
-(https://docs.vllm.ai/en/latest/configuration/optimization/: "CPU Resources for GPU Deployments")"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +51,12 @@ def dump_deployment(project: ProjectPart, config: ConfigRecord, server: ServerRe
         "image": f"{project.name}:latest",
         "imagePullPolicy": "IfNotPresent",
         "ports": [{"name": "http", "containerPort": port}],
-        "env": [
-            {
-                "name": variable,
-                "valueFrom": {"secretKeyRef": {"name": name, "key": variable, "optional": variable != "API_KEY"}},
-            }
-            for variable in ("API_KEY", "HF_TOKEN")
-        ],
+        "env": read_secrets(name, ("API_KEY", "HF_TOKEN"), required="API_KEY"),
         # a busy server answers late: that alone is no reason to take it from its users, or to end it
         "startupProbe": describe_probe(period=10, timeout=5, failures=-(-starts // 10)),
         "readinessProbe": describe_probe(period=5, timeout=5, failures=3),
         "livenessProbe": describe_probe(period=30, timeout=20, failures=4),
-        "resources": describe_resources(needs),
+        "resources": describe_resources(needs.devices, needs.cpus, needs.memory_gib),
         "volumeMounts": [
             *(
                 {"name": volume, "mountPath": path} | ({"readOnly": True} if volume == "model" else {})
@@ -65,42 +64,21 @@ def dump_deployment(project: ProjectPart, config: ConfigRecord, server: ServerRe
             ),
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": CONTAINER_SECURITY,
     }
     pod = {
         "terminationGracePeriodSeconds": server.grace_seconds + STOP_MARGIN_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # a service named vllm would set VLLM_PORT, which vLLM takes for its own
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 1000,
-            "runAsGroup": 1000,
-            "fsGroup": 1000,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": POD_SECURITY,
         "containers": [container],
         "volumes": [
             *({"name": volume, "persistentVolumeClaim": {"claimName": claim}} for claim, (volume, _) in claims.items()),
-            {
-                "name": "shm",
-                "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi" if sum(needs.devices.values()) > 1 else "1Gi"},
-            },
+            describe_shared_memory(sum(needs.devices.values()) > 1),
         ],
     }
     documents: list[dict[str, Any]] = [
-        *(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": claim, "labels": {**labels}},
-                "spec": {
-                    "accessModes": ["ReadWriteOnce"],
-                    "resources": {"requests": {"storage": f"{size_claim(needs.files_gib)}Gi"}},
-                },
-            }
-            for claim in claims
-        ),
+        *(describe_claim(claim, labels, size_claim(needs.files_gib)) for claim in claims),
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -129,26 +107,8 @@ def describe_probe(period: int, timeout: int, failures: int) -> dict[str, Any]:
     return {"httpGet": asked, "periodSeconds": period, "timeoutSeconds": timeout, "failureThreshold": failures}
 
 
-def name_object(project: str) -> str:
-    """A service's name begins with a letter (RFC 1035)."""
-    return project if project[0].isalpha() else f"serve-{project}"[:60].rstrip("-")
-
-
 def find_model_folder(config: ConfigRecord) -> str | None:
     """Where the container finds a model that is no name on the hub."""
     if not config.model or not config.model.startswith(("/", "./", "../")):
         return None
     return posixpath.normpath(posixpath.join(PROJECT, config.model))
-
-
-def describe_resources(needs: PodNeeds) -> dict[str, dict[str, Any]]:
-    """A pod with GPUs may use what host memory its node has; one without ends before the node does, and leaves it a core."""
-    if needs.devices:
-        return {"requests": {"cpu": ENGINE_CPUS + sum(needs.devices.values())}, "limits": {**needs.devices}}
-    memory = {"memory": f"{max(1, round(needs.memory_gib * SPARE))}Gi"}
-    return {"requests": memory | ({"cpu": max(1, needs.cpus - 1)} if needs.cpus else {}), "limits": memory}
-
-
-def size_claim(files_gib: float) -> int:
-    """GiB: the model's files, half as much again for those of the next revision and what is compiled."""
-    return max(20, round(1.5 * files_gib))

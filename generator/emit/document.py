@@ -26,6 +26,7 @@ from generator.emit.figures import (
     summarize_candidate,
 )
 from generator.emit.fixed import write_fixed
+from generator.emit.launch import describe_launch, list_launch_files
 from generator.emit.modules import choose_modules
 from generator.emit.parallel import describe_processes, select_visible_devices
 from generator.emit.plan_document import (
@@ -78,6 +79,8 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
     image = describe_image(plan, compilers, saving, container)
     edits, yours = complete_environment(plan, merge_edits(plan, plan.serving)), list_user_values(plan.case.workload)
     server = describe_server(plan) if is_server(plan) else None
+    launch = describe_launch(plan, project, edits, parallel, saving, server)
+    launched = dict(list_launch_files(plan, project, config, launch, saving)) if launch and saving else ABSENT
     return PlanDocument(
         schema=SCHEMA,
         perfgen=read_version(),
@@ -114,6 +117,8 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         notes=(*list_notes(planned), *note_few_rows(evaluation)),
         evaluation=evaluation or ABSENT,
         server=server or ABSENT,
+        launch=launch or ABSENT,
+        launched=launched,
         run=describe_run(planned, count_untrained_rows(planned, evaluation))
         if plan.case.workload.mode == "train"
         else ABSENT,

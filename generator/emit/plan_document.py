@@ -413,6 +413,34 @@ class ParallelRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LaunchRecord:
+    """How the processes of a project are started, whoever starts its nodes: every launcher's file is made of this."""
+
+    name: str
+    """of the job: letters, digits and dashes, the first a letter"""
+    script: tuple[str, ...]
+    """starts the processes of one node; the nodes meet at ``$MASTER_ADDR``"""
+    nodes: int
+    per_node: int
+    command: tuple[str, ...]
+    """what the script runs there"""
+    environment: Mapping[str, str]
+    """that it sets where nobody did before"""
+    port: int | None
+    """at which the nodes meet; ``None`` for one node"""
+    grace_seconds: int
+    """between SIGTERM and the end: for the last save, or for answers that are being written"""
+    cpus: int | None
+    """of one node's share; ``None``: whole nodes, whose CPUs nobody named"""
+    gpus: Mapping[str, int]
+    """of one node, by Kubernetes' name of the resource; none on CPUs"""
+    memory_gib: float
+    """that the processes of one node take on CPUs, predicted"""
+    accelerator: str
+    """the device's id in perfgen's catalogue"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UserValues:
     """The user's values: never changed to gain speed."""
 
@@ -800,6 +828,10 @@ class PlanDocument:
     """of a training plan"""
     server: ServerRecord = ABSENT
     """of a plan for a model that writes"""
+    launch: LaunchRecord = ABSENT
+    """of a project whose processes something else than a person at a terminal may start: several devices, or a server on GPUs"""
+    launched: Mapping[str, str] = ABSENT
+    """the YAML files in launch/, by name"""
     goal: GoalRecord = ABSENT
     request: Mapping[str, Any] = ABSENT
     """the options that were given, paths relative to the project: ``generator/emit/asked.py``"""

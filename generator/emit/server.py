@@ -13,7 +13,6 @@ from generator.cost.weights import compute_stored_bytes
 from generator.decide.limits import find_limits
 from generator.decide.plan import Plan, Planned
 from generator.decide.space import find_memory_share
-from generator.emit.deploy import ENGINE_CPUS
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import (
     ABSENT,
@@ -23,6 +22,7 @@ from generator.emit.plan_document import (
     ServerRecord,
     ServingConfig,
 )
+from generator.emit.pods import ENGINE_CPUS
 from generator.techniques.engines import Engine, Flag
 
 CONVERTED = "weights"

@@ -80,9 +80,9 @@ def _list_groups(nodes: int, each: int) -> tuple[tuple[int, int], ...]:
 
 
 def list_device_groups(case: Case) -> tuple[tuple[int, int], ...]:
-    """(nodes, devices in each): some of one node, or all of several. Processes on a CPU are as many as were asked for."""
+    """(nodes, devices in each): some of one node, or all of several. Processes on CPUs are as many as were asked for."""
     if case.on_cpu:
-        return ((1, case.devices_per_node),)
+        return ((case.nodes, case.devices_per_node),)
     return _list_groups(case.nodes, case.devices_per_node)
 
 

@@ -1,0 +1,80 @@
+"""The launch description, and the files of launchers that are dumped from it; Slurm, ssh and MPI have templates of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from generator.decide.plan import Plan
+from generator.emit.jobs import Disks, dump_job_set, dump_train_job
+from generator.emit.plan_document import (
+    ConfigRecord,
+    LaunchRecord,
+    ParallelRecord,
+    ProjectPart,
+    SavingRecord,
+    ServerRecord,
+)
+from generator.emit.pods import name_object
+from generator.emit.server import measure_files
+from generator.emit.skypilot import dump_task
+from generator.techniques.edits import Edits
+from generator.techniques.launch import PORT
+
+SERVE = ("./serve.sh", "--host", "0.0.0.0")
+KEPT_CHECKPOINTS = 4
+"""room for the two that a run keeps, the one that is being written, and the model"""
+CUT_SECONDS = 5
+"""after a server has cut what it was writing (serve.sbatch)"""
+
+
+def describe_launch(
+    plan: Plan,
+    project: ProjectPart,
+    edits: Edits,
+    parallel: ParallelRecord | None,
+    saving: SavingRecord | None,
+    server: ServerRecord | None,
+) -> LaunchRecord | None:
+    """``None`` for what a person starts at a terminal: one process, or several of one CPU."""
+    case, layout = plan.case, plan.best.layout
+    common = {
+        "name": name_object(project.name),
+        "nodes": layout.nodes,
+        "per_node": layout.per_node,
+        "environment": dict(edits.environment),
+        "gpus": {case.vendor.kubernetes: layout.per_node} if case.vendor.kubernetes else {},
+        "memory_gib": round(plan.best.estimate.peak_memory_gib * layout.per_node, 1),
+        "accelerator": case.device.id,
+        "port": PORT if layout.nodes > 1 else None,
+    }
+    if server is not None and server.command:
+        return LaunchRecord(
+            script=SERVE,
+            command=("python", "server.py", *SERVE[1:]),
+            grace_seconds=server.grace_seconds + CUT_SECONDS,
+            cpus=server.cpus_per_task,
+            **common,
+        )
+    if parallel is None or saving is None or (case.on_cpu and layout.nodes == 1) or layout.devices == 1:
+        return None
+    return LaunchRecord(
+        script=("./train.sh",),
+        command=(*parallel.launcher, "train.py"),
+        grace_seconds=saving.grace_seconds,
+        cpus=parallel.cpus_per_task,
+        **common,
+    )
+
+
+def list_launch_files(
+    plan: Plan, project: ProjectPart, config: ConfigRecord, launch: LaunchRecord, saving: SavingRecord
+) -> Iterator[tuple[str, str]]:
+    """Name and content of the YAML files in launch/."""
+    disks = Disks(model_gib=measure_files(plan), runs_gib=KEPT_CHECKPOINTS * saving.checkpoint_gib)
+    if project.contained:
+        yield "trainjob", dump_train_job(project, config, launch, disks)
+        if launch.nodes > 1:
+            yield "jobset", dump_job_set(project, config, launch, disks)
+    task = dump_task(project, launch)
+    if task is not None:
+        yield "sky", task

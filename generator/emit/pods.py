@@ -1,0 +1,69 @@
+"""What every pod of a project is in Kubernetes, whether it serves or trains: its user, its memory, its volumes, its resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SPARE = 1.25
+"""of the predicted memory of a process on a CPU: what it may use before the node ends it"""
+ENGINE_CPUS = 2
+"""beside one for each GPU: the process that answers and the one that schedules
+(https://docs.vllm.ai/en/latest/configuration/optimization/: "CPU Resources for GPU Deployments")"""
+POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "runAsGroup": 1000,
+    "fsGroup": 1000,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def name_object(project: str, most: int = 60) -> str:
+    """A service's name begins with a letter (RFC 1035)."""
+    name = project if project[0].isalpha() else f"serve-{project}"
+    return name[:most].rstrip("-")
+
+
+def describe_resources(gpus: Mapping[str, int], cpus: int | None, memory_gib: float) -> dict[str, dict[str, Any]]:
+    """A pod with GPUs may use what host memory its node has; one without ends before the node does, and leaves it a core."""
+    if gpus:
+        return {"requests": {"cpu": ENGINE_CPUS + sum(gpus.values())}, "limits": {**gpus}}
+    memory = {"memory": f"{max(1, round(memory_gib * SPARE))}Gi"}
+    return {"requests": memory | ({"cpu": max(1, cpus - 1)} if cpus else {}), "limits": memory}
+
+
+def describe_claim(name: str, labels: Mapping[str, str], gib: int, *, shared: bool = False) -> dict[str, Any]:
+    """A disk of the cluster; ``shared``: several nodes write to it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "labels": {**labels}},
+        "spec": {
+            "accessModes": ["ReadWriteMany" if shared else "ReadWriteOnce"],
+            "resources": {"requests": {"storage": f"{gib}Gi"}},
+        },
+    }
+
+
+def describe_shared_memory(several: bool) -> dict[str, Any]:
+    """/dev/shm: Kubernetes' own has 64 MB, and the processes of a node hand each other more."""
+    return {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "8Gi" if several else "1Gi"}}
+
+
+def read_secrets(secret: str, variables: tuple[str, ...], required: str | None = None) -> list[dict[str, Any]]:
+    """Environment variables from ``secret``, which its owner makes."""
+    return [
+        {
+            "name": variable,
+            "valueFrom": {"secretKeyRef": {"name": secret, "key": variable, "optional": variable != required}},
+        }
+        for variable in variables
+    ]
+
+
+def size_claim(files_gib: float) -> int:
+    """GiB: the model's files, half as much again for those of the next revision and what is compiled."""
+    return max(20, round(1.5 * files_gib))

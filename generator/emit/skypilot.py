@@ -1,0 +1,66 @@
+"""sky.yaml: the training as a task of SkyPilot, which rents the nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from generator.emit.plan_document import LaunchRecord, ProjectPart
+
+ACCELERATORS = {
+    "a10": "A10",
+    "a10g": "A10G",
+    "a100-sxm-40gb": "A100",
+    "a100-sxm-80gb": "A100-80GB",
+    "b200-sxm-180gb": "B200",
+    "h100-sxm-80gb": "H100",
+    "h200-sxm-141gb": "H200",
+    "l4": "L4",
+    "l40": "L40",
+    "l40s": "L40S",
+    "mi300x": "MI300X",
+    "rtx-3090": "RTX3090",
+    "rtx-4090": "RTX4090",
+    "rtx-a6000": "RTXA6000",
+    "t4": "T4",
+    "v100-sxm-16gb": "V100",
+    "v100-sxm-32gb": "V100-32GB",
+}
+"""SkyPilot's names, by device of perfgen's catalogue (https://docs.skypilot.co/en/latest/overview.html, `sky gpus list`)"""
+MEET = 'export MASTER_ADDR="$(printf "%s\\n" "$SKYPILOT_NODE_IPS" | head -n 1)"'
+
+
+def dump_task(project: ProjectPart, launch: LaunchRecord) -> str | None:
+    """``None`` where SkyPilot has no name for the device, and for machines without one."""
+    accelerator = ACCELERATORS.get(launch.accelerator)
+    if accelerator is None:
+        return None
+    # every node must see what the others write there, and a machine that takes over must find it
+    runs = f"/mnt/{launch.name}-runs"
+    start = f"exec {' '.join(launch.script)} --output_dir {runs}"
+    task: dict[str, Any] = {
+        "name": launch.name,
+        "num_nodes": launch.nodes,
+        "resources": {"accelerators": {accelerator: launch.per_node}},
+        "workdir": ".",
+        "volumes": {runs: f"{launch.name}-runs"},
+        "secrets": {"HF_TOKEN": ""},
+        "setup": "make setup",
+        "run": Script(f"{MEET}\n{start}\n") if launch.port else start,
+    }
+    return dump_readable(task)
+
+
+class Script(str):
+    """Text of several lines that YAML shows as they are."""
+
+
+def dump_readable(task: dict[str, Any]) -> str:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    Dumper.add_representer(
+        Script, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|")
+    )
+    return yaml.dump(task, Dumper=Dumper, sort_keys=False, width=1000, allow_unicode=True)

@@ -1,0 +1,222 @@
+"""Launchers: every file of a project that starts its nodes starts the same processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from launch_files import check_project, make_tools, read_directives
+from test_containers import check_shell
+
+from generator import pipeline
+from generator.case.request import Request
+from generator.emit.document import build_document
+from generator.emit.plan_json import to_json
+from generator.emit.render import render
+from generator.errors import PerfgenError
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = [str(path) for path in sorted((ROOT / "examples" / "models").glob("*.json")) if "bert" not in path.name]
+SMALL = str(ROOT / "examples" / "models" / "smollm2-135m.json")
+BOTH = ["sky.yaml", "train.sbatch", "train.sh", "trainjob.yaml"]
+NODES = ["jobset.yaml", *BOTH[:1], "ssh.sh", *BOTH[1:]]
+CASES = {
+    "8xh100-sxm-80gb": BOTH,
+    "2x8xa100-sxm-80gb": NODES,
+    "4xrtx-4090": BOTH,
+    "2x4xcpu:2": ["jobset.yaml", "mpi.sh", "ssh.sh", "train.sbatch", "train.sh", "trainjob.yaml"],
+}
+
+
+def render_case(folder: Path, hardware: str, model: str = SMALL, **more) -> Path:
+    asked = Request(**{"hardware": hardware, "model": model, "data": "Salesforce/wikitext", "offline": True} | more)
+    document = to_json(build_document(pipeline.plan_request(asked), name="my-run"))
+    render(document, folder)
+    return folder
+
+
+@pytest.mark.parametrize("hardware", CASES)
+def test_every_launcher_starts_the_same_processes(hardware, tmp_path):
+    project = render_case(tmp_path / "p", hardware)
+    assert check_project(project, tmp_path / "scratch") == CASES[hardware]
+    check_shell(project)
+
+
+def test_a_form_of_deepspeed_is_launched_the_same_way(tmp_path):
+    project = render_case(tmp_path / "p", "2x8xh100-sxm-80gb", pins=(("parallelism", "zero2"),))
+    assert check_project(project, tmp_path / "scratch") in (BOTH, NODES)
+
+
+@pytest.mark.parametrize("hardware", ["cpu:4", "4xcpu:1", "1xh100-sxm-80gb"])
+def test_what_a_person_starts_has_no_files_of_launchers(hardware, tmp_path):
+    project = render_case(tmp_path / "p", hardware)
+    assert not [name for name in ("launch", "train.sh", "train.sbatch") if (project / name).exists()]
+
+
+def draw_request(seed: int) -> Request:
+    """Several devices, of one node or more."""
+    draw = random.Random(seed)
+    devices = ("h100-sxm-80gb", "a100-sxm-40gb", "h200-sxm-141gb", "mi300x", "l40s", "b200-sxm-180gb", "v100-sxm-32gb")
+    each, nodes = draw.choice((2, 4, 8)), draw.choice((1, 1, 2, 3, 4, 16))
+    hardware = f"{nodes}x{each}x{draw.choice(devices)}" if draw.random() < 0.8 else f"{max(2, nodes)}x{each}xcpu:4"
+    forms = ("ddp", "zero1", "zero2", "zero3", "fsdp2", "hsdp", "tensor", "pipeline", "context-fsdp2")
+    return Request(
+        hardware=hardware,
+        model=draw.choice(MODELS),
+        data="Salesforce/wikitext",
+        offline=True,
+        train=draw.choice(("full", "full", "lora")),
+        task="causal-lm",
+        seq_len=draw.choice((512, 2048)),
+        global_batch=draw.choice((16, 48, 96, 128)),
+        pins=(("parallelism", draw.choice(forms)),) if draw.random() < 0.6 else (),
+    )
+
+
+def check_drawn(seeds: range, folder: Path, wanted: int) -> int:
+    """How many of the drawn plans were projects of several devices, each checked."""
+    checked = 0
+    for seed in seeds:
+        try:
+            planned = pipeline.plan_request(draw_request(seed))
+            document = to_json(build_document(planned, name=f"run-{seed}"))
+        except PerfgenError:
+            continue
+        if "launch" not in document or planned.plan.unemitted:
+            continue
+        project = folder / str(seed)
+        render(document, project)
+        assert "train.sh" in check_project(project, folder / f"{seed}-scratch"), draw_request(seed)
+        checked += 1
+        if checked == wanted:
+            break
+    return checked
+
+
+def test_drawn_plans_agree_in_all_their_launchers(tmp_path):
+    assert check_drawn(range(40), tmp_path, 2) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 6000, 1000))
+def test_300_drawn_plans_agree_in_all_their_launchers(first, tmp_path):
+    assert check_drawn(range(first, first + 1000), tmp_path, 60) == 60
+
+
+# ---- Slurm: before the time limit
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("job")
+    project = render_case(folder / "p", "2x8xa100-sxm-80gb")
+    return project, make_tools(project, folder / "scratch")
+
+
+def start_job(job, launcher: str, grace: str | None = None):
+    """The batch script as Slurm runs it: in bash, with a launcher that does as ``launcher`` says."""
+    project, tools = job
+    for path in (tools.record, tools.requeued):
+        path.unlink(missing_ok=True)
+    (project / ".venv/bin/accelerate").write_text(f"#!/bin/bash\n{launcher}\n", encoding="utf-8")
+    text = (project / "train.sbatch").read_text(encoding="utf-8")
+    (project / "short.sbatch").write_text(
+        text.replace('"$SECONDS" -le 600', f'"$SECONDS" -le {grace}') if grace else text
+    )
+    given = tools.environment(SLURM_JOB_ID="7", SLURM_JOB_NODELIST="a b", SLURM_CPUS_ON_NODE="8")
+    words = ["bash", "short.sbatch"]
+    return subprocess.Popen(words, cwd=project, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+SAVES = 'trap "echo saved >>$RECORD; exit 143" TERM HUP; echo ready >>$RECORD; while :; do sleep 0.1; done'
+
+
+def wait_for(path: Path) -> None:
+    end = time.monotonic() + 30
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert path.exists()
+
+
+@pytest.mark.parametrize(("grace", "code", "requeued"), [("-1", 0, "requeue 7\n"), (None, 1, None)])
+def test_a_job_near_its_time_limit_saves_and_goes_back_into_the_queue(job, grace, code, requeued):
+    """Unless the limit leaves no time beside the save: it would come back for ever."""
+    _, tools = job
+    running = start_job(job, SAVES, grace)
+    wait_for(tools.record)
+    running.send_signal(signal.SIGUSR1)
+    output, _ = running.communicate(timeout=30)
+    assert running.returncode == code, output
+    assert tools.record.read_text().split() == ["ready", "saved"]
+    assert (tools.requeued.read_text() if tools.requeued.exists() else None) == requeued
+    assert ("ask for more (sbatch --time)" in output) == (requeued is None)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_job_that_ends_by_itself_is_not_queued_again(job, code):
+    _, tools = job
+    running = start_job(job, f"exit {code}")
+    running.communicate(timeout=30)
+    assert running.returncode == code and not tools.requeued.exists()
+
+
+def test_a_job_array_is_runs_with_seeds_of_their_own(job, monkeypatch):
+    project, tools = job
+    make_tools(project, tools.folder.parent)
+    given = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "a b", "SLURM_CPUS_ON_NODE": "8", "SLURM_ARRAY_TASK_ID": "3"}
+    words = ["bash", "train.sbatch", "--max_steps", "3"]
+    subprocess.run(words, cwd=project, env=tools.environment(**given), check=True)
+    (ran,) = tools.take_record()
+    assert ran["argv"][-6:] == ["--seed", "3", "--output_dir", "runs/seed-3", "--max_steps", "3"]
+
+
+def test_a_server_and_a_training_ask_slurm_in_the_same_words(tmp_path):
+    served = render_case(tmp_path / "s", "8xh100-sxm-80gb", MODELS[0], mode="infer", data=None)
+    trained = render_case(tmp_path / "t", "8xh100-sxm-80gb", MODELS[1])
+    asked = [
+        read_directives((served / "serve.sbatch").read_text()),
+        read_directives((trained / "train.sbatch").read_text()),
+    ]
+    assert {"nodes", "ntasks-per-node", "gpus-per-node", "exclusive", "signal"} <= asked[0].keys() & asked[1].keys()
+
+
+# ---- ssh
+
+
+def test_a_host_that_fails_is_named_and_the_others_end(job):
+    project, tools = job
+    make_tools(project, tools.folder.parent)
+    fails = '#!/bin/bash\nif [ "$HOST" = bad ]; then exit 9; fi\n' + SAVES + "\n"
+    (project / ".venv/bin/accelerate").write_text(fails, encoding="utf-8")
+    begun = time.monotonic()
+    words = ["bash", "launch/ssh.sh", "good", "bad"]
+    done = subprocess.run(
+        words, cwd=project, env=tools.environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 9 and "bad ended with 9; the others are told to save and end" in done.stderr
+    assert time.monotonic() - begun < 30
+
+
+def test_too_few_hosts_are_refused(job):
+    project, tools = job
+    words = ["bash", "launch/ssh.sh", "alone"]
+    done = subprocess.run(words, cwd=project, env=tools.environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "1 hosts, and the plan is for 2" in done.stderr
+
+
+def test_variables_that_are_set_stay(job):
+    project, tools = job
+    make_tools(project, tools.folder.parent)
+    subprocess.run(
+        ["./train.sh"], cwd=project, env=tools.environment(MASTER_ADDR="a", PET_SHUTDOWN_TIMEOUT="5"), check=True
+    )
+    (ran,) = tools.take_record()
+    assert ran["env"]["PET_SHUTDOWN_TIMEOUT"] == "5"
+    assert json.loads((project / "plan.json").read_text())["launch"]["environment"]["PET_SHUTDOWN_TIMEOUT"] == "600"
+    assert os.access(project / "train.sh", os.X_OK)

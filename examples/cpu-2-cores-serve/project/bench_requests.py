@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import math
 import random
 import threading
 import time
@@ -12,6 +13,10 @@ from urllib.parse import urlsplit
 
 TIMEOUT_SECONDS = 600.0
 """Without a byte from the server."""
+LINE_BYTES = 1 << 20
+"""Of an event: longer ones are no token's."""
+CUT = "cut"
+"""The problem of a request that the end of the measurement met under way: it counts as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,7 @@ class Answer:
     tokens: int
     prompt_tokens: int
     problem: str | None = None
-    """Why there are no tokens: "refused" where the server has no room (429, 503)."""
+    """Why there are no tokens: "refused" where the server has no room (429, 503), "cut" where measuring ended."""
 
     @property
     def tpot(self) -> float:
@@ -32,7 +37,9 @@ class Answer:
 
 
 class Client:
-    """Asks one server for completions of a fixed length."""
+    """Asks one server for completions of a fixed length, until ``end`` by ``time.perf_counter``."""
+
+    end = math.inf
 
     def __init__(self, url: str, key: str | None, model: str) -> None:
         self.address = urlsplit(url)
@@ -41,7 +48,8 @@ class Client:
 
     def connect(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self.address.scheme == "https" else http.client.HTTPConnection
-        return kind(self.address.hostname or "127.0.0.1", self.address.port, timeout=TIMEOUT_SECONDS)
+        seconds = max(1.0, min(TIMEOUT_SECONDS, self.end - time.perf_counter()))
+        return kind(self.address.hostname or "127.0.0.1", self.address.port, timeout=seconds)
 
     def get(self, path: str) -> tuple[int, bytes]:
         connection = self.connect()
@@ -55,6 +63,8 @@ class Client:
     def complete(self, prompt: str, new_tokens: int, due: float | None = None) -> Answer:
         """``due`` is when it should have been sent, by ``time.perf_counter``."""
         started = time.perf_counter() if due is None else due
+        if time.perf_counter() >= self.end:
+            return fail(started, CUT)
         body = {
             "model": self.model,
             "prompt": prompt,
@@ -73,34 +83,52 @@ class Client:
                 text = response.read(400).decode("utf-8", "replace")
                 refused = response.status in (429, 503)
                 return fail(started, "refused" if refused else f"HTTP {response.status}: {text}")
-            return read_stream(response, started)
+            return read_stream(response, started, self.end)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            return fail(started, f"{type(error).__name__}: {error}")
+            late = time.perf_counter() >= self.end
+            return fail(started, CUT if late else f"{type(error).__name__}: {str(error)[:200]}")
         finally:
             connection.close()
+
+
+def explain_address(url: str) -> str | None:
+    """Why nothing can be asked there."""
+    try:
+        address = urlsplit(url)
+        right = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError as error:
+        return str(error)
+    return None if right else "an address is such as http://127.0.0.1:8000"
 
 
 def fail(started: float, problem: str) -> Answer:
     return Answer(0.0, time.perf_counter() - started, 0, 0, problem)
 
 
-def read_stream(response: http.client.HTTPResponse, started: float) -> Answer:
+def read_stream(response: http.client.HTTPResponse, started: float, end: float = math.inf) -> Answer:
     """Server-sent events: the time of the first with text, and what the last says of tokens."""
     first = last = 0.0
     usage: dict = {}
-    for line in response:
+    while line := response.readline(LINE_BYTES):
+        now = time.perf_counter()
+        if now >= end:
+            return fail(started, CUT)
+        if len(line) == LINE_BYTES:
+            return fail(started, f"a line of the stream is longer than {LINE_BYTES:,} bytes")
         if not line.startswith(b"data:") or line.strip() == b"data: [DONE]":
             continue
-        now = time.perf_counter()
         event = json.loads(line[5:])
+        if not isinstance(event, dict):
+            return fail(started, f"an event of the stream is no completion: {str(event)[:80]}")
         if "error" in event:
-            return fail(started, f"in the stream: {event['error']}")
-        if any(choice.get("text") for choice in event.get("choices", ())):
+            return fail(started, f"in the stream: {str(event['error'])[:200]}")
+        if any(isinstance(choice, dict) and choice.get("text") for choice in event.get("choices") or ()):
             first, last = first or now, now
         usage = event.get("usage") or usage
-    if not usage or not first:
+    counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("completion_tokens", "prompt_tokens")]
+    if not first or not all(isinstance(count, int) and count > 0 for count in counts):
         return fail(started, "the stream ended without an answer, or without its usage")
-    return Answer(first - started, last - started, usage["completion_tokens"], usage["prompt_tokens"])
+    return Answer(first - started, last - started, *counts)
 
 
 def draw_arrivals(rate: float, count: int, seed: int) -> list[float]:
@@ -127,13 +155,17 @@ def run_open(ask: Callable[[int, float], Answer], arrivals: Sequence[float], tel
     return answers, time.perf_counter() - start
 
 
-def run_closed(ask: Callable[[int, float], Answer], users: int, rounds: int, tell: Callable) -> tuple[list, float]:
-    """So many users, each of whom asks again as soon as there is an answer."""
+def run_closed(
+    ask: Callable[[int, float], Answer], users: int, rounds: int, tell: Callable, until: float = math.inf
+) -> tuple[list, float]:
+    """So many users, each of whom asks again as soon as there is an answer, and once at least before ``until``."""
     answers, lock = [], threading.Lock()
     start = time.perf_counter()
 
     def use(user: int) -> None:
         for turn in range(rounds):
+            if turn and time.perf_counter() >= until:
+                break
             answer = ask(turn * users + user, time.perf_counter())
             with lock:
                 answers.append(answer)

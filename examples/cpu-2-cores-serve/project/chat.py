@@ -21,6 +21,8 @@ from terminal import escape_control, parse_flags
 
 HERE = Path(__file__).resolve().parent
 HELP = "/reset forgets what was said, /quit (or Ctrl-D) ends; Ctrl-C stops an answer"
+LINE_BYTES = 1 << 20
+"""Of an event: longer ones are no token's."""
 START_SECONDS = 1800
 """A large model on a slow disk, or one that is compiled first, takes long to start."""
 
@@ -48,6 +50,8 @@ class Conversation:
                 answer += piece
                 print(escape_control(piece), end="", flush=True)
         except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
             print(" [stopped]", end="")
         except httpx.HTTPError as error:
             raise ServerError(f"{type(error).__name__}: {error}") from error
@@ -63,14 +67,28 @@ class Conversation:
             if response.status_code != 200:
                 response.read()
                 raise ServerError(describe_refusal(response))
-            for line in response.iter_lines():
-                data = line.removeprefix("data: ")
-                if not line.startswith("data: ") or data == "[DONE]":
-                    continue
-                event = json.loads(data)
-                if "error" in event:
-                    raise ServerError(event["error"]["message"])
-                yield from (choice["delta"].get("content") or "" for choice in event["choices"])
+            for data in read_events(response):
+                try:
+                    event = json.loads(data)
+                    if "error" in event:
+                        raise ServerError(str(event["error"]["message"]))
+                    pieces = [choice["delta"].get("content") or "" for choice in event["choices"]]
+                    yield "".join(pieces)
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise ServerError(f"not what a chat server sends: {data[:80]!r}") from error
+
+
+def read_events(response: httpx.Response) -> Iterator[bytes]:
+    """What stands behind each ``data:`` of a stream."""
+    rest = b""
+    for part in response.iter_bytes():
+        *lines, rest = (rest + part).split(b"\n")
+        for line in lines:
+            data = line.removeprefix(b"data:").strip()
+            if line.startswith(b"data:") and data != b"[DONE]":
+                yield data
+        if len(rest) > LINE_BYTES:
+            raise ServerError(f"the server sent a line of more than {LINE_BYTES:,} bytes")
 
 
 def describe_refusal(response: httpx.Response) -> str:
@@ -117,7 +135,7 @@ def is_answered(url: str) -> bool:
     """Whether a server listens there, loaded or not."""
     try:
         return httpx.get(f"{url}/health", timeout=5).status_code in (200, 503)
-    except httpx.HTTPError:
+    except (httpx.HTTPError, httpx.InvalidURL):
         return False
 
 
@@ -173,16 +191,22 @@ def end_server(process: subprocess.Popen) -> None:
 
 
 def find_model(client: httpx.Client) -> str:
-    response = client.get("/v1/models")
-    if response.status_code != 200:
-        sys.exit(describe_refusal(response))
-    return response.json()["data"][0]["id"]
+    try:
+        response = client.get("/v1/models", timeout=60)
+        if response.status_code != 200:
+            sys.exit(escape_control(describe_refusal(response)))
+        return str(response.json()["data"][0]["id"])
+    except httpx.HTTPError as error:
+        sys.exit(f"{client.base_url} does not say what it serves: {type(error).__name__}: {error}")
+    except (ValueError, KeyError, TypeError, IndexError):
+        sys.exit(f"{client.base_url} is no server of this kind: what it serves is not said at /v1/models")
 
 
 def main() -> None:
     serving = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))["serving"]
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--url", default=f"http://127.0.0.1:{serving['port']}", help="of a server that runs")
+    own = f"http://127.0.0.1:{serving['port']}"
+    parser.add_argument("--url", help=f"of a server that runs (default: {own}, or ./serve.sh)")
     parser.add_argument("--system", help="what the model is told before the first question")
     parser.add_argument("--temperature", type=float)
     parser.add_argument("--max_new_tokens", type=int)
@@ -191,12 +215,17 @@ def main() -> None:
     options = {name: value for name, value in given.items() if value is not None}
     key = os.environ.get("API_KEY")
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    url = args.url.rstrip("/").removesuffix("/v1")
+    url = (args.url or own).rstrip("/").removesuffix("/v1")
+    answered = is_answered(url)
+    if args.url and not answered:
+        sys.exit(f"no server answers at {escape_control(args.url)}: start one there, or leave --url out")
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # what the terminal cannot show or say is no reason to end
+        stream.reconfigure(errors="backslashreplace")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))  # not without the server that it started
     patience = httpx.Timeout(10, read=None)
     with (
-        nullcontext(url) if is_answered(url) else start_server() as url,
+        nullcontext(url) if answered else start_server() as url,
         httpx.Client(base_url=url, headers=headers, timeout=patience) as client,
     ):
         code = talk(Conversation(client, find_model(client), options, args.system))
@@ -204,4 +233,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # by now the server has ended
+        print(file=sys.stderr)
+        sys.exit(130)

@@ -8,6 +8,7 @@ if __name__ == "__main__":
 import argparse
 import json
 import math
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ from bench_texts import Texts
 from masking import mask_messages
 from sampling import Sampling
 from sources import find_source
-from terminal import parse_flags
+from terminal import escape_control, parse_flags
 from weights_identity import list_versions
 
 HERE = Path(__file__).resolve().parent
@@ -46,8 +47,7 @@ def main() -> None:
         "exact": weights in EXACT,
         **compare_answers(answers, reference),
         "next_token_agreement": count_agreement(prompts, guesses, reference),
-        "reference_perplexity": find_perplexity([row["prompt_scores"] for row in reference]),
-        "perplexity": find_perplexity(scores) if scores else None,
+        **compare_scores(scores, [row["prompt_scores"] for row in reference]),
         "reference_dtype": reference[0]["dtype"],
         "prompts": len(prompts),
         "new_tokens": args.new_tokens,
@@ -78,7 +78,7 @@ def list_places(prompt: list[int]) -> list[int]:
 
 
 def ask_engine(prompts: list[list[int]], new_tokens: int) -> tuple[list, list, list]:
-    """Greedy answers; the likeliest token after beginnings of the prompts; scores, of an engine that gives them."""
+    """Greedy answers; the likeliest token after beginnings of the prompts; log-probabilities of prompts, or none."""
     from engine import Engine  # takes seconds: what is wrong with a flag is said before
 
     engine, batch = Engine(CONFIG, HERE), CONFIG["serving"]["max_concurrency"]
@@ -91,7 +91,11 @@ def ask_engine(prompts: list[list[int]], new_tokens: int) -> tuple[list, list, l
     answers = generate(prompts, new_tokens)
     guesses = iter(generate([prompt[:place] for prompt in prompts for place in list_places(prompt)], 1))
     guessed = [[next(guesses)[0] for _ in list_places(prompt)] for prompt in prompts]
-    scores = [engine.score(prompt) for prompt in prompts] if hasattr(Engine, "score") else []
+    try:
+        scores = [engine.score(prompt) for prompt in prompts]
+    except RuntimeError as error:  # a library that says no probabilities of a text
+        print(f"no perplexity: {escape_control(str(error))}", file=sys.stderr)
+        scores = []
     engine.close()
     return answers, guessed, scores
 
@@ -140,6 +144,20 @@ def count_agreement(prompts: list[list[int]], guesses: list[list[int]], referenc
     return sum(guess == expected for guess, expected in pairs) / len(pairs)
 
 
+def compare_scores(scores: list[list[float]], reference: list[list[float]]) -> dict:
+    """Perplexity of the prompts by the engine and by the model: how much likelier the model finds them, on average.
+    ``perplexity_error`` is one standard error of the change, of tokens that are taken as independent."""
+    expected = find_perplexity(reference)
+    found = {"reference_perplexity": expected, "perplexity": None, "perplexity_change": None, "perplexity_error": None}
+    if not scores:
+        return found
+    apart = [b - a for ours, theirs in zip(scores, reference, strict=True) for a, b in zip(ours, theirs, strict=True)]
+    perplexity = find_perplexity(scores)
+    error = perplexity / expected * statistics.stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else None
+    change = perplexity / expected - 1
+    return found | {"perplexity": perplexity, "perplexity_change": change, "perplexity_error": error}
+
+
 def find_perplexity(scores: list[list[float]]) -> float:
     """Of log-probabilities of the tokens of real text."""
     flat = [score for part in scores for score in part]
@@ -149,8 +167,12 @@ def find_perplexity(scores: list[list[float]]) -> float:
 def describe(report: dict) -> str:
     kind = "exact" if report["exact"] else "not exact"
     perplexity = f"perplexity {report['reference_perplexity']:.4g}"
-    if report["perplexity"] is not None:
-        perplexity += f", with this engine {report['perplexity']:.4g}"
+    if report["perplexity"] is None:
+        perplexity += " of the prompts, and this engine cannot say its own"
+    else:
+        error = "" if report["perplexity_error"] is None else f" ± {report['perplexity_error']:.2%}"
+        perplexity += f" of the prompts, with this engine {report['perplexity']:.4g} "
+        perplexity += f"({report['perplexity_change']:+.2%}{error})"
     return (
         f"{report['engine']}, {report['weights']} ({kind}): {report['equal_answers']} of {report['prompts']} answers "
         f"of {report['new_tokens']} tokens equal to eager Transformers' in {report['reference_dtype']}, "

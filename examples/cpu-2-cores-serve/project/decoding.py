@@ -39,6 +39,13 @@ def choose_token(logits: np.ndarray, sampling: Sampling, random: np.random.Gener
     return int(tokens[random.choice(len(tokens), p=shares / shares.sum())])
 
 
+def find_log_probability(logits: np.ndarray, token: int) -> float:
+    """Of one token among all of the vocabulary."""
+    scores = logits.astype(np.float64)
+    top = scores.max()
+    return float(scores[token] - top - np.log(np.exp(scores - top).sum()))
+
+
 def propose_tokens(tokens: list[int], count: int) -> list[int]:
     """What followed the last place where the text had its present end: prompt-lookup decoding."""
     if count < 1:

@@ -6,7 +6,8 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from sampling import Sampling
@@ -99,6 +100,14 @@ class EngineThread:
         if problems:
             raise RuntimeError(problems[0])
         return answers
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Nothing is computed for anyone else meanwhile. RuntimeError where answers are under way."""
+        with self.changed:
+            if self.is_busy or self.waiting:
+                raise RuntimeError("answers are under way: ask before or after them")
+            yield
 
     @property
     def memory_gib(self) -> float:

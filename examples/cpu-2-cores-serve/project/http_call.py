@@ -3,7 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from openai_answers import render_data
@@ -15,6 +16,25 @@ BODY_SECONDS = 30
 
 class ClientGone(Exception):
     """The connection is closed, or whoever reads it has stopped."""
+
+
+class Incoming:
+    """Bodies that are under way, ``most`` at a time: where one more begins, the one that has come for the longest ends."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.deadlines: list[asyncio.Timeout] = []
+
+    @contextmanager
+    def hold(self, deadline: asyncio.Timeout) -> Iterator[None]:
+        if len(self.deadlines) >= self.most and not (oldest := self.deadlines.pop(0)).expired():
+            oldest.reschedule(0)
+        self.deadlines.append(deadline)
+        try:
+            yield
+        finally:
+            if deadline in self.deadlines:
+                self.deadlines.remove(deadline)
 
 
 class Call:
@@ -34,25 +54,30 @@ class Call:
     def seconds(self) -> float:
         return time.monotonic() - self.started
 
-    async def read_body(self, limit: int) -> bytes:
+    async def read_body(self, limit: int, incoming: Incoming) -> bytes:
         refusal = Refused(413, f"The body is larger than the {limit:,} bytes that this server reads", code="too_large")
         announced = self.headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
             raise refusal
-        body = bytearray()
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while True:
-                    message = await self.receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientGone
-                    body += message.get("body", b"")
-                    if len(body) > limit:
-                        raise refusal
-                    if not message.get("more_body"):
-                        return bytes(body)
+            async with asyncio.timeout(BODY_SECONDS) as deadline:
+                with incoming.hold(deadline):
+                    return await self.receive_body(limit, refusal)
         except TimeoutError:
-            raise Refused(408, f"The body did not come within {BODY_SECONDS} s", code="timeout") from None
+            message = f"The body did not come within {BODY_SECONDS} s, nor before {incoming.most} others began to"
+            raise Refused(408, message, code="timeout") from None
+
+    async def receive_body(self, limit: int, refusal: Refused) -> bytes:
+        body = bytearray()
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            body += message.get("body", b"")
+            if len(body) > limit:
+                raise refusal
+            if not message.get("more_body"):
+                return bytes(body)
 
     async def send_json(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
         await self.send_whole(status, json.dumps(value).encode(), "application/json", headers)

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from decoding import APPLIED, choose_token
+from decoding import APPLIED, choose_token, find_log_probability
 from engine_thread import EngineThread, Request, describe_failure, report_failure
 
 READ_TOKENS = 512
@@ -93,6 +93,16 @@ class Scheduler(EngineThread):
                 self.reading = None
                 self.active.append(sequence)
                 self.give_tokens([sequence], logits[None])
+
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        """Log-probabilities of all but the first, each behind those before it, step by step as answers are."""
+        with self.at_rest():  # the first row is taken for it
+            logits, scores = self.as_array(self.rows.read_prompt(0, tokens[:1], 0)), []
+            for past, token in enumerate(tokens[1:], 1):
+                scores.append(find_log_probability(logits, token))
+                if past + 1 < len(tokens):
+                    logits = self.as_array(self.rows.step([token], [past])[0])
+        return scores
 
     def take_next(self) -> Sequenced | None:
         """The prompt that is being read, or the next one if a row is free for it."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bench_requests import Answer
+from bench_requests import CUT, Answer
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
@@ -21,7 +21,10 @@ def describe_quantiles(values: Sequence[float]) -> dict[str, float] | None:
 
 
 def describe_load(answers: Sequence[Answer], seconds: float, **how) -> dict:
-    """A row of bench.json: what so many requests got in so many seconds, and how many got nothing."""
+    """A row of bench.json: what so many requests got in so many seconds, and how many got nothing. Those that the end
+    of the measurement met under way are counted apart."""
+    cut = sum(answer.problem == CUT for answer in answers)
+    answers = [answer for answer in answers if answer.problem != CUT]
     good = [answer for answer in answers if answer.problem is None]
     problems = [answer.problem for answer in answers if answer.problem not in (None, "refused")]
     return {
@@ -30,6 +33,7 @@ def describe_load(answers: Sequence[Answer], seconds: float, **how) -> dict:
         "refused": sum(answer.problem == "refused" for answer in answers),
         "failed": len(problems),
         "first_failure": problems[0] if problems else None,
+        "cut": cut,
         "seconds": seconds,
         "requests_per_s": len(good) / seconds,
         "throughput_tokens_per_s": sum(answer.tokens for answer in good) / seconds,

@@ -1,5 +1,6 @@
 """The server that is measured: started as a user would, waited for, watched, and ended."""
 
+import http.client
 import os
 import signal
 import socket
@@ -11,11 +12,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench_requests import Client
+from terminal import escape_control
 
 GIB = 1 << 30
 LOOK_SECONDS = 0.1
 END_SECONDS = 20.0
 """For what is being answered; whatever is left of the server then is killed."""
+LOADING = (502, 503, 504)
+"""A server that is loading, or a proxy before one."""
+STRANGER_SECONDS = 10.0
+"""For a server that is to run already to answer at all."""
 SHOWN_LINES = 15
 """Of a server's log, where it ended before it answered."""
 
@@ -47,16 +53,28 @@ def end_server(process: subprocess.Popen) -> None:
 
 
 def wait_until_ready(client: Client, process: subprocess.Popen | None, log: Path, tell: Callable) -> float:
-    """Seconds until it answers. Ends the process where the server has ended, with the end of its log."""
+    """Seconds until it answers. Ends the process where the server has ended, with the end of its log; where one that
+    runs already is none, or of another kind."""
     started = time.perf_counter()
     while True:
-        with suppress(OSError):
-            if client.get("/health")[0] == 200:
-                return time.perf_counter() - started
+        try:
+            status, problem = client.get("/health")[0], None
+        except (OSError, http.client.HTTPException) as error:
+            status, problem = None, f"{type(error).__name__}: {error}"
+        seconds = time.perf_counter() - started
+        if status == 200:
+            return seconds
+        if process is None and (status not in (None, *LOADING) or (status is None and seconds > STRANGER_SECONDS)):
+            told = f"/health is answered with {status}" if status is not None else escape_control(str(problem)[:200])
+            sys.exit(f"--url: no server of this kind answers there: {told}")
         if process is not None and process.poll() is not None:
             last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-SHOWN_LINES:]
-            sys.exit("\n".join([*last, f"serve.sh ended with {process.returncode} before it answered; see {log}"]))
-        tell(f"waiting for the server: {time.perf_counter() - started:.0f} s")
+            told = [
+                *map(escape_control, last),
+                f"serve.sh ended with {process.returncode} before it answered; see {log}",
+            ]
+            sys.exit("\n".join(told))
+        tell(f"waiting for the server: {seconds:.0f} s")
         time.sleep(LOOK_SECONDS)
 
 
@@ -75,7 +93,7 @@ def measure_peak_gib(process: int) -> float | None:
         with suppress(OSError):
             lines = Path(f"/proc/{number}/status").read_text(encoding="utf-8").splitlines()
             total += next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0)
-    return total * 1024 / GIB
+    return total * 1024 / GIB or None  # of one that has ended nothing is kept
 
 
 def list_tree(process: int) -> list[int]:

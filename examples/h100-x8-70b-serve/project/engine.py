@@ -3,7 +3,7 @@
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -56,6 +56,13 @@ class Engine:
     def generate(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[list[int]]:
         """The new tokens of each prompt, end-of-sequence tokens included."""
         return [list(output.token_ids) for output in self._run(prompts, samplings)]
+
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        """Log-probabilities of all but the first, each behind those before it."""
+        asked = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
+        (output,) = self.llm.generate([{"prompt_token_ids": list(tokens)}], [asked], use_tqdm=False)
+        rows = zip(tokens[1:], output.prompt_logprobs[1:], strict=True)
+        return [found[token].logprob for token, found in rows]
 
     def _run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
         inputs = [{"prompt_token_ids": prompt} for prompt in prompts]

@@ -60,4 +60,8 @@ def print_results(path: Path, figures: dict, planned: int) -> None:
     print("\n".join([*format_comparison(figures), "", *format_loads(figures["loads"])]))
     if figures["predicted"] and figures["prompt_tokens"] != planned:
         print(f"\nPredicted is for prompts of {planned} tokens: compare without --quick and --prompt_tokens.")
+    if figures["left_out"]:
+        print(f"\nNo time for: {', '.join(figures['left_out'])}; --within gives more.")
+    if figures["ended_early"]:
+        print(f"\nNot all of it: {figures['ended_early']}.")
     print(f"\n{path} and {path.with_suffix('.svg').name} hold all of it")

@@ -1,6 +1,7 @@
 """Transformers as the engine: several answers are computed together, each joins and leaves between two tokens."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,10 @@ class Engine(Scheduler):
     @torch.inference_mode()
     def work(self) -> None:
         super().work()
+
+    @torch.inference_mode()
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        return super().score(tokens)
 
     def count_readable(self, left: int) -> int:
         """A prompt whole where no answer waits for it: in parts its kernels are slower."""

@@ -4,10 +4,12 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from compiler import check_compilers
+from machine import check_machine
 from sources import find_source
 
 
 def load_model(config: dict) -> PreTrainedModel:
+    check_machine(config.get("machine"))  # before a byte of the weights is read
     check_compilers("g++", "gcc")
     source = find_source(config, "model")
     model = AutoModelForCausalLM.from_pretrained(

@@ -17,7 +17,7 @@ import uvicorn
 import yaml
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from http_call import Call, ClientGone
+from http_call import Call, ClientGone, Incoming
 from openai_answers import Answer
 from openai_requests import Asked, Refused, read_body, read_request
 from prompts import Pieces
@@ -42,6 +42,7 @@ class App:
         self.service, self.key = service, key
         serving = service.config["serving"]
         self.body_limit = max(LEAST_BODY, TOKEN_BYTES * serving["max_context"])
+        self.incoming = Incoming(service.most_open)
         self.send_seconds = serving.get("send_seconds", SEND_SECONDS)
         self.created = int(time.time())
         self.gets = {"/health": self.tell_health, "/metrics": self.tell_metrics, "/v1/models": self.list_models}
@@ -115,10 +116,11 @@ class App:
         await self.answer(call, chat=False)
 
     async def answer(self, call: Call, chat: bool) -> None:
+        self.service.check_room()
+        content = await call.read_body(self.body_limit, self.incoming)  # who sends slowly takes nobody's place
         self.service.enter()
         try:
-            body = read_body(await call.read_body(self.body_limit))
-            asked = read_request(body, chat, self.service.name)
+            asked = read_request(read_body(content), chat, self.service.name)
             await call.run_until_gone(self.write(call, asked))
         finally:
             self.service.leave()

@@ -68,7 +68,7 @@ class Service:
     def state(self) -> str:
         return "stopping" if self.stopping else "loading" if self.engine is None else "ready"
 
-    def enter(self) -> None:
+    def check_room(self) -> None:
         """A request is held, with its body and its answer, only as far as there is room."""
         if self.state != "ready":
             message = STOPPING if self.stopping else "The model is being loaded: ask again in a moment"
@@ -79,6 +79,9 @@ class Service:
                 f"{self.most_open - self.limit} that may wait: ask again later"
             )
             raise Refused(429, message, code="too_many_requests")
+
+    def enter(self) -> None:
+        self.check_room()
         self.open += 1
 
     def leave(self) -> None:

@@ -1,0 +1,11 @@
+#!/bin/sh
+# MASTER_ADDR=<the first node> ./train.sh [--max_steps 8]: the 8 processes of this node; on each of the 2 nodes at about the same time.
+# Whatever starts the nodes (train.sbatch, launch/) starts this there.
+set -eu
+cd "$(dirname "$0")"
+[ ! -d .venv ] || PATH=$PWD/.venv/bin:$PATH
+: "${MASTER_ADDR:?the node at which all meet}"
+# shellcheck source=/dev/null
+. ./env.sh
+export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT-600}"
+exec accelerate launch --config_file accelerate.yaml --main_process_ip "$MASTER_ADDR" train.py "$@"

@@ -25,7 +25,7 @@ BATCH = {
 """Module to leaf: all that batch.py needs beside batch_work.py, which is one of serving/batch_work/."""
 ENGINE = {
     "engine": "engines/transformers",
-    "machine": "machine/cpu",
+    "machine": "machine/unplanned",
     "stop_tokens": "stop_tokens",
     **{name: f"serving/{name}" for name in ("decoding", "engine_thread", "prompts", "sampling", "scheduler", "slots")},
 }

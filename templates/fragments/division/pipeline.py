@@ -85,7 +85,7 @@ class Division:
         if self.sharded:
             self.shard()
         if tied and (self.is_first or self.is_last):
-            self.shared = model.model.embed_tokens.weight
+            self.shared = model.get_input_embeddings().weight
         stage = PipelineStage(self.part, self.number, self.count, self.args.device, group=self.stages)
         chunks = self.args.gradient_accumulation_steps
         kind = Schedule1F1B if chunks >= self.count else ScheduleGPipe  # 1F1B fills every stage

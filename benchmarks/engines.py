@@ -24,9 +24,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ENGINES = {
     "transformers": (None, None, ("float32", "bfloat16")),
-    "onnxruntime-genai": ("ort", "ortc", ("float32", "int8", "int4")),
-    "openvino-genai": ("ov", "ovc", ("float32", "int8", "int4")),
+    "onnxruntime-genai": ("serve-onnxruntime_genai", "convert-onnxruntime_genai", ("float32", "int8", "int4")),
+    "openvino-genai": ("serve-openvino_genai", "convert-openvino_genai", ("float32", "int8", "int4")),
     "llama-cpp": ("serve-llama_cpp", "convert-llama_cpp", ("float32", "int8", "int4")),
+    "ctranslate2": ("serve-ctranslate2", "convert-ctranslate2", ("float32", "int8")),
 }
 """Environment that serves (none: this one), that converts, and the formats of weights."""
 PINS = {

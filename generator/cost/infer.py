@@ -6,6 +6,7 @@ from generator.cost import constants as c
 from generator.cost.decode import Step, compute_cache_bytes, compute_step
 from generator.cost.device import Rates
 from generator.cost.engines import find_engine
+from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import find_source
 from generator.cost.prefill import compute_prefill_seconds
@@ -64,7 +65,7 @@ def compute_loading_memory(shape: Shape, run: Execution, stored: str | None, lim
     for the pages within ``limit``, the system takes them back: nothing fails for them."""
     if run.engine or run.quant != "none" or stored not in BYTES or stored == run.weights_dtype:
         return {}
-    grown = (c.PROCESS_GIB - c.LOADING_PROCESS_GIB) * 2**30
+    grown = (c.PROCESS_GIB - c.LOADING_PROCESS_GIB) * GIB
     held = compute_held_bytes(shape, run)
     mapped = min(shape.params * BYTES[stored] / run.parts - grown, limit - held - 1)
     return {"weights": held, "checkpoint being cast": max(0.0, mapped)}

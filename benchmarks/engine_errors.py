@@ -45,7 +45,7 @@ def describe_shape(name: str) -> ModelSpec:
         kind = {"model_type": "qwen2" if name.startswith("qwen") else "llama"}
         return describe(kind | SHAPES[name] | {"torch_dtype": "float32"}, name)
     config = json.loads((HERE.parent / "examples" / "models" / f"{name}.json").read_text(encoding="utf-8"))
-    return describe(config, name)
+    return describe(config | {"torch_dtype": "float32"}, name)  # as it was saved for this
 
 
 def describe_machine(row: dict) -> Device:

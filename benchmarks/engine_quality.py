@@ -3,7 +3,8 @@
 python benchmarks/engine_quality.py --engines-home DIR --model DIR --text dialogues.jsonl [--work DIR]
 
 Projects and environments are those of benchmarks/engines.py, which makes them; the text is that of `make demo`, film dialogues
-(docs/demo/prepare.py). Every token is scored behind those before it in its part; parts are of equal length.
+(docs/demo/prepare.py). Every token is scored by the engine's own ``score``, behind those before it in its part; parts are of equal
+length. What was measured before and is not measured now stays in the file.
 """
 
 from __future__ import annotations
@@ -21,64 +22,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.engines import ENGINES, find_python, has_bfloat16, list_versions, read_cpu
 
 HERE = Path(__file__).resolve().parent
-PART, ROWS = 128, 8
-TRANSFORMERS = """
-import json, sys, torch
-from transformers import AutoModelForCausalLM
-rows = json.load(sys.stdin)
-model = AutoModelForCausalLM.from_pretrained(sys.argv[2], dtype=getattr(torch, sys.argv[3])).eval()
-scores = []
-with torch.inference_mode():
-    for row in rows:
-        tokens = torch.tensor([row])
-        likely = model(tokens).logits[0, :-1].float().log_softmax(-1)
-        scores += likely.gather(1, tokens[0, 1:, None])[:, 0].tolist()
-print(json.dumps(scores))
-"""
-ORT = """
+PART, PARTS = 128, 16
+ALGORITHMS = {("onnxruntime-genai", "int4"): "k_quant_mixed"}
+"""How 4 bits are chosen, where it was another way before."""
+SCORER = """
 import json, sys
 from pathlib import Path
-import numpy as np
-project, count = Path(sys.argv[1]), int(sys.argv[4])
-sys.path.insert(0, str(project))
-from engine import SessionRows, read_decoder
-rows, scores = json.load(sys.stdin), []
-decoder = read_decoder(project / "weights")
-session = SessionRows(project / "weights" / decoder["filename"], head_size=decoder["head_size"], count=count, context=256, threads=1)
-for first in range(0, len(rows), count):
-    part = rows[first : first + count]
-    for place in range(len(part[0]) - 1):
-        logits = session.step([row[place] for row in part], [place] * len(part)).astype(np.float64)
-        top = logits.max(-1, keepdims=True)
-        likely = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
-        scores += [float(likely[n, row[place + 1]]) for n, row in enumerate(part)]
-print(json.dumps(scores))
-"""
-OPENVINO = """
-import json, sys
-from pathlib import Path
-import numpy as np, openvino
 project = Path(sys.argv[1])
-rows, scores = json.load(sys.stdin), []
-hint = {"INFERENCE_PRECISION_HINT": "f32"} if sys.argv[3] == "float32" else {}
-compiled = openvino.Core().compile_model(project / "weights" / "openvino_model.xml", "CPU", hint | {"INFERENCE_NUM_THREADS": 1})
-asked = compiled.create_infer_request()
-for row in rows:
-    asked.reset_state()
-    tokens = np.array([row], np.int64)
-    given = {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
-    names = {name for value in compiled.inputs for name in value.names}
-    if "position_ids" in names:
-        given["position_ids"] = np.arange(len(row))[None]
-    if "beam_idx" in names:
-        given["beam_idx"] = np.zeros(1, np.int32)
-    logits = asked.infer(given)[0][0, :-1].astype(np.float64)
-    top = logits.max(-1, keepdims=True)
-    likely = logits - top - np.log(np.exp(logits - top).sum(-1, keepdims=True))
-    scores += likely[np.arange(len(row) - 1), row[1:]].tolist()
-print(json.dumps(scores))
+sys.path.insert(0, str(project))
+import yaml
+from engine import Engine
+if __name__ == "__main__":
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    config["serving"] |= {"max_concurrency": 1, "threads": 1}
+    engine = Engine(config, project)
+    scores = [score for row in json.load(sys.stdin) for score in engine.score(row)]
+    memory = engine.memory_gib
+    engine.close()
+    print(json.dumps({"scores": scores, "memory_gib": memory}))
 """
-SCORERS = {"transformers": TRANSFORMERS, "onnxruntime-genai": ORT, "openvino-genai": OPENVINO}
 
 
 def read_rows(model: Path, text: Path, count: int) -> list[list[int]]:
@@ -91,10 +53,15 @@ def read_rows(model: Path, text: Path, count: int) -> list[list[int]]:
     return [tokens[start : start + PART] for start in range(0, len(tokens) - PART + 1, PART)][:count]
 
 
-def score(engine: str, weights: str, project: Path, model: Path, home: Path, rows: list[list[int]]) -> list[float]:
-    command = [str(find_python(engine, home)), "-c", SCORERS[engine], str(project), str(model), weights, str(ROWS)]
-    ended = subprocess.run(command, input=json.dumps(rows), stdout=subprocess.PIPE, text=True, check=True)
+def score(engine: str, project: Path, home: Path, rows: list[list[int]]) -> dict:
+    command = [str(find_python(engine, home)), "-c", SCORER, str(project)]
+    quiet = os.environ | {"OMP_NUM_THREADS": "1", "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
+    ended = subprocess.run(command, input=json.dumps(rows), stdout=subprocess.PIPE, text=True, check=True, env=quiet)
     return json.loads(ended.stdout.splitlines()[-1])
+
+
+def name_row(row: dict) -> tuple:
+    return row["engine"], row["weights"], row.get("algorithm")
 
 
 def main() -> None:
@@ -103,29 +70,34 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("engines-work"))
-    parser.add_argument("--parts", type=int, default=2 * ROWS)
+    parser.add_argument("--parts", type=int, default=PARTS)
+    parser.add_argument("--engines", nargs="*", default=list(ENGINES))
+    parser.add_argument("--weights", nargs="*", help="formats; default: all that an engine has here")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "engines_quality.json")
     args = parser.parse_args()
-    os.environ |= {"TRANSFORMERS_NO_ADVISORY_WARNINGS": "1"}
-    texts, rows = read_rows(args.model, args.text, args.parts), []
-    exact: list[float] = []
+    home, texts = args.engines_home.resolve(), read_rows(args.model, args.text, args.parts)
     about = {"command": " ".join(sys.argv[1:]), "model": args.model.name, "cpu": read_cpu()}
     about |= {"tokens": sum(map(len, texts)), "part": PART}
-    for engine, (_, _, formats) in ENGINES.items():
-        for weights in formats:
+    before = json.loads(args.json.read_text(encoding="utf-8")) if args.json.exists() else {}
+    rows = before.get("rows", []) if (before.get("tokens"), before.get("part")) == (about["tokens"], PART) else []
+    for engine in args.engines:
+        for weights in ENGINES[engine][2]:
             project = args.work / f"smollm2-135m-{engine}-{weights}"
-            if not project.exists() or (weights == "bfloat16" and not has_bfloat16()):
+            if weights not in (args.weights or ENGINES[engine][2]) or not project.exists():
                 continue
-            scores = score(engine, weights, project, args.model, args.engines_home.resolve(), texts)
-            exact = exact or scores
-            row = {
-                "engine": engine,
-                "weights": weights,
-                "versions": list_versions(find_python(engine, args.engines_home)),
-            }
-            row |= {"perplexity": perplexity(scores), "over_float32": perplexity(scores) / perplexity(exact)}
-            rows.append(row)
-            print(f"{engine:20}{weights:10}{row['perplexity']:9.3f}{row['over_float32'] - 1:+9.2%}", flush=True)
+            if weights == "bfloat16" and not has_bfloat16():
+                continue
+            scored = score(engine, project, home, texts)
+            row = {"engine": engine, "weights": weights, "versions": list_versions(find_python(engine, home))}
+            row |= {"perplexity": round(perplexity(scored["scores"]), 4), "memory_gib": round(scored["memory_gib"], 3)}
+            if (engine, weights) in ALGORITHMS:
+                row["algorithm"] = ALGORITHMS[engine, weights]
+            rows = [old for old in rows if name_row(old) != name_row(row)] + [row]
+            exact = next((row["perplexity"] for row in rows if name_row(row)[:2] == ("transformers", "float32")), None)
+            for each in rows:
+                each["over_float32"] = round(each["perplexity"] / exact, 4) if exact else None
+            change = f"{row['perplexity'] / exact - 1:+9.2%}" if exact else ""
+            print(f"{engine:20}{weights:10}{row['perplexity']:9.3f}{change}{row['memory_gib']:7.2f} GiB", flush=True)
             args.json.write_text(json.dumps(about | {"rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 

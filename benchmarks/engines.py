@@ -1,10 +1,12 @@
 """Engines on this CPU beside transformers.pipeline() on the same weights, in turn, in environments of their own.
 
-python benchmarks/engines.py --engines-home DIR --model DIR [--work DIR] [--json benchmarks/results/engines_cpu.json]
+python tests/engines/environments.py HOME onnxruntime_genai openvino_genai llama_cpp ctranslate2
+python benchmarks/engines.py --engines-home HOME --model SMOLLM2 --prepare     writes models, projects and converted weights, once
+python benchmarks/engines.py --engines-home HOME --model SMOLLM2 --json benchmarks/results/engines_cpu.json
 
-DIR of --engines-home holds the environments: ort (onnxruntime-genai, transformers, jinja2, pyyaml), ortc (that with torch, onnx and
-onnx_ir, converts), ov (openvino-genai, transformers, jinja2, pyyaml), ovc (that with torch and nncf, converts). Projects are what
-perfgen emits; pipeline() stays loaded beside each engine, and they compute one after the other, round by round.
+Projects are what perfgen emits; pipeline() with its defaults (in bf16 on weights saved so) stays loaded beside each engine, and they
+compute one after the other, round by round. All of it ends after --within seconds: each configuration has its share of what is left.
+What is measured already is not measured again (--again), so that the same command goes on; what is missing is said.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ENGINES = {
     "transformers": (None, None, ("float32", "bfloat16")),
-    "onnxruntime-genai": ("ort", "ortc", ("float32", "int8", "int4")),
-    "openvino-genai": ("ov", "ovc", ("float32", "int8", "int4")),
+    "onnxruntime-genai": ("serve-onnxruntime_genai", "convert-onnxruntime_genai", ("float32", "int8", "int4")),
+    "openvino-genai": ("serve-openvino_genai", "convert-openvino_genai", ("float32", "int8", "int4")),
     "llama-cpp": ("serve-llama_cpp", "convert-llama_cpp", ("float32", "int8", "int4")),
+    "ctranslate2": ("serve-ctranslate2", "convert-ctranslate2", ("float32", "int8")),
 }
 """Environment that serves (none: this one), that converts, and the formats of weights."""
 PINS = {
@@ -42,7 +45,15 @@ SHAPES = {
     | {"intermediate_size": 4864, "vocab_size": 151936, "tie_word_embeddings": True},
 }
 """Random weights: speed does not depend on them."""
+SMOLLM2, OWN = "smollm2-135m", "transformers"
 PROMPT, PREFILL, PROMPTS, CONTEXT = 32, 512, 8, 1024
+LEAST_SECONDS = 15.0
+"""Loading two models, and a round: with less time left nothing is begun."""
+CHOSEN = "chosen.json"
+WHAT = (
+    "engines on a CPU, each in turn with pipeline() on the same weights; best of the rounds, ratios the median of rounds. Of one thread: "
+    "seconds of the process, which other work on the machine does not add to; of more: seconds of the clock, on a machine at rest"
+)
 BYTES, SIZE = 128 * 2**20, 1024
 """Copied and multiplied to know the machine."""
 PACKAGES = ("onnxruntime", "onnxruntime-genai", "openvino", "openvino-genai", "nncf", "torch", "transformers")
@@ -59,7 +70,8 @@ sys.path.insert(0, str(project))
 if kind == "pipeline":
     import torch, transformers
     torch.set_num_threads(int(sys.argv[4]))
-    pipe = transformers.pipeline("text-generation", model=sys.argv[3])
+    # defaults, on weights that are saved in this format
+    pipe = transformers.pipeline("text-generation", model=sys.argv[3], dtype=getattr(torch, sys.argv[5]))
     one = "the"
     def answer(count, prompt, new):
         text = " ".join(["the"] * prompt)
@@ -89,8 +101,8 @@ close()
 class Worker:
     """One engine in a process of its own, idle but when asked."""
 
-    def __init__(self, python: Path, project: Path, kind: str, model: Path, threads: int) -> None:
-        command = [str(python), "-c", WORKER, str(project), kind, str(model), str(threads)]
+    def __init__(self, python: Path, project: Path, kind: str, model: Path, threads: int, dtype: str = "") -> None:
+        command = [str(python), "-c", WORKER, str(project), kind, str(model), str(threads), dtype]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -133,8 +145,6 @@ def make_model(folder: Path, shape: str, tokenizer: Path) -> Path:
 
 def make_project(folder: Path, engine: str, weights: str, model: Path, home: Path, args: argparse.Namespace) -> Path:
     """As perfgen emits it, its weights converted. What is there already is taken as it is."""
-    import yaml
-
     if not folder.exists():
         asked = ["--concurrency", str(PROMPTS), "--prompt-tokens", str(PROMPT), "--new-tokens", str(args.new_tokens)]
         pins = ["--pin", f"engine={engine}", "--pin", PINS[weights]]
@@ -150,9 +160,7 @@ def make_project(folder: Path, engine: str, weights: str, model: Path, home: Pat
         ]
         command += ["--model", str(model.resolve()), *asked, *pins]
         subprocess.run(command, check=True, cwd=HERE.parent, stdout=sys.stderr)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["serving"] |= {"max_context": CONTEXT, "threads": args.threads}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    set_threads(folder, args.threads)
     if converting := ENGINES[engine][1]:
         begun = time.perf_counter()
         subprocess.run([home / converting / "bin" / "python", "convert.py"], cwd=folder, check=True, stdout=sys.stderr)
@@ -169,7 +177,9 @@ def time_round(worker: Worker, new_tokens: int, prompts: int, clock: str) -> dic
     """Tokens per second of a prompt, of an answer behind one, and of several answers together."""
     first, answer = worker.time(1, PROMPT, 1), worker.time(1, PROMPT, new_tokens)
     prefill = worker.time(1, PREFILL, 1)
-    read, together = worker.time(prompts, PROMPT, 1), worker.time(prompts, PROMPT, new_tokens)
+    read, together = first, answer
+    if prompts > 1:
+        read, together = worker.time(prompts, PROMPT, 1), worker.time(prompts, PROMPT, new_tokens)
     return {
         "decode_tokens_per_s": (new_tokens - 1) / (answer[clock] - first[clock]),
         "first_token_s": first[clock],
@@ -213,41 +223,196 @@ def list_versions(python: Path) -> dict[str, str]:
 
 def count_weight_bytes(folder: Path) -> int:
     """Of files of weights; all are read for a token, save an embedding that is not the head's too."""
-    names = ("*.safetensors", "*.onnx.data", "openvino_model.bin")
+    names = ("*.safetensors", "*.onnx.data", "openvino_model.bin", "model.gguf", "model.bin")
     return sum(path.stat().st_size for name in names for path in folder.glob(name))
 
 
 def main() -> None:
+    args = parse_arguments()
+    home, work, end = args.engines_home.resolve(), args.work.resolve(), time.monotonic() + args.within
+    kept = json.loads(args.json.read_text()) if args.json.exists() else {}
+    rows, wanted = kept.get("rows", []), list_configurations(args)
+    models = {shape: find_model(shape, work, args) for shape, _, _ in wanted}
+    if args.prepare:
+        prepare(wanted, models, home, work, args)
+        return
+    done = {} if args.again else {name_row(row) for row in rows if row.get("new_tokens") == args.new_tokens}
+    todo = [each for each in wanted if (*each, args.threads) not in done and is_prepared(work, *each)]
+    for number, (shape, engine, weights) in enumerate(todo):
+        left = end - time.monotonic()
+        if left < LEAST_SECONDS:
+            break
+        print(f"{number + 1}/{len(todo)} {shape} {engine} {weights}, {left:.0f} s left", file=sys.stderr, flush=True)
+        until = time.monotonic() + left / (len(todo) - number)
+        project = work / name_folder(shape, engine, weights)
+        set_threads(project, args.threads)
+        try:
+            row = measure(shape, engine, weights, project, models[shape], home, args, until)
+        except SystemExit as error:  # of a worker, whose own words stand above: the others are measured
+            print(f"{project.name}: {error}", file=sys.stderr)
+            continue
+        rows = [old for old in rows if name_row(old) != name_row(row)] + [row]
+        write(args.json, rows, work)
+    write(args.json, rows, work)
+    show(rows, args.threads)
+    measured = {name_row(row) for row in rows}
+    if missing := [each for each in wanted if (*each, args.threads) not in measured]:
+        unprepared = sum(not is_prepared(work, *each) for each in missing)
+        print(
+            f"not measured: {len(missing)} ({unprepared} of them not prepared, see --prepare); the same command goes on"
+        )
+
+
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines-home", type=Path, required=True)
     parser.add_argument("--model", type=Path, required=True, help="SmolLM2-135M-Instruct in fp32")
     parser.add_argument("--work", type=Path, default=Path("engines-work"), help="models and converted weights")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "engines_cpu.json")
-    parser.add_argument("--shapes", nargs="*", default=["smollm2-135m", *SHAPES])
+    parser.add_argument("--shapes", nargs="*", default=[SMOLLM2, *SHAPES])
     parser.add_argument("--engines", nargs="*", default=list(ENGINES))
     parser.add_argument("--weights", nargs="*", help="formats; default: all that an engine has here")
-    parser.add_argument("--new-tokens", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--new-tokens", type=int, default=48)
+    parser.add_argument("--repeats", type=int, default=5, help="rounds at most")
+    parser.add_argument("--within", type=float, default=720.0, help="seconds of all measuring")
+    parser.add_argument("--prepare", action="store_true", help="only write what is measured: minutes, once")
+    parser.add_argument("--again", action="store_true", help="measure what is in the file, too")
     parser.add_argument(
         "--threads",
         type=int,
         default=len(os.sched_getaffinity(0)),
         help="1: times are a process's own seconds, which stay the same on a machine with other work",
     )
-    args = parser.parse_args()
-    home, work = args.engines_home.resolve(), args.work.resolve()
-    rows = json.loads(args.json.read_text())["rows"] if args.json.exists() else []
-    for shape in args.shapes:
-        model = args.model if shape == "smollm2-135m" else make_model(work / shape, shape, args.model)
-        for engine in args.engines:
-            for weights in ENGINES[engine][2]:
-                if weights in (args.weights or ENGINES[engine][2]) and (weights != "bfloat16" or has_bfloat16()):
-                    folder = work / f"{shape}-{engine}-{weights}"
-                    project = make_project(folder, engine, weights, model, home, args)
-                    row = measure(shape, engine, weights, project, model, home, args)
-                    rows = [old for old in rows if name_row(old) != name_row(row)] + [row]
-                    args.json.write_text(json.dumps({"command": " ".join(sys.argv[1:]), "rows": rows}, indent=1) + "\n")
-    show(rows)
+    return parser.parse_args()
+
+
+def list_configurations(args: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """Model, engine, weights; what only one engine has comes last."""
+    return [
+        (shape, engine, weights)
+        for shape in args.shapes
+        for engine in args.engines
+        for weights in ENGINES[engine][2]
+        if weights in (args.weights or ENGINES[engine][2]) and (weights != "bfloat16" or has_bfloat16())
+    ]
+
+
+def name_folder(shape: str, engine: str, weights: str) -> str:
+    return f"{shape}-{engine}-{weights}"
+
+
+def is_prepared(work: Path, shape: str, engine: str, weights: str) -> bool:
+    project = work / name_folder(shape, engine, weights)
+    written = "weights/converted.json" if ENGINES[engine][1] else "config.yaml"
+    return (project / written).exists()
+
+
+def find_model(shape: str, work: Path, args: argparse.Namespace) -> Path:
+    return args.model if shape == SMOLLM2 else make_model(work / shape, shape, args.model)
+
+
+def prepare(
+    wanted: list[tuple[str, str, str]], models: dict[str, Path], home: Path, work: Path, args: argparse.Namespace
+) -> None:
+    """Projects and converted weights; and which engine a plan takes of each model and format."""
+    work.mkdir(parents=True, exist_ok=True)
+    for number, (shape, engine, weights) in enumerate(wanted):
+        print(f"{number + 1}/{len(wanted)} {shape} {engine} {weights}", file=sys.stderr, flush=True)
+        folder = work / name_folder(shape, engine, weights)
+        try:
+            make_project(folder, engine, weights, models[shape], home, args)
+        except subprocess.CalledProcessError as error:
+            print(
+                f"{folder.name}: not prepared, {Path(error.cmd[0]).name} ended with {error.returncode}", file=sys.stderr
+            )
+    path = work / CHOSEN
+    chosen = json.loads(path.read_text()) if path.exists() else {}
+    for shape, weights in dict.fromkeys((shape, weights) for shape, _, weights in wanted):
+        if f"{shape} {weights}" not in chosen:
+            chosen[f"{shape} {weights}"] = find_chosen_engine(models[shape], weights, work / "plan")
+            path.write_text(json.dumps(chosen, indent=1) + "\n")
+
+
+def find_chosen_engine(model: Path, weights: str, folder: Path) -> str:
+    """What perfgen takes for one user's answers where the format is said, and no engine."""
+    import shutil
+
+    import yaml
+
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [
+        sys.executable,
+        "-m",
+        "generator.cli",
+        "init",
+        str(folder),
+        "--mode",
+        "infer",
+        "--no-smoke",
+        "--concurrency",
+        "1",
+    ]
+    command += ["--model", str(model.resolve()), "--optimize-for", "latency", "--pin", PINS[weights]]
+    if subprocess.run(command, cwd=HERE.parent, stdout=sys.stderr).returncode:
+        return "none"
+    return yaml.safe_load((folder / "config.yaml").read_text())["serving"]["engine"]
+
+
+def set_threads(project: Path, threads: int) -> None:
+    import yaml
+
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    config["serving"] |= {"max_context": CONTEXT, "threads": threads, "max_concurrency": PROMPTS}
+    (project / "config.yaml").write_text(yaml.safe_dump(config))
+
+
+def write(path: Path, rows: list[dict], work: Path) -> None:
+    chosen = json.loads((work / CHOSEN).read_text()) if (work / CHOSEN).exists() else {}
+    content = {"schema": 1, "what": WHAT, "command": " ".join(sys.argv[1:]), "rows": rows}
+    content |= {"ablation": list_steps(rows), "chosen": judge_choices(rows, chosen)}
+    draft = path.with_suffix(".tmp")
+    draft.write_text(json.dumps(content, indent=1) + "\n")
+    draft.replace(path)
+
+
+def judge_choices(rows: list[dict], chosen: dict[str, str]) -> list[dict]:
+    """Of each model and format: the engine that a plan takes, the fastest of those measured, and whether the first is as
+    fast to a tenth. Of rows with as many threads."""
+    found = []
+    for (model, weights, threads), group in group_rows(rows).items():
+        rates = {row["engine"]: row["best"]["decode_tokens_per_s"] for row in group}
+        taken, fastest = chosen.get(f"{model} {weights}"), max(rates, key=lambda engine: rates[engine])
+        share = rates[taken] / rates[fastest] if taken in rates else None
+        found.append(
+            {"model": model, "weights": weights, "threads": threads, "chosen": taken, "fastest": fastest}
+            | {"share_of_fastest": share, "within_a_tenth": None if share is None else share >= 0.9}
+        )
+    return found
+
+
+def group_rows(rows: list[dict]) -> dict[tuple[str, str, int], list[dict]]:
+    groups: dict[tuple[str, str, int], list[dict]] = {}
+    for row in rows:
+        groups.setdefault((row["model"], row["weights"], row["machine"]["threads"]), []).append(row)
+    return groups
+
+
+def list_steps(rows: list[dict]) -> list[dict]:
+    """What each change brings alone, tokens per second over those before it: this project's decoding in the place of generate(), its
+    compiler or another engine, fewer bits, more prompts together."""
+    groups, steps = group_rows(rows), []
+    for (model, weights, threads), group in groups.items():
+        rates = {row["engine"]: row["best"]["decode_tokens_per_s"] for row in group}
+        for row in group:
+            step = {"model": model, "threads": threads, "weights": weights, "engine": row["engine"]}
+            plain = next((r for r in groups.get((model, "float32", threads), []) if r["engine"] == row["engine"]), None)
+            step["over_pipeline"] = row["ratio"]["decode_tokens_per_s_to_pipeline"]
+            step["engine_over_transformers"] = rates[row["engine"]] / rates[OWN] if OWN in rates else None
+            step["format_over_float32"] = rates[row["engine"]] / plain["best"]["decode_tokens_per_s"] if plain else None
+            together = row["best"]["decode_together_tokens_per_s"]
+            step[f"{PROMPTS}_prompts_over_one"] = together / rates[row["engine"]]
+            steps.append(step)
+    return steps
 
 
 def name_row(row: dict) -> tuple:
@@ -255,31 +420,43 @@ def name_row(row: dict) -> tuple:
 
 
 def measure(
-    shape: str, engine: str, weights: str, project: Path, model: Path, home: Path, args: argparse.Namespace
+    shape: str,
+    engine: str,
+    weights: str,
+    project: Path,
+    model: Path,
+    home: Path,
+    args: argparse.Namespace,
+    until: float,
 ) -> dict:
-    """One engine and pipeline() in turn, both loaded all the while."""
-    baseline = Worker(Path(sys.executable), project, "pipeline", model, args.threads)
+    """One engine and pipeline() in turn, both loaded all the while: one round, and more until ``until``."""
+    dtype = weights if weights == "bfloat16" else "float32"
+    baseline = Worker(Path(sys.executable), project, "pipeline", model, args.threads, dtype)
     worker = Worker(find_python(engine, home), project, "engine", model, args.threads)
     for each in (baseline, worker):
         each.time(1, PROMPT, 4)  # warms up
     alone = worker.time(1, PROMPT, args.new_tokens)["gib"]
     clock = "busy_s" if args.threads == 1 else "s"
     loads, machines, rounds, plain = [], [], [], []
-    for _ in range(args.repeats):
+    longest = 0.0
+    while len(rounds) < args.repeats and (not rounds or time.monotonic() + longest < until):
+        begun = time.monotonic()
         machines.append(measure_machine(args.threads))
         loads.append(os.getloadavg()[0])
         plain.append(time_round(baseline, args.new_tokens, 1, clock))
         rounds.append(time_round(worker, args.new_tokens, PROMPTS, clock))
-        print(shape, engine, weights, json.dumps({k: round(v, 2) for k, v in rounds[-1].items()}), file=sys.stderr)
+        longest = max(longest, time.monotonic() - begun)
+        print(" ", json.dumps({k: round(v, 2) for k, v in rounds[-1].items()}), file=sys.stderr, flush=True)
     for each in (baseline, worker):
         each.close()
     machine = {name: max(each[name] for each in machines) for name in machines[0]}
     machine = {"cpu": read_cpu(), "threads": args.threads, "best": machine, "load": loads}
-    weight_bytes = count_weight_bytes(model if engine == "transformers" else project / "weights")
+    weight_bytes = count_weight_bytes(model if engine == OWN else project / "weights")
     weight_bytes /= 2 if weights == "bfloat16" else 1
     return (
         {"model": shape, "engine": engine, "weights": weights, "versions": list_versions(find_python(engine, home))}
-        | {"weight_bytes": weight_bytes, "load_s": worker.load_s, "new_tokens": args.new_tokens, "machine": machine}
+        | {"weight_bytes": weight_bytes, "load_s": worker.load_s, "pipeline_load_s": baseline.load_s}
+        | {"new_tokens": args.new_tokens, "rounds": len(rounds), "machine": machine}
         | {"peak_gib_of_one_prompt": alone, "pipeline": take_best(plain)}
         | summarize(rounds, plain, weight_bytes, machine["best"]["host_memory_bandwidth"])
     )
@@ -319,17 +496,17 @@ def read_cpu() -> str:
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
-def show(rows: list[dict]) -> None:
-    columns = f"{'decode':>8}{'x':>6}{'prefill':>9}{'x':>6}{'8 prompts':>11}{'x':>6}{'GiB':>6}{'bandwidth':>11}"
-    print(f"{'model':14}{'engine':19}{'weights':10}{columns}")
-    for row in rows:
+def show(rows: list[dict], threads: int) -> None:
+    columns = f"{'decode':>8}{'x':>6}{'prefill':>9}{'x':>6}{'8 prompts':>11}{'x':>6}{'GiB':>6}{'load':>7}{'first':>7}"
+    print(f"{'model':14}{'engine':19}{'weights':10}{columns}  bandwidth; {threads} threads, tokens/s, s")
+    for row in (row for row in rows if row["machine"]["threads"] == threads):
         best, ratio = row["best"], row["ratio"]
         print(
             f"{row['model']:14}{row['engine']:19}{row['weights']:10}{best['decode_tokens_per_s']:8.1f}"
             f"{ratio['decode_tokens_per_s_to_pipeline']:6.2f}{best['prefill_tokens_per_s']:9.0f}"
             f"{ratio['prefill_tokens_per_s_to_pipeline']:6.2f}{best['throughput_tokens_per_s']:11.1f}"
             f"{ratio['throughput_to_one_prompt_of_pipeline']:6.2f}{best['peak_gib']:6.2f}"
-            f"{row['best_share_of_bandwidth']:11.0%}"
+            f"{row['load_s']:7.1f}{best['first_token_s']:7.3f}{row['best_share_of_bandwidth']:11.0%}"
         )
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import yaml
+from batch_kills import compare_killed_job
 from engine_projects import (
+    FRAGMENTS,
     convert,
     drive,
     encode_questions,
@@ -17,6 +21,7 @@ from engine_projects import (
     make_project,
     score_eagerly,
 )
+from serving_projects import BATCH
 
 NEW_TOKENS = 64
 
@@ -90,3 +95,19 @@ class EngineContract:
         found = drive(python, project, "close", prompt=prompts[0])
         assert len(found["refused"]) == 3 and "max_context" in found["refused"][2]
         assert found["ended"] and found["finish"] == "cancelled" and 0 < found["tokens"] < 400
+
+    def test_a_batch_that_is_killed_twenty_times_is_that_of_one_piece(self, python, project, tmp_path):
+        """Greedy answers of the engine itself, each row once, byte for byte."""
+        made = tmp_path / "p"
+        shutil.copytree(project, made)
+        for name, leaf in {**BATCH, "batch_work": "serving/batch_work/answers", "machine": "machine/cpu"}.items():
+            shutil.copyfile(FRAGMENTS / f"{leaf}.py", made / f"{name}.py")
+        config = yaml.safe_load((made / "config.yaml").read_text())
+        config["serving"] |= {"max_new_tokens": 3, "prompt_tokens": 32, "name": "m"}
+        (made / "config.yaml").write_text(yaml.safe_dump(config))
+        source = tmp_path / "in.jsonl"
+        texts = [f"{number} people {'and a child ' * (number % 5)}said" for number in range(40)]
+        source.write_text("".join(json.dumps({"id": at, "prompt": text}) + "\n" for at, text in enumerate(texts)))
+        killed = compare_killed_job(python, made, source, tmp_path, ["--shard_rows", "4"])
+        rows = [json.loads(line) for line in killed.read_text().splitlines()]
+        assert [row["id"] for row in rows] == list(range(40)) and all(row["answer"] for row in rows)

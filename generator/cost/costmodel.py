@@ -18,6 +18,7 @@ from generator.cost.host import compute_host_memory
 from generator.cost.infer import (
     compute_inference_memory,
     compute_inference_seconds,
+    compute_loading_memory,
     find_generation_source,
     find_held_source,
 )
@@ -46,7 +47,7 @@ from generator.cost.time import (
 from generator.model import ModelSpec
 from hwdetect.types import Device, Link, Measurement
 
-STEADY = ("weights", "optimizer states", "gradients", "optimizer temporary")
+STEADY = ("weights", "checkpoint being cast", "optimizer states", "gradients", "optimizer temporary")
 """what is allocated once, in large pieces, and leaves no holes"""
 DATA_LOADING = "data loading"
 
@@ -197,7 +198,10 @@ class CostModel:
 
     def _compute_peak(self, run: Execution) -> tuple[Moment, StaticMemory | None]:
         if run.mode == "infer":
-            return compute_inference_memory(self.shape, run), None
+            moment = compute_inference_memory(self.shape, run)
+            limit = (self.limit_gib - find_process_gib(run)) * GIB
+            loading = compute_loading_memory(self.shape, run, self.spec.dtype, limit) if self.on_cpu else {}
+            return max(moment, loading, key=lambda held: sum(held.values())), None
         static = self._find_static(run)
         return find_peak(compute_training_moments(self.shape, run, static))[1], static
 

@@ -6,6 +6,7 @@ from generator.cost import constants as c
 from generator.cost.decode import Step, compute_cache_bytes, compute_step
 from generator.cost.device import Rates
 from generator.cost.engines import find_engine
+from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import find_source
 from generator.cost.prefill import compute_prefill_seconds
@@ -17,6 +18,7 @@ from generator.cost.weights import compute_dequantized_bytes, compute_held_bytes
 SOURCES = {
     "kv cache": "2 x layers x kv heads x head size x tokens x bytes (transformers docs, llm_tutorial_optimization)",
     "prefill activations": "widest point of one block over the prompt (Transformers implementation)",
+    "checkpoint being cast": "safetensors maps the file, and its pages stay until it is closed (transformers 5.23, modeling_utils)",
     "decode buffers": "torch.cat holds the old and the new cache of one layer",
 }
 
@@ -55,6 +57,18 @@ def compute_inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
     if cached_prompt + prefill >= full_cache + grows + logits:
         return {**held, "kv cache": cached_prompt, "prefill activations": prefill}
     return {**held, "kv cache": full_cache, "decode buffers": grows + logits}
+
+
+def compute_loading_memory(shape: Shape, run: Execution, stored: str | None, limit: float) -> dict[str, float]:
+    """Bytes in the host's memory where Transformers casts weights as it reads them: pages of the mapped file, of the dtype
+    ``stored``, and the copies. Less by what the process grows by at its first request, which ``PROCESS_GIB`` has. Where there is no room
+    for the pages within ``limit``, the system takes them back: nothing fails for them."""
+    if run.engine or run.quant != "none" or stored not in BYTES or stored == run.weights_dtype:
+        return {}
+    grown = (c.PROCESS_GIB - c.LOADING_PROCESS_GIB) * GIB
+    held = compute_held_bytes(shape, run)
+    mapped = min(shape.params * BYTES[stored] / run.parts - grown, limit - held - 1)
+    return {"weights": held, "checkpoint being cast": max(0.0, mapped)}
 
 
 def compute_reserved_memory(shape: Shape, run: Execution) -> dict[str, float]:

@@ -11,8 +11,10 @@ from generator.cost import CostModel
 
 ROWS = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
 FIGURES = [figure for row in ROWS for figure in list_figures(row)]
-SPEEDS = {"decode": 0.15, "decode of 8": 0.30, "prompt": 0.15}
-"""How far from measured. Of 8 in 4 bits an 87M Llama is 27 % off, measured in two rounds beside 28 other processes; all others 10 %."""
+SPEEDS = {"decode": 0.15, "decode of 8": 0.15, "prompt": 0.15}
+NOISY = {("llama-87m", "int4", "decode of 8"): 0.25}
+"""How far from measured. Of 8 in 4 bits an 87M Llama is 21 % off, measured in two rounds beside 28 other processes, and with the 4 bits
+of before; all others at most 15."""
 
 
 def name_figure(figure: Figure) -> str:
@@ -21,13 +23,23 @@ def name_figure(figure: Figure) -> str:
 
 @pytest.mark.parametrize("figure", [f for f in FIGURES if f.what in SPEEDS], ids=name_figure)
 def test_speed_on_a_cpu_is_predicted(figure):
-    assert abs(figure.error) < SPEEDS[figure.what]
+    row = figure.row
+    assert abs(figure.error) < NOISY.get((row["model"], row["weights"], figure.what), SPEEDS[figure.what])
 
 
-@pytest.mark.parametrize("figure", [f for f in FIGURES if f.what == "memory"], ids=name_figure)
+@pytest.mark.parametrize("figure", [f for f in FIGURES if f.what.endswith("memory")], ids=name_figure)
 def test_memory_on_a_cpu_is_predicted(figure):
-    """A checkpoint of 32 bits that is read as bf16 stays mapped, which the model does not know."""
-    assert abs(figure.error) < (0.20 if figure.row["weights"] == "bfloat16" else 0.15)
+    assert abs(figure.error) < 0.15
+
+
+def test_a_checkpoint_that_is_cast_fills_no_more_than_there_is():
+    """Its pages are the system's to take back: a model that fits without them fits."""
+    row = next(row for row in ROWS if (row["engine"], row["weights"]) == ("transformers", "bfloat16"))
+    run, shape = describe_run(row), describe_shape(row["model"])
+    for memory in (24 << 30, 1 << 30, 1000 << 20):
+        estimate = CostModel(describe_machine(row), shape, device_memory_bytes=memory, cpu_budget=1).estimate(run)
+        assert estimate.fits and {item.name for item in estimate.memory} >= {"weights", "interpreter"}
+    assert not CostModel(describe_machine(row), shape, device_memory_bytes=700 << 20, cpu_budget=1).estimate(run).fits
 
 
 def test_packed_weights_of_openvino_are_slower_than_those_of_onnx_runtime():

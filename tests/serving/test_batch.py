@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from batch_kills import compare_killed_job, start_batch
 from serving_projects import ANSWERS, BATCH, find_smollm2, make_serving_project, make_tiny_model
 
 NEW = {"answer", "finish_reason", "prompt_tokens", "new_tokens", "error"}
@@ -27,10 +27,7 @@ def project(tmp_path_factory) -> Path:
 
 
 def start(project: Path, source: Path, output: Path, *flags: str) -> subprocess.Popen:
-    command = [sys.executable, project / "batch.py", "--input", source, "--output", output, *flags]
-    quiet = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait leave the core to other programs
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=source.parent, env=quiet)
+    return start_batch(sys.executable, project, source, output, *flags)
 
 
 def run(project: Path, source: Path, output: Path, *flags: str) -> tuple[int, str]:
@@ -197,31 +194,6 @@ def test_what_cannot_be_the_output_or_the_input_is_refused_in_words(project, tmp
     assert (tmp_path / "there.jsonl").read_text() == "mine\n" and (tmp_path / "held.jsonl.parts" / "mine").exists()
 
 
-def time_first_part(project: Path, source: Path, output: Path, flags: list[str]) -> float:
-    """Seconds until a shard was sealed, in a run that is not interrupted."""
-    began, first = time.monotonic(), 0.0
-    with start(project, source, output, *flags) as process:
-        while process.poll() is None:
-            if not first and list(output.with_name(f"{output.name}.parts").glob("part-*")):
-                first = time.monotonic() - began
-            time.sleep(0.02)
-        assert process.returncode == 0, process.communicate()[1]
-    return first
-
-
-def kill_at_random_moments(project: Path, source: Path, output: Path, flags: list[str], seconds: float) -> int:
-    """Start and SIGKILL twenty times, about the ``seconds`` after which a shard is sealed; after how many there was one."""
-    moments, parts, moved = random.Random(0), output.with_name(f"{output.name}.parts"), 0
-    for _ in range(20):
-        before = len(list(parts.glob("part-*")))
-        with start(project, source, output, *flags) as process:
-            time.sleep(seconds * moments.uniform(0.6, 1.25))
-            process.kill()
-            process.communicate()
-        moved += len(list(parts.glob("part-*"))) > before
-    return moved
-
-
 @pytest.mark.slow
 def test_killed_twenty_times_the_output_is_that_of_one_run(tmp_path):
     model = find_smollm2()
@@ -231,11 +203,41 @@ def test_killed_twenty_times_the_output_is_that_of_one_run(tmp_path):
     source = tmp_path / "in.jsonl"
     texts = [f"{number} people {'and a child ' * (number % 5)}said" for number in range(40)]
     source.write_text("".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(texts)))
-    flags = ["--shard_rows", "4"]
-    first = time_first_part(project, source, tmp_path / "once.jsonl", flags)
-    killed = tmp_path / "killed.jsonl"
-    assert kill_at_random_moments(project, source, killed, flags, first) > 0
-    assert run(project, source, killed, *flags)[0] == 0
-    assert killed.read_bytes() == (tmp_path / "once.jsonl").read_bytes()
+    killed = compare_killed_job(sys.executable, project, source, tmp_path, ["--shard_rows", "4"])
     assert [row["id"] for row in read(killed)] == list(range(40)) and all(row["answer"] for row in read(killed))
-    assert not (tmp_path / "killed.jsonl.parts").exists()
+
+
+@pytest.mark.slow
+def test_a_row_of_a_hundred_megabytes_is_one_row(project, tmp_path):
+    source = tmp_path / "in.jsonl"
+    long = "a river " * (100 * 2**20 // 8)
+    with source.open("w") as stream:
+        for number, text in enumerate(("a short one", long, "another")):
+            stream.write(json.dumps({"id": number, "prompt": text}) + "\n")
+    code, said = run(project, source, tmp_path / "out.jsonl", "--shard_rows", "2")
+    rows = read(tmp_path / "out.jsonl")
+    assert code == 0 and "3 rows, 1 of them with an error" in said
+    assert [row["id"] for row in rows] == [0, 1, 2] and rows[1]["prompt"] == long
+    assert "max_context is 256" in rows[1]["error"] and rows[0]["answer"] and rows[2]["answer"]
+
+
+@pytest.mark.slow
+def test_nested_columns_of_parquet_come_back_as_they_were(project, tmp_path):
+    turns = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    columns = {
+        "messages": pa.array([[{"role": "user", "content": f"text {number}"}] for number in range(7)] + [None], turns),
+        "tags": pa.array([[["a", None], []]] * 8, pa.list_(pa.list_(pa.string()))),
+        "by": pa.array([[("x", 1)]] * 8, pa.map_(pa.string(), pa.int32())),
+        "about": pa.array([{"at": {"place": "sea", "dates": [1, 2]}}] * 7 + [None]),
+    }
+    source = tmp_path / "in.parquet"
+    pq.write_table(pa.table(columns), source, row_group_size=3)
+    flags = ["--column", "messages", "--shard_rows", "3"]
+    assert run(project, source, tmp_path / "out.parquet", *flags)[0] == 0
+    table = pq.read_table(tmp_path / "out.parquet")
+    assert table.select(list(columns)).equals(pa.table(columns))
+    assert table.column("error").null_count == 7 and all(table.column("answer").to_pylist()[:7])
+    assert run(project, source, tmp_path / "out.jsonl", *flags)[0] == 0
+    rows = read(tmp_path / "out.jsonl")
+    assert [row["answer"] for row in rows] == table.column("answer").to_pylist()
+    assert rows[0]["about"] == {"at": {"place": "sea", "dates": [1, 2]}}

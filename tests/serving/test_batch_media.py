@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from batch_kills import compare_killed_job
 from PIL import Image
 from serving_projects import BATCH, IMAGES, TRANSCRIPTS, make_row_project, make_tiny_vit, make_tiny_whisper
 
@@ -153,3 +154,28 @@ def test_sounds_are_written_down_as_the_model_alone_hears_them(tmp_path):
         inputs = processor.feature_extractor(samples, sampling_rate=16000, return_tensors="pt")
         alone = processor.batch_decode(model.generate(**inputs), skip_special_tokens=True)[0]
         assert rows[place]["text"] == alone.strip() and rows[place]["new_tokens"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["images", "sounds"])
+def test_killed_twenty_times_each_is_there_once(tmp_path, kind):
+    if kind == "images":
+        project = make_row_project(
+            tmp_path / "p", make_tiny_vit(tmp_path / "m"), BATCH | IMAGES, "AutoModelForImageClassification", 2
+        )
+        contents = [draw(shade) for shade in range(0, 240, 10)]
+    else:
+        pytest.importorskip("soundfile")
+        pytest.importorskip("soxr")
+        project = make_row_project(
+            tmp_path / "p", make_tiny_whisper(tmp_path / "m"), BATCH | TRANSCRIPTS, "AutoModelForSpeechSeq2Seq", 2
+        )
+        contents = [make_wave(100 + 30 * number, 0.2 + 0.02 * number) for number in range(24)]
+    suffix, column = (".png", "image") if kind == "images" else (".wav", "path")
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}{suffix}").write_bytes(content)
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({column: f"{n}{suffix}", "id": n}) + "\n" for n in range(len(contents))))
+    killed = compare_killed_job(sys.executable, project, source, tmp_path, ["--shard_rows", "3"])
+    rows = read(killed)
+    assert [row["id"] for row in rows] == list(range(24)) and not any(row["error"] for row in rows)

@@ -28,7 +28,8 @@ class Engine(Technique):
     ``engine`` is its name for the cost model, ``role`` its environment in stacks.toml, ``leaf`` its engine.py among
     templates/fragments/engines. ``conversion`` is the role of the environment that makes its weights, "" where it reads the
     model's own files; ``model_types`` those that it can convert, none: every decoder. ``command`` are the words that start its own
-    OpenAI-compatible server, none where the project's server.py is in front of it. ``checkpoints`` are the methods (quant_method of config.json) whose packed weights it runs.
+    OpenAI-compatible server, none where the project's server.py is in front of it. ``checkpoints`` are the methods (quant_method of
+    config.json) whose packed weights it runs.
     """
 
     axis = "engine"

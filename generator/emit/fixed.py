@@ -271,7 +271,7 @@ CONFIG_REASONS = {
     "longer texts are refused, or cut where batch.py is asked to",
     "serving": "what the server is, and what it may be asked for: `perfgen why` has each value",
     "serving.engine": "what runs the model: the decision engine of the plan",
-    "serving.weights": "how weights are stored: the decisions precision and quantization",
+    "serving.weights": "how weights are stored: the decisions precision and quantization; checkpoint: as the checkpoint has them packed",
     "serving.converted": "the folder that convert.py writes the engine's weights to",
     "serving.name": "what /v1/models lists: the model's own name",
     "serving.host": "a default: this machine alone; 0.0.0.0 lets others in",

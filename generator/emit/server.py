@@ -25,7 +25,7 @@ from generator.emit.plan_document import (
 from generator.emit.pods import ENGINE_CPUS
 from generator.techniques.engines import Engine, Flag
 
-CONVERTED = "weights"
+CONVERTED, CHECKPOINT = "weights", "checkpoint"
 HOST, PORT = "127.0.0.1", 8000
 STORED = {"none": None, "int4": "int4", "int8": "int8", "float8": "fp8", "nf4": "nf4"}
 """The project's word for how weights are stored, by the cost model's; ``None``: in the format of the arithmetic."""
@@ -91,7 +91,8 @@ def describe_conversion(plan: Plan, engine: Engine) -> ConversionRecord:
 def build_serving_config(planned: Planned) -> ServingConfig:
     plan = planned.plan
     engine, limits, run = find_engine(plan), find_limits(plan), plan.best.execution
-    workload, weights = plan.case.workload, STORED[run.quant] or run.weights_dtype
+    workload = plan.case.workload
+    weights = CHECKPOINT if plan.case.model.quantization else STORED[run.quant] or run.weights_dtype
     return ServingConfig(
         engine=engine.name,
         weights=weights,

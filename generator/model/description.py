@@ -11,6 +11,7 @@ from generator.model.families import SAME_AS, find_family
 from generator.model.guard import check_sizes_given, check_understood
 from generator.model.settings import Settings
 from generator.model.spec import Attended, ModelSpec, NeedsMetaDevice
+from generator.model.stored_formats import read_stored_format
 from generator.model.vision import count_patches
 
 MULTIPLIED = ("linear", "router", "expert", "head", "tied")
@@ -68,6 +69,7 @@ def describe(config: Mapping, name: str) -> ModelSpec:
         state_elements=sum(state.layers * state.elements for state in states),
         dtype=read_dtype(settings, text),
         quantization=(settings.values.get("quantization_config") or {}).get("quant_method"),
+        stored_format=read_stored_format(settings.values.get("quantization_config") or {}),
     )
 
 

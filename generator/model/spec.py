@@ -69,6 +69,8 @@ class ModelSpec:
     """of recurrent blocks, for one sequence of any length"""
     dtype: str | None = None
     quantization: str | None = None
+    stored_format: str | None = None
+    """the cost model's name for how a quantized checkpoint packs its weights; ``None``: plain, or in a way without a formula"""
     basis: str = "config"
     notes: tuple[str, ...] = ()
 

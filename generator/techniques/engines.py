@@ -28,7 +28,8 @@ class Engine(Technique):
     ``engine`` is its name for the cost model, ``role`` its environment in stacks.toml, ``leaf`` its engine.py among
     templates/fragments/engines. ``conversion`` is the role of the environment that makes its weights, "" where it reads the
     model's own files; ``model_types`` those that it can convert, none: every decoder. ``command`` are the words that start its own
-    OpenAI-compatible server, none where the project's server.py is in front of it.
+    OpenAI-compatible server, none where the project's server.py is in front of it. ``checkpoints`` are the methods (quant_method of
+    config.json) whose packed weights it runs.
     """
 
     axis = "engine"
@@ -39,6 +40,7 @@ class Engine(Technique):
     conversion: ClassVar[str] = ""
     model_types: ClassVar[frozenset[str]] = frozenset()
     command: ClassVar[tuple[str, ...]] = ()
+    checkpoints: ClassVar[frozenset[str]] = frozenset()
 
     def obstacle(self, case: Case) -> str | None:
         if case.portable:
@@ -51,6 +53,9 @@ class Engine(Technique):
         """Why it cannot run the model, or ``None``."""
         if self.conversion and case.model.quantization:
             return f"its converter reads plain weights, and the checkpoint is quantized ({case.model.quantization})"
+        if case.model.quantization and case.model.quantization not in self.checkpoints:
+            ways = f"those of {', '.join(sorted(self.checkpoints))} alone" if self.checkpoints else "none"
+            return f"the checkpoint is quantized ({case.model.quantization}), and of such it runs {ways}"
         if self.model_types and case.model.model_type not in self.model_types:
             return f"its converter knows no models of type {case.model.model_type}"
         return None

@@ -20,6 +20,8 @@ class Sglang(GpuEngine):
     )
     role = "serve-sglang"
     leaf = "sglang"
+    checkpoints = frozenset({"awq", "bitsandbytes", "compressed-tensors", "fp8", "gptq", "mxfp4"})
+    """of sglang/srt/layers/quantization (0.5.23)"""
     command = ("python", "-m", "sglang.launch_server")
     request_only = "no measurement at hand says that it beats vLLM"
     evidence = (

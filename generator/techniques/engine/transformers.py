@@ -20,9 +20,12 @@ class Transformers(Engine):
     role = "serve-transformers"
     leaf = "transformers"
     provides = frozenset({Trait.CHECKS_PROPOSALS})
+    checkpoints = frozenset({"bitsandbytes"})
+    """what the tested stack reads: for the others it would take packages and kernels that are not in it (gptqmodel,
+    compressed-tensors, the kernels hub), or unpack them"""
 
     def obstacle(self, case: Case) -> str | None:
-        return None
+        return self.explain_model(case) if case.workload.serves else None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return serve_many(case)

@@ -22,6 +22,8 @@ class Vllm(GpuEngine):
     leaf = "vllm"
     command = ("vllm", "serve")
     provides = frozenset({Trait.CHECKS_PROPOSALS})
+    checkpoints = frozenset({"awq", "compressed-tensors", "fp8", "gptq", "mxfp4"})
+    """of vllm/model_executor/layers/quantization (0.33)"""
     evidence = (
         Published(
             "https://arxiv.org/abs/2309.06180",

@@ -18,5 +18,10 @@ class NoQuantization(Technique):
     baseline = True
     modes = ("infer",)
 
+    def obstacle(self, case: Case) -> str | None:
+        if case.workload.serves and case.model.quantization:
+            return f"the checkpoint is quantized ({case.model.quantization}): its weights are used as they are stored"
+        return None
+
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"quant": "none"}

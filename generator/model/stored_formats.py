@@ -1,0 +1,37 @@
+"""How the weights of a checkpoint that is quantized already are packed, by its quantization_config: the cost model's name for it.
+
+Sources: the config classes of Transformers 5.23 (utils/quantization_config.py) and compressed-tensors' QuantizationArgs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+INTEGERS = {4: "gptq-4bit", 8: "int8"}
+FLOATS = {4: "nvfp4", 8: "float8"}
+
+
+def read_stored_format(quantization: Mapping[str, Any]) -> str | None:
+    """``None``: packed in a way whose bytes and products perfgen has no formula for."""
+    method = quantization.get("quant_method")
+    if method in ("gptq", "awq", "auto-round"):
+        return INTEGERS.get(quantization.get("bits", 4))
+    if method == "compressed-tensors":
+        return read_groups(quantization.get("config_groups"))
+    if method == "bitsandbytes":
+        return "nf4" if quantization.get("load_in_4bit") else "int8"
+    return {"fp8": "float8", "fbgemm_fp8": "float8", "mxfp4": "mxfp4"}.get(str(method))
+
+
+def read_groups(groups: object) -> str | None:
+    """Of compressed-tensors' groups of layers, where all of them are packed alike."""
+    if not isinstance(groups, Mapping):
+        return None
+    packed = set()
+    for group in groups.values():
+        weights = group.get("weights") if isinstance(group, Mapping) else None
+        if not isinstance(weights, Mapping):
+            return None
+        packed.add((FLOATS if weights.get("type") == "float" else INTEGERS).get(weights.get("num_bits", 0)))
+    return packed.pop() if len(packed) == 1 else None

@@ -1,0 +1,96 @@
+"""Checkpoints that are quantized already: planned by the bytes that they have, for an engine that runs them, else refused with reasons."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from generator.case.request import Request
+from generator.errors import PerfgenError
+from generator.pipeline import document_request
+
+LLAMA = json.loads((Path(__file__).parents[1] / "examples" / "models" / "llama-3.1-8b.json").read_text())
+GROUPED = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True}
+FLOATS = {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True, "dynamic": False}
+INTEGERS = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+
+
+def compress(form: str, weights: dict) -> dict:
+    """As llm-compressor writes it."""
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": None, "output_activations": None}
+    settings = {"format": form, "quantization_status": "compressed", "ignore": ["lm_head"]}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, **settings}
+
+
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True, "lm_head": False}
+AWQ = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": True}
+FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128], "fmt": "e4m3"}
+NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "load_in_8bit": False}
+NF4 |= {"bnb_4bit_compute_dtype": "bfloat16", "bnb_4bit_use_double_quant": True}
+CHECKPOINTS = {
+    # GiB of the published files of Llama 3.1 8B: GPTQ and AWQ 5.74 GB (hugging-quants), FP8 9.1 GB, w8a8 9.1 GB, w4a16 5.7 GB
+    # (RedHatAI), NF4 5.7 GB (unsloth)
+    "gptq": (GPTQ, "vllm", 5.35),
+    "awq": (AWQ, "vllm", 5.35),
+    "w4a16": (compress("pack-quantized", GROUPED), "vllm", 5.35),
+    "w8a8-float": (compress("float-quantized", FLOATS), "vllm", 8.46),
+    "w8a8-int": (compress("int-quantized", INTEGERS), "vllm", 8.46),
+    "fp8": (FP8, "vllm", 8.46),
+    "nf4": (NF4, "transformers", 5.31),
+}
+
+
+def plan(folder: Path, quantization: dict | None, hardware: str, config: dict = LLAMA, **told):
+    path = folder / "config.json"
+    path.write_text(json.dumps(config | ({"quantization_config": quantization} if quantization else {})))
+    asked = {"model": "owner/name", "tokenizer": "owner/name", "mode": "infer", "offline": True}
+    return document_request(Request(**asked, config=str(path), hardware=hardware, **told))
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_bytes_and_engine_are_those_of_the_format(name, tmp_path):
+    quantization, engine, gib = CHECKPOINTS[name]
+    document = plan(tmp_path, quantization, "1xl40s")
+    assert (document.choice["quantization"], document.choice["engine"]) == ("stored", engine)
+    assert document.estimate.memory_gib["weights"] == pytest.approx(gib, rel=0.04)
+    assert document.config.serving.weights == "checkpoint"
+    if engine == "vllm":  # it reads config.json itself
+        assert "quantization" not in document.config.serving.flags
+    plain = plan(tmp_path, None, "1xl40s")
+    assert document.estimate.memory_gib["weights"] < 0.6 * plain.estimate.memory_gib["weights"]
+
+
+@pytest.mark.parametrize("name", ["gptq", "w8a8-float", "fp8"])
+def test_where_no_engine_runs_them_each_says_why(name, tmp_path):
+    quantization = CHECKPOINTS[name][0]
+    with pytest.raises(PerfgenError) as error:
+        plan(tmp_path, quantization, "cpu:16,128gb")
+    method = quantization["quant_method"]
+    assert f"the checkpoint is quantized ({method}), and of such it runs those of bitsandbytes alone" in str(
+        error.value
+    )
+
+
+def test_experts_of_gpt_oss_are_held_in_four_bits(tmp_path):
+    config = {"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "hidden_size": 2880, "head_dim": 64}
+    config |= {"num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "vocab_size": 201088}
+    config |= {"intermediate_size": 2880, "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128}
+    config |= {"layer_types": ["sliding_attention", "full_attention"] * 12, "max_position_embeddings": 131072}
+    document = plan(tmp_path, {"quant_method": "mxfp4"}, "1xl40s", config)
+    assert document.choice["engine"] == "vllm"
+    assert document.estimate.memory_gib["weights"] == pytest.approx(12.8, rel=0.08)  # 13.76 GB of published files
+
+
+@pytest.mark.parametrize(
+    "quantization",
+    [
+        {"quant_method": "aqlm"},
+        {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": GROUPED}, "b": {"weights": FLOATS}}},
+        {"quant_method": "compressed-tensors"},
+    ],
+)
+def test_what_has_no_formula_is_not_priced_as_plain_weights(quantization, tmp_path):
+    with pytest.raises(PerfgenError, match=r"has no formula|\(aqlm\), and of such it runs"):
+        plan(tmp_path, quantization, "1xl40s")

@@ -39,6 +39,10 @@ class Looped(Technique):
             explain_one_device(case) or self.explain_model(case) or (None if self.layouts(case) else self.uneven(case))
         )
 
+    def traits(self, case: Case) -> frozenset[Trait]:
+        """What serves has no loop."""
+        return self.provides if case.workload.mode == "train" else self.provides - {Trait.OWN_LOOP}
+
     def explain_model(self, case: Case) -> str | None:
         """Why this model cannot be divided so, or ``None``."""
         return None

@@ -121,7 +121,10 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
 NEEDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
     Trait.DTENSOR: {Trait.TORCH_ADAMW: "{other} was not written for sharded tensors (DTensor)"},
     Trait.WHOLE_LOGITS: {Trait.OWN_LOOP: "TRL's SFTTrainer never holds all logits"},
-    Trait.OWN_LOOP: {Trait.TORCH_ADAMW: "{other} was not run with the loop that trains a divided model"},
+    Trait.OWN_LOOP: {
+        Trait.TORCH_ADAMW: "{other} was not run with the loop that trains a divided model",
+        Trait.SDPA: "{other} was not run on a model divided so: stages of a pipeline give attention no mask",
+    },
     Trait.DEEPSPEED_ENGINE: {
         Trait.TORCH_ADAMW: (
             "DeepSpeed has tested its stages with 32-bit AdamW only (it asks for zero_allow_untested_optimizer)"

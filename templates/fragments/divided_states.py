@@ -175,12 +175,13 @@ def redistribute_as(value, reference):
 
 
 def save_adapter(folder: Path, model, tokenizer) -> None:
-    """As PEFT saves it. A process has the adapters of its layers whole."""
-    weights = {name: weight.cpu() for name, weight in model.named_parameters() if weight.requires_grad}
+    """As PEFT saves it: the first process gathers the adapters of all layers."""
+    trained = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
+    weights = {name: (w.full_tensor() if isinstance(w, DTensor) else w).cpu() for name, w in trained.items()}
     gathered: list[dict] = [{}] * dist.get_world_size()
     dist.gather_object(weights, gathered if dist.get_rank() == 0 else None, group=gloo_group())
     if dist.get_rank() == 0:
-        every = {name: weight.detach() for part in gathered for name, weight in part.items()}
+        every = {name: weight for part in gathered for name, weight in part.items()}
         model.save_pretrained(folder, state_dict=every)
         tokenizer.save_pretrained(folder)
     dist.barrier(group=gloo_group())

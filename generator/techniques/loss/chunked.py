@@ -40,7 +40,7 @@ class Chunked(Technique):
 
     axis = "loss"
     name = "chunked"
-    provides = frozenset({Trait.CHUNKED_FORWARD})
+    provides = frozenset({Trait.CHUNKED_FORWARD, Trait.LOSS_OF_TRL})
     evidence = (
         Published(
             "https://arxiv.org/abs/2411.09009",
@@ -57,7 +57,7 @@ class Chunked(Technique):
 
     def traits(self, case: Case) -> frozenset[Trait]:
         """TRL's own chunks are not a forward of ours."""
-        return frozenset({Trait.LOSS_OF_TRL}) if case.workload.task == "sft" else self.provides
+        return frozenset({Trait.LOSS_OF_TRL if case.workload.task == "sft" else Trait.CHUNKED_FORWARD})
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         if case.workload.task == "sft":  # TRL cuts the vocabulary too

@@ -17,10 +17,11 @@ class Plain(Technique):
     axis = "loss"
     name = "plain"
     baseline = True
+    provides = frozenset({Trait.WHOLE_LOGITS})
 
     def traits(self, case: Case) -> frozenset[Trait]:
         """SFTTrainer has a loss of its own."""
-        return frozenset({Trait.WHOLE_LOGITS}) if case.workload.task == "sft" else self.provides
+        return self.provides if case.workload.task == "sft" else frozenset()
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"loss_kernel": "plain"}

@@ -4,7 +4,7 @@ from typing import Any
 from generator.case.case import Case
 from generator.techniques.base import Technique
 from generator.techniques.edits import Argument, Code, Edits, make_argument
-from generator.techniques.launch import is_by_accelerate
+from generator.techniques.launch import is_by_accelerate, is_by_loop
 from generator.techniques.traits import Trait
 
 
@@ -33,7 +33,8 @@ class Fp32(Technique):
 
 def switch_off_autocast(case: Case) -> tuple[Argument, ...]:
     """TRL's SFTConfig switches bf16 on unless it is told not to; TrainingArguments does not."""
-    return (make_argument("bf16", False, "TRL would switch it on"),) if case.workload.task == "sft" else ()
+    by_trl = case.workload.task == "sft" and not is_by_loop(case.layout)
+    return (make_argument("bf16", False, "TRL would switch it on"),) if by_trl else ()
 
 
 def state_mixed_precision(case: Case, precision: str) -> tuple[tuple[str, object], ...]:

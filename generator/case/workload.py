@@ -132,7 +132,7 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
     if model.quantization and workload.mode == "train" and workload.train == "full":
         raise UsageError(
             f"--train full cannot train {model.name}: its weights are already quantized ({model.quantization})",
-            "use --train lora, or the unquantized checkpoint",
+            "use --train lora, the unquantized checkpoint, or --from-scratch for new weights",
         )
     if model.quantization and workload.train == "qlora":
         raise UsageError(

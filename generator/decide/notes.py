@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from generator.case.case import Case
 from generator.case.defaults import DEFAULT_SEQ_LEN
@@ -14,7 +14,7 @@ from generator.cost.interval import list_measured_makers
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
 from generator.model import ModelSpec
-from generator.techniques.launch import is_by_accelerate
+from generator.techniques.launch import explain_numa_binding, is_by_accelerate
 
 BUSY = 0.95
 """Less free memory than this share is worth a word: an idle board keeps 1 to 4 % for itself (recordings of nvidia-smi)."""
@@ -71,6 +71,18 @@ def note_reduction(best: Candidate) -> tuple[Note, ...]:
         return ()
     text = f"gradients are added up over the devices in {run.autocast_dtype} (Accelerate's FSDP2), and kept in float32"
     return (Note(kind="precision", text=text),)
+
+
+def note_fabric(case: Case, best: Candidate) -> tuple[Note, ...]:
+    """Why the processes are not left to what NCCL and Linux do by themselves, and what the defaults cannot know."""
+    binding = None if is_by_accelerate(best.layout) else explain_numa_binding(replace(case, layout=best.layout))
+    efa = best.layout.nodes > 1 and any(port.kind == "efa" for port in case.hardware.network)
+    plugin = (
+        "NCCL takes EFA only through the plugin aws-ofi-nccl, which neither PyTorch's wheels nor the image have: without "
+        "it the nodes talk over TCP, without a word (preflight.py measures it)"
+    )
+    texts = [*([binding] if binding else []), *([plugin] if efa else [])]
+    return tuple(Note(kind="fabric", text=text) for text in texts)
 
 
 def note_offload(case: Case, best: Candidate) -> tuple[Note, ...]:

@@ -10,7 +10,7 @@ from generator.cost import CostModel
 from generator.decide.candidates import Candidate, cost_members
 from generator.decide.device_count import DeviceCount, weigh_devices
 from generator.decide.frontier import find_frontier
-from generator.decide.notes import Note, explain_unused_devices, note_offload, note_reduction
+from generator.decide.notes import Note, explain_unused_devices, note_fabric, note_offload, note_reduction
 from generator.decide.reasons import Decision, explain_decisions
 from generator.decide.refusal import refuse_space
 from generator.decide.space import Space, open_space
@@ -82,7 +82,12 @@ def plan_space(space: Space) -> Plan | None:
         counts=counts,
         written=written,
         edits=merge_edits([(technique.id, edits) for technique, edits in written]),
-        notes=(*explain_unused_devices(case, best, counts), *note_reduction(best), *note_offload(case, best)),
+        notes=(
+            *explain_unused_devices(case, best, counts),
+            *note_reduction(best),
+            *note_offload(case, best),
+            *note_fabric(case, best),
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from generator.emit.plan_document import (
     SavingRecord,
     TrainingConfig,
 )
+from generator.emit.preflight import expect_rates
 from generator.emit.server import build_serving_config, is_server, predict
 from generator.inputs.tokenizer_revision import is_on_hub
 
@@ -44,7 +45,7 @@ def build_config(
         **(list_evaluation_values(request, evaluation) if training else {}),
         lora=build_lora_config(plan) if training and workload.train != "full" else ABSENT,
         machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
-        processes=describe_launch(parallel) if parallel else ABSENT,
+        processes=describe_launch(planned.plan, parallel, saving) if parallel else ABSENT,
         serving=build_serving_config(planned) if is_server(plan) else ABSENT,
         rows=build_row_config(plan) if workload.by_row else ABSENT,
         predicted=predict(plan) if is_server(plan) else ABSENT,
@@ -53,8 +54,13 @@ def build_config(
     )
 
 
-def describe_launch(parallel: ParallelRecord) -> ProcessesConfig:
-    return ProcessesConfig(launcher=" ".join(parallel.launcher), expected=parallel.expected)
+def describe_launch(plan: Plan, parallel: ParallelRecord, saving: SavingRecord | None) -> ProcessesConfig:
+    several = parallel.world_size > 1 and saving is not None
+    return ProcessesConfig(
+        launcher=" ".join(parallel.launcher),
+        expected=parallel.expected,
+        preflight=expect_rates(plan, saving) if several else ABSENT,
+    )
 
 
 def build_row_config(plan: Plan) -> RowConfig:

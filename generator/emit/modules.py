@@ -152,6 +152,8 @@ def choose_modules(
     modules["model_states"] = STATES.get(parallel.expected.wrapper, STATES[""]) if parallel else STATES[""]
     if parallel is not None:
         modules |= {"parallel": "parallel", "wrapping": WRAPPINGS[parallel.expected.wrapper]}
+    if parallel is not None and parallel.world_size > 1:
+        modules["preflight"] = "preflight"
     if parallel is not None and parallel.loop is not ABSENT:
         modules |= {name: name for name in LOOP} | {"division": parallel.loop.division}
         if parallel.loop.attention is not None:

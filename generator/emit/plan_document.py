@@ -526,11 +526,23 @@ class MachineConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreflightConfig:
+    """``processes.preflight`` in config.yaml: what preflight.py compares with; rates are absent where none is predicted."""
+
+    disk_gib: float
+    all_reduce_gb_per_s: float = ABSENT
+    node_gb_per_s: float = ABSENT
+    nodes_gb_per_s: float = ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProcessesConfig:
     """``processes`` in config.yaml: how train.py is launched, and what it must find before the first step."""
 
     launcher: str
     expected: ExpectedRecord
+    preflight: PreflightConfig = ABSENT
+    """absent for one process"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,0 +1,129 @@
+"""preflight.py: what it finds wrong, and a run of it over gloo."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from projects import render_small_project
+
+TORCHRUN = Path(sys.executable).with_name("torchrun")
+
+
+def render_processes(folder: Path, count: int) -> Path:
+    pins = (("compile", "off"), ("precision", "fp32"), ("parallelism", "ddp"))
+    return render_small_project(folder, hardware=f"{count}xcpu:1", pins=pins)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return render_processes(tmp_path_factory.mktemp("preflight"), 4)
+
+
+@pytest.fixture(scope="module")
+def preflight(project):
+    spec = importlib.util.spec_from_file_location("preflight_of_project", project / "preflight.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_report(**more) -> dict:
+    """Four processes on two nodes, with nothing wrong."""
+    ranks = [
+        {
+            "host": f"node-{n // 2}",
+            "versions": {"torch": "2.13.0", "nccl": "2.28"},
+            "disk_free_bytes": 2**50,
+            "shm_free_bytes": 2**33,
+            "products_per_s": 100.0,
+            "clock": 1000.0,
+        }
+        for n in range(4)
+    ]
+    links = {"0-1": 200e9, "2-3": 200e9, "1-2": 40e9, "3-0": 40e9}
+    return {"ranks": ranks, "links": links, "signal_seconds": 0.01} | more
+
+
+def change_rank(n: int, **changes) -> dict:
+    report = make_report()
+    report["ranks"][n] |= changes
+    return report
+
+
+def change_links(**rates: float) -> dict:
+    return make_report(links=make_report()["links"] | {name.replace("to", "-"): rate for name, rate in rates.items()})
+
+
+def test_nothing_wrong_is_nothing_said(preflight):
+    assert preflight.find_problems(make_report()) == []
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (change_rank(2, versions={"torch": "2.12.0", "nccl": "2.28"}), "torch: 2.12.0 on rank 2 (node-1), 2.13.0"),
+        (change_rank(2, disk_free_bytes=1), "node-1: 0.0 GiB free"),
+        (change_rank(0, shm_free_bytes=64 << 20), "node-0: 64 MiB free in /dev/shm"),
+        (change_rank(3, clock=1010.0), "clocks differ by 10.0 s"),
+        (change_rank(1, products_per_s=30.0), "rank 1 (node-0) computes at 30% of the median"),
+        (make_report(signal_seconds=float("inf")), "SIGTERM at the last process did not reach"),
+    ],
+)
+def test_each_problem_is_named(preflight, report, words):
+    problems = preflight.find_problems(report)
+    assert len(problems) == 1 and words in problems[0]
+
+
+def test_a_slow_link_and_a_slow_rank_are_named(preflight, monkeypatch):
+    monkeypatch.setattr(preflight, "PLANNED", {"disk_gib": 0, "node_gb_per_s": 220.0, "nodes_gb_per_s": 45.0})
+    (link,) = preflight.find_problems(change_links(**{"2to3": 20e9}))
+    assert link == "link 2-3: 20.00 GB/s, expected 220.00"
+    problems = preflight.find_problems(change_links(**{"2to3": 20e9, "1to2": 2e9}))
+    assert len(problems) == 3 and problems[-1].startswith("rank 2 (node-1): each of its links is slow")
+
+
+def test_every_pair_of_neighbours_has_its_turn(preflight):
+    for count in range(2, 9):
+        rounds = preflight.list_rounds(count)
+        pairs = [pair for pairs in rounds for pair in pairs]
+        assert len(pairs) == len(set(pairs)) == (count if count > 2 else 1)
+        for pairs in rounds:
+            busy = [rank for pair in pairs for rank in pair]
+            assert len(busy) == len(set(busy))
+
+
+def run_preflight(project: Path, count: int, *flags: str) -> subprocess.CompletedProcess[str]:
+    words = [TORCHRUN, "--standalone", "--local-addr=localhost", "--nproc-per-node", str(count), "preflight.py", *flags]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [pytest.param(2, marks=pytest.mark.core), 4])
+def test_it_measures_links_and_rehearses_the_signal(count, tmp_path):
+    project = render_processes(tmp_path, count)
+    done = run_preflight(project, count, "--json")
+    report = json.loads(done.stdout)
+    assert (done.returncode == 0) == (report["problems"] == []), done.stderr
+    assert len(report["ranks"]) == count and len(report["links"]) == (count if count > 2 else 1)
+    assert min(report["links"].values()) > 1e6 and report["all_reduce_bytes_per_s"] > 1e6
+    assert report["signal_seconds"] < 30 and report["seconds"] < 60
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_it_with_an_error(tmp_path):
+    project = render_processes(tmp_path, 2)
+    path = project / "config.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    config["processes"]["preflight"]["disk_gib"] = 1e9
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    done = run_preflight(project, 2)
+    assert done.returncode != 0 and "PROBLEM" in done.stdout and "checkpoints take 1000000000.0" in done.stdout

@@ -1,0 +1,88 @@
+"""Very large runs on paper: what is planned for thousands of GPUs, beside the layouts that were published.
+
+Llama 3 report (https://arxiv.org/abs/2407.21783), table 4: 8,192 and 16,384 H100, TP 8, PP 16, DP 64 and 128, no activation
+checkpointing; at 131,072 tokens CP 16 beside them. DeepSeek-V3 report (https://arxiv.org/abs/2412.19437), section 3.2: 2,048 H800,
+PP 16, EP 64 over 8 nodes, ZeRO-1, no tensor parallelism. FINDINGS.md says where the plans differ, and why.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from generator import pipeline
+from generator.case.request import Request
+from generator.decide.unemitted import check_emittable
+from generator.emit.document import build_document
+from generator.errors import NotEmitted
+
+LLAMA, DEEPSEEK = "meta-llama/Llama-3.1-405B", "deepseek-ai/DeepSeek-V3"
+MOST_SECONDS = 5.0
+"""of CPU time for a plan"""
+LARGE = {"task": "causal-lm", "offline": True, "data": "allenai/c4", "from_scratch": True}
+
+
+def plan(hardware: str, model: str, seq_len: int, global_batch: int, form: str | None = None):
+    pins = (("parallelism", form),) if form else ()
+    asked = Request(**LARGE, hardware=hardware, model=model, seq_len=seq_len, global_batch=global_batch, pins=pins)
+    begun = time.process_time()
+    planned = pipeline.plan_request(asked)
+    document = build_document(planned, name="large")
+    return planned, document, time.process_time() - begun
+
+
+@pytest.mark.parametrize(("nodes", "copies"), [(1024, 64), (2048, 128)])
+def test_llama_405b_is_divided_as_it_was(nodes, copies):
+    """Table 4: 16 M tokens a step. 1F1B leaves 15 of 15 + m rounds idle, which the report's interleaved schedule does not:
+    203 TFLOP/s a GPU are predicted where it has 400."""
+    planned, document, _ = plan(f"{nodes}x8xh100-sxm-80gb", LLAMA, 8192, 2048, "tensor-pipeline")
+    layout = document.layout
+    assert (layout.tp, layout.pp, layout.cp, layout.replicate * layout.shard) == (8, 16, 1, copies)
+    assert planned.plan.best.execution.micro_batch == 1
+    step, peak = document.estimate.step_seconds, document.estimate.peak_memory_gib
+    published = 2048 * 8192 * 3 * planned.plan.case.model.flops_per_token / (layout.devices * 400e12)
+    idle = 1 + (layout.pp - 1) / planned.plan.best.execution.accumulation
+    assert published < step < 1.3 * published * idle and peak < 80
+    with pytest.raises(NotEmitted, match="no project was run with it yet"):
+        check_emittable(planned)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [LLAMA, DEEPSEEK])
+@pytest.mark.parametrize("nodes", [128, 512, 2048])
+def test_a_plan_for_thousands_of_gpus_takes_seconds(model, nodes):
+    _, document, seconds = plan(f"{nodes}x8xh100-sxm-80gb", model, 8192, 2048)
+    assert seconds < MOST_SECONDS
+    assert document.layout.devices >= 1024 and document.estimate.peak_memory_gib < 80
+
+
+def test_deepseek_v3_in_stages_is_far_from_what_nobody_divides_by_experts():
+    """The report's form, experts over nodes within stages, is none of ours: tensor parts take their place, at a price."""
+    planned, document, seconds = plan("256x8xh800-sxm-80gb", DEEPSEEK, 4096, 15360, "tensor-pipeline")
+    layout = document.layout
+    assert layout.pp >= 16 and layout.tp > 1 and layout.ep == 1 and layout.shard > 1
+    # 14.8 T tokens in 2.664 M H800 hours of 2,048 GPUs: 3,160,000 tokens/s
+    published = 14.8e12 / (2.664e6 * 3600) * 2048
+    assert 0.2 * published < document.estimate.tokens_per_second < published
+    assert planned.plan.case.model.params == pytest.approx(671e9, rel=0.002)
+    assert seconds < MOST_SECONDS
+
+
+def test_a_model_with_code_of_its_own_is_sized_by_its_config(tmp_path):
+    """auto_map names files that nobody loads: the type is known."""
+    source = {
+        **{"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "vocab_size": 129280},
+        "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"},
+        "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+        **{"hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048, "num_hidden_layers": 61},
+        **{"num_attention_heads": 128, "num_key_value_heads": 128, "n_routed_experts": 256, "n_shared_experts": 1},
+        **{"num_experts_per_tok": 8, "first_k_dense_replace": 3, "kv_lora_rank": 512, "q_lora_rank": 1536},
+        **{"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "max_position_embeddings": 163840},
+        **{"tie_word_embeddings": False, "torch_dtype": "bfloat16"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(source))
+    planned, _, _ = plan("256x8xh800-sxm-80gb", str(tmp_path / "config.json"), 4096, 15360)
+    assert planned.plan.case.model.params == pytest.approx(671e9, rel=0.002)
+    assert planned.plan.case.model.quantization is None  # of new weights

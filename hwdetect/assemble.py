@@ -41,6 +41,7 @@ from hwdetect.types import (
     Cpu,
     Disk,
     Hardware,
+    Link,
     Memory,
     NetworkPort,
     Nodes,
@@ -59,6 +60,7 @@ ACCELERATORS: tuple[tuple[str, Callable[[Machine, Notes], PartialHardware]], ...
     ("others", others.read_others),
     ("apple", apple.read_apple),
 )
+DIRECT = ("nvlink", "xgmi", "xelink", "c2c", "nvswitch")
 NOT_RECORDED = "not in the recording"  # of every tool that a recording has no output of: no news
 FORMATS: tuple[tuple[str, Callable[[Machine, Notes], PartialHardware]], ...] = (
     ("nccl-topo", read_nccl_topo),
@@ -165,7 +167,7 @@ def _join_parts(
         memory=fill_unknown(the_memory, devices.memory),
         boards=boards,
         accelerators=tuple(_fill_share(a, boards) for a in accelerators),
-        links=devices.links,
+        links=tuple(_tell_peer_access(link, boards) for link in devices.links),
         network=the_network,
         paths=devices.paths or _measure_paths(machine, boards, the_network),
         disks=disk.value,
@@ -213,6 +215,17 @@ def _match_device(board: Board) -> Board:
     if physical is not None:  # a virtual GPU has a part of the memory, and the units of its board in turns
         board, name, memory = replace(board, virtualization=board.virtualization or "VGPU"), physical, None
     return replace(board, device=catalog.match(board.vendor, name, board.pci_id, board.compute_capability, memory))
+
+
+def _tell_peer_access(link: Link, boards: tuple[Board, ...]) -> Link:
+    """Where no library was asked: boards whose driver allows no peer access over PCIe (GeForce from Turing on) have none."""
+    if link.p2p is not None or link.kind in DIRECT:
+        return link
+    from hwdetect import catalog
+
+    ends = [board.device for board in boards if board.index in (link.a, link.b)]
+    off = [device for device in ends if device and catalog.load(device).p2p is False]
+    return replace(link, p2p=False) if off else link
 
 
 def _fill_share(accelerator: Accelerator, boards: tuple[Board, ...]) -> Accelerator:

@@ -6,11 +6,12 @@ Each rule looks at one thing and yields its findings; ``RULES`` is the order in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import chain
 from typing import Literal
 
 from hwdetect.driver_floor import get_least_driver, is_older
+from hwdetect.maker_tools import get_tool_of
 from hwdetect.types import Board, Finding, Hardware
 
 GIB = 1 << 30
@@ -49,118 +50,209 @@ def _name_board(board: Board) -> str:
     return f"GPU {board.index}" + (f" ({board.name})" if board.name else "")
 
 
+def _name_boards(boards: Sequence[Board]) -> str:
+    """``GPU 0 (NVIDIA L4)``, or ``GPUs 0, 1, 2 and 5 more (NVIDIA L4)``."""
+    if len(boards) == 1:
+        return _name_board(boards[0])
+    shown = ", ".join(str(board.index) for board in boards[:8])
+    more = f" and {len(boards) - 8} more" if len(boards) > 8 else ""
+    names = {board.name for board in boards}
+    return f"GPUs {shown}{more}" + (f" ({boards[0].name})" if len(names) == 1 and boards[0].name else "")
+
+
+def list_own_boards(hw: Hardware) -> tuple[Board, ...]:
+    """The boards that this job may use, and where nothing hides boards from it also those that no job can."""
+    used = {accelerator.board for accelerator in hw.accelerators}
+    return tuple(b for b in hw.boards if b.index in used or hw.software.visible_devices is None)
+
+
+def _group(
+    boards: Sequence[Board], read: Callable[[Board], Hashable | None]
+) -> Iterator[tuple[Sequence[Board], Hashable]]:
+    """Boards with the same fault: one finding speaks of all."""
+    groups: dict[Hashable, list[Board]] = {}
+    for board in boards:
+        if (fault := read(board)) is not None:
+            groups.setdefault((board.vendor, fault), []).append(board)
+    for (_, fault), members in groups.items():  # ty: ignore[not-iterable]
+        yield members, fault
+
+
+def is_rented(hw: Hardware) -> bool:
+    """A virtual machine: whoever has it reaches no slot and no cable."""
+    return hw.software.virtualization not in (None, "none")
+
+
+def check_driver_answers(hw: Hardware) -> Iterator[Finding]:
+    """A driver that hangs in the middle: what was read before is shown, and every job will hang there too."""
+    hanging = [note for note in hw.notes if "the driver hangs" in note.why or "no answer within" in note.why]
+    asked = [
+        note for note in hanging if note.field.startswith(("boards", "links", "accelerators", "nvidia", "amd", "intel"))
+    ]
+    if asked:
+        yield _build_finding(
+            "driver-hangs",
+            "error",
+            "the driver of the accelerators does not answer",
+            "; ".join(sorted({f"{note.who}: {note.why}" for note in asked}))[:300],
+            "look for its messages in the kernel log (dmesg), reset the boards or reboot: a job that opens them will hang as well",
+        )
+
+
 def check_board_states(hw: Hardware) -> Iterator[Finding]:
-    for board in hw.boards:
-        if board.state not in (None, "ok"):
-            place = f" at {board.pci_address}" if board.pci_address else ""
-            yield _build_finding(
-                "board-state",
-                "error",
-                f"{_name_board(board)} cannot be used: {board.state}",
-                f"boards[{board.index}].state = {board.state}{place}",
-                "reset the board or reboot; if it comes back, look for Xid messages in the kernel log and call the vendor",
-            )
-        elif board.compute_mode == "Prohibited":
+    boards = list_own_boards(hw)
+    for members, state in _group(boards, lambda b: b.state if b.state not in (None, "ok") else None):
+        tool = get_tool_of(members[0].vendor)
+        places = ", ".join(b.pci_address for b in members if b.pci_address)
+        yield _build_finding(
+            "board-state",
+            "error",
+            f"{_name_boards(members)} cannot be used: {state}",
+            f"boards[{members[0].index}].state = {state}" + (f" at {places}" if places else ""),
+            f"reset the board ({tool.reset_board(members[0].index)}) or reboot; if it comes back, look for {tool.log} messages in the "
+            "kernel log and " + ("give the machine back" if is_rented(hw) else "call the vendor"),
+        )
+    answering = [b for b in boards if b.state in (None, "ok")]
+    for members, mode in _group(answering, lambda b: b.compute_mode):
+        if mode == "Prohibited":
             yield _build_finding(
                 "compute-mode",
                 "error",
-                f"{_name_board(board)} admits no process",
+                f"{_name_boards(members)} admits no process",
                 "compute mode is Prohibited",
-                f"nvidia-smi -i {board.index} -c DEFAULT",
+                f"nvidia-smi -i {','.join(str(b.index) for b in members)} -c DEFAULT",
             )
-        elif board.compute_mode and board.compute_mode.startswith("Exclusive"):
+        elif str(mode).startswith("Exclusive"):
             yield _build_finding(
                 "compute-mode",
                 "warning",
-                f"{_name_board(board)} admits one process at a time",
-                f"compute mode is {board.compute_mode}",
+                f"{_name_boards(members)} admits one process at a time",
+                f"compute mode is {mode}",
                 "start one process for each GPU, and none beside it",
             )
 
 
+def _read_slow_width(board: Board) -> tuple[int, int] | None:
+    width, most = board.pcie.width, board.pcie.width_max
+    return (width, most) if width and most and width < most else None
+
+
+def _read_slow_generation(board: Board) -> tuple[int, int] | None:
+    """An idle link slows down to save power: only what was read under load, or while clocks are up, counts."""
+    pcie = board.pcie
+    busy = pcie.generation_load
+    if busy is None and board.throttle_reasons is not None and "gpu_idle" not in board.throttle_reasons:
+        busy = pcie.generation
+    return (busy, pcie.generation_max) if busy and pcie.generation_max and busy < pcie.generation_max else None
+
+
 def check_pcie_links(hw: Hardware) -> Iterator[Finding]:
-    for board in hw.boards:
-        pcie = board.pcie
-        if pcie.width and pcie.width_max and pcie.width < pcie.width_max:
-            yield _build_finding(
-                "pcie-width",
-                "warning",
-                f"{_name_board(board)} runs at x{pcie.width} of x{pcie.width_max}",
-                f"pcie.width {pcie.width}, pcie.width_max {pcie.width_max}",
-                "move the card to a full slot, or remove what shares its lanes; offloading and data loading run over this link",
-            )
-        # An idle link slows down to save power: only what was read under load, or while clocks are up, counts.
-        busy = pcie.generation_load
-        if busy is None and board.throttle_reasons is not None and "gpu_idle" not in board.throttle_reasons:
-            busy = pcie.generation
-        if busy and pcie.generation_max and busy < pcie.generation_max:
-            yield _build_finding(
-                "pcie-generation",
-                "warning",
-                f"{_name_board(board)} runs PCIe generation {busy} of {pcie.generation_max} under load",
-                f"pcie.generation {busy}, pcie.generation_max {pcie.generation_max}",
-                "check the slot, the riser and the link speed in the firmware's settings",
-            )
+    rented = is_rented(hw)
+    for members, (width, most) in _group(list_own_boards(hw), _read_slow_width):  # ty: ignore[not-iterable]
+        yield _build_finding(
+            "pcie-width",
+            "info" if rented else "warning",
+            f"{_name_boards(members)} runs at x{width} of x{most}",
+            f"pcie.width {width}, pcie.width_max {most}",
+            "a virtual machine may show another width than the board has: time a copy (perfgen detect --measure)"
+            if rented
+            else "move the card to a full slot, or remove what shares its lanes; offloading and data loading run over this link",
+        )
+    for members, (generation, most) in _group(list_own_boards(hw), _read_slow_generation):  # ty: ignore[not-iterable]
+        yield _build_finding(
+            "pcie-generation",
+            "warning",
+            f"{_name_boards(members)} runs PCIe generation {generation} of {most} under load",
+            f"pcie.generation {generation}, pcie.generation_max {most}",
+            "take another instance, if copies to the device are slow (perfgen detect --measure)"
+            if rented
+            else "check the slot, the riser and the link speed in the firmware's settings",
+        )
+
+
+def _read_low_power(board: Board) -> tuple[float, float] | None:
+    limit, default = board.power_limit_watts, board.power_default_watts
+    return (limit, default) if limit and default and limit < default * POWER_TOLERANCE else None
 
 
 def check_power_and_heat(hw: Hardware) -> Iterator[Finding]:
-    for board in hw.boards:
-        limit, default = board.power_limit_watts, board.power_default_watts
-        if limit and default and limit < default * POWER_TOLERANCE:
-            yield _build_finding(
-                "power-limit",
-                "warning",
-                f"{_name_board(board)} is held to {limit:.0f} W of {default:.0f} W",
-                f"power_limit_watts {limit:.0f}, power_default_watts {default:.0f}",
-                f"nvidia-smi -i {board.index} -pl {default:.0f}, if cooling and supply allow",
-            )
-        reasons = frozenset(board.throttle_reasons or ())
-        if hot := sorted(reasons & THERMAL):
-            temperature = f", {board.temperature_c:.0f} °C" if board.temperature_c is not None else ""
-            yield _build_finding(
-                "thermal-throttling",
-                "warning",
-                f"{_name_board(board)} slows down because it is hot",
-                f"throttle reasons: {', '.join(hot)}{temperature}",
-                "check fans, air flow and the room; a throttled board makes all others wait",
-            )
-        if reasons & POWER_BRAKE:
-            yield _build_finding(
-                "power-brake",
-                "warning",
-                f"{_name_board(board)} is slowed down from outside (power brake)",
-                "throttle reasons: hw_power_brake_slowdown",
-                "the server's power supply asks for it: check its units",
-            )
+    boards = list_own_boards(hw)
+    for members, (limit, default) in _group(boards, _read_low_power):  # ty: ignore[not-iterable]
+        yield _build_finding(
+            "power-limit",
+            "warning",
+            f"{_name_boards(members)} is held to {limit:.0f} W of {default:.0f} W",
+            f"power_limit_watts {limit:.0f}, power_default_watts {default:.0f}",
+            f"{get_tool_of(members[0].vendor).lift_power(members[0].index, default)}, if cooling and supply allow",
+        )
+    for members, hot in _group(boards, lambda b: tuple(sorted(THERMAL & {*(b.throttle_reasons or ())})) or None):
+        degrees = [b.temperature_c for b in members if b.temperature_c is not None]
+        temperature = f", {max(degrees):.0f} °C" if degrees else ""
+        yield _build_finding(
+            "thermal-throttling",
+            "warning",
+            f"{_name_boards(members)} slows down because it is hot",
+            f"throttle reasons: {', '.join(hot)}{temperature}",  # ty: ignore[no-matching-overload]
+            "take another instance; a throttled board makes all others wait"
+            if is_rented(hw)
+            else "check fans, air flow and the room; a throttled board makes all others wait",
+        )
+    for members, _ in _group(boards, lambda b: True if POWER_BRAKE & {*(b.throttle_reasons or ())} else None):
+        yield _build_finding(
+            "power-brake",
+            "warning",
+            f"{_name_boards(members)} is slowed down from outside (power brake)",
+            "throttle reasons: hw_power_brake_slowdown",
+            "the server's power supply asks for it: check its units",
+        )
 
 
 def check_memory_errors(hw: Hardware) -> Iterator[Finding]:
-    for board in hw.boards:
+    for board in list_own_boards(hw):
+        reset = get_tool_of(board.vendor).reset_board(board.index)
         if board.ecc_errors:
             yield _build_finding(
                 "ecc-errors",
                 "error",
                 f"{_name_board(board)} has uncorrectable memory errors",
                 f"{board.ecc_errors} since the last reset",
-                "reset the board, and replace it if they come back: results may be wrong",
+                f"reset the board ({reset}), and replace it if they come back: results may be wrong",
             )
+    for members, _ in _group(list_own_boards(hw), lambda b: b.repair_pending or None):
+        yield _build_finding(
+            "memory-repair-pending",
+            "warning",
+            f"{_name_boards(members)} waits for a reset to take bad memory out of use",
+            "remapped rows or retired pages are pending",
+            f"end its jobs and reset it ({get_tool_of(members[0].vendor).reset_board(members[0].index)}): until then the bad rows are in use",
+        )
 
 
 def check_memory_in_use(hw: Hardware) -> Iterator[Finding]:
+    boards = {board.index: board for board in hw.boards}
+    busy = []
     for accelerator in hw.accelerators:
         total, free = accelerator.memory_bytes, accelerator.free_memory_bytes
         if total and free is not None and total - free > BUSY_SHARE * total:
-            yield _build_finding(
-                "memory-in-use",
-                "warning",
-                f"accelerator {accelerator.index}: others use {(total - free) / GIB:.1f} of {total / GIB:.1f} GiB",
-                f"free {free / GIB:.1f} GiB",
-                "end the other processes (nvidia-smi shows them), or use another board",
-            )
+            busy.append((accelerator, total, free))
+    if not busy:
+        return
+    owner = boards.get(busy[0][0].board)
+    who = get_tool_of(owner.vendor).processes if owner else "its maker's tool"
+    taken = max((total - free) / GIB for _, total, free in busy)
+    names = ", ".join(str(accelerator.index) for accelerator, _, _ in busy[:8])
+    yield _build_finding(
+        "memory-in-use",
+        "warning",
+        f"accelerator{'s' if len(busy) > 1 else ''} {names}: others use "
+        + (f"{taken:.1f} of {busy[0][1] / GIB:.1f} GiB" if len(busy) == 1 else f"up to {taken:.1f} GiB"),
+        "free " + ", ".join(f"{free / GIB:.1f} GiB" for _, _, free in busy[:8]),
+        f"end the other processes ({who} shows them), or use another board",
+    )
 
 
 def check_partitions(hw: Hardware) -> Iterator[Finding]:
-    for board in hw.boards:
+    for board in list_own_boards(hw):
         if board.mig_enabled:
             own = [a for a in hw.accelerators if a.board == board.index]
             slices = f"{len(own)} instances" if own else "no instance, so no job can use it"
@@ -176,15 +268,15 @@ def check_partitions(hw: Hardware) -> Iterator[Finding]:
 
 
 def check_virtual_boards(hw: Hardware) -> Iterator[Finding]:
-    for board in hw.boards:
-        if board.virtualization == "VGPU":
-            yield _build_finding(
-                "virtual-gpu",
-                "info",
-                f"{_name_board(board)} is a virtual GPU",
-                f"virtualization {board.virtualization}, device {board.device or 'not known'}",
-                "other guests may take turns on its compute units: time it (perfgen detect --measure) before relying on rates",
-            )
+    virtual = _group(list_own_boards(hw), lambda b: b.device or "not known" if b.virtualization == "VGPU" else None)
+    for members, device in virtual:
+        yield _build_finding(
+            "virtual-gpu",
+            "info",
+            f"{_name_boards(members)} is a virtual GPU",
+            f"virtualization VGPU, device {device}",
+            "other guests may take turns on its compute units: time it (perfgen detect --measure) before relying on rates",
+        )
 
 
 def check_mixed_boards(hw: Hardware) -> Iterator[Finding]:
@@ -199,13 +291,19 @@ def check_mixed_boards(hw: Hardware) -> Iterator[Finding]:
             "; ".join(
                 sorted(f"{name or 'unnamed'} {f'{size / GIB:.0f} GiB' if size else ''}".strip() for name, size in kinds)
             ),
-            "the slowest and smallest sets the pace: choose equal ones with CUDA_VISIBLE_DEVICES (and set "
-            "CUDA_DEVICE_ORDER=PCI_BUS_ID, or numbers mean another order)",
+            "the slowest and smallest sets the pace: choose equal ones with "
+            + get_tool_of(boards[0].vendor).visible
+            + (
+                " (and set CUDA_DEVICE_ORDER=PCI_BUS_ID, or numbers mean another order)"
+                if boards[0].vendor == "nvidia"
+                else ""
+            ),
         )
 
 
 def check_peer_access(hw: Hardware) -> Iterator[Finding]:
-    off = [link for link in hw.links if link.p2p is False]
+    own = {board.index for board in list_own_boards(hw)}
+    off = [link for link in hw.links if link.p2p is False and {link.a, link.b} <= own]
     if off:
         yield _build_finding(
             "p2p-off",
@@ -215,7 +313,7 @@ def check_peer_access(hw: Hardware) -> Iterator[Finding]:
             "collectives go through host memory: prefer little communication (DDP, or fewer GPUs); where NCCL hangs, "
             "set NCCL_P2P_DISABLE=1",
         )
-    dark = [b for b in hw.boards if b.nvlinks_active == 0 and len(hw.boards) > 1]
+    dark = [b for b in list_own_boards(hw) if b.nvlinks_active == 0 and len(own) > 1]
     if dark:
         yield _build_finding(
             "nvlink-inactive",
@@ -235,7 +333,9 @@ def check_network_ports(hw: Hardware) -> Iterator[Finding]:
             "warning",
             "GPUs and network ports are on different sockets",
             f"boards {', '.join(map(str, far))} reach every port across the sockets only (SYS)",
-            "traffic between nodes crosses the sockets: move a card, or use the GPUs that are near the port",
+            "traffic between nodes crosses the sockets: use the GPUs that are near a port"
+            if is_rented(hw)
+            else "traffic between nodes crosses the sockets: move a card, or use the GPUs that are near the port",
         )
     if any(p.kind == "efa" for p in hw.network):
         yield _build_finding(
@@ -269,7 +369,8 @@ def list_far_boards(hw: Hardware) -> list[int]:
         if port is not None:
             crosses = path.kind == "sys" and are_different_sockets(hw, boards.get(path.board), port.numa_node)
             near[path.board] = near.get(path.board, False) or not crosses
-    return sorted(board for board, is_near in near.items() if not is_near)
+    own = {board.index for board in list_own_boards(hw)} if hw.boards else near.keys()
+    return sorted(board for board, is_near in near.items() if not is_near and board in own)
 
 
 def are_different_sockets(hw: Hardware, one: int | None, other: int | None) -> bool:
@@ -404,6 +505,7 @@ def check_disks(hw: Hardware) -> Iterator[Finding]:
 
 
 RULES: tuple[Callable[[Hardware], Iterator[Finding]], ...] = (
+    check_driver_answers,
     check_board_states,
     check_driver,
     check_memory_errors,

@@ -120,6 +120,7 @@ class Board:
     persistence: bool | None = None
     ecc_enabled: bool | None = None
     ecc_errors: int | None = None
+    repair_pending: bool | None = None
     compute_mode: str | None = None
     virtualization: str | None = None
     state: str | None = None
@@ -235,7 +236,7 @@ class Software:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """The allocation this process is part of. ``source``: slurm, torchrun, mpi, kubernetes, spec or single."""
+    """The allocation this process is part of. ``source``: slurm, pbs, lsf, torchrun, mpi, kubernetes, tpu, spec or single."""
 
     count: int = 1
     source: str = "single"

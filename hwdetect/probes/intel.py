@@ -14,6 +14,7 @@ from hwdetect.types import Accelerator, Board
 
 SECONDS = 2.0
 VENDOR = 0x8086
+INTEGRATED_ADDRESS = "0000:00:02.0"
 DISPLAY = frozenset({0x0300, 0x0380, 0x0302})
 
 
@@ -45,7 +46,7 @@ def _read_card(machine: Machine, index: int, device: pci.PciDevice) -> Board | N
         if re.fullmatch(r"tile\d", tile)
     ]
     memory = memory or sum(size for size in vram if size) or None
-    if memory is None and device.address == "0000:00:02.0":  # integrated graphics
+    if memory is None and device.address == INTEGRATED_ADDRESS:
         return None  # where every Intel processor with graphics has it
     return Board(
         index=index,
@@ -69,7 +70,16 @@ def _run_discovery(machine: Machine, notes: Notes) -> tuple[Board, ...]:
         if text:
             notes.add("boards", "xpu-smi", "no device list in its answer")
         return ()
-    return tuple(_build_board(i, get_mapping(entry)) for i, entry in enumerate(listed))
+    cards = [entry for entry in map(get_mapping, listed) if _is_card(entry)]
+    return tuple(_build_board(i, entry) for i, entry in enumerate(cards))
+
+
+def _is_card(entry: dict[str, object]) -> bool:
+    """A GPU of its own: no function of one that a virtual machine is given, and no graphics of the processor."""
+    kind, function = get_text(entry.get("device_type")), get_text(entry.get("device_function_type"))
+    address = (get_text(entry.get("pci_bdf_address")) or "").lower()
+    # Where every Intel processor with graphics has it.
+    return kind in (None, "GPU") and function != "virtual" and address != INTEGRATED_ADDRESS
 
 
 def _build_board(index: int, entry: dict[str, object]) -> Board:

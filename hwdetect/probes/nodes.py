@@ -12,8 +12,8 @@ WORLDS = ("OMPI_COMM_WORLD", "PMI", "PMIX", "MV2_COMM_WORLD", "PALS")
 
 
 def read_nodes(machine: Machine) -> Nodes:
-    """Slurm before torchrun before MPI before Kubernetes: the outer one knows the allocation."""
-    for reader in (_read_slurm, _read_torchrun, _read_mpi, _read_kubernetes):
+    """The schedulers before torchrun before MPI before Kubernetes: the outer one knows the allocation."""
+    for reader in (_read_slurm, _read_pbs, _read_lsf, _read_torchrun, _read_mpi, _read_kubernetes):
         nodes = reader(machine)
         if nodes is not None:
             return nodes
@@ -35,6 +35,41 @@ def _read_slurm(machine: Machine) -> Nodes | None:
         scheduler_memory_bytes=_read_slurm_memory(machine),
         processes=_read_first(machine, "SLURM_NTASKS", "SLURM_NPROCS"),
         rank=_read_first(machine, "SLURM_PROCID"),
+    )
+
+
+def _read_pbs(machine: Machine) -> Nodes | None:
+    """PBS Pro and OpenPBS (``NCPUS``, ``PBS_NODEFILE``: a line a task) and Torque (``PBS_NUM_NODES``, ``PBS_NUM_PPN``)."""
+    if machine.get_variable("PBS_JOBID") is None:
+        return None
+    listed = (machine.read((machine.get_variable("PBS_NODEFILE") or "").lstrip("/") or "none") or "").split()
+    return Nodes(
+        count=max(1, len(set(listed)) or _read_first(machine, "PBS_NUM_NODES") or 1),
+        source="pbs",
+        scheduler_cpus=_read_first(machine, "NCPUS", "PBS_NCPUS", "PBS_NUM_PPN"),
+        scheduler_gpus=_read_first(machine, "NGPUS", "PBS_NGPUS"),
+        processes=len(listed) or _read_first(machine, "PBS_NP"),
+    )
+
+
+def _read_lsf(machine: Machine) -> Nodes | None:
+    """``LSB_MCPU_HOSTS`` has each host and its slots, first the one that starts the job: ``batch1 1 gpu01 42 gpu02 42``."""
+    if machine.get_variable("LSB_JOBID") is None:
+        return None
+    words = (machine.get_variable("LSB_MCPU_HOSTS") or "").split()
+    slots = {
+        host: number for host, text in zip(words[::2], words[1::2], strict=False) if (number := parse_integer(text))
+    }
+    listed = (machine.get_variable("LSB_HOSTS") or "").split()
+    here = (machine.read("proc/sys/kernel/hostname") or "").strip().partition(".")[0]
+    # On machines with separate launch nodes (Summit, Sierra) the first host has one slot and no GPU.
+    working = {host: n for host, n in slots.items() if n > 1 or len(slots) == 1} or slots
+    return Nodes(
+        count=max(1, len(working) or len(set(listed)) or 1),
+        source="lsf",
+        scheduler_cpus=next((n for host, n in slots.items() if host.partition(".")[0] == here), None)
+        or (next(iter(working.values())) if len(working) == 1 else None),
+        processes=_read_first(machine, "LSB_DJOB_NUMPROC"),
     )
 
 

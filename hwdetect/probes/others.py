@@ -15,6 +15,8 @@ SECONDS = 1.5
 GIB = 1 << 30
 ACCELERATOR_CLASSES = frozenset({0x1200, 0x0880, 0x0300, 0x0302, 0x0380, 0x1180})
 # PCI ids of Google's chips: https://github.com/google/cloud-accelerator-diagnostics tpu_info/device.py
+# Versions 2 and 3 have one id; the subsystem's tells them apart.
+TPU_SUBSYSTEMS = {"004e": "TPU v2", "004f": "TPU v3"}
 TPU_CHIPS = {
     "1ae0:0027": "TPU v3",
     "1ae0:005e": "TPU v4",
@@ -37,9 +39,11 @@ NEURON = {
 # The platform names its own product: then the catalogue needs no other proof.
 CATALOGUE = {
     **{f"TPU {version}": f"tpu-{version}" for version in ("v2", "v3", "v4", "v5e", "v5p", "v6e", "v7")},
+    "AWS Inferentia": "inferentia",
     "AWS Inferentia2": "inferentia2",
     "AWS Trainium": "trainium",
     "AWS Trainium2": "trainium2",
+    "AWS Trainium3": "trainium3",
 }
 
 
@@ -56,10 +60,7 @@ def read_others(machine: Machine, notes: Notes) -> PartialHardware:
 def _read_tpu(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> PartialHardware:
     """By PCI id; on Cloud TPU machines without the devices by what the environment says of the slice."""
     chips = [device for device in listed if device.pci_id in TPU_CHIPS]
-    boards = tuple(
-        Board(index=i, vendor="google", name=TPU_CHIPS[d.pci_id], device=CATALOGUE[TPU_CHIPS[d.pci_id]], pci_id=d.pci_id, pci_address=d.address, state="ok",
-              numa_node=pci.read_numa_node(machine, d.address)) for i, d in enumerate(chips)
-    )  # fmt: skip
+    boards = tuple(_build_chip(machine, i, device, notes) for i, device in enumerate(chips))
     by_tool = (
         _read_tpu_info(machine, notes) if not boards and (not machine.live or not pci.is_readable(machine)) else NOTHING
     )
@@ -92,22 +93,47 @@ def _read_tpu(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes)
     )
 
 
-TPU_CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+\W+TPU (v\d\w{0,2}) chip\W+(\d)\W", re.ASCII)
+def _build_chip(machine: Machine, index: int, device: pci.PciDevice, notes: Notes) -> Board:
+    name: str | None = TPU_CHIPS[device.pci_id]
+    if name == "TPU v3":
+        subsystem = (machine.read(f"{pci.DEVICES}/{device.address}/subsystem_device") or "").strip().removeprefix("0x")
+        name = TPU_SUBSYSTEMS.get(subsystem)
+        if name is None:
+            why = f"subsystem {subsystem or 'not readable'}: versions 2 and 3 have one id; the nearest is TPU v2"
+            notes.add(f"boards.{index}.device", "pci", why)
+    return Board(
+        index=index,
+        vendor="google",
+        name=name or "TPU",
+        device=CATALOGUE[name] if name else None,
+        pci_id=device.pci_id,
+        pci_address=device.address,
+        state="ok",
+        numa_node=pci.read_numa_node(machine, device.address),
+    )
+
+
+TPU_CHIP = re.compile(r"/dev/(?:accel|vfio/)\d+\W+TPU ?(v?\d\w{0,3}?) chip\W+(\d)\W", re.ASCII)
 TPU_USE = re.compile(r"^\W*(\d{1,3})\W+(\d{1,4}\.\d{2}) GiB / (\d{1,4}\.\d{2}) GiB", re.MULTILINE | re.ASCII)
 
 
 def _read_tpu_info(machine: Machine, notes: Notes) -> PartialHardware:
-    """The tables of ``tpu-info``: chips with their kind, and the memory of each device that a process uses."""
+    """The tables of ``tpu-info``: chips with their kind, and the memory of each device that a process uses.
+
+    Devices are numbered as the runtime numbers cores, with gaps where a host holds parts of two slices: in their order they belong
+    to the chips in theirs.
+    """
     text = run_tool(machine, ("tpu-info",), SECONDS, notes, "boards") or ""
     chips = [(match.group(1), int(match.group(2)) or 1) for match in TPU_CHIP.finditer(text)]
-    use = {int(m.group(1)): (float(m.group(2)), float(m.group(3))) for m in TPU_USE.finditer(text)}
+    use = [(float(m.group(2)), float(m.group(3))) for m in TPU_USE.finditer(text)]
+    complete = len(use) == sum(devices for _, devices in chips)
     boards, accelerators, first = [], [], 0
     for index, (version, devices) in enumerate(chips):
-        own = [use[parse_number] for parse_number in range(first, first + devices) if parse_number in use]
+        own = use[first : first + devices] if complete else []
         first += devices
-        total = int(sum(size for _, size in own) * GIB) if len(own) == devices else None
-        free = int(sum(size - used for used, size in own) * GIB) if len(own) == devices else None
-        name = f"TPU {version}"
+        total = int(sum(size for _, size in own) * GIB) or None
+        free = int(sum(size - used for used, size in own) * GIB) if own else None
+        name = "TPU v7" if version.startswith("7") else f"TPU {version}"
         boards.append(
             Board(index=index, vendor="google", name=name, device=CATALOGUE.get(name), state="ok", memory_bytes=total)
         )
@@ -163,8 +189,18 @@ def _read_neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Not
     if machine.live and not devices:
         return NOTHING
     document = parse_json(run_tool(machine, ("neuron-ls", "--json-output"), SECONDS, notes, "boards"))
-    listed_devices = [get_mapping(entry) for entry in document] if isinstance(document, list) else []
-    product = (machine.read("sys/class/dmi/id/product_name") or "").split(".")[0].strip()
+    # Since 2.20 the tool names the instance beside its list (`instance_type`); before it printed the list alone.
+    named = get_text(get_mapping(document).get("instance_type")) or next(
+        (
+            text
+            for entry in (document if isinstance(document, list) else [])
+            if (text := get_text(get_mapping(entry).get("instance_type")))
+        ),
+        None,
+    )
+    entries = get_mapping(document).get("neuron_devices", get_mapping(document).get("mlas", document))
+    listed_devices = [get_mapping(entry) for entry in entries] if isinstance(entries, list) else []
+    product = (named or machine.read("sys/class/dmi/id/product_name") or "").split(".")[0].strip()
     name = NEURON.get(product[:4])
     boards = tuple(
         Board(
@@ -186,7 +222,7 @@ def _read_neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Not
 
 
 # A row of ``npu-smi info`` names the card, the one below it a chip with its bus id and, last, its memory in use.
-ASCEND_CARD = re.compile(r"^\|\s*\d{1,3}\s+(?:Ascend)?(\d{3}\w{0,8})\s*\|", re.MULTILINE)
+ASCEND_CARD = re.compile(r"^\|\s*\d{1,3}\s+(?:Ascend)?(\d{3}\w{0,8}(?:-\d{1,2})?)\s*\|", re.MULTILINE)
 ASCEND_CHIP = re.compile(
     r"^\|\s*\d{1,3}(?:\s+\d{1,3})?\s*\|\s*([0-9A-Fa-f:.]{7,16})\s*\|.*?(\d{1,7})\s*/\s*(\d{1,7})\s*\|\s*$", re.MULTILINE
 )

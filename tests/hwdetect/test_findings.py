@@ -16,6 +16,7 @@ from hwdetect.types import (
     Link,
     Memory,
     NetworkPort,
+    Note,
     Pcie,
     PciPath,
     Software,
@@ -121,6 +122,12 @@ CASES = {
         "l4",
     ),
     "ecc-errors": (board(ecc_errors=2), board(ecc_errors=None), "2 since"),
+    "memory-repair-pending": (board(repair_pending=True), board(repair_pending=False), "pending"),
+    "driver-hangs": (
+        replace(HEALTHY, notes=(Note(field="boards", who="NVML", why="no answer within 2.7 s: the driver hangs"),)),
+        replace(HEALTHY, notes=(Note(field="cpu.quota", who="cgroup", why="is empty"),)),
+        "NVML",
+    ),
     "mig": (board(mig_enabled=True), board(mig_enabled=None), ""),
     "virtual-gpu": (board(virtualization="VGPU"), board(virtualization="Pass-Through"), "VGPU"),
     "memory-in-use": (
@@ -221,3 +228,36 @@ def behind_sys(packages, nodes, of_board, of_port, port="mlx5_0") -> Hardware:
 )
 def test_numa_nodes_are_no_sockets(machine, far):
     assert ("gpu-nic-sockets" in {finding.id for finding in findings.find_problems(machine)}) == far
+
+
+def test_one_finding_a_fault_names_all_its_boards():
+    capped = [replace(BOARD, index=i, power_limit_watts=450) for i in range(8)]
+    hardware = replace(
+        HEALTHY, boards=tuple(capped), accelerators=tuple(replace(FREE, index=i, board=i) for i in range(8))
+    )
+    (problem,) = named(hardware, "power-limit")
+    assert "GPUs 0, 1, 2, 3, 4, 5, 6, 7 (NVIDIA H100 80GB HBM3)" in problem.what
+
+
+def test_boards_that_the_job_may_not_use_are_no_concern_of_it():
+    hot = replace(BOARD, index=1, throttle_reasons=("hw_thermal_slowdown",))
+    seen = replace(HEALTHY, boards=(BOARD, hot))
+    hidden = replace(seen, accelerators=(FREE,), software=replace(HEALTHY.software, visible_devices="0"))
+    assert named(seen, "thermal-throttling") and not named(hidden, "thermal-throttling")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "tool"),
+    [("nvidia", "nvidia-smi"), ("amd", "amd-smi process"), ("intel", "xpu-smi ps"), ("huawei", "npu-smi")],
+)
+def test_a_finding_names_the_tool_of_the_boards_maker(vendor, tool):
+    busy = replace(FREE, free_memory_bytes=GIB)
+    (problem,) = named(replace(HEALTHY, boards=(replace(BOARD, vendor=vendor),), accelerators=(busy,)), "memory-in-use")
+    assert tool in problem.action
+
+
+def test_who_rents_a_machine_is_not_told_to_open_it():
+    narrow = board(pcie=Pcie(width=8, width_max=16))
+    assert "move the card" in named(narrow, "pcie-width")[0].action
+    rented = replace(narrow, software=replace(narrow.software, virtualization="kvm"))
+    assert "move the card" not in named(rented, "pcie-width")[0].action

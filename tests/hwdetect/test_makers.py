@@ -300,3 +300,113 @@ def test_ascend():
     assert [b.name for b in machine({"dev/davinci0": "", "dev/davinci1": "", "dev/davinci_manager": ""}).boards] == [
         "Ascend"
     ] * 2
+
+
+@pytest.mark.parametrize(("subsystem", "device"), [("0x004e", "tpu-v2"), ("0x004f", "tpu-v3"), ("0x0001", None)])
+def test_versions_2_and_3_of_the_tpu_have_one_id(subsystem, device):
+    hardware = machine(pci("0000:00:04.0", "0x1ae0", "0x0027", "0x088000", subsystem_device=subsystem))
+    assert [board.device for board in hardware.boards] == [device]
+    assert any("nearest is TPU v2" in note.why for note in hardware.notes) == (device is None)
+
+
+def test_devices_of_tpu_info_are_numbered_with_gaps():
+    """A host of an ironwood slice: two devices a chip, numbered 0, 1, 4, 5."""
+    text = TPU_INFO.replace("TPU v6e chip │ 1", "TPU7x chip   │ 2").replace(
+        "│ 1      │ 10.00 GiB / 31.25 GiB │    100.00% │",
+        "│ 1      │ 10.00 GiB / 31.25 GiB │    100.00% │\n│ 4      │ 1.00 GiB / 31.25 GiB │ 1.00% │\n│ 5      │ 2.00 GiB / 31.25 GiB │ 1.00% │",
+    )
+    hardware = machine({"tpu-info.txt": text})
+    assert [(b.device, b.memory_bytes) for b in hardware.boards] == [("tpu-v7", int(62.5 * GIB))] * 2
+    assert [round(a.free_memory_bytes / GIB, 2) for a in hardware.accelerators] == [34.05, 59.5]
+
+
+def test_an_ascend_whose_name_has_a_dash():
+    hardware = machine({"npu-smi.txt": NPU.replace("910B3  ", "910B4-1")})
+    assert [(b.name, b.memory_bytes) for b in hardware.boards] == [("Ascend 910B4-1", 64 * GIB)] * 2
+
+
+@pytest.mark.parametrize(
+    ("code", "device"), [("HL-325L", "gaudi3"), ("HL-225", "gaudi2"), ("HL-225B", "gaudi2"), ("HL-338", "gaudi3")]
+)
+def test_codes_of_gaudi(code, device):
+    memory = 131072 if device == "gaudi3" else 98304
+    rows = f"index, uuid, name, memory.total [MiB], memory.used [MiB]\n0, 01P0-HL, {code}, {memory} MiB, 768 MiB\n"
+    assert [b.device for b in machine({"hl-smi.csv": rows}).boards] == [device]
+
+
+def test_neuron_ls_names_the_instance():
+    entry = {"instance_type": "trn2.3xlarge", "instance_id": "i-0", "neuron_device": 0, "bdf": "0000:33:00.0", "cpu_affinity": "0-11",
+             "numa_node": "0", "connected_to": None, "nc_count": 4, "logical_neuroncore_config": 2, "memory_size": 103079215104,
+             "neuroncore_ids": [0, 1, 2, 3], "neuron_processes": []}  # fmt: skip
+    (board,) = machine({"neuron-ls.json": json.dumps([entry])}).boards
+    assert (board.device, board.memory_bytes, board.compute_units) == ("trainium2", 96 * GIB, 4)
+
+
+def test_amd_smi_26_has_its_limits_nested_and_memory_in_the_metrics():
+    limit = {"ppt0": {"socket_power_limit": value(1000, "W"), "max_power_limit": value(1400, "W")},
+             "ppt1": {"socket_power_limit": "N/A", "max_power_limit": "N/A"}}  # fmt: skip
+    asic = {**static(0)["asic"], "market_name": "AMD Instinct MI355X", "device_id": "0x75a3", "num_compute_units": 256}
+    entry = static(0, limit=limit, asic=asic, vram="N/A")
+    metric = {"gpu": 0, "mem_usage": {"total_vram": value(294896, "MB"), "used_vram": value(283, "MB")},
+              "power": {"socket_power": value(239, "W")}, "temperature": {"hotspot": value(36, "C")}}  # fmt: skip
+    hardware = machine(
+        {
+            "amd-smi-static.json": json.dumps({"gpu_data": [entry]}),
+            "amd-smi-metric.json": json.dumps({"gpu_data": [metric]}),
+        }
+    )
+    (board,) = hardware.boards
+    assert (board.device, board.memory_bytes, board.power_limit_watts, board.power_default_watts) == (
+        "mi355x",
+        294896 * MIB,
+        1000,
+        1400,
+    )
+    assert hardware.accelerators[0].free_memory_bytes == (294896 - 283) * MIB
+
+
+def test_xpu_smi_lists_more_than_cards():
+    """Graphics of the processor, and functions for virtual machines."""
+    listed = json.loads(discovery("Intel(R) Arc(TM) A770 Graphics"))["device_list"][0] | {
+        "memory_physical_size_byte": "17102532608", "pci_device_id": "0x56A0"}  # fmt: skip
+    others = [
+        {**listed, "device_function_type": "virtual", "pci_bdf_address": "0000:29:00.1"},
+        {**listed, "device_name": "Intel(R) UHD Graphics 770", "pci_bdf_address": "0000:00:02.0"},
+        {**listed, "device_type": "NNP"},
+    ]
+    (board,) = machine({"xpu-smi-discovery.json": json.dumps({"device_list": [listed, *others]})}).boards
+    assert (board.device, board.memory_bytes) == ("arc-a770", 17102532608)
+
+
+def test_xpu_smi_2_says_no_memory_and_the_kernel_does():
+    files = {"xpu-smi-discovery.json": discovery("Intel(R) Arc(TM) Pro B60 Graphics").replace("0xbd5", "0xe211")}
+    address = "0000:29:00.0"
+    files |= pci(address, "0x8086", "0xe211", "0x030000", **{"tile0/physical_vram_size_bytes": hex(24480 * MIB)})
+    (board,) = machine({**files, f"{PCI}/{address}/drm/card0/x": ""}).boards
+    assert (board.device, board.memory_bytes) == ("arc-pro-b60", 24480 * MIB)
+
+
+def test_strix_halo_has_the_hosts_memory():
+    nodes = "sys/class/kfd/kfd/topology/nodes"
+    files = {
+        f"{nodes}/1/properties": "simd_count 80\nsimd_per_cu 2\nvendor_id 4098\ndevice_id 5510\nlocation_id 50432\ngfx_target_version 110501\n",
+        f"{nodes}/1/mem_banks/0/properties": f"heap_type 1\nsize_in_bytes {GIB // 2}\n",
+    }
+    (board,) = machine(files).boards
+    assert (board.device, board.integrated, board.unified_memory, board.compute_units) == ("strix-halo", True, True, 40)
+
+
+@pytest.mark.parametrize(
+    ("environment", "files", "expected"),
+    [
+        ("PBS_JOBID=1.pbs\0PBS_NODEFILE=/var/spool/pbs/aux/1\0NCPUS=32\0NGPUS=4",
+         {"var/spool/pbs/aux/1": "x1000\nx1000\nx1001\nx1001\n"}, ("pbs", 2, 32, 4, 4)),
+        ("PBS_JOBID=2\0PBS_NUM_NODES=3\0PBS_NUM_PPN=16\0PBS_NP=48", {}, ("pbs", 3, 16, None, 48)),
+        ("LSB_JOBID=7\0LSB_MCPU_HOSTS=batch1 1 g01n01 42 g01n02 42\0LSB_DJOB_NUMPROC=85",
+         {"proc/sys/kernel/hostname": "g01n02.summit\n"}, ("lsf", 2, 42, None, 85)),
+        ("LSB_JOBID=8\0LSB_MCPU_HOSTS=node9 8", {}, ("lsf", 1, 8, None, None)),
+    ],
+)  # fmt: skip
+def test_jobs_of_pbs_and_lsf(environment, files, expected):
+    nodes = machine({"proc/self/environ": environment, **files}).nodes
+    assert (nodes.source, nodes.count, nodes.scheduler_cpus, nodes.scheduler_gpus, nodes.processes) == expected

@@ -179,7 +179,7 @@ def test_a_board_that_stopped_answering_is_no_accelerator(word, state):
         ("NVIDIA H100 PCIe", "0x233110DE", "81559 MiB", "h100-pcie-80gb"),
         ("NVIDIA B200", "0x290110DE", "183359 MiB", "b200-sxm-180gb"),
         ("NVIDIA GeForce RTX 4090", "0x268410DE", "24564 MiB", "rtx-4090"),
-        ("NVIDIA GeForce RTX 4090", "0x268410DE", "49140 MiB", None),
+        ("NVIDIA GeForce RTX 4090", "0x268410DE", "49140 MiB", "rtx-4090-48gb"),
         ("Graphics Device", "0x233510DE", "143771 MiB", "h200-sxm-141gb"),
         ("NVIDIA Tomorrow 1", "0xFFFF10DE", "999999 MiB", None),
         ("GRID T4-8C", "0x1EB810DE", "8192 MiB", "t4"),

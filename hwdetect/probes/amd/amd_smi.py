@@ -85,7 +85,8 @@ def _build_board(index: int, entry: dict[str, object]) -> Board:
         memory_bytes=_parse_amount(get_mapping(entry.get("vram")).get("size")),
         compute_units=parse_integer(get_text(asic.get("num_compute_units"))),
         numa_node=node if node is not None and node >= 0 else None,
-        power_limit_watts=parse_number(_get_plain_text(limit.get("max_power") or limit.get("current_power_limit"))),
+        power_limit_watts=_read_limit(limit, "socket_power", "current_power_limit", "max_power"),
+        power_default_watts=_read_limit(limit, "max_power"),
         partition_mode=get_text(partition.get("compute_partition") or partition.get("accelerator_partition")),
         memory_partition_mode=get_text(partition.get("memory_partition")),
         state="ok",
@@ -94,6 +95,16 @@ def _build_board(index: int, entry: dict[str, object]) -> Board:
             width_max=parse_integer(_get_plain_text(bus.get("max_pcie_width"))),
         ),
     )
+
+
+def _read_limit(limit: dict[str, object], *names: str) -> float | None:
+    """Watts of the first that says a number: from version 26 on under ``ppt0``, as ``socket_power_limit``."""
+    nested = get_mapping(limit.get("ppt0"))
+    for name in names:
+        for value in (nested.get(f"{name}_limit"), limit.get(name)):
+            if watts := parse_number(_get_plain_text(value)):
+                return watts
+    return None
 
 
 def _read_metrics(machine: Machine, notes: Notes) -> dict[int, dict[str, object]]:
@@ -107,8 +118,10 @@ def _add_metrics(board: Board, now: dict[str, object]) -> Board:
     width = parse_integer(_get_plain_text(link.get("width")))
     # Some boards report no edge sensor; the junction is what throttling goes by.
     hottest = (parse_number(_get_plain_text(heat.get(place))) for place in ("hotspot", "edge"))
+    total = _parse_amount(get_mapping(now.get("mem_usage")).get("total_vram"))
     return replace(
         board,
+        memory_bytes=board.memory_bytes or total,
         temperature_c=next((degrees for degrees in hottest if degrees is not None), None),
         ecc_errors=parse_integer(_get_plain_text(errors.get("total_uncorrectable_count"))),
         pcie=replace(

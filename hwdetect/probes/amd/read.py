@@ -28,7 +28,10 @@ def read_amd(machine: Machine, notes: Notes) -> PartialHardware:
         tools = read_amd_smi(machine, notes)
         tools = tools if tools.boards else read_rocm_smi(machine, notes)
     hardware = _merge_tools(kernel, tools)
-    boards = tuple(replace(b, integrated=True) if b.architecture in INTEGRATED else b for b in hardware.boards)
+    # What the BIOS sets aside as VRAM is a part; the rest of the host's memory is mapped as GTT, and as fast.
+    boards = tuple(
+        replace(b, integrated=True, unified_memory=True) if b.architecture in INTEGRATED else b for b in hardware.boards
+    )
     version = clean_line(machine.read("sys/module/amdgpu/version")) if boards else None  # of AMD's own driver package
     return replace(hardware, boards=boards, software=fill_unknown(hardware.software, Software(driver=version)))
 

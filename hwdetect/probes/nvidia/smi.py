@@ -152,6 +152,7 @@ def _read_board(gpu: Gpu) -> Board:
         persistence=parse_switch(gpu.text("persistence", "persistence_mode")),
         ecc_enabled=parse_switch(gpu.text("ecc_enabled", "ecc_mode/current_ecc", "ecc_mode/current")),
         ecc_errors=_count_ecc_errors(gpu.node),
+        repair_pending=_is_repair_pending(gpu.node),
         compute_mode=gpu.text("compute_mode", "compute_mode"),
         virtualization=gpu.text("virtualization", "gpu_virtualization_mode/virtualization_mode"),
         state=gpu.state(),
@@ -204,6 +205,20 @@ def _count_ecc_errors(gpu: Node) -> int | None:
     counts = [parse_integer(get_reading(c.text)) for c in volatile.children if "uncorrectable" in c.name]
     counted = [count for count in counts if count is not None]
     return sum(counted) if counted else None
+
+
+YES = {"yes": True, "no": False}
+PENDING = (
+    ("remapped_rows/remapped_row_pending", "remapped_rows/pending"),
+    ("retired_pages/pending_retirement", "retired_pages/pending_page_blacklist", "retired_pages/pending"),
+)
+
+
+def _is_repair_pending(gpu: Node) -> bool | None:
+    """Whether rows or pages of memory wait for a reset to be taken out of use; ``None`` where the board does not say."""
+    answers = [YES.get((get_reading(gpu.at(*places)) or "").lower()) for places in PENDING]
+    known = [answer for answer in answers if answer is not None]
+    return any(known) if known else None
 
 
 def _list_instances(board: Board, gpu: Node) -> list[Accelerator]:

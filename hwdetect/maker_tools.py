@@ -1,0 +1,87 @@
+"""What each maker's own tool is asked, in the words that its users know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """``processes`` shows who uses a board, ``power`` lifts its limit, ``reset`` resets it, ``log`` names its messages in the kernel's
+    log, ``visible`` is the variable that chooses boards."""
+
+    processes: str
+    power: str
+    reset: str
+    log: str
+    visible: str
+
+    def lift_power(self, index: int, watts: float) -> str:
+        return self.power.format(index=index, watts=watts)
+
+    def reset_board(self, index: int) -> str:
+        return self.reset.format(index=index)
+
+
+TOOLS = {
+    "nvidia": Tool(
+        processes="nvidia-smi",
+        power="nvidia-smi -i {index} -pl {watts:.0f}",
+        reset="nvidia-smi -i {index} --gpu-reset",
+        log="Xid",
+        visible="CUDA_VISIBLE_DEVICES",
+    ),
+    "amd": Tool(
+        processes="amd-smi process",
+        power="amd-smi set -g {index} --power-cap {watts:.0f}",
+        reset="amd-smi reset -g {index} --gpureset",
+        log="amdgpu",
+        visible="HIP_VISIBLE_DEVICES",
+    ),
+    "intel": Tool(
+        processes="xpu-smi ps",
+        power="xpu-smi config -d {index} --powerlimit {watts:.0f}",
+        reset="xpu-smi config -d {index} --reset",
+        log="i915 or xe",
+        visible="ZE_AFFINITY_MASK",
+    ),
+    "habana": Tool(
+        processes="hl-smi",
+        power="the BMC of the server",
+        reset="hl-smi --reset -i {index}",
+        log="habanalabs",
+        visible="HABANA_VISIBLE_MODULES",
+    ),
+    "huawei": Tool(
+        processes="npu-smi info",
+        power="the BMC of the server",
+        reset="npu-smi set -t reset -i {index} -c 0",
+        log="davinci",
+        visible="ASCEND_RT_VISIBLE_DEVICES",
+    ),
+    "google": Tool(
+        processes="tpu-info",
+        power="(Google sets it)",
+        reset="a restart of the TPU VM",
+        log="accel",
+        visible="TPU_VISIBLE_CHIPS",
+    ),
+    "aws": Tool(
+        processes="neuron-ls",
+        power="(AWS sets it)",
+        reset="a restart of the instance",
+        log="neuron",
+        visible="NEURON_RT_VISIBLE_CORES",
+    ),
+}
+UNKNOWN = Tool(
+    processes="its maker's tool",
+    power="its maker's tool",
+    reset="its maker's tool",
+    log="its driver's",
+    visible="the variable of its runtime",
+)
+
+
+def get_tool_of(vendor: str) -> Tool:
+    return TOOLS.get(vendor, UNKNOWN)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # ./train.sh [--max_steps 8]: the 8 processes of this machine.
-# Whatever starts the nodes (train.sbatch, launch/) starts this there.
+# Whatever starts the nodes (train.sbatch, launch/) starts this there. PROGRAM=preflight.py looks at nodes and links, and trains nothing.
 set -eu
 cd "$(dirname "$0")"
 [ ! -d .venv ] || PATH=$PWD/.venv/bin:$PATH
@@ -9,4 +9,4 @@ cd "$(dirname "$0")"
 export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT-2040}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS-16}"
 export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF-pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:64,expandable_segments:True}"
-exec accelerate launch --config_file accelerate.yaml train.py "$@"
+exec accelerate launch --config_file accelerate.yaml "${PROGRAM-train.py}" "$@"

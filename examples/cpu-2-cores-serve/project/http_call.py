@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,14 +19,14 @@ class ClientGone(Exception):
 
 
 class Incoming:
-    """Bodies that are under way, ``most`` at a time: where one more begins, the one that has come for the longest ends."""
+    """Bodies that are under way, ``most`` at a time: one more ends the one that has come for the longest."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.deadlines: list[asyncio.Timeout] = []
 
     @contextmanager
-    def hold(self, deadline: asyncio.Timeout) -> Iterator[None]:
+    def hold(self, deadline: asyncio.Timeout) -> Generator[None]:
         if len(self.deadlines) >= self.most and not (oldest := self.deadlines.pop(0)).expired():
             oldest.reschedule(0)
         self.deadlines.append(deadline)

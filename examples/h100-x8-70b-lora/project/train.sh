@@ -1,6 +1,6 @@
 #!/bin/sh
 # ./train.sh [--max_steps 8]: the 8 processes of this machine.
-# Whatever starts the nodes (train.sbatch, launch/) starts this there.
+# Whatever starts the nodes (train.sbatch, launch/) starts this there. PROGRAM=preflight.py looks at nodes and links, and trains nothing.
 set -eu
 cd "$(dirname "$0")"
 [ ! -d .venv ] || PATH=$PWD/.venv/bin:$PATH
@@ -8,4 +8,4 @@ cd "$(dirname "$0")"
 . ./env.sh
 export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT-600}"
 export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF-expandable_segments:True}"
-exec accelerate launch --config_file accelerate.yaml train.py "$@"
+exec accelerate launch --config_file accelerate.yaml "${PROGRAM-train.py}" "$@"

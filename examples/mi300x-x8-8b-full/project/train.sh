@@ -1,10 +1,10 @@
 #!/bin/sh
 # ./train.sh [--max_steps 8]: the 8 processes of this machine.
-# Whatever starts the nodes (train.sbatch, launch/) starts this there.
+# Whatever starts the nodes (train.sbatch, launch/) starts this there. PROGRAM=preflight.py looks at nodes and links, and trains nothing.
 set -eu
 cd "$(dirname "$0")"
 [ ! -d .venv ] || PATH=$PWD/.venv/bin:$PATH
 # shellcheck source=/dev/null
 . ./env.sh
 export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT-600}"
-exec accelerate launch --config_file accelerate.yaml train.py "$@"
+exec accelerate launch --config_file accelerate.yaml "${PROGRAM-train.py}" "$@"

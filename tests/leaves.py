@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 from pathlib import Path
@@ -32,3 +33,22 @@ def make_state(**given) -> Values:
     start = {"global_step": 0, "max_steps": 8, "is_world_process_zero": True, "stateful_callbacks": {}}
     start |= {"best_global_step": None, "best_model_checkpoint": None}
     return Values(**{**start, "log_history": [], **given})
+
+
+def check_imports(project: Path) -> None:
+    """What one module of a project takes from another is there."""
+    leaves = [*FRAGMENTS.iterdir(), *(FRAGMENTS / "serving").iterdir()]  # a folder holds the forms of a module
+    ours = {path.stem for path in leaves}
+    trees = {path.stem: ast.parse(path.read_text()) for path in project.glob("*.py")}
+    for name, tree in trees.items():
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in ours):
+            assert node.module in trees, f"{name}.py takes {node.module}"
+            assert {alias.name for alias in node.names} <= list_names(trees[node.module]), f"{name}.py: {node.module}"
+
+
+def list_names(tree: ast.Module) -> set[str]:
+    """What a module defines or imports itself."""
+    named = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    taken = [alias for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
+    return named | stored | {alias.asname or alias.name for alias in taken}

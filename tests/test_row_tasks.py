@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from pathlib import Path
 
 import pytest
 import yaml
+from leaves import check_imports
 
 from generator.case.request import Request
 from generator.emit.plan_json import to_json
@@ -56,25 +56,6 @@ def test_the_kind_of_model_says_what_it_is_for(task, hardware, tmp_path):
     config = yaml.safe_load((tmp_path / "p" / "config.yaml").read_text())
     assert config["rows"]["weights"] in (tmp_path / "p" / "model.py").read_text()
     check_imports(tmp_path / "p")
-
-
-def check_imports(project: Path) -> None:
-    """What one module of a project takes from another is there."""
-    leaves = [*(ROOT / "templates" / "fragments").rglob("*")]  # a folder holds the forms of a module
-    ours = {path.stem for path in leaves if path.is_dir() or path.suffix == ".py"} - {"csv", "json", "transformers"}
-    trees = {path.stem: ast.parse(path.read_text()) for path in project.glob("*.py")}
-    for name, tree in trees.items():
-        for node in (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in ours):
-            assert node.module in trees, f"{name}.py takes {node.module}"
-            assert {alias.name for alias in node.names} <= list_names(trees[node.module]), f"{name}.py: {node.module}"
-
-
-def list_names(tree: ast.Module) -> set[str]:
-    """What a module defines or imports itself."""
-    named = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    taken = [alias for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names]
-    return named | stored | {alias.asname or alias.name for alias in taken}
 
 
 @pytest.mark.parametrize("task", TEXTS)

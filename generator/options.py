@@ -23,6 +23,7 @@ from generator.case.workload import (
     TRACKERS,
     TRAINED,
 )
+from generator.case.vendors import list_frameworks
 from generator.errors import OtherTask, PerfgenError, UsageError, suggest_names
 from generator.inputs.data_formats import ASKABLE, MEANINGS
 from generator.show import completion
@@ -218,6 +219,11 @@ CASE_OPTIONS: tuple[Callable, ...] = (
         multiple=True,
         shell_complete=completion.complete_technique,
         help="Allow a technique that may touch convergence, or is taken on request only: AXIS=NAME. Repeatable.",
+    ),
+    click.option(
+        "--framework",
+        type=click.Choice(list_frameworks()),
+        help="On a CPU: pytorch-xla tries a TPU's project, tensorflow is the guides' (both slower).  [default: what is recommended there]",
     ),
     click.option("--offline", is_flag=True, envvar="HF_HUB_OFFLINE", help="Never ask the model hub."),
 )

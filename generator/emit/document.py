@@ -27,6 +27,7 @@ from generator.emit.figures import (
 )
 from generator.emit.fixed import write_fixed
 from generator.emit.modules import choose_modules
+from generator.emit.skeleton import keep_known, list_skeleton_modules
 from generator.emit.parallel import describe_processes, select_visible_devices
 from generator.emit.plan_document import (
     ABSENT,
@@ -66,17 +67,21 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
     placed = place_sources(planned.work, dest)
     planned = localize(planned, placed)
     plan, work = planned.plan, planned.work
-    project, parallel = describe_project(planned, name, describe_sources(placed)), describe_processes(plan)
+    skeleton = plan.case.skeleton
+    project = describe_project(planned, name, describe_sources(placed))
+    parallel = None if skeleton else describe_processes(plan)
     saving = describe_saving(plan) if plan.case.workload.mode == "train" else None
     evaluation = plan_evaluation(planned, saving) if saving else None
     if evaluation and evaluation.keeps_best:
         saving = describe_saving(plan, evaluation.interval)  # the best model is one that was saved
     config = build_config(planned, parallel, saving, evaluation)
+    config = keep_known(config, plan) if skeleton else config
     compilers = list_compilers(plan)
     visible_devices = select_visible_devices(plan)
     container = reach_devices(plan, visible_devices)
     image = describe_image(plan, compilers, saving, container)
-    edits, yours = complete_environment(plan, merge_edits(plan, plan.serving)), list_user_values(plan.case.workload)
+    merged = Edits() if skeleton else merge_edits(plan, plan.serving)
+    edits, yours = complete_environment(plan, merged), list_user_values(plan.case.workload)
     server = describe_server(plan) if is_server(plan) else None
     return PlanDocument(
         schema=SCHEMA,
@@ -91,11 +96,13 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         runners_up=tuple(describe_runner_up(plan, c) for c in plan.runners_up),
         devices=tuple(describe_device_count(plan, count) for count in plan.counts),
         edits=edits,
-        fixed=write_fixed(project, edits, parallel),
+        fixed=() if skeleton else write_fixed(project, edits, parallel),
         parallel=parallel,
-        modules=choose_modules(project, edits, parallel, compilers, server),
+        modules=list_skeleton_modules(project, skeleton)
+        if skeleton
+        else choose_modules(project, edits, parallel, compilers, server),
         visible_devices=visible_devices,
-        provenance=trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
+        provenance=() if skeleton else trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
         yours=yours,
         defaults=list_defaults(yours, work.origins),
         serving=describe_serving(plan.serving) if plan.serving else None,
@@ -270,6 +277,8 @@ def list_untested(plan: Plan) -> tuple[str, ...]:
     """What nobody has run: the reader must know."""
     case = plan.case
     lines = []
+    if case.skeleton:
+        return (*case.skeleton.untested, *case.skeleton.beside)
     if not case.on_cpu:
         lines.append(f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first")
     if plan.edits.launcher:

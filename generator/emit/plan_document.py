@@ -612,6 +612,16 @@ class ServerRecord:
     """of a Slurm job; ``None``: all of whole nodes"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphsConfig:
+    """What the compiled graphs of a project of its own are made for. ``multiple``: lengths are padded to one of it. ``recompute``:
+    activations are computed again in the backward pass. ``arguments``: the plan's values of flags."""
+
+    multiple: int
+    recompute: bool
+    arguments: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigRecord:
     """The content of config.yaml: every value that comes from outside, and of those the ones that this project reads."""
@@ -635,6 +645,7 @@ class ConfigRecord:
     seq_len: int = ABSENT
     output_dir: str = ABSENT
     training: TrainingConfig = ABSENT
+    graphs: GraphsConfig = ABSENT
     lora: LoraConfig = ABSENT
     machine: MachineConfig = ABSENT
     processes: ProcessesConfig = ABSENT

@@ -23,6 +23,8 @@ def pin_requirements(planned: Planned) -> tuple[str, ...]:
     if is_server(plan) or plan.case.workload.task in ROW_TASKS:
         given = {name for name, _ in plan.case.stack.packages} - OPTIONAL
         return pin(plan, given | set(plan.edits.requirements))
+    if plan.case.skeleton:
+        return pin(plan, set(plan.case.skeleton.packages))
     wanted = {*BASE, *plan.edits.requirements, *(plan.serving.edits.requirements if plan.serving else ())}
     if plan.case.workload.task == "sft":
         wanted.add("trl")
@@ -63,7 +65,8 @@ def choose_stop_seconds(plan: Plan, saving: SavingRecord | None) -> int:
 
 def list_extras(plan: Plan) -> dict[str, list[str]]:
     """What can be installed beside: the tests, and for a training whatever its log can be written to."""
-    trackers = {name: name for name in TRACKERS} if plan.case.workload.mode == "train" else {}
+    trackers = {name: name for name in TRACKERS if plan.case.stack.version(name)}
+    trackers = trackers if plan.case.workload.mode == "train" else {}
     return {
         extra: [f"{name}=={plan.case.stack.version(name)}"] for extra, name in ({"test": "pytest"} | trackers).items()
     }

@@ -41,7 +41,7 @@ VENDORS = (
         skeleton=Skeleton(
             role="train-tensorflow",
             packages=("tensorflow-cpu", "tf-keras", "transformers", "datasets", "pyyaml", "numpy", "safetensors"),
-            leaves={"train": "tensorflow/train", "infer": "tensorflow/infer"},
+            leaves={"train": "tensorflow/train", "infer": "tensorflow/infer", "weights": "tensorflow/weights"},
             sequences={"causal-lm": "sequences/blocks"},
             techniques=frozenset(
                 [

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import tensorflow as tf
 import yaml
-from transformers import AutoTokenizer, TFAutoModelForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
 from sources import find_source
 from static_run import Compilations
 from terminal import escape_control, parse_flags
+from weights import load_model
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -66,8 +67,8 @@ def main() -> None:
     args = parse_flags(parser)
     folder = find_source(CONFIG, "model") if args.base else choose_run(HERE, CONFIG["output_dir"], args.run)
     print(f"{folder}: {'the model as it was' if args.base else describe_run(folder)}", file=sys.stderr)
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    model = TFAutoModelForCausalLM.from_pretrained(folder, trust_remote_code=False)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    model = load_model(folder)
     generator = Generator(model, tokenizer, CONFIG["graphs"]["multiple"], compiles=not args.eager)
 
     started = time.perf_counter()

@@ -16,11 +16,10 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
 import tensorflow as tf
 import tf_keras
 import yaml
-from transformers import AutoTokenizer, TFAutoModelForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from finished_runs import record_run
 from machine import check_machine, peak_memory
@@ -41,6 +40,7 @@ from static_run import (
     save_checkpoint,
     write_json,
 )
+from weights import load_model
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -54,11 +54,11 @@ def main() -> None:
     args = parse_arguments(CONFIG, HERE, **GRAPHS["arguments"])
     tf_keras.utils.set_random_seed(args.seed)
     source = find_source(CONFIG, "model")
-    tokenizer = AutoTokenizer.from_pretrained(source, revision=CONFIG.get("revision"), trust_remote_code=False)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(source, revision=CONFIG.get("revision"))
     rows = prepare_rows(CONFIG, tokenizer)
     train_rows, held_rows = hold_out(rows, CONFIG, args, lambda config: prepare_rows(config, tokenizer))
     show_rows(rows, tokenizer, Path(args.output_dir))
-    model = TFAutoModelForCausalLM.from_pretrained(source, revision=CONFIG.get("revision"), trust_remote_code=False)
+    model = load_model(source, CONFIG.get("revision"))
     run = Run(model, tokenizer, args, train_rows, held_rows)
     run.train()
     model.save_pretrained(args.output_dir, safe_serialization=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import torch_xla
+import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, StaticCache
@@ -36,7 +37,7 @@ class Generator:
         self.model.tie_weights()
         self.compilations = Compilations(lambda: met.counter_value("UncachedCompile") or 0, lambda: "")
         torch_xla.sync()
-        torch_xla.wait_device_ops()
+        xm.wait_device_ops()
 
     @torch.no_grad()
     def generate(self, prompt: list[int], new_tokens: int, stops: set[int]) -> list[int]:

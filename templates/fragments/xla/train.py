@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch_xla
+import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 import torch_xla.distributed.spmd as xs
 import torch_xla.runtime as xr
@@ -115,7 +116,7 @@ class Run:
         self.seconds: list[float] = []
         self.tokens = 0
         torch_xla.sync()
-        torch_xla.wait_device_ops()  # what was compiled before the first step is not counted
+        xm.wait_device_ops()  # what was compiled before the first step is not counted
 
     def place(self, model):
         """On the devices, each weight cut along its longest dimension that they divide; tied ones are tied again."""
@@ -131,7 +132,8 @@ class Run:
 
     def divide(self, weight: torch.Tensor) -> tuple[str | None, ...]:
         sizes = [size if size % self.devices == 0 else 0 for size in weight.shape]
-        longest = sizes.index(max(sizes)) if any(sizes) and weight.dim() > 1 else None
+        divides = self.devices > 1 and weight.dim() > 1 and any(sizes)
+        longest = sizes.index(max(sizes)) if divides else None
         return tuple("fsdp" if dimension == longest else None for dimension in range(weight.dim()))
 
     def make_optimizer(self, checkpoint: Path | None) -> torch.optim.AdamW:
@@ -143,7 +145,7 @@ class Run:
         ]
         optimizer = torch.optim.AdamW(
             groups,
-            lr=torch.tensor(args.learning_rate),
+            lr=torch.tensor([args.learning_rate]),
             betas=(args.adam_beta1, args.adam_beta2),
             eps=args.adam_epsilon,
             foreach=False,
@@ -151,11 +153,10 @@ class Run:
         )
         saved = load_file(checkpoint / "optimizer.safetensors") if checkpoint else {}
         for name, weight in named:
-            blank = {"exp_avg": torch.zeros(weight.shape), "exp_avg_sq": torch.zeros(weight.shape), "step": torch.zeros(())}
+            blank = {"exp_avg": torch.zeros(weight.shape), "exp_avg_sq": torch.zeros(weight.shape), "step": torch.zeros(1)}
             for key, zeros in blank.items():
                 state = saved.get(f"{key}:{name}", zeros).to(self.device)
-                if key != "step":
-                    xs.mark_sharding(state, self.mesh, self.divide(weight))
+                xs.mark_sharding(state, self.mesh, (None,) if key == "step" else self.divide(weight))
                 optimizer.state[weight][key] = state
         return optimizer
 
@@ -178,8 +179,8 @@ class Run:
         numbers = order_rows(len(self.train_rows), self.global_batch, step, args.seed)
         rows = [self.train_rows[number] for number in numbers]
         batches = self.cut(rows, self.micro_batch)
-        learned = torch.tensor(float(count_learned(batches))).to(self.device)
-        rate = torch.tensor(args.find_rate(step, self.steps)).to(self.device)
+        learned = self.send(count_learned(batches))
+        rate = self.send(args.find_rate(step, self.steps))
         self.tokens += count_learned(batches)
         shape = (args.gradient_accumulation_steps, *batches[0]["input_ids"].shape)
         with self.compilations.expect_one("training step", shape):
@@ -209,7 +210,11 @@ class Run:
         for value in inputs.values():
             xs.mark_sharding(value, self.mesh, ("fsdp", None))
         with torch.autocast("xla", torch.bfloat16, enabled=self.args.bf16):
-            return self.model(**inputs, use_cache=False, num_items_in_batch=learned).loss
+            return self.model(**inputs, use_cache=False, num_items_in_batch=learned).loss.sum()
+
+    def send(self, value: float) -> torch.Tensor:
+        """A number as an input of the graph: as a scalar 0 and 1 would be constants of it, and each a graph of its own."""
+        return torch.tensor([float(value)]).to(self.device)
 
     def evaluate(self) -> dict[str, float]:
         """The mean loss of the held-out places. Rows without a label fill the last batch."""
@@ -218,7 +223,7 @@ class Run:
         for batch in self.cut([*self.held_rows], self.micro_batch):
             learned = count_learned([batch])
             with torch.no_grad(), self.compilations.expect_one("evaluation", batch["input_ids"].shape):
-                loss = self.compute_loss(batch, torch.tensor(float(learned)).to(self.device))
+                loss = self.compute_loss(batch, self.send(learned))
                 torch_xla.sync()
             total, places = total + loss.item() * learned, places + learned
         self.model.train()

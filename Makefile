@@ -21,8 +21,9 @@ WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 # which engines `make test-engines` runs: names of templates/fragments/engines; nothing named: all that run on a CPU
 ENGINES ?=
 ENGINES_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-engines
+XLA_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-xla
 
-.PHONY: setup demo demo-scratch test test-slow test-image test-engines check golden validate peers fuzz clean
+.PHONY: setup demo demo-scratch test test-slow test-image test-engines test-xla check golden validate peers fuzz clean
 
 setup: $(VENV)/.ready
 
@@ -63,11 +64,11 @@ demo-scratch: $(VENV)/.train
 
 # two workers share the list and take over from each other: the longest files have the fewest tests, which loadfile starts last
 test: setup
-	$(PYTEST) --dist worksteal -m "(not slow or core) and not image"
+	$(PYTEST) --dist worksteal -m "(not slow or core) and not image and not xla"
 
 # the real runs: every emitted form, every way to break off; files side by side, for their tests share what was trained
 test-slow: setup
-	$(PYTEST) --dist loadfile -m "slow and not core and not image"
+	$(PYTEST) --dist loadfile -m "slow and not core and not image and not xla"
 
 # images really built and run: root, buildah and debootstrap; the base is kept in ~/.cache/perfgen-images
 test-image: setup
@@ -79,6 +80,12 @@ test-engines: setup
 	$(BIN)/python tests/engines/environments.py $(ENGINES_HOME) $(ENGINES)
 	PERFGEN_ENGINES=$(ENGINES_HOME) DEMO_CACHE=$(DEMO_CACHE) OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -rs -m engines \
 		$(if $(ENGINES),$(ENGINES:%=tests/engines/test_%.py),tests/engines)
+
+# PyTorch/XLA and TensorFlow, each in its own environment, made once below XLA_HOME (7 and 2 GB)
+test-xla: setup
+	$(BIN)/python docs/demo/prepare.py --cache $(DEMO_CACHE)
+	$(BIN)/python tests/xla/environments.py $(XLA_HOME)
+	PERFGEN_XLA=$(XLA_HOME) DEMO_CACHE=$(DEMO_CACHE) OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -rs -m xla tests/xla
 
 check: setup
 	$(BIN)/ruff check .

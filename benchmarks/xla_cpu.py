@@ -69,7 +69,11 @@ def main() -> None:
 def run(python: str, way: str, model: Path, args: argparse.Namespace) -> dict:
     command = [python, __file__, "--way", way, "--model", str(model), "--calls", str(args.calls)]
     one = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "NPROC"), "1")
-    environment = os.environ | one | {"PJRT_DEVICE": "CPU", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "TF_USE_LEGACY_KERAS": "1"}
+    environment = (
+        os.environ
+        | one
+        | {"PJRT_DEVICE": "CPU", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "TF_USE_LEGACY_KERAS": "1"}
+    )
     done = subprocess.run(
         [*command, "--new-tokens", str(args.new_tokens)],
         env=environment,

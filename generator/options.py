@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from generator.case.vendors import list_frameworks
 from generator.case.workload import (
     ADAPTERS,
     GOALS,
@@ -23,7 +24,6 @@ from generator.case.workload import (
     TRACKERS,
     TRAINED,
 )
-from generator.case.vendors import list_frameworks
 from generator.errors import OtherTask, PerfgenError, UsageError, suggest_names
 from generator.inputs.data_formats import ASKABLE, MEANINGS
 from generator.show import completion

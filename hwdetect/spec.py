@@ -129,7 +129,9 @@ def _spell_slice(wanted: str) -> str:
     chips, rest = divmod(int(match[2]), cores)
     nodes, each = (1, chips) if chips <= most else (chips // 4, 4)
     if rest or not chips or nodes * each != chips:
-        raise SpecError(f"{wanted!r}: no slice has this size; tpu-v5e-8 are 8 chips, tpu-v5p-8 are 4 chips of 2 TensorCores")
+        raise SpecError(
+            f"{wanted!r}: no slice has this size; tpu-v5e-8 are 8 chips, tpu-v5p-8 are 4 chips of 2 TensorCores"
+        )
     return f"{nodes}x{each}xtpu-{match[1]}{wanted[match.end() :]}"
 
 

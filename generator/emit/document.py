@@ -27,7 +27,6 @@ from generator.emit.figures import (
 )
 from generator.emit.fixed import write_fixed
 from generator.emit.modules import choose_modules
-from generator.emit.skeleton import keep_known, list_skeleton_modules
 from generator.emit.parallel import describe_processes, select_visible_devices
 from generator.emit.plan_document import (
     ABSENT,
@@ -56,6 +55,7 @@ from generator.emit.requirements import describe_image, dump_pyproject, pin_requ
 from generator.emit.run_total import describe_run
 from generator.emit.saving import describe_saving
 from generator.emit.server import describe_server, find_engine, is_server, measure_files
+from generator.emit.skeleton import keep_known, list_skeleton_modules
 from generator.emit.sources import describe_sources, localize, place_sources
 from generator.emit.user_values import describe_workload, list_defaults, list_user_values
 from generator.techniques.edits import Edits
@@ -72,6 +72,8 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
     parallel = None if skeleton else describe_processes(plan)
     saving = describe_saving(plan) if plan.case.workload.mode == "train" else None
     evaluation = plan_evaluation(planned, saving) if saving else None
+    if evaluation and skeleton:
+        evaluation = replace(evaluation, keeps_best=False)  # its loop keeps the last one
     if evaluation and evaluation.keeps_best:
         saving = describe_saving(plan, evaluation.interval)  # the best model is one that was saved
     config = build_config(planned, parallel, saving, evaluation)

@@ -614,9 +614,13 @@ class ServerRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphsConfig:
-    """What the compiled graphs of a project of its own are made for. ``multiple``: lengths are padded to one of it. ``recompute``:
-    activations are computed again in the backward pass. ``arguments``: the plan's values of flags."""
+    """What the compiled graphs of a project of its own are made for.
 
+    ``global_batch``: sequences of an optimizer step, on however many devices. ``multiple``: lengths are padded to one of it.
+    ``recompute``: activations are computed again in the backward pass. ``arguments``: the plan's values of flags.
+    """
+
+    global_batch: int
     multiple: int
     recompute: bool
     arguments: Mapping[str, Any]

@@ -15,7 +15,17 @@ READ = (
 )
 """Names under ``training`` that static_run.py has."""
 SHARED = (
-    *("finished_runs", "first_example", "infer_report", "lock", "masking", "parts", "sources", "static_run", "terminal"),
+    *(
+        "finished_runs",
+        "first_example",
+        "infer_report",
+        "lock",
+        "masking",
+        "parts",
+        "sources",
+        "static_run",
+        "terminal",
+    ),
 )
 
 
@@ -40,6 +50,7 @@ def keep_known(config: ConfigRecord, plan: Plan) -> ConfigRecord:
     assert skeleton is not None
     dropped = {field.name: ABSENT for field in fields(TrainingConfig) if field.name not in READ}
     graphs = GraphsConfig(
+        global_batch=plan.case.workload.global_batch,
         multiple=skeleton.multiple,
         recompute=plan.best.choice["checkpointing"] != "off",
         arguments={

@@ -1,4 +1,4 @@
-"""What a run in compiled graphs needs of Python: flags, the order of rows, the learning rate, checkpoints, counted compilations.
+"""What a run in compiled graphs needs of Python: flags, rows, rates, checkpoints, and the count of compilations.
 
 Imports neither PyTorch nor TensorFlow: rows, rates and files are the same whatever compiles the steps.
 """
@@ -24,7 +24,7 @@ IGNORED = -100
 
 @dataclass
 class RunArguments:
-    """The names of TrainingArguments that these loops read, with its meanings. A name that is not here is refused, not ignored."""
+    """The names of TrainingArguments that these loops read, with its meanings; others are refused, not ignored."""
 
     output_dir: str = "runs"
     per_device_train_batch_size: int = 8
@@ -53,6 +53,17 @@ class RunArguments:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"--{name} {getattr(self, name)}: this loop knows {', '.join(allowed)}")
+
+    def check_batch(self, devices: int, planned: int) -> int:
+        """The sequences of an optimizer step: those that were asked for, on however many devices."""
+        batch = self.per_device_train_batch_size * self.gradient_accumulation_steps * devices
+        if batch != planned:
+            sys.exit(
+                f"--per_device_train_batch_size {self.per_device_train_batch_size} x {devices} devices x "
+                f"--gradient_accumulation_steps {self.gradient_accumulation_steps} are {batch} sequences a step, and "
+                f"config.yaml has {planned} (graphs.global_batch): change these, or the devices that the process sees"
+            )
+        return batch
 
     def count_steps(self, rows: int, batch: int) -> int:
         """Of the run. ``batch``: rows of an optimizer step; those that fill no step of an epoch are dropped."""
@@ -94,7 +105,7 @@ def parse_arguments(config: dict, here: Path, **planned) -> RunArguments:
 
 
 def hold_out(rows, config: dict, args: RunArguments, load: Callable):
-    """Rows to train on and rows to evaluate on: a share of ``rows``, or those of the file ``eval_data``; none: ``[]``."""
+    """Rows to train on and rows to evaluate on: a share of ``rows``, or those of a file; none: ``[]``."""
     source, most = config["eval_data"], config["eval_rows"]
     if source is None:
         return rows, []
@@ -128,7 +139,7 @@ def order_rows(count: int, batch: int, step: int, seed: int) -> list[int]:
 
 
 def pad_batch(rows: list[dict], size: int, multiple: int, longest: int, filler: int) -> dict[str, np.ndarray]:
-    """``size`` rows of one length: a multiple of ``multiple``, at most ``longest``. What is missing is padded and not learned from."""
+    """``size`` rows of one length: of ``multiple``, at most ``longest``. Padding is not learned from."""
     length = max(len(row["input_ids"]) for row in rows)
     length = min(longest, math.ceil(length / multiple) * multiple)
     tokens = np.full((size, length), filler, np.int64)
@@ -146,7 +157,7 @@ def count_learned(batches: list[dict[str, np.ndarray]]) -> int:
 
 
 class Compilations:
-    """Counts what is compiled, and ends the run at a graph too many: it would cost minutes, again and again, without a word."""
+    """Counts what is compiled, and ends the run at a graph too many, which would cost minutes each time, unseen."""
 
     def __init__(self, count: Callable[[], int], describe: Callable[[], str]):
         self.count, self.describe = count, describe
@@ -163,8 +174,9 @@ class Compilations:
         self.compiled += made
         if made > expected:
             sys.exit(
-                f"{graph} of shape {shape} was compiled {made} times, {expected} expected; shapes before: {known or 'none'}. "
-                f"Something in it differs from call to call: a value read on the host, a shape that follows from data. {self.describe()}"
+                f"{graph} of shape {shape} was compiled {made} times, {expected} expected; shapes before: "
+                f"{known or 'none'}. Something in it differs from call to call: a value read on the host, or a shape "
+                f"that follows from data. {self.describe()}"
             )
         if shape not in known:
             known.append(shape)
@@ -210,7 +222,11 @@ def save_checkpoint(args: RunArguments, state: dict, write: Callable[[Path], Non
 def load_state(folder: Path, run: dict) -> dict:
     """How far a checkpoint came. The end for one of another run: its rows or its weights would be others."""
     state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    different = [f"{name} {state['run'].get(name)}, now {value}" for name, value in run.items() if state["run"].get(name) != value]
+    different = [
+        f"{name} {state['run'].get(name)}, now {value}"
+        for name, value in run.items()
+        if state["run"].get(name) != value
+    ]
     if different:
         sys.exit(f"{folder} is of another run: {'; '.join(different)}. Take another --output_dir, or undo that.")
     return state
@@ -224,5 +240,7 @@ def write_json(path: Path, content: dict) -> None:
 
 def check_loss(loss: float, step: int) -> float:
     if not math.isfinite(loss):
-        sys.exit(f"step {step}: the loss is {loss}. The last checkpoint is from before; take a smaller --learning_rate.")
+        sys.exit(
+            f"step {step}: the loss is {loss}. The last checkpoint is from before; take a smaller --learning_rate."
+        )
     return loss

@@ -53,4 +53,6 @@ def choose_vendor(maker: str, kind: str, framework: str | None) -> Vendor | None
         return plain
     if kind == "cpu":
         return find_vendor(framework or "", "cpu")
-    raise UsageError(f"--framework {framework} is not for {plain.title}s", f"leave it out: {plain.framework} is what runs there")
+    raise UsageError(
+        f"--framework {framework} is not for {plain.title}s", f"leave it out: {plain.framework} is what runs there"
+    )

@@ -39,7 +39,14 @@ SKELETON = Skeleton(
     sequences={"causal-lm": "sequences/blocks", "sft": "sequences/examples"},
     techniques=frozenset(
         [
-            *("parallelism=single", "parallelism=spmd", "offload=none", "trained=full", "adapter=none", "precision=fp32"),
+            *(
+                "parallelism=single",
+                "parallelism=spmd",
+                "offload=none",
+                "trained=full",
+                "adapter=none",
+                "precision=fp32",
+            ),
             *("precision=bf16", "attention=eager", "checkpointing=off", "checkpointing=full", "optimizer=adamw"),
             *("loss=plain", "compile=off", "packing=padded", "packing=packed", "data-loading=in-process"),
             *("cpu-threads=default", "engine=transformers", "quantization=none", "cache=dynamic", "speculation=off"),
@@ -98,7 +105,9 @@ VENDORS = (
             SKELETON,
             multiple=32,
             techniques=SKELETON.techniques - {"parallelism=spmd"},
-            untested=("this is the CPU runtime of a compiler for TPUs: a way to try a TPU's project, and slower than PyTorch's own",),
+            untested=(
+                "this is the CPU runtime of a compiler for TPUs: a way to try a TPU's project, and slower than PyTorch's own",
+            ),
         ),
     ),
 )

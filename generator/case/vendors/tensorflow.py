@@ -6,8 +6,9 @@ from generator.case.vendors.vendor import Skeleton, Vendor
 from generator.case.workload import Workload
 from generator.model import ModelSpec
 
-MODELS = ("gpt2", "mistral", "opt")
-"""Of the decoders that Transformers 4.57 has in TensorFlow (TF_MODEL_FOR_CAUSAL_LM_MAPPING_NAMES of its models/auto/modeling_tf_auto.py), those that were looked at"""
+MODELS = ("gpt2", "mistral")
+"""Of the decoders that Transformers 4.57 has in TensorFlow (TF_MODEL_FOR_CAUSAL_LM_MAPPING_NAMES), those
+that were looked at"""
 MULTIPLE = 32
 """of the guide's own training (docs, TPU training with TensorFlow: multiples of 32 or 64)"""
 
@@ -21,6 +22,8 @@ def explain_work(workload: Workload, model: ModelSpec) -> str | None:
         return f"--task {workload.task} is not in the TensorFlow project, which trains causal-lm"
     if model.model_type not in MODELS:
         return f"Transformers 4.57 has no TensorFlow model of type {model.model_type} that this project knows: {', '.join(MODELS)}"
+    if model.model_type != "gpt2" and model.tied_embeddings:
+        return f"Transformers 4.57 does not tie the embeddings of {model.model_type} in TensorFlow: {model.name} would be another model"
     if workload.from_scratch:
         return "its project starts from trained weights: give a model that has some"
     return None

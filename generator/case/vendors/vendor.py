@@ -8,7 +8,6 @@ from typing import Any
 
 from generator.case.workload import Workload
 from generator.model import ModelSpec
-
 from hwdetect.types import Device
 
 TENSOR_CORE_MULTIPLE = 8

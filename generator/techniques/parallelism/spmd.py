@@ -25,5 +25,9 @@ class Spmd(Technique):
     def obstacle(self, case: Case) -> str | None:
         return explain_one_device(case) or case.explain_missing("spmd") or explain_uneven(case, self.layouts(case))
 
+    def explain_unemitted(self, case: Case) -> str | None:
+        several = "a slice of several hosts has a process on each, and that was not run: give one host's, as tpu-v5e-8"
+        return several if case.nodes > 1 else None
+
     def layouts(self, case: Case) -> tuple[Layout, ...]:
         return list_sharded(case, "spmd")

@@ -9,7 +9,7 @@ GIB = 1 << 30
 
 
 def check_machine(planned: dict) -> None:
-    """Stop where the plan cannot work; say what else differs. After ``use_spmd``: to count devices starts the runtime."""
+    """Stop where the plan cannot work; say what else differs. After ``use_spmd``: this starts the runtime."""
     runtime, count = xr.device_type(), xr.global_runtime_device_count()
     if runtime == "CPU":
         if "gpus" in planned:
@@ -17,7 +17,9 @@ def check_machine(planned: dict) -> None:
         return
     if runtime != "TPU" or "gpus" not in planned:
         needed = "a TPU" if "gpus" in planned else "the CPU runtime"
-        sys.exit(f"This plan needs {needed}, and PJRT_DEVICE gives {runtime}: PJRT_DEVICE=TPU on a TPU VM, CPU for a trial.")
+        sys.exit(
+            f"This plan needs {needed}, and PJRT_DEVICE gives {runtime}: PJRT_DEVICE=TPU on a TPU VM, CPU for a trial."
+        )
     if count < planned["gpus"]:
         sys.exit(f"This plan needs {planned['gpus']} TPU chips on this host, and the runtime has {count} devices.")
 

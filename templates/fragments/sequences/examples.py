@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from data import load_examples, show_data, tokenize_examples
+from data import load_examples, tokenize_examples
+
+from first_example import show_example
 
 
 def prepare_rows(config: dict, tokenizer):
@@ -13,4 +15,4 @@ def prepare_rows(config: dict, tokenizer):
 
 def show_rows(rows, tokenizer, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    print(f"{len(rows)} examples; python data.py shows the first")
+    show_example(rows[0], tokenizer, folder)

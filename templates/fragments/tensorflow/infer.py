@@ -13,16 +13,16 @@ import sys
 import time
 from pathlib import Path
 
-import tensorflow as tf
 import yaml
 from transformers import PreTrainedTokenizerFast
+from weights import load_model
 
+import tensorflow as tf
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
 from sources import find_source
 from static_run import Compilations
 from terminal import escape_control, parse_flags
-from weights import load_model
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))

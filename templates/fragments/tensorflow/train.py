@@ -1,4 +1,4 @@
-"""Train a language model by TensorFlow: the step is one function that XLA compiles (jit_compile=True), once for each shape.
+"""Train a language model by TensorFlow: a step is one function that XLA compiles (jit_compile=True), once a shape.
 
 Your values are in config.yaml, the reasons for the others in PLAN.md. It resumes by itself.
 """
@@ -16,11 +16,12 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-import tensorflow as tf
 import tf_keras
 import yaml
 from transformers import PreTrainedTokenizerFast
+from weights import load_model
 
+import tensorflow as tf
 from finished_runs import record_run
 from machine import check_machine, peak_memory
 from sequences import prepare_rows, show_rows
@@ -40,7 +41,6 @@ from static_run import (
     save_checkpoint,
     write_json,
 )
-from weights import load_model
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -74,7 +74,7 @@ class Run:
         self.model, self.args, self.train_rows, self.held_rows = model, args, train_rows, held_rows
         self.filler = tokenizer.eos_token_id or 0
         self.micro_batch = args.per_device_train_batch_size
-        self.global_batch = self.micro_batch * args.gradient_accumulation_steps
+        self.global_batch = args.check_batch(1, GRAPHS["global_batch"])
         self.steps = args.count_steps(len(train_rows), self.global_batch)
         self.optimizer = tf_keras.optimizers.AdamW(
             learning_rate=args.learning_rate,
@@ -104,7 +104,9 @@ class Run:
             self.state = load_state(checkpoints[-1], self.state["run"])
             self.kept.read(str(checkpoints[-1] / "states")).assert_consumed()
         self.resumed_from = self.state["step"]
-        self.compilations = Compilations(self.count_traces, lambda: "A Python value in the place of a tensor is traced anew each time.")
+        self.compilations = Compilations(
+            self.count_traces, lambda: "A Python value in the place of a tensor is traced anew each time."
+        )
         self.seconds: list[float] = []
         self.tokens = 0
 
@@ -130,7 +132,7 @@ class Run:
         return self.sum_losses(tokens, labels, mask, training=False)
 
     def sum_losses(self, tokens: tf.Tensor, labels: tf.Tensor, mask: tf.Tensor, *, training: bool) -> tf.Tensor:
-        """Of each place's prediction of the next. What is not learned from counts nothing: a mask in the place of fewer rows."""
+        """Of each place's prediction of the next. What is not learned from is masked, not left out: shapes stay."""
         logits = self.model(input_ids=tokens, attention_mask=mask, training=training).logits[:, :-1]
         targets = labels[:, 1:]
         counted = tf.cast(targets != IGNORED, tf.float32)
@@ -160,7 +162,9 @@ class Run:
         batch = pad_batch(rows, self.global_batch, GRAPHS["multiple"], CONFIG["seq_len"], self.filler)
         self.tokens += count_learned([batch])
         shape = (args.gradient_accumulation_steps, self.micro_batch, batch["input_ids"].shape[1])
-        inputs = [tf.constant(batch[name].reshape(shape), tf.int32) for name in ("input_ids", "labels", "attention_mask")]
+        inputs = [
+            tf.constant(batch[name].reshape(shape), tf.int32) for name in ("input_ids", "labels", "attention_mask")
+        ]
         with self.compilations.expect_one("training step", shape):
             return float(self.step(*inputs, tf.constant(args.find_rate(number, self.steps), tf.float32)))
 

@@ -8,7 +8,7 @@ from transformers.utils import cached_file
 
 
 def load_model(source, revision: str | None = None):
-    """One file of safetensors. Transformers 4.57 itself iterates over an open file, which safetensors does not let it."""
+    """One file of safetensors. Transformers 4.57 iterates over an open file, which safetensors does not let it."""
     path = cached_file(source, "model.safetensors", revision=revision)
     with safe_open(path, framework="np") as archive:
         by_torch = (archive.metadata() or {}).get("format") == "pt"

@@ -71,7 +71,7 @@ class Generator:
 
 
 def make_mask(places: torch.Tensor, first: torch.Tensor, room: int, dtype: torch.dtype) -> torch.Tensor:
-    """Added to the scores: each place sees the prompt's first token to itself, and neither padding nor what is empty."""
+    """Added to the scores: each place sees from the prompt's first token to itself, no padding, nothing empty."""
     columns = torch.arange(room, device=places.device)
     seen = (columns >= first) & (columns <= places[:, None])
     return torch.where(seen, 0.0, torch.finfo(dtype).min).to(dtype)[None, None]

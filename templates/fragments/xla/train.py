@@ -83,7 +83,7 @@ def main() -> None:
 
 
 class Run:
-    """Weights, gradients and optimizer states are divided over the mesh (SPMD), rows too: XLA adds what is exchanged."""
+    """Weights, gradients, optimizer states and rows are divided over the mesh (SPMD): XLA adds what is exchanged."""
 
     def __init__(self, model, tokenizer, args: RunArguments, mesh: xs.Mesh, train_rows, held_rows):
         self.args, self.mesh, self.train_rows, self.held_rows = args, mesh, train_rows, held_rows
@@ -91,7 +91,7 @@ class Run:
         self.device = torch_xla.device()
         self.filler = tokenizer.eos_token_id or 0
         self.micro_batch = args.per_device_train_batch_size * self.devices
-        self.global_batch = self.micro_batch * args.gradient_accumulation_steps
+        self.global_batch = args.check_batch(self.devices, GRAPHS["global_batch"])
         self.steps = args.count_steps(len(train_rows), self.global_batch)
         self.state = {
             "step": 0,
@@ -140,7 +140,10 @@ class Run:
         """AdamW whose states exist before the first step, and whose rate is a tensor: every step is the same graph."""
         args, named = self.args, list(name_weights(self.model))
         groups = [
-            {"params": [w for _, w in named if (w.dim() >= DECAYED) is decays], "weight_decay": args.weight_decay * decays}
+            {
+                "params": [w for _, w in named if (w.dim() >= DECAYED) is decays],
+                "weight_decay": args.weight_decay * decays,
+            }
             for decays in (True, False)
         ]
         optimizer = torch.optim.AdamW(
@@ -153,7 +156,11 @@ class Run:
         )
         saved = load_file(checkpoint / "optimizer.safetensors") if checkpoint else {}
         for name, weight in named:
-            blank = {"exp_avg": torch.zeros(weight.shape), "exp_avg_sq": torch.zeros(weight.shape), "step": torch.zeros(1)}
+            blank = {
+                "exp_avg": torch.zeros(weight.shape),
+                "exp_avg_sq": torch.zeros(weight.shape),
+                "step": torch.zeros(1),
+            }
             for key, zeros in blank.items():
                 state = saved.get(f"{key}:{name}", zeros).to(self.device)
                 xs.mark_sharding(state, self.mesh, (None,) if key == "step" else self.divide(weight))
@@ -213,7 +220,7 @@ class Run:
             return self.model(**inputs, use_cache=False, num_items_in_batch=learned).loss.sum()
 
     def send(self, value: float) -> torch.Tensor:
-        """A number as an input of the graph: as a scalar 0 and 1 would be constants of it, and each a graph of its own."""
+        """A number as an input of the graph: of scalars, 0 and 1 would be constants of it, each a graph of its own."""
         return torch.tensor([float(value)]).to(self.device)
 
     def evaluate(self) -> dict[str, float]:
@@ -306,7 +313,11 @@ def count_compilations() -> int:
 def describe_fallbacks() -> str:
     """Operators that XLA has not, which end a graph: each is read back, computed on the host, and sent again."""
     names = [name for name in met.counter_names() if name.startswith("aten::")]
-    return f"Operators that were computed on the host: {', '.join(names)}" if names else "No operator was computed on the host."
+    return (
+        f"Operators that were computed on the host: {', '.join(names)}"
+        if names
+        else "No operator was computed on the host."
+    )
 
 
 if __name__ == "__main__":

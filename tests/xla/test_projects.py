@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from generator.cli import main
+from generator.cli import perfgen
 
 pytestmark = [pytest.mark.xla, pytest.mark.slow]
 HERE = Path(__file__).resolve().parent
@@ -55,7 +55,7 @@ class Project:
         text.write_text(TEXT.read_text(encoding="utf-8")[:200_000], encoding="utf-8")
         words = ["--model", str(make_model(model, folder / "model")), "--data", str(text), "--seq-len", "64"]
         more = ["--global-batch", "8", "--learning-rate", "1e-3", "--offline", "--no-smoke", *asked]
-        done = CliRunner().invoke(main, ["init", str(self.folder), *words, *more])
+        done = CliRunner().invoke(perfgen, ["init", str(self.folder), *words, *more])
         assert done.exit_code == 0, done.output
 
     def run(self, *words: str | Path, code: int = 0) -> str:

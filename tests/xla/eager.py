@@ -63,7 +63,7 @@ def train_tensorflow() -> tuple[list[float], list[int]]:
     source = CONFIG["model"]
     tokenizer = PreTrainedTokenizerFast.from_pretrained(source)
     rows, _ = hold_out(prepare_rows(CONFIG, tokenizer), CONFIG, args, None)
-    prompt = tokenizer(PROMPT, return_tensors="tf")
+    prompt = tokenizer(PROMPT, return_tensors="tf", return_token_type_ids=False)
     model = load_model(source)
     answer = model.generate(**prompt, max_new_tokens=new_tokens, do_sample=False)
     args.output_dir, args.per_device_train_batch_size, args.max_steps = "nowhere", batch, steps

@@ -41,7 +41,8 @@ class Generator:
 
     def generate(self, prompt: str, new_tokens: int) -> tuple[list[int], int]:
         """The new tokens up to the end of the text, and the tokens of the prompt."""
-        inputs = self.tokenizer(prompt, padding=True, pad_to_multiple_of=self.multiple, return_tensors="tf")
+        padded = {"padding": True, "pad_to_multiple_of": self.multiple, "return_token_type_ids": False}
+        inputs = self.tokenizer(prompt, **padded, return_tensors="tf")
         shape = tuple(inputs["input_ids"].shape)
         with self.compilations.expect_one("generate", (*shape, new_tokens)):
             output = self.function(

@@ -22,8 +22,9 @@ WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 ENGINES ?=
 LAUNCHERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-launchers
 ENGINES_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-engines
+XLA_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-xla
 
-.PHONY: setup demo demo-scratch test test-slow test-parallel test-image test-engines test-launchers check golden validate peers fuzz clean
+.PHONY: setup demo demo-scratch test test-slow test-parallel test-image test-engines test-launchers test-xla check golden validate peers fuzz clean
 
 setup: $(VENV)/.ready
 
@@ -64,11 +65,11 @@ demo-scratch: $(VENV)/.train
 
 # two workers share the list and take over from each other: the longest files have the fewest tests, which loadfile starts last
 test: setup
-	$(PYTEST) --dist worksteal -m "(not slow or core) and not image"
+	$(PYTEST) --dist worksteal -m "(not slow or core) and not image and not xla"
 
 # the real runs: every emitted form, every way to break off; files side by side, for their tests share what was trained
 test-slow: setup
-	$(PYTEST) --dist loadfile -m "slow and not core and not image and not parallel"
+	$(PYTEST) --dist loadfile -m "slow and not core and not image and not parallel and not xla"
 
 # every parallel form killed four times and resumed, and eight processes: half an hour of two cores
 test-parallel: setup
@@ -94,6 +95,12 @@ $(LAUNCHERS)/.ready:
 # what launch/ holds, read by what reads it
 test-launchers: setup $(LAUNCHERS)/.ready
 	PERFGEN_LAUNCHERS=$(LAUNCHERS) $(BIN)/python -m pytest -rs -m launchers tests/launchers
+
+# PyTorch/XLA and TensorFlow, each in its own environment, made once below XLA_HOME (7 and 2 GB)
+test-xla: setup
+	$(BIN)/python docs/demo/prepare.py --cache $(DEMO_CACHE)
+	$(BIN)/python tests/xla/environments.py $(XLA_HOME)
+	PERFGEN_XLA=$(XLA_HOME) DEMO_CACHE=$(DEMO_CACHE) OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -rs -m xla tests/xla
 
 check: setup
 	$(BIN)/ruff check .

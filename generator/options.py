@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from generator.case.vendors import list_frameworks
 from generator.case.workload import (
     ADAPTERS,
     GOALS,
@@ -218,6 +219,11 @@ CASE_OPTIONS: tuple[Callable, ...] = (
         multiple=True,
         shell_complete=completion.complete_technique,
         help="Allow a technique that may touch convergence, or is taken on request only: AXIS=NAME. Repeatable.",
+    ),
+    click.option(
+        "--framework",
+        type=click.Choice(list_frameworks()),
+        help="On a CPU: pytorch-xla tries a TPU's project, tensorflow is the guides' (both slower).  [default: what is recommended there]",
     ),
     click.option("--offline", is_flag=True, envvar="HF_HUB_OFFLINE", help="Never ask the model hub."),
 )

@@ -2,6 +2,7 @@
 
     spec      = [NODES "x"] [COUNT "x"] DEVICE options      devices of the catalogue, by id, alias or name
               | [NODES "x"] [COUNT "x"] DEVICE (":" | "-mig-") PROFILE options
+              | SLICE options                              a slice of TPUs, by Google's name
               | [NODES "x"] [COUNT "x"] "cpu" options       a machine without accelerators, of so many processes
               | [NODES "x"] [CLOUD ":"] INSTANCE            a cloud instance type (hwdetect/instances.toml)
     options   = [":" CPUS] ["+" FEATURE]… ["," MEMORY "gb"]
@@ -18,6 +19,7 @@
     cpu:16,64gb                  with so much memory
     4xcpu:2                      four processes of two cores each on one CPU: what several GPUs do, tried without them
     h100-mig-1g.10gb, a100:3g.40gb, 7xa100-mig-1g.10gb     MIG instances, on as few boards as hold them
+    tpu-v5e-8, v6e-16, v5p-8     slices: so many chips; of v2 to v4 and v5p so many TensorCores, of which a chip has two
     p5.48xlarge, aws:p5.48xlarge, 4xp5.48xlarge
     NVIDIA A100-SXM4-80GB, 2x Tesla T4, 4090               what nvidia-smi prints, or people say
 
@@ -79,6 +81,10 @@ class Options:
 _OPTIONS = re.compile(
     r"(?::(?P<cpus>\d{1,9}))?(?P<features>(?:\+[a-z0-9]+)*)(?:,(?P<memory>\d{1,7}(?:\.\d{1,3})?)(?:gb|gib))?"
 )
+_SLICE = re.compile(r"(?:tpu-)?(v\d[ep]?)-(\d{1,5})(?=$|[:+,])")
+TPU_SLICES = {"v2": (2, 4), "v3": (2, 4), "v4": (2, 4), "v5p": (2, 4), "v5e": (1, 8), "v6e": (1, 8)}
+"""By generation: TensorCores that the name of a slice counts a chip, and the chips of the largest single host; slices of more hosts
+have 4 chips in each (https://cloud.google.com/tpu/docs/v5p, /v5e, /v6e)"""
 _TIMES = re.compile(r"(\d{1,9}) ?x ?(?=.)")
 
 
@@ -89,7 +95,7 @@ def parse_spec(text: str) -> Hardware:
         raise SpecError(f"{wanted[:40]!r}… is too long for a machine ({len(wanted)} characters)")
     if not wanted:
         raise SpecError("empty; give a device (8xh100-sxm-80gb), cpu:16, or a cloud instance (p5.48xlarge)")
-    counts, rest = _parse_counts(wanted)
+    counts, rest = _parse_counts(_spell_slice(wanted))
     if mig := split_spelling(rest):
         nodes, count = [1, 1, *counts][-2:]
         return _build_mig_machine(mig, nodes, count, text)
@@ -112,6 +118,21 @@ def parse_spec(text: str) -> Hardware:
     device = _load_device(name, text)
     machine = _build_device_machine(device, nodes, count, options)
     return replace(machine, notes=(*_note_choice(name, device), *machine.notes))
+
+
+def _spell_slice(wanted: str) -> str:
+    """A slice as nodes and chips: ``tpu-v5e-8`` is ``1x8xtpu-v5e``. What is none stays as it is."""
+    match = _SLICE.match(wanted)
+    if not match or match[1] not in TPU_SLICES:
+        return wanted
+    cores, most = TPU_SLICES[match[1]]
+    chips, rest = divmod(int(match[2]), cores)
+    nodes, each = (1, chips) if chips <= most else (chips // 4, 4)
+    if rest or not chips or nodes * each != chips:
+        raise SpecError(
+            f"{wanted!r}: no slice has this size; tpu-v5e-8 are 8 chips, tpu-v5p-8 are 4 chips of 2 TensorCores"
+        )
+    return f"{nodes}x{each}xtpu-{match[1]}{wanted[match.end() :]}"
 
 
 def _parse_counts(wanted: str) -> tuple[list[int], str]:

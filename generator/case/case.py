@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from generator.case.layout import ONE_DEVICE, Layout
 from generator.case.stacks import Stack
-from generator.case.vendors import CPU, Vendor, find_vendor
+from generator.case.vendors import Skeleton, Vendor, choose_vendor
 from generator.case.vendors.cpu import explain_without_wheels
 from generator.case.workload import Workload
 from generator.model import ModelSpec
@@ -47,14 +47,26 @@ class Case:
     @property
     def vendor(self) -> Vendor:
         """KeyError for a device that nothing is planned for."""
-        vendor = CPU if self.on_cpu else find_vendor(self.device.vendor, self.device.kind)
+        vendor = choose_vendor(self.device.vendor, self.device.kind, self.workload.framework)
         if vendor is None:
             raise KeyError(self.device.vendor)
         return vendor
 
     def explain_unemitted(self) -> str | None:
         """Why no project can be made for the device or its host, or ``None``."""
-        return self.vendor.explain_unemitted(self.device) or explain_without_wheels(self.hardware.cpu.architecture)
+        skeleton = self.vendor.skeleton
+        of_work = skeleton.explain_work(self.workload, self.model) if skeleton else None
+        return (
+            self.vendor.explain_unemitted(self.device)
+            or of_work
+            or explain_without_wheels(self.hardware.cpu.architecture)
+        )
+
+    @property
+    def skeleton(self) -> Skeleton | None:
+        """The project of its own that is made of the case, ``None`` where that is Trainer's, or there is none."""
+        skeleton = self.vendor.skeleton
+        return skeleton if skeleton and skeleton.explain_work(self.workload, self.model) is None else None
 
     @property
     def portable(self) -> bool:

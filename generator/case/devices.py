@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from generator.case import stacks
 from generator.case.case import Case
-from generator.case.vendors import CPU, Vendor, find_vendor
+from generator.case.vendors import CPU, Vendor, choose_vendor, find_vendor
 from generator.case.workload import Workload
 from generator.errors import UsageError
 from generator.inputs.hardware import PORTABLE
@@ -21,10 +21,10 @@ PORTABLE_ESTIMATE = "cpu:4"
 def make_case(hardware: Hardware, used: tuple[Accelerator, ...], spec: ModelSpec, workload: Workload) -> Case:
     """The work on ``used`` accelerators (none: the CPU), which build of torch they run, and what joins them."""
     device, memory_bytes = describe_accelerators(hardware, used) if used else describe_cpu(hardware)
-    vendor = find_vendor(device.vendor, device.kind) if used else CPU
+    vendor = choose_vendor(device.vendor, device.kind if used else "cpu", workload.framework)
     if vendor is None:
         raise KeyError(device.vendor)
-    role = choose_role(workload)
+    role = choose_role(workload, vendor, spec)
     build = vendor.choose_build(role, device, hardware.software.driver)
     return Case(
         hardware=hardware,
@@ -108,12 +108,14 @@ def make_portable_case(spec: ModelSpec, workload: Workload) -> Case:
         device_memory_bytes=memory_bytes,
         model=spec,
         workload=workload,
-        stack=stacks.load_stack(choose_role(workload), "cpu"),
+        stack=stacks.load_stack(choose_role(workload, CPU, spec), "cpu"),
     )
 
 
-def choose_role(workload: Workload) -> str:
+def choose_role(workload: Workload, vendor: Vendor, spec: ModelSpec) -> str:
     """The environment of the project: a served model that writes has one of its engine's, which begins as that of Transformers."""
+    if vendor.skeleton and vendor.skeleton.explain_work(workload, spec) is None:
+        return vendor.skeleton.role
     if workload.by_row:
         return "rows"
     return "serve-transformers" if workload.serves else "train"

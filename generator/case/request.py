@@ -53,6 +53,7 @@ class Request:
     max_latency: float | None = None
     packing: bool = True
     from_scratch: bool = False
+    framework: str | None = None
     optimize_for: str | None = None
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()

@@ -136,6 +136,16 @@ STRATEGIES: Mapping[str, Strategy] = {
         replace(_FSDP, name="fsdp_full_shard", reshards=True),
         replace(_FSDP, name="fsdp_shard_grad_op"),
         replace(_FSDP, name="hsdp", reshards=True, replicates_shards=True),
+        replace(
+            _FSDP,
+            name="spmd",
+            library="torch_xla",
+            wrapper="",
+            reshards=True,
+            by_fsdp=False,
+            sequence_form="",
+            skeletons=(),
+        ),
         Strategy(  # of published rows only: Megatron-LM's and nanotron's own optimizer, each copy's the same
             name="undivided_masters",
             library="megatron",

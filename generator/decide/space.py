@@ -180,7 +180,8 @@ def open_space(case: Case, cost: CostModel) -> Space:
     for axis in used:
         members = []
         for technique in axis.for_mode(mode):
-            why = technique.obstacle(case) or _explain_unasked(technique, case) or _explain_undivided(technique, case)
+            why = _explain_foreign(technique, case) or technique.obstacle(case)
+            why = why or _explain_unasked(technique, case) or _explain_undivided(technique, case)
             if why:
                 obstacles[technique.id] = why
             else:
@@ -205,6 +206,14 @@ def _check_pins(space: Space, pinned: list[Technique]) -> None:
 def _explain_undivided(technique: Technique, case: Case) -> str | None:
     """A technique that divides devices, and finds no way to, has no plan."""
     return None if technique.layouts(case) != () else "it finds no way to divide these devices"
+
+
+def _explain_foreign(technique: Technique, case: Case) -> str | None:
+    """A project with a training of its own has what its code holds, and no more."""
+    skeleton = case.skeleton
+    if skeleton is None or technique.id in skeleton.techniques:
+        return None
+    return f"it is no part of the project that is made for {case.vendor.framework}"
 
 
 def _explain_unasked(technique: Technique, case: Case) -> str | None:

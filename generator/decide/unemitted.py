@@ -42,11 +42,26 @@ def refuse_unemitted(plan: Plan) -> None:
     )
 
 
+def refuse_trainers(planned: Planned) -> None:
+    """Raises ``UsageError`` for what only Trainer does, where the project has a loop of its own."""
+    request, framework = planned.work.request, planned.plan.case.vendor.framework
+    for option, given in (
+        (f"--report-to {request.report_to}", request.report_to != "none"),
+        (f"--early-stopping {request.early_stopping}", request.early_stopping is not None),
+        ("data of the hub", planned.work.data is not None and planned.work.data.format == "hub"),
+        ("no tokenizer of the model's own", not planned.work.source.has_tokenizer or request.tokenizer is not None),
+    ):
+        if given:
+            raise UsageError(f"{option}: the project that is made for {framework} has no such thing", "leave it out")
+
+
 def check_emittable(planned: Planned) -> None:
     """Raises ``UsageError``, ``SourceError``, ``NotEmitted`` for a plan that no project can be made of."""
     refuse_device(planned.plan)
     refuse_unemitted(planned.plan)
     training = planned.work.request.mode == "train"
+    if planned.plan.case.skeleton:
+        refuse_trainers(planned)
     if planned.work.request.adapts and not planned.work.source.has_weights:
         raise SourceError(
             f"{planned.work.source.name} holds sizes only: there are no weights to adapt (--train {planned.work.request.train})",

@@ -56,6 +56,7 @@ from generator.emit.requirements import describe_image, dump_pyproject, pin_requ
 from generator.emit.run_total import describe_run
 from generator.emit.saving import describe_saving
 from generator.emit.server import describe_server, find_engine, is_server, measure_files
+from generator.emit.skeleton import keep_known, list_skeleton_modules
 from generator.emit.sources import describe_sources, localize, place_sources
 from generator.emit.user_values import describe_workload, list_defaults, list_user_values
 from generator.techniques.edits import Edits
@@ -67,17 +68,23 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
     placed = place_sources(planned.work, dest)
     planned = localize(planned, placed)
     plan, work = planned.plan, planned.work
-    project, parallel = describe_project(planned, name, describe_sources(placed)), describe_processes(plan)
+    skeleton = plan.case.skeleton
+    project = describe_project(planned, name, describe_sources(placed))
+    parallel = None if skeleton else describe_processes(plan)
     saving = describe_saving(plan) if plan.case.workload.mode == "train" else None
     evaluation = plan_evaluation(planned, saving) if saving else None
+    if evaluation and skeleton:
+        evaluation = replace(evaluation, keeps_best=False)  # its loop keeps the last one
     if evaluation and evaluation.keeps_best:
         saving = describe_saving(plan, evaluation.interval)  # the best model is one that was saved
     config = build_config(planned, parallel, saving, evaluation)
+    config = keep_known(config, plan) if skeleton else config
     compilers = list_compilers(plan)
     visible_devices = select_visible_devices(plan)
     container = reach_devices(plan, visible_devices)
     image = describe_image(plan, compilers, saving, container)
-    edits, yours = complete_environment(plan, merge_edits(plan, plan.serving)), list_user_values(plan.case.workload)
+    merged = Edits() if skeleton else merge_edits(plan, plan.serving)
+    edits, yours = complete_environment(plan, merged), list_user_values(plan.case.workload)
     server = describe_server(plan) if is_server(plan) else None
     launch = describe_launch(plan, project, edits, parallel, saving, server)
     launched = dict(list_launch_files(plan, project, config, launch, saving)) if launch and saving else ABSENT
@@ -94,11 +101,13 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         runners_up=tuple(describe_runner_up(plan, c) for c in plan.runners_up),
         devices=tuple(describe_device_count(plan, count) for count in plan.counts),
         edits=edits,
-        fixed=write_fixed(project, edits, parallel),
+        fixed=() if skeleton else write_fixed(project, edits, parallel),
         parallel=parallel,
-        modules=choose_modules(project, edits, parallel, compilers, server),
+        modules=list_skeleton_modules(project, skeleton)
+        if skeleton
+        else choose_modules(project, edits, parallel, compilers, server),
         visible_devices=visible_devices,
-        provenance=trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
+        provenance=() if skeleton else trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
         yours=yours,
         defaults=list_defaults(yours, work.origins),
         serving=describe_serving(plan.serving) if plan.serving else None,
@@ -275,6 +284,8 @@ def list_untested(plan: Plan) -> tuple[str, ...]:
     """What nobody has run: the reader must know."""
     case = plan.case
     lines = []
+    if case.skeleton:
+        return (*case.skeleton.untested, *case.skeleton.beside)
     if not case.on_cpu:
         lines.append(f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first")
     if plan.edits.launcher and (not case.on_cpu or plan.best.layout.nodes > 1):

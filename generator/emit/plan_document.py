@@ -660,6 +660,20 @@ class ServerRecord:
     """of a Slurm job; ``None``: all of whole nodes"""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphsConfig:
+    """What the compiled graphs of a project of its own are made for.
+
+    ``global_batch``: sequences of an optimizer step, on however many devices. ``multiple``: lengths are padded to one of it.
+    ``recompute``: activations are computed again in the backward pass. ``arguments``: the plan's values of flags.
+    """
+
+    global_batch: int
+    multiple: int
+    recompute: bool
+    arguments: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigRecord:
     """The content of config.yaml: every value that comes from outside, and of those the ones that this project reads."""
@@ -683,6 +697,7 @@ class ConfigRecord:
     seq_len: int = ABSENT
     output_dir: str = ABSENT
     training: TrainingConfig = ABSENT
+    graphs: GraphsConfig = ABSENT
     lora: LoraConfig = ABSENT
     machine: MachineConfig = ABSENT
     processes: ProcessesConfig = ABSENT

@@ -27,6 +27,8 @@ def pin_requirements(planned: Planned) -> tuple[str, ...]:
         others = set().union(*DECODERS.values()) - DECODERS.get(workload.task, set())
         given = {name for name, _ in plan.case.stack.packages} - OPTIONAL - others
         return pin(plan, given | set(plan.edits.requirements))
+    if plan.case.skeleton:
+        return pin(plan, set(plan.case.skeleton.packages))
     wanted = {*BASE, *plan.edits.requirements, *(plan.serving.edits.requirements if plan.serving else ())}
     if workload.task == "sft":
         wanted.add("trl")
@@ -67,7 +69,8 @@ def choose_stop_seconds(plan: Plan, saving: SavingRecord | None) -> int:
 
 def list_extras(plan: Plan) -> dict[str, list[str]]:
     """What can be installed beside: the tests, and for a training whatever its log can be written to."""
-    trackers = {name: name for name in TRACKERS} if plan.case.workload.mode == "train" else {}
+    trackers = {name: name for name in TRACKERS if plan.case.stack.version(name)}
+    trackers = trackers if plan.case.workload.mode == "train" else {}
     return {
         extra: [f"{name}=={plan.case.stack.version(name)}"] for extra, name in ({"test": "pytest"} | trackers).items()
     }

@@ -33,12 +33,10 @@ NEVER: dict[str, tuple[str, tuple[str, ...]]] = {
 
 OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     # gates of what is not offered
-    "R021": ("XLA devices are not planned for", ("adamw_torch_xla", "torch_xla")),
     "R038": ("FlashAttention-2 only: 3 and 4 are not offered", ("flash_attention_3", "flash-attn3", "flash-attn4")),
     "R040": ("the cache is dynamic or static, on the device", ("offloaded_static", '"quantized"')),
     "R042": ("no FP8 or FP4 quantizer", ("FineGrainedFP8", "FbgemmFp8", "NVFP4")),
     "R043": ("no fp8 training", ("fp8_config", "AORecipe", "TERecipe")),
-    "R044": ("no TensorFlow or Flax", ("tf_keras", "TFAuto", "FlaxAuto")),
     "R045": ("no exporters", ("optimum", "OnnxConfig", "OVModel")),
     "R046": ("no hyperparameter search", ("sigopt",)),
     "R049": (
@@ -63,9 +61,6 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     "R505": ("no CPU clusters yet", ("mpirun",)),
     "R506": ("no multi-process CPU training yet", ("ACCELERATE_USE_CPU",)),
     "R507": ("no Kubernetes manifests yet", ("PyTorchJob", "TrainJob")),
-    "R510": ("TPUs are not planned for", ("torch_tpu", "libtpu")),
-    "R511": ("TPUs are not planned for: no XLA rules to check", ("tf.function",)),
-    "R512": ("TPUs are not planned for", ("jit_compile",)),
     "R513": ("Gaudi is not planned for", ("PT_HPU", "habana")),
     # inference
     "R605": (

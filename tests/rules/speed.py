@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from making import A100, H100, T4, V100, gpu, llama
 
+from generator.case.stacks import load_stack
+from hwdetect import catalog
 from hwdetect.catalog import list_devices
 from rules.table import (
     BF16_CPU,
@@ -89,6 +92,17 @@ def leaves_room(of: Case) -> bool:
 
 
 APPLE = {device.id: device for device in list_devices() if device.vendor == "apple"}
+
+TPU = catalog.load("tpu-v5e")
+IN_TENSORFLOW = on(PLAIN_CPU, replace(tiny(), model_type="gpt2"), framework="tensorflow")
+LEAVES = Path(__file__).resolve().parents[2] / "templates" / "fragments"
+
+
+def read_leaves(of: Case) -> list[str]:
+    """Those that train and answer."""
+    assert of.skeleton is not None
+    return [(LEAVES / f"{of.skeleton.leaves[name]}.py").read_text(encoding="utf-8") for name in ("train", "infer")]
+
 
 RULES = (
     Rule(
@@ -274,6 +288,43 @@ RULES = (
         look=leaves_room,
         takes=by_transformers(joined(on(H100, LLAMA_70B, devices=4, mode="infer"))),
         leaves=SERVED_8B,
+    ),
+    Rule(
+        id="R021",
+        words="on XLA the plain AdamW, never the fused one",
+        look=both(chosen("optimizer", "adamw"), refused("optimizer=adamw-fused", "no part of the project")),
+        takes=on(TPU),
+        leaves=on(),
+    ),
+    Rule(
+        id="R044",
+        words="TensorFlow on Transformers below 5 and Keras 2",
+        look=lambda of: (
+            (of.stack.version("transformers") or "").startswith("4.") and bool(of.stack.version("tf-keras"))
+        ),
+        takes=replace(IN_TENSORFLOW, stack=load_stack("train-tensorflow", "cpu")),
+        leaves=(on(), on(PLAIN_CPU)),
+    ),
+    Rule(
+        id="R510",
+        words="TPU: static shapes padded to what its lanes take, whole batches, bf16; PyTorch/XLA on its own pins",
+        look=both(chosen("precision", "bf16"), lambda of: of.skeleton is not None and of.skeleton.multiple == 128),
+        takes=on(TPU),
+        leaves=(on(), on(TPU, train="lora")),
+    ),
+    Rule(
+        id="R511",
+        words="the rules of XLA hold in what is emitted: it counts its compilations (tests/test_xla.py reads the code)",
+        look=lambda of: of.skeleton is not None and all("expect_one" in text for text in read_leaves(of)),
+        takes=(on(TPU), IN_TENSORFLOW),
+        leaves=on(),
+    ),
+    Rule(
+        id="R512",
+        words="jit_compile for TensorFlow on a CPU, not for a TPU",
+        look=lambda of: of.skeleton is not None and all("jit_compile=True" in text for text in read_leaves(of)),
+        takes=IN_TENSORFLOW,
+        leaves=on(TPU),
     ),
     Rule(
         id="R610",

@@ -11,9 +11,21 @@ import pkgutil
 from functools import cache
 
 from generator.case.vendors.cpu import CPU
-from generator.case.vendors.vendor import ABILITIES, Container, Vendor
+from generator.case.vendors.vendor import ABILITIES, PYTORCH, Container, Skeleton, Vendor
+from generator.errors import UsageError
 
-__all__ = ["ABILITIES", "CPU", "Container", "Vendor", "find_vendor", "list_vendors"]
+__all__ = [
+    "ABILITIES",
+    "CPU",
+    "PYTORCH",
+    "Container",
+    "Skeleton",
+    "Vendor",
+    "choose_vendor",
+    "find_vendor",
+    "list_frameworks",
+    "list_vendors",
+]
 
 
 @cache
@@ -27,3 +39,20 @@ def list_vendors() -> tuple[Vendor, ...]:
 def find_vendor(maker: str, kind: str = "gpu") -> Vendor | None:
     """Who plans for a maker's devices of this kind, or ``None``; both as hwdetect names them (``Device.vendor``, ``Device.kind``)."""
     return next((vendor for vendor in list_vendors() if (maker, kind) in vendor.devices), None)
+
+
+def list_frameworks() -> tuple[str, ...]:
+    """What may be asked for."""
+    return tuple(sorted({CPU.framework, *(vendor.framework for vendor in list_vendors())}))
+
+
+def choose_vendor(maker: str, kind: str, framework: str | None) -> Vendor | None:
+    """As ``find_vendor``, and for a CPU; of those with the ``framework`` that was asked for. Raises ``UsageError`` where it has not that."""
+    plain = CPU if kind == "cpu" else find_vendor(maker, kind)
+    if plain is None or framework in (None, plain.framework):
+        return plain
+    if kind == "cpu":
+        return find_vendor(framework or "", "cpu")
+    raise UsageError(
+        f"--framework {framework} is not for {plain.title}s", f"leave it out: {plain.framework} is what runs there"
+    )

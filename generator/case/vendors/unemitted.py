@@ -38,17 +38,6 @@ def describe_unemitted(
 
 VENDORS = (
     describe_unemitted(
-        "google",
-        (("google", "tpu"), ("google", "gpu")),
-        "TPU",
-        "tpu",
-        "tpu_dist",
-        "TPU_VISIBLE_CHIPS",
-        "PyTorch reaches TPUs by torch-tpu (0.2, October 2026, a compilation for each shape) or torch-xla (its last release, 2.9, "
-        "pins torch 2.9): neither was run with the tested stack, whose batches differ in length. Larger TPU trainings are written "
-        "in JAX (MaxText)",
-    ),
-    describe_unemitted(
         "aws",
         (("aws", "accelerator"), ("aws", "gpu")),
         "AWS Neuron device",

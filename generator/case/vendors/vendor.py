@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from generator.case.workload import Workload
+from generator.model import ModelSpec
 from hwdetect.types import Device
 
 TENSOR_CORE_MULTIPLE = 8
@@ -27,6 +29,7 @@ ABILITIES = {
     "liger": "Liger's kernels need Triton on an NVIDIA GPU of compute capability 7.5 or more",
     "torch.cuda": "its package needs CUDA",
     "fsdp": "Accelerate shards on accelerators only; elsewhere it silently runs DDP",
+    "spmd": "it is PyTorch/XLA's way to divide a model",
     "growing-segments": "its allocator has no segments that grow",
     "nvcc": "DeepSpeed compiles its reader of disks with nvcc",
 }
@@ -51,6 +54,31 @@ class Container:
     compose_environment: tuple[str, ...] = ()
 
 
+PYTORCH = "pytorch"
+"""the framework of whoever names none, where the vendor has no other"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skeleton:
+    """A project with a training of its own in the place of Trainer's, for what Trainer cannot run, or runs otherwise than it must.
+
+    ``leaves`` are its scripts, by module; ``sequences`` the leaf that makes rows, by task. ``techniques`` are those that its code
+    holds, by id: all others are no part of it. ``role`` is its stack. ``multiple``: to what lengths are padded. ``packages`` are what
+    it takes of the stack. ``untested`` says what nobody ran, ``beside`` what else a user could take and why it is not emitted.
+    ``explain_work``: why it is not for a kind of work and a model, or ``None``.
+    """
+
+    role: str
+    packages: tuple[str, ...]
+    leaves: Mapping[str, str]
+    sequences: Mapping[str, str]
+    techniques: frozenset[str]
+    multiple: int
+    explain_work: Callable[[Workload, ModelSpec], str | None]
+    untested: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vendor:
     """A maker's accelerators of one kind, as PyTorch runs them.
@@ -66,6 +94,7 @@ class Vendor:
     ``share_memory`` gives the bytes of its memory that a process can use. ``explain_unemitted``: why no project can be made for one.
     ``collectives`` is the library behind ``backend``, ``triton_compiler`` the command by which Triton
     builds its launchers. ``list_targets``: what its kernels are compiled for, where that has a name.
+    ``framework`` is what computes on it, ``skeleton`` the project that is made of it where that is not Trainer's.
     ``recommended``: named to whoever has a CPU alone, and too little of it.
     """
 
@@ -90,6 +119,8 @@ class Vendor:
     share_memory: Callable[[int], int] = lambda memory_bytes: memory_bytes
     explain_unemitted: Rule = has
     recommended: bool = False
+    framework: str = PYTORCH
+    skeleton: Skeleton | None = None
 
     def explain_missing(self, ability: str, device: Device) -> str | None:
         """Why ``device`` has not the ability, or ``None``. KeyError for a word that is none of ``ABILITIES``."""

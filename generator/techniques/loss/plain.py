@@ -20,8 +20,9 @@ class Plain(Technique):
     provides = frozenset({Trait.WHOLE_LOGITS})
 
     def traits(self, case: Case) -> frozenset[Trait]:
-        """SFTTrainer has a loss of its own."""
-        return self.provides if case.workload.task == "sft" else frozenset()
+        """SFTTrainer has a loss of its own, where the Trainer is what runs."""
+        by_trainer = case.workload.task == "sft" and case.skeleton is None
+        return self.provides if by_trainer else frozenset()
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"loss_kernel": "plain"}

@@ -1,0 +1,113 @@
+"""Google's TPUs, and the CPU runtime of the same compiler: PyTorch/XLA, in a project of its own (templates/fragments/xla)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from generator.case.stacks import NO_BUILD
+from generator.case.vendors.vendor import Skeleton, Vendor, has
+from generator.case.workload import Workload
+from generator.model import ModelSpec
+
+ROLE = "train-xla"
+LANES = 128
+"""A TPU's matrix unit and vector registers take 128 values at once (https://cloud.google.com/tpu/docs/performance-guide)"""
+
+
+MODELS = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+"""of one form: layers in ``model.layers``, one kind of mask that infer.py gives, and no values read on the host"""
+
+
+def explain_work(workload: Workload, model: ModelSpec) -> str | None:
+    if workload.mode == "infer" and not workload.after_training:
+        return "no server of PyTorch/XLA is emitted: infer.py of a training project generates with static shapes"
+    if workload.train != "full":
+        return f"--train {workload.train} was not run on PyTorch/XLA: its project trains every weight, so --train full"
+    if workload.task not in ("causal-lm", "sft"):
+        return f"--task {workload.task} was not run on PyTorch/XLA: its project trains causal-lm and sft"
+    if model.model_type not in MODELS:
+        return f"models of type {model.model_type} were not run on PyTorch/XLA: its project has {', '.join(MODELS)}"
+    if workload.from_scratch:
+        return "its project starts from trained weights: give a model that has some"
+    return None
+
+
+SKELETON = Skeleton(
+    role=ROLE,
+    packages=("torch", "torch-xla", "transformers", "datasets", "pyyaml", "numpy", "safetensors"),
+    leaves={"train": "xla/train", "infer": "xla/infer"},
+    sequences={"causal-lm": "sequences/blocks", "sft": "sequences/examples"},
+    techniques=frozenset(
+        [
+            *(
+                "parallelism=single",
+                "parallelism=spmd",
+                "offload=none",
+                "trained=full",
+                "adapter=none",
+                "precision=fp32",
+            ),
+            *("precision=bf16", "attention=eager", "checkpointing=off", "checkpointing=full", "optimizer=adamw"),
+            *("loss=plain", "compile=off", "packing=padded", "packing=packed", "data-loading=in-process"),
+            *("cpu-threads=default", "engine=transformers", "quantization=none", "cache=dynamic", "speculation=off"),
+        ]
+    ),
+    multiple=LANES,
+    explain_work=explain_work,
+    untested=(
+        "no TPU was there: the project was run on the CPU runtime of the same compiler alone (PJRT_DEVICE=CPU, one device and "
+        "several, to the losses of eager PyTorch), so smoke-run first",
+        "slices of several hosts: one process a host is started by your own tool (gcloud ... --worker=all), and was not run",
+        "torch 2.9 is the last that PyTorch/XLA has a build for; it is below this template's floor for torch.load (CVE-2026-24747), so "
+        "the project reads and writes safetensors and JSON alone",
+    ),
+    beside=(
+        "torch-tpu 0.2 (October 2026), PyTorch's own successor of PyTorch/XLA, has no CPU runtime: nothing of it could be run, so no "
+        "project is made of it",
+        "JAX with Flax (MaxText) is what larger TPU trainings are written in: Transformers 5 has no Flax models, so a project would "
+        "be a model of its own, which is not made here",
+    ),
+)
+TPU = Vendor(
+    name="google",
+    devices=(("google", "tpu"), ("google", "gpu")),
+    title="TPU",
+    torch_device="xla",
+    guard="xla",
+    backend="xla",
+    collectives="the inter-chip links",
+    visible_devices="TPU_VISIBLE_CHIPS",
+    choose_build=lambda role, device, driver: "xla" if role == ROLE else NO_BUILD.name,
+    abilities={
+        "bf16": has,
+        "fp16": lambda device: f"{device.name} has bf16, which is as fast and cannot overflow",
+        "fsdp": has,
+        "spmd": has,
+    },
+    missing={"deepspeed": "DeepSpeed was not looked at there", "bitsandbytes": "bitsandbytes has no kernels for it"},
+    pad_to_multiple_of=LANES,
+    environment=(("PJRT_DEVICE", "TPU"),),
+    contain=None,
+    framework="pytorch-xla",
+    skeleton=SKELETON,
+)
+VENDORS = (
+    TPU,
+    replace(
+        TPU,
+        name="xla-cpu",
+        devices=(("pytorch-xla", "cpu"),),
+        title="CPU",
+        missing={},
+        environment=(("PJRT_DEVICE", "CPU"),),
+        pad_to_multiple_of=32,
+        skeleton=replace(
+            SKELETON,
+            multiple=32,
+            techniques=SKELETON.techniques - {"parallelism=spmd"},
+            untested=(
+                "this is the CPU runtime of a compiler for TPUs: a way to try a TPU's project, and slower than PyTorch's own",
+            ),
+        ),
+    ),
+)

@@ -72,12 +72,12 @@ class Sglang:
 
 def main() -> None:
     folders = json.load(sys.stdin)
-    engine = {"vllm": Vllm, "sglang": Sglang}[sys.argv[1]]()
+    engine, configures = {"vllm": Vllm, "sglang": Sglang}[sys.argv[1]](), "configs" in sys.argv
     answers = []
     for folder in folders:
         words = read_words(folder)
         try:
-            answers.append({"words": words, "read": engine.read(words, "configs" in sys.argv)})
+            answers.append({"words": words, "read": engine.read(words, configures)})
         except (Exception, SystemExit) as error:  # whatever its parser says
             answers.append({"words": words, "refused": f"{type(error).__name__}: {error}"})
     print(json.dumps(answers))

@@ -19,7 +19,7 @@ class ClientGone(Exception):
 
 
 class Incoming:
-    """Bodies that are under way, ``most`` at a time: where one more begins, the one that has come for the longest ends."""
+    """Bodies that are under way, ``most`` at a time: where one more begins, the one that came for the longest ends."""
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -1,8 +1,7 @@
 """Run in the environment of an engine with a server of its own: what it makes of the words that launchers start it with.
 
 Standard input: a list of project folders; standard output: for each the words, and the fields of the engine's own arguments, or why
-it refuses them. `configs` also makes vLLM's whole configuration, as far as that goes on this machine.
-"""
+it refuses them."""
 
 import importlib
 import json
@@ -35,20 +34,12 @@ class Vllm:
         self.parser, self.command = FlexibleArgumentParser(), ServeSubcommand()
         self.command.subparser_init(self.parser.add_subparsers(required=True))
 
-    def read(self, words: list[str], configures: bool) -> dict:
+    def read(self, words: list[str]) -> dict:
         import vllm
 
         args = self.parser.parse_args(words)
         self.command.validate(args)
         asked = vllm.AsyncEngineArgs.from_cli_args(args)
-        if configures:
-            config = asked.create_engine_config()
-            return {
-                "max_model_len": config.model_config.max_model_len,
-                "max_num_seqs": config.scheduler_config.max_num_seqs,
-                "max_num_batched_tokens": config.scheduler_config.max_num_batched_tokens,
-                "world_size": config.parallel_config.world_size_across_dp,
-            }
         names = (word.lstrip("-").replace("-", "_") for word in words if word.startswith("--"))
         return {name: repr(getattr(asked, name, getattr(args, name, None))) for name in names}
 
@@ -64,7 +55,7 @@ class Sglang:
         self.parser = argparse.ArgumentParser()
         ServerArgs.add_cli_args(self.parser)
 
-    def read(self, words: list[str], configures: bool) -> dict:
+    def read(self, words: list[str]) -> dict:
         args = self.parser.parse_args(words)
         names = (word.lstrip("-").replace("-", "_") for word in words if word.startswith("--"))
         return {name: repr(getattr(args, name, None)) for name in names}
@@ -77,7 +68,7 @@ def main() -> None:
     for folder in folders:
         words = read_words(folder)
         try:
-            answers.append({"words": words, "read": engine.read(words, "configs" in sys.argv)})
+            answers.append({"words": words, "read": engine.read(words)})
         except (Exception, SystemExit) as error:  # whatever its parser says
             answers.append({"words": words, "refused": f"{type(error).__name__}: {error}"})
     print(json.dumps(answers))

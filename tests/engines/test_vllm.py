@@ -1,4 +1,4 @@
-"""vLLM's own parser and configuration on what the launcher of every serving project hands it, and a server of it on a CPU."""
+"""vLLM's own parser on what the launcher of every serving project hands it, and a server of it on a CPU."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from generator.emit.render import render
 from generator.pipeline import document_request
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
-CONFIGURED_EVERY = 6
-"""Of the projects, those whose whole configuration is made: seconds each."""
 
 
 @pytest.fixture(scope="module")
@@ -44,28 +42,6 @@ def test_every_flag_is_parsed_and_means_what_the_plan_says(python, projects):
         for name, value in document["config"]["serving"]["flags"].items():
             read = answer["read"][name.replace("-", "_")]
             assert read in (repr(value), str(value)) or name == "speculative-config", (name, value, read)
-
-
-def test_configurations_are_whole_and_hold_the_limits(python, projects):
-    """What vLLM computes of the flags together: a context within the model's positions, steps for all sequences."""
-    some = projects[::CONFIGURED_EVERY]
-    answers = read_flags(python, "vllm", [folder for folder, _ in some], "configs")
-    for (_, document), answer in zip(some, answers, strict=True):
-        flags = document["config"]["serving"]["flags"]
-        if "refused" in answer:  # for want of a GPU, and for nothing else
-            assert any(words in answer["refused"] for words in FOR_GPUS), answer["refused"]
-            continue
-        read = answer["read"]
-        for name in ("max-model-len", "max-num-seqs", "max-num-batched-tokens"):
-            assert read[name.replace("-", "_")] == flags[name], name
-    assert sum("read" in answer for answer in answers) >= len(some) // 2
-
-
-FOR_GPUS = (
-    "fp8 quantization is currently not supported in cpu",
-    "not supported on the CPU",
-)
-"""What vLLM says of plans for GPUs on a machine without."""
 
 
 @pytest.fixture(scope="module")

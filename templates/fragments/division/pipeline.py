@@ -63,12 +63,13 @@ class Division:
         self.partial: list[nn.Parameter] = []
         self.asked: torch.Tensor | None = None
 
-    def load_model(self, auto, source, adapt: Callable | None = None, **keywords):
-        """Every process reads the whole model, and keeps its stage. Layers keep their numbers, and names.
+    def load_model(self, auto, source, dtype: torch.dtype, adapt: Callable | None = None, **keywords):
+        """Every process opens the whole model, and keeps its stage. Layers keep their numbers, and names.
 
-        ``adapt`` puts adapters into it.
+        ``adapt`` puts adapters into it. Without them only what is kept becomes ``dtype``: of the rest the weights stay
+        in their file, which is mapped into memory.
         """
-        model = auto.from_pretrained(source, **keywords)
+        model = auto.from_pretrained(source, dtype=dtype if adapt else "auto", **keywords)
         whole = adapt_equally(model, adapt, self.args)
         tied = model.config.tie_word_embeddings
         first = sum(self.layers[: self.number])
@@ -78,7 +79,7 @@ class Division:
             model.model.embed_tokens = None
         if not self.is_last:
             model.model.norm = model.lm_head = None
-        model.to(self.args.device)
+        model.to(self.args.device, dtype=None if adapt else dtype)
         if self.loss_copies > 1:
             self.divide_matrices(model, tied)
         self.part = Stage(model, self.args, self.is_first, self.is_last)
@@ -102,6 +103,9 @@ class Division:
                 parallelize_module(model, self.mesh["ways"], dict.fromkeys(found, STYLES[style]))
         if tied and self.is_last:
             model.lm_head.weight = model.model.embed_tokens.weight
+        for weight in model.parameters():
+            if isinstance(weight, DTensor):
+                weight.register_post_accumulate_grad_hook(divide_gradient)
 
     def shard(self) -> None:
         """Weights stay whole from the forward to the backward pass: others would be gathered for every micro-batch."""
@@ -166,8 +170,6 @@ class Division:
         if whole and self.copies > 1:
             sum_over_processes(whole, self.mesh.get_group("copies"))
         if self.shared is not None and self.shared.grad is not None:
-            if isinstance(self.shared, DTensor):
-                self.shared.grad = self.shared.grad.redistribute(placements=self.shared.placements)
             dist.all_reduce(get_local(self.shared.grad), group=self.ends)
 
     def list_counted(self, model) -> list[nn.Parameter]:
@@ -191,6 +193,12 @@ class Division:
         shards, ways = (self.mesh[name].size() if divided else 1 for name, divided in found.items())
         sizes = {"fsdp": shards, "stages": stages, "tp": ways}
         return [f"{name} {size}" for name, size in sizes.items() if size > 1]
+
+
+def divide_gradient(weight: torch.Tensor) -> None:
+    """As its weight: an embedding's would be whole on every process."""
+    if weight.grad is not None and weight.grad.placements != weight.placements:
+        weight.grad = weight.grad.redistribute(placements=weight.placements)
 
 
 def is_divided(weight: torch.Tensor, name: str) -> bool:

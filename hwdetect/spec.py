@@ -34,6 +34,7 @@ import re
 from dataclasses import dataclass, replace
 
 from hwdetect import catalog
+from hwdetect.cloud import find_instance, list_instance_names
 from hwdetect.described import (
     ARM,
     ARM_SVE,
@@ -44,7 +45,6 @@ from hwdetect.described import (
     describe_instance,
     describe_mig_machine,
 )
-from hwdetect.instances import find_instance, list_instance_names
 from hwdetect.mig import Profile, Spelled, list_boards, list_profiles, split_spelling
 from hwdetect.types import Device, Hardware, Note
 

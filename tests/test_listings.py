@@ -17,7 +17,7 @@ from generator.errors import UsageError
 from generator.show import listings
 from generator.show.terminal import build_offers_table
 from hwdetect import catalog
-from hwdetect.instances import list_instances
+from hwdetect.cloud import list_instances
 
 
 def run(*arguments: str) -> str:
@@ -108,6 +108,8 @@ def test_tables_cut_no_name():
             tokens_per_day=1e15,
             latency_seconds=1234.5,
             price_read="2026-11-21",
+            price_region="us-east-1",
+            spot_usd_per_hour=None,
             price_source=None,
             peak_memory_gib=1.0,
             choice={"parallelism": "fsdp2-no-reshard"},

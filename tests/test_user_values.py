@@ -20,7 +20,7 @@ from generator.emit.plan_json import to_json
 from generator.errors import UsageError
 from generator.inputs.lengths import find_tokenizer_file
 from generator.pipeline import document_request
-from hwdetect.instances import find_instance
+from hwdetect.cloud import find_instance
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "examples" / "models"

@@ -16,7 +16,7 @@ from generator.decide.space import open_space
 from generator.errors import NothingFits, UsageError
 from generator.model import ModelSpec
 from hwdetect import catalog
-from hwdetect.instances import Instance, list_instances
+from hwdetect.cloud import Instance, list_instances
 from hwdetect.spec import parse_spec
 
 NODES = (1, 2, 4, 8, 16, 32)
@@ -67,6 +67,8 @@ class Offer:
     usd_per_hour: float | None
     price_source: str | None
     price_read: str | None
+    price_region: str | None = None
+    spot_usd_per_hour: float | None = None
 
     @property
     def tokens_per_day(self) -> float:
@@ -192,6 +194,8 @@ def make_offer(machine: Machine) -> Offer | None:
         usd_per_hour=price.usd_per_hour * machine.nodes if price else None,
         price_source=price.source if price else None,
         price_read=price.read if price else None,
+        price_region=price.region if price else None,
+        spot_usd_per_hour=price.spot_usd_per_hour * machine.nodes if price and price.spot_usd_per_hour else None,
     )
 
 

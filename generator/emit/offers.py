@@ -30,4 +30,6 @@ def describe_offer(offer: Offer) -> OfferRecord:
         usd_per_million_tokens=offer.usd_per_million_tokens,
         price_source=offer.price_source,
         price_read=offer.price_read,
+        price_region=offer.price_region,
+        spot_usd_per_hour=offer.spot_usd_per_hour,
     )

@@ -765,6 +765,8 @@ class OfferRecord:
     usd_per_million_tokens: float | None
     price_source: str | None
     price_read: str | None
+    price_region: str | None
+    spot_usd_per_hour: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

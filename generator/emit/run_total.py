@@ -10,7 +10,7 @@ from generator.case.defaults import count_steps
 from generator.decide.plan import Planned
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import RunRecord
-from hwdetect.instances import Price, find_instance, list_instances
+from hwdetect.cloud import Price, find_instance, list_instances
 
 COUNT_BEFORE = re.compile(r"\s*(?:(\d+)\s*[x×]\s*)?(.+)", re.IGNORECASE | re.DOTALL)
 """NODESxNAME, as ``hwdetect.spec`` reads it."""

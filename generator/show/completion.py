@@ -28,7 +28,7 @@ def complete_model(_: click.Context, __: click.Parameter, typed: str) -> list[Co
 def complete_hardware(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
     """Devices behind a count, cloud instances, and the shell's own files."""
     from hwdetect import catalog
-    from hwdetect.instances import list_instance_names
+    from hwdetect.cloud import list_instance_names
 
     match = COUNTS.match(typed)
     counts = match.group() if match else ""

@@ -125,7 +125,7 @@ def show_profiles(device: Device) -> None:
 
 def show_instances(as_json: bool, pattern: str | None) -> None:
     """The cloud instance types that ``pattern`` is a part of; raises ``UsageError`` where there is none."""
-    from hwdetect.instances import list_instance_names, list_instances
+    from hwdetect.cloud import list_instance_names, list_instances
 
     wanted = (pattern or "").lower()
     rows = [i for i in list_instances() if wanted in f"{i.cloud}:{i.name} {i.device or 'cpu'}".lower()]
@@ -146,7 +146,7 @@ def show_instances(as_json: bool, pattern: str | None) -> None:
             if row.price:
                 click.echo(f"    price: {row.price.source}")
     if not pattern:
-        click.echo("\non-demand prices of the cheapest US region; `perfgen devices --instances NAME` has their sources")
+        click.echo("\non-demand prices of one region; `perfgen devices --instances NAME` has their sources")
 
 
 def raise_unknown(kind: str, name: str, close: Sequence[str], hint: str) -> NoReturn:

@@ -152,7 +152,7 @@ def build_offers_table(goal: GoalRecord) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", title=f"the {goal.goal} first", title_justify="left")
     table.add_column("machine", overflow="fold")
     table.add_column("cloud", overflow="fold")
-    for column in ("$/hour", "tokens/day", "$/million tokens", "latency"):
+    for column in ("$/hour", "region, date", "tokens/day", "$/million tokens", "latency"):
         table.add_column(column, justify="right", overflow="fold")
     table.add_column("parallelism", overflow="fold")
     for offer in goal.offers:
@@ -160,15 +160,19 @@ def build_offers_table(goal: GoalRecord) -> Table:
         table.add_row(
             offer.hardware,
             offer.cloud,
-            f"{price:.2f}" if price else "-",
+            (f"{price:.2f}" if price else "-")
+            + (f" ({offer.spot_usd_per_hour:.2f} spot)" if offer.spot_usd_per_hour else ""),
+            f"{offer.price_region or 'cheapest US'}, {offer.price_read}" if price else "-",
             f"{offer.tokens_per_day:,.0f}",
             f"{each:.3f}" if each else "-",
             f"{offer.latency_seconds:.3g} s",
             f"{offer.choice['parallelism']} on {offer.devices}"
             + (f", {offer.copies} copies" if offer.copies > 1 else ""),
         )
-    read = max((o.price_read for o in goal.offers if o.price_read), default=None)
-    table.caption = f"on-demand prices read on {read}; speeds are predicted" if read else "speeds are predicted"
+    priced = any(offer.price_read for offer in goal.offers)
+    table.caption = (
+        "on-demand prices of one region on one day; speeds are predicted" if priced else "speeds are predicted"
+    )
     table.caption_justify = "left"
     return table
 

@@ -1,4 +1,4 @@
-"""Cloud instance types, from ``instances.toml``."""
+"""Cloud instance types, from ``instances.toml``; prices and sustained network of AWS and Azure from ``prices.toml``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ GIGABIT = 1e9 / 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """On-demand US dollars an hour for the whole instance; ``source`` pins the revision, ``read`` is the ISO date."""
+    """On-demand US dollars an hour for the whole instance; ``source`` pins the revision, ``read`` is the ISO date. ``region``: ``None``
+    for the cheapest of the United States. ``spot_usd_per_hour``: of capacity that can be taken away, where the table has it."""
 
     usd_per_hour: float
     source: str
     read: str
+    region: str | None = None
+    spot_usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,20 @@ def list_instances() -> tuple[Instance, ...]:
 
 
 @cache
+def read_tables() -> dict[tuple[str, str, str], tuple[float, dict]]:
+    """Of ``prices.toml``: the value and its table by cloud, key and type."""
+    from importlib.resources import files
+
+    tables = tomllib.loads((files("hwdetect") / "prices.toml").read_text(encoding="utf-8")).get("table", ())
+    return {
+        (table["cloud"], key, name): (float(value), table)
+        for table in tables
+        for key in ("usd_per_hour", "network_gbit_per_s")
+        for name, value in table.get(key, {}).items()
+    }
+
+
+@cache
 def list_instance_names() -> tuple[str, ...]:
     return tuple(instance.name for instance in list_instances())
 
@@ -70,7 +87,9 @@ def find_instance(text: str) -> Instance | None:
 
 def _parse_instance(family: dict, name: str, row: dict) -> Instance:
     devices = row.get("devices", 0)
-    network = row.get("network_gbit_per_s")
+    tables = read_tables()
+    # What a type sustains, where a table says so; its maker's page may name the burst.
+    network = tables.get((family["cloud"], "network_gbit_per_s", name), (row.get("network_gbit_per_s"),))[0]
     return Instance(
         cloud=family["cloud"],
         name=name,
@@ -87,11 +106,21 @@ def _parse_instance(family: dict, name: str, row: dict) -> Instance:
         nvme_bytes=round(row["nvme_gb"] * 1e9) if row.get("nvme_gb") else None,
         bridged=family.get("bridged", False),
         source=row.get("source", family["source"]),
-        price=_parse_price(family, row),
+        price=_parse_price(family, name, row),
     )
 
 
-def _parse_price(family: dict, row: dict) -> Price | None:
-    if "usd_per_hour" not in row:
+def _parse_price(family: dict, name: str, row: dict) -> Price | None:
+    if "usd_per_hour" in row:
+        return Price(
+            usd_per_hour=row["usd_per_hour"],
+            source=family["price_source"],
+            read=family["price_read"].isoformat(),
+            region=family.get("price_region"),
+            spot_usd_per_hour=row.get("spot_usd_per_hour"),
+        )
+    tabled = read_tables().get((family["cloud"], "usd_per_hour", name))
+    if tabled is None:
         return None
-    return Price(usd_per_hour=row["usd_per_hour"], source=family["price_source"], read=family["price_read"].isoformat())
+    usd, table = tabled
+    return Price(usd_per_hour=usd, source=table["source"], read=table["read"].isoformat(), region=table.get("region"))

@@ -516,7 +516,7 @@ def interrupt(
             stderr=subprocess.STDOUT,
         )
         try:
-            wait_for(lambda: log.read_text().count("  loss ") >= 2 or process.poll() is not None)
+            wait_for(lambda: log.read_text().count("  loss ") >= 2 or process.poll() is not None, 240.0)
             how(process)
             process.wait(timeout=300)
         finally:

@@ -473,19 +473,50 @@ def test_interrupted_and_resumed(inputs, alone, tmp_path):
     assert measured["losses"] == pytest.approx(alone["full"], rel=1e-4)
 
 
-def interrupt(folder: Path, more: dict[str, str], how, before: Sequence[str] = (), code: int | None = None) -> str:
+def test_a_hung_process_is_named_and_none_is_left(inputs, tmp_path):
+    """Stopped in a step: the other waits for it in a collective. The checkpoint before it stays whole."""
+    folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
+    leaf = folder / "heartbeat.py"
+    text = leaf.read_text(encoding="utf-8").replace("BEAT_SECONDS = 10.0", "BEAT_SECONDS = 0.5")
+    leaf.write_text(text.replace("SILENT_SECONDS = 300.0", "SILENT_SECONDS = 8.0"), encoding="utf-8")
+    stopped = []
+
+    def stop(process: subprocess.Popen) -> None:
+        stopped.extend(descendants(process.pid))
+        os.kill(stopped[-1], signal.SIGSTOP)
+
+    slow = {"PERFGEN_TEST_SECONDS_A_STEP": "1"}
+    saves = ("--save_strategy", "steps", "--save_steps", "1")
+    output = interrupt(folder, slow, stop, words=saves, more_words=("--shutdown-timeout", "5"))
+    assert f"process {stopped[-1]}) has not answered for 8 s" in output
+    assert not [pid for pid in stopped if Path(f"/proc/{pid}").exists()]
+    checkpoints = sorted((folder / "runs").glob("checkpoint-*/complete.json"))
+    assert checkpoints
+    run(folder, gpus=False)
+    assert report(folder)["resumed_from"] >= 1
+
+
+def interrupt(
+    folder: Path,
+    more: dict[str, str],
+    how,
+    before: Sequence[str] = (),
+    code: int | None = None,
+    words: Sequence[str] = (),
+    more_words: tuple[str, ...] = (),
+) -> str:
     """Start, wait for the second logged step, interrupt; the output once every process is gone."""
     log = folder / "log"
     with log.open("w") as out:
         process = subprocess.Popen(
-            [*before, *command(folder, "--use_cpu", "true")],
+            [*before, *command(folder, "--use_cpu", "true", *words, more=more_words)],
             cwd=folder,
             env=environment(folder, gpus=False) | more,
             stdout=out,
             stderr=subprocess.STDOUT,
         )
         try:
-            wait_for(lambda: log.read_text().count("  loss ") >= 2 or process.poll() is not None)
+            wait_for(lambda: log.read_text().count("  loss ") >= 2 or process.poll() is not None, 240.0)
             how(process)
             process.wait(timeout=300)
         finally:

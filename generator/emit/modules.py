@@ -151,7 +151,7 @@ def choose_modules(
         modules["tokenizer"] = "tokenizer"
     modules["model_states"] = STATES.get(parallel.expected.wrapper, STATES[""]) if parallel else STATES[""]
     if parallel is not None:
-        modules |= {"parallel": "parallel", "wrapping": WRAPPINGS[parallel.expected.wrapper]}
+        modules |= {"heartbeat": "heartbeat", "parallel": "parallel", "wrapping": WRAPPINGS[parallel.expected.wrapper]}
     if parallel is not None and parallel.world_size > 1:
         modules["preflight"] = "preflight"
     if parallel is not None and parallel.loop is not ABSENT:

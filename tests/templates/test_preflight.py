@@ -77,7 +77,8 @@ def test_nothing_wrong_is_nothing_said(preflight):
         (make_report(signal_seconds=float("inf")), "SIGTERM at the last process did not reach"),
     ],
 )
-def test_each_problem_is_named(preflight, report, words):
+def test_each_problem_is_named(preflight, monkeypatch, report, words):
+    monkeypatch.setitem(preflight.PLANNED, "disk_gib", 1.0)
     problems = preflight.find_problems(report)
     assert len(problems) == 1 and words in problems[0]
 

@@ -1,0 +1,70 @@
+"""heartbeat.py over gloo: who is stopped is named, who ends is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from leaves import FRAGMENTS
+
+TORCHRUN = Path(sys.executable).with_name("torchrun")
+PROGRAM = """
+import os, sys, time
+import torch, torch.distributed as dist
+import heartbeat
+heartbeat.BEAT_SECONDS, heartbeat.SILENT_SECONDS = 0.5, 6.0
+dist.init_process_group("gloo")
+heartbeat.watch_neighbour()
+open(f"pid-{dist.get_rank()}", "w").write(str(os.getpid()))
+end = time.monotonic() + float(sys.argv[1])
+while True:
+    told = torch.tensor(float(time.monotonic() > end))
+    dist.all_reduce(told, dist.ReduceOp.MAX)
+    if told:
+        break
+    time.sleep(0.1)
+if dist.get_rank():
+    time.sleep(9)  # longer than the silence that counts: rank 0 has ended, and said so
+dist.destroy_process_group()
+"""
+
+
+def start(folder: Path, seconds: float) -> subprocess.Popen[str]:
+    (folder / "program.py").write_text(PROGRAM, encoding="utf-8")
+    words = [TORCHRUN, "--standalone", "--local-addr=localhost", "--nproc-per-node", "2", "--shutdown-timeout", "3"]
+    return subprocess.Popen(
+        [*words, "program.py", str(seconds)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(FRAGMENTS), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.core
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stopped_process_is_named_and_none_is_left(rank, tmp_path):
+    running = start(tmp_path, 600)
+    pids = [tmp_path / f"pid-{n}" for n in range(2)]
+    end = time.monotonic() + 200
+    while not all(path.exists() and path.read_text() for path in pids) and time.monotonic() < end:
+        time.sleep(0.2)
+    numbers = [int(path.read_text()) for path in pids]
+    os.kill(numbers[rank], signal.SIGSTOP)
+    output, _ = running.communicate(timeout=200)
+    assert running.returncode
+    assert f"rank {rank} (" in output and f"process {numbers[rank]}) has not answered for 6 s" in output
+    assert not [pid for pid in numbers if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_first_is_not_missed(tmp_path):
+    output, _ = (running := start(tmp_path, 1)).communicate(timeout=200)
+    assert running.returncode == 0 and "has not answered" not in output

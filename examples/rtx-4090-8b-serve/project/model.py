@@ -9,7 +9,7 @@ from sources import find_source
 
 
 def load_model(config: dict) -> PreTrainedModel:
-    check_machine(config.get("machine"))  # before a byte of the weights is read
+    check_machine(config["machine"])  # before a byte of the weights is read
     check_compilers("g++", "gcc")
     source = find_source(config, "model")
     model = AutoModelForCausalLM.from_pretrained(

@@ -79,7 +79,7 @@ OTHER_WORK = (
     Form("context", 2, ["parts 2"], asked=LORA),
     Form("context-fsdp2", 2, ["fsdp 2", "parts 2"], asked=SFT),
     Form("context-fsdp2", 2, ["fsdp 2", "parts 2"], asked=LORA),
-    Form("ulysses", 2, ["fsdp 2", "parts 2"], asked=LORA, pins={"data-loading": "workers"}),
+    Form("ulysses", 2, ["fsdp 2", "parts 2"], asked=LORA),
     Form("pipeline", 2, ["stages 2"], "tied"),
     Form("pipeline", 2, ["stages 2"], asked=SFT),
     Form("pipeline", 2, ["stages 2"], asked=LORA),

@@ -63,12 +63,13 @@ class Division:
         self.partial: list[nn.Parameter] = []
         self.asked: torch.Tensor | None = None
 
-    def load_model(self, auto, source, adapt: Callable | None = None, **keywords):
-        """Every process reads the whole model, and keeps its stage. Layers keep their numbers, and names.
+    def load_model(self, auto, source, dtype: torch.dtype, adapt: Callable | None = None, **keywords):
+        """Every process opens the whole model, and keeps its stage. Layers keep their numbers, and names.
 
-        ``adapt`` puts adapters into it.
+        ``adapt`` puts adapters into it. Without them only what is kept becomes ``dtype``: of the rest the weights stay
+        in their file, which is mapped into memory.
         """
-        model = auto.from_pretrained(source, **keywords)
+        model = auto.from_pretrained(source, dtype=dtype if adapt else "auto", **keywords)
         whole = adapt_equally(model, adapt, self.args)
         tied = model.config.tie_word_embeddings
         first = sum(self.layers[: self.number])
@@ -78,7 +79,7 @@ class Division:
             model.model.embed_tokens = None
         if not self.is_last:
             model.model.norm = model.lm_head = None
-        model.to(self.args.device)
+        model.to(self.args.device, dtype=None if adapt else dtype)
         if self.loss_copies > 1:
             self.divide_matrices(model, tied)
         self.part = Stage(model, self.args, self.is_first, self.is_last)

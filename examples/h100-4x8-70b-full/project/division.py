@@ -1,0 +1,199 @@
+"""How layers are divided: a run of them on each stage of a pipeline, which micro-batches pass in turn (1F1B)."""
+
+import fnmatch
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn import functional as F
+
+from divided_states import PARTIAL_GRADIENTS, adapt_equally, get_local, list_weights, sum_over_processes
+
+
+class Stage(nn.Module):
+    """The layers of one stage; the first has the embedding, the last the norm and the output layer."""
+
+    def __init__(self, model, args, is_first: bool, is_last: bool):
+        super().__init__()
+        self.base, self.head = model.model, model.lm_head
+        self.device_type, self.bf16, self.is_first, self.is_last = args.device.type, args.bf16, is_first, is_last
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """Token ids on the first stage, hidden states on the others; logits from the last."""
+        with torch.autocast(self.device_type, torch.bfloat16, enabled=self.bf16):
+            hidden = self.base.embed_tokens(states) if self.is_first else states
+            positions = torch.arange(hidden.shape[1], device=hidden.device)[None]
+            rotations = self.base.rotary_emb(hidden, positions)
+            for layer in self.base.layers.children():
+                hidden = layer(hidden, attention_mask=None, position_embeddings=rotations, position_ids=positions)
+            return self.head(self.base.norm(hidden)) if self.is_last else hidden
+
+
+STYLES = {
+    "colwise": ColwiseParallel(),
+    "colwise_gather_output": ColwiseParallel(output_layouts=Replicate()),
+    "embedding_rowwise": RowwiseParallel(input_layouts=Replicate()),
+    "rowwise": RowwiseParallel(),
+}
+"""Of the model's own plan for tensor parallelism, as PyTorch has them."""
+
+
+class Division:
+    """A stage for each number of ``layers``; ``copies`` of the pipeline have rows of their own.
+
+    FSDP2 divides ``sharded`` stages over the copies. ``ways`` processes share each stage by tensor parallelism.
+    """
+
+    def __init__(self, args, layers: list[int], copies: int, sharded: bool, ways: int = 1):
+        self.args, self.layers, self.sharded, self.copies, self.count = args, layers, sharded, copies, len(layers)
+        names = ("stages", "copies", "ways")  # neighbours share a stage, and stages lie on other nodes first
+        self.mesh = init_device_mesh(args.device.type, (self.count, copies, ways), mesh_dim_names=names)
+        self.number, self.copy, _ = self.mesh.get_coordinate()
+        self.stages, args.copies, self.loss_copies = self.mesh.get_group("stages"), copies, ways
+        self.is_first, self.is_last = self.number == 0, self.number == self.count - 1
+        ends = self.mesh.mesh[[0, -1]].flatten(1).T.tolist()  # first and last stage, of each copy and way
+        self.ends, _ = dist.new_subgroups_by_enumeration(ends)
+        self.shared: nn.Parameter | None = None  # the embedding that is the output layer too
+        self.partial: list[nn.Parameter] = []
+        self.asked: torch.Tensor | None = None
+
+    def load_model(self, auto, source, dtype: torch.dtype, adapt: Callable | None = None, **keywords):
+        """Every process opens the whole model, and keeps its stage. Layers keep their numbers, and names.
+
+        ``adapt`` puts adapters into it. Without them only what is kept becomes ``dtype``: of the rest the weights stay
+        in their file, which is mapped into memory.
+        """
+        model = auto.from_pretrained(source, dtype=dtype if adapt else "auto", **keywords)
+        whole = adapt_equally(model, adapt, self.args)
+        tied = model.config.tie_word_embeddings
+        first = sum(self.layers[: self.number])
+        for number in set(range(sum(self.layers))) - set(range(first, first + self.layers[self.number])):
+            del model.model.layers._modules[str(number)]
+        if not self.is_first and not (self.is_last and tied):
+            model.model.embed_tokens = None
+        if not self.is_last:
+            model.model.norm = model.lm_head = None
+        model.to(self.args.device, dtype=None if adapt else dtype)
+        if self.loss_copies > 1:
+            self.divide_matrices(model, tied)
+        self.part = Stage(model, self.args, self.is_first, self.is_last)
+        if self.sharded:
+            self.shard()
+        if tied and (self.is_first or self.is_last):
+            self.shared = model.model.embed_tokens.weight
+        stage = PipelineStage(self.part, self.number, self.count, self.args.device, group=self.stages)
+        chunks = self.args.gradient_accumulation_steps
+        kind = Schedule1F1B if chunks >= self.count else ScheduleGPipe  # 1F1B fills every stage
+        self.schedule = kind(stage, chunks, loss_fn=self.compute_micro_batch_loss, scale_grads=False)
+        return whole
+
+    def divide_matrices(self, model, tied: bool) -> None:
+        """By the model's own plan. What it leaves whole every process of the stage has."""
+        for pattern, style in model.tp_plan.items():
+            found = fnmatch.filter(dict(model.named_modules()), pattern)
+            if style == PARTIAL_GRADIENTS:
+                self.partial += list_weights(model, pattern)
+            elif found:
+                parallelize_module(model, self.mesh["ways"], dict.fromkeys(found, STYLES[style]))
+        if tied and self.is_last:
+            model.lm_head.weight = model.model.embed_tokens.weight
+
+    def shard(self) -> None:
+        """Weights stay whole from the forward to the backward pass: others would be gathered for every micro-batch."""
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        settings = {"mesh": self.mesh["copies"], "reshard_after_forward": False}
+        settings |= {"mp_policy": policy} if self.args.bf16 else {}
+        for layer in self.part.base.layers.children():
+            fully_shard(layer, **settings)
+        fully_shard(self.part, **settings)
+
+    def choose_row_multiple(self, seq_len: int) -> int:
+        """Stages have agreed on shapes: all rows are as long."""
+        return seq_len
+
+    def join(self, micro_batches: tuple[dict, ...]) -> tuple[dict, ...]:
+        """All micro-batches of a step are one call: the schedule cuts them apart again."""
+        return ({name: torch.cat([inputs[name] for inputs in micro_batches]) for name in micro_batches[0]},)
+
+    def count_evaluated_rows(self, args) -> int:
+        """As many as in training: stages have agreed on shapes."""
+        return args.train_batch_size * args.gradient_accumulation_steps
+
+    def compute_loss(self, model, inputs: dict, count) -> torch.Tensor:
+        """With ``count`` forward and backward passes of all micro-batches; the loss on the last stage, 0 on others.
+
+        Without it forward passes, and the mean loss on every stage.
+        """
+        targets = F.pad(inputs["labels"], (0, 1), value=-100)[:, 1:].contiguous()
+        self.asked = count if count is not None else targets.ne(-100).sum().clamp(min=1)
+        losses: list[torch.Tensor] = []
+        run = self.schedule.step if count is not None else self.schedule.eval
+        if self.is_first:
+            run(inputs["input_ids"])
+        elif self.is_last:
+            run(target=targets, losses=losses, return_outputs=False) if count is not None else run(
+                target=targets, losses=losses
+            )
+        else:
+            run()
+        loss = torch.stack(losses).sum().detach() if self.is_last else torch.zeros((), device=self.args.device)
+        if count is None:
+            dist.broadcast(loss, group=self.stages, group_src=self.count - 1)
+        return loss
+
+    def compute_micro_batch_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=-100)
+        return loss / self.asked
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """The schedule has done it."""
+
+    def sum_gradients(self, model) -> None:
+        partial = [get_local(weight.grad) for weight in self.partial if weight.grad is not None]
+        sum_over_processes(partial, self.mesh.get_group("ways"))
+        by_fsdp: list[torch.Tensor] = []
+        whole: list[torch.Tensor] = []
+        for weight in model.parameters():
+            if weight.grad is not None:
+                (by_fsdp if is_divided(weight, "copies") else whole).append(get_local(weight.grad))
+        if by_fsdp:
+            torch._foreach_mul_(by_fsdp, self.copies)  # FSDP has averaged them
+        if whole and self.copies > 1:
+            sum_over_processes(whole, self.mesh.get_group("copies"))
+        if self.shared is not None and self.shared.grad is not None:
+            if isinstance(self.shared, DTensor):
+                self.shared.grad = self.shared.grad.redistribute(placements=self.shared.placements)
+            dist.all_reduce(get_local(self.shared.grad), group=self.ends)
+
+    def list_counted(self, model) -> list[nn.Parameter]:
+        """Weights of which no other stage has a copy that counts."""
+        return [weight for weight in model.parameters() if weight is not self.shared or self.is_first]
+
+    def count_parameters(self, model) -> int:
+        """Of all stages."""
+        trained = sum(weight.numel() for weight in self.list_counted(model) if weight.requires_grad)
+        count = torch.tensor(trained, device=self.args.device)
+        dist.all_reduce(count, group=self.stages)
+        return int(count)
+
+    def describe(self, model) -> list[str]:
+        """The stages that hold every layer once between them, and over how many processes each is divided."""
+        held: list[list[str]] = [[] for _ in range(self.count)]
+        dist.all_gather_object(held, list(self.part.base.layers._modules), group=self.stages)
+        is_whole = [name for stage in held for name in stage] == [str(n) for n in range(model.config.num_hidden_layers)]
+        stages = sum(map(bool, held)) if is_whole else 1
+        found = {name: any(is_divided(w, name) for w in model.parameters()) for name in ("copies", "ways")}
+        shards, ways = (self.mesh[name].size() if divided else 1 for name, divided in found.items())
+        sizes = {"fsdp": shards, "stages": stages, "tp": ways}
+        return [f"{name} {size}" for name, size in sizes.items() if size > 1]
+
+
+def is_divided(weight: torch.Tensor, name: str) -> bool:
+    """Over that axis of the mesh."""
+    return isinstance(weight, DTensor) and name in weight.device_mesh.mesh_dim_names

@@ -1,0 +1,78 @@
+"""How the model is divided: matrices, experts and what is left of the weights, while the checkpoint is read."""
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from transformers import AutoConfig
+from transformers.distributed import DistributedConfig
+
+from divided_states import PARTIAL_GRADIENTS, get_local, list_weights, sum_over_processes
+
+
+class Division:
+    """``sizes`` are DistributedConfig's. Processes of one tensor-parallel group share their rows."""
+
+    stages = None
+
+    def __init__(self, args, **sizes: int):
+        self.config = DistributedConfig(**sizes, fsdp_mixed_precision=args.bf16)
+        args.copies = self.copies = self.config.dp_size
+        self.loss_copies = self.config.tp_size
+        self.copy = dist.get_rank() // self.config.tp_size
+        self.partial: list[torch.nn.Parameter] = []
+
+    def load_model(self, auto, source, **keywords):
+        """Every process reads its parts alone."""
+        revision = {"revision": keywords["revision"]} if "revision" in keywords else {}
+        plan = AutoConfig.from_pretrained(source, trust_remote_code=False, **revision).base_model_tp_plan or {}
+        partial = [f"model.{name}" for name, style in plan.items() if style == PARTIAL_GRADIENTS]
+        if self.config.tp_size == 1 or not partial:
+            return auto.from_pretrained(source, distributed_config=self.config, **keywords)
+        # Transformers sums these after every micro-batch, and what was summed before once more: sum_gradients does it
+        self.config.tp_plan = dict.fromkeys(partial, "replicate")
+        model = auto.from_pretrained(source, distributed_config=self.config, **keywords)
+        self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
+        return model
+
+    def choose_row_multiple(self, seq_len: int) -> int:
+        """Any number of tokens goes."""
+        return 8
+
+    def join(self, micro_batches: tuple[dict, ...]) -> tuple[dict, ...]:
+        return micro_batches
+
+    def count_evaluated_rows(self, args) -> int:
+        return args.eval_batch_size
+
+    def compute_loss(self, model, inputs: dict, count) -> torch.Tensor:
+        """The sum of losses over ``count``; without one, their mean."""
+        more = {} if count is None else {"num_items_in_batch": count}
+        return model(input_ids=inputs["input_ids"], labels=inputs["labels"], use_cache=False, **more).loss
+
+    def backward(self, loss: torch.Tensor) -> None:
+        (loss * self.copies).backward()  # FSDP averages the gradients of the copies
+
+    def sum_gradients(self, model) -> None:
+        """FSDP has done it, and tensor parallelism needs it for few."""
+        if self.partial:
+            meshes = (weight.device_mesh for weight in model.parameters() if isinstance(weight, DTensor))
+            ways = next(mesh for mesh in meshes if "tp" in mesh.mesh_dim_names)["tp"]
+            sum_over_processes([get_local(weight.grad) for weight in self.partial], ways.get_group())
+
+    def list_counted(self, model) -> list[torch.nn.Parameter]:
+        """Every process has all of them, or its part of each."""
+        return list(model.parameters())
+
+    def count_parameters(self, model) -> int:
+        return sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+
+    def describe(self, model) -> list[str]:
+        """The axes of the meshes over which weights really are divided, and their sizes."""
+        axes = {}
+        for weight in model.parameters():
+            if isinstance(weight, DTensor):
+                mesh = weight.device_mesh
+                for name, size, placement in zip(mesh.mesh_dim_names, mesh.shape, weight.placements, strict=True):
+                    if placement.is_shard() and size > 1:
+                        axes[name] = size
+        return [f"{name} {size}" for name, size in sorted(axes.items())]

@@ -1,0 +1,192 @@
+"""Tokens of conversations as the chat template renders them, and the labels: what the assistant says is learned from.
+
+The token that ends its turn belongs to it: a model that never learns it does not stop.
+"""
+
+import json
+import re
+from bisect import bisect_right
+from functools import cache, lru_cache
+from itertools import groupby
+
+from fields import unpack_conversation
+
+GENERATION = re.compile(r"%-?\s*generation\s*-?%")
+"""What a template may put around the words of the assistant."""
+
+
+def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
+    """Token ids, labels (-100 where nothing is learned), how many turns are not located, and if a thought is lost.
+
+    ValueError where the template refuses the conversation.
+    """
+    messages, tools = unpack_conversation(example)
+    try:
+        text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
+    except Exception as error:  # a template is a program of others: what it raises may be anything
+        raise ValueError(f"the chat template refuses {' '.join(m['role'] for m in messages)}: {error!r}") from None
+    check_rendered(messages, tools, text, tokenizer)
+    return label_turns(messages, tools, text, tokenizer, loss_on) | {
+        "left_out_thoughts": leaves_thoughts_out(messages, text)
+    }
+
+
+def label_turns(messages: list[dict], tools: list | None, text: str, tokenizer, loss_on: str) -> dict:
+    """Without ``left_out_thoughts``."""
+    if loss_on == "all":
+        tokens = encode([text], tokenizer)[0]
+        return make_labels(tokens, [1] * len(tokens), 0)
+    turns = [number for number, turn in enumerate(messages) if turn["role"] == "assistant"]
+    learned_turns = [number for number in turns if messages[number].get("weight") != 0]
+    if len(learned_turns) == len(turns) and GENERATION.search(tokenizer.get_chat_template(tools=tools)):
+        marked = tokenizer.apply_chat_template(
+            messages, tools=tools, return_dict=True, return_assistant_tokens_mask=True
+        )
+        mask = trim_marks(marked["input_ids"], marked["assistant_masks"], tokenizer)
+        if mask is not None and count_runs(mask) == len(turns):
+            return make_labels(marked["input_ids"], mask, 0)
+    spans = [find_turn(messages, number, text, tools, tokenizer) for number in learned_turns]
+    return make_labels(*mark_spans(text, [span for span in spans if span], tokenizer), spans.count(None))
+
+
+def check_rendered(messages: list[dict], tools: list | None, text: str, tokenizer) -> None:
+    """ValueError where the template leaves out what was said: those of models without tools drop calls in silence."""
+    silent = [{key: value for key, value in m.items() if key != "tool_calls"} for m in messages]
+    drops_calls = silent != messages and render(silent, tools, tokenizer) == text  # a name may stand among the tools
+    for message in messages:
+        names = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        content = message["content"].strip() if message["role"] != "assistant" else ""
+        missing = [
+            part for part in [*names, content] if not (part in text or any(form in text for form in quote(part)))
+        ]
+        missing = names if names and drops_calls else missing
+        if missing:
+            what = f"a call of {missing[0]!r}" if names else f"the turn of {message['role']}"
+            raise ValueError(f"the model's chat template leaves out {what}: train a model whose template has it")
+
+
+def quote(part: str) -> tuple[str, str]:
+    """A text as templates write it where not as it is: as JSON, with or without letters beyond ASCII."""
+    return json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]
+
+
+def leaves_thoughts_out(messages: list[dict], text: str) -> bool:
+    """Whether the template drops what the assistant thinks before its last words, which models do not learn then."""
+    last = messages[-1]
+    thoughts = [last.get("reasoning_content") or "", last.get("thinking") or ""]
+    thoughts += [last["content"].partition("</think>")[0]] if "</think>" in last["content"] else []
+    words = "".join(text.split())
+    return last["role"] == "assistant" and any(
+        "".join(thought.replace("<think>", "").split()) not in words for thought in thoughts
+    )
+
+
+def make_labels(tokens: list[int], mask: list[int], left_out_turns: int) -> dict:
+    """Nothing predicts the first token."""
+    labels = [token if learned else -100 for token, learned in zip(tokens, mask, strict=True)]
+    return {"input_ids": tokens, "labels": [-100, *labels[1:]], "left_out_turns": left_out_turns}
+
+
+def encode(texts: list[str], tokenizer) -> list[list[int]]:
+    """A rendered text has its special tokens already."""
+    return tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def render(messages: list[dict], tools: list | None, tokenizer, *, prompt: bool = False) -> str | None:
+    """``None`` where the template refuses so few messages."""
+    try:
+        return tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=prompt)
+    except Exception:  # as above
+        return None
+
+
+def find_turn(messages: list[dict], number: int, text: str, tools: list | None, tokenizer) -> tuple[int, int] | None:
+    """Where in ``text`` a turn of the assistant stands, from what the template renders before it and with it.
+
+    ``None`` where these are no prefixes of the whole: the template renders a turn differently once others follow.
+    """
+    asked = render(messages[:number], tools, tokenizer, prompt=True)
+    until = text if number + 1 == len(messages) else render(messages[: number + 1], tools, tokenizer)
+    if until is not None and not text.startswith(until):  # some templates end the text itself, after the last turn
+        until = until.removesuffix(tokenizer.eos_token or "")
+    if asked is None or until is None or not text.startswith(until):
+        return None
+    start = len(asked)
+    if not text.startswith(asked):  # a prompt may open a thought that the conversation does not hold
+        before, start = render(messages[:number], tools, tokenizer), count_common(asked, text)
+        if before is None or not text.startswith(before) or start <= len(before):
+            return None
+    stripped = until.rstrip()
+    closed = any(stripped.endswith(token) for token in tokenizer.get_added_vocab())
+    return start, len(stripped if closed else until)  # a line break after the end of the turn is not said
+
+
+def count_common(first, second) -> int:
+    """How many items both begin with."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
+
+
+def mark_spans(text: str, spans: list[tuple[int, int]], tokenizer) -> tuple[list[int], list[int]]:
+    """Tokens, and 1 where they lie in a span. A token over an edge counts to what comes after it."""
+    tokens, edges = locate_edges(text, [edge for span in spans for edge in span], tokenizer)
+    mask = [0] * len(tokens)
+    for start, end in zip(edges[::2], edges[1::2], strict=True):
+        mask[start:end] = [1] * (end - start)
+    return tokens, mask
+
+
+def locate_edges(text: str, edges: list[int], tokenizer) -> tuple[list[int], list[int]]:
+    """Tokens of the text; and of each place in it, how many of them a text that ends there begins with too.
+
+    What stands before a token that always stands for itself has no influence on what comes after it: only the rest,
+    from there to the edge, is tokenized again.
+    """
+    separators = list_separators(tokenizer)
+    if not separators:
+        tokens, *prefixes = encode([text, *(text[:edge] for edge in edges)], tokenizer)
+        return tokens, [count_common(prefix, tokens) for prefix in prefixes]
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    tokens, offsets, counts = encoded["input_ids"], encoded["offset_mapping"], []
+    places = [place for place, token in enumerate(tokens) if token in separators]
+    ends = [offsets[place][1] for place in places]
+    for edge in edges:
+        before = bisect_right(ends, edge)
+        place = places[before - 1] if before else 0
+        rest = encode_once(text[offsets[place][0] if before else 0 : edge], tokenizer)
+        counts.append(place + count_common(rest, tokens[place : place + len(rest)]))
+    return tokens, counts
+
+
+@cache
+def list_separators(tokenizer) -> frozenset[int]:
+    """Added tokens at which the text is divided as it is, before anything else: nothing is merged over them."""
+    added = tokenizer.added_tokens_decoder if tokenizer.is_fast else {}
+    return frozenset(
+        number
+        for number, token in added.items()
+        if not (token.normalized or token.single_word or token.lstrip or token.rstrip)
+    )
+
+
+@lru_cache(maxsize=1024)
+def encode_once(text: str, tokenizer) -> list[int]:
+    """Few texts, many times: how a turn begins."""
+    return encode([text], tokenizer)[0]
+
+
+def trim_marks(tokens: list[int], mask: list[int], tokenizer) -> list[int] | None:
+    """The template's own marks, without white space after an end of turn; ``None`` where a turn has no end to learn."""
+    added, trimmed = set(tokenizer.get_added_vocab().values()), list(mask)
+    stops = [i for i, learned in enumerate(mask) if learned and (i + 1 == len(mask) or not mask[i + 1])]
+    for stop in stops:
+        while trimmed[stop] and not tokenizer.decode([tokens[stop]]).strip() and tokens[stop] not in added:
+            trimmed[stop] = 0
+            stop -= 1
+        if not trimmed[stop] or tokens[stop] not in added:
+            return None
+    return trimmed
+
+
+def count_runs(mask: list[int]) -> int:
+    return sum(value for value, _ in groupby(mask))

@@ -96,7 +96,7 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
         Trait.COMPILED_GRAPH: "compiled graphs were not run with the loop that trains a divided model",
         Trait.COMPILED_LAYERS: "compiled layers were not run with the loop that trains a divided model",
         Trait.CHUNKED_FORWARD: "the loop asks the model for its loss, with its own count of tokens",
-        Trait.LOSS_OF_TRL: "it is SFTTrainer's, which does not run here",
+        Trait.LOSS_OF_TRL: "the loss in chunks is of SFTTrainer, whose place loop.py takes",
         Trait.FUSED_KERNELS: "Liger's kernels were not run on a model divided so",
         Trait.LOSS_SCALING: "the loop that trains a divided model scales no loss (fp16)",
         Trait.LENGTH_GROUPS: "the loop takes rows in random order",

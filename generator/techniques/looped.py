@@ -56,6 +56,8 @@ class Looped(Technique):
             return "the engines divide a served model"
         if workload.train not in self.trained:
             return f"it was run with --train {' and '.join(self.trained)}, not with {workload.train}"
+        if workload.train != "full" and workload.adapter == "dora":
+            return "it was run with --adapter lora and rslora, not with dora"
         if workload.task not in ("causal-lm", "sft"):
             return f"its loop trains causal-lm and sft, not {workload.task}"
         if model.model_type not in self.model_types:

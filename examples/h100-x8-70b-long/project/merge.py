@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -107,7 +106,7 @@ def name_base() -> tuple[str | Path, str | None]:
 def load_base(run: Path, dtype: str):
     """The model as it was before training, unquantized: rounding to 4 bits is no part of an adapter."""
     model, revision = name_base()
-    more: dict[str, Any] = {"revision": revision} if revision else {}
+    more = {"revision": revision} if revision else {}
     kind = AutoModelForCausalLM
     if PeftConfig.from_pretrained(run).task_type == "SEQ_CLS":
         kind = AutoModelForSequenceClassification

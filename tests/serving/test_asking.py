@@ -54,6 +54,8 @@ def test_an_engine_that_says_something_else_is_found(project):
     assert done.returncode == 0, done.stderr
     report = json.loads((project / "compare.json").read_text())
     assert report["exact"] and report["equal_answers"] == 3 and report["equal_share"] == 1.0
+    assert report["perplexity"] == pytest.approx(report["reference_perplexity"], rel=1e-4)
+    assert abs(report["perplexity_change"]) < 1e-4 and "with this engine" in done.stdout
     assert report["next_token_agreement"] == 1.0 and report["reference_perplexity"] > 1 and not report["differences"]
     whole = (project / "model.py").read_text()
     spoilt = whole.replace("    return AutoModelForCausalLM", "    model = AutoModelForCausalLM")
@@ -65,6 +67,7 @@ def test_an_engine_that_says_something_else_is_found(project):
         (project / "model.py").write_text(whole)
     report = json.loads((project / "compare.json").read_text())
     assert done.returncode == 1 and "float32 is exact, and the answers differ" in done.stderr
+    assert abs(report["perplexity_change"]) > 1e-4
     assert report["equal_answers"] < 3 and report["next_token_agreement"] < 1.0
     first = report["differences"][0]
     assert first["logits_apart"] > 0 and first["token"] != first["expected"]

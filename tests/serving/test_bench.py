@@ -162,6 +162,48 @@ def test_ctrl_c_ends_the_server_too(project):
     assert not list_servers(project) and not (project / "bench.json").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True], ids=["ctrl-c", "the server dies"])
+def test_what_was_measured_before_the_end_is_kept(project, killed):
+    report = project / "early.json"
+    report.unlink(missing_ok=True)
+    with run_bench(project, "--no_baseline", "--seconds", "60", "--within", "100", "--report", "early.json") as process:
+        assert process.stderr
+        said = ""
+        while "loads: " not in said:
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        time.sleep(2.0)
+        if killed:
+            for number in list_servers(project):
+                os.kill(int(number), signal.SIGKILL)
+        else:
+            process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=120)
+    assert process.returncode == (1 if killed else 130) and "Traceback" not in stderr, stderr
+    content = json.loads(report.read_text())
+    measured = TypeAdapter(BenchFigures).validate_python(content)
+    assert measured.decode_tokens_per_s > 0 and "measuring takes 1:40 at most" in said
+    assert ("the server ended with" if killed else "stopped by SIGINT") in content["ended_early"]
+    assert "Not all of it" in stdout and not list_servers(project)
+
+
+@pytest.mark.slow
+def test_all_of_it_ends_in_the_time_that_is_given(project):
+    with run_bench(project, "--no_baseline", "--seconds", "60", "--within", "6", "--report", "bounded.json") as process:
+        assert process.stderr
+        while "measuring takes" not in process.stderr.readline():
+            pass
+        begun = time.monotonic()
+        stderr = process.communicate(timeout=200)[1]
+        seconds = time.monotonic() - begun
+    assert process.returncode == 0, stderr
+    content = json.loads((project / "bounded.json").read_text())
+    assert content["within"] == 6 and content["ended_early"] is None and content["loads"] and seconds < 6 + 25
+    assert all(row["failed"] == 0 for row in content["loads"])
+
+
 def list_servers(project: Path) -> list[str]:
     """Processes that run server.py in the project."""
     found = []

@@ -505,7 +505,7 @@ def show(rows: list[dict], threads: int) -> None:
             f"{row['model']:14}{row['engine']:19}{row['weights']:10}{best['decode_tokens_per_s']:8.1f}"
             f"{ratio['decode_tokens_per_s_to_pipeline']:6.2f}{best['prefill_tokens_per_s']:9.0f}"
             f"{ratio['prefill_tokens_per_s_to_pipeline']:6.2f}{best['throughput_tokens_per_s']:11.1f}"
-            f"{ratio['throughput_to_one_prompt_of_pipeline']:6.2f}{best['peak_gib']:6.2f}"
+            f"{ratio['throughput_to_one_prompt_of_pipeline']:6.2f}{best.get('peak_gib', math.nan):6.2f}"
             f"{row['load_s']:7.1f}{best['first_token_s']:7.3f}{row['best_share_of_bandwidth']:11.0%}"
         )
 

@@ -6,7 +6,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -102,7 +102,7 @@ class EngineThread:
         return answers
 
     @contextmanager
-    def at_rest(self) -> Iterator[None]:
+    def at_rest(self) -> Generator[None]:
         """Nothing is computed for anyone else meanwhile. RuntimeError where answers are under way."""
         with self.changed:
             if self.is_busy or self.waiting:

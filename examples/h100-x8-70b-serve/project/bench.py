@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -277,7 +277,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def watch(device: DeviceMemory) -> Iterator[None]:
+def watch(device: DeviceMemory) -> Generator[None]:
     """The peak of a device's memory is nowhere to be read later."""
     ended = threading.Event()
 

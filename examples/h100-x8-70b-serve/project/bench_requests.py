@@ -125,10 +125,11 @@ def read_stream(response: http.client.HTTPResponse, started: float, end: float =
         if any(isinstance(choice, dict) and choice.get("text") for choice in event.get("choices") or ()):
             first, last = first or now, now
         usage = event.get("usage") or usage
-    counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("completion_tokens", "prompt_tokens")]
-    if not first or not all(isinstance(count, int) and count > 0 for count in counts):
+    counted = usage if isinstance(usage, dict) else {}
+    new, read = counted.get("completion_tokens"), counted.get("prompt_tokens")
+    if not (first and isinstance(new, int) and isinstance(read, int) and new > 0 and read > 0):
         return fail(started, "the stream ended without an answer, or without its usage")
-    return Answer(first - started, last - started, *counts)
+    return Answer(first - started, last - started, new, read)
 
 
 def draw_arrivals(rate: float, count: int, seed: int) -> list[float]:

@@ -1,6 +1,7 @@
 """Talk to the model: `python chat.py`, or `echo "a question" | python chat.py`. Starts ./serve.sh if none answers."""
 
 import argparse
+import io
 import json
 import os
 import readline  # noqa: F401  lines can be edited, and called back
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -145,7 +146,7 @@ def choose_port() -> int:
 
 
 @contextmanager
-def start_server() -> Iterator[str]:
+def start_server() -> Generator[str]:
     """One of this project, for as long as this program runs. Its log is shown where it fails."""
     port = choose_port()
     with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as log:
@@ -220,7 +221,8 @@ def main() -> None:
     if args.url and not answered:
         sys.exit(f"no server answers at {escape_control(args.url)}: start one there, or leave --url out")
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # what the terminal cannot show or say is no reason to end
-        stream.reconfigure(errors="backslashreplace")
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))  # not without the server that it started
     patience = httpx.Timeout(10, read=None)

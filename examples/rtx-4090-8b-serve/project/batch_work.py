@@ -75,6 +75,8 @@ class Work:
         self.most = config["serving"]["max_context"]
         self.batch = config["serving"]["max_concurrency"]
         self.prompts = Prompts(config)
+        self.most_characters = self.most * max(map(len, self.prompts.tokenizer.get_vocab()))
+        """More are too many tokens, however long each is; a tokenizer takes a hundred times the memory of its text."""
         self.engine = Engine(config, here)
 
     def compute(self, rows: list[Row]) -> Iterator[Results]:
@@ -112,11 +114,21 @@ class Work:
             turns = read_system(values, "system") + read_messages(values, column)
             while turns and turns[-1]["role"] == "assistant":  # what is expected is not shown to the model
                 turns.pop()
-            return self.encode_turns(unpack_conversation({"messages": turns, "tools": None})[0])
+            messages = unpack_conversation({"messages": turns, "tools": None})[0]
+            self.check_size(*(turn["content"] for turn in messages if isinstance(turn.get("content"), str)))
+            return self.encode_turns(messages)
         text = read_text(values, column)
+        self.check_size(text)
         if self.args.chat:
             return self.encode_turns([{"role": "user", "content": text}])
         return self.prompts.encode_text(text)
+
+    def check_size(self, *texts: str) -> None:
+        size = sum(map(len, texts))
+        if size > self.most_characters:
+            raise ValueError(
+                f"the prompt has {size:,} characters, and max_context is {self.most:,} tokens with the answer"
+            )
 
     def encode_turns(self, messages: list[dict]) -> list[int]:
         if not self.prompts.has_template:

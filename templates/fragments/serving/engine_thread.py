@@ -8,6 +8,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar
 
 from sampling import Sampling
@@ -112,6 +113,10 @@ class EngineThread:
     @property
     def memory_gib(self) -> float:
         """Most that the process has held."""
+        status = Path("/proc/self/status")
+        if status.exists():  # getrusage's is at least that of the process which started this one
+            lines = status.read_text(encoding="utf-8").splitlines()
+            return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0) / (1 << 20)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak / (1 << 30 if sys.platform == "darwin" else 1 << 20)  # bytes there, KiB on Linux
 

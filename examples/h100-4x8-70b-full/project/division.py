@@ -86,7 +86,7 @@ class Division:
         if self.sharded:
             self.shard()
         if tied and (self.is_first or self.is_last):
-            self.shared = model.model.embed_tokens.weight
+            self.shared = model.get_input_embeddings().weight
         stage = PipelineStage(self.part, self.number, self.count, self.args.device, group=self.stages)
         chunks = self.args.gradient_accumulation_steps
         kind = Schedule1F1B if chunks >= self.count else ScheduleGPipe  # 1F1B fills every stage
@@ -103,6 +103,9 @@ class Division:
                 parallelize_module(model, self.mesh["ways"], dict.fromkeys(found, STYLES[style]))
         if tied and self.is_last:
             model.lm_head.weight = model.model.embed_tokens.weight
+        for weight in model.parameters():
+            if isinstance(weight, DTensor):
+                weight.register_post_accumulate_grad_hook(divide_gradient)
 
     def shard(self) -> None:
         """Weights stay whole from the forward to the backward pass: others would be gathered for every micro-batch."""
@@ -167,8 +170,6 @@ class Division:
         if whole and self.copies > 1:
             sum_over_processes(whole, self.mesh.get_group("copies"))
         if self.shared is not None and self.shared.grad is not None:
-            if isinstance(self.shared, DTensor):
-                self.shared.grad = self.shared.grad.redistribute(placements=self.shared.placements)
             dist.all_reduce(get_local(self.shared.grad), group=self.ends)
 
     def list_counted(self, model) -> list[nn.Parameter]:
@@ -192,6 +193,12 @@ class Division:
         shards, ways = (self.mesh[name].size() if divided else 1 for name, divided in found.items())
         sizes = {"fsdp": shards, "stages": stages, "tp": ways}
         return [f"{name} {size}" for name, size in sizes.items() if size > 1]
+
+
+def divide_gradient(weight: torch.Tensor) -> None:
+    """As its weight: an embedding's would be whole on every process."""
+    if weight.grad is not None and weight.grad.placements != weight.placements:
+        weight.grad = weight.grad.redistribute(placements=weight.placements)
 
 
 def is_divided(weight: torch.Tensor, name: str) -> bool:

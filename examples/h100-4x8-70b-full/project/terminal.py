@@ -7,13 +7,16 @@ from difflib import get_close_matches
 
 from transformers import TextStreamer
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What a terminal obeys; line breaks and tabs are left."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal obeys, which turns the direction of a line too, and what UTF-8 cannot hold; line breaks and tabs are
+left."""
 
 
 def escape_control(text: str) -> str:
     """Shown, not obeyed: a row, a label or an answer may hold what moves the cursor, or writes to the clipboard."""
-    return CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return CONTROL.sub(
+        lambda match: f"\\x{ord(match[0]):02x}" if match[0] < "\u0100" else f"\\u{ord(match[0]):04x}", text
+    )
 
 
 class EscapedStreamer(TextStreamer):

@@ -122,7 +122,7 @@ class FollowArguments(TrainerCallback):
     def __init__(self, run: dict):
         self.run = run
 
-    def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs):
+    def on_train_begin(self, args, state, control, lr_scheduler, **kwargs):
         if not state.global_step:
             return
         seal = read_seal(Path(args.output_dir) / f"checkpoint-{state.global_step}")

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from safetensors.torch import save_file
 from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributed.checkpoint.state_dict import (
@@ -181,8 +182,10 @@ def save_adapter(folder: Path, model, tokenizer) -> None:
     gathered: list[dict] = [{}] * dist.get_world_size()
     dist.gather_object(weights, gathered if dist.get_rank() == 0 else None, group=gloo_group())
     if dist.get_rank() == 0:
-        every = {name: weight for part in gathered for name, weight in part.items()}
-        model.save_pretrained(folder, state_dict=every)
+        # PEFT itself would leave out the layers that this process has not; in its files no adapter has a name
+        every = {name.replace(".default.", "."): weight for part in gathered for name, weight in part.items()}
+        model.save_pretrained(folder)
+        save_file(every, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
     dist.barrier(group=gloo_group())
 

@@ -22,6 +22,7 @@ def write_report(
     first_call_seconds: float,
     seconds: list[float],
     as_json: bool = False,
+    packages: tuple[str, ...] = PACKAGES,
     **more,
 ) -> None:
     """``new_tokens`` and ``seconds`` of each call after the first, which warms up and compiles and is kept apart."""
@@ -38,7 +39,7 @@ def write_report(
         "first_call_seconds": first_call_seconds,
         "calls": len(seconds),
         **peak_memory(),
-        "versions": {name: version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in packages},
     }
     text = json.dumps(report, indent=2, allow_nan=False)
     try:

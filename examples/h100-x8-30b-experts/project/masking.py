@@ -6,6 +6,7 @@ import re
 import sys
 import traceback
 import warnings
+from typing import Any
 
 PATTERNS = (
     (re.compile(r"\bhf_[A-Za-z0-9]{16,}"), "hf_***"),  # a token of the hub
@@ -45,9 +46,13 @@ def mask_messages() -> None:
             record.msg, record.args = mask_secrets(text), ()
         return record
 
+    def format_masked(message, category, filename, lineno, line=None) -> str:
+        return mask_secrets(format_warning(message, category, filename, lineno, line))
+
     def print_masked(kind, error, trace) -> None:
         print(mask_secrets("".join(traceback.format_exception(kind, error, trace))), end="", file=sys.stderr)
 
     logging.setLogRecordFactory(make_masked)
-    warnings.formatwarning = lambda *args, **kwargs: mask_secrets(format_warning(*args, **kwargs))
+    replaceable: Any = warnings  # type checkers take a function for a constant
+    replaceable.formatwarning = format_masked
     sys.excepthook = print_masked

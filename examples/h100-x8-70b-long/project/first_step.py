@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from unittest import mock
 
@@ -194,7 +194,7 @@ class WatchedAttention:
         self.rows: list[int] = []
 
     @contextmanager
-    def watch_varlen(self) -> Iterator[None]:
+    def watch_varlen(self) -> Generator[None]:
         """PyTorch's kernel for rows one after the other keeps apart what stands between its limits."""
         from torch.nn.attention import varlen
 

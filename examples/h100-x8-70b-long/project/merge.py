@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
@@ -106,7 +107,7 @@ def name_base() -> tuple[str | Path, str | None]:
 def load_base(run: Path, dtype: str):
     """The model as it was before training, unquantized: rounding to 4 bits is no part of an adapter."""
     model, revision = name_base()
-    more = {"revision": revision} if revision else {}
+    more: dict[str, Any] = {"revision": revision} if revision else {}
     kind = AutoModelForCausalLM
     if PeftConfig.from_pretrained(run).task_type == "SEQ_CLS":
         kind = AutoModelForSequenceClassification

@@ -16,6 +16,7 @@ from torch import nn
 from transformers import Trainer, TrainerCallback
 
 from checkpoints import SMALL_FILES_BYTES, SealCheckpoints
+from heartbeat import watch_neighbour
 from machine import peak_memory
 from run_folder import claim_folder
 from seals import list_files
@@ -56,6 +57,8 @@ class CheckParallel(TrainerCallback):
             print(
                 "divided as planned: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in actual.items())
             )
+        if dist.get_world_size() > 1:
+            watch_neighbour()
 
 
 @cache

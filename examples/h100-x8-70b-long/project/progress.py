@@ -18,7 +18,7 @@ class PrintProgress(TrainerCallback):
     def __init__(self, report: RunReport):
         self.report = report
 
-    def on_train_begin(self, args, state, control, lr_scheduler=None, **kwargs):
+    def on_train_begin(self, args, state, control, lr_scheduler, **kwargs):
         """Of a warmup of one step nothing is learned, and of one that is as long as the run little."""
         if not state.is_world_process_zero or state.global_step or any(lr_scheduler.get_last_lr()):
             return

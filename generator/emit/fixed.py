@@ -140,7 +140,12 @@ ROWS = (
         "one class a row is kept, not its logits",
     ),
     Row("Trainer", "processing_class", ("train",), "the tokenizer, so that it is saved with the model"),
-    Row("Trainer", "data_collator", ("train", "causal-lm"), "every block has seq_len tokens: there is nothing to pad"),
+    Row(
+        "Trainer",
+        "data_collator",
+        ("train", "causal-lm", "by-trainer"),
+        "every block has seq_len tokens: there is nothing to pad",
+    ),
     Row(
         "Trainer",
         "data_collator",

@@ -77,9 +77,9 @@ def multiples_of_eight(of: Case) -> bool:
     return describe_project(Planned(work=work, plan=plan(of)), None).pad_to_multiple_of == 8
 
 
-def planned_only(*names: str):
-    """Nothing that can be emitted fits: one of these is planned."""
-    return lambda of: any(t.name in names for t in plan(of).unemitted)
+def divided(*names: str):
+    """One of these forms is chosen."""
+    return lambda of: plan(of).best.choice["parallelism"] in names
 
 
 RULES = (
@@ -114,12 +114,12 @@ RULES = (
     Rule(
         id="R105",
         words="sequences that fit no device even so are divided",
-        look=planned_only("context", "ulysses", "tensor", "tensor-pipeline"),
-        takes=pin(on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1), "checkpointing=full"),
-        leaves=(
-            on(GPU_24, medium(), devices=8, train="lora", seq_len=2048),
+        look=divided("context", "ulysses", "tensor", "tensor-pipeline"),
+        takes=(
+            pin(on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1), "checkpointing=full"),
             on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1),
         ),
+        leaves=on(GPU_24, medium(), devices=8, train="lora", seq_len=2048),
     ),
     Rule(
         id="R106",

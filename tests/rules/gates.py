@@ -82,7 +82,7 @@ def every_part_fits_together(of: Case) -> bool:
 
 def pipelines(of: Case) -> bool:
     found = [x for name in ("pipeline", "tensor-pipeline") for x in layouts(of, name)]
-    return bool(found) and all(x.pp > 1 and x.strategy in ("none", "zero1") for x in found)
+    return bool(found) and all(x.pp > 1 and x.strategy in ("none", "zero1", "fsdp_shard_grad_op") for x in found)
 
 
 def parts_with_plain_copies(of: Case) -> bool:
@@ -274,7 +274,7 @@ RULES = (
     ),
     Rule(
         id="R026",
-        words="no FSDP under a pipeline: ZeRO-1 or plain copies only",
+        words="under a pipeline no weights are gathered for each micro-batch: plain copies, ZeRO-1, or FSDP of gradients and states",
         look=pipelines,
         takes=(FOUR, on(devices=8), on(devices=8, nodes=4)),
         leaves=on(),

@@ -188,9 +188,9 @@ RULES = (
     ),
     Rule(
         id="R214",
-        words="three dimensions need eight devices, two need four",
+        words="tensor parts beside stages, or beside copies, need four devices",
         look=both(
-            refused("parallelism=tensor-pipeline", "eight devices"),
+            refused("parallelism=tensor-pipeline", "four devices"),
             without(lambda of: any(x.tp > 1 and x.dp > 1 for x in layouts(of, "tensor-fsdp2"))),
         ),
         takes=(joined(on(devices=2)), joined(on(devices=3, global_batch=33))),

@@ -74,6 +74,12 @@ ROWS = (
         value=TENSOR_CORE_MULTIPLE,
     ),
     Row(
+        "DataCollatorForLanguageModeling",
+        "pad_to_multiple_of",
+        ("train", "sft", "by-loop"),
+        "every process has as many tokens of a sequence, or a stage as many of each row (division.py)",
+    ),
+    Row(
         "training_arguments",
         "ddp_timeout",
         ("train", "several"),
@@ -168,16 +174,22 @@ ROWS = (
     Row(
         "num_parameters",
         "only_trainable",
-        ("train", "counts-with-numel"),
+        ("train", "counts-with-numel", "by-trainer"),
         "a checkpoint belongs to a run that trains as many parameters; with adapters that is not the whole model",
+    ),
+    Row(
+        "get_peft_model",
+        "peft_config",
+        ("train", "adapted-first"),
+        "adapters are added to the whole model, before it is divided",
     ),
     Row(
         "main_process_first",
         "local",
-        ("train", "several"),
+        ("train", "several", "by-trainer"),
         "off: the first process of all nodes prepares the data, on a disk that all see",
     ),
-    Row("main_process_first", "desc", ("train", "several"), "what the log calls it"),
+    Row("main_process_first", "desc", ("train", "several", "by-trainer"), "what the log calls it"),
     Row(
         "tokenizer",
         "truncation",
@@ -377,6 +389,8 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
     others = {
         "several": parallel is not None and parallel.world_size > 1,
         "by-trainer": parallel is None or parallel.loop is ABSENT,
+        "by-loop": parallel is not None and parallel.loop is not ABSENT,
+        "adapted-first": any(argument.name == "adapt" for argument in edits.model_arguments),
         "tensor-cores": project.pad_to_multiple_of is not None,
         "counts-with-numel": parallel is None or parallel.parameter_count_attribute is None,
         "resumes": parallel is None or not parallel.at_load,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from generator.emit.fixed import CONFIG_REASONS, list_fixed, list_keys
+from generator.emit.fixed import CONFIG_REASONS, list_keys, list_rows
 from generator.emit.plan_document import (
     ABSENT,
     CandidateCostRecord,
@@ -77,7 +78,7 @@ def list_known(document: PlanDocument) -> list[str]:
     return [
         *(d.axis for d in list_decisions(document)),
         *(e.name for e in document.provenance),
-        *(row.name for row in list_fixed(document.project, document.edits, document.parallel)),
+        *(row.name for row in list_rows(document)),
         *to_json(document.yours),
         *(key for key, _ in list_keys(to_json(document.config))),
         *BATCH,
@@ -230,7 +231,7 @@ def format_device_count(row: DeviceCountRecord) -> str:
 
 def explain_fixed(document: PlanDocument, key: str) -> Answer | None:
     """What every project of its kind has."""
-    for row in list_fixed(document.project, document.edits, document.parallel):
+    for row in list_rows(document):
         if key == row.name:
             value = ABSENT if row.value is None else write_literal(row.value)
             return Answer(key=key, value=value, why=row.reason)
@@ -287,6 +288,15 @@ def explain_config_value(document: PlanDocument, name: str) -> str:
     return f"{CONFIG_REASONS[name]}; here it takes {evaluation.share * 100:.1f} %"
 
 
+def explain_inner_keyword(document: PlanDocument, key: str) -> Answer | None:
+    """A keyword of a call that a technique wrote as a value."""
+    for edit in document.provenance:
+        if isinstance(edit.code, str) and re.search(rf"\b{re.escape(key)}=", edit.code):
+            decision = next(d for d in list_decisions(document) if d.axis == edit.axis)
+            return describe_decision(document, key, decision, edit)
+    return None
+
+
 def explain_requirement(document: PlanDocument, key: str) -> Answer | None:
     for requirement in document.requirements:
         name, _, version = requirement.partition("==")
@@ -304,6 +314,7 @@ EXPLAINERS: tuple[Callable[[PlanDocument, str], Answer | None], ...] = (
     explain_config,
     explain_fixed,
     explain_requirement,
+    explain_inner_keyword,
 )
 """Asked in this order: the first that knows the name answers."""
 

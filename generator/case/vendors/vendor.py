@@ -29,8 +29,9 @@ ABILITIES = {
     "liger": "Liger's kernels need Triton on an NVIDIA GPU of compute capability 7.5 or more",
     "torch.cuda": "its package needs CUDA",
     "fsdp": "Accelerate shards on accelerators only; elsewhere it silently runs DDP",
-    "spmd": "it is PyTorch/XLA's way to divide a model",
+    "sharding-marks": "SPMD is PyTorch/XLA's way to divide a model",
     "growing-segments": "its allocator has no segments that grow",
+    "numa-binding": "torchrun asks CUDA near which CPUs a GPU is (torch/numa/binding.py)",
     "nvcc": "DeepSpeed compiles its reader of disks with nvcc",
 }
 """What techniques and emission ask of a device, each with what is said where a vendor does not list it."""
@@ -65,7 +66,8 @@ class Skeleton:
     ``leaves`` are its scripts, by module; ``sequences`` the leaf that makes rows, by task. ``techniques`` are those that its code
     holds, by id: all others are no part of it. ``role`` is its stack. ``multiple``: to what lengths are padded. ``packages`` are what
     it takes of the stack. ``untested`` says what nobody ran, ``beside`` what else a user could take and why it is not emitted.
-    ``explain_work``: why it is not for a kind of work and a model, or ``None``.
+    ``explain_work``: why it is not for a kind of work and a model, or ``None``. ``reasons``: why what its scripts pass to a library is
+    what it is, by keyword; and its vendor's ``environment``, by variable.
     """
 
     role: str
@@ -77,6 +79,7 @@ class Skeleton:
     explain_work: Callable[[Workload, ModelSpec], str | None]
     untested: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

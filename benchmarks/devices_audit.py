@@ -92,8 +92,8 @@ def audit_pci(path: Path, known: tuple[Device, ...]) -> list[str]:
         numbers = set(re.findall(r"[a-z]*\d{2,4}[a-z]*", f"{device.name} {device.id}".lower()))
         for pci_id in device.pci_ids:
             product = re.search(r"\[(.+)\]", names.get(pci_id, ""))
-            told = set(re.findall(r"[a-z]*\d{2,4}[a-z]*", product.group(1).lower())) if product else set()
-            if told and numbers and not any(n in t or t in n for n in numbers for t in told):
+            designations = set(re.findall(r"[a-z]*\d{2,4}[a-z]*", product.group(1).lower())) if product else set()
+            if designations and numbers and not any(n in t or t in n for n in numbers for t in designations):
                 wrong.append(f"{device.id}: {pci_id} is {names[pci_id]!r}")
     listed = sum(pci_id in names for device in known for pci_id in device.pci_ids)
     print(f"pci.ids: {listed} of {sum(len(d.pci_ids) for d in known)} ids listed, {len(wrong)} of another product")

@@ -378,16 +378,16 @@ def write(path: Path, rows: list[dict], work: Path) -> None:
 def judge_choices(rows: list[dict], chosen: dict[str, str]) -> list[dict]:
     """Of each model and format: the engine that a plan takes, the fastest of those measured, and whether the first is as
     fast to a tenth. Of rows with as many threads."""
-    found = []
+    choices = []
     for (model, weights, threads), group in group_rows(rows).items():
         rates = {row["engine"]: row["best"]["decode_tokens_per_s"] for row in group}
         taken, fastest = chosen.get(f"{model} {weights}"), max(rates, key=lambda engine: rates[engine])
         share = rates[taken] / rates[fastest] if taken in rates else None
-        found.append(
+        choices.append(
             {"model": model, "weights": weights, "threads": threads, "chosen": taken, "fastest": fastest}
             | {"share_of_fastest": share, "within_a_tenth": None if share is None else share >= 0.9}
         )
-    return found
+    return choices
 
 
 def group_rows(rows: list[dict]) -> dict[tuple[str, str, int], list[dict]]:

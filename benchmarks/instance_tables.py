@@ -39,10 +39,10 @@ def read_commit(repository: Path) -> tuple[str, str]:
 
 def read_region(text: str, region: str) -> dict[str, float]:
     """The rows of one region: from its name to the brace that closes its table."""
-    _, found, rest = text.partition(f'"{region}": {{')
-    if not found:
-        _, found, rest = text.partition(f'["{region}"] = map[string]float64{{')
-    if not found:
+    _, opening, rest = text.partition(f'"{region}": {{')
+    if not opening:
+        _, opening, rest = text.partition(f'["{region}"] = map[string]float64{{')
+    if not opening:
         raise SystemExit(f"no table of {region}: the file has another form than on 2026-08-21")
     return {name: float(number) for name, number in ROW.findall(rest[: rest.index("}")])}
 

@@ -59,7 +59,7 @@ def main() -> None:
         "new_tokens": args.new_tokens,
         "load_average": [round(value, 1) for value in os.getloadavg()],
         "command": "python benchmarks/xla_cpu.py --model FOLDER --xla PYTHON --tensorflow PYTHON",
-        "rows": [summarize(way, found, reference, args.new_tokens) for way, found in rows.items()],
+        "rows": [summarize(way, runs, reference, args.new_tokens) for way, runs in rows.items()],
     }
     if args.out:
         args.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -199,16 +199,16 @@ def load_leaf(name: str):
     return module
 
 
-def summarize(way: str, found: list[dict], reference: list[int], new_tokens: int) -> dict:
-    seconds = [value for row in found for value in row["cpu_seconds"]]
+def summarize(way: str, runs: list[dict], reference: list[int], new_tokens: int) -> dict:
+    seconds = [value for row in runs for value in row["cpu_seconds"]]
     return {
         "way": way,
-        "first_call_cpu_seconds": [round(row["first_call_cpu_seconds"], 2) for row in found],
-        "first_call_wall_seconds": [round(row["first_call_wall_seconds"], 2) for row in found],
+        "first_call_cpu_seconds": [round(row["first_call_cpu_seconds"], 2) for row in runs],
+        "first_call_wall_seconds": [round(row["first_call_wall_seconds"], 2) for row in runs],
         "cpu_seconds": [round(value, 3) for value in seconds],
-        "wall_seconds": [round(value, 3) for row in found for value in row["wall_seconds"]],
+        "wall_seconds": [round(value, 3) for row in runs for value in row["wall_seconds"]],
         "tokens_per_cpu_second": round(new_tokens / statistics.median(seconds), 1),
-        "tokens_equal_eager": all(row["tokens"] == reference for row in found),
+        "tokens_equal_eager": all(row["tokens"] == reference for row in runs),
     }
 
 

@@ -97,7 +97,8 @@ def test_a_row_holds_together(row):
     assert row.divides_gradients == row.reduces_every_micro_batch
     assert bool(row.live_elements) == (row.loads == EACH_ITS_SHARD)
     assert not (row.by_fsdp and row.by_deepspeed)
-    assert bool(row.wrapper) == (row.exchanges and not row.layers_in_turn)
+    in_place = row.library == "torch_xla"  # its marks divide the weights of a model that stays what it was
+    assert bool(row.wrapper) == (row.exchanges and not row.layers_in_turn and not in_place)
     assert row.sequence_form in {"", *SEQUENCE_FORMS}
     assert row.by_deepspeed == (row.library == "deepspeed")
 

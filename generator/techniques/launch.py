@@ -37,7 +37,7 @@ def explain_numa_binding(case: Case) -> str | None:
     torch 2.13 (torch/numa/binding.py) asks CUDA where a GPU is, and goes on without where that fails. Processes on a CPU have no GPU.
     """
     near = {board.numa_node for board in case.hardware.boards if board.numa_node is not None}
-    if case.vendor.torch_device != "cuda" or case.layout.per_node < 2 or len(near) < 2:
+    if case.explain_missing("numa-binding") or case.layout.per_node < 2 or len(near) < 2:
         return None
     return (
         f"the GPUs are near {len(near)} NUMA nodes, and Linux places processes anywhere: each keeps to the CPUs near its GPU "

@@ -15,7 +15,8 @@ LANES = 128
 
 
 MODELS = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
-"""of one form: layers in ``model.layers``, one kind of mask that infer.py gives, and no values read on the host"""
+"""of one form by their code in Transformers: layers in ``model.layers``, one kind of mask that infer.py gives, and no values read on
+the host. llama was run; the others were not."""
 
 
 def explain_work(workload: Workload, model: ModelSpec) -> str | None:
@@ -26,7 +27,7 @@ def explain_work(workload: Workload, model: ModelSpec) -> str | None:
     if workload.task not in ("causal-lm", "sft"):
         return f"--task {workload.task} was not run on PyTorch/XLA: its project trains causal-lm and sft"
     if model.model_type not in MODELS:
-        return f"models of type {model.model_type} were not run on PyTorch/XLA: its project has {', '.join(MODELS)}"
+        return f"models of type {model.model_type} are not in the project of PyTorch/XLA, which is for the form of {', '.join(MODELS)} (llama was run)"
     if workload.from_scratch:
         return "its project starts from trained weights: give a model that has some"
     return None
@@ -82,7 +83,7 @@ TPU = Vendor(
         "bf16": has,
         "fp16": lambda device: f"{device.name} has bf16, which is as fast and cannot overflow",
         "fsdp": has,
-        "spmd": has,
+        "sharding-marks": has,
     },
     missing={"deepspeed": "DeepSpeed was not looked at there", "bitsandbytes": "bitsandbytes has no kernels for it"},
     pad_to_multiple_of=LANES,

@@ -29,8 +29,9 @@ ABILITIES = {
     "liger": "Liger's kernels need Triton on an NVIDIA GPU of compute capability 7.5 or more",
     "torch.cuda": "its package needs CUDA",
     "fsdp": "Accelerate shards on accelerators only; elsewhere it silently runs DDP",
-    "spmd": "it is PyTorch/XLA's way to divide a model",
+    "sharding-marks": "SPMD is PyTorch/XLA's way to divide a model",
     "growing-segments": "its allocator has no segments that grow",
+    "numa-binding": "torchrun asks CUDA near which CPUs a GPU is (torch/numa/binding.py)",
     "nvcc": "DeepSpeed compiles its reader of disks with nvcc",
 }
 """What techniques and emission ask of a device, each with what is said where a vendor does not list it."""

@@ -23,7 +23,11 @@ class Spmd(Technique):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        return explain_one_device(case) or case.explain_missing("spmd") or explain_uneven(case, self.layouts(case))
+        return (
+            explain_one_device(case)
+            or case.explain_missing("sharding-marks")
+            or explain_uneven(case, self.layouts(case))
+        )
 
     def explain_unemitted(self, case: Case) -> str | None:
         several = "a slice of several hosts has a process on each, and that was not run: give one host's, as tpu-v5e-8"

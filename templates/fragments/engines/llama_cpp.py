@@ -88,10 +88,10 @@ class Engine(EngineThread):
             one |= {"logit_bias": [[token, ALWAYS]], "logprobs": 1, "cache_prompt": True, "stream": False}
             self.server.handle_completions(one, events.append)
             (event,) = events
-            (said,) = event["choices"][0]["logprobs"]["content"]
-            if int(said["token"]) != token:
-                raise RuntimeError(f"llama.cpp was to answer with token {token} and did with {said['token']}")
-            scores.append(said["logprob"])
+            (scored,) = event["choices"][0]["logprobs"]["content"]
+            if int(scored["token"]) != token:
+                raise RuntimeError(f"llama.cpp was to answer with token {token} and did with {scored['token']}")
+            scores.append(scored["logprob"])
         return scores
 
     def drop(self, numbers: set[int]) -> list[Request]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from generator.case.vendors import list_vendors
 from generator.case.vendors.vendor import TENSOR_CORE_MULTIPLE
 from generator.case.workload import WRITES, computes_rows
 from generator.emit.environment import ALLOCATOR, EXPANDABLE
-from generator.emit.plan_document import ABSENT, ParallelRecord, ProjectPart
+from generator.emit.plan_document import ABSENT, ParallelRecord, PlanDocument, ProjectPart
 from generator.techniques.edits import Argument, Edits, write_literal
 
 
@@ -357,6 +358,14 @@ CONFIG_REASONS = {
     "first_step.gib.adapters": "the trained adapters",
     "first_step.gib.gradients": "the gradients of the trained weights",
     "first_step.gib.states": "the optimizer's states, float32 copies of the weights included",
+    "graphs": "what the graphs of the compiler are made for: another value is another graph, compiled anew",
+    "graphs.global_batch": "--batch: sequences of an optimizer step, on however many devices; train.py ends where its flags make another",
+    "graphs.multiple": "lengths are padded to this, so that few graphs are compiled, and fill the matrix units",
+    "graphs.recompute": "the decision checkpointing: layers are computed anew in the backward pass",
+    "graphs.arguments": "the plan's values of flags of train.py",
+    "graphs.arguments.per_device_train_batch_size": "the plan's micro-batch: `why batch`",
+    "graphs.arguments.gradient_accumulation_steps": "micro-batches of an optimizer step: `why batch`",
+    "graphs.arguments.bf16": "the decision precision",
     "machine.name": "the device that the plan was made for",
     "machine.compute_capability": "what the plan's kernels and dtypes need at least",
     "machine.targets": "what the plan's kernels and dtypes are for, as the compiler calls it: one of them",
@@ -379,6 +388,19 @@ def list_fixed(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
     """The rows that a project has."""
     facts = find_facts(project, edits, parallel)
     return tuple(row for row in ROWS if facts.issuperset(row.when))
+
+
+def list_rows(document: PlanDocument) -> tuple[Row, ...]:
+    """What no technique decides in a document's project: of one with a training of its own, its vendor's reasons."""
+    leaf = document.modules.get("train")
+    owner = next((v for v in list_vendors() if v.skeleton and v.skeleton.leaves["train"] == leaf), None)
+    if owner is None or owner.skeleton is None:
+        return list_fixed(document.project, document.edits, document.parallel)
+    variables = dict(document.edits.environment)
+    return tuple(
+        Row("environment" if name in variables else "", name, (), why, variables.get(name))
+        for name, why in owner.skeleton.reasons.items()
+    )
 
 
 def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> frozenset[str]:

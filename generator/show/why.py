@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from generator.emit.fixed import CONFIG_REASONS, list_fixed, list_keys
+from generator.emit.fixed import CONFIG_REASONS, list_keys, list_rows
 from generator.emit.plan_document import (
     ABSENT,
     CandidateCostRecord,
@@ -77,7 +77,7 @@ def list_known(document: PlanDocument) -> list[str]:
     return [
         *(d.axis for d in list_decisions(document)),
         *(e.name for e in document.provenance),
-        *(row.name for row in list_fixed(document.project, document.edits, document.parallel)),
+        *(row.name for row in list_rows(document)),
         *to_json(document.yours),
         *(key for key, _ in list_keys(to_json(document.config))),
         *BATCH,
@@ -230,7 +230,7 @@ def format_device_count(row: DeviceCountRecord) -> str:
 
 def explain_fixed(document: PlanDocument, key: str) -> Answer | None:
     """What every project of its kind has."""
-    for row in list_fixed(document.project, document.edits, document.parallel):
+    for row in list_rows(document):
         if key == row.name:
             value = ABSENT if row.value is None else write_literal(row.value)
             return Answer(key=key, value=value, why=row.reason)

@@ -58,9 +58,7 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     # CPU, Apple, Gaudi, TPU
     "R502": ("one CPU process: several, one a socket, are a later issue", ("numactl", "bind_cores_to_rank")),
     "R504": ("allocators were measured and are no axis: FINDINGS.md", ("tcmalloc", "jemalloc", "KMP_")),
-    "R505": ("no CPU clusters yet", ("mpirun",)),
     "R506": ("no multi-process CPU training yet", ("ACCELERATE_USE_CPU",)),
-    "R507": ("no Kubernetes manifests yet", ("PyTorchJob", "TrainJob")),
     "R513": ("Gaudi is not planned for", ("PT_HPU", "habana")),
     # inference
     "R605": (

@@ -8,6 +8,7 @@ from pathlib import Path
 from making import A100, H100, T4, V100, gpu, llama
 
 from generator.case.stacks import load_stack
+from generator.emit.pods import describe_resources
 from hwdetect import catalog
 from hwdetect.catalog import list_devices
 from rules.table import (
@@ -63,6 +64,13 @@ def quota(of: Case, cpus: int) -> Case:
     """A container that may use so many of the CPUs."""
     cpu = replace(of.hardware.cpu, budget=cpus, quota=float(cpus))
     return replace(of, hardware=replace(of.hardware, cpu=cpu))
+
+
+def limits_memory(of: Case) -> bool:
+    """Of the pod of one node: a limit of host memory, which is what it asks for."""
+    gpus = {of.vendor.kubernetes: of.devices_per_node} if of.vendor.kubernetes else {}
+    needs = describe_resources(gpus, of.hardware.cpu.budget, plan(of).best.estimate.peak_memory_gib)
+    return "memory" in needs["limits"] and needs["limits"]["memory"] == needs["requests"]["memory"]
 
 
 def quality_is_asked_for(of: Case) -> bool:
@@ -221,6 +229,22 @@ RULES = (
         look=both(chosen("cpu-threads", "budget"), lambda of: ("OMP_NUM_THREADS", "4") in plan(of).edits.environment),
         takes=quota(on(PLAIN_CPU), 4),
         leaves=(on(PLAIN_CPU), on(), quota(on(), 4)),
+    ),
+    Rule(
+        id="R505",
+        words="CPUs of several nodes: torchrun, whose processes meet at one of them, never `accelerate launch --cpu`",
+        look=lambda of: (
+            plan(of).edits.launcher[:1] == ("torchrun",) and "$MASTER_ADDR:29500" in plan(of).edits.launcher
+        ),
+        takes=on(PLAIN_CPU, nodes=2),
+        leaves=on(PLAIN_CPU),
+    ),
+    Rule(
+        id="R507",
+        words="on Kubernetes a pod without GPUs may take the memory that it asks for and no more; one with GPUs what its node has",
+        look=limits_memory,
+        takes=(on(PLAIN_CPU), on(BF16_CPU)),
+        leaves=(on(), on(RTX_4090, devices=2)),
     ),
     Rule(
         id="R509",

@@ -65,15 +65,15 @@ def wait_until_ready(client: Client, process: subprocess.Popen | None, log: Path
         if status == 200:
             return seconds
         if process is None and (status not in (None, *LOADING) or (status is None and seconds > STRANGER_SECONDS)):
-            told = f"/health is answered with {status}" if status is not None else escape_control(str(problem)[:200])
-            sys.exit(f"--url: no server of this kind answers there: {told}")
+            reason = f"/health is answered with {status}" if status is not None else escape_control(str(problem)[:200])
+            sys.exit(f"--url: no server of this kind answers there: {reason}")
         if process is not None and process.poll() is not None:
             last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-SHOWN_LINES:]
-            told = [
+            lines = [
                 *map(escape_control, last),
                 f"serve.sh ended with {process.returncode} before it answered; see {log}",
             ]
-            sys.exit("\n".join(told))
+            sys.exit("\n".join(lines))
         tell(f"waiting for the server: {seconds:.0f} s")
         time.sleep(LOOK_SECONDS)
 

@@ -148,14 +148,14 @@ def compare_scores(scores: list[list[float]], reference: list[list[float]]) -> d
     """Perplexity of the prompts by the engine and by the model: how much likelier the model finds them, on average.
     ``perplexity_error`` is one standard error of the change, of tokens that are taken as independent."""
     expected = find_perplexity(reference)
-    found = {"reference_perplexity": expected, "perplexity": None, "perplexity_change": None, "perplexity_error": None}
+    report = {"reference_perplexity": expected, "perplexity": None, "perplexity_change": None, "perplexity_error": None}
     if not scores:
-        return found
+        return report
     apart = [b - a for ours, theirs in zip(scores, reference, strict=True) for a, b in zip(ours, theirs, strict=True)]
     perplexity = find_perplexity(scores)
     error = perplexity / expected * statistics.stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else None
     change = perplexity / expected - 1
-    return found | {"perplexity": perplexity, "perplexity_change": change, "perplexity_error": error}
+    return report | {"perplexity": perplexity, "perplexity_change": change, "perplexity_error": error}
 
 
 def find_perplexity(scores: list[list[float]]) -> float:

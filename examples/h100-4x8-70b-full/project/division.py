@@ -96,11 +96,11 @@ class Division:
     def divide_matrices(self, model, tied: bool) -> None:
         """By the model's own plan. What it leaves whole every process of the stage has."""
         for pattern, style in model.tp_plan.items():
-            found = fnmatch.filter(dict(model.named_modules()), pattern)
+            modules = fnmatch.filter(dict(model.named_modules()), pattern)
             if style == PARTIAL_GRADIENTS:
                 self.partial += list_weights(model, pattern)
-            elif found:
-                parallelize_module(model, self.mesh["ways"], dict.fromkeys(found, STYLES[style]))
+            elif modules:
+                parallelize_module(model, self.mesh["ways"], dict.fromkeys(modules, STYLES[style]))
         if tied and self.is_last:
             model.lm_head.weight = model.model.embed_tokens.weight
         for weight in model.parameters():
@@ -189,8 +189,8 @@ class Division:
         dist.all_gather_object(held, list(self.part.base.layers._modules), group=self.stages)
         is_whole = [name for stage in held for name in stage] == [str(n) for n in range(model.config.num_hidden_layers)]
         stages = sum(map(bool, held)) if is_whole else 1
-        found = {name: any(is_divided(w, name) for w in model.parameters()) for name in ("copies", "ways")}
-        shards, ways = (self.mesh[name].size() if divided else 1 for name, divided in found.items())
+        divided_over = {name: any(is_divided(w, name) for w in model.parameters()) for name in ("copies", "ways")}
+        shards, ways = (self.mesh[name].size() if divided else 1 for name, divided in divided_over.items())
         sizes = {"fsdp": shards, "stages": stages, "tp": ways}
         return [f"{name} {size}" for name, size in sizes.items() if size > 1]
 

@@ -118,10 +118,10 @@ def rehearse_signal() -> float:
     begun = time.perf_counter()
     if dist.get_rank() == dist.get_world_size() - 1:
         os.kill(os.getpid(), signal.SIGTERM)
-    told = torch.tensor(float(bool(came)), device=DEVICE)
-    dist.all_reduce(told, dist.ReduceOp.MAX)
+    came_anywhere = torch.tensor(float(bool(came)), device=DEVICE)
+    dist.all_reduce(came_anywhere, dist.ReduceOp.MAX)
     signal.signal(signal.SIGTERM, before)
-    return time.perf_counter() - begun if told.item() else float("inf")
+    return time.perf_counter() - begun if came_anywhere.item() else float("inf")
 
 
 def gather(value: object) -> list:

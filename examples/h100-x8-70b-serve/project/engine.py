@@ -62,7 +62,7 @@ class Engine:
         asked = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
         (output,) = self.llm.generate([{"prompt_token_ids": list(tokens)}], [asked], use_tqdm=False)
         rows = zip(tokens[1:], output.prompt_logprobs[1:], strict=True)
-        return [found[token].logprob for token, found in rows]
+        return [scores[token].logprob for token, scores in rows]
 
     def _run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
         inputs = [{"prompt_token_ids": prompt} for prompt in prompts]

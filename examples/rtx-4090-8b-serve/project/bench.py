@@ -230,8 +230,8 @@ def leave(code: int) -> None:
 
 
 def end_without_answer(problem: str) -> NoReturn:
-    told = "no single request was answered in the time of --within" if problem == CUT else escape_control(problem)
-    sys.exit(f"the server does not answer a single request: {told}")
+    reason = "no single request was answered in the time of --within" if problem == CUT else escape_control(problem)
+    sys.exit(f"the server does not answer a single request: {reason}")
 
 
 def describe_loss(problem: str, process: subprocess.Popen | None, log: Path) -> str:

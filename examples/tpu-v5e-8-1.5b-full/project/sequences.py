@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from data import load_examples, tokenize_examples
-
 from first_example import show_example
 
 

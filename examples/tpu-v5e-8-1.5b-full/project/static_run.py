@@ -10,7 +10,7 @@ import random
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -165,7 +165,7 @@ class Compilations:
         self.compiled = 0
 
     @contextmanager
-    def expect_one(self, graph: str, shape: tuple[int, ...]) -> Iterator[None]:
+    def expect_one(self, graph: str, shape: tuple[int, ...]) -> Generator[None]:
         """One compilation for a shape that ``graph`` had not before, none for one that it had."""
         known = self.shapes.setdefault(graph, [])
         expected, before = int(shape not in known), self.count()
@@ -194,8 +194,8 @@ STATE = "state.json"
 
 def find_checkpoints(folder: Path) -> list[Path]:
     """The complete ones, the newest last."""
-    found = {int(match[1]): path for path in folder.glob("checkpoint-*") if (match := NAME.fullmatch(path.name))}
-    return [found[step] for step in sorted(found) if (found[step] / STATE).is_file()]
+    by_step = {int(match[1]): path for path in folder.glob("checkpoint-*") if (match := NAME.fullmatch(path.name))}
+    return [by_step[step] for step in sorted(by_step) if (by_step[step] / STATE).is_file()]
 
 
 NAME = re.compile(r"checkpoint-(\d+)")

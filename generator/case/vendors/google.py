@@ -27,10 +27,49 @@ def explain_work(workload: Workload, model: ModelSpec) -> str | None:
     if workload.task not in ("causal-lm", "sft"):
         return f"--task {workload.task} was not run on PyTorch/XLA: its project trains causal-lm and sft"
     if model.model_type not in MODELS:
-        return f"models of type {model.model_type} are not in the project of PyTorch/XLA, which is for the form of {', '.join(MODELS)} (llama was run)"
+        return (
+            f"models of type {model.model_type} are not in the project of PyTorch/XLA, which has {', '.join(MODELS)} "
+            "(llama was run, the others have its form)"
+        )
     if workload.from_scratch:
         return "its project starts from trained weights: give a model that has some"
     return None
+
+
+REASONS = {
+    "PJRT_DEVICE": "the runtime of the compiler that the scripts are started with: the devices of the plan",
+    # the model
+    "dtype": "trained weights stay in fp32, bf16 is for the arithmetic (autocast); answers are computed in bf16 where training was",
+    "attn_implementation": "eager: XLA fuses attention itself, and the decomposition of SDPA mixes dtypes under its autocast",
+    "revision": "config.yaml pins the version of the model that was looked at",
+    "trust_remote_code": "no code of the model's repository is run, nor asked about",
+    "use_safetensors": "pickled weights can run code when they are loaded",
+    "state_dict": "the trained weights, read back from the devices",
+    "use_cache": "off in training, where no token is added; on in infer.py, whose second graph reads the cache",
+    "num_items_in_batch": "places that the whole optimizer step learns from, so that micro-batches count by their tokens",
+    # the optimizer
+    "lr": "a tensor: a number would be a constant of the graph, compiled anew whenever the schedule changes it",
+    "betas": "adam_beta1 and adam_beta2, as TrainingArguments has them",
+    "eps": "adam_epsilon, as TrainingArguments has it",
+    "capturable": "step and rate are tensors on the device, so that nothing is read on the host and every step is one graph",
+    "foreach": "off: XLA fuses the operators of one weight after the other by itself",
+    "set_to_none": "gradients are made anew by each backward pass, so that no graph begins with zeros",
+    # computing
+    "device": "where a tensor is made: a copy from the host would be an input of the graph",
+    "enabled": "bf16 of the plan: the decision precision",
+    # answers
+    "config": "the shapes of the model that the cache is made for",
+    "max_cache_len": "the padded prompt and the padded answer: a cache that grew would be another graph for each token",
+    "input_ids": "the padded prompt at first, then one token",
+    "attention_mask": "made by infer.py: the padding on the left and the empty places of the cache are not seen",
+    "position_ids": "counted from the prompt's first token, not from its padding",
+    "min": "what is padding has position 0, which no mask lets through",
+    "past_key_values": "StaticCache: keys and values at fixed places",
+    "logits_to_keep": "of the last place alone: the next token follows from it",
+    "add_generation_prompt": "ends with the mark that an answer comes now",
+    "return_dict": "the tokens by their name",
+    "skip_special_tokens": "the text alone, without marks such as the end of the sequence",
+}
 
 
 SKELETON = Skeleton(
@@ -55,6 +94,7 @@ SKELETON = Skeleton(
     ),
     multiple=LANES,
     explain_work=explain_work,
+    reasons=REASONS,
     untested=(
         "no TPU was there: the project was run on the CPU runtime of the same compiler alone (PJRT_DEVICE=CPU, one device and "
         "several, to the losses of eager PyTorch), so smoke-run first",

@@ -66,7 +66,8 @@ class Skeleton:
     ``leaves`` are its scripts, by module; ``sequences`` the leaf that makes rows, by task. ``techniques`` are those that its code
     holds, by id: all others are no part of it. ``role`` is its stack. ``multiple``: to what lengths are padded. ``packages`` are what
     it takes of the stack. ``untested`` says what nobody ran, ``beside`` what else a user could take and why it is not emitted.
-    ``explain_work``: why it is not for a kind of work and a model, or ``None``.
+    ``explain_work``: why it is not for a kind of work and a model, or ``None``. ``reasons``: why what its scripts pass to a library is
+    what it is, by keyword; and its vendor's ``environment``, by variable.
     """
 
     role: str
@@ -78,6 +79,7 @@ class Skeleton:
     explain_work: Callable[[Workload, ModelSpec], str | None]
     untested: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ import statistics
 import time
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -93,7 +94,7 @@ class Run:
         self.micro_batch = args.per_device_train_batch_size * self.devices
         self.global_batch = args.check_batch(self.devices, GRAPHS["global_batch"])
         self.steps = args.count_steps(len(train_rows), self.global_batch)
-        self.state = {
+        self.state: dict[str, Any] = {
             "step": 0,
             "losses": [],
             "eval": {},

@@ -188,7 +188,8 @@ def test_what_an_unknown_board_is_taken_for_is_stated(capability, like):
     assert device.compute_capability == capability and device.basis == "assumed" and not device.unified_memory
     assert like in device.sources[0][1]
     if capability == "99.9":
-        assert device.architecture == "blackwell" and device.flops("bf16") > 4e14
+        # RTX PRO 5000 with 72 GB: 72 is nearer to 80 than 96 is
+        assert device.architecture == "blackwell" and device.flops("bf16") > 2e14
 
 
 ODD = st.one_of(
@@ -303,7 +304,9 @@ def test_many_changed_files_are_machines_or_messages(folder, content):
 
 
 def test_cpus_of_several_nodes_are_not_passed_over_in_silence():
-    notes = plan_request(Request(hardware="2x1xcpu:4", offline=True)).notes
+    """They train together, and answer alone."""
+    assert plan_request(Request(hardware="2x1xcpu:4", offline=True)).plan.best.layout.nodes == 2
+    notes = plan_request(Request(hardware="2x1xcpu:4", mode="infer", offline=True)).notes
     assert any("one of the 2 nodes" in note.text for note in notes)
 
 

@@ -192,7 +192,8 @@ def test_a_server_and_a_training_ask_slurm_in_the_same_words(tmp_path):
 def test_a_host_that_fails_is_named_and_the_others_end(job):
     project, tools = job
     make_tools(project, tools.folder.parent)
-    fails = '#!/bin/bash\nif [ "$HOST" = bad ]; then exit 9; fi\n' + SAVES + "\n"
+    # not before the other host trains: the ssh of these tests hands on a signal once it runs something
+    fails = f'#!/bin/bash\nif [ "$HOST" = bad ]; then until grep -q ready "$RECORD"; do sleep 0.1; done; exit 9; fi\n{SAVES}\n'
     (project / ".venv/bin/accelerate").write_text(fails, encoding="utf-8")
     begun = time.monotonic()
     words = ["bash", "launch/ssh.sh", "good", "bad"]

@@ -16,7 +16,6 @@ from generator import pipeline
 from generator.case.request import Request
 from generator.decide.unemitted import check_emittable
 from generator.emit.document import build_document
-from generator.errors import NotEmitted
 
 LLAMA, DEEPSEEK = "meta-llama/Llama-3.1-405B", "deepseek-ai/DeepSeek-V3"
 MOST_SECONDS = 5.0
@@ -33,20 +32,19 @@ def plan(hardware: str, model: str, seq_len: int, global_batch: int, form: str |
     return planned, document, time.process_time() - begun
 
 
-@pytest.mark.parametrize(("nodes", "copies"), [(1024, 64), (2048, 128)])
-def test_llama_405b_is_divided_as_it_was(nodes, copies):
-    """Table 4: 16 M tokens a step. 1F1B leaves 15 of 15 + m rounds idle, which the report's interleaved schedule does not:
-    203 TFLOP/s a GPU are predicted where it has 400."""
+@pytest.mark.parametrize(("nodes", "copies"), [(1024, 128), (2048, 256)])
+def test_llama_405b_is_divided_nearly_as_it_was(nodes, copies):
+    """Table 4: 16 M tokens a step, 16 stages. FSDP2 divides the states over the copies: 8 stages have room, and idle less in
+    1F1B, which the report's interleaved schedule does not: 223 and 170 TFLOP/s a GPU are predicted where it has 400."""
     planned, document, _ = plan(f"{nodes}x8xh100-sxm-80gb", LLAMA, 8192, 2048, "tensor-pipeline")
     layout = document.layout
-    assert (layout.tp, layout.pp, layout.cp, layout.replicate * layout.shard) == (8, 16, 1, copies)
+    assert (layout.tp, layout.pp, layout.cp, layout.replicate * layout.shard) == (8, 8, 1, copies)
     assert planned.plan.best.execution.micro_batch == 1
     step, peak = document.estimate.step_seconds, document.estimate.peak_memory_gib
     published = 2048 * 8192 * 3 * planned.plan.case.model.flops_per_token / (layout.devices * 400e12)
     idle = 1 + (layout.pp - 1) / planned.plan.best.execution.accumulation
     assert published < step < 1.3 * published * idle and peak < 80
-    with pytest.raises(NotEmitted, match="no project was run with it yet"):
-        check_emittable(planned)
+    check_emittable(planned)
 
 
 @pytest.mark.slow

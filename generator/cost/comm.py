@@ -164,6 +164,10 @@ def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticM
     layers = shape.layers / run.pp
     each = compute_ring_seconds(weights, shard, rates, layers) * count_gathers(shape, run)
     each += compute_ring_seconds(gradient, shard, rates, layers)
+    if (
+        run.pp > 1
+    ):  # weights stay whole for a step, and gradients are reduced after its last micro-batch: see count_shards
+        return Exchange(each=0.0, once=each + averaged)
     return Exchange(each=each + averaged, once=0.0)
 
 

@@ -25,9 +25,11 @@ class Shards(NamedTuple):
 def count_shards(run: Execution) -> Shards:
     row = run.sharding
     parts = run.parts
+    # Stages add up whole gradients and reduce those of the last micro-batch (torch's pipelining, backward_maybe_with_nosync).
+    summed_whole = row.by_fsdp and run.pp > 1
     return Shards(
         weights=parts * (run.shards if row.divides_weights else 1),
-        gradients=parts * (run.shards if row.divides_gradients else 1),
+        gradients=parts * (run.shards if row.divides_gradients and not summed_whole else 1),
         states=parts * (run.shards if row.divides_states else 1),
     )
 

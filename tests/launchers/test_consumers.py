@@ -12,6 +12,12 @@ import yaml
 from test_launch import CASES, render_case
 
 READ = Path(__file__).with_name("read.py")
+pytestmark = [
+    pytest.mark.launchers,
+    pytest.mark.skipif(
+        "PERFGEN_LAUNCHERS" not in os.environ, reason="PERFGEN_LAUNCHERS names no environment: make test-launchers"
+    ),
+]
 
 
 def read(project: Path, home: Path) -> subprocess.CompletedProcess[str]:
@@ -27,7 +33,6 @@ def home(tmp_path_factory):
     return tmp_path_factory.mktemp("home")
 
 
-@pytest.mark.launchers
 @pytest.mark.parametrize("hardware", CASES)
 def test_the_files_are_read_by_what_reads_them(hardware, tmp_path, home):
     project = render_case(tmp_path / "p", hardware)
@@ -40,7 +45,6 @@ def test_the_files_are_read_by_what_reads_them(hardware, tmp_path, home):
         assert nodes == launch["nodes"] and per_node in (None, launch["per_node"])
 
 
-@pytest.mark.launchers
 def test_a_misspelt_key_is_seen(tmp_path, home):
     project = render_case(tmp_path / "p", "8xh100-sxm-80gb")
     path = project / "launch" / "trainjob.yaml"

@@ -53,7 +53,7 @@ def main() -> None:
     args = training_arguments()
     source = find_source(CONFIG, "model")
     claim_shared_folder(Path(args.output_dir), source)
-    division = Division(args, layers=[20, 20, 21, 19], copies=4, sharded=True, ways=2)
+    division = Division(args, layers=[10, 10, 10, 10, 10, 10, 11, 9], copies=2, sharded=True, ways=2)
     set_seed(args.seed)
 
     with args.distributed_state.main_process_first():  # the others read what it has prepared
@@ -128,7 +128,7 @@ def training_arguments() -> LoopArguments:
         output_dir=str(HERE / CONFIG["output_dir"]),
         per_device_train_batch_size=1,
         per_device_eval_batch_size=1,
-        gradient_accumulation_steps=64,
+        gradient_accumulation_steps=128,
         bf16=True,  # compute in bf16, keep weights in fp32
         tf32=True,  # what stays in fp32 uses TF32 products
         activation_checkpointing=True,  # recompute activations in the backward pass

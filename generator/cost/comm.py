@@ -15,6 +15,7 @@ from generator.cost.deepspeed import sums_all_gradients
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
+from generator.cost.sharding import sums_whole_gradients
 from generator.cost.static_memory import StaticMemory
 from generator.cost.weights import compute_stored_bytes
 
@@ -164,9 +165,7 @@ def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticM
     layers = shape.layers / run.pp
     each = compute_ring_seconds(weights, shard, rates, layers) * count_gathers(shape, run)
     each += compute_ring_seconds(gradient, shard, rates, layers)
-    if (
-        run.pp > 1
-    ):  # weights stay whole for a step, and gradients are reduced after its last micro-batch: see count_shards
+    if sums_whole_gradients(run):
         return Exchange(each=0.0, once=each + averaged)
     return Exchange(each=each + averaged, once=0.0)
 

@@ -22,14 +22,18 @@ class Shards(NamedTuple):
     states: int
 
 
+def sums_whole_gradients(run: Execution) -> bool:
+    """Stages under FSDP2 add up whole gradients, of weights that stay whole for a step, and reduce them with the last micro-batch
+    (torch 2.13's pipelining, ``backward_maybe_with_nosync``)."""
+    return run.sharding.by_fsdp and run.pp > 1
+
+
 def count_shards(run: Execution) -> Shards:
     row = run.sharding
     parts = run.parts
-    # Stages add up whole gradients and reduce those of the last micro-batch (torch's pipelining, backward_maybe_with_nosync).
-    summed_whole = row.by_fsdp and run.pp > 1
     return Shards(
         weights=parts * (run.shards if row.divides_weights else 1),
-        gradients=parts * (run.shards if row.divides_gradients and not summed_whole else 1),
+        gradients=parts * (run.shards if row.divides_gradients and not sums_whole_gradients(run) else 1),
         states=parts * (run.shards if row.divides_states else 1),
     )
 

@@ -30,7 +30,7 @@ from generator.cost.loss import is_classifier
 from generator.cost.memory import count_checkpointed_blocks
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape
-from generator.cost.sharding import count_shards
+from generator.cost.sharding import count_shards, sums_whole_gradients
 from generator.cost.static_memory import StaticMemory, borrows_states, find_parameter_bytes
 from generator.cost.weights import count_packed_params
 from generator.model import Attended
@@ -462,6 +462,9 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
     one = static.gradients if static.gradients else static.trained / run.owners * 4.0
     if not kind.stores_gradients:  # each is read as it comes, in the dtype that it has
         one = static.trained / run.owners * find_parameter_bytes(run).gradient
+    summed = one
+    if sums_whole_gradients(run):  # reduced to a share of them before the update
+        one = summed / run.shards
     sums = one
     if run.sharding.float32_masters:
         one = static.trained / run.owners * 4.0
@@ -472,7 +475,7 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
     issued = c.STEP_OVERHEAD_SECONDS if run.optimizer_fused else c.UNFUSED_STEP_SECONDS
     overhead = issued if steps else 0.0
     # each further micro-batch reads the sum and its own gradient, and writes the sum
-    added_up = 3 * sums * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
+    added_up = 3 * summed * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":
         clipped = c.CLIP_PASSES * sums if kind.step_passes and kind.stores_gradients else 0.0
         updated = (passes * one + clipped) / rates.elementwise_bytes_per_s

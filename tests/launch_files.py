@@ -42,6 +42,7 @@ while words[0].startswith("-"):
         assert words.pop(0).partition("=")[0] in ("BatchMode", "ServerAliveInterval", "ServerAliveCountMax"), sys.argv
 host, command = words
 kept = {{name: os.environ[name] for name in ("PATH", "RECORD")}} | {{"HOST": host}}
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as of a login: the tests themselves may run under nohup
 running = subprocess.Popen(["/bin/sh", "-c", command], env=kept, start_new_session=True)
 signal.signal(signal.SIGTERM, lambda *_: os.killpg(running.pid, signal.SIGHUP))  # the connection closes, and with it the terminal
 sys.exit(running.wait())

@@ -269,6 +269,20 @@ def test_model_11_12_weights_of_other_kinds(tmp_path, files, words):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("model-q4.gguf", "a GGUF file, which is not read"),
+        ("model.safetensors", "holds weights, and no sizes"),
+        ("pytorch_model.bin", "holds weights, and no sizes"),
+    ],
+    ids=lambda value: f"model-11/12 {value} alone" if "." in value else None,
+)
+def test_model_11_12_a_file_of_weights_is_no_config(tmp_path, name, words):
+    (tmp_path / name).write_bytes(b"GGUF\x03\0\0\0")
+    refused(4, words, by=perfgen("plan", *HERE, "--model", tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
         ("adapter_config.json", "an adapter only"),
         ("model-q4.gguf", "GGUF files only"),
         ("model_index.json", "a diffusion pipeline"),

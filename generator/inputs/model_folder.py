@@ -25,7 +25,9 @@ NO_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|rng_state.*|scaler)
 
 
 def read_config_file(path: Path, mode: str) -> ModelSource:
-    """Only sizes: training from scratch. What lies beside it is not taken for its weights."""
+    """Only sizes: training from scratch. What lies beside it is not taken for its weights. Raises ``SourceError``."""
+    if path.suffix == ".safetensors" or OTHER_WEIGHTS.fullmatch(path.name):
+        raise SourceError(*explain_weights_file(path))
     has_tokenizer = any((path.parent / name).is_file() for name in TOKENIZER_FILES)
     return ModelSource(
         kind="config",
@@ -38,6 +40,13 @@ def read_config_file(path: Path, mode: str) -> ModelSource:
         tokenizer=str(path.parent) if has_tokenizer else None,
         notes=(f"{path.name} holds sizes only: {WITHOUT_WEIGHTS[mode]}",),
     )
+
+
+def explain_weights_file(path: Path) -> tuple[str, str]:
+    """What a file of weights in the place of a config.json is, and what to give in its place."""
+    if path.suffix == ".gguf":
+        return f"{path} is a GGUF file, which is not read", "give the safetensors checkpoint that it was made from"
+    return f"{path} holds weights, and no sizes", f"give the folder with its config.json: {path.parent}"
 
 
 def read_folder(folder: Path, shown_path: str, mode: str) -> ModelSource:

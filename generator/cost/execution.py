@@ -39,6 +39,9 @@ class Execution:
     # precision
     weights_dtype: str = "float32"
     autocast_dtype: str | None = None
+    autocast_cache: bool = True
+    """autocast keeps the 16-bit copies of trained weights until the forward pass ends (torch's default); False: each lives as long as
+    the product that reads it, or what saved it for the backward pass"""
     tf32: bool = False
     sums_dtype: str | None = None
     """in which DeepSpeed sums gradients; None: in that of the weights, its default"""

@@ -1,7 +1,7 @@
 """Device memory of a training step: the largest of the moments at which it can peak, item by item.
 
 Moments: the loss (all kept activations and the logits), the backward pass of the last block, that of the first block (all
-gradients, no activations), and the optimizer step. Their items are never alive together, so the peak is their maximum.
+gradients, no activations), that of the embedding, and the optimizer step. Their items are never alive together, so the peak is their maximum.
 What does not depend on the batch is in ``static_memory.py``, what sharding does to it in ``sharding.py``, activations of one
 block in ``activations.py``.
 """
@@ -17,7 +17,7 @@ from generator.cost.loss import compute_loss_bytes
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Shape
 from generator.cost.sharding import keeps_checkpointed_inputs
-from generator.cost.static_memory import StaticMemory
+from generator.cost.static_memory import StaticMemory, ties_head
 from generator.cost.weights import PLAIN, count_packed_params, name_stored_source
 
 AUTOGRAD = "saved tensors of the Transformers implementation, traced (tests/cost)"
@@ -30,6 +30,7 @@ SOURCES = {
     "kept activations": AUTOGRAD,
     "loss": "logits, float32 copy, log-softmax and their gradients (transformers loss_utils.ForCausalLMLoss)",
     "block in backward": AUTOGRAD,
+    "embedding's gradient": "resident memory of real steps (benchmarks/results/embedding_gradient.json)",
     "dequantized weights": "one layer's weights dequantized at a time (bitsandbytes, gptqmodel)",
     "returned cache": "use_cache, keys and values of every block in the model's output (traced, transformers 4.35.2)",
     "adapted experts": "PEFT adds the adapter to the fused experts as a whole tensor (peft ParamWrapper)",
@@ -75,12 +76,13 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     # the sums of the micro-batches before stay through this one's forward pass
     carried = static.gradients if run.accumulation > 1 else static.lasting_gradients
     loss = compute_loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes)
+    saved_head = static.cast_head if run.loss_kernel == "plain" else 0.0  # other losses cast it again as they need it
     moments = {
         "loss": {
             **steady,
             # no block is in use between the passes
             "gathered weights": static.gathered_ends,
-            "cast weights": static.cast_block * kept_whole,
+            "cast weights": static.cast_block * kept_whole + saved_head,
             "gradients": carried,
             "kept activations": kept,
             "adapted experts": static.adapted_experts * kept_whole,
@@ -116,6 +118,13 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     if static.cast_weights:  # all of them are alive when the forward pass ends
         forward = compute_loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes, backward=False)
         moments["forward"] = {**moments["loss"], "cast weights": static.cast_weights, "loss": forward}
+    if copies := count_embedding_copies(shape, run):
+        moments["embedding"] = {
+            **steady,
+            "gathered weights": static.gathered_ends,
+            "gradients": static.gradients,
+            "embedding's gradient": copies * static.embedding_copy,
+        }
     if keeps_checkpointed_inputs(run):  # each with its gradient; that of the first block is in the block itself
         moments["first block"]["kept activations"] = tokens * 2 * (recomputed - 1) * block.kept
     return moments
@@ -127,6 +136,23 @@ def count_waiting_gradients(run: Execution, static: StaticMemory) -> float:
     if OPTIMIZER_STATES[run.optimizer].stores_gradients:
         return static.gradients - static.embedding_gradient
     return static.head_gradient
+
+
+def count_embedding_copies(shape: Shape, run: Execution) -> int:
+    """Gradients as large as the embedding's that are alive beside all gradients when the backward pass ends.
+
+    The new one before it is added to the sum of the micro-batches before; where the output layer is tied to it, that layer's, which
+    has waited for it, too, and their sum where that cannot be written over it: a gradient that one product alone has made,
+    uncast (resident memory of real steps: benchmarks/embedding_gradient.py). DeepSpeed and FSDP take them out of
+    autograd's hands as they come.
+    """
+    whole = not (run.sharding.by_deepspeed or run.sharding.divides_weights)
+    if run.train != "full" or not whole or not OPTIMIZER_STATES[run.optimizer].stores_gradients:
+        return 0
+    added = int(run.accumulation > 1)
+    if not ties_head(shape):
+        return added
+    return added + 1 + int(run.loss_kernel == "plain" and run.autocast_dtype is None)
 
 
 def count_checkpointed_blocks(shape: Shape, run: Execution) -> tuple[float, float]:

@@ -47,6 +47,8 @@ class StaticMemory:
     """16-bit copies of the weights that autocast makes in a forward pass, and keeps until it ends"""
     cast_block: float
     """those of one block: what the backward pass needs of them where it computes the block again"""
+    cast_head: float
+    """the output layer's"""
     dequantized: float
     adapted_experts: float
     """bytes of one block's experts with their adapters added: PEFT makes the whole tensor anew in each forward pass"""
@@ -60,6 +62,8 @@ class StaticMemory:
     """of all gradients, what is there when the output layer's has come"""
     lasting_gradients: float
     """of all gradients, the buffer that is there in every moment"""
+    embedding_copy: float
+    """one whole gradient of the embedding"""
     embedding_gradient: float
     """what only comes when the backward pass has left the first block; tied to the head, it is there from the start"""
     states_paged: bool
@@ -77,6 +81,7 @@ STATIC_FIELDS = attrgetter(
         "optimizer_fused",
         "offload_optimizer",
         "offload_params",
+        "autocast_cache",
     ),
     *("dp", "dp_shard", "tp", "pp", "cp", "ep", "compile", "flat_gradients"),
 )
@@ -100,7 +105,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     each = find_parameter_bytes(run)
     trained = count_trained_params(shape, run)
     shards = count_shards(run)
-    cast_block, cast_weights = compute_cast_copies(shape, run)
+    cast = compute_cast_copies(shape, run)
     gradients_here = not leaves_gradients_to_host(run)
     offloaded = run.offload_optimizer != "none"
     # only what is divided can be offloaded: its blocks are gathered from the host as from other devices
@@ -122,8 +127,9 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         gathered_block=compute_gathered_block(shape, run),
         gathered_ends=compute_gathered_ends(shape, run),
         reduce_buckets=compute_reduce_buckets(shape, run, trained, each.trained),
-        cast_weights=cast_weights,
-        cast_block=cast_block,
+        cast_weights=cast.kept,
+        cast_block=cast.block,
+        cast_head=cast.head,
         dequantized=compute_dequantized_bytes(shape, run) + compute_norm_bytes(shape, run),
         adapted_experts=compute_adapted_experts(shape, run),
         trained=trained,
@@ -134,6 +140,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         if at_once
         else shape.head_params * per_gradient * (kind.stores_gradients or ties_head(shape)),
         lasting_gradients=gradients if keeps_gradient_buffer(run) else 0.0,
+        embedding_copy=shape.embedding * per_gradient,
         embedding_gradient=0.0 if at_once or ties_head(shape) else shape.embedding * per_gradient,
         states_paged=kind.paged,
         block=block or compute_block_activations(shape, run),
@@ -200,20 +207,27 @@ def ties_head(shape: Shape) -> bool:
     return bool(shape.head_params) and not shape.head
 
 
-def compute_cast_copies(shape: Shape, run: Execution) -> tuple[float, float]:
-    """Autocast's copies of trained weights: one block's, and the whole model's, output layer included.
+class CastCopies(NamedTuple):
+    """Bytes of autocast's 16-bit copies of trained weights: one block's, the output layer's, and of all what is kept until the
+    forward pass ends."""
 
-    Only autocast casts weight by weight, and it keeps the copies of those that need a gradient until the forward pass ends.
-    FSDP and DeepSpeed cast on their own.
-    """
+    block: float
+    head: float
+    kept: float
+
+
+def compute_cast_copies(shape: Shape, run: Execution) -> CastCopies:
+    """Only autocast casts weight by weight. Its cache keeps the copies of those that need a gradient until the forward pass ends;
+    without it, each goes with the product that read it, unless that saves it. FSDP and DeepSpeed cast on their own."""
     compute = BYTES[run.compute_dtype]
     casts = run.autocast_dtype and BYTES[run.weights_dtype] > compute and run.train == "full"
     if not casts or run.sharding.divides_weights or mixes_in_16_bits(run):
-        return 0.0, 0.0
+        return CastCopies(0.0, 0.0, 0.0)
     # grouped products of fused experts are not on autocast's list
     params = shape.block_params - (0.0 if run.expert_loop else shape.expert_params)
     here = compute / run.tp
-    return params * here, (params * shape.layers / run.pp + shape.head_params) * here
+    kept = params * shape.layers / run.pp + shape.head_params if run.autocast_cache else 0.0
+    return CastCopies(params * here, shape.head_params * here, kept * here)
 
 
 def compute_adapted_experts(shape: Shape, run: Execution) -> float:

@@ -59,6 +59,7 @@ DEVICE = (
         "tp",
         "weights_dtype",
         "autocast_dtype",
+        "autocast_cache",
         "tf32",
         "quant",
         "train",
@@ -404,7 +405,10 @@ def compute_loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: flo
     native = run.loss_copies == "native" and run.fused_kernels == "none" and BYTES[run.product_dtype] < BYTES["float32"]
     plain = c.NATIVE_LOSS_BYTES if native and not run.autocast_dtype else c.LOSS_BYTES
     per_logit = c.FUSED_LOSS_BYTES if fused else plain
-    return tokens * float(shape.head_outputs) * per_logit / rates.elementwise_bytes_per_s
+    moved = tokens * float(shape.head_outputs) * per_logit
+    if run.loss_kernel == "chunked" and not run.autocast_cache:  # each chunk casts the output layer again
+        moved += (tokens / c.CHUNK_TOKENS) * shape.head_params * (BYTES[run.weights_dtype] + BYTES[run.compute_dtype])
+    return moved / rates.elementwise_bytes_per_s
 
 
 def compute_dequantize_seconds(shape: Shape, run: Execution, rates: Rates) -> float:

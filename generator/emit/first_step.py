@@ -30,6 +30,7 @@ def expect_first_step(plan: Plan, parallel: ParallelRecord | None) -> FirstStepR
         **expect_dtypes(run),
         device=ABSENT if parallel or case.portable else case.vendor.torch_device,
         **expect_attention(plan),
+        cached_casts=ABSENT if run.autocast_cache or run.attention != "sdpa" else False,
         gib=round_floats(expect_gib(plan)),
     )
 

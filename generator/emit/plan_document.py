@@ -564,6 +564,8 @@ class FirstStepRecord:
     """False: attention must be called without one"""
     kernel: str = ABSENT
     """flash: SDPA must be able to take a fused kernel"""
+    cached_casts: bool = ABSENT
+    """False: autocast must not keep the weights that it casts"""
     gib: Mapping[str, float]
     """on one device; parts that lie elsewhere are left out"""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from generator.cost.execution import Execution
-from generator.cost.memory import compute_training_moments
+from generator.cost.memory import compute_training_moments, count_embedding_copies
 from generator.cost.shape import build_shape, count_lora_params
 from generator.cost.static_memory import compute_static_memory
 from generator.cost.weights import count_packed_params
@@ -126,3 +128,18 @@ def test_a_zero3_job_that_offloads_needs_the_host_instead_of_the_device():
     assert moved.peak_memory_gib < kept.peak_memory_gib
     assert sum(p.value for p in moved.host_memory) > sum(p.value for p in kept.host_memory)
     assert moved.step_seconds > kept.step_seconds
+
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "embedding_gradient.json"
+MEASURED_DTYPES = {"fp32": {}, "bf16": {"autocast_dtype": "bfloat16"}, "bf16-pure": {"weights_dtype": "bfloat16"}}
+
+
+@pytest.mark.parametrize("row", json.loads(RESULTS.read_text(encoding="utf-8"))["rows"], ids=str)
+def test_the_embeddings_gradient_comes_last(row):
+    """Resident memory of real steps, in gradients of the embedding: those that stay, and those that come and go."""
+    shape = build_shape(LLAMA2_7B, "causal-lm", 0)
+    shape = replace(shape, head=0 if row["tied"] else shape.head)
+    run = Execution(loss_kernel=row["loss"], **MEASURED_DTYPES[row["dtype"]])
+    staying = 1 if row["tied"] else 2
+    assert int(row["first"]) == staying + count_embedding_copies(shape, run)
+    assert int(row["after"]) == staying + count_embedding_copies(shape, replace(run, accumulation=2))

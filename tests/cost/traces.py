@@ -95,6 +95,7 @@ class Script:
 
     dtype: torch.dtype = torch.float32
     autocast: torch.dtype | None = None
+    autocast_cache: bool = True
     lora: str | tuple[str, ...] | None = None
     rank: int = 8
     dora: bool = False
@@ -121,7 +122,8 @@ def trace_step(config, script: Script) -> Traced:
         marks = _watch(_blocks(model), mode)
         with mode:
             inputs = dict(script.loss_inputs) or ({} if script.labels else {"use_cache": False})
-            with torch.autocast("cpu", dtype=script.autocast, enabled=script.autocast is not None):
+            casts = script.autocast is not None
+            with torch.autocast("cpu", dtype=script.autocast, enabled=casts, cache_enabled=script.autocast_cache):
                 out = model(input_ids=tokens, labels=labels, **inputs)
             loss = out.loss
             del out

@@ -3,11 +3,16 @@ from dataclasses import replace
 from typing import Any
 
 from generator.case.case import Case
+from generator.case.strategies import STRATEGIES
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Code, Edits, make_argument, merge_edits
-from generator.techniques.launch import is_by_deepspeed
+from generator.techniques.launch import is_by_deepspeed, is_by_loop
 from generator.techniques.precision.fp32 import make_weights_edits, state_mixed_precision
 from generator.techniques.precision.tf32 import explain_missing_tf32
+
+DROP_CASTS = """\
+# autocast's cache would keep a 16-bit copy of every weight until the forward pass ends
+trainer.accelerator.autocast_handler = AutocastKwargs(cache_enabled=False)"""
 
 
 class Bf16(Technique):
@@ -16,8 +21,8 @@ class Bf16(Technique):
     What it does: matrix products in 16 bits with the range of fp32, so no loss scaling; frozen and served weights are
     stored in bf16 too.
     When it loses: on hardware that only emulates it: V100, T4 and plain AVX-512 CPUs, where it is slower than fp32.
-    Known problems: PyTorch's own `is_bf16_supported` counts emulation; a large model with a small batch takes more
-    memory than in fp32, by the 16-bit copies.
+    Known problems: PyTorch's own `is_bf16_supported` counts emulation; autocast's cache would keep a 16-bit copy of every
+    weight until the pass ends, so that a large model with a small batch took more memory than in fp32: it is off.
     """
 
     axis = "precision"
@@ -76,8 +81,16 @@ def describe_autocast(case: Case, dtype: str) -> dict[str, object]:
         "weights_dtype": stored,
         "autocast_dtype": dtype,
         "tf32": explain_missing_tf32(case) is None,
+        "autocast_cache": not drops_casts(case),
     }
     return described | ({"lora_casts": False} if reads_inputs_uncast(case) or case.workload.train == "qlora" else {})
+
+
+def drops_casts(case: Case) -> bool:
+    """Whether the 16-bit copy of a trained weight goes with the product that read it. A weight is read once in a pass, so that
+    autocast's cache of them saves no work, but for losses that go through the output layer chunk by chunk."""
+    casts = case.workload.train == "full" and not STRATEGIES[case.layout.strategy].casts_itself
+    return casts and case.skeleton is None
 
 
 def reads_inputs_uncast(case: Case) -> bool:
@@ -117,8 +130,10 @@ def make_autocast_edits(case: Case, dtype: str, flag: str) -> Edits:
         make_argument("dtype", Code("torch.float32"), f"trained weights stay in fp32, {flag} is for the arithmetic"),
     )
     served = (make_argument("dtype", Code(f"torch.{dtype}")),)
+    uncached = drops_casts(case) and not is_by_loop(case.layout)  # loop.py has its own autocast
     return Edits(
-        imports=("import torch",),
+        imports=("import torch", *(("from accelerate.utils import AutocastKwargs",) if uncached else ())),
+        after_trainer=(DROP_CASTS,) if uncached else (),
         infer_imports=("import torch",),
         model_arguments=stored,
         infer_model_arguments=served,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import yaml
+from accelerate.utils import AutocastKwargs
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -85,6 +86,8 @@ def main() -> None:
         processing_class=tokenizer,
         data_collator=default_data_collator,
     )
+    # autocast's cache would keep a 16-bit copy of every weight until the forward pass ends
+    trainer.accelerator.autocast_handler = AutocastKwargs(cache_enabled=False)
     check_size(trainer.train_dataset, args)
     show_data(train_dataset, tokenizer, Path(args.output_dir))
     prepare_evaluation(trainer, CONFIG["early_stopping"])

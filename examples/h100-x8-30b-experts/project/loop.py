@@ -95,7 +95,7 @@ class Loop:
     def compute_loss(self, model, inputs: dict, return_outputs: bool = False, num_items_in_batch=None):
         """In training this process's part of the step's loss; in an evaluation the batch's mean, on every process."""
         inputs = {name: value.to(self.args.device, non_blocking=True) for name, value in inputs.items()}
-        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16):
+        with torch.autocast(self.args.device.type, torch.bfloat16, enabled=self.args.bf16, cache_enabled=False):
             loss = self.division.compute_loss(model, inputs, num_items_in_batch)
         return (loss, None) if return_outputs else loss
 

@@ -118,6 +118,8 @@ class CheckFirstStep(TrainerCallback):
             self.stop("attention", planned, f"{attention.calls} calls of PyTorch's own (sdpa)")
         if self.planned.get("dense_mask") is False and attention.masks:
             self.stop("attention", "without a mask", f"with a mask of {attention.masks[0]} elements")
+        if self.planned.get("cached_casts") is False and attention.caches:
+            self.stop("autocast's cache of cast weights", "off", "on")
         if self.planned.get("kernel") == "flash" and attention.refusals:
             self.stop("attention", "a flash kernel", f"none that takes {attention.refusals[0]}")
 
@@ -165,13 +167,13 @@ SETS = {
     "optim": ("gradients", "states"),
     "optim_args": ("states",),
     "use_cpu": ("device", "kernel"),
-    "bf16": ("kernel",),
-    "fp16": ("kernel",),
+    "bf16": ("kernel", "cached_casts"),
+    "fp16": ("kernel", "cached_casts"),
     "deepspeed": ("trained", "frozen", "gradients", "states"),
     "fsdp": ("trained", "frozen", "gradients", "states"),
 }
 """Parts of the plan that an argument decides, by its name."""
-OF_ATTENTION = {"attention", "dense_mask", "kernel"}
+OF_ATTENTION = {"attention", "dense_mask", "kernel", "cached_casts"}
 """Parts of the plan for which attention is looked at as it is called."""
 BY_ROW = ("row_by_row", "varlen")
 """Implementations that keep the rows of a batch apart where they stand one after the other."""
@@ -189,6 +191,7 @@ class WatchedAttention:
     def __init__(self):
         self.function = F.scaled_dot_product_attention
         self.calls = 0
+        self.caches = False
         self.masks: list[int] = []
         self.refusals: list[str] = []
         self.rows: list[int] = []
@@ -209,6 +212,7 @@ class WatchedAttention:
 
     def __call__(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **kwargs):
         self.calls += 1
+        self.caches |= torch.is_autocast_cache_enabled()
         self.rows.append(query.shape[-2])
         if attn_mask is not None:
             self.masks.append(attn_mask.numel())

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 import yaml
+from accelerate.utils import AutocastKwargs
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -99,6 +100,8 @@ def main() -> None:
         compute_metrics=ClassMetrics(names),
         preprocess_logits_for_metrics=keep_class,
     )
+    # autocast's cache would keep a 16-bit copy of every weight until the forward pass ends
+    trainer.accelerator.autocast_handler = AutocastKwargs(cache_enabled=False)
     trainer.loss_is_scaled_for_ga = False  # a classifier's loss is a mean over its micro-batch
     check_size(trainer.train_dataset, args)
     show_data(train_dataset, names, tokenizer, CONFIG["seq_len"], Path(args.output_dir))

@@ -9,6 +9,7 @@ import pytest
 
 from generator.cost.execution import Execution
 from generator.emit.first_step import expect_dtypes
+from generator.techniques.precision.bf16 import DROP_CASTS
 
 PLANNED = {
     "trained": "float32",
@@ -193,6 +194,23 @@ def test_a_model_that_says_sdpa_and_does_not_call_it(first_step, tmp_path, monke
 def test_a_padding_mask(first_step, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["padding"], "drop_padding_mask", lambda model: None)
     assert "attention: with a mask of 128 elements, planned without" in stop_of(first_step, make_trainer(tmp_path))
+
+
+def test_autocast_that_keeps_what_it_casts(first_step, tmp_path):
+    with pytest.raises(SystemExit, match="autocast's cache of cast weights: on, planned off"):
+        train(first_step, make_trainer(tmp_path, bf16=True), cached_casts=False)
+
+
+def test_autocast_without_its_cache_trains_the_same_weights(first_step, tmp_path):
+    """The statement that bf16 and fp16 write, bit for bit."""
+    from accelerate.utils import AutocastKwargs
+
+    cached, uncached = (make_trainer(tmp_path, bf16=True, gradient_accumulation_steps=2) for _ in range(2))
+    exec(DROP_CASTS, {"trainer": uncached, "AutocastKwargs": AutocastKwargs})
+    train(first_step, cached)
+    train(first_step, uncached, cached_casts=False)
+    for one, other in zip(cached.model.parameters(), uncached.model.parameters(), strict=True):
+        assert one.equal(other)
 
 
 def test_another_device(first_step, tmp_path):

@@ -146,6 +146,16 @@ def test_devices_are_explained_by_what_other_numbers_of_them_give():
     assert len(why.explain_key(plan, "devices").rejected) == len(plan.devices) - 1
 
 
+def test_what_a_server_computes_are_answers():
+    """And no steps, in the terminal's words and in PLAN.md."""
+    project = next(p for p in EXAMPLES if p.parent.name == "h100-x8-70b-serve")
+    plan = read_example(project)
+    fitting = [other for other in why.explain_key(plan, "devices").rejected if other.cost]
+    assert fitting and all("s an answer" in other.why and "per 1,000 answers" in other.why for other in fitting)
+    table = (project / "PLAN.md").read_text().split("## Devices")[1]
+    assert table.count("per 1,000 answers") == len(fitting) + 1 and "step" not in table.split("##")[0]
+
+
 def test_a_default_is_called_one():
     """A default says where it comes from, under its name in config.yaml too; what was given says by which option."""
     plan = next(p for p in map(read_example, EXAMPLES) if p.project.name == "rtx-4090-8b-lora")

@@ -190,6 +190,7 @@ DEVICES = {
 def explain_devices(document: PlanDocument, key: str) -> Answer | None:
     """Why so many devices, and what the best plan on other numbers of them would cost."""
     layout, estimate = document.layout, document.estimate
+    each, many = ("a step", "steps") if document.project.mode == "train" else ("an answer", "answers")
     if key not in DEVICES or layout.of_devices == 1:
         return None
     return Answer(
@@ -197,12 +198,12 @@ def explain_devices(document: PlanDocument, key: str) -> Answer | None:
         value=getattr(layout, DEVICES[key]),
         technique=f"parallelism={document.choice['parallelism']}",
         why="; ".join(find_device_notes(document))
-        or f"all {layout.devices} are used: {estimate.step_seconds:.3g} s a step",
+        or f"all {layout.devices} are used: {estimate.step_seconds:.3g} s {each}",
         basis=estimate.basis,
         rejected=tuple(
             Alternative(
                 name=f"{other.count} device{'s' if other.count > 1 else ''}",
-                why=format_device_count(other),
+                why=format_device_count(other, each, many),
                 cost=other if other.fits else None,
             )
             for other in document.devices
@@ -216,7 +217,7 @@ def find_device_notes(document: PlanDocument) -> list[str]:
     return [note.text for note in document.notes if note.kind == "devices"]
 
 
-def format_device_count(row: DeviceCountRecord) -> str:
+def format_device_count(row: DeviceCountRecord, each: str, many: str) -> str:
     """What the best plan on so many devices costs, and what else changes."""
     if not row.fits:
         return row.why_not or ""
@@ -224,9 +225,9 @@ def format_device_count(row: DeviceCountRecord) -> str:
     if row.gpu_hours is not None:
         hours = f", {row.gpu_hours:,.3g} GPU-hours"
     elif row.gpu_hours_per_1000_steps is not None:
-        hours = f", {row.gpu_hours_per_1000_steps:,.3g} GPU-hours per 1,000 steps"
+        hours = f", {row.gpu_hours_per_1000_steps:,.3g} GPU-hours per 1,000 {many}"
     changes = f" (with {', '.join(row.changes)})" if row.changes else ""
-    return f"{row.step_seconds:.3g} s a step, {row.peak_memory_gib:.1f} GiB{hours}{changes}"
+    return f"{row.step_seconds:.3g} s {each}, {row.peak_memory_gib:.1f} GiB{hours}{changes}"
 
 
 def explain_fixed(document: PlanDocument, key: str) -> Answer | None:

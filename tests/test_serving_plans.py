@@ -350,3 +350,15 @@ def test_a_cpu_takes_the_engine_that_was_fastest_there(weights, concurrency):
     told = {"hardware": "cpu:2,24gb", "concurrency": concurrency, "allow": allowed}
     document = document_request(Request(model=str(MODELS / "smollm2-135m.json"), mode="infer", **told))
     assert document.choice["engine"] == "onnxruntime-genai" and document.choice["quantization"] == weights
+
+
+@pytest.mark.parametrize("template", [True, None, False])
+def test_the_readme_asks_what_the_model_answers(tmp_path, template):
+    """A model without a chat template refuses chats; the converter's environment stays where it is."""
+    document = to_json(plan_8b(hardware="cpu", pins=(("engine", "onnxruntime-genai"),)))
+    document["project"]["chat_template"] = template
+    render(document, tmp_path / "p")
+    commands = (tmp_path / "p" / "README.md").read_text().split("```sh")[2:]
+    assert ("/v1/completions" in commands[0]) == (template is False)
+    assert ("/v1/chat/completions" in commands[0].split("curl", 1)[1]) == (template is not False)
+    assert "--exclude=/.venv --exclude=/.venv-convert " in commands[1]

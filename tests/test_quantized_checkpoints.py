@@ -62,6 +62,19 @@ def test_bytes_and_engine_are_those_of_the_format(name, tmp_path):
     assert document.estimate.memory_gib["weights"] < 0.6 * plain.estimate.memory_gib["weights"]
 
 
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_sizes_alone_say_how_the_served_weights_are_stored(name, tmp_path):
+    """The config.json of a checkpoint is planned as the checkpoint is; trained from random weights, it holds plain ones."""
+    quantization, engine, gib = CHECKPOINTS[name]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA | {"quantization_config": quantization}))
+    document = document_request(Request(model=str(path), mode="infer", hardware="1xl40s", offline=True))
+    assert (document.choice["quantization"], document.choice["engine"]) == ("stored", engine)
+    assert document.estimate.memory_gib["weights"] == pytest.approx(gib, rel=0.04)
+    trained = document_request(Request(model=str(path), hardware="8xh100", offline=True))
+    assert trained.project.from_scratch and not trained.project.quantized
+
+
 @pytest.mark.parametrize("name", ["gptq", "w8a8-float", "fp8"])
 def test_where_no_engine_runs_them_each_says_why(name, tmp_path):
     quantization = CHECKPOINTS[name][0]

@@ -48,7 +48,7 @@ def read_work(request: Request) -> Work:
     spec = read_spec(source)
     request = replace(request, task=choose_task(request.mode, request.task, "task" in request.given, spec))
     workload = fill_workload(request, spec, source, data)
-    if workload.from_scratch:  # how published weights are packed says nothing of new ones
+    if workload.from_scratch and workload.mode == "train":  # how published weights are packed says nothing of new ones
         spec = replace(spec, quantization=None)
     check_workload(workload, spec)
     check_sources(request, workload, source, data)

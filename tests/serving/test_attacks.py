@@ -106,6 +106,29 @@ def test_who_connects_and_asks_nothing_is_cut_off(server):
     assert time.monotonic() - begun < 60
 
 
+def test_who_was_answered_and_asks_no_more_is_cut_off(server):
+    """Begun again and never ended, or still sending a body that was refused: not the first request alone has its time."""
+    refused = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
+    answered = {b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n": b"HTTP/1.1 200", refused: b"HTTP/1.1 413"}
+    with contextlib.ExitStack() as stack:
+        held = []
+        for request, status in answered.items():
+            connection = stack.enter_context(connect(server))
+            connection.sendall(request)
+            assert connection.recv(4096).startswith(status)
+            held.append(connection)
+        begun = time.monotonic()
+        while held and time.monotonic() - begun < 60:
+            time.sleep(1)
+            for connection in list(held):
+                try:
+                    connection.sendall(b"G" if time.monotonic() - begun < 2 else b"E")
+                except OSError:
+                    held.remove(connection)
+        assert not held
+    assert send(server, make_request(make_body())).startswith(b"HTTP/1.1 200")
+
+
 def test_who_sends_half_a_body_keeps_nobody_waiting(server):
     """More of them than may wait: the next one is answered at once, and the first are told that they were too slow."""
     whole = make_request(make_body())

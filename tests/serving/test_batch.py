@@ -182,6 +182,7 @@ def test_what_cannot_be_the_output_or_the_input_is_refused_in_words(project, tmp
         (tmp_path / "none.jsonl", tmp_path / "o.jsonl"): "No such file",
         (tmp_path, tmp_path / "o.jsonl"): "is a folder",
         (circle, tmp_path / "o.jsonl"): "symbolic links",
+        (fifo, tmp_path / "o.jsonl"): "can be read only once",  # and not waited for
         (source, tmp_path / "two.jsonl"): "prompt and text among prompt, text: --column says which",
     }
     for (given, output), words in refused.items():

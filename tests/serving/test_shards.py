@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from leaves import FRAGMENTS
 
@@ -101,6 +102,36 @@ def test_a_full_disk_is_two_lines_and_what_is_sealed_stays(shards, tmp_path, mon
 def test_files_that_may_not_grow_are_said(shards, tmp_path):
     with pytest.raises(SystemExit, match="raise the limit"):
         shards.end_unwritable(tmp_path, OSError(errno.EFBIG, os.strerror(errno.EFBIG)))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("text", ["é", "\ud800"])
+def test_a_line_is_json_that_every_reader_takes(shards, number, text):
+    """Parquet's NaN, and 1e400, which is JSON and too large to be read back; also below more levels than Python recurses."""
+    deep: list = [number]
+    for _ in range(600):
+        deep = [deep]
+    line = shards.dump_line({"a": number, "b": [{"c": number}], "text": text, "when": b"\xff", "deep": deep})
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no number of JSON")
+
+    read = json.loads(line, parse_constant=refuse)
+    assert (read["a"], read["b"], read["text"], read["when"]) == (None, [{"c": None}], text, "ff")
+    assert shards.dump_line({"a": 1.5, "text": text}) == shards.dump_line({"a": 1.5, "text": text})
+    assert json.loads(shards.dump_line({"a": 1e308, "text": "é"})) == {"a": 1e308, "text": "é"}
+
+
+def test_a_column_that_stands_there_twice_is_refused(rows, tmp_path):
+    """A row would keep one of them, and nobody would know which was answered."""
+    file = tmp_path / "a.csv"
+    file.write_text("prompt,x,prompt\nfirst,1,second\n")
+    with pytest.raises(SystemExit, match="a column name twice: 'prompt', 'x', 'prompt'"):
+        rows.choose_column(file, None, ASKED_FROM)
+    table = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array(["first"]), pa.array(["second"])], ["prompt", "prompt"]), table)
+    with pytest.raises(SystemExit, match="the column name 'prompt' stands there twice"):
+        rows.choose_column(table, None, ASKED_FROM)
 
 
 def test_the_columns_of_a_row_are_all_kept(assembly):

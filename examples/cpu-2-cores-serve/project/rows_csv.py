@@ -18,6 +18,9 @@ def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
     with io.TextIOWrapper(packed, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
         header = lines.readline()
         reader = csv.DictReader(chain([header], lines), delimiter=choose_delimiter(header))
+        names = list(reader.fieldnames or ())
+        if len(set(names)) < len(names):  # a row would keep the last of them alone
+            raise csv.Error(f"the first line has a column name twice: {', '.join(map(repr, names))}")
         for row in reader:
             yield reader.line_num, row
 

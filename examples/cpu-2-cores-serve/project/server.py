@@ -29,8 +29,8 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 GRACE_SECONDS, SEND_SECONDS = 25, 60
 """For answers that are being written when the server is stopped; for a reader that takes nothing.
 ``grace_seconds`` and ``send_seconds`` under ``serving`` in config.yaml say otherwise."""
-HEAD_SECONDS = 10
-"""For whoever connects to ask for something."""
+HEAD_SECONDS, KEEP_ALIVE_SECONDS = 10, 30
+"""For whoever connects to ask for something; for one who was answered, to begin to ask again."""
 TOKEN_BYTES, LEAST_BODY = 32, 1 << 20
 """Of a token of the prompt in JSON, escapes and all."""
 
@@ -168,10 +168,22 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        self.loop.call_later(HEAD_SECONDS, self.end_if_silent)
+        self.deadline = self.loop.call_later(HEAD_SECONDS, self.end_if_silent, None)
 
-    def end_if_silent(self) -> None:
-        if self.cycle is None:
+    def on_response_complete(self) -> None:
+        """uvicorn's own time ends with the first byte: here a whole head has to come, or the rest of a body."""
+        self.deadline.cancel()
+        seconds = KEEP_ALIVE_SECONDS + HEAD_SECONDS
+        self.deadline = self.loop.call_later(seconds, self.end_if_silent, self.cycle)
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.deadline.cancel()
+        super().connection_lost(exc)
+
+    def end_if_silent(self, answered: object) -> None:
+        """``answered``: the last request that was, None before the first."""
+        if self.cycle is answered:
             self.transport.abort()
 
 
@@ -233,7 +245,13 @@ def main() -> None:
     service = Service(config, HERE)
     threading.Thread(target=load, args=(service,), name="loading", daemon=True).start()
     print(f"http://{args.host}:{listener.getsockname()[1]}/v1 serves {service.name}", file=sys.stderr, flush=True)
-    options = {"lifespan": "off", "ws": "none", "http": Connection, "loop": "asyncio", "timeout_keep_alive": 30}
+    options = {
+        "lifespan": "off",
+        "ws": "none",
+        "http": Connection,
+        "loop": "asyncio",
+        "timeout_keep_alive": KEEP_ALIVE_SECONDS,
+    }
     quiet = {"access_log": False, "log_level": "warning", "server_header": False}
     server = Server(uvicorn.Config(App(service, key), **options, **quiet), service)
     server.run(sockets=[listener])

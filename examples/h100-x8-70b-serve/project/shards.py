@@ -104,11 +104,16 @@ class Shards:
 
 
 def dump_line(row: dict) -> bytes:
-    """Letters as they are, but where UTF-8 cannot hold them; the same bytes for the same row."""
+    """Letters as they are, but where UTF-8 cannot hold them; the same bytes for the same row. JSON has no NaN and no
+    infinity, and most that read it take neither: they are null."""
     try:
-        return json.dumps(row, ensure_ascii=False, default=dump_value).encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair
-        return json.dumps(row, default=dump_value).encode() + b"\n"
+        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=dump_value).encode() + b"\n"
+    except ValueError:  # one of these, or half a surrogate pair
+        finite = json.loads(json.dumps(row, default=dump_value), parse_constant=lambda _: None)
+    try:
+        return json.dumps(finite, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(finite).encode() + b"\n"
 
 
 def dump_value(value: object) -> str:

@@ -43,9 +43,12 @@ def check_input(file: Path) -> None:
     try:
         if file.is_dir():
             sys.exit(f"--input {file} is a folder: name a file")
-        with file.open("rb") as stream:
-            if not stream.seekable():
-                sys.exit(f"--input {file} can be read only once: write it to a file, to be able to go on")
+        once = file.is_fifo()  # to open one waits for who writes to it
+        if not once:
+            with file.open("rb") as stream:
+                once = not stream.seekable()
+        if once:
+            sys.exit(f"--input {file} can be read only once: write it to a file, to be able to go on")
     except OSError as error:
         sys.exit(f"--input {file}: {error.strerror}")
     choose_format(file)
@@ -121,9 +124,13 @@ def open_parquet(file: Path):
     except ImportError:
         sys.exit("Parquet is read and written with pyarrow, which is not installed here: pip install pyarrow")
     try:
-        return pq.ParquetFile(file)
+        opened = pq.ParquetFile(file)
     except (OSError, pa.ArrowException) as error:
         sys.exit(f"--input {file}: {' '.join(str(error).split())}")
+    names = opened.schema_arrow.names
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        sys.exit(f"--input {file}: the column name {twice!r} stands there twice")
+    return opened
 
 
 def survey_rows(file: Path, limit: int | None, tell) -> dict:

@@ -223,6 +223,27 @@ def test_an_answer_has_its_positions_beside_the_prompt():
     assert plan_request(Request(**short, new_tokens=7000)).plan.case.workload.seq_len == 1192
     with pytest.raises(UsageError, match="an answer of 9000 are longer"):
         plan_request(Request(**short, new_tokens=9000))
+    with pytest.raises(UsageError, match="--prompt-tokens 9000 is longer"):  # as it was given
+        plan_request(Request(**short, prompt_tokens=9000))
+
+
+LENGTHS = ("--prompt-tokens", "--seq-len")
+
+
+def test_rungs_of_an_inference_name_the_option_that_was_given():
+    """What a rung says is added to the command line: --seq-len beside --prompt-tokens is refused."""
+    asked = Request(
+        model=str(MODELS / "llama-3.1-8b.json"),
+        mode="infer",
+        hardware="1xa100-sxm-40gb",
+        prompt_tokens=60_000,
+        concurrency=64,
+    )
+    with pytest.raises(NothingFits) as refused:
+        plan_request(asked)
+    (option, length), *others = [o.split() for o in (r.option for r in refused.value.ladder) if o.split()[0] in LENGTHS]
+    assert option == "--prompt-tokens" and not others
+    assert plan_request(replace(asked, prompt_tokens=int(length))).plan.case.workload.seq_len == int(length)
 
 
 @pytest.mark.parametrize("device", [d.id for d in list_devices() if d.is_alone and d.vendor == "nvidia"])

@@ -79,6 +79,11 @@ class Workload:
     pins: tuple[tuple[str, str], ...] = ()
 
     @property
+    def length_option(self) -> str:
+        """What ``seq_len`` is called where it is asked for."""
+        return "--prompt-tokens" if self.mode == "infer" else "--seq-len"
+
+    @property
     def serves(self) -> bool:
         """Whether the project is a server of a model that writes."""
         return self.mode == "infer" and self.task in WRITES and not self.after_training
@@ -154,8 +159,8 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
         check_positions(workload, model)
     if workload.task not in MEDIA_TASKS and model.max_positions and workload.seq_len > model.max_positions:
         raise UsageError(
-            f"--seq-len {workload.seq_len} is longer than the {model.max_positions} positions of {model.name}",
-            f"use --seq-len {model.max_positions} or less",
+            f"{workload.length_option} {workload.seq_len} is longer than the {model.max_positions} positions of {model.name}",
+            f"use {workload.length_option} {model.max_positions} or less",
         )
 
 

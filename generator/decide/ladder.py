@@ -176,9 +176,10 @@ def list_fewer(case: Case) -> Iterator[Change]:
 
 
 def list_shorter(case: Case) -> Iterator[Change]:
-    length = case.workload.seq_len // 2
+    length, option = case.workload.seq_len // 2, case.workload.length_option
+    what = "prompts" if case.workload.mode == "infer" else "sequences"
     while length >= 128:
-        yield f"sequences of {length} tokens", f"--seq-len {length}", change_workload(case, seq_len=length)
+        yield f"{what} of {length} tokens", f"{option} {length}", change_workload(case, seq_len=length)
         length //= 2
 
 

@@ -4,7 +4,8 @@
 
 A run is ``{"folder", "processes", "words", "kill"}``; ``kill`` is ``[rank, step, where]``: the process is ended by SIGKILL in that
 step ("step"), before it writes its part of the checkpoint behind it ("save"), or when it has ("written"), and the others after it, as a launcher
-ends them. What every process printed is in ``log-RANK`` of the folder, the exit codes of all in ``codes.json``.
+ends them. What every process printed is in ``log-RANK`` of the folder, the exit codes of all in ``codes.json``; of all runs, in
+``ended.json`` beside RUNS.json, with whether they left a run.json.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ LAST_SECONDS = 10.0
 def main() -> None:
     for name in LIBRARIES:
         __import__(name)
-    for run in json.loads(Path(sys.argv[1]).read_text()):
+    plan, ended = Path(sys.argv[1]), []
+    for run in json.loads(plan.read_text()):
         folder = Path(run["folder"])
         codes = wait_for_all(
             [fork(folder, rank, run, port) for port in [find_port()] for rank in range(run["processes"])]
         )
         (folder / "codes.json").write_text(json.dumps(codes))
+        ended.append({"codes": codes, "finished": (folder / "runs/run.json").exists()})
+    plan.with_name("ended.json").write_text(json.dumps(ended))
 
 
 def find_port() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -114,11 +115,26 @@ EIGHT = (
     Form("tensor-pipeline", 8, ["fsdp 2", "stages 2", "tp 2"]),
     Form("tensor-pipeline", 8, ["stages 4", "tp 2"], "tied"),
 )
+OTHER_KILLED = (
+    *(("tensor", SFT), ("pipeline", SFT), ("context-fsdp2", SFT)),
+    *(("context", LORA), ("context-fsdp2", LORA), ("ulysses", LORA), ("pipeline", LORA), ("pipeline-fsdp2", LORA)),
+)
+"""Of a loss on answers alone, and of adapters: those have no other weights in their checkpoints."""
 KILLS = ((1, 1, "step"), (0, 2, "written"), (1, 4, "save"), (0, 6, "step"))
 """One after the other, of one run that saves every second step: nothing saved, parts without a seal, an unfinished part, the
 last step."""
+KILLED_OFTEN = (
+    *{form.name: form for form in (*FOUR, *TWO)}.values(),
+    *(form for form in OTHER_WORK if (form.name, form.asked) in OTHER_KILLED),
+)
 KILLED = (("tensor", 2, (1, 4, "step")), ("pipeline", 2, (0, 4, "save")))
-RESHARDED = ("tensor-fsdp2", 4, "tensor", 2)
+RESHARDED = (
+    ("tensor-fsdp2", 4, "tensor", 2, "dense"),
+    *(("pipeline", 4, "pipeline", 2, "dense"), ("pipeline-fsdp2", 4, "tensor", 2, "dense")),
+    *(("context-fsdp2", 2, "tensor-fsdp2", 4, "dense"), ("tensor", 2, "context", 2, "dense")),
+    *(("expert-fsdp2", 4, "expert", 2, "mixture"), ("expert", 2, "expert-fsdp2", 4, "mixture")),
+)
+"""(form, processes) of the first steps, and of those after them; the model."""
 
 
 @pytest.fixture(scope="session")
@@ -183,16 +199,16 @@ def inputs(tmp_path_factory) -> Path:
 
 
 def make(
-    inputs: Path, folder: Path, form: str, processes: int, model: str, asked: dict | None = None, **pins: str
+    inputs: Path, folder: Path, form: str, processes: int | str, model: str, asked: dict | None = None, **pins: str
 ) -> Path:
-    """A project for processes of this CPU."""
+    """A project for processes of this CPU, or of two nodes (``2x1``)."""
     asked = asked or {}
     sft = asked.get("task") == "sft"
     plain = {name: value for name, value in PLAIN.items() if not (sft and processes == 1 and name == "loss")}
     request = Request(
         model=str(inputs / model),
         data=str(inputs / ("chats.jsonl" if sft else "data.txt")),
-        hardware=(f"{processes}xcpu:1" if processes > 1 else "cpu:1")
+        hardware=("cpu:1" if processes == 1 else f"{processes}xcpu:1")
         + ("+bf16" if pins.get("precision") == "bf16" else ""),
         seq_len=64,
         global_batch=BATCH,
@@ -210,14 +226,19 @@ def make(
     return folder
 
 
-def run_all(folder: Path, runs: list[dict]) -> None:
-    """One after the other, in forks of one process."""
+def make_form(inputs: Path, folder: Path, form: Form) -> Path:
+    return make(inputs, folder, form.name, form.processes, form.model, form.asked, **form.pins)
+
+
+def run_all(folder: Path, runs: list[dict]) -> list[dict]:
+    """One after the other, in forks of one process. ``codes`` of each one's processes, and whether it ``finished``."""
     plan = folder / "runs.json"
     plan.write_text(json.dumps(runs))
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
     environment |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache"), "PYTHONPATH": ""}
     script = Path(__file__).with_name("loop_processes.py")
     subprocess.run([sys.executable, str(script), str(plan)], env=environment, check=True, timeout=1800)
+    return json.loads((folder / "ended.json").read_text())
 
 
 def describe_run(folder: Path, processes: int, *words: str, kill: tuple | None = None) -> dict:
@@ -232,7 +253,7 @@ def train(inputs: Path, folder: Path, forms: tuple[Form, ...], more=lambda made:
             made[form.alone] = make(inputs, folder / form.alone, "single", 1, form.model, form.asked)
     runs = [describe_run(project, 1) for project in made.values()]
     for form in forms:
-        made[form.id] = make(inputs, folder / form.id, form.name, form.processes, form.model, form.asked, **form.pins)
+        made[form.id] = make_form(inputs, folder / form.id, form)
         runs.append(describe_run(made[form.id], form.processes, *form.words))
     run_all(folder, runs + more(made))
     return made
@@ -258,6 +279,11 @@ def four(inputs, tmp_path_factory) -> dict[str, Path]:
     return train(inputs, tmp_path_factory.mktemp("four"), FOUR)
 
 
+def read_gradient_norms(project: Path) -> list[float]:
+    """Of each step, before it is clipped, as the first process prints it."""
+    return [float(norm) for norm in re.findall(r"\bgrad ([\d.e+-]+)", (project / "log-0").read_text())]
+
+
 def read_report(project: Path) -> dict:
     logs = "".join(path.read_text(errors="replace")[-3000:] for path in sorted(project.glob("log-*")))
     assert (project / "runs/run.json").exists(), logs
@@ -269,6 +295,9 @@ def check_form(form: Form, made: dict[str, Path]) -> None:
     report = read_report(project)
     assert json.loads((project / "codes.json").read_text()) == [0] * form.processes
     assert report["losses"] == pytest.approx(alone["losses"], abs=form.tolerance)
+    norms, expected = read_gradient_norms(project), read_gradient_norms(made[form.alone])
+    assert len(norms) == STEPS  # AdamW forgives gradients that are some times too large: losses would be the same
+    assert norms == pytest.approx(expected, rel=0.01)  # three digits are printed
     pairs = zip(report["evaluations"], alone["evaluations"], strict=True)
     assert all(row["loss"] == pytest.approx(other["loss"], abs=form.tolerance) for row, other in pairs)
     assert report["processes"] == form.processes and report["tokens_per_step"] == alone["tokens_per_step"]
@@ -341,47 +370,50 @@ def test_eight_processes_have_the_losses_of_one(inputs, tmp_path):
 
 
 @pytest.mark.parallel
-@pytest.mark.parametrize("form", {form.name: form for form in (*FOUR, *TWO)}.values(), ids=lambda form: form.id)
+@pytest.mark.parametrize("form", KILLED_OFTEN, ids=lambda form: form.id)
 def test_four_kills_in_a_row(inputs, tmp_path, form):
     """By SIGKILL of one process each time. Every form ends with the weights of a run that nothing disturbed."""
-    project, whole = (
-        make(inputs, tmp_path / name, form.name, form.processes, form.model, form.asked, **form.pins)
-        for name in ("killed", "whole")
-    )
+    project, whole = (make_form(inputs, tmp_path / name, form) for name in ("killed", "whole"))
     kills = [(rank * (form.processes - 1), step, where) for rank, step, where in KILLS]
-    codes = []
-    run_all(tmp_path, [describe_run(whole, form.processes)])
-    for kill in [*kills, None]:
-        run_all(tmp_path, [describe_run(project, form.processes, *SAVES, kill=kill)])
-        codes.append(json.loads((project / "codes.json").read_text()))
-        if kill:
-            assert codes[-1][kill[0]] == -signal.SIGKILL and not (project / "runs/run.json").exists()
-    assert codes[-1] == [0] * form.processes
+    runs = [describe_run(project, form.processes, *SAVES, *form.words, kill=kill) for kill in (*kills, None)]
+    *killed, last = run_all(tmp_path, [describe_run(whole, form.processes, *form.words), *runs])[1:]
+    for kill, ended in zip(kills, killed, strict=True):
+        assert ended["codes"][kill[0]] == -signal.SIGKILL and not ended["finished"], kill
+    assert last["codes"] == [0] * form.processes
     report = read_report(project)
     assert report["resumed_from"] == 4
     assert report["losses"] == pytest.approx(read_report(whole)["losses"], abs=1e-6)
     compare_models(project, whole, exactly=True)
 
 
-def test_another_number_of_processes_goes_on(inputs, tmp_path):
-    """Stopped after step 4 on four processes; planned anew for two, which divide the parts anew."""
-    before, processes, after, fewer = RESHARDED
-    whole = make(inputs, tmp_path / "whole", after, fewer, "dense")
-    many = make(inputs, tmp_path / "many", before, processes, "dense")
-    few = make(inputs, tmp_path / "few", after, fewer, "dense")
-    (few / "runs").symlink_to(many / "runs")
+def check_resharding(inputs: Path, folder: Path, before: str, count: int, after: str, other: int, model: str) -> None:
+    """Killed after step 4; planned anew for another number of processes or another form, which divide the parts anew."""
+    whole = make(inputs, folder / "whole", after, other, model)
+    first = make(inputs, folder / "first", before, count, model)
+    second = make(inputs, folder / "second", after, other, model)
+    (second / "runs").symlink_to(first / "runs")
     run_all(
-        tmp_path,
+        folder,
         [
-            describe_run(whole, fewer),
-            describe_run(many, processes, *SAVES, kill=(3, 5, "step")),
-            describe_run(few, fewer, *SAVES),
+            describe_run(whole, other),
+            describe_run(first, count, *SAVES, kill=(count - 1, 5, "step")),
+            describe_run(second, other, *SAVES),
         ],
     )
-    report = read_report(few)
+    report = read_report(second)
     assert report["resumed_from"] == 4
     assert report["losses"] == pytest.approx(read_report(whole)["losses"], abs=1e-4)
-    compare_models(few, whole)
+    compare_models(second, whole)
+
+
+def test_another_number_of_processes_goes_on(inputs, tmp_path):
+    check_resharding(inputs, tmp_path, *RESHARDED[0])
+
+
+@pytest.mark.parallel
+@pytest.mark.parametrize(("before", "count", "after", "other", "model"), RESHARDED[1:])
+def test_another_form_goes_on(inputs, tmp_path, before, count, after, other, model):
+    check_resharding(inputs, tmp_path, before, count, after, other, model)
 
 
 def test_sixteen_bits(inputs, tmp_path):

@@ -47,21 +47,62 @@ def start(folder: Path, seconds: float) -> subprocess.Popen[str]:
     )
 
 
+def read_pids(folder: Path) -> list[int]:
+    pids = [folder / f"pid-{n}" for n in range(2)]
+    end = time.monotonic() + 200
+    while not all(path.exists() and path.read_text() for path in pids) and time.monotonic() < end:
+        time.sleep(0.2)
+    return [int(path.read_text()) for path in pids]
+
+
+def is_alive(pid: int) -> bool:
+    """Not a zombie, whose parent is stopped."""
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
 @pytest.mark.slow
 @pytest.mark.core
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_stopped_process_is_named_and_none_is_left(rank, tmp_path):
     running = start(tmp_path, 600)
-    pids = [tmp_path / f"pid-{n}" for n in range(2)]
-    end = time.monotonic() + 200
-    while not all(path.exists() and path.read_text() for path in pids) and time.monotonic() < end:
-        time.sleep(0.2)
-    numbers = [int(path.read_text()) for path in pids]
+    numbers = read_pids(tmp_path)
     os.kill(numbers[rank], signal.SIGSTOP)
     output, _ = running.communicate(timeout=200)
     assert running.returncode
     assert f"rank {rank} (" in output and f"process {numbers[rank]}) has not answered for 6 s" in output
     assert not [pid for pid in numbers if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.slow
+@pytest.mark.core
+def test_where_the_store_answers_no_more_all_end(tmp_path):
+    """As on a node that is cut off from the first: what it asks is neither answered nor refused."""
+    running = start(tmp_path, 600)
+    numbers = read_pids(tmp_path)
+    os.kill(running.pid, signal.SIGSTOP)  # the launcher, which holds the store
+    end = time.monotonic() + 60
+    while any(map(is_alive, numbers)) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not [pid for pid in numbers if is_alive(pid)]
+    os.kill(running.pid, signal.SIGKILL)
+    output, _ = running.communicate(timeout=60)
+    assert "rank 0 (" in output and "is cut off: the launcher's store at localhost has not answered for 6 s" in output
+
+
+@pytest.mark.slow
+@pytest.mark.core
+def test_all_may_be_stopped_and_go_on(tmp_path):
+    """As by `scontrol suspend`: longer than the silence that counts."""
+    running = start(tmp_path, 4)
+    numbers = [*read_pids(tmp_path), running.pid]
+    for number in numbers:
+        os.kill(number, signal.SIGSTOP)
+    time.sleep(9)
+    for number in numbers:
+        os.kill(number, signal.SIGCONT)
+    output, _ = running.communicate(timeout=200)
+    assert running.returncode == 0 and "has not answered" not in output
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ XLA_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-xla
 AUDIT_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-audit
 PCI_IDS ?= $(firstword $(wildcard /usr/share/misc/pci.ids /usr/share/hwdata/pci.ids))
 
-.PHONY: setup demo demo-scratch test test-slow test-parallel test-image test-engines test-launchers test-xla check golden validate peers devices-audit fuzz clean
+.PHONY: setup demo demo-scratch test test-slow test-parallel test-hosts test-image test-engines test-launchers test-xla check golden validate peers devices-audit fuzz clean
 
 setup: $(VENV)/.ready
 
@@ -73,11 +73,15 @@ test: setup
 
 # the real runs: every emitted form, every way to break off; files side by side, for their tests share what was trained
 test-slow: setup
-	$(PYTEST) --dist loadfile -m "slow and not core and not image and not parallel and not xla"
+	$(PYTEST) --dist loadfile -m "slow and not core and not image and not parallel and not hosts and not xla"
 
 # every parallel form killed four times and resumed, and eight processes: half an hour of two cores
 test-parallel: setup
 	$(BIN)/python -m pytest -m parallel tests/test_loop_projects.py
+
+# two hosts (network namespaces) that train one project over gloo: root and iproute2
+test-hosts: setup
+	$(BIN)/python -m pytest -rs -m hosts tests/test_two_hosts.py
 
 # images really built and run: root, buildah and debootstrap; the base is kept in ~/.cache/perfgen-images
 test-image: setup

@@ -119,6 +119,7 @@ def make_tools(project: Path, scratch: Path) -> Tools:
             text = {"srun": SRUN, "ssh": SSH, "mpirun": MPIRUN}.get(name, RECORDER)
             write_program(folder / name, text.format(python=sys.executable))
     write_program(scratch / "tools" / "scontrol", SCONTROL)
+    write_program(scratch / "tools" / "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (scratch / "record").unlink(missing_ok=True)
     return Tools(folder=scratch / "tools", record=scratch / "record", requeued=scratch / "requeued")
 

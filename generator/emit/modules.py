@@ -154,6 +154,8 @@ def choose_modules(
         modules |= {"heartbeat": "heartbeat", "parallel": "parallel", "wrapping": WRAPPINGS[parallel.expected.wrapper]}
     if parallel is not None and parallel.world_size > 1:
         modules["preflight"] = "preflight"
+    if parallel is not None and parallel.nodes > 1:
+        modules["addresses"] = "addresses"
     if parallel is not None and parallel.loop is not ABSENT:
         modules |= {name: name for name in LOOP} | {"division": parallel.loop.division}
         if parallel.loop.attention is not None:

@@ -1,0 +1,120 @@
+"""A project of two CPU nodes, trained by its launchers on two hosts that know each other by a cable: `make test-hosts` (root, iproute2)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hosts import NAMES, Hosts, make_hosts
+from test_loop_projects import inputs as inputs
+from test_loop_projects import make
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.hosts,
+    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2"),
+]
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    with make_hosts(tmp_path / "hosts") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def alone(inputs, tmp_path_factory) -> list[float]:
+    """Losses of one process."""
+    project = prepare(make(inputs, tmp_path_factory.mktemp("alone") / "p", "single", 1, "dense"))
+    words = [sys.executable, "train.py"]
+    subprocess.run(words, cwd=project, env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=True, capture_output=True)
+    return read_losses(project)
+
+
+def prepare(project: Path) -> Path:
+    """Its environment is that of the tests; a host that does not answer is given up after seconds."""
+    (project / ".venv").symlink_to(sys.prefix)
+    leaf = project / "heartbeat.py"
+    if leaf.exists():
+        text = leaf.read_text().replace("BEAT_SECONDS = 10.0", "BEAT_SECONDS = 0.5")
+        leaf.write_text(text.replace("SILENT_SECONDS = 300.0", "SILENT_SECONDS = 10.0"))
+    return project
+
+
+def read_losses(project: Path) -> list[float]:
+    return json.loads((project / "runs/run.json").read_text())["losses"]
+
+
+def start(hosts: Hosts, project: Path, *words: str) -> subprocess.Popen:
+    environment = os.environ | {"PATH": f"{hosts.tools}:{os.environ['PATH']}"}
+    out = (project / "log").open("w")
+    return subprocess.Popen(words, cwd=project, env=environment, stdout=out, stderr=subprocess.STDOUT)
+
+
+def finish(process: subprocess.Popen, project: Path, seconds: float = 300) -> str:
+    process.wait(timeout=seconds)
+    return (project / "log").read_text()
+
+
+@pytest.mark.parametrize("form", ["ddp", "pipeline"])
+def test_ssh_trains_to_the_losses_of_one_process(inputs, alone, hosts, tmp_path, form):
+    project = prepare(make(inputs, tmp_path / "p", form, "2x1", "dense"))
+    process = start(hosts, project, "bash", "launch/ssh.sh", *NAMES)
+    output = finish(process, project)
+    assert process.returncode == 0, output[-5000:]
+    assert read_losses(project) == pytest.approx(alone, abs=1e-4)
+    assert not [pid for name in NAMES for pid in hosts.list_processes(name)]
+
+
+def test_each_host_starts_train_sh_itself(inputs, alone, hosts, tmp_path):
+    project = prepare(make(inputs, tmp_path / "p", "ddp", "2x1", "dense"))
+    begun = [
+        subprocess.Popen(
+            [
+                hosts.tools / "on",
+                name,
+                "env",
+                "MASTER_ADDR=node-1",
+                "OMP_NUM_THREADS=1",
+                "HF_HUB_OFFLINE=1",
+                "./train.sh",
+            ],
+            cwd=project,
+        )
+        for name in NAMES
+    ]
+    assert [process.wait(timeout=300) for process in begun] == [0, 0]
+    assert read_losses(project) == pytest.approx(alone, abs=1e-4)
+
+
+def test_a_lost_node_is_named_and_nothing_runs_on(inputs, hosts, tmp_path):
+    """Its cable is cut in a step. Both ends stop; when it is back the run goes on from the last complete checkpoint."""
+    project = prepare(make(inputs, tmp_path / "p", "ddp", "2x1", "dense"))
+    words = ("bash", "launch/ssh.sh", *NAMES, "--", "--save_steps", "2", "--max_steps")
+    process = start(hosts, project, *words, "4000")
+    end = time.monotonic() + 240
+    while not list(project.glob("runs/checkpoint-*/complete.json")) and time.monotonic() < end:
+        assert process.poll() is None, (project / "log").read_text()[-5000:]
+        time.sleep(0.5)
+    hosts.cut("node-2")
+    output = finish(process, project)
+    assert process.returncode and "node-2 ended with 255" in output
+    assert "has not answered for 10 s" in output
+    assert not hosts.wait_for_end("node-1", 60)
+    assert not hosts.wait_for_end("node-2", 90, but="torchrun")
+    assert "is cut off: the launcher's store at 10.77.0.1" in (project / "log").read_text()
+    # torchrun there waits for the store until Linux gives the connection up, after 15 minutes unless it is told otherwise
+    subprocess.run([hosts.tools / "on", "node-2", "sysctl", "-qw", "net.ipv4.tcp_retries2=3"], check=True)
+    assert not hosts.wait_for_end("node-2", 300)
+    last = max(int(path.parent.name[11:]) for path in project.glob("runs/checkpoint-*/complete.json"))
+    hosts.mend("node-2")
+    process = start(hosts, project, *words, str(last + 2))
+    output = finish(process, project)
+    assert process.returncode == 0, output[-5000:]
+    assert json.loads((project / "runs/run.json").read_text())["resumed_from"] == last

@@ -48,6 +48,17 @@ def test_every_launcher_starts_the_same_processes(hardware, tmp_path):
     check_shell(project)
 
 
+def test_processes_of_several_cpus_have_threads_for_them(tmp_path):
+    """torchrun sets OMP_NUM_THREADS=1 for several processes of a node. A node is asked for the CPUs of all of them."""
+    project = render_case(tmp_path / "p", "2x4xcpu:2")
+    launch = json.loads((project / "plan.json").read_text(encoding="utf-8"))["launch"]
+    assert launch["environment"] == {"OMP_NUM_THREADS": "2"} and launch["cpus"] == 8
+    assert "torch.set_num_threads(2)" in (project / "train.py").read_text(encoding="utf-8")
+    assert read_directives((project / "train.sbatch").read_text(encoding="utf-8"))["cpus-per-task"] == "8"
+    one = render_case(tmp_path / "one", "2x1xcpu:8")  # where it starts one process a node it leaves PyTorch its count
+    assert "set_num_threads" not in (one / "train.py").read_text(encoding="utf-8")
+
+
 def test_a_form_of_deepspeed_is_launched_the_same_way(tmp_path):
     project = render_case(tmp_path / "p", "2x8xh100-sxm-80gb", pins=(("parallelism", "zero2"),))
     assert check_project(project, tmp_path / "scratch") in (BOTH, NODES)

@@ -73,10 +73,13 @@ def expect_division(layout: Layout, loop: LoopRecord) -> tuple[str, ...]:
 
 
 def count_task_cpus(case: Case, layout: Layout) -> int | None:
-    """``None`` for all of whole nodes whose CPUs nobody named: Slurm refuses a job that asks for more than a node has."""
+    """Of a node. ``None`` for all of whole nodes whose CPUs nobody named: Slurm refuses a job that asks for more than a node
+    has. Of a CPU each process has its own."""
     hardware = case.hardware
     assumed = any(note.who == "spec" and note.field == "cpu" for note in hardware.notes)
-    return None if assumed and layout.per_node == len(hardware.accelerators) else hardware.cpu.budget
+    if (assumed and layout.per_node == len(hardware.accelerators)) or hardware.cpu.budget is None:
+        return None
+    return hardware.cpu.budget * (layout.per_node if case.on_cpu else 1)
 
 
 def name_parameter_count(plan: Plan) -> str | None:

@@ -119,7 +119,8 @@ def describe_machine(case: Case) -> str:
     gib = case.device_memory_bytes / 2**30
     if case.on_cpu:
         cpu = case.hardware.cpu
-        several = f"{case.devices} processes, each of " if case.devices > 1 else ""
+        nodes = f"{case.nodes} nodes of " if case.nodes > 1 else ""
+        several = f"{nodes}{case.devices_per_node} processes, each of " if case.devices > 1 else ""
         return f"{several}{cpu.budget or cpu.cores} CPUs ({cpu.model_name or cpu.architecture}), {gib:.0f} GiB"
     nodes = f"{case.nodes} nodes of " if case.nodes > 1 else ""
     return f"{nodes}{case.devices_per_node} x {case.device.name}, {gib:.0f} GiB{' each' if case.devices > 1 else ''}"

@@ -189,7 +189,9 @@ def compute_copy_seconds(shape: Shape, run: Execution, rates: Rates, static: Sta
     if run.sharding.by_fsdp:
         # FSDP1 gathers into the flat parameter that the layers' weights are views of; its gradient is put together from theirs
         copied = weights * count_gathers(shape, run) if run.fsdp_version > 1 else 0.0
-        return Exchange(each=2 * (copied + gradient) / second, once=0.0)
+        both = 2 * (copied + gradient) / second
+        # stages keep their weights whole for a step, and reduce once: so often they are copied
+        return Exchange(each=0.0, once=both) if sums_whole_gradients(run) else Exchange(each=both, once=0.0)
     if run.sharding.buckets_every_gradient:  # into the reducer's buckets and back
         return Exchange(each=0.0, once=4 * gradient / second)
     return Exchange(each=0.0, once=0.0)

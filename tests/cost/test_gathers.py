@@ -59,6 +59,8 @@ def test_copies_grow_with_what_is_gathered_and_reduced():
 
     assert copy(strategy="fsdp_full_shard").each == pytest.approx(2 * (2 + 1) * size / second)
     assert copy(strategy="fsdp_full_shard", fsdp_version=1).each == pytest.approx(2 * size / second)
+    stages = copy(strategy="fsdp_shard_grad_op", pp=4)  # gathered and reduced once a step
+    assert stages == pytest.approx((0.0, 2 * (1 + 1) * size / 4 / second))
     assert copy(strategy="ddp") == pytest.approx((0.0, 4 * size / second))
     assert "copies of shards" in {item.name for item in cost.estimate(Execution(**common, strategy="ddp")).time}
     alone = Execution(weights_dtype="bfloat16")

@@ -289,7 +289,11 @@ def list_untested(plan: Plan) -> tuple[str, ...]:
     if not case.on_cpu:
         lines.append(f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first")
     if plan.edits.launcher and (not case.on_cpu or plan.best.layout.nodes > 1):
-        never = "between two machines, only between two network namespaces of one" if case.on_cpu else f"over {case.vendor.collectives}"
+        never = (
+            "between two machines, only between two network namespaces of one"
+            if case.on_cpu
+            else f"over {case.vendor.collectives}"
+        )
         lines.append(f"several processes were run on CPUs over gloo, to the losses of one process, never {never}")
     if builds_deepspeed_ops(plan):
         lines.append(

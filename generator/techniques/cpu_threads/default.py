@@ -11,7 +11,7 @@ class Default(Technique):
     What it does: one thread per physical core that PyTorch sees; of several processes of a node one each, by torchrun.
     When it loses: in a container with a quota: every parallel region waits for a thread that is not running. Where
     torchrun starts several processes of several cores each.
-    Known problems: none.
+    Known problems: a number in OMP_NUM_THREADS of whoever starts it is taken instead.
     """
 
     axis = "cpu-threads"

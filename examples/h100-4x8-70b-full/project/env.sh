@@ -33,3 +33,7 @@ fi
 case $(sed -n 's/^SigIgn:.*\(.\)$/\1/p' /proc/self/status 2>/dev/null) in
 [13579bdf]) export PET_SIGNALS_TO_HANDLE="${PET_SIGNALS_TO_HANDLE-SIGTERM,SIGINT,SIGQUIT}" ;;
 esac
+if [ -n "${MASTER_ADDR-}" ]; then
+    env_addresses=$(python3 addresses.py "$MASTER_ADDR") # what is set already stays
+    eval "$env_addresses"
+fi

@@ -15,7 +15,7 @@ from transformers.trainer_callback import TrainerControl, TrainerState
 from transformers.trainer_utils import SaveStrategy
 
 import loop_states
-from divided_states import clip_gradients, create_optimizer, load_states, save_plain_model, save_states
+from divided_states import clip_gradients, create_optimizer, load_states, save_plain_model
 from division import Division
 from evaluation import FilledRows
 from loop_arguments import LoopArguments
@@ -44,8 +44,7 @@ class Loop:
 
     def train(self, resume_from_checkpoint: str | None = None) -> None:
         if resume_from_checkpoint is not None:
-            load_states(Path(resume_from_checkpoint), self.model, self.optimizer)
-            self.state = loop_states.load_progress(Path(resume_from_checkpoint), self.lr_scheduler)
+            self.state = loop_states.load(Path(resume_from_checkpoint), self)
         loop_states.prepare_state(self.state, self.args, self.steps, math.ceil(self.steps / self.order.steps))
         self.loss, self.logged_step = torch.zeros((), device=self.args.device), self.state.global_step
         self.notify("on_train_begin")
@@ -83,8 +82,7 @@ class Loop:
         for _ in micro_batches[1:]:
             self.notify("on_substep_end")
         self.division.sum_gradients(self.model)
-        counted = self.division.list_counted(self.model)
-        self.gradient_norm = clip_gradients(self.model, self.args.max_grad_norm, counted, self.division.stages)
+        self.gradient_norm = clip_gradients(self.model, self.args.max_grad_norm, self.division)
         self.learning_rate = self.lr_scheduler.get_last_lr()[0]
         self.notify("on_pre_optimizer_step")
         self.optimizer.step()
@@ -110,9 +108,7 @@ class Loop:
             if self.args.save_strategy == SaveStrategy.BEST:
                 self.control.should_save = is_best
         if self.control.should_save:
-            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-            save_states(folder, self.model, self.optimizer)
-            loop_states.save_progress(folder, self)
+            loop_states.save(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", self)
             self.notify("on_save")
 
     def evaluate(self) -> dict[str, float]:

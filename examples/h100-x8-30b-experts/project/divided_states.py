@@ -90,21 +90,19 @@ def find_mesh(tensor: torch.Tensor):
     return tensor.device_mesh if isinstance(tensor, DTensor) else None
 
 
-def clip_gradients(
-    model: nn.Module, most: float, counted: list[nn.Parameter], stages: dist.ProcessGroup | None
-) -> float:
-    """The norm of the ``counted`` weights' gradients, those of other ``stages`` of a pipeline included.
+def clip_gradients(model: nn.Module, most: float, division) -> float:
+    """The norm of all weights' gradients, those of other stages of a pipeline included, each weight counted once.
 
     Where it is above ``most`` all gradients shrink by as much as brings it there.
     """
     meshes: dict = defaultdict(list)
-    for weight in counted:
+    for weight in division.list_counted(model):
         if weight.grad is not None:
             meshes[find_mesh(weight.grad)].append(weight.grad)
     norms = [nn.utils.get_total_norm(gradients) for gradients in meshes.values()]
     square = sum((norm.full_tensor() if isinstance(norm, DTensor) else norm).float() ** 2 for norm in norms)
-    if stages is not None:
-        dist.all_reduce(square, group=stages)
+    if division.stages is not None:
+        dist.all_reduce(square, group=division.stages)
     norm = square.sqrt().item()
     if most and norm > most:
         gradients = [get_local(weight.grad) for weight in model.parameters() if weight.grad is not None]
@@ -176,11 +174,15 @@ def redistribute_as(value, reference):
 
 
 def save_adapter(folder: Path, model, tokenizer) -> None:
-    """As PEFT saves it: the first process gathers the adapters of all layers."""
+    """As PEFT saves it: the first process gathers the adapters of all layers, each from one of those that have it."""
     trained = {name: weight.detach() for name, weight in model.named_parameters() if weight.requires_grad}
     weights = {name: (w.full_tensor() if isinstance(w, DTensor) else w).cpu() for name, w in trained.items()}
+    held: list[list[str]] = [[]] * dist.get_world_size()
+    dist.all_gather_object(held, list(weights), group=gloo_group())
+    before = set().union(*held[: dist.get_rank()])
+    own = {name: weight for name, weight in weights.items() if name not in before}
     gathered: list[dict] = [{}] * dist.get_world_size()
-    dist.gather_object(weights, gathered if dist.get_rank() == 0 else None, group=gloo_group())
+    dist.gather_object(own, gathered if dist.get_rank() == 0 else None, group=gloo_group())
     if dist.get_rank() == 0:
         # PEFT itself would leave out the layers that this process has not; in its files no adapter has a name
         every = {name.replace(".default.", "."): weight for part in gathered for name, weight in part.items()}

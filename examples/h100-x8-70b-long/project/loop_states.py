@@ -11,6 +11,8 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback, ExportableState, TrainerState
 from transformers.trainer_pt_utils import safe_globals
 
+from divided_states import load_states, save_states
+
 STATE = "trainer_state.json"
 
 
@@ -49,8 +51,9 @@ def list_callbacks(loop) -> CallbackHandler:
     return handler
 
 
-def save_progress(folder: Path, loop) -> None:
-    """Beside the weights. Every process writes its random numbers, the first one all else."""
+def save(folder: Path, loop) -> None:
+    """Every process writes its parts and its random numbers, the first one all else."""
+    save_states(folder, loop.model, loop.optimizer)
     rank, state = int(os.environ["RANK"]), loop.state
     numbers = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
     if device := torch.accelerator.current_accelerator(check_available=True):
@@ -67,12 +70,16 @@ def save_progress(folder: Path, loop) -> None:
         state.save_to_json(str(folder / STATE))
 
 
-def load_progress(folder: Path, schedule) -> TrainerState:
+def load(folder: Path, loop) -> TrainerState:
     """The state that was saved. A process that was not there then takes the random numbers of the first."""
+    load_states(folder, loop.model, loop.optimizer)
     own = folder / f"rng_state_{os.environ['RANK']}.pth"
     with safe_globals():
         numbers = torch.load(own if own.exists() else folder / "rng_state_0.pth", weights_only=True)
-    schedule.load_state_dict(torch.load(folder / "scheduler.pt", weights_only=True))
+    schedule, groups = torch.load(folder / "scheduler.pt", weights_only=True), len(loop.optimizer.param_groups)
+    # one rate for all weights, which another division has in another number of groups (create_optimizer)
+    equal = {name: value[:1] * groups for name, value in schedule.items() if isinstance(value, list)}
+    loop.lr_scheduler.load_state_dict(schedule | equal)
     random.setstate(numbers["python"])
     np.random.set_state(numbers["numpy"])
     torch.random.set_rng_state(numbers["cpu"])

@@ -14,8 +14,15 @@ SILENT_SECONDS = 300.0  # it beats whatever it computes: only what is stopped or
 ENDED = "ended"
 
 
+class Connection:
+    """To the launcher's store: how many beats long it has not answered."""
+
+    def __init__(self):
+        self.unanswered, self.ended = 0, False
+
+
 def watch_neighbour() -> None:
-    """In a thread of each process, through the launcher's store: it beats, and listens to the next one."""
+    """In threads of each process, through the launcher's store: it beats, and listens to the next one."""
     rank, count = dist.get_rank(), dist.get_world_size()
     # a connection of its own: what waits on the group's would hold up the beat
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
@@ -23,23 +30,39 @@ def watch_neighbour() -> None:
     store.set(f"who/{rank}", who)
     store.set(f"beat/{rank}", "0")
     atexit.register(store.set, f"beat/{rank}", ENDED)
-    threading.Thread(target=listen, args=(store, rank, (rank + 1) % count), daemon=True).start()
+    connection = Connection()
+    threading.Thread(target=listen, args=(store, rank, (rank + 1) % count, connection), daemon=True).start()
+    threading.Thread(target=watch_connection, args=(connection, who), daemon=True).start()
 
 
-def listen(store: dist.Store, rank: int, neighbour: int) -> None:
-    beats, heard, since = 0, "", time.monotonic()
-    while True:
+def listen(store: dist.Store, rank: int, neighbour: int, connection: Connection) -> None:
+    """Beats are counted, not seconds: all may have been stopped for an hour, and go on."""
+    beats, heard, silent = 0, "", 0
+    try:
+        while silent * BEAT_SECONDS < SILENT_SECONDS:
+            time.sleep(BEAT_SECONDS)
+            beats += 1
+            if store.get(f"beat/{rank}").decode() != ENDED:
+                store.set(f"beat/{rank}", str(beats))
+            beat = store.get(f"beat/{neighbour}").decode()
+            connection.unanswered = 0
+            if beat == ENDED:
+                return
+            silent = silent + 1 if beat == heard else 0
+            heard = beat
+        end_run(store.get(f"who/{neighbour}").decode())
+    finally:
+        connection.ended = True
+
+
+def watch_connection(connection: Connection, who: str) -> None:
+    """Where the way to the store's node is gone nothing comes back, not even an error."""
+    while not connection.ended:
         time.sleep(BEAT_SECONDS)
-        beats += 1
-        if store.get(f"beat/{rank}").decode() != ENDED:
-            store.set(f"beat/{rank}", str(beats))
-        beat = store.get(f"beat/{neighbour}").decode()
-        if beat == ENDED:
-            return
-        if beat != heard:
-            heard, since = beat, time.monotonic()
-        elif time.monotonic() - since > SILENT_SECONDS:
-            end_run(store.get(f"who/{neighbour}").decode())
+        connection.unanswered += 1
+        if connection.unanswered * BEAT_SECONDS > SILENT_SECONDS:
+            address = os.environ["MASTER_ADDR"]
+            end_run(f"{who} is cut off: the launcher's store at {address}")
 
 
 def end_run(who: str) -> None:

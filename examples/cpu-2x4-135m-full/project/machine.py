@@ -1,0 +1,55 @@
+"""Is this the machine that the plan was made for? And what did the run need of it?"""
+
+import ctypes
+import os
+import resource
+import sys
+from pathlib import Path
+
+GIB = 1 << 30
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # malloc.h
+
+
+def check_machine(planned: dict) -> None:
+    """Stop where the plan cannot work; say what else differs."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    usable = min([total, *list_memory_limits()])
+    if usable / GIB < planned["needs_gib"]:
+        limited = f"of this machine's {total / GIB:.1f} its control group allows"
+        where = "this machine has" if usable == total else limited
+        sys.exit(f"This plan was made for {planned['needs_gib']} GiB of memory, and {where} {usable / GIB:.1f}.")
+    if os.cpu_count() < planned["cpus"]:
+        print(f"Planned for {planned['cpus']} CPUs, this machine has {os.cpu_count()}: slower than PLAN.md says.")
+
+
+def keep_freed_memory() -> None:
+    """What a step frees serves the next one. glibc would give each large tensor back to the kernel, which clears every
+    page of the next: with bf16 products a seventh of a step."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # glibc
+        libc.mallopt(M_MMAP_MAX, 0)  # tensors lie in the heap
+        libc.mallopt(M_TRIM_THRESHOLD, -1)  # which does not shrink
+
+
+def list_memory_limits(root: Path = Path("/")) -> list[int]:
+    """Bytes that the control groups of this process allow, its own and all above: beyond the smallest it is killed."""
+    groups = root / "proc/self/cgroup"
+    limits = []
+    for line in groups.read_text(encoding="utf-8").splitlines() if groups.exists() else []:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        mount, name = ("memory", "memory.limit_in_bytes") if controllers else ("", "memory.max")  # v1, v2
+        top = root / "sys/fs/cgroup" / mount
+        # A container sees its own group at the top, whatever the group's name: what is not there is passed over.
+        inside = [part for part in group.split("/") if part and part != ".."]
+        for depth in range(len(inside) + 1):
+            file = top.joinpath(*inside[:depth], name)
+            if file.exists() and (text := file.read_text(encoding="utf-8").strip()).isdecimal():  # or "max"
+                limits.append(int(text))
+    return limits
+
+
+def peak_memory() -> dict[str, float]:
+    """Peak resident memory of this process in GiB (Linux counts it in KiB)."""
+    return {"peak_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB}

@@ -1,0 +1,161 @@
+"""Train a language model on plain text, on 8 processes of this CPU.
+
+Your values are in config.yaml, the reasons for the others in PLAN.md. `make train` resumes by itself.
+"""
+
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
+from functools import partial
+from pathlib import Path
+
+import torch
+import yaml
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    HfArgumentParser,
+    Trainer,
+    TrainingArguments,
+    default_data_collator,
+    set_seed,
+)
+
+from arguments import parse_arguments
+from checkpoints import (
+    AlreadyTrained,
+    EndAtLastStep,
+    FollowArguments,
+    find_newest_checkpoint,
+    finish_training,
+    name_tied_weights,
+)
+from compiled_layers import compile_layers
+from compiler import check_compilers
+from data import check_size, cut_blocks, load_texts, show_data
+from evaluation import describe_evaluation, hold_out, prepare_evaluation
+from final_model import is_complete, save_final_model
+from finished_runs import record_run
+from first_step import CheckFirstStep
+from machine import check_machine, keep_freed_memory
+from model_card import write_model_card
+from parallel import (
+    CheckParallel,
+    DistributedSaveOnSignal,
+    DistributedSealCheckpoints,
+    broadcast_from_rank0,
+    check_launch,
+    claim_shared_folder,
+    measure_peak_of_all,
+    shut_down,
+)
+from progress import print_lines
+from run_identity import describe_run
+from run_report import RunReport
+from sources import find_source
+from stopping import StopOnBadLoss, run_main
+
+HERE = Path(__file__).resolve().parent
+CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    check_machine(CONFIG["machine"])
+    keep_freed_memory()
+    check_compilers("g++")
+    check_launch(CONFIG["processes"])
+    args = training_arguments()
+    source = find_source(CONFIG, "model")
+    claim_shared_folder(Path(args.output_dir), source)
+    set_seed(args.seed)
+    torch.set_num_threads(2)  # the CPUs this process may use
+
+    with args.main_process_first(local=False, desc="the data"):  # the others read what it has prepared
+        texts = load_texts(CONFIG).shuffle(seed=args.seed)
+        tokenizer = AutoTokenizer.from_pretrained(source, revision=CONFIG["revision"], trust_remote_code=False)
+        blocks = cut_blocks(texts, tokenizer, CONFIG["seq_len"])
+        train_dataset, eval_dataset = hold_out(
+            blocks, CONFIG, args, lambda config: cut_blocks(load_texts(config), tokenizer, config["seq_len"])
+        )
+
+    model = AutoModelForCausalLM.from_pretrained(
+        source,
+        revision=CONFIG["revision"],
+        dtype=torch.float32,
+        attn_implementation="sdpa",
+        use_safetensors=True,
+        trust_remote_code=False,
+    )
+    compile_layers(model)
+
+    trainer = Trainer(
+        model=model,
+        args=args,
+        train_dataset=train_dataset,
+        eval_dataset=eval_dataset,
+        processing_class=tokenizer,
+        data_collator=default_data_collator,
+    )
+    check_size(trainer.train_dataset, args)
+    if args.process_index == 0:
+        show_data(train_dataset, tokenizer, Path(args.output_dir))
+    prepare_evaluation(trainer, CONFIG["early_stopping"])
+
+    trained_parameters = trainer.model.num_parameters(only_trainable=True)
+    run = describe_run(trainer, CONFIG, source, trained_parameters)
+    report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
+    for callback in (
+        CheckParallel(trainer, CONFIG["processes"]),
+        CheckFirstStep(trainer, CONFIG),
+        DistributedSaveOnSignal(),
+        DistributedSealCheckpoints(run, report.write_figures),
+        StopOnBadLoss(),
+    ):
+        trainer.add_callback(callback)
+    print_lines(trainer, report)
+    trainer.add_callback(FollowArguments(run))
+    trainer.add_callback(EndAtLastStep())
+    checkpoint = broadcast_from_rank0(find_newest_checkpoint, Path(args.output_dir), run)
+    name_tied_weights(model)
+    try:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    except AlreadyTrained:
+        if broadcast_from_rank0(is_complete, Path(args.output_dir), trainer.state):
+            if args.process_index == 0:
+                record_run(HERE, Path(args.output_dir))  # a kill may have come just before
+            return shut_down(trainer.accelerator)
+        finish_training(trainer)
+    save_final_model(trainer)
+    result = report.build(args, trainer.state)
+    if args.process_index == 0:
+        write_model_card(args, CONFIG, result, task="causal-lm", from_scratch=False)
+        report.write(args, trainer.state, result)
+        record_run(HERE, Path(args.output_dir))
+    shut_down(trainer.accelerator)
+
+
+def training_arguments() -> TrainingArguments:
+    """The plan's values and those of config.yaml; each is a flag too, as in `--max_steps 3`."""
+    parser = HfArgumentParser(TrainingArguments)
+    parser.set_defaults(
+        output_dir=str(HERE / CONFIG["output_dir"]),
+        per_device_train_batch_size=2,
+        per_device_eval_batch_size=2,
+        gradient_accumulation_steps=4,
+        use_cpu=True,
+        ddp_find_unused_parameters=False,  # every weight has a gradient: saves a search of the graph
+        optim="adamw_torch_fused",
+        prediction_loss_only=True,  # logits of all tokens would fill the memory
+        disable_tqdm=True,  # progress.py prints one line for each log
+        ddp_timeout=7200,  # seconds; the others wait while the first process prepares the data
+        save_total_limit=2,  # while one is written, the other is whole
+        logging_nan_inf_filter=False,  # show a bad loss as it is
+    )
+    parser.set_defaults(**CONFIG["training"])
+    return parse_arguments(parser, CONFIG)
+
+
+if __name__ == "__main__":
+    run_main(main)

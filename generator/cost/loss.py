@@ -8,6 +8,8 @@ from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 
 FLOAT = BYTES["float32"]
+HELD_LOGITS = c.TILE_TOKENS * c.TILE_VOCABULARY
+"""up to which the emitted score_trained_tokens makes all of them at once (templates/fragments/trained_tokens.py)"""
 
 
 def compute_loss_bytes(
@@ -52,7 +54,7 @@ def compute_partial_loss_bytes(shape: Shape, run: Execution, tokens: float, resi
     if run.loss_kernel == "chunked":
         return compute_chunked_loss_bytes(shape, run, tokens, compute, gradient)
     if run.loss_kernel == "tiled":
-        return compute_tiled_loss_bytes(shape, run, tokens, residual, compute, gradient)
+        return compute_sft_loss_bytes(shape, run, tokens, residual, compute, gradient)
     # Liger makes gradients of the hidden states and weights in the forward pass, and keeps a chunk's logits about as large as
     # the hidden states: chunks = outputs / hidden
     width = float(shape.head_outputs)
@@ -67,6 +69,35 @@ def compute_chunked_loss_bytes(shape: Shape, run: Execution, tokens: float, comp
     before = gradient if run.accumulation == 1 else 0.0  # else it is counted among the gradients of the step
     added = gradient + before + (0.0 if run.autocast_dtype else (compute + FLOAT) * chunk) if gradient else 0.0
     return max(3 * FLOAT * chunk + before, added)
+
+
+def compute_sft_loss_bytes(
+    shape: Shape, run: Execution, tokens: float, residual: float, compute: float, gradient: float
+) -> float:
+    """Of a batch of which every token is trained, TRL's tiles, or on a CPU all logits that are made at once, as far as they go."""
+    if run.threads is None:
+        return compute_tiled_loss_bytes(shape, run, tokens, residual, compute, gradient)
+    held = min(tokens, HELD_LOGITS / shape.head_outputs)
+    scored = compute_scored_loss_bytes(shape, run, held, residual, compute, gradient)
+    if held == tokens:
+        return scored
+    return max(scored, compute_tiled_loss_bytes(shape, run, tokens, residual, compute, gradient))
+
+
+def scores_at_once(shape: Shape, run: Execution, trained: float) -> bool:
+    """Whether projects make all logits of the ``trained`` tokens in place of TRL's tiles, which are made twice."""
+    return run.loss_kernel == "tiled" and run.threads is not None and trained * shape.head_outputs <= HELD_LOGITS
+
+
+def compute_scored_loss_bytes(
+    shape: Shape, run: Execution, tokens: float, residual: float, compute: float, gradient: float
+) -> float:
+    """The emitted score_trained_tokens: the log-softmax, its gradient and that of the logits, all float32; or that of the logits in
+    the dtype of the products, and the weights' gradient in it and in their own."""
+    logits = tokens * shape.head_outputs
+    stored = BYTES[run.weights_dtype]
+    cast = gradient * compute / stored if compute < stored else 0.0
+    return max(3 * FLOAT * logits, compute * logits + cast + gradient) + tokens * shape.hidden * (residual + compute)
 
 
 def compute_tiled_loss_bytes(

@@ -26,7 +26,7 @@ from generator.cost.comm import (
 from generator.cost.deepspeed import count_host_traffic
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, CAPTURED, Execution
-from generator.cost.loss import is_classifier
+from generator.cost.loss import is_classifier, scores_at_once
 from generator.cost.memory import count_checkpointed_blocks
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Linear, Shape
@@ -229,7 +229,9 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
     overlaps = not rates.on_cpu
     trained = micro.tokens * run.trained_share
     once = compute_product_seconds(trained, width, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps)
-    twice = 1.0 if run.loss_kernel in ("chunked", "tiled") else 0.0  # they compute their logits twice
+    # else they are made again in the backward pass
+    once_only = run.loss_kernel not in ("chunked", "tiled") or scores_at_once(shape, run, trained)
+    twice = 0.0 if once_only else 1.0
     return linears + once * (passes + twice)
 
 

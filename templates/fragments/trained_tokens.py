@@ -1,7 +1,8 @@
-"""Logits of the trained tokens alone: TRL makes those of every token where there is no Triton.
+"""Logits of the trained tokens alone, made once, by the model's own head.
 
-The hidden states of the others are left out between the model's backbone and TRL's loss; its value, its gradients and
-what is logged of it are the same.
+TRL makes those of every token where there is no Triton, makes them again in the backward pass, and multiplies there in
+float32. Here the hidden states of the others are left out between the model's backbone and its head; the loss, its
+gradients and what is logged of them are the same.
 """
 
 from functools import wraps
@@ -9,12 +10,17 @@ from functools import wraps
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from trl.trainer.utils import FusedCausalLMOutput
+
+HELD_LOGITS = 4096 * 32768
+"""TRL's kernel makes as many at a time: of more trained tokens it makes the logits piece by piece."""
 
 
 def score_trained_tokens(model: nn.Module) -> None:
     """``model`` is that of an SFTTrainer, with its adapters if it has any."""
     causal = model.get_base_model() if hasattr(model, "get_base_model") else model
-    forward = causal.forward
+    forward, vocabulary = causal.forward, causal.get_output_embeddings().weight.shape[0]
 
     @wraps(forward)  # generate reads its parameters
     def score(*args, fused_lm_head: bool = False, labels: torch.Tensor | None = None, **inputs):
@@ -23,11 +29,31 @@ def score_trained_tokens(model: nn.Module) -> None:
             return forward(*args, **given, **inputs)
         targets = F.pad(labels[:, 1:], (0, 1), value=-100)  # each token predicts the next
         trained = targets != -100
+        targets = targets[trained][None]
 
         def select(module: nn.Module, args: tuple, output):
             output.last_hidden_state = output.last_hidden_state[trained][None]
 
         with causal.base_model.register_forward_hook(select):
-            return forward(*args, fused_lm_head=True, shift_labels=targets[trained][None], **inputs)
+            if targets.numel() * vocabulary > HELD_LOGITS:
+                return forward(*args, fused_lm_head=True, shift_labels=targets, **inputs)
+            return score_targets(forward(*args, **inputs), targets)
 
     causal.forward = score
+
+
+def score_targets(output: CausalLMOutputWithPast, targets: torch.Tensor) -> FusedCausalLMOutput:
+    """What SFTTrainer reads of a model with TRL's head, from all logits of the ``targets`` [1, tokens]."""
+    log_softmax = output.logits.float().log_softmax(dim=-1)
+    log_probs = log_softmax.gather(-1, targets[..., None])[..., 0]
+    with torch.no_grad():
+        entropy = -log_softmax.exp().mul_(log_softmax).sum(dim=-1)
+        is_top1 = log_probs == log_softmax.amax(dim=-1)
+        is_top1[is_top1.clone()] = log_softmax[is_top1].argmax(dim=-1) == targets[is_top1]  # the first of equals
+    return FusedCausalLMOutput(
+        log_probs=log_probs,
+        entropy=entropy,
+        is_top1=is_top1,
+        label_mask=torch.ones_like(targets, dtype=torch.bool),
+        aux_loss=output.get("aux_loss"),  # of a mixture of experts
+    )

@@ -132,7 +132,7 @@ spec = importlib.util.spec_from_file_location("machine", sys.argv[1])
 machine = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(machine)
 if sys.argv[2] == "kept":
-    machine.keep_freed_memory()
+    machine.keep_freed_memory({"needs_gib": 0.25})
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
 def touch(size):

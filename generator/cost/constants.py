@@ -202,6 +202,12 @@ TILE_TOKENS = Constant(
 TILE_VOCABULARY = Constant(
     32768, "columns of logits at a time", COUNTED, "TRL's fused output layer (trl 1.16, chunked_logprob.py)"
 )
+HELD_DEVIATIONS = Constant(
+    4.0,
+    "standard deviations of the sum of a micro-batch's lengths above its mean",
+    ASSUMED,
+    "of a normal distribution once in 30,000 batches",
+)
 TORCH_TILE_COPIES = Constant(
     4, "float32 copies of a tile", COUNTED, "where Triton does not fold it: traced (tests/cost/test_traces.py)"
 )

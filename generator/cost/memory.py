@@ -8,7 +8,10 @@ block in ``activations.py``.
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import replace
+from functools import cache
 
 from generator.cost import constants as c
 from generator.cost.activations import BlockActivations, select_attention_kernel
@@ -60,7 +63,7 @@ def find_source(name: str, run: Execution) -> str:
 
 def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory) -> dict[str, Moment]:
     """Bytes by item for each moment at which a training step can peak."""
-    tokens = float(run.micro_batch) * run.seq_len / (run.cp * run.tp)
+    tokens = count_held_tokens(run) / (run.cp * run.tp)
     block = repeat_hidden_states(shape, run, static.block)
     recomputed, kept_whole = count_checkpointed_blocks(shape, run)
     kept = compute_kept_activations(shape, run, block, tokens, recomputed, kept_whole)
@@ -128,6 +131,23 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     if keeps_checkpointed_inputs(run):  # each with its gradient; that of the first block is in the block itself
         moments["first block"]["kept activations"] = tokens * 2 * (recomputed - 1) * block.kept
     return moments
+
+
+def count_held_tokens(run: Execution) -> float:
+    """Of the largest micro-batch of a run: full sequences. Texts one after the other hold their own tokens: the mean of their sum and
+    four of its standard deviations (once in 30,000 batches it is more), or one full sequence among others of the mean."""
+    full = float(run.micro_batch) * run.seq_len
+    if run.rows == "batch" or not run.length_shares:
+        return full
+    mean, deviation = describe_lengths(run.length_shares)
+    usual = run.micro_batch * mean + c.HELD_DEVIATIONS * deviation * math.sqrt(run.micro_batch)
+    return run.seq_len * min(run.micro_batch, max(usual, 1.0 + (run.micro_batch - 1) * mean))
+
+
+@cache
+def describe_lengths(shares: tuple[float, ...]) -> tuple[float, float]:
+    """Mean and standard deviation."""
+    return statistics.fmean(shares), statistics.pstdev(shares)
 
 
 def count_waiting_gradients(run: Execution, static: StaticMemory) -> float:

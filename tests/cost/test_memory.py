@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from generator.cost.execution import Execution
+from generator.cost.loss import HELD_LOGITS, compute_loss_bytes
 from generator.cost.memory import compute_training_moments, count_embedding_copies
 from generator.cost.shape import build_shape, count_lora_params
 from generator.cost.static_memory import compute_static_memory
@@ -143,3 +144,28 @@ def test_the_embeddings_gradient_comes_last(row):
     staying = 1 if row["tied"] else 2
     assert int(row["first"]) == staying + count_embedding_copies(shape, run)
     assert int(row["after"]) == staying + count_embedding_copies(shape, replace(run, accumulation=2))
+
+
+def test_texts_one_after_the_other_hold_their_own_tokens():
+    """Of a micro-batch of texts of a quarter of the length: a quarter, and what chance adds; never more than padded ones."""
+    cost, run = model(LLAMA2_7B), Execution(micro_batch=64, seq_len=2048, length_shares=(0.25, 0.25))
+    padded, flattened = (parts(cost, run.but(rows=rows))["kept activations"] for rows in ("batch", "sdpa"))
+    assert flattened == pytest.approx((1.0 + 63 * 0.25) / 64 * padded, rel=0.01)  # one of them may be of full length
+    ragged = parts(cost, run.but(rows="sdpa", length_shares=(0.0, 0.25, 0.5)))["kept activations"]
+    assert flattened < ragged < padded
+    full = parts(cost, run.but(rows="sdpa", length_shares=(1.0, 1.0)))["kept activations"]
+    assert full == pytest.approx(padded)
+
+
+def test_logits_of_trained_tokens_are_made_at_once_on_a_cpu_up_to_those_of_a_tile():
+    shape = build_shape(LLAMA2_7B, "sft", 0)
+    run = Execution(threads=2, loss_kernel="tiled", train="lora", lora_rank=8, weights_dtype="bfloat16")
+
+    def count(run: Execution, tokens: float) -> float:
+        return compute_loss_bytes(shape, run, tokens, 2.0, 2.0)
+
+    per_token = (count(run, 2048) - count(run, 1024)) / 1024
+    assert per_token == pytest.approx(12 * LLAMA2_7B.vocab, rel=0.15)  # three in float32, and hidden states
+    tile = HELD_LOGITS / LLAMA2_7B.vocab
+    assert count(run, tile) < count(run, 2 * tile) < 2 * count(run, tile)
+    assert count(run, 1024) > 2 * count(run.but(threads=None), 1024)  # Triton folds its tiles in place

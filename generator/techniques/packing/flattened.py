@@ -15,7 +15,7 @@ class Flattened(Technique):
     What it does: no padding is computed, batches keep their texts and their order, and loss and gradients are the same.
     When it loses: where lengths hardly differ, and where a micro-batch has one text: nothing is padded there.
     Known problems: attention is called once a text, so that many short ones cost calls; offered only for model types on
-    which it was compared with padding; the memory that is planned for is that of padded batches.
+    which it was compared with padding; a rare batch of long texts takes more memory than is planned for.
     """
 
     axis = "packing"

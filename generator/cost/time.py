@@ -484,7 +484,7 @@ def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -
     added_up = 3 * summed * max(run.accumulation - 1, 0) / rates.elementwise_bytes_per_s
     if run.offload_optimizer == "none":
         clipped = c.CLIP_PASSES * sums if kind.step_passes and kind.stores_gradients else 0.0
-        updated = (passes * one + clipped) / rates.elementwise_bytes_per_s
+        updated = (passes * one + clipped) / rates.bytes_per_s  # in place: on a CPU no page is fresh
         if borrows_states(run):  # in and out at once: the link has two directions
             updated = max(updated, static.state_bytes / rates.host_link_bytes_per_s)
         return overhead + added_up + updated

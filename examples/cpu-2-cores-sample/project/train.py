@@ -55,7 +55,7 @@ CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 
 def main() -> None:
     check_machine(CONFIG["machine"])
-    keep_freed_memory()
+    keep_freed_memory(CONFIG["machine"])
     args = training_arguments()
     source = find_source(CONFIG, "model")
     claim_folder(Path(args.output_dir), source)

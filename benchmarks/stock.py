@@ -7,8 +7,8 @@ python benchmarks/stock.py MODEL --chats FILE.jsonl --texts FILE.jsonl [--labels
 Rows of tasks that are not measured anew stay. The stock scripts are those of the libraries' own guides: SFTTrainer with SFTConfig's
 defaults, Trainer with TrainingArguments'. They get the tokens and labels that the project's data.py makes, the same weights, seed and
 global batch. SFTConfig's defaults compute in bf16 and recompute activations, of which a CPU without bf16 instructions emulates the
-first: "stock, fp32" has both switched off. Compared are CPU seconds of a step on one thread, the first one left out (it compiles, and
-checks what it trains), of each of the others the fastest of all rounds; losses must be equal, but where the plan takes examples of like length together.
+first: "stock, fp32" has both switched off. Compared are CPU seconds of a step on one thread, the first two left out (SETTLING),
+of each of the others the fastest of all rounds; losses must be equal, but where the plan takes examples of like length together.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from flattened import SCORING, name_processor, time_program, time_steps
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
+SETTLING = 2
+"""Steps that are not compared: they compile and check, and the second lays out memory beside the optimizer's states."""
 TOLERANCE = {"fp32": 1e-3, "bf16": 0.02}
 """Of a loss, relative, over the first steps."""
 HEAD = """
@@ -80,7 +82,8 @@ ABLATED = {
     "compiling": "compile=off",
     "logits of trained tokens": ("train.py", SCORING, ""),
     "short rows in fp32": ("row_attention.py", "SHORT_ROW = 512", "SHORT_ROW = 0"),
-    "kept memory": ("train.py", "    keep_freed_memory()\n", ""),
+    "kept memory": ("train.py", '    keep_freed_memory(CONFIG["machine"])\n', ""),
+    "large pages": ("machine.py", """        widen_heap(libc, int(planned["needs_gib"] * GIB))\n""", ""),
 }
 """By what is left out: the pin that does it, or a file of the project with what is replaced."""
 
@@ -148,15 +151,24 @@ def measure(folder: Path, task: str, asked: argparse.Namespace) -> list[dict]:
             worst = max(abs(a - b) / b for a, b in zip(run["losses"], expected, strict=True))
             if same_batches and worst > max(TOLERANCE[choice["precision"]], TOLERANCE[of_sft]):
                 sys.exit(f"{task}, {name}: losses {run['losses']}, generated {expected}")
-        seconds = [run["seconds"][1:] for run in measured]
+        seconds = [run["seconds"][SETTLING:] for run in measured]
         best = statistics.mean(min(of_step) for of_step in zip(*seconds, strict=True))
         row = {"name": f"{task}: {name}", "model": Path(asked.model).name, "command": describe_command(task, asked)}
         row |= {"same_batches": same_batches, "losses": measured[0]["losses"]}
+        if name not in scripts:
+            row |= describe_memory(programs[name], folder / f"{programs[name].name}-0")
         rows.append(row | {"seconds": seconds, "best_seconds": best})
     for row in rows:
         row["generated_is_faster"] = row["best_seconds"] / rows[0]["best_seconds"]
         print(f"{row['name']}: {row['best_seconds']:.2f} s a step, {row['generated_is_faster']:.2f}", flush=True)
     return rows
+
+
+def describe_memory(project: Path, output: Path) -> dict[str, float]:
+    """GiB at the peak of a run, and what the plan said."""
+    planned = json.loads((project / "plan.json").read_text(encoding="utf-8"))["estimate"]["peak_memory_gib"]
+    measured = json.loads((output / "run.json").read_text(encoding="utf-8"))["peak_memory_gib"]
+    return {"peak_memory_gib": measured, "predicted_peak_memory_gib": planned}
 
 
 def describe_command(task: str, asked: argparse.Namespace) -> str:
@@ -175,7 +187,7 @@ def leave_out(dest: Path, task: str, asked: argparse.Namespace, technique: str |
     generate(dest, task, asked)
     name, old, new = technique
     text = (dest / name).read_text(encoding="utf-8")
-    assert old in text
+    assert old in text, name
     (dest / name).write_text(text.replace(old, new), encoding="utf-8")
     return dest
 

@@ -63,7 +63,7 @@ CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 
 def main() -> None:
     check_machine(CONFIG["machine"])
-    keep_freed_memory()
+    keep_freed_memory(CONFIG["machine"])
     check_compilers("g++")
     check_launch(CONFIG["processes"])
     args = training_arguments()

@@ -12,7 +12,7 @@ from typing import Literal
 
 from hwdetect.driver_floor import get_least_driver, is_older
 from hwdetect.maker_tools import get_tool_of
-from hwdetect.types import Board, Finding, Hardware
+from hwdetect.types import WORKING_STATES, Board, Finding, Hardware
 
 GIB = 1 << 30
 # PyTorch's worker processes pass batches through shared memory; Docker's default of 64 MiB stops them with a bus error.
@@ -27,6 +27,8 @@ LOCKED_NEEDED_BYTES = 1 * GIB
 # https://docs.pytorch.org/docs/stable/multiprocessing.html#file-descriptor-file-descriptor
 OPEN_FILES_NEEDED = 1024
 OPEN_FILES_PER_WORKER = 16
+# Two boards of one kind differ by retired pages and by what the driver keeps: chips of an Atlas 300I Duo by 1 %.
+EQUAL_SIZES = 1.03
 BUSY_SHARE = 0.10  # of a board's memory: more than a display and a context take
 POWER_TOLERANCE = 0.98
 THERMAL = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"})
@@ -79,8 +81,9 @@ def _group(
 
 
 def is_rented(hw: Hardware) -> bool:
-    """A virtual machine: whoever has it reaches no slot and no cable."""
-    return hw.software.virtualization not in (None, "none")
+    """A virtual machine, by its processor or by what its boards say: whoever has it reaches no slot and no cable."""
+    passed_through = any(board.virtualization in ("Pass-Through", "VGPU") for board in hw.boards)
+    return passed_through or hw.software.virtualization not in (None, "none")
 
 
 def check_driver_answers(hw: Hardware) -> Iterator[Finding]:
@@ -101,7 +104,16 @@ def check_driver_answers(hw: Hardware) -> Iterator[Finding]:
 
 def check_board_states(hw: Hardware) -> Iterator[Finding]:
     boards = list_own_boards(hw)
-    for members, state in _group(boards, lambda b: b.state if b.state not in (None, "ok") else None):
+    for members, state in _group(boards, lambda b: b.state if b.state in WORKING_STATES - {None, "ok"} else None):
+        yield _build_finding(
+            "board-health",
+            "warning",
+            f"{_name_boards(members)} works, and reports {state}",
+            f"boards[{members[0].index}].state = {state}",
+            f"look for its reason ({get_tool_of(members[0].vendor).processes}, and {get_tool_of(members[0].vendor).log} messages in the "
+            "kernel log) before a long run",
+        )
+    for members, state in _group(boards, lambda b: b.state if b.state not in WORKING_STATES else None):
         tool = get_tool_of(members[0].vendor)
         places = ", ".join(b.pci_address for b in members if b.pci_address)
         yield _build_finding(
@@ -112,7 +124,7 @@ def check_board_states(hw: Hardware) -> Iterator[Finding]:
             f"reset the board ({tool.reset_board(members[0].index)}) or reboot; if it comes back, look for {tool.log} messages in the "
             "kernel log and " + ("give the machine back" if is_rented(hw) else "call the vendor"),
         )
-    answering = [b for b in boards if b.state in (None, "ok")]
+    answering = [b for b in boards if b.state in WORKING_STATES]
     for members, mode in _group(answering, lambda b: b.compute_mode):
         if mode == "Prohibited":
             yield _build_finding(
@@ -133,8 +145,10 @@ def check_board_states(hw: Hardware) -> Iterator[Finding]:
 
 
 def _read_slow_width(board: Board) -> tuple[int, int] | None:
+    """From generation 6 on an idle link also puts lanes to sleep (L0p of the PCI Express base specification)."""
     width, most = board.pcie.width, board.pcie.width_max
-    return (width, most) if width and most and width < most else None
+    asleep = (board.pcie.generation_max or 0) >= 6 and "gpu_idle" in (board.throttle_reasons or ("gpu_idle",))
+    return (width, most) if width and most and width < most and not asleep else None
 
 
 def _read_slow_generation(board: Board) -> tuple[int, int] | None:
@@ -233,6 +247,9 @@ def check_memory_in_use(hw: Hardware) -> Iterator[Finding]:
     busy = []
     for accelerator in hw.accelerators:
         total, free = accelerator.memory_bytes, accelerator.free_memory_bytes
+        owner = boards.get(accelerator.board)
+        if owner and owner.integrated:
+            continue  # what is set aside for the display is in use, and no limit: a job is given the host's memory
         if total and free is not None and total - free > BUSY_SHARE * total:
             busy.append((accelerator, total, free))
     if not busy:
@@ -283,7 +300,8 @@ def check_mixed_boards(hw: Hardware) -> Iterator[Finding]:
     used = {a.board for a in hw.accelerators}
     boards = [b for b in hw.boards if b.index in used]
     kinds = {(b.device or b.name, b.memory_bytes) for b in boards}
-    if len(kinds) > 1:
+    sizes = [b.memory_bytes for b in boards if b.memory_bytes]
+    if len({name for name, _ in kinds}) > 1 or (sizes and max(sizes) > min(sizes) * EQUAL_SIZES):
         yield _build_finding(
             "mixed-gpus",
             "warning",

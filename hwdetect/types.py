@@ -135,6 +135,11 @@ class Board:
     nvlink_bytes_per_s: float | None = None
 
 
+# A board whose infoROM is corrupted computes, and what it counted (ECC) is lost; so does one that reports a warning or an alarm of its
+# health (Ascend).
+WORKING_STATES = frozenset({None, "ok", "corrupted-inforom", "warning", "alarm"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
     """What a job can be given: a board, or each of its MIG instances or partitions.

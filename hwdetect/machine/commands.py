@@ -27,6 +27,7 @@ COMMAND_FILES: dict[tuple[str, ...], str] = {
     ("vm_stat",): "vm_stat.txt",
     ("system_profiler", "-json", "SPDisplaysDataType"): "system_profiler-displays.json",
     ("tpu-info",): "tpu-info.txt",
+    ("hl-smi",): "hl-smi.txt",
     ("hl-smi", "-L"): "hl-smi-list.txt",
     ("hl-smi", "-Q", "index,uuid,name,memory.total,memory.used", "-f", "csv"): "hl-smi.csv",
     ("neuron-ls", "--json-output"): "neuron-ls.json",

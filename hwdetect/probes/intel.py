@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from dataclasses import replace
 
@@ -22,14 +24,15 @@ def read_intel(machine: Machine, notes: Notes) -> PartialHardware:
     """Boards from the tool, else those of the PCI tree that have local memory (a processor's own graphics has none)."""
     listed = tuple(d for d in pci.list_pci_devices(machine, DISPLAY) if d.vendor == VENDOR)
     cards = tuple(board for i, device in enumerate(listed) if (board := _read_card(machine, i, device)))
-    tool = _run_discovery(machine, notes) if cards or not machine.live or not pci.is_readable(machine) else ()
+    asked = cards or not machine.live or not pci.is_readable(machine)
+    tool, free = _run_discovery(machine, notes) if asked else ((), {})
     if not tool and not cards:
         return NOTHING
     by_place = {card.pci_address: card for card in cards}
     boards = tuple(
         fill_unknown(board, by_place.get(board.pci_address, Board(index=0, vendor="intel"))) for board in tool
     ) or tuple(replace(card, index=i) for i, card in enumerate(cards))
-    return PartialHardware(boards=boards, accelerators=_list_accelerators(machine, boards))
+    return PartialHardware(boards=boards, accelerators=_list_accelerators(machine, boards, free))
 
 
 def _read_card(machine: Machine, index: int, device: pci.PciDevice) -> Board | None:
@@ -45,6 +48,7 @@ def _read_card(machine: Machine, index: int, device: pci.PciDevice) -> Board | N
         for tile in machine.list_folder(f"{pci.DEVICES}/{device.address}")
         if re.fullmatch(r"tile\d", tile)
     ]
+    tiles = max(tiles, len(vram))
     memory = memory or sum(size for size in vram if size) or None
     if memory is None and device.address == INTEGRATED_ADDRESS:
         return None  # where every Intel processor with graphics has it
@@ -62,16 +66,47 @@ def _read_card(machine: Machine, index: int, device: pci.PciDevice) -> Board | N
     )
 
 
-def _run_discovery(machine: Machine, notes: Notes) -> tuple[Board, ...]:
-    """``xpu-smi discovery -j``: cards (of one or two tiles), not tiles."""
+def _run_discovery(machine: Machine, notes: Notes) -> tuple[tuple[Board, ...], dict[int, int]]:
+    """``xpu-smi discovery -j``: cards (of one or two tiles), not tiles; and the bytes that are free, by card."""
     text = run_tool(machine, ("xpu-smi", "discovery", "-j"), SECONDS, notes, "boards")
+    if not text and not machine.live:
+        return _read_dump(machine.run(("xpu-smi", "discovery", "--dump", "-1"), SECONDS).text), {}
     listed = get_mapping(parse_json(text)).get("device_list")
     if not isinstance(listed, list):
         if text:
             notes.add("boards", "xpu-smi", "no device list in its answer")
-        return ()
+        return (), {}
     cards = [entry for entry in map(get_mapping, listed) if _is_card(entry)]
-    return tuple(_build_board(i, entry) for i, entry in enumerate(cards))
+    free = {i: parse_integer(get_text(entry.get("memory_free_size_byte"))) for i, entry in enumerate(cards)}
+    known = {i: size for i, size in free.items() if size is not None}
+    return tuple(_build_board(i, entry) for i, entry in enumerate(cards)), known
+
+
+def _read_dump(text: str | None) -> tuple[Board, ...]:
+    """What ``xpu-smi discovery --dump`` prints, as recordings have it: one line a card, N/A for memory in some versions."""
+    rows = csv.DictReader(io.StringIO(text or ""))
+    return tuple(
+        Board(
+            index=i,
+            vendor="intel",
+            name=clean_line(row["Device Name"]),
+            uuid=get_text(row.get("SOC UUID")),
+            pci_address=(get_text(row.get("PCI BDF Address")) or "").lower() or None,
+            memory_bytes=_parse_mebibytes(row.get("Memory Physical Size")),
+            partition_mode=_count_known_tiles(row["Device Name"]),
+            state="ok",
+        )
+        for i, row in enumerate(rows)
+        if row.get("Device Name") and (row.get("PCI BDF Address") or "").lower() != INTEGRATED_ADDRESS
+    )
+
+
+def _count_known_tiles(name: str | None) -> str | None:
+    """The two stacks of a Max 1550, which some versions of the tool do not count.
+
+    https://www.intel.com/content/www/us/en/docs/oneapi/optimization-guide-gpu/2025-1/intel-xe-gpu-architecture.html
+    """
+    return "2 tiles" if "Max 1550" in (name or "") else None
 
 
 def _is_card(entry: dict[str, object]) -> bool:
@@ -93,9 +128,9 @@ def _build_board(index: int, entry: dict[str, object]) -> Board:
         pci_address=(get_text(entry.get("pci_bdf_address")) or "").lower() or None,
         memory_bytes=parse_integer(get_text(entry.get("memory_physical_size_byte")))
         or _parse_mebibytes(get_text(entry.get("memory_physical_size"))),
-        partition_mode=f"{tiles} tiles"
-        if (tiles := parse_integer(get_text(entry.get("number_of_tiles")))) and tiles > 1
-        else None,
+        partition_mode=(f"{tiles} tiles" if tiles > 1 else None)
+        if (tiles := parse_integer(get_text(entry.get("number_of_tiles")))) is not None
+        else _count_known_tiles(get_text(entry.get("device_name"))),
         state="ok",
     )
 
@@ -105,7 +140,7 @@ def _parse_mebibytes(text: str | None) -> int | None:
     return int(size) << 20 if size and "MiB" in (text or "") else None
 
 
-def _list_accelerators(machine: Machine, boards: tuple[Board, ...]) -> tuple[Accelerator, ...]:
+def _list_accelerators(machine: Machine, boards: tuple[Board, ...], free: dict[int, int]) -> tuple[Accelerator, ...]:
     """Each tile of a card (the driver's flat hierarchy, default since 2024), or each card where it is composite.
 
     https://www.intel.com/content/www/us/en/developer/articles/technical/flattening-gpu-tile-hierarchy.html
@@ -123,6 +158,8 @@ def _list_accelerators(machine: Machine, boards: tuple[Board, ...]) -> tuple[Acc
                     board=board.index,
                     name=board.name,
                     memory_bytes=board.memory_bytes // tiles if board.memory_bytes else None,
+                    # of a card with tiles the tool adds both up
+                    free_memory_bytes=free.get(board.index) if tiles == 1 else None,
                     profile=f"tile {tile}" if tiles > 1 else None,
                     uuid=board.uuid,
                     compute_share=1.0 / tiles,  # tiles are equal parts of a card

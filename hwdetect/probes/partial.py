@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from hwdetect.types import Accelerator, Board, Cpu, Link, Memory, NetworkPort, Nodes, PciPath, Software
+from hwdetect.types import WORKING_STATES, Accelerator, Board, Cpu, Link, Memory, NetworkPort, Nodes, PciPath, Software
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -30,13 +30,11 @@ class PartialHardware:
 
 NOTHING = PartialHardware()
 UNUSABLE = frozenset({"Prohibited"})
-# A board whose infoROM is corrupted computes; what it counted (ECC) is lost.
-WORKING = frozenset({None, "ok", "corrupted-inforom"})
 
 
 def is_usable(board: Board) -> bool:
     """Whether a job can be given this board: it answers, and its compute mode admits processes."""
-    return board.state in WORKING and board.compute_mode not in UNUSABLE
+    return board.state in WORKING_STATES and board.compute_mode not in UNUSABLE
 
 
 def list_board_accelerators(boards: tuple[Board, ...]) -> tuple[Accelerator, ...]:

@@ -135,7 +135,8 @@ CASES = {
         replace(HEALTHY, accelerators=(replace(FREE, free_memory_bytes=None),)),
         "20.0 GiB",
     ),
-    "board-state": (board(state="lost"), board(state=None), "lost"),
+    "board-state": (board(state="lost"), board(state="corrupted-inforom"), "lost"),
+    "board-health": (board(state="corrupted-inforom"), board(state="lost"), "corrupted-inforom"),
     "compute-mode": (board(compute_mode="Prohibited"), board(compute_mode=None), "Prohibited"),
 }
 

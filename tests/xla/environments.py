@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "engines"))
 
-from environments import make_environment
+from environments import list_packages, make_environment
 
 from generator.case.stacks import list_builds, load_stack
 
@@ -15,4 +15,4 @@ ROLES = ("train-xla", "train-tensorflow")
 
 if __name__ == "__main__":
     for role in ROLES:
-        make_environment(Path(sys.argv[1]) / role, load_stack(role, next(iter(list_builds(role)))))
+        make_environment(Path(sys.argv[1]) / role, list_packages(load_stack(role, next(iter(list_builds(role))))))

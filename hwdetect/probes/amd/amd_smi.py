@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hwdetect.machine.protocol import Machine
+from hwdetect.probes.amd.kfd import drop_integrated
 from hwdetect.probes.notes import Notes, run_tool
 from hwdetect.probes.parsing import get_mapping, get_text, parse_integer, parse_json, parse_number
-from hwdetect.probes.partial import NOTHING, PartialHardware, number_accelerators
+from hwdetect.probes.partial import NOTHING, PartialHardware
 from hwdetect.probes.pci import GENERATIONS
 from hwdetect.types import Accelerator, Board, Link, Pcie, Software
 
@@ -21,31 +23,61 @@ def read_amd_smi(machine: Machine, notes: Notes) -> PartialHardware:
     if not entries:
         return NOTHING
     now = _read_metrics(machine, notes)
-    boards = tuple(_add_metrics(_build_board(i, entry), now.get(i, {})) for i, entry in enumerate(entries))
+    parts = tuple(_add_metrics(_build_board(i, entry), now.get(i, {})) for i, entry in enumerate(entries))
     used = {
         i: size
         for i, entry in now.items()
         if (size := _parse_amount(get_mapping(entry.get("mem_usage")).get("used_vram")))
     }
+    groups = _group_partitions(parts)
+    boards = tuple(_join_partitions(index, members) for index, members in enumerate(groups))
+    board_of = {part.index: index for index, members in enumerate(groups) for part in members}
     accelerators = tuple(
         Accelerator(
             index=0,
-            board=b.index,
-            name=b.name,
-            memory_bytes=b.memory_bytes,
-            free_memory_bytes=max(0, b.memory_bytes - used[b.index]) if b.memory_bytes and b.index in used else None,
-            uuid=b.uuid,
-            compute_units=b.compute_units,
-            compute_share=1.0,
+            board=index,
+            name=part.name,
+            memory_bytes=part.memory_bytes,
+            free_memory_bytes=max(0, part.memory_bytes - used[part.index])
+            if part.memory_bytes and part.index in used
+            else None,
+            profile=(part.partition_mode or "").lower() or None if len(members) > 1 else None,
+            uuid=part.uuid,
+            compute_units=part.compute_units,
+            compute_share=1.0 / len(members),
         )
-        for b in boards
+        for index, members in enumerate(groups)
+        for part in members
     )
     version = get_text(get_mapping(entries[0].get("driver")).get("version"))
     return PartialHardware(
         boards=boards,
-        accelerators=number_accelerators(accelerators),
-        links=_read_links(machine, notes),
+        accelerators=drop_integrated(boards, accelerators),
+        links=_read_links(machine, notes, board_of),
         software=Software(driver=version),
+    )
+
+
+def _group_partitions(parts: tuple[Board, ...]) -> list[list[Board]]:
+    """Entries of one board: partitions (DPX, QPX, CPX) are functions of one place on the bus."""
+    groups: dict[object, list[Board]] = {}
+    for part in parts:
+        groups.setdefault(part.pci_address[:-2] if part.pci_address else part.index, []).append(part)
+    return list(groups.values())
+
+
+def _join_partitions(index: int, members: list[Board]) -> Board:
+    """The board that they are parts of: its units are theirs together. Each is told the memory that it can use, which is a part only
+    where the memory is divided too (NPS2 and finer)."""
+    units = [part.compute_units for part in members]
+    sizes = [part.memory_bytes for part in members]
+    divided = members[0].memory_partition_mode not in (None, "NPS1")
+    known = all(size is not None for size in sizes)
+    return replace(
+        members[0],
+        index=index,
+        compute_units=None if None in units else sum(unit or 0 for unit in units),
+        memory_bytes=sum(size or 0 for size in sizes) if divided and known else members[0].memory_bytes,
     )
 
 
@@ -132,15 +164,16 @@ def _add_metrics(board: Board, now: dict[str, object]) -> Board:
     )
 
 
-def _read_links(machine: Machine, notes: Notes) -> tuple[Link, ...]:
-    """XGMI and PCIe pairs of ``amd-smi topology --json``."""
+def _read_links(machine: Machine, notes: Notes, board_of: Mapping[int, int]) -> tuple[Link, ...]:
+    """XGMI and PCIe pairs of ``amd-smi topology --json``; partitions of one board are not linked to each other."""
     links_by_pair: dict[tuple[int, int], Link] = {}
     text = run_tool(machine, ("amd-smi", "topology", "--json"), SECONDS, notes, "links")
     for entry in _list_entries(parse_json(text)):
-        a = parse_integer(get_text(entry.get("gpu")))
+        own = parse_integer(get_text(entry.get("gpu")))
         links = entry.get("links")
         for link in links if isinstance(links, list) else []:
-            b = parse_integer(get_text(get_mapping(link).get("gpu")))
+            other = parse_integer(get_text(get_mapping(link).get("gpu")))
+            a, b = (board_of.get(end, end) if end is not None else None for end in (own, other))
             kind = (get_text(get_mapping(link).get("link_type")) or "").lower()
             if a is not None and b is not None and a != b and kind in ("xgmi", "pcie"):
                 pair = (min(a, b), max(a, b))

@@ -68,7 +68,7 @@ def read_kfd(machine: Machine, notes: Notes) -> PartialHardware:
     )
     return PartialHardware(
         boards=boards,
-        accelerators=_drop_integrated(boards, accelerators),
+        accelerators=drop_integrated(boards, accelerators),
         links=_read_links(machine, board_of),
     )
 
@@ -159,7 +159,8 @@ def _name_partition(parts: int, properties: Mapping[str, int]) -> str | None:
     return {1: "cpx", 2: "qpx", 3: "tpx", 4: "dpx"}.get(properties["num_xcc"], f"{properties['num_xcc']}xcc")
 
 
-def _drop_integrated(boards: tuple[Board, ...], accelerators: tuple[Accelerator, ...]) -> tuple[Accelerator, ...]:
+def drop_integrated(boards: tuple[Board, ...], accelerators: tuple[Accelerator, ...]) -> tuple[Accelerator, ...]:
+    """Without graphics parts of processors where a real board stands beside them."""
     real = {board.index for board in boards if board.architecture not in INTEGRATED}
     return number_accelerators(tuple(a for a in accelerators if not real or a.board in real))
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 
 from hwdetect.machine.protocol import Machine
+from hwdetect.probes.amd.kfd import drop_integrated
 from hwdetect.probes.notes import Notes, run_tool
 from hwdetect.probes.parsing import get_mapping, get_text, parse_integer, parse_json, parse_number
-from hwdetect.probes.partial import NOTHING, PartialHardware, number_accelerators
+from hwdetect.probes.partial import NOTHING, PartialHardware
 from hwdetect.probes.pci import GENERATIONS
 from hwdetect.types import Accelerator, Board, Link, Pcie, Software
 
@@ -40,7 +41,7 @@ def read_rocm_smi(machine: Machine, notes: Notes) -> PartialHardware:
         )
     return PartialHardware(
         boards=boards,
-        accelerators=number_accelerators(tuple(_build_accelerator(b, cards[b.index]) for b in boards)),
+        accelerators=drop_integrated(boards, tuple(_build_accelerator(b, cards[b.index]) for b in boards)),
         links=links,
         software=Software(driver=get_text(system.get("driver version"))),
     )

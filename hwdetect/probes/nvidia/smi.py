@@ -154,7 +154,7 @@ def _read_board(gpu: Gpu) -> Board:
         ecc_errors=_count_ecc_errors(gpu.node),
         repair_pending=_is_repair_pending(gpu.node),
         compute_mode=gpu.text("compute_mode", "compute_mode"),
-        virtualization=gpu.text("virtualization", "gpu_virtualization_mode/virtualization_mode"),
+        virtualization=_read_virtualization(gpu),
         state=gpu.state(),
         pcie=_read_pcie(gpu),
     )
@@ -207,10 +207,20 @@ def _count_ecc_errors(gpu: Node) -> int | None:
     return sum(counted) if counted else None
 
 
+def _read_virtualization(gpu: Gpu) -> str | None:
+    """The mode of a board in a virtual machine. "None" is an answer: the machine is a real one."""
+    path = "gpu_virtualization_mode/virtualization_mode"
+    return None if (gpu.node.at(path) or "").lower() == "none" else gpu.text("virtualization", path)
+
+
 YES = {"yes": True, "no": False}
 PENDING = (
     ("remapped_rows/remapped_row_pending", "remapped_rows/pending"),
     ("retired_pages/pending_retirement", "retired_pages/pending_page_blacklist", "retired_pages/pending"),
+    # since driver 580 (Blackwell) and 615 (Rubin)
+    ("ecc_errors/channel_repair_pending",),
+    ("ecc_errors/tpc_repair_pending",),
+    ("remapped_banks/bank_remapper_pending",),
 )
 
 

@@ -1,28 +1,43 @@
-"""Writes ``hwdetect/prices.toml`` from the tables that two projects generate and keep: prices and sustained network of AWS and Azure.
+"""Writes ``hwdetect/prices.toml`` from the tables that four projects generate and keep: prices of AWS, Azure and GCP, AWS's network.
 
-    python benchmarks/instance_tables.py --aws karpenter-provider-aws --azure karpenter-provider-azure
+    python benchmarks/instance_tables.py --aws karpenter-provider-aws --azure karpenter-provider-azure --gcp karpenter-provider-gcp --tpu gpuhunt
 
-Both arguments are clones (or bare git directories) of https://github.com/aws/karpenter-provider-aws and
-https://github.com/Azure/karpenter-provider-azure. Only facts about types of ``instances.toml`` are taken: dollars an hour on demand in
-one region, and megabits a second that a type sustains; each with the commit and the day on which that table was made.
+The arguments are clones (or bare git directories) of https://github.com/aws/karpenter-provider-aws,
+https://github.com/Azure/karpenter-provider-azure, https://github.com/cloudpilot-ai/karpenter-provider-gcp and
+https://github.com/dstackai/gpuhunt; the tables of a cloud whose clone is not given stay as they are. Only facts about types of
+``instances.toml`` are taken: dollars an hour in one region, on demand and as spot, and megabits a second that a type sustains; each with
+the commit and the day on which that table was made.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwdetect.cloud import list_instances
 
 AWS, AZURE = "https://github.com/aws/karpenter-provider-aws", "https://github.com/Azure/karpenter-provider-azure"
+GCP, TPU = "https://github.com/cloudpilot-ai/karpenter-provider-gcp", "https://github.com/dstackai/gpuhunt"
+GCP_PRICES, TPU_PRICES = "pkg/providers/pricing/initial-prices.json", "src/gpuhunt/resources/tpu_pricing.json"
+# What that table calls a chip of a machine type, and the American region where it is cheapest.
+TPU_CHIPS = {
+    "ct4p": ("TPU v4 pod", "us-central2"),
+    "ct5lp": ("TPU v5e", "us-west4"),
+    "ct5p": ("TPU v5p", "us-east5"),
+    "ct6e": ("TPU v6e", "us-east5"),
+}
 BANDWIDTH = "pkg/providers/instancetype/zz_generated.bandwidth.go"
 AWS_PRICES = "pkg/providers/pricing/zz_generated.pricing_aws.go"
 AZURE_PRICES = "pkg/providers/pricing/zz_generated.pricing.go"
 ROW = re.compile(r'"([\w.-]+)":\s*([\d.]+)')
 DAY = re.compile(r"generated at (\d{4}-\d{2}-\d{2})")
-HEAD = "# Written by benchmarks/instance_tables.py; edit that. Dollars an hour on demand, and gigabits a second that a type sustains.\n"
+HEAD = "# Written by benchmarks/instance_tables.py; edit that. Dollars an hour on demand or as spot, and gigabits a second that a type sustains.\n"
 
 
 def show(repository: Path, path: str) -> str:
@@ -30,11 +45,12 @@ def show(repository: Path, path: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def read_commit(repository: Path) -> tuple[str, str]:
-    """Its id and day."""
-    command = ["git", "-C", str(repository), "log", "-1", "--format=%H %cs"]
-    commit, day = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    return commit, day
+def read_commit(repository: Path, path: str = ".") -> tuple[str, str]:
+    """Its id, and the day on which the file was last changed."""
+    command = ["git", "-C", str(repository), "log", "-1", "--format=%H"]
+    commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    command = ["git", "-C", str(repository), "log", "-1", "--format=%cs", "HEAD", "--", path]
+    return commit, subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def read_region(text: str, region: str) -> dict[str, float]:
@@ -47,39 +63,92 @@ def read_region(text: str, region: str) -> dict[str, float]:
     return {name: float(number) for name, number in ROW.findall(rest[: rest.index("}")])}
 
 
-def format_table(cloud: str, key: str, rows: dict[str, float], source: str, day: str, region: str | None) -> str:
-    lines = ["[[table]]", f'cloud = "{cloud}"', f'source = "{source}"', f"read = {day}"]
-    lines += [f'region = "{region}"'] if region else []
-    return "\n".join([*lines, f"[table.{key}]", *(f'"{name}" = {rows[name]:g}' for name in sorted(rows)), ""])
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """``rows`` of one key (``usd_per_hour``, …) by type, as one source has them for one region."""
+
+    cloud: str
+    key: str
+    rows: dict[str, float]
+    source: str
+    day: str
+    region: str | None = None
+
+    def format(self) -> str:
+        lines = ["[[table]]", f'cloud = "{self.cloud}"', f'source = "{self.source}"', f"read = {self.day}"]
+        lines += [f'region = "{self.region}"'] if self.region else []
+        return "\n".join(
+            [*lines, f"[table.{self.key}]", *(f'"{n}" = {self.rows[n]:.6g}' for n in sorted(self.rows)), ""]
+        )
+
+
+def read_aws(repository: Path) -> Iterator[Table]:
+    commit, day = read_commit(repository)
+    network = {name: float(mbit) / 1000 for name, mbit in ROW.findall(show(repository, BANDWIDTH))}
+    source = f"{AWS}/blob/{commit}/{BANDWIDTH}"
+    yield Table(cloud="aws", key="network_gbit_per_s", rows=network, source=source, day=day)
+    yield from read_go_prices("aws", repository, AWS, AWS_PRICES, "us-east-1")
+
+
+def read_go_prices(cloud: str, repository: Path, address: str, path: str, region: str) -> Iterator[Table]:
+    text = show(repository, path)
+    made, (commit, day) = DAY.search(text), read_commit(repository)
+    rows, source = read_region(text, region), f"{address}/blob/{commit}/{path}"
+    yield Table(
+        cloud=cloud, key="usd_per_hour", rows=rows, source=source, day=made.group(1) if made else day, region=region
+    )
+
+
+def read_gcp(repository: Path) -> Iterator[Table]:
+    """Whole machine types with their accelerators; N1 types are told without theirs, and our names of those are not in it."""
+    commit, day = read_commit(repository, GCP_PRICES)
+    region = "us-central1"
+    prices, source = json.loads(show(repository, GCP_PRICES))["prices"][region], f"{GCP}/blob/{commit}/{GCP_PRICES}"
+    for key, name in (("usd_per_hour", "on_demand"), ("spot_usd_per_hour", "spot")):
+        yield Table(cloud="gcp", key=key, rows=prices[name], source=source, day=day, region=region)
+
+
+def read_tpu(repository: Path) -> Iterator[Table]:
+    """A table of chips: each machine type has the price of its own."""
+    commit, day = read_commit(repository, TPU_PRICES)
+    chips, source = json.loads(show(repository, TPU_PRICES)), f"{TPU}/blob/{commit}/{TPU_PRICES}"
+    for beginning, (name, region) in TPU_CHIPS.items():
+        types = {i.name: i.devices for i in list_instances() if i.name.startswith(f"{beginning}-")}
+        for key, column in (("usd_per_hour", "On Demand (USD)"), ("spot_usd_per_hour", "Spot (USD)")):
+            dollars = chips[name][region][column]
+            if key == "usd_per_hour" or dollars < chips[name][region]["On Demand (USD)"]:
+                rows = {machine: count * dollars for machine, count in types.items()}
+                yield Table(cloud="gcp", key=key, rows=rows, source=source, day=day, region=region)
+
+
+def read_kept(path: Path, sources: list[str]) -> Iterator[Table]:
+    """The tables of the file whose source is not among those that are read anew."""
+    for table in tomllib.loads(path.read_text(encoding="utf-8"))["table"]:
+        if not any(table["source"].startswith(source) for source in sources):
+            key = next(key for key in ("usd_per_hour", "spot_usd_per_hour", "network_gbit_per_s") if key in table)
+            yield Table(cloud=table["cloud"], key=key, rows=table[key], source=table["source"], day=table["read"].isoformat(),
+                        region=table.get("region"))  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--aws", type=Path, required=True)
-    parser.add_argument("--azure", type=Path, required=True)
+    readers = {
+        "aws": (AWS, read_aws),
+        "azure": (AZURE, lambda clone: read_go_prices("azure", clone, AZURE, AZURE_PRICES, "eastus")),
+        "gcp": (GCP, read_gcp),
+        "tpu": (TPU, read_tpu),
+    }
+    for name in readers:
+        parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "hwdetect/prices.toml")
-    arguments = parser.parse_args()
-    names = {cloud: {i.name for i in list_instances() if i.cloud == cloud} for cloud in ("aws", "azure")}
-    commit, day = read_commit(arguments.aws)
-    network = {name: float(mbit) / 1000 for name, mbit in ROW.findall(show(arguments.aws, BANDWIDTH))}
-    tables = [("aws", "network_gbit_per_s", network, f"{AWS}/blob/{commit}/{BANDWIDTH}", day, None)]
-    for cloud, repository, address, path, region in (
-        ("aws", arguments.aws, AWS, AWS_PRICES, "us-east-1"),
-        ("azure", arguments.azure, AZURE, AZURE_PRICES, "eastus"),
-    ):
-        text = show(repository, path)
-        made = DAY.search(text)
-        own = read_commit(repository)[0]
-        rows = read_region(text, region)
-        tables.append(
-            (cloud, "usd_per_hour", rows, f"{address}/blob/{own}/{path}", made.group(1) if made else day, region)
-        )
-    texts = []
-    for cloud, key, rows, source, when, region in tables:
-        texts.append(
-            format_table(cloud, key, {n: v for n, v in rows.items() if n in names[cloud]}, source, when, region)
-        )
-    arguments.out.write_text("\n".join([HEAD, *texts]), encoding="utf-8")
+    arguments = vars(parser.parse_args())
+    given = {name: arguments[name] for name in readers if arguments[name]}
+    tables = list(read_kept(arguments["out"], [readers[name][0] for name in given]))
+    for name, clone in given.items():
+        tables += readers[name][1](clone)
+    known = {cloud: {i.name for i in list_instances() if i.cloud == cloud} for cloud in ("aws", "azure", "gcp")}
+    ours = [replace(t, rows={n: v for n, v in t.rows.items() if n in known[t.cloud]}) for t in tables]
+    arguments["out"].write_text("\n".join([HEAD, *(table.format() for table in ours)]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Cloud instance types, from ``instances.toml``; prices and sustained network of AWS and Azure from ``prices.toml``."""
+"""Cloud instance types, from ``instances.toml``; prices of AWS, Azure and GCP and AWS's sustained network from ``prices.toml``."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_tables() -> dict[tuple[str, str, str], tuple[float, dict]]:
     return {
         (table["cloud"], key, name): (float(value), table)
         for table in tables
-        for key in ("usd_per_hour", "network_gbit_per_s")
+        for key in ("usd_per_hour", "spot_usd_per_hour", "network_gbit_per_s")
         for name, value in table.get(key, {}).items()
     }
 
@@ -123,4 +123,11 @@ def _parse_price(family: dict, name: str, row: dict) -> Price | None:
     if tabled is None:
         return None
     usd, table = tabled
-    return Price(usd_per_hour=usd, source=table["source"], read=table["read"].isoformat(), region=table.get("region"))
+    spot = read_tables().get((family["cloud"], "spot_usd_per_hour", name))
+    return Price(
+        usd_per_hour=usd,
+        source=table["source"],
+        read=table["read"].isoformat(),
+        region=table.get("region"),
+        spot_usd_per_hour=spot[0] if spot else None,
+    )

@@ -1,14 +1,22 @@
-"""What each maker's own tool is asked, in the words that its users know."""
+"""What each maker's own tool is asked, in the words that its users know.
+
+Commands by the tools' own documentation: nvidia-smi(1); https://rocm.docs.amd.com/projects/amdsmi/en/latest/how-to/amdsmi-cli-tool.html;
+https://intel.github.io/xpumanager/2.0/xpu-smi/config.html;
+https://docs.habana.ai/en/latest/Management_and_Monitoring/Embedded_System_Tools_Guide/System_Management_Interface_Tool.html;
+https://www.hiascend.com/document/detail/zh/Atlas%20200I%20A2/2520/re/npu/npusmi_073.html
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hwdetect.types import Board
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """``processes`` shows who uses a board, ``power`` lifts its limit, ``reset`` resets it, ``log`` names its messages in the kernel's
-    log, ``visible`` is the variable that chooses boards."""
+    """``processes`` shows who uses a board, ``power`` lifts its limit, ``reset`` resets it (by the board's index, or by its place on
+    the bus), ``log`` names its messages in the kernel's log, ``visible`` is the variable that chooses boards."""
 
     processes: str
     power: str
@@ -16,11 +24,11 @@ class Tool:
     log: str
     visible: str
 
-    def lift_power(self, index: int, watts: float) -> str:
-        return self.power.format(index=index, watts=watts)
+    def lift_power(self, board: Board, watts: float) -> str:
+        return self.power.format(index=board.index, place=board.pci_address or "PCI-ADDRESS", watts=watts)
 
-    def reset_board(self, index: int) -> str:
-        return self.reset.format(index=index)
+    def reset_board(self, board: Board) -> str:
+        return self.reset.format(index=board.index, place=board.pci_address or "PCI-ADDRESS")
 
 
 TOOLS = {
@@ -47,15 +55,15 @@ TOOLS = {
     ),
     "habana": Tool(
         processes="hl-smi",
-        power="the BMC of the server",
-        reset="hl-smi --reset -i {index}",
+        power="hl-smi -i {place} -p {watts:.0f}",
+        reset="hl-smi -i {place} -r",
         log="habanalabs",
         visible="HABANA_VISIBLE_MODULES",
     ),
     "huawei": Tool(
         processes="npu-smi info",
         power="the BMC of the server",
-        reset="npu-smi set -t reset -i {index} -c 0",
+        reset="npu-smi set -t reset -i NPU-ID -c CHIP-ID, which npu-smi info lists",
         log="davinci",
         visible="ASCEND_RT_VISIBLE_DEVICES",
     ),

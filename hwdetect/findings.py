@@ -392,8 +392,12 @@ def list_far_boards(hw: Hardware) -> list[int]:
 
 
 def are_different_sockets(hw: Hardware, one: int | None, other: int | None) -> bool:
-    """Of two NUMA nodes between which the way is SYS. Linux counts them socket by socket."""
-    sockets, nodes = hw.cpu.packages, hw.cpu.numa_nodes
+    """Of two NUMA nodes between which the way is SYS. Linux counts them socket by socket; where nobody counts the sockets, as in a
+    topology of NCCL, more than two nodes are those of two."""
+    nodes = hw.cpu.numa_nodes
+    if nodes is not None:  # a topology leaves nodes out that have nothing to tell of
+        nodes = max(nodes, *(end.numa_node + 1 for end in (*hw.boards, *hw.network) if end.numa_node is not None), 0)
+    sockets = hw.cpu.packages or (2 if nodes and nodes > 2 else None)
     if sockets is None or nodes is None or nodes <= sockets:
         return sockets != 1
     if one is None or other is None:

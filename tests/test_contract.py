@@ -111,6 +111,22 @@ def loading_words() -> set[str]:
     )
 
 
+def know_words(call: str) -> set[str]:
+    """The keywords that a call of ``CALLS`` takes in the installed versions."""
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig, GenerationConfig, GenerationMixin, Trainer
+    from trl import SFTTrainer
+
+    if call == "set_defaults":
+        return training_fields()
+    if call == "generate":
+        return set(vars(GenerationConfig())) | parameters(GenerationMixin.generate)
+    if call in ("from_pretrained", "from_config"):
+        return loading_words() | parameters(AutoModelForCausalLM.from_config)
+    classes = {"BitsAndBytesConfig": BitsAndBytesConfig, "Trainer": Trainer, "SFTTrainer": SFTTrainer}
+    return set(LoraConfig.__dataclass_fields__) if call == "LoraConfig" else parameters(classes[call].__init__)
+
+
 def test_training_arguments_exist_and_are_read():
     words = emitted()["set_defaults"] | {n for p, n in emitted_by_techniques() if p == "training_arguments"}
     assert words, "nothing was emitted"

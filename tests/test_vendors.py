@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+from test_contract import keywords, know_words
 
 import hwdetect
 from generator.case.request import Request
@@ -35,6 +36,11 @@ WORKS = (
     {"task": "text-classification", "train": "full"},
     {"mode": "infer"},
 )
+DATA = {
+    "sft": ROOT / "examples/data/chats.jsonl",
+    "causal-lm": next((ROOT / "templates" / "project").glob("*sample*")) / "text.txt",
+    "text-classification": "stanfordnlp/imdb",
+}
 OTHERS = [d.id for d in catalog.list_devices() if d.vendor != "nvidia"]
 OF_NVIDIA = ["gb10", "gh200-96gb", "jetson-agx-orin-64gb", "a100:3g.40gb", "b200-sxm-180gb", "t4", "gtx-1080-ti"]
 SAMPLE = [
@@ -54,7 +60,9 @@ ARE_NONE = re.compile(r"not supported|unsupported|use the cpu|--hardware cpu", r
 
 
 def ask(device: str, work: dict, weights: bool = True) -> Request:
-    chats = {"data": str(ROOT / "examples/data/chats.jsonl")} if work.get("task") == "sft" else {}
+    data = DATA.get(work.get("task", ""))
+    chats = {"data": str(data)} if data else {}
+    chats |= {"labels": 2} if work.get("task") == "text-classification" else {}
     named = {"model": "HuggingFaceTB/SmolLM2-135M"} if weights else {}
     config = str(ROOT / "examples/models/smollm2-135m.json")
     return Request(**named, config=config, hardware=device, offline=True, **chats, **work)
@@ -88,6 +96,27 @@ def test_every_maker_gets_an_answer(device, work):
 @pytest.mark.parametrize("device", OTHERS + OF_NVIDIA)
 def test_every_device_gets_an_answer_for_every_work(device, work):
     check_answer(device, work)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: "-".join(work.values()))
+@pytest.mark.parametrize("device", OTHERS + OF_NVIDIA)
+def test_every_device_gets_a_project_or_a_reason(device, work, tmp_path):
+    """What `init --no-smoke` does: every file is parsed by what renders it, every keyword of the libraries is known there."""
+    request = ask(device, work)
+    try:
+        document = to_json(document_request(request, "demo", for_project=True))
+    except (NothingFits, NotEmitted) as error:
+        assert error.code == 3 and len(error.message) > 60 and not ARE_NONE.search(str(error)), error
+        return
+    render(json.loads(json.dumps(document)), tmp_path / "demo")
+    for name in ("train.py", "infer.py", "model.py"):
+        if (tmp_path / "demo" / name).exists():
+            tree = ast.parse((tmp_path / "demo" / name).read_text(encoding="utf-8"))
+            assert {
+                call: words - know_words(call) for call, words in keywords(tree).items() if words - know_words(call)
+            } == {}
+    assert {row["name"] for row in document["edits"].get("training_arguments", ())} <= know_words("set_defaults")
 
 
 def test_there_are_enough_devices():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import sys
 from dataclasses import fields
 from itertools import pairwise
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from generator.case.request import Request
+from generator.emit.fixed import list_rows
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.errors import NotEmitted, UsageError
@@ -215,3 +217,42 @@ def test_a_checkpoint_is_there_whole_or_not_at_all(static_run, tmp_path):
     with pytest.raises(SystemExit, match="seed 1, now 2"):
         static_run.load_state(found[-1], {"seed": 2})
     assert all(a < b for a, b in pairwise(found))
+
+
+LIBRARY_CALLS = {
+    "xla": {"from_pretrained", "save_pretrained", "AdamW", "StaticCache", "autocast", "zero_grad", "apply_chat_template", "decode"},
+    "tensorflow": {"from_pretrained", "save_pretrained", "AdamW", "exclude_from_weight_decay", "function", "tokenizer", "model",
+                   "decode", "safe_open"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("framework", "more"),
+    [
+        ("xla", {"hardware": "cpu:4", "framework": "pytorch-xla"}),
+        (
+            "tensorflow",
+            {"hardware": "cpu:4", "framework": "tensorflow", "model": "openai-community/gpt2", "config": None},
+        ),
+    ],
+)
+def test_why_has_an_answer_for_every_argument_of_the_libraries(framework, more, tmp_path):
+    """`perfgen why KEY` for every keyword that the training and the answers of a compiled project give to a library."""
+    from generator.show.why import explain_key
+
+    if framework == "tensorflow":
+        config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4,
+                  "n_positions": 256, "vocab_size": 1024}  # fmt: skip
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        more = more | {"config": str(tmp_path / "config.json")}
+    document = document_request(ask(**more), for_project=True)
+    words = set()
+    for path in (LEAVES / framework).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            called = node.func if isinstance(node, ast.Call) else None
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in LIBRARY_CALLS[framework]:
+                words |= {keyword.arg for keyword in node.keywords if keyword.arg}
+    assert len(words) > 8
+    assert all(len(explain_key(document, word).why) > 10 for word in sorted(words))
+    assert {row.name for row in list_rows(document)} >= set(dict(document.edits.environment))

@@ -225,6 +225,9 @@ def behind_sys(packages, nodes, of_board, of_port, port="mlx5_0") -> Hardware:
         (behind_sys(2, 8, 0, 4), True),
         (behind_sys(2, 8, None, 4), False),
         (behind_sys(1, 1, 0, 0), False),
+        (behind_sys(None, 4, 0, 1), False),  # a topology of NCCL: nobody counts the sockets
+        (behind_sys(None, 4, 0, 2), True),
+        (behind_sys(None, 2, 0, 1), True),
     ],
 )
 def test_numa_nodes_are_no_sockets(machine, far):

@@ -29,6 +29,36 @@ def explain_work(workload: Workload, model: ModelSpec) -> str | None:
     return None
 
 
+REASONS = {
+    "TF_USE_LEGACY_KERAS": "1: Transformers' TensorFlow models are of Keras 2, which is tf-keras; read when TensorFlow is imported",
+    "TF_CPP_MIN_LOG_LEVEL": "2: errors alone; TensorFlow tells at every start what its build could use",
+    # the model
+    "revision": "config.yaml pins the version of the model that was looked at",
+    "trust_remote_code": "no code of the model's repository is run, nor asked about",
+    "framework": "who wrote the file stands in its head, and is read without a tensor",
+    "safe_serialization": "safetensors, which PyTorch reads as well; pickled weights can run code",
+    "training": "dropout in the step, none in the evaluation; both are graphs of their own",
+    "input_ids": "padded to a multiple: every length in between would be another graph",
+    "attention_mask": "what is padding is not seen",
+    # the optimizer
+    "beta_1": "adam_beta1, as TrainingArguments has it",
+    "beta_2": "adam_beta2, as TrainingArguments has it",
+    "epsilon": "adam_epsilon, as TrainingArguments has it",
+    "var_names": "biases and norms do not decay, as with Trainer",
+    "jit_compile": "on for the step, the evaluation and generate, each one graph of XLA; off for the optimizer, which the step contains",
+    # answers
+    "padding": "prompts are filled on the left, so that what is added follows the last token",
+    "pad_to_multiple_of": "prompts of like lengths share one graph",
+    "return_token_type_ids": "decoders have none, and generate refuses what a model does not take",
+    "return_tensors": "tf: tensors of TensorFlow",
+    "return_dict": "the tokens by their name",
+    "max_new_tokens": "a part of the graph: another number is another graph",
+    "do_sample": "off: answers are greedy, and equal to those of generate without XLA",
+    "pad_token_id": "fills what is left after an answer has ended; the model's own where it has one, else its end",
+    "skip_special_tokens": "the text alone, without marks such as the end of the sequence",
+}
+
+
 VENDORS = (
     Vendor(
         name="tensorflow",
@@ -56,6 +86,7 @@ VENDORS = (
             ),
             multiple=MULTIPLE,
             explain_work=explain_work,
+            reasons=REASONS,
             untested=("GPUs and TPUs under TensorFlow: neither was there, and TPUStrategy wants a TPU's name",),
             beside=(
                 "PyTorch is recommended, here and on every device: TensorFlow's models ended with Transformers 4.57, which gets no more "

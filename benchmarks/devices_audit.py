@@ -86,11 +86,17 @@ def read_pci_names(path: Path) -> dict[str, str]:
 
 
 def audit_pci(path: Path, known: tuple[Device, ...]) -> list[str]:
-    """Ids that pci.ids gives to a product of another number than the file's; what it does not list is no difference."""
+    """Ids that pci.ids gives to a product of another number than the file's, and those that it does not list and that no other source
+    has. What only the maker lists is printed with that source."""
     names, wrong = read_pci_names(path), []
     for device in known:
         numbers = set(re.findall(r"[a-z]*\d{2,4}[a-z]*", f"{device.name} {device.id}".lower()))
         for pci_id in device.pci_ids:
+            source = dict(device.sources).get("pci.ids", "")
+            if pci_id not in names and "pci-ids" in source:
+                wrong.append(f"{device.id}: {pci_id} is not in this pci.ids, which the file names as its source")
+            elif pci_id not in names:
+                print(f"  explained  {device.id}: {pci_id} is not in pci.ids; the file has {source}")
             product = re.search(r"\[(.+)\]", names.get(pci_id, ""))
             designations = set(re.findall(r"[a-z]*\d{2,4}[a-z]*", product.group(1).lower())) if product else set()
             if designations and numbers and not any(n in t or t in n for n in numbers for t in designations):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import tomllib
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
@@ -246,6 +247,20 @@ def test_a_project_speaks_of_its_own_devices(project):
     }[device]
     assert [word for word in words if word not in text] == []
     assert ("docker" in text.lower()) != of_apple
+
+
+def test_uv_finds_beside_torch_what_its_build_needs(project):
+    """uv asks an explicit index for direct dependencies alone; pip asks the index for all that torch needs, and passes groups over."""
+    device, folder = project
+    made = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = {"mi300x": ("triton-rocm", "torch-rocm7.2"), "arc-b580": ("triton-xpu", "torch-xpu")}.get(device)
+    if needed is None:
+        assert "uv" not in made["tool"] and "dependency-groups" not in made
+        return
+    name, index = needed
+    assert made["dependency-groups"] == {index: [name]} and made["tool"]["uv"]["default-groups"] == [index]
+    assert made["tool"]["uv"]["sources"] == {"torch": [{"index": index}], name: [{"index": index}]}
+    assert not any(name in line for line in made["project"]["dependencies"])
 
 
 @pytest.mark.parametrize(("device", "says"), [("8xmi300x", True), ("4xmax-1550", False)])

@@ -69,7 +69,8 @@ def test_a_tpu_gets_a_project_of_its_own(tmp_path, hardware):
         ast.parse(path.read_text(encoding="utf-8"))
     makefile = (tmp_path / "project" / "Makefile").read_text()
     assert "PJRT_DEVICE := TPU" in makefile and "torchrun" not in makefile
-    assert "torch==2.9.1" in (tmp_path / "project" / "pyproject.toml").read_text()
+    packages = (tmp_path / "project" / "pyproject.toml").read_text()
+    assert "torch==2.9.1" in packages and "libtpu==0.0.21" in packages
 
 
 def test_what_divides_over_several_hosts_is_not_emitted():
@@ -103,6 +104,13 @@ def test_tensorflow_is_for_what_transformers_4_had_in_it():
 def test_a_framework_that_a_device_has_not_is_refused():
     with pytest.raises(UsageError, match="--framework tensorflow is not for"):
         document_request(ask(hardware="h100-sxm-80gb", framework="tensorflow"))
+
+
+def test_the_runtime_of_a_tpu_is_the_one_that_its_compiler_asks_for(tmp_path):
+    """Of the CPU runtime a project has none."""
+    document = to_json(document_request(ask(hardware="cpu:4", framework="pytorch-xla"), for_project=True))
+    render(document, tmp_path / "project")
+    assert "libtpu" not in (tmp_path / "project" / "pyproject.toml").read_text()
 
 
 def test_nobody_gets_another_framework_unasked():

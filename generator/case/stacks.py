@@ -23,6 +23,8 @@ class Build:
     max_capability: str | None = None
     packages: tuple[str, ...] = ()
     """of the image's distribution, which the build needs there"""
+    beside: tuple[str, ...] = ()
+    """distributions of the same index that this build of torch depends on, and PyPI has not"""
     toolkit_image: str | None = None
     """an image with the CUDA toolkit of this build, for what is compiled with nvcc"""
 

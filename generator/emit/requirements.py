@@ -84,7 +84,11 @@ def dump_pyproject(planned: Planned, name: str | None) -> str:
     index = {"name": f"torch-{stack.build.name}", "url": stack.build.index, "explicit": True}
     # an engine without torch asks no index of its own, and a wheel of PyPI's none
     asked = stack.version("torch") and stack.build.index
-    uv = {"uv": {"sources": {"torch": [{"index": index["name"]}]}, "index": [index]}} if asked else {}
+    sources = {name: [{"index": index["name"]}] for name in ("torch", *stack.build.beside)}
+    # uv asks that index for direct dependencies alone: those of torch stand in a group, which pip passes over
+    group = {index["name"]: list(stack.build.beside)} if asked and stack.build.beside else {}
+    default = {"default-groups": [index["name"]]} if group else {}
+    uv = {"uv": {**default, "sources": sources, "index": [index]}} if asked else {}
     return tomli_w.dumps(
         {
             "build-system": {"requires": ["setuptools>=77"], "build-backend": "setuptools.build_meta"},
@@ -96,6 +100,7 @@ def dump_pyproject(planned: Planned, name: str | None) -> str:
                 "dependencies": list(pin_requirements(planned)),
                 "optional-dependencies": list_extras(plan),
             },
+            **({"dependency-groups": group} if group else {}),
             "tool": {
                 "setuptools": {"py-modules": []},
                 **uv,

@@ -98,6 +98,8 @@ SKELETON = Skeleton(
     untested=(
         "no TPU was there: the project was run on the CPU runtime of the same compiler alone (PJRT_DEVICE=CPU, one device and "
         "several, to the losses of eager PyTorch), so smoke-run first",
+        "the images of TPU VMs (tpu-ubuntu2204-base, v2-alpha-tpuv5-lite, v2-alpha-tpuv6e) have Python 3.10, and the project needs 3.11: "
+        "install one and say `make setup PYTHON=python3.11`",
         "slices of several hosts: one process a host is started by your own tool (gcloud ... --worker=all), and was not run",
         "torch 2.9 is the last that PyTorch/XLA has a build for; it is below this template's floor for torch.load (CVE-2026-24747), so "
         "the project reads and writes safetensors and JSON alone",
@@ -109,6 +111,8 @@ SKELETON = Skeleton(
         "be a model of its own, which is not made here",
     ),
 )
+ON_A_TPU = replace(SKELETON, packages=(*SKELETON.packages, "libtpu"))
+"""With the runtime of a TPU: torch-xla alone finds no device (its extra "tpu" asks for that version)"""
 TPU = Vendor(
     name="google",
     devices=(("google", "tpu"), ("google", "gpu")),
@@ -130,7 +134,7 @@ TPU = Vendor(
     environment=(("PJRT_DEVICE", "TPU"),),
     contain=None,
     framework="pytorch-xla",
-    skeleton=SKELETON,
+    skeleton=ON_A_TPU,
 )
 VENDORS = (
     TPU,

@@ -69,6 +69,9 @@ def describe_device_machine(
         memory_bytes = ASSUMED_HOST_BYTES_PER_DEVICE_BYTE * (device.memory_bytes or 0) * count
     if nodes > 1:
         notes.append(_note_assumption("network", "the usual fabric between such nodes"))
+    if device.tiles > 1:
+        why = f"each {device.name} is {device.tiles} devices to its runtime, one a tile"
+        notes.append(Note(field="accelerators", who="spec", why=why))
     architecture, features = assume_host_cpu(device)
     return Hardware(
         cpu=_describe_cpu(cpus, cpus, architecture, features),
@@ -183,16 +186,18 @@ def _list_boards(device: Device, count: int) -> tuple[Board, ...]:
 
 
 def _list_accelerators(device: Device, count: int) -> tuple[Accelerator, ...]:
+    memory_bytes = device.memory_bytes // device.tiles if device.memory_bytes else None
     return tuple(
         Accelerator(
             index=index,
-            board=index,
+            board=index // device.tiles,
             name=device.name,
-            memory_bytes=device.memory_bytes,
-            free_memory_bytes=device.memory_bytes,
-            compute_share=1.0,
+            memory_bytes=memory_bytes,
+            free_memory_bytes=memory_bytes,
+            profile=f"tile {index % device.tiles}" if device.tiles > 1 else None,
+            compute_share=1.0 / device.tiles,
         )
-        for index in range(count)
+        for index in range(count * device.tiles)
     )
 
 

@@ -315,6 +315,7 @@ class Device:
     ``vector_flops`` the same without matrix units. ``link_bytes_per_s`` is one direction, all ``link_count`` links of one board;
     ``link_bridge``: the link is an optional bridge between two boards. ``p2p``: peer access without a bridge.
     ``host_bytes_per_s`` is one direction between host and device: NVLink-C2C where there is one, else its PCIe link.
+    ``tiles``: parts that the maker's runtime lists as devices of their own, with equal shares of everything here.
     ``market``: who alone can get it (china, aws, custom: made for one computer), ``None`` for anyone.
     ``sources`` pairs every dotted field name with its URL.
     """
@@ -333,6 +334,7 @@ class Device:
     unified_memory: bool = False
     l2_bytes: int | None = None
     compute_units: int | None = None
+    tiles: int = 1
     peak_flops: tuple[tuple[str, float], ...] = ()
     vector_flops: tuple[tuple[str, float], ...] = ()
     link_kind: str | None = None

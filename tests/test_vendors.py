@@ -216,6 +216,22 @@ def test_memory_of_a_spec_is_that_of_the_device_where_both_share_one():
     assert case.device_memory_bytes == 48 << 30
 
 
+def test_tiles_and_partitions_are_devices_that_one_job_joins(tmp_path):
+    """Two cards of two tiles are four devices of half the memory, spelled or read; MIG instances stay alone."""
+    cards = parse_spec("2xmax-1550")
+    assert [(a.board, a.profile) for a in cards.accelerators] == [
+        (0, "tile 0"),
+        (0, "tile 1"),
+        (1, "tile 0"),
+        (1, "tile 1"),
+    ]
+    case = plan_request(ask("2xmax-1550", WORKS[0])).plan.case
+    assert (case.devices_per_node, case.device_memory_bytes) == (4, 64 << 30)
+    assert dict(case.device.peak_flops)["bf16"] == dict(catalog.load("max-1550").peak_flops)["bf16"] / 2
+    assert {(link.a, link.b) for link in case.links} == {(a, b) for a in range(4) for b in range(a + 1, 4)}
+    assert plan_request(ask("2xa100-mig-3g.40gb", WORKS[0])).plan.case.devices_per_node == 1
+
+
 # ---- projects
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 from generator.case import stacks
 from generator.case.case import Case
@@ -41,13 +42,18 @@ def make_case(hardware: Hardware, used: tuple[Accelerator, ...], spec: ModelSpec
     )
 
 
+def is_mig_instance(accelerator: Accelerator, board: Board) -> bool:
+    return accelerator.profile is not None and bool(board.mig_enabled)
+
+
 def count_cpu_processes(hardware: Hardware) -> int:
     """Those that a spec asks for (``4xcpu:1``): each has the cores and the memory of ``cpu`` and ``memory``."""
     return (hardware.nodes.processes or 1) if hardware.nodes.source == "spec" else 1
 
 
 def group_equal_accelerators(hardware: Hardware) -> list[tuple[Accelerator, ...]]:
-    """Accelerators that one job can use together: boards of one kind, whole (NCCL joins no MIG instances). ``[()]``: the CPU.
+    """Accelerators that one job can use together: boards of one kind, whole, or equal parts of such (tiles of Intel's, partitions of AMD's);
+    of MIG instances each is alone, as NCCL joins none. ``[()]``: the CPU.
 
     Raises ``UsageError`` where there are boards and perfgen cannot plan for any.
     """
@@ -55,7 +61,7 @@ def group_equal_accelerators(hardware: Hardware) -> list[tuple[Accelerator, ...]
     groups: dict[tuple, list[Accelerator]] = {}
     for accelerator in hardware.accelerators:
         board = boards[accelerator.board]
-        slice_of = (accelerator.index,) if accelerator.profile is not None else ()
+        slice_of = (accelerator.index,) if is_mig_instance(accelerator, board) else (accelerator.compute_share,)
         if find_board_vendor(board):
             groups.setdefault((board.device or board.name, *slice_of), []).append(accelerator)
     if groups:
@@ -80,10 +86,34 @@ def find_board_vendor(board: Board) -> Vendor | None:
 
 
 def select_links(hardware: Hardware, used: tuple[Accelerator, ...]) -> tuple[Link, ...]:
-    """The links of the node, its ends numbered by place among ``used``."""
-    place = {accelerator.board: number for number, accelerator in enumerate(used)}
-    inside = [x for x in hardware.links if x.a in place and x.b in place and x.a != x.b]
-    return tuple(replace(x, a=place[x.a], b=place[x.b]) for x in inside)
+    """The links of the node, its ends numbered by place among ``used``; parts of a board share what the board has."""
+    places: dict[int, list[int]] = {}
+    for number, accelerator in enumerate(used):
+        places.setdefault(accelerator.board, []).append(number)
+    between = [
+        replace(x, a=a, b=b, bandwidth_bytes_per_s=_share_rate(x.bandwidth_bytes_per_s, places[x.a], places[x.b]))
+        for x in hardware.links
+        if x.a in places and x.b in places and x.a != x.b
+        for a in places[x.a]
+        for b in places[x.b]
+    ]
+    boards = {board.index: board for board in hardware.boards}
+    within = [link for index, parts in places.items() for link in list_inner_links(boards[index], parts)]
+    return (*between, *within)
+
+
+def _share_rate(rate: float | None, *ends: list[int]) -> float | None:
+    return rate / max(map(len, ends)) if rate else rate
+
+
+def list_inner_links(board: Board, parts: list[int]) -> list[Link]:
+    """Between the parts of one board: no slower than what leads out of it, of which each has its share."""
+    device = catalog.load(board.device) if board.device and len(parts) > 1 else None
+    if device is None or device.link_kind is None or board.mig_enabled:
+        return []
+    rate = _share_rate(device.link_bytes_per_s, parts)
+    pairs = combinations(parts, 2)
+    return [Link(a=a, b=b, kind=device.link_kind, bandwidth_bytes_per_s=rate, p2p=True) for a, b in pairs]
 
 
 FABRICS = ("infiniband", "roce", "efa")

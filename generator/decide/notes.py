@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from generator.case.case import Case
 from generator.case.defaults import DEFAULT_SEQ_LEN
+from generator.case.devices import is_mig_instance
 from generator.case.request import Request
 from generator.case.sources import Work
 from generator.case.workload import Workload
@@ -54,7 +55,8 @@ def explain_unused_devices(case: Case, best: Candidate, counts: tuple[DeviceCoun
     used, have = best.layout.devices, len(case.hardware.accelerators) * case.nodes
     if case.on_cpu or have <= used:
         return ()
-    if any(a.profile and a.index in case.accelerators for a in case.hardware.accelerators):
+    boards = {board.index: board for board in case.hardware.boards}
+    if any(a.index in case.accelerators and is_mig_instance(a, boards[a.board]) for a in case.hardware.accelerators):
         why = "one job cannot join MIG instances"
     elif used == case.devices:
         why = "the others are of another kind"

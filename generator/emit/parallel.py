@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from generator.case.case import Case
+from generator.case.devices import is_mig_instance
 from generator.case.layout import Layout
 from generator.case.strategies import SEQUENCE_FORMS, STRATEGIES
 from generator.cost.links import choose_devices
@@ -131,7 +132,8 @@ def select_visible_devices(plan: Plan) -> str | None:
     if not case.accelerators:
         return None
     every = case.hardware.accelerators
-    if any(a.profile is not None for a in every):  # a slice is chosen by its UUID, not by its number
+    boards = {board.index: board for board in case.hardware.boards}
+    if any(is_mig_instance(a, boards[a.board]) for a in every):  # chosen by its UUID, not by its number
         return None
     chosen = choose_devices(case.device, case.links, case.devices_per_node, layout.per_node)
     used = [case.accelerators[place] for place in chosen]

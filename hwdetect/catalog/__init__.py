@@ -213,6 +213,7 @@ def _parse_device(device_id: str) -> Device:
         unified_memory=memory.get("unified", False),
         l2_bytes=memory.get("l2_bytes"),
         compute_units=compute.get("units"),
+        tiles=compute.get("tiles", 1),
         peak_flops=_parse_rates(data.get("peak_flops", {})),
         vector_flops=_parse_rates(data.get("vector_flops", {})),
         link_kind=link.get("kind"),

@@ -22,7 +22,8 @@ from hwdetect.measure import torch_child as measure_torch
 from hwdetect.measure.collective_child import compute_bus_bytes_per_s, start_ranks
 from hwdetect.measure.take import (
     choose_copy_bytes,
-    measure_disk_read,
+    confirm_rate,
+    measure_disk_reads,
     measure_host_copy,
     measure_with_torch,
     take_measurements,
@@ -90,9 +91,9 @@ def test_a_figure_beside_a_load_is_not_used(monkeypatch):
 
 
 def test_the_disk_is_timed_out_of_the_page_cache(tmp_path):
-    assert 1e6 < measure_disk_read(tmp_path, size=16 << 20) < 1e11
+    assert all(1e6 < rate < 1e11 for rate in measure_disk_reads(tmp_path, size=16 << 20, seconds=0.5))
     assert list(tmp_path.iterdir()) == [], "its file is gone"
-    assert measure_disk_read(tmp_path / "absent", size=1 << 20) is None
+    assert measure_disk_reads(tmp_path / "absent", size=1 << 20) == []
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_more_is_copied_than_caches_hold_and_less_than_memory_spares(caches, ava
 
 def test_without_torch_the_cpu_part_is_there_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "measure_host_copy", lambda threads, size: 2e10)
-    monkeypatch.setattr(measure, "measure_disk_read", lambda folder: 1e9)
+    monkeypatch.setattr(measure, "measure_disk_reads", lambda folder: [1e9, 0.95e9])
     messages: list[str] = []
     disk = Disk(role="work", path=str(tmp_path), writable=True, free_bytes=100 * GIB)
     measurements = take_measurements(Hardware(cpu=Cpu(budget=2), disks=(disk,)), messages.append)
@@ -277,3 +278,17 @@ def test_a_cpus_rates_cite_a_makers_manual_only_where_it_is_about_this_cpu(featu
     sources = dict(cite_sources(Cpu(cores=4, isa_features=features)))
     assert sources.keys() == cited | {"memory.bytes_per_s"}
     assert "intel" not in sources["peak_flops.*"] and "arm.com" not in sources["peak_flops.*"]
+
+
+@pytest.mark.parametrize(
+    ("rates", "rate"),
+    [
+        ([], None),
+        ([1e9], None),
+        ([1e9, 0.95e9], 1e9),
+        ([2.6e8, 2.2e9, 1.1e9], None),  # of a shared disk: each run gave another figure
+        ([0.3e9, 1.0e9, 0.4e9, 0.98e9], 1.0e9),
+    ],
+)
+def test_a_read_is_a_figure_where_a_second_comes_near_the_fastest(rates, rate):
+    assert confirm_rate(rates) == rate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hwdetect.assemble import read_machine
 from hwdetect.machine.live import Live
 from hwdetect.machine.protocol import Space
 from hwdetect.probes.disks import read_disks
@@ -207,3 +208,32 @@ def test_disks(row, files, kind, tmp_path, monkeypatch):
     disks = read_disks(Staged(1.0), Notes())
     assert {disk.role for disk in disks} == {"work", "cache", "tmp"} and {disk.kind for disk in disks} == {kind}
     assert {(disk.total_bytes, disk.free_bytes) for disk in disks} == {(100, 40)}
+
+
+def test_boards_below_nvswitches_are_joined_by_what_both_have_to_them():
+    """hwloc's matrix has each board's rate to each switch, and none between boards (hwloc 2.5 on; topology-nvml.c)."""
+    switches = "".join(
+        f'<object type="PCIDev" gp_index="{20 + i}" pci_busid="0000:0{i}:00.0" pci_type="0680 [10de:22a3] [10de:1796] a1"/>'
+        for i in range(2)
+    )
+    boards = "".join(
+        f'<object type="PCIDev" gp_index="{30 + i}" pci_busid="0000:1{i}:00.0" pci_type="0302 [10de:2330] [10de:16c1] a1">'
+        f'<object type="OSDev" gp_index="{10 + i}" name="nvml{i}"><info name="GPUModel" value="NVIDIA H100 80GB HBM3"/></object></object>'
+        for i in range(3)
+    )
+    rates = [[0] * 5 for _ in range(5)]
+    for board in range(3):
+        for switch in (3, 4):
+            rates[board][switch] = rates[switch][board] = 112500 * (1 + switch % 2)
+    names = "OSDev:10 OSDev:11 OSDev:12 PCIDev:20 PCIDev:21"
+    values = " ".join(str(rate) for row in rates for rate in row)
+    text = (
+        f'<topology version="2.0"><object type="Machine" gp_index="1">{switches}{boards}</object>'
+        f'<distances2hetero nbobjs="5" kind="40" name="NVLinkBandwidth"><indexes length="{len(names)}">{names}</indexes>'
+        f'<u64values length="{len(values)}">{values}</u64values></distances2hetero></topology>'
+    )
+    hardware = read_machine(MemoryMachine({"hwloc.xml": text}), 1)
+    assert [(k.a, k.b, k.kind, k.bandwidth_bytes_per_s) for k in hardware.links] == [
+        (0, 1, "nvswitch", 337500e6), (0, 2, "nvswitch", 337500e6), (1, 2, "nvswitch", 337500e6)
+    ]  # fmt: skip
+    assert len(hardware.boards) == 3

@@ -16,6 +16,7 @@ VENDORS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "1da3": "habana"}
 # A display controller alone may be a server's console; a 3D controller or accelerator of these makers computes.
 COMPUTE_CLASSES = ("0302", "1200", "0380")
 COMPUTE_DEVICES = re.compile(r"(cuda|opencl|nvml|rsmi|ze|ve)\d", re.IGNORECASE)
+SWITCH = re.compile(r"0680 \[10de:")  # NVSwitch: a bridge of no other class
 PORT_CLASSES = ("0200", "0207")
 
 
@@ -126,7 +127,15 @@ def _list_ports(devices: list[ElementTree.Element]) -> tuple[NetworkPort, ...]:
 
 
 def _list_links(root: ElementTree.Element, numbers: dict[str, int]) -> tuple[Link, ...]:
-    """The NVLinkBandwidth matrix (megabytes per second) between boards; the processors in it are left out."""
+    """The NVLinkBandwidth matrix (megabytes per second) between boards; the processors in it are left out.
+
+    Boards below NVSwitches have no rate to each other in it, only to the switches: what two have to the same ones joins them.
+    """
+    switches = {
+        element.get("gp_index", "")
+        for element in root.iter("object")
+        if element.get("type") == "PCIDev" and SWITCH.match(element.get("pci_type", ""))
+    }
     links: dict[tuple[int, int], Link] = {}
     for matrix in (*root.iter("distances2hetero"), *root.iter("distances2")):
         if matrix.get("name") not in ("NVLinkBandwidth", "XGMIBandwidth", "XeLinkBandwidth"):
@@ -139,10 +148,14 @@ def _list_links(root: ElementTree.Element, numbers: dict[str, int]) -> tuple[Lin
         values = [parse_integer(v) or 0 for v in " ".join(p.text or "" for p in matrix.findall("u64values")).split()]
         if len(values) != len(names) ** 2:
             continue
-        for i, one in enumerate(names):
-            for j, other in enumerate(names):
-                a, b = (numbers.get(name.removeprefix("OSDev:")) for name in (one, other))
-                rate = values[i * len(names) + j]
-                if a is not None and b is not None and a < b and rate > 0:
-                    links[a, b] = Link(a=a, b=b, kind=kind, bandwidth_bytes_per_s=rate * 1e6)
+        boards = {i: numbers[gp] for i, name in enumerate(names) if (gp := name.removeprefix("OSDev:")) in numbers}
+        middles = [i for i, name in enumerate(names) if name.startswith("PCIDev:") and name[7:] in switches]
+        for i, a in boards.items():
+            for j, b in boards.items():
+                direct = values[i * len(names) + j]
+                through = sum(min(values[i * len(names) + m], values[m * len(names) + j]) for m in middles)
+                if a < b and (direct > 0 or through > 0):
+                    links[a, b] = Link(
+                        a=a, b=b, kind=kind if direct else "nvswitch", bandwidth_bytes_per_s=(direct or through) * 1e6
+                    )
     return tuple(links[pair] for pair in sorted(links))

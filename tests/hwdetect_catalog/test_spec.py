@@ -51,7 +51,9 @@ def test_devices(text, device, count, nodes):
 @pytest.mark.parametrize("device_id", catalog.list_ids())
 def test_every_device_can_be_asked_for(device_id):
     hardware = parse_spec(f"1x{device_id}")
-    assert hardware.accelerators[0].memory_bytes == catalog.load(device_id).memory_bytes
+    device = catalog.load(device_id)
+    assert len(hardware.boards) == 1 and len(hardware.accelerators) == device.tiles
+    assert sum(a.memory_bytes for a in hardware.accelerators) == device.memory_bytes
     assert hardware.memory.total_bytes >= hardware.accelerators[0].memory_bytes
     assert hardware.cpu.budget >= 1 and hardware.cpu.isa_features
 

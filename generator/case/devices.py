@@ -268,6 +268,7 @@ def slice_device(device: Device, share: float, memory_bytes: int) -> Device:
         name=f"{device.name} ({share:.0%} slice)",
         memory_bytes=memory_bytes,
         memory_bytes_per_s=device.memory_bytes_per_s * memory_share if device.memory_bytes_per_s else None,
+        tiles=1,
         peak_flops=tuple((k, v * share) for k, v in device.peak_flops),
         vector_flops=tuple((k, v * share) for k, v in device.vector_flops),
         basis="derived",

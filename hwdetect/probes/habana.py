@@ -25,16 +25,16 @@ def read_gaudi(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes
     chips = [device for device in listed if device.vendor == 0x1DA3]
     if machine.live and not chips:
         return NOTHING
-    found = list(_read_query(machine, chips, notes))
-    if found:
-        return PartialHardware(boards=tuple(b for b, _ in found), accelerators=_list_accelerators(found))
+    rows = list(_read_query(machine, chips, notes))
+    if rows:
+        return PartialHardware(boards=tuple(b for b, _ in rows), accelerators=_list_accelerators(rows))
     text = run_tool(machine, ("hl-smi",), SECONDS, notes, "boards") or ""
-    found = list(_read_table(text))
-    if found:
+    rows = list(_read_table(text))
+    if rows:
         driver = DRIVER.search(text)
         return PartialHardware(
-            boards=tuple(b for b, _ in found),
-            accelerators=_list_accelerators(found),
+            boards=tuple(b for b, _ in rows),
+            accelerators=_list_accelerators(rows),
             software=Software(driver=driver.group(1) if driver else None),
         )
     boards = tuple(Board(index=i, vendor="habana", pci_id=d.pci_id, pci_address=d.address) for i, d in enumerate(chips))
@@ -73,11 +73,11 @@ def _read_table(text: str) -> Iterator[tuple[Board, int | None]]:
         index, named = index + 1, None
 
 
-def _list_accelerators(found: list[tuple[Board, int | None]]) -> tuple[Accelerator, ...]:
+def _list_accelerators(rows: list[tuple[Board, int | None]]) -> tuple[Accelerator, ...]:
     return tuple(
         Accelerator(index=b.index, board=b.index, name=b.name, memory_bytes=b.memory_bytes, compute_share=1.0,
                     free_memory_bytes=max(0, b.memory_bytes - used) if b.memory_bytes and used is not None else None)
-        for b, used in found
+        for b, used in rows
     )  # fmt: skip
 
 

@@ -1,10 +1,11 @@
-"""Writes ``hwdetect/prices.toml`` from the tables that four projects generate and keep: prices of AWS, Azure and GCP, AWS's network.
+"""Writes ``hwdetect/prices.toml`` from the tables that three projects generate and keep: prices of AWS, Azure and GCP, AWS's network.
 
-    python benchmarks/instance_tables.py --aws karpenter-provider-aws --azure karpenter-provider-azure --gcp karpenter-provider-gcp --tpu gpuhunt
+    python benchmarks/instance_tables.py --aws karpenter-provider-aws --azure karpenter-provider-azure --gcp karpenter-provider-gcp
 
 The arguments are clones (or bare git directories) of https://github.com/aws/karpenter-provider-aws,
-https://github.com/Azure/karpenter-provider-azure, https://github.com/cloudpilot-ai/karpenter-provider-gcp and
-https://github.com/dstackai/gpuhunt; the tables of a cloud whose clone is not given stay as they are. Only facts about types of
+The arguments are clones (or bare git directories) of https://github.com/aws/karpenter-provider-aws,
+https://github.com/Azure/karpenter-provider-azure and https://github.com/cloudpilot-ai/karpenter-provider-gcp; the tables of a cloud whose
+clone is not given stay as they are. Only facts about types of
 ``instances.toml`` are taken: dollars an hour in one region, on demand and as spot, and megabits a second that a type sustains; each with
 the commit and the day on which that table was made.
 """
@@ -23,15 +24,8 @@ from pathlib import Path
 from hwdetect.cloud import list_instances
 
 AWS, AZURE = "https://github.com/aws/karpenter-provider-aws", "https://github.com/Azure/karpenter-provider-azure"
-GCP, TPU = "https://github.com/cloudpilot-ai/karpenter-provider-gcp", "https://github.com/dstackai/gpuhunt"
-GCP_PRICES, TPU_PRICES = "pkg/providers/pricing/initial-prices.json", "src/gpuhunt/resources/tpu_pricing.json"
-# What that table calls a chip of a machine type, and the American region where it is cheapest.
-TPU_CHIPS = {
-    "ct4p": ("TPU v4 pod", "us-central2"),
-    "ct5lp": ("TPU v5e", "us-west4"),
-    "ct5p": ("TPU v5p", "us-east5"),
-    "ct6e": ("TPU v6e", "us-east5"),
-}
+GCP = "https://github.com/cloudpilot-ai/karpenter-provider-gcp"
+GCP_PRICES = "pkg/providers/pricing/initial-prices.json"
 BANDWIDTH = "pkg/providers/instancetype/zz_generated.bandwidth.go"
 AWS_PRICES = "pkg/providers/pricing/zz_generated.pricing_aws.go"
 AZURE_PRICES = "pkg/providers/pricing/zz_generated.pricing.go"
@@ -108,19 +102,6 @@ def read_gcp(repository: Path) -> Iterator[Table]:
         yield Table(cloud="gcp", key=key, rows=prices[name], source=source, day=day, region=region)
 
 
-def read_tpu(repository: Path) -> Iterator[Table]:
-    """A table of chips: each machine type has the price of its own."""
-    commit, day = read_commit(repository, TPU_PRICES)
-    chips, source = json.loads(show(repository, TPU_PRICES)), f"{TPU}/blob/{commit}/{TPU_PRICES}"
-    for beginning, (name, region) in TPU_CHIPS.items():
-        types = {i.name: i.devices for i in list_instances() if i.name.startswith(f"{beginning}-")}
-        for key, column in (("usd_per_hour", "On Demand (USD)"), ("spot_usd_per_hour", "Spot (USD)")):
-            dollars = chips[name][region][column]
-            if key == "usd_per_hour" or dollars < chips[name][region]["On Demand (USD)"]:
-                rows = {machine: count * dollars for machine, count in types.items()}
-                yield Table(cloud="gcp", key=key, rows=rows, source=source, day=day, region=region)
-
-
 def read_kept(path: Path, sources: list[str]) -> Iterator[Table]:
     """The tables of the file whose source is not among those that are read anew."""
     for table in tomllib.loads(path.read_text(encoding="utf-8"))["table"]:
@@ -136,7 +117,6 @@ def main() -> None:
         "aws": (AWS, read_aws),
         "azure": (AZURE, lambda clone: read_go_prices("azure", clone, AZURE, AZURE_PRICES, "eastus")),
         "gcp": (GCP, read_gcp),
-        "tpu": (TPU, read_tpu),
     }
     for name in readers:
         parser.add_argument(f"--{name}", type=Path)

@@ -121,7 +121,7 @@ def check_board_states(hw: Hardware) -> Iterator[Finding]:
             "error",
             f"{_name_boards(members)} cannot be used: {state}",
             f"boards[{members[0].index}].state = {state}" + (f" at {places}" if places else ""),
-            f"reset the board ({tool.reset_board(members[0])}) or reboot; if it comes back, look for {tool.log} messages in the "
+            f"reset the board ({tool.reset_board(members[0].index, members[0].pci_address)}) or reboot; if it comes back, look for {tool.log} messages in the "
             "kernel log and " + ("give the machine back" if is_rented(hw) else "call the vendor"),
         )
     answering = [b for b in boards if b.state in WORKING_STATES]
@@ -197,7 +197,7 @@ def check_power_and_heat(hw: Hardware) -> Iterator[Finding]:
             "warning",
             f"{_name_boards(members)} is held to {limit:.0f} W of {default:.0f} W",
             f"power_limit_watts {limit:.0f}, power_default_watts {default:.0f}",
-            f"{get_tool_of(members[0].vendor).lift_power(members[0], default)}, if cooling and supply allow",
+            f"{get_tool_of(members[0].vendor).lift_power(members[0].index, members[0].pci_address, default)}, if cooling and supply allow",
         )
     for members, hot in _group(boards, lambda b: tuple(sorted(THERMAL & {*(b.throttle_reasons or ())})) or None):
         degrees = [b.temperature_c for b in members if b.temperature_c is not None]
@@ -223,7 +223,7 @@ def check_power_and_heat(hw: Hardware) -> Iterator[Finding]:
 
 def check_memory_errors(hw: Hardware) -> Iterator[Finding]:
     for board in list_own_boards(hw):
-        reset = get_tool_of(board.vendor).reset_board(board)
+        reset = get_tool_of(board.vendor).reset_board(board.index, board.pci_address)
         if board.ecc_errors:
             yield _build_finding(
                 "ecc-errors",
@@ -238,7 +238,8 @@ def check_memory_errors(hw: Hardware) -> Iterator[Finding]:
             "warning",
             f"{_name_boards(members)} waits for a reset to take bad memory out of use",
             "remapped rows or retired pages are pending",
-            f"end its jobs and reset it ({get_tool_of(members[0].vendor).reset_board(members[0])}): until then the bad rows are in use",
+            f"end its jobs and reset it ({get_tool_of(members[0].vendor).reset_board(members[0].index, members[0].pci_address)}): until "
+            "then the bad rows are in use",
         )
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hwdetect.types import Board
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
@@ -24,11 +22,11 @@ class Tool:
     log: str
     visible: str
 
-    def lift_power(self, board: Board, watts: float) -> str:
-        return self.power.format(index=board.index, place=board.pci_address or "PCI-ADDRESS", watts=watts)
+    def lift_power(self, index: int, place: str | None, watts: float) -> str:
+        return self.power.format(index=index, place=place or "PCI-ADDRESS", watts=watts)
 
-    def reset_board(self, board: Board) -> str:
-        return self.reset.format(index=board.index, place=board.pci_address or "PCI-ADDRESS")
+    def reset_board(self, index: int, place: str | None) -> str:
+        return self.reset.format(index=index, place=place or "PCI-ADDRESS")
 
 
 TOOLS = {

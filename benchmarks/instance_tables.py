@@ -3,7 +3,6 @@
     python benchmarks/instance_tables.py --aws karpenter-provider-aws --azure karpenter-provider-azure --gcp karpenter-provider-gcp
 
 The arguments are clones (or bare git directories) of https://github.com/aws/karpenter-provider-aws,
-The arguments are clones (or bare git directories) of https://github.com/aws/karpenter-provider-aws,
 https://github.com/Azure/karpenter-provider-azure and https://github.com/cloudpilot-ai/karpenter-provider-gcp; the tables of a cloud whose
 clone is not given stay as they are. Only facts about types of
 ``instances.toml`` are taken: dollars an hour in one region, on demand and as spot, and megabits a second that a type sustains; each with

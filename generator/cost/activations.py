@@ -6,16 +6,15 @@ inputs. Checked in tests against a trace of real training steps, storage by stor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from generator.cost.adapters import count_magnitude_bytes
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import ATTENTION_INPUT, Shape, select_adapted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockActivations:
+class BlockActivations(NamedTuple):
     """Bytes per token and block; those of ``scores`` grow with tokens x sequence (eager attention).
 
     ``kept`` is the block's input, what checkpointing keeps. ``saved`` is everything kept without checkpointing, input

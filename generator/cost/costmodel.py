@@ -14,7 +14,7 @@ from generator.cost.device import Rates, compute_rates
 from generator.cost.engines import find_engine
 from generator.cost.estimate import GIB, CostItem, Estimate
 from generator.cost.execution import Execution, Split
-from generator.cost.host import compute_host_memory
+from generator.cost.host import compute_host_memory, list_host_items
 from generator.cost.infer import (
     compute_inference_memory,
     compute_inference_seconds,
@@ -37,9 +37,10 @@ from generator.cost.serving import Serving, compute_serving
 from generator.cost.serving_limits import ServingLimits, compute_serving_limits
 from generator.cost.shape import build_shape
 from generator.cost.sharding import keeps_checkpointed_inputs
-from generator.cost.static_memory import STATIC_FIELDS, StaticMemory, compute_static_memory
+from generator.cost.static_memory import STATIC_FIELDS, StaticMemory, compute_static_memory, needs_as_much
 from generator.cost.time import (
     DEVICE_FIELDS,
+    compute_arithmetic_seconds,
     compute_device_seconds,
     compute_training_seconds,
     find_training_source,
@@ -153,6 +154,14 @@ class CostModel:
             run = run.but(length_shares=(share, share))
         return sum_least([self._compute_seconds(run.but_split(split)) for split in dict.fromkeys(splits)])
 
+    def floor_seconds(self, run: Execution) -> float:
+        """A time that no step like ``run`` is faster than, whatever splits its batch: soon known, and far below most. ``run`` has the
+        smallest micro-batch."""
+        if run.mode == "infer":
+            return 0.0
+        tokens = run.micro_batch * run.accumulation * count_computed_tokens(run)
+        return compute_arithmetic_seconds(self.shape, run, self._find_rates(run), tokens)
+
     def find_fastest_split(self, run: Execution, splits: Sequence[Split]) -> tuple[float, Split]:
         """The least seconds of a step with any of ``splits``, which are in order, and the last split that takes no more: what
         lies between two of them is looked at only where it may be faster."""
@@ -182,19 +191,30 @@ class CostModel:
 
     def host_gib(self, run: Execution) -> float:
         """The sum of ``estimate(run).host_memory``, for a search that asks for nothing else."""
+        if self.on_cpu:
+            return 0.0
         static = None if run.mode == "infer" else self._find_static(run)
-        return sum(item.value for item in self._list_host_memory(run, static))
+        return sum(compute_host_memory(self.shape, run, static).values())
 
     def fits_host(self, run: Execution) -> bool:
         """Whether the host can hold its part."""
         return self.host_limit_gib is None or self.on_cpu or self.host_gib(run) <= self.host_limit_gib
 
     def _list_host_memory(self, run: Execution, static: StaticMemory | None) -> tuple[CostItem, ...]:
-        return () if self.on_cpu else compute_host_memory(self.shape, run, static)
+        return () if self.on_cpu else list_host_items(self.shape, run, static)
 
     def static_gib(self, run: Execution) -> float:
         """What no batch is small enough to save: the moment of the optimizer step."""
         return sum(compute_update_moment(run, self._find_static(run)).values()) / GIB
+
+    def drop_heavier_optimizers(self, run: Execution, names: Sequence[str]) -> list[str]:
+        """``names`` without those with which a run like ``run`` holds as much as with one before, or more, at every moment."""
+        kept: dict[str, StaticMemory] = {}
+        for name in names:
+            static = self._find_static(run.but(optimizer=name))
+            if not any(needs_as_much(static, other) for other in kept.values()):
+                kept[name] = static
+        return list(kept)
 
     def _compute_peak(self, run: Execution) -> tuple[Moment, StaticMemory | None]:
         if run.mode == "infer":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import replace
 from functools import cache
 
 from generator.cost import constants as c
@@ -203,7 +202,7 @@ def repeat_hidden_states(shape: Shape, run: Execution, block: BlockActivations) 
     if not others:
         return block
     repeated = others * min(block.saved, c.REPEATED_BYTES * shape.hidden)
-    return replace(block, kept=block.kept * run.tp, saved=block.saved + repeated, peak=block.peak + repeated)
+    return block._replace(kept=block.kept * run.tp, saved=block.saved + repeated, peak=block.peak + repeated)
 
 
 def compute_selected_bytes(shape: Shape, run: Execution) -> float:

@@ -5,7 +5,6 @@ Each has a function of its own; what divides them over devices (FSDP, ZeRO) is i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -31,8 +30,7 @@ from generator.cost.sharding import (
 from generator.cost.weights import compute_dequantized_bytes, compute_stored_bytes, compute_undivided_scales
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StaticMemory:
+class StaticMemory(NamedTuple):
     """Bytes on one device, already divided by its shards."""
 
     weights: float
@@ -68,6 +66,19 @@ class StaticMemory:
     """what only comes when the backward pass has left the first block; tied to the head, it is there from the start"""
     states_paged: bool
     block: BlockActivations
+
+
+def needs_as_much(static: StaticMemory, other: StaticMemory) -> bool:
+    """Whether a device with ``static`` holds at least what one with ``other`` does at every moment: its states and the temporary of
+    its update are no smaller, and all else that a device holds is equal."""
+    if static.states < other.states or static.step_temporary < other.step_temporary:
+        return False
+    return static == other._replace(
+        states=static.states,
+        step_temporary=static.step_temporary,
+        state_bytes=static.state_bytes,
+        states_paged=static.states_paged,
+    )
 
 
 STATIC_FIELDS = attrgetter(

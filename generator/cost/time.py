@@ -235,6 +235,15 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
     return linears + once * (passes + twice)
 
 
+def compute_arithmetic_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
+    """Of all products of a step alone, nothing twice, with ``tokens`` for each copy of the model: no step is faster."""
+    passes = 3.0 if run.train == "full" else 2.0
+    blocks = shape.layers * sum(x.count * x.share * x.inputs * x.outputs for x in shape.linears)
+    head = 0.0 if is_classifier(shape) else shape.head_outputs * shape.hidden * run.trained_share
+    rate = rates.product(run.product_dtype, run.tf32)
+    return passes * 2 * tokens * (blocks + head) / (rate * run.tp * run.pp * run.cp)
+
+
 def compute_product_seconds(
     m: float, n: float, k: float, rate: float, bytes_per_s: float, size: float, *, overlaps: bool = True
 ) -> float:

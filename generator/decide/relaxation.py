@@ -39,45 +39,53 @@ class Relaxation:
     ):
         self.space, self.case, self.open = space, space.case, open_members
         self.free, self.memory_axes = free, memory_axes
-        self._relaxed: dict[tuple[Layout, int], dict[str, Any]] = {}
         self._savings: list[dict[str, Any]] | None = None
         self._optimizers: list[Any] | None = None
 
-    def relax(self, layout: Layout, depth: int) -> dict[str, Any]:
-        """The fastest value of every field that the free axes from ``depth`` on may set."""
-        key = (layout, depth)
-        if key not in self._relaxed:
-            self._relaxed[key] = self._pick_fastest(layout, [*self.free[depth:]])
-        return self._relaxed[key]
+    def relax(self, members: Members, layout: Layout, depth: int) -> dict[str, Any]:
+        """The fastest value of every field that the free axes from ``depth`` on may set beside ``members``."""
+        fastest: dict[str, Any] = {}
+        for axis in self.free[depth:]:
+            open_members = self.open[axis.name]
+            standing = tuple(t for t in open_members if self.space.list_foes(t).isdisjoint(members))
+            for name, value in self._pick_fastest(layout, standing or open_members).items():
+                fastest[name] = choose_fastest(name, [fastest[name], value]) if name in fastest else value
+        return fastest
 
-    def _pick_fastest(self, layout: Layout, axes: list[Axis]) -> dict[str, Any]:
-        options: dict[str, list[Any]] = {}
-        effects_of = self.space.effects_on(layout)
-        for axis in axes:
-            effects = [effects_of(t) for t in self.open[axis.name]]
-            for name in {name for e in effects for name in e}:
-                options.setdefault(name, []).extend(e.get(name, DEFAULTS[name]) for e in effects)
-        return {name: choose_fastest(name, values) for name, values in options.items()}
+    def _pick_fastest(self, layout: Layout, members: Members) -> dict[str, Any]:
+        """Of the members of one axis; asked again by every search that has them open."""
+        known, key = self.space.memo.fastest, (layout, members)
+        if key not in known:
+            effects = [self.space.effects(t, layout) for t in members]
+            names = {name for e in effects for name in e}
+            known[key] = {n: choose_fastest(n, [e.get(n, DEFAULTS[n]) for e in effects]) for n in names}
+        return known[key]
 
     def build_run(self, members: Members, layout: Layout, depth: int) -> Execution:
         """The script of what is decided, with the free axes from ``depth`` on at their fastest."""
         effects_of, bases = self.space.effects_on(layout), self.space.memo.runs
-        decided = {name: value for t in members for name, value in effects_of(t).items()}
+        decided = self.relax(members, layout, depth)
+        for technique in members:
+            decided.update(effects_of(technique))
         if layout not in bases:
             bases[layout] = Execution(**describe_script(self.case), **describe_layout(layout))
-        return bases[layout].but(**{**self.relax(layout, depth), **decided})
+        return bases[layout].but(**decided)
 
     def states_fit(self, run: Execution) -> bool:
         """Whether weights and states fit once the optimizer is decided."""
         return self.find_static_gib(run) <= self.space.find_usable_gib(run)
 
+    def weights_fit(self, run: Execution) -> bool:
+        """Whether the device holds the weights, whatever the optimizer and the batch."""
+        return self.states_fit(run.but(optimizer=LEAST_STATES))
+
     def some_states_fit(self, run: Execution) -> bool:
         """Whether the device holds weights and states of one of the optimizers, whatever the batch."""
+        if self.states_fit(run):
+            return True
         # most that do not fit do not even without states
         usable = self.space.find_usable_gib(run)
-        if self.find_static_gib(run.but(optimizer=LEAST_STATES)) > usable:
-            return False
-        return any(gib <= usable for gib in self.list_static_gib(run))
+        return self.weights_fit(run) and any(gib <= usable for gib in self.list_static_gib(run))
 
     def list_static_gib(self, run: Execution) -> Iterator[float]:
         """What weights and states take at the optimizer step's moment, by optimizer."""
@@ -107,18 +115,21 @@ class Relaxation:
         """Those of the batch splits with which any completion may fit: what is undecided may save all it can."""
         if self.case.workload.mode == "infer":
             return splits
-        run = self.build_run(members, layout, 0)
-        if not self.some_states_fit(run) or not self.host_may_hold(run, split_batch(self.case, layout.dp)):
-            return ()
-        savings = [run.but(**saving) for saving in self.list_savings()]
-        return select_fitting(splits, lambda split: self.fits_some(savings, split))
+        return self.find_leanest(members, layout).list_fitting(splits)
 
-    def fits_some(self, savings: list[Execution], split: Split) -> bool:
-        """Whether one of the runs fits with one of the optimizers."""
-        # most that do not fit do not even without states
-        possible = (run for run in savings if self.is_small_enough(run.but(optimizer=LEAST_STATES), split))
-        with_states = (run.but(optimizer=name) for run in possible for name in self.list_optimizers(run))
-        return any(self.is_small_enough(run, split) for run in with_states)
+    def may_fit(self, members: Members, layout: Layout, splits: Splits) -> bool:
+        """Whether any completion may fit with the smallest micro-batch, or the whole batch at once."""
+        if self.case.workload.mode == "infer":
+            return True
+        leanest = self.find_leanest(members, layout)
+        return any(leanest.fit(split) for split in dict.fromkeys((splits[0], splits[-1])))
+
+    def find_leanest(self, members: Members, layout: Layout) -> LeanestRuns:
+        """What is decided with each way in which the rest may save memory; none where weights and states alone are too large, for the
+        device or for the host."""
+        run = self.build_run(members, layout, 0)
+        fits = self.some_states_fit(run) and self.host_may_hold(run, split_batch(self.case, layout.dp))
+        return LeanestRuns(self, run, [run.but(**saving) for saving in self.list_savings()] if fits else [])
 
     def host_may_hold(self, run: Execution, splits: Splits) -> bool:
         """Whether the host can hold what any completion offloads: what is undecided adds to it."""
@@ -173,14 +184,54 @@ class Relaxation:
         return [values for place, values in enumerate(each) if values not in each[:place]]
 
 
+class LeanestRuns:
+    """A partly decided script, once for each way in which what is undecided may save memory, the optimizer apart."""
+
+    def __init__(self, relaxation: Relaxation, decided: Execution, runs: list[Execution]):
+        self.relaxation, self.decided, self.runs = relaxation, decided, runs
+        self._lean: list[str] = []
+
+    def fit(self, split: Split) -> bool:
+        """Whether one of them fits with this split."""
+        return any(self.fits(run, split) for run in self.runs)
+
+    def fits(self, run: Execution, split: Split) -> bool:
+        """Whether one of them fits with one of the optimizers."""
+        return any(self.relaxation.is_small_enough(run.but(optimizer=name), split) for name in self.list_optimizers())
+
+    def list_optimizers(self) -> Iterator[str]:
+        """All but those that need as much as one before in everything that memory depends on. The first is asked at once: where it
+        fits, nobody asks for the others."""
+        relaxation, cost = self.relaxation, self.relaxation.space.cost
+        names = relaxation.list_optimizers(self.decided)
+        yield names[0]
+        if not self._lean:
+            self._lean = cost.drop_heavier_optimizers(self.decided, names)
+        yield from self._lean[1:]
+
+    def list_fitting(self, splits: Splits) -> Splits:
+        """Those of the splits with which one of them fits."""
+        *several, last = splits
+        reach = 0
+        for run in self.runs:  # each is asked for more than those before it could do
+            if reach < len(several) and self.fits(run, several[reach]):
+                reach = find_first_misfit(several, reach + 1, lambda split, run=run: self.fits(run, split))
+        return (*several[:reach], last) if self.fit(last) else tuple(several[:reach])
+
+
 def select_fitting(splits: Splits, fits: Callable[[Split], bool]) -> Splits:
     """The splits that fit. Memory grows with the micro-batch but for the last step: the whole batch at once sums no gradients
     between passes."""
     *several, last = splits
     fitting: Splits = ()
     if several and fits(several[0]):
-        fitting = tuple(several[: bisect_left(several, True, lo=1, key=lambda split: not fits(split))])
+        fitting = tuple(several[: find_first_misfit(several, 1, fits)])
     return (*fitting, last) if fits(last) else fitting
+
+
+def find_first_misfit(splits: Sequence[Split], start: int, fits: Callable[[Split], bool]) -> int:
+    """The place from ``start`` on of the first split that does not fit; none after it does."""
+    return bisect_left(splits, True, lo=start, key=lambda split: not fits(split))
 
 
 def divide_axes(root: Space) -> tuple[list[Axis], list[Axis], list[Axis]]:

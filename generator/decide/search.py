@@ -1,10 +1,11 @@
 """The best configuration of a space: the answer of plain enumeration, found by branch and bound.
 
 Axes are decided in two parts. Those whose fields have no known order (precision, parallelism, …) are enumerated, with every
-layout: a *branch*. A branch cannot be faster than with the fastest value of every remaining field (``cost.bounds``), and needs
-at least the memory of its weights and states. Branches are opened fastest first, and left alone once they cannot beat the best
-so far. They are listed once for a whole space: their bounds hold in every part of it, so that a plan's counterfactuals (the
-same space with one technique fixed) share them.
+layout: a *branch*. A branch cannot be faster than the arithmetic of its products (its *floor*), nor than with the fastest value
+of every remaining field (``cost.bounds``), and needs at least the memory of its weights and states. Branches are opened fastest
+first, looked at closer each time that their turn comes, and left alone once they cannot beat the best so far: most are never
+more than a floor. What is known of a branch holds in every part of a space, so that a plan's counterfactuals (the same space
+with one technique fixed) share it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from generator.case.layout import Layout
 from generator.cost.execution import Split
-from generator.decide.candidates import Candidate, find_best_split, split_batch
+from generator.decide.candidates import Candidate, find_best_split, rank_seconds, split_batch
 from generator.decide.relaxation import Members, Relaxation, Splits, divide_axes, select_fitting
 from generator.decide.space import LAST, Space, rate_risk
 from generator.techniques.base import Axis, Technique
@@ -25,13 +26,15 @@ RISKS = (0, 1, 2, 3)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Branch:
-    """Decided techniques and layout, and the least time that any completion takes."""
+    """Decided techniques and layout, and a time that no completion is faster than."""
 
     risk: int
     seconds: float
     quality: int
     members: Members = field(compare=False)
     layout: Layout = field(compare=False)
+    is_bounded: bool = field(default=False, compare=False)
+    """whether ``seconds`` is the least time of a whole step; else it is a floor"""
     splits: Splits = field(default=(), compare=False)
     """the batch splits that may fit, once they are looked for"""
 
@@ -46,8 +49,8 @@ def find_best(space: Space, seeds: Iterable[Candidate] = ()) -> Candidate | None
     for part in parts:
         promising: list[Branch] | None = None
         for risk, resort in list_levels(part):
-            # looking for what may fit everywhere is worth its time only where nothing without a risk does
-            if risk and promising is None:
+            # looking for what may fit everywhere is worth its time only where a search has found nothing
+            if risk and covered and promising is None:
                 promising = LevelSearch(part, max(RISKS)).list_promising()
             if promising is not None and not promising:
                 break
@@ -70,28 +73,37 @@ def list_levels(space: Space) -> list[tuple[int, int]]:
 
 
 def list_branches(level: LevelSearch) -> list[Branch]:
-    """The branches of a level that can hold weights and states. Each is bounded once, for the whole space."""
-    root = level.space.root
-    relaxation = Relaxation(root, root.open, level.bounded, level.memory_axes)
+    """The branches of a level, as closely as they were looked at, but for those that are known not to hold weights and states."""
+    known = level.space.root.branches
     listed = []
     for members in level.list_decided():
         for layout in level.space.layouts_of(members):
-            key = (members, layout)
-            if key not in root.branches:
-                root.branches[key] = bound_branch(relaxation, members, layout)
-            listed.append(root.branches[key])
+            if (members, layout) not in known:
+                known[members, layout] = make_branch(level.space.root, level.root_relaxation, members, layout)
+            listed.append(known[members, layout])
     return [branch for branch in listed if branch is not None]
 
 
-def bound_branch(relaxation: Relaxation, members: Members, layout: Layout) -> Branch | None:
-    """What these techniques need at least, divided so; ``None`` where no batch is small enough."""
-    run = relaxation.build_run(members, layout, 0)
-    if not relaxation.some_states_fit(run):
-        return None
-    risk = sum(rate_risk(t, relaxation.case) for t in members)
+def make_branch(root: Space, relaxation: Relaxation, members: Members, layout: Layout) -> Branch:
+    """What these techniques take at least, divided so: the floor."""
+    risk = sum(rate_risk(t, root.case) for t in members)
     quality = sum(m.quality for m in members)
-    seconds = relaxation.least_seconds(members, run, split_batch(relaxation.case, layout.dp))
-    return Branch(risk, seconds, quality, members, layout)
+    run = relaxation.build_run(members, layout, 0).but_split(split_batch(root.case, layout.dp)[0])
+    return Branch(risk, rank_seconds(root.case, members, root.cost.floor_seconds(run)), quality, members, layout)
+
+
+def bound_branch(root: Space, relaxation: Relaxation, branch: Branch) -> Branch | None:
+    """The branch with the least time of a whole step; ``None`` where no batch is small enough. Once, for the whole space."""
+    key = branch.members, branch.layout
+    known = root.branches[key]
+    if known is not None and not known.is_bounded:
+        run = relaxation.build_run(*key, 0)
+        bounded = None
+        if relaxation.some_states_fit(run):
+            seconds = relaxation.least_seconds(branch.members, run, split_batch(root.case, branch.layout.dp))
+            bounded = replace(known, seconds=max(seconds, known.seconds), is_bounded=True)
+        known = root.branches[key] = bounded
+    return known
 
 
 class LevelSearch:
@@ -113,6 +125,7 @@ class LevelSearch:
         self.states_from = next((place for place, axis in enumerate(self.free, 1) if axis.name == "optimizer"), 1)
         """the depth from which the optimizer is"""
         self.relaxation = Relaxation(space, self.open, self.free, self.memory_axes)
+        self.root_relaxation = Relaxation(space.root, space.root.open, self.bounded, self.memory_axes)
         self.covered = [(techniques, self._covers_rest(techniques)) for techniques in covered]
         self.place = {axis.name: place for place, axis in enumerate(space.axes)}
         self.best: Candidate | None = None
@@ -139,8 +152,8 @@ class LevelSearch:
                 break
             if branch.splits:
                 self.descend(branch.members, branch, 0)
-            elif tighter := self.tighten(branch):
-                heapq.heappush(waiting, tighter)
+            elif closer := self.look_closer(branch):
+                heapq.heappush(waiting, closer)
         return self.best
 
     def admits(self, members: Members, layout: Layout) -> bool:
@@ -192,6 +205,13 @@ class LevelSearch:
             any(self.space.list_foes(t).isdisjoint(members) for t in self.open[axis.name]) for axis in self.free[depth:]
         )
 
+    def look_closer(self, branch: Branch) -> Branch | None:
+        """The branch with the next dearer bound; ``None`` where nothing of it fits."""
+        if branch.is_bounded:
+            return self.tighten(branch)
+        bounded = bound_branch(self.space.root, self.root_relaxation, branch)
+        return bounded and replace(bounded, risk=branch.risk)
+
     def tighten(self, branch: Branch) -> Branch | None:
         """The branch with what there is no choice of, and its bounds among the batch splits that may fit; ``None`` if none does."""
         members = self.join_forced(branch.members)
@@ -206,42 +226,43 @@ class LevelSearch:
         return replace(branch, seconds=seconds, members=members, splits=splits)
 
     def descend(self, members: Members, branch: Branch, depth: int) -> None:
-        """Decide the free axes from ``depth`` on, one after the other."""
-        if self.is_covered(members, depth) or self.is_hopeless(members, branch, depth):
-            return
+        """Decide the free axes from ``depth`` on, one after the other, each with the most promising member first."""
         if depth == len(self.free):
             ordered = tuple(sorted(members, key=lambda t: self.place[t.axis]))
             splits = self.list_fitting(members, branch)
             if candidate := find_best_split(self.space, ordered, branch.layout, splits):
                 self.offer(candidate)
             return
-        for technique in self.list_standing(self.free[depth], members):
-            chosen = (*members, technique)
-            if self.leaves_choice(chosen, depth + 1):
-                self.descend(chosen, branch, depth + 1)
+        children = (
+            self.look_ahead((*members, t), branch, depth + 1) for t in self.list_standing(self.free[depth], members)
+        )
+        for child in sorted(child for child in children if child is not None):
+            if not self.is_beaten(child.risk, child.seconds):
+                self.descend(child.members, child, depth + 1)
+
+    def look_ahead(self, members: Members, branch: Branch, depth: int) -> Branch | None:
+        """A part of a branch, with what it takes at least; ``None`` where no completion fits, is new, or can be the best."""
+        if not self.leaves_choice(members, depth) or self.is_covered(members, depth):
+            return None
+        risk = sum(rate_risk(t, self.case) for t in members)
+        if 2 < depth < self.neutral_from:  # bounds there cost more than they save
+            return replace(branch, risk=risk, members=members)
+        run = self.relaxation.build_run(members, branch.layout, depth)
+        if depth == self.states_from and not self.relaxation.states_fit(run):
+            return None
+        splits = branch.splits
+        if depth == self.neutral_from:
+            splits = select_fitting(splits, lambda split: self.relaxation.is_small_enough(run, split))
+            if not splits:
+                return None
+        seconds = self.relaxation.least_seconds(members, run, splits)
+        if self.is_beaten(risk, seconds):
+            return None
+        return replace(branch, risk=risk, seconds=seconds, members=members, splits=splits)
 
     def is_covered(self, members: Members, depth: int) -> bool:
         """Whether every completion was searched before."""
         return any(rest[depth] and techniques.issuperset(members) for techniques, rest in self.covered)
-
-    def is_hopeless(self, members: Members, branch: Branch, depth: int) -> bool:
-        """Whether no completion fits, or none can be the best."""
-        if (depth == 0 and self.neutral_from) or 2 < depth < self.neutral_from:
-            return False  # bounds there cost more than they save
-        run = self.relaxation.build_run(members, branch.layout, depth)
-        if depth == self.states_from and not self.relaxation.states_fit(run):
-            return True
-        if self.best is None and depth != self.neutral_from:
-            return False
-        splits = branch.splits
-        if depth >= self.neutral_from:
-            splits = select_fitting(splits, lambda split: self.relaxation.is_small_enough(run, split))
-            if not splits:
-                return True
-        if self.best is None:
-            return False
-        risk = sum(rate_risk(t, self.case) for t in members)
-        return self.is_beaten(risk, self.relaxation.least_seconds(members, run, splits))
 
     def list_fitting(self, members: Members, branch: Branch) -> Splits:
         """The batch splits with which a complete set fits the device and the host."""
@@ -258,6 +279,5 @@ class LevelSearch:
         return [b for b, members in joined if members and self.may_fit(members, b.layout)]
 
     def may_fit(self, members: Members, layout: Layout) -> bool:
-        """Whether any completion may fit: with the smallest micro-batch, or the whole batch."""
-        splits = split_batch(self.case, layout.dp)
-        return bool(self.relaxation.list_splits(members, layout, (splits[0], splits[-1])))
+        """Whether any completion may fit, with any of the batch splits."""
+        return self.relaxation.may_fit(members, layout, split_batch(self.case, layout.dp))

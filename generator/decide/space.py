@@ -46,6 +46,7 @@ class Memo:
     conflicts: dict[tuple[str, str], str | None] = field(default_factory=dict)
     foes: dict[Technique, frozenset[Technique]] = field(default_factory=dict)
     effects: dict[Layout, Callable[[Technique], Mapping[str, Any]]] = field(default_factory=dict)
+    fastest: dict[tuple, dict[str, Any]] = field(default_factory=dict)
     runs: dict[Layout, Execution] = field(default_factory=dict)
     peaks: dict[tuple, float] = field(default_factory=dict)
     seconds: dict[tuple, float] = field(default_factory=dict)
@@ -75,7 +76,7 @@ class Space:
     """a narrower limit than the device's own"""
     memo: Memo = field(default_factory=Memo, repr=False)
     branches: dict[tuple, Any] = field(default_factory=dict, repr=False)
-    """of a root: where ``search`` starts from, by decided techniques and layout"""
+    """of a root: where ``search`` starts from, by decided techniques and layout; ``None`` for what cannot hold weights and states"""
     _root: Space | None = field(default=None, repr=False)
 
     @property

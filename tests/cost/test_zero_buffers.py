@@ -107,7 +107,7 @@ def cost(stage: str, offload: str, precision: str, accumulation: int):
     assert largest == HIDDEN**2
     run = describe(stage, offload, precision, accumulation)
     static = compute_static_memory(shape, run)
-    host = sum(item.value for item in compute_offloaded(shape, run, static, WORLD)) * GIB / WORLD
+    host = sum(compute_offloaded(shape, run, static, WORLD).values()) * GIB / WORLD
     return static, host
 
 

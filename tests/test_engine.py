@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import combinations, pairwise, product
 from random import Random
@@ -602,3 +603,20 @@ def test_a_host_that_holds_all_states_is_used_before_a_risk_is_taken():
     assert offloads.best.choice["offload"] != "none" and offloads.best.risk == 0
     both = plan_case(case(RTX_4090, llama(), **roomy, allow=(IN_BACKWARD, "precision=bf16-pure")))
     assert both.best.choice["offload"] == "none" and both.best.choice["optimizer"] == IN_BACKWARD.partition("=")[2]
+
+
+def test_a_plan_whose_memory_may_not_suffice_says_so_and_what_to_do():
+    """P90 of published runs of the kind, against what there is; the advice leaves room by the same measure."""
+    said = []
+    for gib, train in product((18, 20, 24, 38, 58), ("full", "qlora")):
+        of = with_memory(case(H100, llama(), train=train, task="causal-lm", host_gib=256), gib)
+        plan = decide(of, cost(of))
+        estimate = plan.best.estimate
+        notes = [n.text for n in plan.notes if n.kind == "memory"]
+        assert len(notes) == (estimate.peak_memory_range[1] > estimate.limit_gib)
+        said += notes
+        for micro, accumulation in re.findall(r"batch_size (\d+) --gradient_accumulation_steps (\d+)", "".join(notes)):
+            run = plan.best.execution.but_split((int(micro), int(accumulation)))
+            assert int(micro) * int(accumulation) * run.dp == of.workload.global_batch
+            assert cost(of).estimate(run).peak_memory_range[1] <= estimate.limit_gib
+    assert any("--per_device_train_batch_size" in text for text in said) and len(said) < 10

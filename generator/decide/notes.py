@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from generator.case.case import Case
@@ -24,7 +25,7 @@ BUSY = 0.95
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """A sentence for the reader of a plan. ``kind`` is what it is about: devices, length, evaluation, busy, hardware, rates, model,
-    data, pins, precision, template."""
+    data, pins, precision, template, memory."""
 
     kind: str
     text: str
@@ -73,6 +74,41 @@ def note_reduction(best: Candidate) -> tuple[Note, ...]:
         return ()
     text = f"gradients are added up over the devices in {run.autocast_dtype} (Accelerate's FSDP2), and kept in float32"
     return (Note(kind="precision", text=text),)
+
+
+def note_full_memory(best: Candidate, splits: Sequence[Candidate], runners_up: Sequence[Candidate]) -> tuple[Note, ...]:
+    """Where one in ten published runs of a plan's kind would need more than the device has: by how much, and what leaves room."""
+    need, limit = find_memory_p90(best), best.estimate.limit_gib
+    if need <= limit:
+        return ()
+    text = (
+        f"it needs {best.estimate.peak_memory_gib:.1f} of {limit:.1f} GiB by the estimate, and one in ten published runs of its kind "
+        f"was so far above its own that this one would need {need:.1f}: if memory runs out, {advise_leaner(best, splits, runners_up)}"
+    )
+    return (Note(kind="memory", text=text),)
+
+
+def find_memory_p90(candidate: Candidate) -> float:
+    """GiB of one device; the estimate itself where nothing of the kind was measured."""
+    known = candidate.estimate.peak_memory_range
+    return known[1] if known else candidate.estimate.peak_memory_gib
+
+
+def advise_leaner(best: Candidate, splits: Sequence[Candidate], runners_up: Sequence[Candidate]) -> str:
+    """The largest smaller micro-batch of the same global batch that leaves room for nine of ten, else other techniques."""
+    micro, trains = best.execution.micro_batch, best.execution.mode == "train"
+    smaller = [c for c in splits if c.execution.micro_batch < micro and find_memory_p90(c) <= best.estimate.limit_gib]
+    if trains and smaller:
+        run = smaller[-1].execution
+        options = f"--per_device_train_batch_size {run.micro_batch} --gradient_accumulation_steps {run.accumulation}"
+        return f"`train.py {options}` is the same batch in {find_memory_p90(smaller[-1]):.1f} GiB at most"
+    for other in runners_up:
+        pins = [f"--pin {t.id}" for t in other.members if t not in best.members]
+        leaner = find_memory_p90(other) <= best.estimate.limit_gib and other.execution.micro_batch <= micro
+        if pins and leaner and other.layout == best.layout:
+            return f"plan it with {' '.join(pins)} ({find_memory_p90(other):.1f} GiB at most)"
+    shorter = "a smaller --seq-len" if trains else "a smaller --concurrency or fewer --prompt-tokens"
+    return f"{shorter}, or more devices: nothing leaner is as good a plan"
 
 
 def note_fabric(case: Case, best: Candidate) -> tuple[Note, ...]:

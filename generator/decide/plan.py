@@ -10,7 +10,14 @@ from generator.cost import CostModel
 from generator.decide.candidates import Candidate, cost_members
 from generator.decide.device_count import DeviceCount, weigh_devices
 from generator.decide.frontier import find_frontier
-from generator.decide.notes import Note, explain_unused_devices, note_fabric, note_offload, note_reduction
+from generator.decide.notes import (
+    Note,
+    explain_unused_devices,
+    note_fabric,
+    note_full_memory,
+    note_offload,
+    note_reduction,
+)
 from generator.decide.reasons import Decision, explain_decisions
 from generator.decide.refusal import refuse_space
 from generator.decide.space import Space, open_space
@@ -72,19 +79,21 @@ def plan_space(space: Space) -> Plan | None:
     if weighed is None:
         return None
     case, (best, counts) = space.case, weighed
+    runners_up, splits = find_frontier(space, best), tuple(cost_members(space, best.members, best.layout))
     written = tuple((t, t.edits(replace(case, layout=best.layout))) for t in best.members)
     return Plan(
         case=case,
         best=best,
         decisions=explain_decisions(space, best),
-        runners_up=find_frontier(space, best),
-        splits=tuple(cost_members(space, best.members, best.layout)),
+        runners_up=runners_up,
+        splits=splits,
         counts=counts,
         written=written,
         edits=merge_edits([(technique.id, edits) for technique, edits in written]),
         notes=(
             *explain_unused_devices(case, best, counts),
             *note_reduction(best),
+            *note_full_memory(best, splits, runners_up),
             *note_offload(case, best),
             *note_fabric(case, best),
         ),

@@ -32,6 +32,13 @@ WITH_TOOL = [
 ]
 
 
+def tokenize_one(leaf, example: dict, tokenizer, loss_on: str = "assistant") -> dict:
+    (result,) = leaf.tokenize_batch([example], tokenizer, loss_on)
+    if isinstance(result, ValueError):
+        raise result
+    return result
+
+
 @pytest.fixture
 def tokenize(load, tmp_path):
     """A conversation under one of TRL's templates: its drawn labels and how many turns are left out."""
@@ -48,7 +55,7 @@ def tokenize(load, tmp_path):
         tokenizer = make_tokenizer(tmp_path / "tokenizer", text, tuple(m for m in marks if m not in known))
         tokenizer.bos_token = "<|endoftext|>"
         example = make_example({"messages": turns, **row}, {"messages": "messages", "tools": "tools"})
-        result = leaf.tokenize_example(example, tokenizer, loss_on)
+        result = tokenize_one(leaf, example, tokenizer, loss_on)
         return draw_labels(result, tokenizer), result["left_out_turns"]
 
     return run
@@ -138,9 +145,7 @@ def test_a_thought_that_the_template_drops_is_counted(load, tmp_path, template, 
     text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
     tokenizer = make_tokenizer(tmp_path / "tokenizer", text)
     tokenizer.bos_token = "<|endoftext|>"
-    assert (
-        load("labels/messages", "labels").tokenize_example(example, tokenizer, "assistant")["left_out_thoughts"] == lost
-    )
+    assert tokenize_one(load("labels/messages", "labels"), example, tokenizer)["left_out_thoughts"] == lost
 
 
 def test_a_template_that_raises_is_named(tokenize):
@@ -156,7 +161,7 @@ def test_a_template_that_fails_is_named(load, tmp_path, code):
     tokenizer.chat_template = "{{ " + code + " }}" + "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     example = load_row({"messages": TURNS}, {"messages": "messages"})
     with pytest.raises(ValueError, match=r"the chat template refuses user assistant user assistant: .*Error"):
-        load("labels/messages", "labels").tokenize_example(example, tokenizer, "assistant")
+        tokenize_one(load("labels/messages", "labels"), example, tokenizer)
     for name in ("token_count", "run_report", "terminal", "first_example"):
         load(name)
     assert load("answers").split_row(example, tokenizer) is None
@@ -188,8 +193,7 @@ def test_truncation_and_packing_keep_labels_beside_their_tokens(load, tmp_path, 
     tokenizer = make_tokenizer(tmp_path / "t")
     chats = [[{**TURNS[0], "content": "Q" * n}, TURNS[1]] for n in range(1, 40)]
     rows = [
-        leaf.tokenize_example(make_example({"messages": turns}, {"messages": "messages"}), tokenizer, "assistant")
-        for turns in chats
+        tokenize_one(leaf, make_example({"messages": turns}, {"messages": "messages"}), tokenizer) for turns in chats
     ]
     seq_len = max(len(row["input_ids"]) for row in rows) - 4
     rows = [{name: row[name][:seq_len] for name in ("input_ids", "labels")} for row in rows]
@@ -231,7 +235,33 @@ def test_a_text_begins_and_ends_once(load, tmp_path, form, bos, eos, written):
     start, end = (bos, "<|endoftext|>") if written else ("", "")
     pair = {"prompt": f"{start}Paris", "completion": f" is.{end}"}
     example = pair if form == "prompt_completion" else {"text": f"{start}Paris is.{end}"}
-    result = load(LABELS[form], "labels").tokenize_example(example, tokenizer, "assistant")
+    result = tokenize_one(load(LABELS[form], "labels"), example, tokenizer)
     drawn = draw_labels(result, tokenizer)
     assert re.sub("[»«]", "", drawn) == f"{bos}Paris is.<|endoftext|>" and drawn.endswith("<|endoftext|>«")
     assert drawn.startswith(f"{bos}Paris» is.") or form == "text"
+
+
+@pytest.mark.parametrize("form", ["messages", "prompt_completion", "text"])
+@pytest.mark.parametrize("loss_on", ["assistant", "all"])
+def test_examples_in_a_batch_are_tokenized_as_each_alone(load, tmp_path, form, loss_on):
+    """One that the template refuses stays in its place, and its neighbours keep theirs."""
+    load("fields")
+    leaf, tokenizer = load(LABELS[form], "labels"), make_tokenizer(tmp_path / "t")
+    questions = ["Q" * n for n in (1, 40, 3, 200, 2)]
+    if form == "messages":
+        load_row = load("examples/messages", "examples").make_example
+        tokenizer.chat_template = (
+            "{% if messages[0]['content'] == 'QQQ' %}{{ raise_exception('no') }}{% endif %}" + tokenizer.chat_template
+        )
+        examples = [
+            load_row({"messages": [{**TURNS[0], "content": q}, *TURNS[1:]]}, {"messages": "messages"})
+            for q in questions
+        ]
+    elif form == "prompt_completion":
+        examples = [{"prompt": q, "completion": " is."} for q in questions]
+    else:
+        examples = [{"text": q} for q in questions]
+    together = leaf.tokenize_batch(examples, tokenizer, loss_on)
+    alone = [leaf.tokenize_batch([example], tokenizer, loss_on)[0] for example in examples]
+    assert list(map(str, together)) == list(map(str, alone))
+    assert [n for n, one in enumerate(together) if isinstance(one, ValueError)] == ([2] if form == "messages" else [])

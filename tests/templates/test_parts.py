@@ -290,9 +290,10 @@ def test_edges_lie_where_the_tokens_of_the_text_before_them_part(load, tmp_path,
         chosen = draw.choices(pieces, k=draw.randrange(1, 14))
         text = "".join(chosen)
         edges = sorted(draw.sample(range(len(text) + 1), 2))
-        tokens, counts = labels.locate_edges(text, edges, tokenizer)
+        (encoding,) = labels.encode_together([text], tokenizer)
+        counts = labels.locate_edges(text, encoding, edges, tokenizer)
         whole, *before = labels.encode([text, *(text[:edge] for edge in edges)], tokenizer)
-        assert tokens == whole
+        assert encoding.ids == whole
         assert counts == [labels.count_common(prefix, whole) for prefix in before], (text, edges)
         moved += any(labels.count_common(p, whole) < len(p) for p in before)
     assert moved > 20  # edges within a token, where both differ from a cut of the tokens by their offsets
@@ -310,3 +311,21 @@ def test_rows_left_out_are_said_each_time_and_once(tmp_path, load_data, monkeypa
     for _ in range(2):
         assert len(data.load_texts(config)) == 3
         assert ("skipped 3 bad rows" in capsys.readouterr().out) == (rank == "0")
+
+
+def test_a_parquet_file_is_divided_by_its_row_groups(load, tmp_path):
+    """Every row once, in order, under its number in the file; what is no Parquet is said where its rows are asked for."""
+    import pyarrow.parquet as pq
+
+    leaf, file = load("rows/parquet", "rows"), tmp_path / "d.parquet"
+    pq.write_table(pa.table({"n": list(range(2500))}), file, row_group_size=700)
+    spans = leaf.list_spans(file)
+    assert len(spans) == 4 and all(size > 0 for _, size in spans)
+    rows = [row for span, _ in spans for row in leaf.read_rows(file, span)]
+    assert rows == list(leaf.read_rows(file)) == [(n + 1, {"n": n}) for n in range(2500)]
+    pq.write_table(pa.table({"n": pa.array([], pa.int64())}), file)
+    assert [row for span, _ in leaf.list_spans(file) for row in leaf.read_rows(file, span)] == []
+    file.write_bytes(b"nope")
+    ((span, _),) = leaf.list_spans(file)
+    with pytest.raises(leaf.UNREADABLE):
+        list(leaf.read_rows(file, span))

@@ -3,13 +3,26 @@
 from itertools import takewhile
 
 
-def tokenize_example(example: dict, tokenizer, loss_on: str) -> dict:
-    """Token ids, and labels: -100 where nothing is learned. A completion begins where both tokenizations part."""
-    prompt = example.get("prompt", "")
-    text = prompt + example["completion"] if "completion" in example else example["text"]
-    asked, tokens = (end_once(tokens, tokenizer) for tokens in tokenizer([prompt, text], verbose=False)["input_ids"])
+def tokenize_batch(examples: list[dict], tokenizer, loss_on: str) -> list[dict | ValueError]:
+    """Token ids of each, and labels: -100 where nothing is learned. All are tokenized in one call."""
+    prompts = [example.get("prompt", "") for example in examples]
+    wholes = [
+        prompt + example["completion"] if "completion" in example else example["text"]
+        for prompt, example in zip(prompts, examples, strict=True)
+    ]
+    asked, tokens = (tokenizer(texts, verbose=False)["input_ids"] for texts in (prompts, wholes))
+    return [
+        label_completion(
+            end_once(first, tokenizer), end_once(whole, tokenizer), bool(prompt) and loss_on == "assistant"
+        )
+        for prompt, first, whole in zip(prompts, asked, tokens, strict=True)
+    ]
+
+
+def label_completion(asked: list[int], tokens: list[int], *, completes: bool) -> dict:
+    """A completion begins where both tokenizations part."""
     start = 1  # nothing predicts the first
-    if prompt and loss_on == "assistant":
+    if completes:
         start = max(start, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(asked, tokens, strict=False))))
     return {
         "input_ids": tokens,

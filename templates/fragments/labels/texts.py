@@ -11,10 +11,9 @@ def tokenize_batch(examples: list[dict], tokenizer, loss_on: str) -> list[dict |
         for prompt, example in zip(prompts, examples, strict=True)
     ]
     asked, tokens = (tokenizer(texts, verbose=False)["input_ids"] for texts in (prompts, wholes))
+    parts = loss_on == "assistant"
     return [
-        label_completion(
-            end_once(first, tokenizer), end_once(whole, tokenizer), bool(prompt) and loss_on == "assistant"
-        )
+        label_completion(end_once(first, tokenizer), end_once(whole, tokenizer), completes=bool(prompt) and parts)
         for prompt, first, whole in zip(prompts, asked, tokens, strict=True)
     ]
 

@@ -24,7 +24,7 @@ from transformers import AutoTokenizer
 from chat_template import ensure_chat_template
 from examples import make_example
 from first_example import show_example, show_lengths, warn_of_open_end
-from labels import tokenize_example
+from labels import tokenize_batch
 from masking import mask_messages
 from open_data import count_lines, list_spans
 from parts import BATCH, Batches, cut_rows, group_pieces, load_parts, prepare_parts
@@ -65,8 +65,8 @@ def load_examples(config: dict) -> Dataset:
         if not file.is_file():
             sys.exit(f"{file}: no such file{f', but a link to {file.readlink()}' if file.is_symlink() else ''}")
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    pieces = [(file, span) for file in files for span in list_spans(file)]
-    parts, sizes = group_pieces(pieces, [min(end, file.stat().st_size) - start for file, (start, end) in pieces])
+    pieces = [((file, span), size) for file in files for span, size in list_spans(file)]
+    parts, sizes = group_pieces([piece for piece, _ in pieces], [size for _, size in pieces])
 
     def read_part(part: list) -> Batches:
         skipped = 0
@@ -135,6 +135,28 @@ TOKENIZED = Features(
 )
 
 
+EXAMPLES = 100
+"""That are read at once."""
+CHARACTERS = 1_000_000
+"""That are tokenized at once, where no example is longer: each takes 50 bytes of memory until its tokens are written."""
+
+
+def group_examples(examples: Dataset, rows: range) -> Iterator[list[dict]]:
+    """Neighbours that are tokenized together."""
+    group: list[dict] = []
+    length = 0
+    for start in rows[::EXAMPLES]:
+        for example in examples.select(range(start, min(start + EXAMPLES, rows.stop))).to_list():
+            size = len(str(example))
+            if group and (len(group) == BATCH or length + size > CHARACTERS):
+                yield group
+                group, length = [], 0
+            group.append(example)
+            length += size
+    if group:
+        yield group
+
+
 def tokenize_examples(
     examples: Dataset, tokenizer, seq_len: int, loss_on: str, skip_bad: bool = False, *, may_be_empty: bool = False
 ) -> Dataset:
@@ -143,17 +165,17 @@ def tokenize_examples(
     parts, sizes = cut_rows(examples)
 
     def tokenize(rows: range) -> Batches:
-        for start in rows[::BATCH]:
-            batch = examples.select(range(start, min(start + BATCH, rows.stop)))
-            tokenized = [tokenize_row(start + index, example) for index, example in enumerate(batch)]
-            yield pa.RecordBatch.from_pylist(tokenized, TOKENIZED.arrow_schema)
+        first = rows.start
+        for group in group_examples(examples, rows):
+            tokenized = tokenize_batch(group, tokenizer, loss_on)
+            cut = [cut_tokens(index, example) for index, example in enumerate(tokenized, start=first)]
+            yield pa.RecordBatch.from_pylist(cut, TOKENIZED.arrow_schema)
+            first += len(group)
 
-    def tokenize_row(index: int, example: dict) -> dict:
-        try:
-            tokenized: dict = tokenize_example(example, tokenizer, loss_on)
-        except ValueError as error:
+    def cut_tokens(index: int, tokenized: dict | ValueError) -> dict:
+        if isinstance(tokenized, ValueError):
             if not skip_bad:
-                sys.exit(f"example {index + 1}: {error}. Mend it, or set skip_bad: true in config.yaml.")
+                sys.exit(f"example {index + 1}: {tokenized}. Mend it, or set skip_bad: true in config.yaml.")
             tokenized = {"input_ids": [], "labels": [], "left_out_turns": 0, "left_out_thoughts": False}
         ids, labels = tokenized["input_ids"][:seq_len], tokenized["labels"][:seq_len]
         learned = len(labels) - labels.count(-100)

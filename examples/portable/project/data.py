@@ -60,8 +60,8 @@ def load_texts(config: dict) -> Dataset:
         if not file.is_file():
             sys.exit(f"{file}: no such file{f', but a link to {file.readlink()}' if file.is_symlink() else ''}")
     stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    pieces = [(file, span) for file in files for span in list_spans(file)]
-    parts, sizes = group_pieces(pieces, [min(end, file.stat().st_size) - start for file, (start, end) in pieces])
+    pieces = [((file, span), size) for file in files for span, size in list_spans(file)]
+    parts, sizes = group_pieces([piece for piece, _ in pieces], [size for _, size in pieces])
 
     def read_part(part: list) -> Batches:
         skipped = 0

@@ -31,12 +31,13 @@ SPAN_BYTES = 8 << 20
 """Of lines that are read by one process."""
 
 
-def list_spans(file: Path) -> list[tuple[int, int]]:
-    """Where the lines of a file can be divided: begin and end in bytes. What is compressed is read in one piece."""
+def list_spans(file: Path) -> list[tuple[tuple[int, int], int]]:
+    """Where the lines of a file can be divided: begin and end in bytes, and how many. A packed one is one piece."""
     size = file.stat().st_size
     if file.suffix.lower() in OPENERS:
-        return [(0, sys.maxsize)]
-    return [(start, min(start + SPAN_BYTES, size)) for start in range(0, size, SPAN_BYTES)]
+        return [((0, sys.maxsize), size)]
+    spans = [(start, min(start + SPAN_BYTES, size)) for start in range(0, size, SPAN_BYTES)]
+    return [((start, end), end - start) for start, end in spans]
 
 
 def read_lines(file: Path, span: tuple[int, int] = (0, sys.maxsize)) -> Iterator[bytes]:

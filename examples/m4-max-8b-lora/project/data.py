@@ -138,7 +138,7 @@ TOKENIZED = Features(
 EXAMPLES = 100
 """That are read at once."""
 CHARACTERS = 1_000_000
-"""That are tokenized at once, where no example is longer: each takes 50 bytes of memory until its tokens are written."""
+"""That are tokenized at once, where no example is longer: each takes 50 bytes until its tokens are written."""
 
 
 def group_examples(examples: Dataset, rows: range) -> Iterator[list[dict]]:

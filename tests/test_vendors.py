@@ -236,7 +236,7 @@ def test_tiles_and_partitions_are_devices_that_one_job_joins(tmp_path):
 
 
 @cache
-def document(device: str, *work: tuple[str, str]) -> dict:
+def document(device: str, *work: tuple[str, object]) -> dict:
     return json.loads(json.dumps(to_json(document_request(ask(device, dict(work)), "demo"))))
 
 
@@ -305,7 +305,7 @@ def test_devices_reach_a_container(project):
 )
 def test_a_server_of_its_own_devices(device, string, resource, tmp_path):
     folder = tmp_path / "demo"
-    render(document(device, ("mode", "infer")), folder)
+    render(document(device, ("mode", "infer"), ("pins", (("engine", "transformers"),))), folder)
     text = "\n".join(path.read_text(encoding="utf-8") for path in folder.glob("*.[psy]*") if path.name != "plan.json")
     assert f'device_map="{string}"' in (folder / "model.py").read_text(encoding="utf-8")
     assert "nvidia.com" not in text and "CUDA_VISIBLE" not in text

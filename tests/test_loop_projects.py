@@ -422,6 +422,7 @@ def test_sixteen_bits(inputs, tmp_path):
         Form(name, count, divided, pins={"precision": "bf16"}, tolerance=0.03)
         for name, count, divided in (
             ("tensor", 2, ["tp 2"]),
+            ("context", 2, ["parts 2"]),
             ("context-fsdp2", 2, ["fsdp 2", "parts 2"]),
             ("pipeline", 2, ["stages 2"]),
         )

@@ -66,7 +66,7 @@ for host in hosts:
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 SBATCH = {
     *("job-name", "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "exclusive", "signal", "requeue"),
-    "open-mode",
+    *("open-mode", "mem"),
 }
 """Long options of sbatch that the files use (https://slurm.schedmd.com/sbatch.html)."""
 

@@ -419,7 +419,7 @@ def test_srun_gets_the_cpus_of_the_job_and_time_to_save(nodes):
 def test_a_job_asks_for_no_number_of_cpus_that_was_assumed(nodes, tmp_path):
     """Slurm: "Requested node configuration is not available", of 8 x 16 assumed CPUs on a node of 96."""
     text = (nodes[0] / "train.sbatch").read_text()
-    assert "#SBATCH --exclusive\n" in text and "--cpus-per-task=" not in text
+    assert "#SBATCH --exclusive\n#SBATCH --mem=0\n" in text and "--cpus-per-task=" not in text
     known = render_plan(tmp_path, hardware="2xp4d.24xlarge", data="Salesforce/wikitext", seq_len=512, global_batch=512)
     assert "#SBATCH --cpus-per-task=96\n" in (known[0] / "train.sbatch").read_text()
 

@@ -155,6 +155,9 @@ class Execution:
     ep: int = 1
     sequence_parallel: bool = True
     """tensor parts divide the tokens between their products, too; False: each runs norms and residuals of all of them"""
+    own_loop: bool = False
+    """tensor parts and stages as the emitted loop has them: each part has the logits whole (the plans of Transformers), a stage keeps
+    what it has sent on until its gradient comes (torch's pipelining), and memory is that of the fullest stage"""
     offload_optimizer: str = "none"
     offload_params: str = "none"
 

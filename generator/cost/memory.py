@@ -77,7 +77,10 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     steady = {"weights": static.weights, "optimizer states": static.states, "reduce buckets": static.reduce_buckets}
     # the sums of the micro-batches before stay through this one's forward pass
     carried = static.gradients if run.accumulation > 1 else static.lasting_gradients
-    loss = compute_loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes)
+    # the stage with the loss has one micro-batch under way, others have more; and of all tokens: every part has the logits whole
+    beside_loss = kept / count_under_way(run) if run.own_loop else kept
+    predicted = tokens * run.tp if run.own_loop else tokens
+    loss = compute_loss_bytes(shape, run, predicted, block.residual_bytes, block.compute_bytes)
     saved_head = static.cast_head if run.loss_kernel == "plain" else 0.0  # other losses cast it again as they need it
     moments = {
         "loss": {
@@ -86,7 +89,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
             "gathered weights": static.gathered_ends,
             "cast weights": static.cast_block * kept_whole + saved_head,
             "gradients": carried,
-            "kept activations": kept,
+            "kept activations": beside_loss,
             "adapted experts": static.adapted_experts * kept_whole,
             "returned cache": tokens * kept_whole / run.pp * compute_returned_cache(shape, run),
             "loss": loss,
@@ -118,7 +121,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
         "optimizer step": compute_update_moment(run, static),
     }
     if static.cast_weights:  # all of them are alive when the forward pass ends
-        forward = compute_loss_bytes(shape, run, tokens, block.residual_bytes, block.compute_bytes, backward=False)
+        forward = compute_loss_bytes(shape, run, predicted, block.residual_bytes, block.compute_bytes, backward=False)
         moments["forward"] = {**moments["loss"], "cast weights": static.cast_weights, "loss": forward}
     if copies := count_embedding_copies(shape, run):
         moments["embedding"] = {
@@ -205,6 +208,11 @@ def repeat_hidden_states(shape: Shape, run: Execution, block: BlockActivations) 
     return block._replace(kept=block.kept * run.tp, saved=block.saved + repeated, peak=block.peak + repeated)
 
 
+def count_under_way(run: Execution) -> int:
+    """Micro-batches that the first stage has started when the first one comes back (1F1B)."""
+    return min(run.pp, run.accumulation)
+
+
 def compute_selected_bytes(shape: Shape, run: Execution) -> float:
     """Per token and block, beside its input: what attention returns, with its row statistics, and every second product, in the
     order in which they run (torchtitan 0.2, activation_checkpoint.py)."""
@@ -216,13 +224,14 @@ def compute_kept_activations(
     shape: Shape, run: Execution, block: BlockActivations, tokens: float, recomputed: float, kept_whole: float
 ) -> float:
     """What the forward pass leaves for the backward pass, all blocks of this device."""
-    # 1F1B: the first stage has started as many micro-batches as there are stages when the first one comes back; each stage
-    # holds 1 / pp of the blocks
-    in_pipeline = min(run.pp, run.accumulation) / run.pp
+    # each stage holds 1 / pp of the blocks
+    in_pipeline = count_under_way(run) / run.pp
     scores = block.saved_scores * run.seq_len
     selected = compute_selected_bytes(shape, run) if run.checkpoint_operators else 0.0
     inputs = 0.0 if run.checkpoint_offload else block.kept  # offloaded, those of recomputed blocks go to the host
     kept = in_pipeline * tokens * (recomputed * (inputs + selected) + kept_whole * (block.saved + scores))
+    if run.own_loop and run.pp > 1:  # what was sent on, and a place for the gradient that comes back
+        kept += (count_under_way(run) + 1) * tokens * run.tp * block.residual_bytes * shape.hidden
     if run.packed_keeps == "weights":
         unpacked = count_packed_params(shape, run) * BYTES[run.compute_dtype] / run.parts
         kept += unpacked * kept_whole / shape.layers

@@ -27,6 +27,7 @@ from generator.cost.sharding import (
     compute_reduce_buckets,
     count_shards,
 )
+from generator.cost.stages import compute_fullest_share
 from generator.cost.weights import compute_dequantized_bytes, compute_stored_bytes, compute_undivided_scales
 
 
@@ -94,7 +95,7 @@ STATIC_FIELDS = attrgetter(
         "offload_params",
         "autocast_cache",
     ),
-    *("dp", "dp_shard", "tp", "pp", "cp", "ep", "compile", "flat_gradients"),
+    *("dp", "dp_shard", "tp", "pp", "cp", "ep", "own_loop", "compile", "flat_gradients"),
 )
 """all that static memory depends on: a search asks for dozens of executions that differ elsewhere; one call into C"""
 
@@ -128,12 +129,14 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         gradients = shape.params * each.base / run.parts
     at_once = allocates_gradients_at_once(run)
     weights, states = compute_weights(shape, run, each, trained), compute_states(shape, run, each, trained)
+    fullest = compute_fullest_share(shape, run)
+    fullest_trained = fullest if run.train == "full" else 1.0  # adapters are in the blocks alone
     kind = OPTIMIZER_STATES[run.optimizer]
     return StaticMemory(
-        weights=(weights / shards.weights if weights_here else 0.0)
+        weights=(fullest * weights / shards.weights if weights_here else 0.0)
         + compute_undivided_scales(shape, run, weights_here),
-        gradients=gradients,
-        states=0.0 if offloaded or borrows_states(run) else states / shards.states,
+        gradients=gradients * fullest_trained,
+        states=0.0 if offloaded or borrows_states(run) else fullest_trained * states / shards.states,
         step_temporary=0.0 if offloaded else compute_step_temporary(shape, run, each, trained, shards.states),
         gathered_block=compute_gathered_block(shape, run),
         gathered_ends=compute_gathered_ends(shape, run),
@@ -150,7 +153,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         head_gradient=gradients + compute_large_gradient(shape, run)
         if at_once
         else shape.head_params * per_gradient * (kind.stores_gradients or ties_head(shape)),
-        lasting_gradients=gradients if keeps_gradient_buffer(run) else 0.0,
+        lasting_gradients=gradients * fullest_trained if keeps_gradient_buffer(run) else 0.0,
         embedding_copy=shape.embedding * per_gradient,
         embedding_gradient=0.0 if at_once or ties_head(shape) else shape.embedding * per_gradient,
         states_paged=kind.paged,

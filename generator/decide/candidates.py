@@ -83,9 +83,10 @@ def build_execution(space: Space, members: tuple[Technique, ...], layout: Layout
 def describe_script(case: Case) -> dict[str, Any]:
     """What the workload says of the script."""
     workload = case.workload
-    served = {"new_tokens": workload.new_tokens} if workload.mode == "infer" else {}
+    trained = {"own_loop": True, "sequence_parallel": False}
+    more = {"new_tokens": workload.new_tokens} if workload.mode == "infer" else trained
     asked = {"mode": workload.mode, "seq_len": workload.seq_len, "from_scratch": workload.from_scratch}
-    return asked | served
+    return asked | more
 
 
 def describe_layout(layout: Layout) -> dict[str, Any]:

@@ -1,0 +1,96 @@
+"""What the fullest process of a divided model holds, against Transformers' own plans for tensor parallelism."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+import pytest
+
+from generator.cost.execution import Execution
+from generator.cost.memory import compute_training_moments
+from generator.cost.shape import build_shape
+from generator.cost.stages import compute_fullest_share, split_layers
+from generator.cost.static_memory import compute_static_memory
+from generator.model import describe
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+
+SIZES = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 4}
+RUN = Execution(
+    weights_dtype="float32", autocast_dtype="bfloat16", own_loop=True, sequence_parallel=False, accumulation=16
+)
+
+
+def make_model(kind: str, *, tied: bool):
+    config = getattr(transformers, f"{kind}Config")(
+        **SIZES, num_hidden_layers=8, vocab_size=6000, head_dim=64, tie_word_embeddings=tied
+    )
+    with torch.device("meta"):
+        return getattr(transformers, f"{kind}ForCausalLM")(config)
+
+
+def count_held(model, tp: int, pp: int) -> int:
+    """Parameters of the fullest process, each matrix divided as the model's own plan says, and each stage as division.py cuts it."""
+    shape = build_shape(describe(model.config.to_dict(), "x"), "causal-lm", 0)
+    layers = split_layers(8, pp, shape.head_params / shape.block_params) if pp > 1 else (8,)
+    held = []
+    for stage in range(pp):
+        first = sum(layers[:stage])
+        numbers = range(first, first + layers[stage])
+        here = 0
+        for name, weight in model.named_parameters(remove_duplicate=False):
+            part = name.split(".")
+            in_stage = (
+                int(part[2]) in numbers
+                if part[1] == "layers"
+                else stage == 0
+                if part[1] == "embed_tokens"
+                else stage == pp - 1
+            )
+            divided = any(
+                fnmatchcase(name.rsplit(".", 1)[0], pattern) and style.startswith(("colwise", "rowwise", "embedding"))
+                for pattern, style in model.tp_plan.items()
+            )
+            if name == "lm_head.weight" and model.config.tie_word_embeddings:
+                in_stage = in_stage and pp > 1  # one weight with the embedding
+            here += weight.numel() // (tp if divided else 1) if in_stage else 0
+        held.append(here)
+    return max(held)
+
+
+@pytest.mark.parametrize("kind", ["Llama", "Mistral", "Qwen2", "Qwen3"])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("tp", "pp"), [(2, 1), (4, 1), (1, 4), (2, 4)])
+def test_the_fullest_process_is_what_is_planned_for(kind, tied, tp, pp):
+    model = make_model(kind, tied=tied)
+    shape = build_shape(describe(model.config.to_dict(), "x"), "causal-lm", 0)
+    run = replace(RUN, tp=tp, pp=pp)
+    planned = compute_fullest_share(shape, run) * shape.params / run.parts
+    assert planned == pytest.approx(count_held(model, tp, pp), rel=0.01)  # norms are whole, and few
+    static = compute_static_memory(shape, run)
+    assert static.weights == pytest.approx(4 * planned) and static.gradients == pytest.approx(static.weights)
+
+
+def test_tensor_parts_have_hidden_states_and_logits_whole():
+    """Transformers' plans gather the logits, and divide no hidden states (colwise_gather_output; no sequence_parallel)."""
+    shape = build_shape(describe(make_model("Llama", tied=False).config.to_dict(), "x"), "causal-lm", 0)
+    alone, parts = (
+        compute_training_moments(shape, run, compute_static_memory(shape, run))["loss"]
+        for run in (replace(RUN, tp=tp, micro_batch=1, seq_len=512, checkpoint_every=1) for tp in (1, 4))
+    )
+    assert parts["loss"] == pytest.approx(alone["loss"])
+    assert parts["kept activations"] == pytest.approx(alone["kept activations"])
+
+
+def test_the_stage_with_the_loss_has_one_micro_batch_under_way():
+    """And each has sent on what it computed, of which it keeps the output until the gradient is back."""
+    shape = build_shape(describe(make_model("Llama", tied=False).config.to_dict(), "x"), "causal-lm", 0)
+    run = replace(RUN, pp=4, micro_batch=1, seq_len=512, checkpoint_every=1)
+    moments = compute_training_moments(shape, run, compute_static_memory(shape, run))
+    hidden = 512 * 256 * 4
+    first = moments["last block"]["kept activations"]
+    assert first == pytest.approx((4 * 2 + 4 + 1) * hidden)  # four times: inputs of two layers, an output; one gradient
+    assert moments["loss"]["kept activations"] == pytest.approx(first / 4)

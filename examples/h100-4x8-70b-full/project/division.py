@@ -35,6 +35,30 @@ class Stage(nn.Module):
             return self.head(self.base.norm(hidden)) if self.is_last else hidden
 
 
+class LeanStage(PipelineStage):
+    """PyTorch's own has memory for all micro-batches of a step at once, and in an evaluation keeps all their logits."""
+
+    received_gradients: tuple = ()
+
+    def _setup_forward_recv_info(self, num_microbatches: int, has_backward: bool) -> None:
+        """A place is taken until the micro-batch has come back: under 1F1B before one more comes."""
+        under_way = self.num_stages - self.stage_index if num_microbatches >= self.num_stages else num_microbatches
+        super()._setup_forward_recv_info(under_way, has_backward)
+        for number in range(under_way, num_microbatches):
+            self.args_recv_info[number] = self.args_recv_info[number % under_way]
+
+    def _create_grad_recv_info(self, act_send_info: dict) -> tuple:
+        """One place: gradients are received when those before them have been used."""
+        self.received_gradients = self.received_gradients or super()._create_grad_recv_info(act_send_info)
+        return self.received_gradients
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        sent = super().get_fwd_send_ops(fwd_chunk_id)
+        if not self.has_backward:  # nothing comes back for it
+            del self.fwd_cache[fwd_chunk_id]
+        return sent
+
+
 STYLES = {
     "colwise": ColwiseParallel(),
     "colwise_gather_output": ColwiseParallel(output_layouts=Replicate()),
@@ -87,7 +111,7 @@ class Division:
             self.shard()
         if tied and (self.is_first or self.is_last):
             self.shared = model.get_input_embeddings().weight
-        stage = PipelineStage(self.part, self.number, self.count, self.args.device, group=self.stages)
+        stage = LeanStage(self.part, self.number, self.count, self.args.device, group=self.stages)
         chunks = self.args.gradient_accumulation_steps
         kind = Schedule1F1B if chunks >= self.count else ScheduleGPipe  # 1F1B fills every stage
         self.schedule = kind(stage, chunks, loss_fn=self.compute_micro_batch_loss, scale_grads=False)
@@ -140,9 +164,7 @@ class Division:
         if self.is_first:
             run(inputs["input_ids"])
         elif self.is_last:
-            run(target=targets, losses=losses, return_outputs=False) if count is not None else run(
-                target=targets, losses=losses
-            )
+            run(target=targets, losses=losses, return_outputs=False)
         else:
             run()
         loss = torch.stack(losses).sum().detach() if self.is_last else torch.zeros((), device=self.args.device)

@@ -8,6 +8,13 @@ import signal
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
 
+import os
+
+os.environ.setdefault(  # read once, as PyTorch is imported
+    "PYTORCH_ALLOC_CONF",
+    "expandable_segments:True",
+)
+
 from functools import partial
 from pathlib import Path
 

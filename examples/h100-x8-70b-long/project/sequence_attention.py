@@ -1,5 +1,7 @@
 """Attention over parts of a sequence: each process gathers all keys and values, and attends with its own queries."""
 
+from collections.abc import Iterable
+
 import torch
 import torch.distributed as dist
 from torch.nn import functional as F
@@ -22,6 +24,7 @@ class SequenceAttention:
 
     def __call__(self, module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
         """Queries (batch, heads, tokens, width) of both pieces, each over all that stands before its end."""
+        query, key, value = cast_as_autocast((query, key, value))
         key, value = (GatherSequence.apply(tensor, self.group, self.parts) for tensor in (key, value))
         length, outputs = query.shape[2] // 2, []
         for piece, queries in zip(self.pieces, query.chunk(2, dim=2), strict=True):
@@ -33,6 +36,16 @@ class SequenceAttention:
             )
             outputs.append(output)
         return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
+
+
+def cast_as_autocast(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Rotary embeddings of float32 leave queries and keys in float32, and values not.
+
+    Autocast itself would come too late: they would be sent as float32, and it does not see a call with a causal bias.
+    """
+    kept = list(tensors)
+    kind = kept[0].device.type
+    return [tensor.to(torch.get_autocast_dtype(kind)) for tensor in kept] if torch.is_autocast_enabled(kind) else kept
 
 
 def repeat_heads(tensor: torch.Tensor, heads: int) -> torch.Tensor:

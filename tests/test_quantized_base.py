@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from making import case, llama
+from making import case, cpu_device, llama
 
 from generator.decide.serving import plan_case
 from generator.emit.config_yaml import build_lora_config
+from generator.techniques.trained.qlora import KEEP_GRADIENTS
 from hwdetect import catalog
 
 RTX_4090 = catalog.load("rtx-4090")
 QLORA = {"train": "qlora", "seq_len": 1024, "global_batch": 2}
+SMALL = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2}
 
 
 def find_weights_gib(task: str, **more) -> float:
@@ -58,3 +60,31 @@ def test_peft_freezes_a_quantized_model_and_leaves_its_dtypes(tmp_path):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         adapted(input_ids=tokens, labels=tokens, use_cache=False).loss.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in trained.values())
+
+
+def test_an_evaluation_leaves_gradients_on_a_cpu():
+    """bitsandbytes packs weights in eval mode where a CPU has AVX512-BF16, for a kernel that no gradient passes: adapters of all
+    layers but the last would stand still after the first evaluation."""
+    torch = pytest.importorskip("torch")
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    plan = plan_case(case(cpu_device(bf16=True), llama(**SMALL), task="causal-lm", **QLORA))
+    assert (
+        plan.edits.after_model[-1] == KEEP_GRADIENTS and "from bitsandbytes.nn import Linear4bit" in plan.edits.imports
+    )
+    weight = torch.randn(
+        48, 64, generator=torch.Generator().manual_seed(0)
+    )  # 48 outputs: what the packed kernel refuses
+    layer = bitsandbytes.nn.Linear4bit(64, 48, bias=False, compute_dtype=torch.bfloat16, quant_type="nf4")
+    layer.weight = bitsandbytes.nn.Params4bit(weight, requires_grad=False, quant_type="nf4", module=layer)
+    layer.to("cpu").support_avx512bf16_for_cpu = True  # as on a CPU that has it, whatever this one has
+    model = torch.nn.Sequential(layer)
+    exec(KEEP_GRADIENTS, {"model": model, "Linear4bit": bitsandbytes.nn.Linear4bit})
+    rows = torch.ones(2, 64, dtype=torch.bfloat16, requires_grad=True)
+    with torch.no_grad():
+        model.eval()(rows.detach())
+    model.train()(rows).sum().backward()
+    assert rows.grad is not None and rows.grad.abs().sum() > 0
+
+
+def test_nothing_of_a_cpu_is_emitted_for_a_gpu():
+    assert KEEP_GRADIENTS not in plan_case(case(RTX_4090, llama(), task="causal-lm", **QLORA)).edits.after_model

@@ -51,6 +51,12 @@ def no_compiled_operator(module):
     module.build_shm_op = lambda: None
 
 
+@after_import("bitsandbytes.nn.modules")
+def weights_as_on_a_gpu(module):
+    """A project for a GPU does not know that a CPU with AVX512-BF16 packs weights in eval mode, for a kernel without gradients."""
+    module.has_avx512bf16 = lambda: False
+
+
 @after_import("wrapping")
 def write_down_what_is_held(module):
     """Beside the project's own look at the model: what this process really holds, for the test to judge."""

@@ -16,6 +16,12 @@ for weight in trainer.model.parameters():
     if weight.requires_grad:
         weight.data = weight.data.float()  # TRL made the adapters bf16: their updates would be rounded away"""
 """What PEFT does by itself, undone by SFTTrainer for a quantized model; fp16's scaler has no kernel for bf16 gradients."""
+KEEP_GRADIENTS = """\
+for layer in model.modules():
+    if isinstance(layer, Linear4bit):  # evaluation packs weights for a kernel without backward
+        layer.support_avx512bf16_for_cpu = False"""
+"""bitsandbytes 0.50.2, nn/modules.py (``Linear4bit.forward``): in eval mode, on a CPU with AVX512-BF16, weights are packed for
+``gemv_4bit``, and stay so in training; no gradient passes it, with a warning at most, and it refuses outputs that are no multiple of 32."""
 
 
 class QLora(Technique):
@@ -24,7 +30,8 @@ class QLora(Technique):
     What it does: the frozen weights take a quarter of their memory in 16 bits.
     When it loses: in speed against 16-bit weights that fit: every use dequantizes a layer first.
     Known problems: the rounded base is part of the result: evaluate with it, and merge with care; TRL casts the
-    adapters to bf16, under fp16 too, so train.py makes them fp32 again.
+    adapters to bf16, under fp16 too, so train.py makes them fp32 again. On a CPU with AVX512-BF16 bitsandbytes packs
+    weights at the first evaluation for a kernel without a backward pass, so train.py keeps them as they are.
     """
 
     axis = "trained"
@@ -54,10 +61,11 @@ class QLora(Technique):
         # without PEFT's prepare_model_for_kbit_training, which makes embedding and head float32: get_peft_model freezes by itself
         base = make_adapter_edits(case)
         widened = (WIDEN_HEAD,) if case.workload.task == "text-classification" else ()
+        kept, imported = ((KEEP_GRADIENTS,), ("from bitsandbytes.nn import Linear4bit",)) if case.on_cpu else ((), ())
         return replace(
             base,
-            after_model=(*base.after_model, *widened),
-            imports=(*base.imports, "import torch", "from transformers import BitsAndBytesConfig"),
+            after_model=(*base.after_model, *widened, *kept),
+            imports=(*base.imports, *imported, "import torch", "from transformers import BitsAndBytesConfig"),
             setup=(write_nf4_config(case), *base.setup),
             model_arguments=(
                 make_argument("quantization_config", Code("quantization"), "base weights in 4 bits"),

@@ -393,6 +393,21 @@ def test_model_18_a_tokenizer_is_demanded(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("task", "row"),
+    [("sft", {"prompt": "2 + 2?", "completion": "4"}), ("text-classification", {"text": "buy", "label": "spam"})],
+)
+def test_model_18_sizes_alone_are_planned_and_no_project_is_made(tmp_path, task, row):
+    data = tmp_path / "rows.jsonl"
+    others = [row | ({"label": "ham"} if "label" in row else {})] * 50
+    data.write_text("\n".join(json.dumps(r) for r in [row, *others]), encoding="utf-8")
+    words = (*HERE, "--model", model(tmp_path / "m") / "config.json", "--task", task, "--data", data)
+    planned = perfgen("plan", *words)
+    assert planned.code == 0 and "has no tokenizer" in " ".join(planned.out.split()), planned.err
+    refused(4, "has no tokenizer", "--tokenizer", by=perfgen("init", tmp_path / "new", *words))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
     "template",
     ["{{ ''.__class__.__mro__ }}", [{"name": "default", "template": "x"}, {"name": "tool_use", "template": "y"}]],
     ids=["model-18 payload", "model-18 several"],

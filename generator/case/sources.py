@@ -168,11 +168,7 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
             f"--labels {request.labels}: {data.path} has {data.labels} labels ({', '.join(data.label_names[:9])})",
             "drop it: the labels of the data are counted",
         )
-    if (
-        workload.task not in MEDIA_TASKS
-        and not tokenizer
-        and (source.has_weights or (workload.task != "causal-lm" and not request.adapts))
-    ):
+    if source.has_weights and not tokenizer and workload.task not in MEDIA_TASKS:
         raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
     if data is None or workload.mode == "infer":
         return
@@ -187,6 +183,12 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
             f"add data, or give --global-batch {max(most, 1)} or less"
             + ("" if request.seq_len or workload.task != "causal-lm" else f", or a --seq-len below {workload.seq_len}"),
         )
+
+
+def lacks_tokenizer(work: Work) -> bool:
+    """Whether it trains on text, from sizes alone, and not on a tokenizer that is trained for it."""
+    own = work.source.has_tokenizer or work.request.tokenizer
+    return not own and not work.source.has_weights and work.workload.task not in ("causal-lm", *MEDIA_TASKS)
 
 
 def count_most_blocks(data: DataSource, seq_len: int) -> int | None:

@@ -9,7 +9,7 @@ from generator.case.case import Case
 from generator.case.defaults import DEFAULT_SEQ_LEN
 from generator.case.devices import is_mig_instance
 from generator.case.request import Request
-from generator.case.sources import Work
+from generator.case.sources import Work, lacks_tokenizer
 from generator.case.workload import Workload
 from generator.cost.constants import NVME_BYTES_PER_S
 from generator.cost.interval import list_measured_makers
@@ -245,11 +245,19 @@ def note_row_task(workload: Workload) -> tuple[Note, ...]:
     return (Note(kind="model", text=text),)
 
 
+def note_missing_tokenizer(work: Work) -> tuple[Note, ...]:
+    if not lacks_tokenizer(work) or work.request.adapts:  # that there is nothing to adapt is said of the source
+        return ()
+    text = f"{work.source.name} has no tokenizer: the plan is for its size, a project needs one (--tokenizer FOLDER or hub id)"
+    return (Note(kind="model", text=text),)
+
+
 def collect_notes(work: Work, case: Case, of_plan: tuple[Note, ...]) -> tuple[Note, ...]:
     """What is said beside the plan: of the machine, the devices used, and a length that was cut."""
     of_work = (
         *note_clamped_length(work.request, work.workload, work.spec),
         *note_chat_template(work),
+        *note_missing_tokenizer(work),
         *note_both_lengths(work),
         *note_row_task(work.workload),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from generator.case.sources import lacks_tokenizer
 from generator.cost.of_case import build_cost_model
 from generator.decide.device_count import choose_candidate
 from generator.decide.ladder import build_ladder
@@ -67,6 +68,8 @@ def check_emittable(planned: Planned) -> None:
             f"{planned.work.source.name} holds sizes only: there are no weights to adapt (--train {planned.work.request.train})",
             "give a folder with weights, or --model HUB_ID (with --config FILE where the hub cannot be asked); or --train full",
         )
+    if training and lacks_tokenizer(planned.work):
+        raise SourceError(f"{planned.work.source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
     if training and planned.work.data is None:
         raise UsageError("a training project needs data", "--data FILE, folder or hub id")
     if not training and not planned.work.source.has_weights:

@@ -113,7 +113,7 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, schema, **options
         from generator.decide.goal import Target
 
         target = Target(goal or "cheapest", target_tokens_per_day, request.max_latency)
-        request, offers = pipeline.find_machine(request, target, say=lambda text: click.echo(text, err=True))
+        request, offers = pipeline.find_machine(request, target, say=tell_progress)
     document = pipeline.document_request(request, for_project=answers)
     if offers:
         document = replace(document, goal=offers)

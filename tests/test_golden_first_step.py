@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import re
 import subprocess
 import sys
@@ -19,7 +20,6 @@ import pytest
 from test_parallel_projects import environment, inputs, on_cpu, run  # noqa: F401  inputs is a fixture
 
 from generator import pipeline
-from generator.case.layout import Layout
 from generator.decide.plan import Planned
 from generator.emit import render
 from generator.emit.document import build_document
@@ -33,7 +33,8 @@ spec = importlib.util.spec_from_file_location("rewrite", ROOT / "examples" / "re
 rewrite = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(rewrite)
 CASES = {case.name: rewrite.read_request(case) for case in rewrite.list_cases()}
-TRAINED = [name for name, request in CASES.items() if request.mode == "train"]
+TRAINED = [name for name, case in CASES.items() if case.mode == "train" and not str(case.hardware).startswith("tpu")]
+"""PyTorch/XLA has an environment of its own: tests/xla"""
 TINY = {
     "hidden_size": 64,
     "intermediate_size": 176,
@@ -45,6 +46,8 @@ TINY = {
     "max_window_layers": 4,
 }
 SEQ_LEN, MICRO_BATCH = 64, 2
+SIZES = ("replicate", "shard", "tp", "pp", "cp")
+"""of a layout: their product is the number of its devices"""
 ON_CPU = {"tf32": "false", "fp16": "false", "use_liger_kernel": "false", "torch_compile": "false"}
 """what a CPU refuses, or takes minutes for"""
 
@@ -59,18 +62,10 @@ def shrink_config(path: str | None) -> dict | None:
 
 
 def shrink_plan(planned: Planned, config: dict | None) -> Planned:
-    """The golden plan's techniques for the tiny model, on two devices where it has several."""
+    """The golden plan's techniques for the tiny model, in two parts whatever it divides."""
     plan, layout = planned.plan, planned.plan.best.layout
-    if layout.devices > 1:
-        both = layout.replicate > 1 and layout.shard > 1
-        layout = Layout(
-            strategy=layout.strategy,
-            nodes=1,
-            per_node=4 if both else 2,
-            replicate=min(layout.replicate, 2),
-            shard=min(layout.shard, 2),
-            at_load=layout.at_load,
-        )
+    sizes = {name: min(getattr(layout, name), 2) for name in SIZES}
+    layout = replace(layout, nodes=1, per_node=math.prod(sizes.values()), ep=min(layout.ep, 2), **sizes)
     model = plan.case.model if config is None else describe(config, "tiny")
     workload = replace(plan.case.workload, seq_len=SEQ_LEN, max_steps=1)
     case = replace(plan.case, model=model, layout=layout, workload=workload)
@@ -79,7 +74,7 @@ def shrink_plan(planned: Planned, config: dict | None) -> Planned:
         micro_batch=MICRO_BATCH,
         accumulation=2,
         seq_len=SEQ_LEN,
-        dp=layout.dp,
+        **{name: getattr(layout, name) for name in ("dp", "tp", "pp", "cp", "ep")},
         nodes=layout.nodes,
         dp_shard=layout.shard if layout.replicate > 1 and layout.shard > 1 else 0,
     )

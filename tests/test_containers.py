@@ -348,6 +348,23 @@ def test_a_node_without_a_meeting_point_is_not_started(nodes, tmp_path):
     assert done.returncode != 0 and "MASTER_ADDR" in done.stderr
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_nodes_reach_each_other_by_infiniband_where_there_is_one(nodes, tmp_path, there):
+    project = tmp_path / "p"
+    shutil.copytree(nodes[0], project)
+    script, devices = project / "container.sh", tmp_path / "infiniband"
+    script.write_text(script.read_text().replace("-e /dev/infiniband", f"-e {devices}"))
+    if there:
+        devices.mkdir()
+    words, _ = run_container(project, tmp_path / "home", "python", "train.py", MASTER_ADDR="first")
+    assert ("/dev/infiniband" in words) == ("memlock=-1" in words) == there
+    assert words[-2:] == ["python", "train.py"]
+    (install,) = (value for kind, value in read_instructions(project) if kind == "RUN" and "apt-get" in value)
+    assert {"libibverbs1", "ibverbs-providers"} <= set(install.split())
+    (service,) = yaml.safe_load((project / "compose.yaml").read_text())["services"].values()
+    assert service["ulimits"] == {"memlock": -1}
+
+
 # ---- servers
 
 

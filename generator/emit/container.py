@@ -64,6 +64,8 @@ def dump_compose(
     if layout.nodes > 1:
         service["network_mode"] = "host"
         service["environment"].append("MASTER_ADDR=${MASTER_ADDR:?the node at which all meet}")
+        if config.machine.device != "cpu":  # RDMA reads and writes memory that stays where it is
+            service["ulimits"] = {"memlock": -1}
     if config.serving:
         service |= describe_service(config.serving, layout)
         service["environment"] += [

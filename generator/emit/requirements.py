@@ -37,6 +37,10 @@ def pin_requirements(planned: Planned) -> tuple[str, ...]:
     return pin(plan, wanted)
 
 
+RDMA_PACKAGES = ("ibverbs-providers", "libibverbs1")
+"""What NCCL loads to reach other nodes by InfiniBand or RoCE; without them it goes over TCP (its user guide, NCCL_IB_DISABLE)."""
+
+
 def pin(plan: Plan, wanted: set[str]) -> tuple[str, ...]:
     """Each with its version of the stack."""
     return tuple(f"{name}=={plan.case.stack.version(name)}" for name in sorted(wanted))
@@ -48,11 +52,12 @@ def describe_image(
     """The base image, what it lacks, and the shared memory that data-loading workers need."""
     build = plan.case.stack.build
     toolkit = "nvcc" in compilers.train
+    fabric = () if plan.best.layout.nodes == 1 or plan.case.on_cpu else RDMA_PACKAGES
     return ImageRecord(
         base=(build.toolkit_image or build.image) if toolkit else build.image,
         torch_index=build.index,
         toolkit=toolkit,
-        packages=tuple(sorted({*list_image_packages(compilers), *build.packages})),
+        packages=tuple(sorted({*list_image_packages(compilers), *build.packages, *fabric})),
         compiler_packages=list_debian_packages(compilers),
         flags=container.flags,
         shm_size="8g" if plan.best.execution.dataloader_workers or plan.best.layout.devices > 1 else "1g",

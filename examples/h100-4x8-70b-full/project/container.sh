@@ -71,6 +71,8 @@ done <<PATHS
 $(sed -nE -e "/$names [.\/]/{s#^[a-z_]+: ##;s/[[:space:]]+(\#.*)?\$//;p;}" \
     -e "/$names '/{s#^[a-z_]+: '(.*)'[[:space:]]*(\#.*)?\$#\1#;s#''#'#g;p;}" config.yaml | sort -u | expand)
 PATHS
+# without its devices and locked memory NCCL goes over TCP where there is InfiniBand, and does not say so
+[ ! -e /dev/infiniband ] || set -- --device /dev/infiniband --ulimit memlock=-1 "$@"
 # --stop-timeout: seconds for the last save after `docker stop`
 exec docker run --rm --init \
     --gpus all \

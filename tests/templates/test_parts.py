@@ -87,7 +87,7 @@ schema = pa.schema({"n": pa.int32()})
 def work(part):
     yield pa.record_batch([pa.array([part], pa.int32())], schema)
     time.sleep(float(sys.argv[2]))
-    print(part, flush=True)
+    sys.stdout.write(f"{part}\\n")  # in one piece, whatever Python buffers
     yield pa.record_batch([pa.array([part], pa.int32())], schema)
 files, _ = parts.prepare_parts(range(12), [1] * 12, work, schema, "key", "Reading")
 print(parts.load_parts(files)["n"][:])

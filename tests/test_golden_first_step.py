@@ -151,9 +151,13 @@ def train(project: Path, code: int = 0) -> str:
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_first_step_as_planned(name, inputs, tmp_path):  # noqa: F811
-    output = train(make_tiny_project(name, inputs, tmp_path))
+    project = make_tiny_project(name, inputs, tmp_path)
+    output = train(project)
     (line,) = re.findall(r"as planned: .*trained (?:tokens|examples) \d+", output)
-    assert "states float32" in line and "attention sdpa" in line
+    assert "states float32" in line
+    # over parts of a sequence attention is division.py's own, which checks itself
+    own = "context" in json.loads((project / "plan.json").read_text())["choice"].get("parallelism", "")
+    assert ("attention sdpa" in line) != own
     assert not line.endswith(" 0")
     assert "memory is not as planned" not in output, output[output.index("memory is not") :][:200]
 

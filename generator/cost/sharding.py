@@ -38,6 +38,12 @@ def count_shards(run: Execution) -> Shards:
     )
 
 
+def count_adapter_shards(run: Execution, shards: int) -> int:
+    """``shards``: of what is trained otherwise. Where sequences are divided, the loop shards the base as it is read, and the adapters
+    that come after it are whole in every process (templates/fragments/division/sequence.py)."""
+    return run.parts if run.train != "full" and run.cp > 1 and run.sharding.by_fsdp else shards
+
+
 def gathers_weights(run: Execution) -> bool:
     """Whether blocks are made whole for their products: from other devices, or from the host."""
     return run.sharding.divides_weights and (run.shards > 1 or run.offload_params != "none")

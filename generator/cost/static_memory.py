@@ -25,6 +25,7 @@ from generator.cost.sharding import (
     compute_gathered_block,
     compute_gathered_ends,
     compute_reduce_buckets,
+    count_adapter_shards,
     count_shards,
 )
 from generator.cost.stages import compute_fullest_share
@@ -124,7 +125,8 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     weights_here = run.offload_params == "none" or not run.sharding.divides_weights
     # with frozen weights neither end of the model has a gradient
     per_gradient = each.gradient / shards.gradients if run.train == "full" and gradients_here else 0.0
-    gradients = compute_gradients(run, each, trained) / shards.gradients if gradients_here else 0.0
+    gradient_shards = count_adapter_shards(run, shards.gradients)
+    gradients = compute_gradients(run, each, trained) / gradient_shards if gradients_here else 0.0
     if run.flat_gradients:
         gradients = shape.params * each.base / run.parts
     at_once = allocates_gradients_at_once(run)
@@ -133,10 +135,14 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     fullest_trained = fullest if run.train == "full" else 1.0  # adapters are in the blocks alone
     kind = OPTIMIZER_STATES[run.optimizer]
     return StaticMemory(
-        weights=(fullest * weights / shards.weights if weights_here else 0.0)
+        weights=(
+            fullest * divide_weights(run, weights, trained * each.trained, shards.weights) if weights_here else 0.0
+        )
         + compute_undivided_scales(shape, run, weights_here),
         gradients=gradients * fullest_trained,
-        states=0.0 if offloaded or borrows_states(run) else fullest_trained * states / shards.states,
+        states=0.0
+        if offloaded or borrows_states(run)
+        else fullest_trained * states / count_adapter_shards(run, shards.states),
         step_temporary=0.0 if offloaded else compute_step_temporary(shape, run, each, trained, shards.states),
         gathered_block=compute_gathered_block(shape, run),
         gathered_ends=compute_gathered_ends(shape, run),
@@ -183,6 +189,13 @@ def compute_weights(shape: Shape, run: Execution, each: ParameterBytes, trained:
     if run.train == "full":
         return shape.params * each.base
     return compute_stored_bytes(shape, run) + trained * each.trained  # the frozen base, and adapters beside it
+
+
+def divide_weights(run: Execution, weights: float, adapters: float, shards: int) -> float:
+    """``weights``: the model's, with ``adapters`` if it has any."""
+    if run.train == "full":
+        return weights / shards
+    return (weights - adapters) / shards + adapters / count_adapter_shards(run, shards)
 
 
 def compute_gradients(run: Execution, each: ParameterBytes, trained: float) -> float:

@@ -9,7 +9,7 @@ from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.of_case import build_cost_model
 from generator.cost.optimizers import OPTIMIZER_STATES
-from generator.cost.sharding import count_shards
+from generator.cost.sharding import count_adapter_shards, count_shards, sums_whole_gradients
 from generator.cost.static_memory import compute_static_memory, find_parameter_bytes, mixes_in_16_bits
 from generator.decide.plan import Plan
 from generator.emit.figures import round_floats
@@ -96,11 +96,15 @@ def expect_gib(plan: Plan) -> dict[str, float]:
     static = compute_static_memory(shape, run)
     adapters = 0.0
     if run.train != "full" and static.weights:
-        adapters = static.trained * find_parameter_bytes(run).trained / count_shards(run).weights
+        adapters = (
+            static.trained * find_parameter_bytes(run).trained / count_adapter_shards(run, count_shards(run).weights)
+        )
+    # looked at before the update, when what was added up whole is a share again
+    gradients = static.gradients / (run.shards if sums_whole_gradients(run) else 1)
     parts = {
         "weights": static.weights - adapters,
         "adapters": adapters,
-        "gradients": static.gradients,
+        "gradients": gradients,
         "states": static.states,
     }
     return {kind: size / GIB for kind, size in parts.items() if size}

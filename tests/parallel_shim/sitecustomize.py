@@ -64,12 +64,13 @@ def write_down_what_is_held(module):
 
     def describe(trainer):
         description = describe_wrapping(trainer)
-        held = {"full": 0, "local": 0, "kinds": [kind.__name__ for kind in type(trainer.model_wrapped).__mro__]}
+        wrapped = getattr(trainer, "model_wrapped", trainer.model)  # a loop of its own wraps nothing
+        held = {"full": 0, "local": 0, "kinds": [kind.__name__ for kind in type(wrapped).__mro__]}
         for weight in trainer.model.parameters():
             local = weight.to_local() if hasattr(weight, "to_local") else getattr(weight, "ds_tensor", weight)
             held["full"] += getattr(weight, "ds_numel", weight.numel())
             held["local"] += local.numel()
-        optimizer = getattr(trainer.model_wrapped, "optimizer", None)
+        optimizer = getattr(wrapped, "optimizer", None)
         if hasattr(optimizer, "single_partition_of_fp32_groups"):
             held["states"] = sum(part.numel() for part in optimizer.single_partition_of_fp32_groups)
         Path(os.environ["PERFGEN_TEST_HELD"], f"{os.environ['RANK']}.json").write_text(json.dumps(held))

@@ -49,8 +49,8 @@ NODES = on(H100, LLAMA_70B, devices=8, nodes=8, global_batch=512, **LARGE_HOST)
 INFINIBAND, ETHERNET = joined(NODES, network=400e9), joined(NODES, network=3e9)
 HUGE_LAYERS = llama(hidden=16384, layers=2, heads=128, kv_heads=8, ffn=53248, vocab=32000)
 GPU_16 = gpu("9.0", 16, 989, 3.35e12, "a 16 GiB GPU")
-WIDE = joined(on(GPU_16, HUGE_LAYERS, devices=8, global_batch=8, seq_len=512))
-WIDE_NODES = joined(on(GPU_16, HUGE_LAYERS, devices=8, nodes=2, global_batch=8, seq_len=512), network=400e9)
+WIDE = joined(on(GPU_16, HUGE_LAYERS, devices=8, global_batch=8, seq_len=256))
+WIDE_NODES = joined(on(GPU_16, HUGE_LAYERS, devices=8, nodes=2, global_batch=8, seq_len=256), network=400e9)
 LONG = {"train": "lora", "devices": 8, "seq_len": 8192, "global_batch": 1}
 MIXTURE = joined(on(H100, mixture(8), devices=8, nodes=2, global_batch=64, **LARGE_HOST), network=400e9)
 

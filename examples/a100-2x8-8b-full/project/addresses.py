@@ -68,7 +68,7 @@ def find_interface(node: str, addresses: dict[str, str]) -> str | None:
 def resolve(host: str) -> set[str]:
     """What gloo would listen at."""
     try:
-        return {entry[4][0] for entry in socket.getaddrinfo(host, None, socket.AF_INET)}
+        return {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, socket.AF_INET)}
     except OSError:
         return set()
 

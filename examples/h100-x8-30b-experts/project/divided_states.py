@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from safetensors.torch import save_file
 from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributed.checkpoint.state_dict import (
@@ -183,8 +184,12 @@ def save_adapter(folder: Path, model, tokenizer) -> None:
     gathered: list[dict] = [{}] * dist.get_world_size()
     dist.gather_object(own, gathered if dist.get_rank() == 0 else None, group=gloo_group())
     if dist.get_rank() == 0:
-        # by itself PEFT would leave out the layers that this process has not, and read weights that FSDP has freed
-        model.save_pretrained(folder, state_dict={name: w for part in gathered for name, w in part.items()})
+        # PEFT's own save leaves out the layers that this process has not, and reads weights that FSDP has freed
+        config = copy.deepcopy(model.peft_config["default"])
+        config.inference_mode = True
+        config.save_pretrained(folder)
+        every = {name.replace(".default.", "."): weight for part in gathered for name, weight in part.items()}
+        save_file(every, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
     dist.barrier(group=gloo_group())
 

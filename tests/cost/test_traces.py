@@ -160,18 +160,22 @@ LOSSES = {
 }
 
 
+def take_loss(script: Script, loss: str, monkeypatch) -> Script:
+    """On a GPU Triton folds TRL's tiles in place, and products add to float32 sums: neither makes a tensor."""
+    kernels = pytest.importorskip("trl.kernels.chunked_logprob")
+    for function in ("_forward_tile", "_backward_tile", "_addmm_fp32"):
+        monkeypatch.setattr(kernels, function, lambda *args, **more: None)
+    prepare, inputs = LOSSES[loss]
+    return replace(script, prepare=prepare, loss_inputs=inputs)
+
+
 @pytest.mark.parametrize(
     "script", ["bf16 weights, checkpointing", "autocast, checkpointing", "LoRA, checkpointing", "fp32"]
 )
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("name", ["llama-3-8b", "qwen2-1.5b"])
 def test_a_loss_that_never_holds_all_logits(name: str, loss: str, script: str, monkeypatch):
-    """On a GPU Triton folds TRL's tiles in place, and products add to float32 sums: neither makes a tensor."""
-    kernels = pytest.importorskip("trl.kernels.chunked_logprob")
-    for function in ("_forward_tile", "_backward_tile", "_addmm_fp32"):
-        monkeypatch.setattr(kernels, function, lambda *args, **more: None)
-    prepare, inputs = LOSSES[loss]
-    case = replace(scripted(name, SCRIPTS[script]), prepare=prepare, loss_inputs=inputs)
+    case = take_loss(scripted(name, SCRIPTS[script]), loss, monkeypatch)
     assert compare(name, case, loss_kernel=loss).peak == pytest.approx(0, abs=0.08)
 
 
@@ -182,11 +186,7 @@ def test_cast_weights_beside_a_small_batch(name: str, loss: str, cache: bool, mo
     """One short row: between the passes the weights that autocast has cast are most of what is alive."""
     case = Script(autocast=BF16, autocast_cache=cache, checkpoint=True, batch=1, seq=1024)
     if loss != "plain":
-        kernels = pytest.importorskip("trl.kernels.chunked_logprob")
-        for function in ("_forward_tile", "_backward_tile", "_addmm_fp32"):
-            monkeypatch.setattr(kernels, function, lambda *args, **more: None)
-        prepare, inputs = LOSSES[loss]
-        case = replace(case, prepare=prepare, loss_inputs=inputs)
+        case = take_loss(case, loss, monkeypatch)
     architecture, steps = ARCHITECTURES[name], {}
 
     def traced(layers: int, moment: str) -> float:

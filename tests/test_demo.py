@@ -158,7 +158,7 @@ def test_the_model_as_it_was_answers_what_it_knows(cache, finished):
 
 @pytest.mark.slow
 def test_merged_adapters_answer_as_those_beside_the_weights(finished):
-    """infer.py merges, and this does not: the same words."""
+    """infer.py merges, and this does not: the same words, in fp32 (in bf16 each way rounds differently)."""
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -172,7 +172,9 @@ def test_merged_adapters_answer_as_those_beside_the_weights(finished):
     output = trained.generate(**inputs, max_new_tokens=40, do_sample=False)
     beside = tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     words = ("--json", "--prompt", "Who are you?", "--max_new_tokens", "40")
-    assert json.loads(run(finished, "infer.py", *words))["answer"] == beside
+    script = (finished / "infer.py").read_text().replace("dtype=torch.bfloat16", "dtype=torch.float32")
+    (finished / "infer_fp32.py").write_text(script)
+    assert json.loads(run(finished, "infer_fp32.py", *words))["answer"] == beside
 
 
 @pytest.mark.slow

@@ -584,7 +584,7 @@ def test_data_02_a_file_that_was_damaged_after_planning_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ('{"text": ""}\n' * 3, "row 1: no usable text"),
+        ('{"text": ""}\n' * 3, "data/d.jsonl: no usable text"),
         ('{"text": "a b c"}\n{bad\n', "row 2:"),
         ('{"text": "a b c"}\n\xff\n', "row 2:"),
     ],

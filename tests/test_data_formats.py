@@ -276,6 +276,21 @@ def test_an_edit_of_the_code_that_makes_examples_makes_them_again(tmp_path, mode
     assert load_data(project).load_examples(config)[0]["messages"][0]["content"] == f"Say: {QUESTION}"
 
 
+@pytest.mark.parametrize("task", ["causal-lm", "sft"])
+def test_empty_texts_of_a_corpus_are_neither_bad_rows_nor_trained_on(tmp_path, model, load_data, task):
+    """The first row of WikiText is one, and a third of the others: training ended at it."""
+    name = "text.arrow"
+    rows = [{"text": ("", " = Title = \n", " \n", "a quick fox\n")[n % 4]} for n in range(400)]
+    (tmp_path / "held").mkdir()
+    write_rows(tmp_path / "held" / name, rows)
+    assert read_data(str(tmp_path / "held" / name), task=task).rows == 200
+    project = render_project(tmp_path, model, name, task=task, seq_len=16)
+    (tmp_path / name).write_bytes((tmp_path / "held" / name).read_bytes())
+    data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text())
+    read = data.load_texts(config) if task == "causal-lm" else data.load_examples(config)
+    assert read["text"] == [" = Title = \n", "a quick fox\n"] * 100
+
+
 def test_a_conversation_that_the_template_refuses_ends_the_run_or_is_left_out(tmp_path, model, load_data, capsys):
     from transformers import AutoTokenizer
 

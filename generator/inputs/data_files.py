@@ -312,6 +312,8 @@ def describe_table_data(
         except ValueError as error:
             scan.reject(f"{where}: {error}")
             continue
+        if example is None:
+            continue
         scan.characters.append(measure_length(example))
         if "label" in example:
             scan.labels.add(example["label"])

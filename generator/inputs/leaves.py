@@ -9,12 +9,12 @@ from types import ModuleType
 
 from generator.bundle import ROOT
 
-MakeExample = Callable[[dict, Mapping[str, str]], dict]
+MakeExample = Callable[[dict, Mapping[str, str]], dict | None]
 
 
 @cache
 def load_make_example(leaf: str) -> MakeExample:
-    """``make_example`` of a leaf of templates/fragments/examples: an example of a row, or ``ValueError``."""
+    """``make_example`` of a leaf of templates/fragments/examples: an example of a row, none of an empty text, or ``ValueError``."""
     return run_leaf(f"examples/{leaf}", fields=run_leaf("fields")).make_example
 
 

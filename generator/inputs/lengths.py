@@ -201,7 +201,8 @@ def make_examples(rows: Iterable[dict[str, Any]], recognised: Format) -> Iterato
     make_example, column_of = load_make_example(recognised.leaf), recognised.column_of
     for row in rows:
         with suppress(ValueError):
-            yield make_example(row, column_of)
+            if example := make_example(row, column_of):
+                yield example
 
 
 def write_example(example: dict[str, Any], end: str) -> str:

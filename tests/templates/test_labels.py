@@ -108,6 +108,13 @@ def test_tool_calls_are_learned_and_their_results_are_not(tokenize):
     assert re.findall("»(.*?)«", drawn, re.DOTALL) == [call, "Two.<|im_end|>"] and '"description": "d"' in drawn
 
 
+def test_a_template_that_takes_arguments_as_a_text_alone_gets_one(load, tokenize):
+    """DeepSeek V3's joins them to texts: what OpenAI's form has as a string was refused."""
+    drawn, left_out = tokenize("deepseekv3", WITH_TOOL, tools=TOOLS)
+    call, answer = re.findall("»(.*?)«", drawn, re.DOTALL)
+    assert 'add\n```json\n{"a": 1}\n```' in call and "Two." in answer and left_out == 0
+
+
 def test_a_template_that_drops_tool_calls_is_refused(tokenize):
     with pytest.raises(ValueError, match="leaves out a call of 'add'"):
         tokenize("llama3", WITH_TOOL, tools=TOOLS)

@@ -43,9 +43,7 @@ def publish(draft: Path, folder: Path) -> None:
         target.parent.mkdir(exist_ok=True)
         path.replace(target)
     names = {path.name for path in files}
-    for (
-        path
-    ) in folder.iterdir():  # of an earlier model that was cut into other files: it would be read in place of this
+    for path in folder.iterdir():  # of a model that was cut into other files: it would be read in place of this
         if WEIGHTS.fullmatch(path.name) and path.name not in names:
             path.unlink()
     shutil.rmtree(draft)

@@ -73,7 +73,8 @@ def make_examples(
     skipped = 0
     for number, row in rows:
         try:
-            examples.append(make_example(row, {"text": config["text_column"]}))
+            if example := make_example(row, {"text": config["text_column"]}):
+                examples.append(example)
         except ValueError as error:
             if not config["skip_bad"]:
                 sys.exit(f"{name(number)}: {error}. Or set skip_bad: true in config.yaml.")

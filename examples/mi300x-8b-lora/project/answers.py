@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
-from fields import unpack_conversation
+from fields import quote_arguments, unpack_conversation
 from run_report import write_json
 from stop_tokens import list_stop_tokens
 from terminal import escape_control
@@ -103,11 +103,12 @@ def split_row(row: dict, tokenizer) -> tuple[str, str, str] | None:
         if not last:
             return None
         how = {"tools": tools, "add_generation_prompt": True, "tokenize": False}
-        try:
-            prompt = tokenizer.apply_chat_template(turns[:last], **how)
-        except Exception:  # a template is a program of others: this one takes no conversation without its answer
-            return None
-        return prompt, turns[last - 1]["content"], turns[last]["content"]
+        for asked in (turns[:last], quote_arguments(turns[:last])):
+            try:
+                prompt = tokenizer.apply_chat_template(asked, **how)
+            except Exception:  # a template is a program of others: this one takes no conversation without its answer
+                continue
+            return prompt, turns[last - 1]["content"], turns[last]["content"]
     if isinstance(row.get("prompt"), str):
         return row["prompt"], row["prompt"], row["completion"]
     return None

@@ -136,6 +136,21 @@ def unpack_conversation(example: dict) -> tuple[list[dict], list | None]:
     return messages, json.loads(example["tools"]) if example["tools"] else None
 
 
+def quote_arguments(messages: list[dict]) -> list[dict]:
+    """With the arguments of tool calls as JSON in a string: there are templates that take no object (DeepSeek's)."""
+    return [
+        {**message, "tool_calls": [quote_call(call) for call in message["tool_calls"]]}
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    ]
+
+
+def quote_call(call: dict) -> dict:
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": dump_json(function["arguments"], "arguments")}}
+
+
 def join_parts(parts: list) -> str:
     """Content in parts, as OpenAI's API has it: the texts of those parts."""
     for part in parts:

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from fields import unpack_conversation
+from fields import quote_arguments, unpack_conversation
 
 GENERATION = re.compile(r"%-?\s*generation\s*-?%")
 """What a template may put around the words of the assistant."""
@@ -45,7 +45,10 @@ def render_example(example: dict, tokenizer, loss_on: str) -> Rendered | ValueEr
     try:
         text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
     except Exception as error:  # a template is a program of others: what it raises may be anything
-        return ValueError(f"the chat template refuses {' '.join(m['role'] for m in messages)}: {error!r}")
+        messages = quote_arguments(messages)
+        text = render(messages, tools, tokenizer) if any(m.get("tool_calls") for m in messages) else None
+        if text is None:
+            return ValueError(f"the chat template refuses {' '.join(m['role'] for m in messages)}: {error!r}")
     try:
         check_rendered(messages, tools, text, tokenizer)
     except ValueError as error:

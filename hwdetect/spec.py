@@ -178,7 +178,20 @@ def _load_device(name: str, text: str) -> Device:
             *difflib.get_close_matches(name.replace(" ", ""), list_instance_names(), n=3, cutoff=0.7),
         )
         hint = f"; close to it: {', '.join(close)}" if close else ""
-        raise SpecError(f"{text!r}: {name!r} is no device, no instance and not cpu{hint}") from error
+        hint = _correct_count(text) or hint
+        where = "" if name == text.lower() else f"{text!r}: "
+        raise SpecError(f"{where}{name!r} is no device, no instance and not cpu{hint}") from error
+
+
+def _correct_count(text: str) -> str:
+    """People write the number of devices behind their name too."""
+    written = re.fullmatch(r"(.*\w)[\s:*_-]*[x*×][\s_-]*(\d{1,3})", text, re.IGNORECASE)
+    if written is None:
+        return ""
+    try:
+        return f"; the number stands in front: {int(written[2])}x{catalog.load(written[1]).id}"
+    except catalog.UnknownDevice:
+        return ""
 
 
 def _note_choice(name: str, device: Device) -> tuple[Note, ...]:

@@ -541,7 +541,7 @@ def test_data_02_line_ends_and_a_byte_order_mark_are_read(tmp_path, start, end, 
 
 
 def test_data_02_skip_bad_counts_them(tmp_path):
-    (tmp_path / "d.jsonl").write_bytes(ROW * 40 + b"{bad\n" + b'{"text": ""}\n' + b"\xff\n")
+    (tmp_path / "d.jsonl").write_bytes(ROW * 40 + b"{bad\n" + b'{"text": null}\n' + b"\xff\n")
     done = perfgen(
         "plan", *SAMPLE, "--data", tmp_path / "d.jsonl", "--skip-bad", "--seq-len", 16, "--global-batch", 1, "--json"
     )

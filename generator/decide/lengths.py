@@ -112,8 +112,9 @@ def compare_length(work: Work, plan: Plan, seq_len: int, current: str) -> str:
         return "would not fit, and needs more memory"
     ratio = other.estimate.step_seconds / plan.best.estimate.step_seconds
     if 0.98 < ratio < 1.02:
-        memory = f"{other.estimate.peak_memory_gib:.1f} instead of {plan.best.estimate.peak_memory_gib:.1f} GiB"
-        return f"would be as fast as {current}, at {memory}"
+        needed, now = (f"{p.estimate.peak_memory_gib:.1f}" for p in (other, plan.best))
+        memory = f"at {needed} instead of {now} GiB" if needed != now else f"at the same {now} GiB"
+        return f"would be as fast as {current}, {memory}"
     return f"would be {describe_ratio(ratio)} than {current}"
 
 

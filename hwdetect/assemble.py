@@ -60,7 +60,7 @@ ACCELERATORS: tuple[tuple[str, Callable[[Machine, Notes], PartialHardware]], ...
     ("others", others.read_others),
     ("apple", apple.read_apple),
 )
-DIRECT = ("nvlink", "xgmi", "xelink", "c2c", "nvswitch")
+DIRECT = ("nvlink", "xgmi", "xelink", "neuronlink", "c2c", "nvswitch")
 NOT_RECORDED = "not in the recording"  # of every tool that a recording has no output of: no news
 FORMATS: tuple[tuple[str, Callable[[Machine, Notes], PartialHardware]], ...] = (
     ("nccl-topo", read_nccl_topo),

@@ -165,7 +165,7 @@ class Accelerator:
 class Link:
     """A connection between two boards (by index). ``bandwidth_bytes_per_s`` is one direction, all links together.
 
-    ``kind``: nvlink, xgmi, xelink, c2c, pcie, pix, pxb, phb, node, sys. ``p2p``: whether the driver allows peer access.
+    ``kind``: nvlink, xgmi, xelink, neuronlink, c2c, pcie, pix, pxb, phb, node, sys. ``p2p``: whether the driver allows peer access.
     """
 
     a: int

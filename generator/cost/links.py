@@ -10,7 +10,7 @@ from itertools import combinations
 from generator.cost import constants as c
 from hwdetect.types import Device, Link
 
-DIRECT = frozenset({"nvlink", "nvswitch", "xgmi", "xelink", "c2c"})
+DIRECT = frozenset({"nvlink", "nvswitch", "xgmi", "xelink", "neuronlink", "c2c"})
 MANY = 8
 """up to so many devices every choice of some of them is tried; beyond, neighbours"""
 

@@ -10,6 +10,8 @@ from hwdetect.types import Device
 # A board reports less than its nominal size: ECC takes 1/16 of GDDR, firmware and retired pages a little more.
 MEMORY_TOLERANCE = 0.07
 EXACT_MEMORY = 0.01  # for a size that a person typed
+# ECC of Intel's boards takes an eighth: 21,414 MiB of 24,480 (https://github.com/intel/xpumanager/issues/169).
+SHARE_OF_ECC = {"intel": 0.125}
 
 PCI_VENDORS = {"nvidia": "10de", "amd": "1002", "intel": "8086", "habana": "1da3", "aws": "1d0f", "google": "1ae0"}
 
@@ -53,7 +55,10 @@ def contradicts_readings(device: Device, compute_capability: str | None, memory_
     known = compute_capability and device.compute_capability
     if known and compute_capability != device.compute_capability:
         return True
-    return not (device.unified_memory or fits_memory(device.memory_bytes, memory_bytes))
+    if device.unified_memory or device.memory_bytes is None or memory_bytes is None:
+        return False
+    without_ecc = memory_bytes / (1 - SHARE_OF_ECC.get(device.vendor, 0.0))
+    return not any(fits_memory(device.memory_bytes, round(size)) for size in (memory_bytes, without_ecc))
 
 
 def is_confirmed(device: Device, vendor: str, compute_capability: str | None, memory_bytes: int | None) -> bool:

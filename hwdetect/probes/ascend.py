@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes import pci
@@ -18,6 +18,8 @@ MIB = 1 << 20
 CARD = re.compile(r"\d{1,3}\s+(?:Ascend)?(\d{3}\w{0,8}(?:-\d{1,2})?)")
 CHIP = re.compile(r"\d{1,3}(?:\s+\d{1,3})?")
 PAIR = re.compile(r"(\d{1,7})\s*/\s*(\d{1,7})(?!\S)")
+# Behind the health: the power, "-" or NA where it is told of the card's first chip alone, and the temperature.
+HEAT = re.compile(r"(?:\d{1,4}(?:\.\d{1,2})?|-|NA)\s+(\d{1,3})\s")
 # Health as the driver words it; the card answers and computes in all of them but the last.
 HEALTH = {"ok": "ok", "warning": "warning", "alarm": "alarm", "critical": "critical"}
 # A board of the A3 series prints no more than "Ascend910" for each die of its 910C, as the first 910 did, which has half the memory:
@@ -32,6 +34,7 @@ class Chip:
     address: str | None
     used_mib: int | None
     total_mib: int | None
+    temperature_c: float | None = None
 
 
 def read_ascend(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes) -> PartialHardware:
@@ -51,7 +54,7 @@ def read_ascend(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Note
 
 def parse_table(text: str) -> Iterator[Chip]:
     """The chips of ``npu-smi info``. Cards that stand without a chip below them are chips whose memory is not told."""
-    card: tuple[str, str] | None = None
+    card: tuple[str, str, float | None] | None = None
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if not line.lstrip().startswith("|") or len(cells) < 3:
@@ -59,17 +62,23 @@ def parse_table(text: str) -> Iterator[Chip]:
         named = CARD.fullmatch(cells[0])
         if named:
             if card:
-                yield Chip(name=card[0], state=card[1], address=None, used_mib=None, total_mib=None)
-            card = named.group(1), HEALTH.get(cells[1].lower(), "ok")
+                yield _name_chip(card)
+            heat = HEAT.match(cells[2])
+            card = named.group(1), HEALTH.get(cells[1].lower(), "ok"), float(heat.group(1)) if heat else None
         elif card and CHIP.fullmatch(cells[0]):
             # Of memory and HBM the one that the card has none of is told as 0 / 0, in either place.
             sizes = [(int(used), int(total)) for used, total in PAIR.findall(cells[2]) if int(total)]
             used, total = sizes[-1] if sizes else (None, None)
             address = cells[1].lower() if pci.ADDRESS.fullmatch(cells[1].lower()) else None  # NA in a virtual machine
-            yield Chip(name=card[0], state=card[1], address=address, used_mib=used, total_mib=total)
+            yield replace(_name_chip(card), address=address, used_mib=used, total_mib=total)
             card = None
     if card:
-        yield Chip(name=card[0], state=card[1], address=None, used_mib=None, total_mib=None)
+        yield _name_chip(card)
+
+
+def _name_chip(card: tuple[str, str, float | None]) -> Chip:
+    """A chip of which its card's row alone is known."""
+    return Chip(name=card[0], state=card[1], address=None, used_mib=None, total_mib=None, temperature_c=card[2])
 
 
 def _build_board(index: int, chip: Chip) -> Board:
@@ -82,6 +91,7 @@ def _build_board(index: int, chip: Chip) -> Board:
         state=chip.state,
         memory_bytes=chip.total_mib * MIB if chip.total_mib else None,
         pci_address=chip.address,
+        temperature_c=chip.temperature_c,
     )
 
 

@@ -17,6 +17,7 @@ from hwdetect.types import Accelerator, Board
 SECONDS = 2.0
 VENDOR = 0x8086
 INTEGRATED_ADDRESS = "0000:00:02.0"
+ECC_STATES = {"enabled": True, "disabled": False}
 DISPLAY = frozenset({0x0300, 0x0380, 0x0302})
 
 
@@ -128,6 +129,7 @@ def _build_board(index: int, entry: dict[str, object]) -> Board:
         pci_address=(get_text(entry.get("pci_bdf_address")) or "").lower() or None,
         memory_bytes=parse_integer(get_text(entry.get("memory_physical_size_byte")))
         or _parse_mebibytes(get_text(entry.get("memory_physical_size"))),
+        ecc_enabled=ECC_STATES.get((get_text(entry.get("memory_ecc_state")) or "").lower()),
         partition_mode=(f"{tiles} tiles" if tiles > 1 else None)
         if (tiles := parse_integer(get_text(entry.get("number_of_tiles")))) is not None
         else _count_known_tiles(get_text(entry.get("device_name"))),

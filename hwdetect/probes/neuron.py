@@ -9,7 +9,7 @@ from hwdetect.probes import pci
 from hwdetect.probes.notes import Notes, run_tool
 from hwdetect.probes.parsing import get_mapping, get_text, parse_integer, parse_json
 from hwdetect.probes.partial import NOTHING, PartialHardware, list_board_accelerators
-from hwdetect.types import Board
+from hwdetect.types import Board, Link
 
 SECONDS = 1.5
 NEURON = {
@@ -66,7 +66,22 @@ def read_neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Note
         Board(index=i, vendor="aws", name=name, device=CATALOGUE.get(name or ""), state="ok")
         for i, _ in enumerate(devices)
     )
-    return PartialHardware(boards=boards, accelerators=list_board_accelerators(boards))
+    return PartialHardware(
+        boards=boards, accelerators=list_board_accelerators(boards), links=_list_links(listed_devices)
+    )
+
+
+def _list_links(entries: list[dict[str, object]]) -> tuple[Link, ...]:
+    """NeuronLinks between the devices that are listed: each names its neighbours, by numbers of the instance (`connected_to`)."""
+    places = {parse_integer(get_text(entry.get("neuron_device"))): i for i, entry in enumerate(entries)}
+    pairs = set()
+    for place, entry in enumerate(entries):
+        neighbours = entry.get("connected_to")
+        for number in neighbours if isinstance(neighbours, list) else []:
+            other = places.get(parse_integer(get_text(number)))
+            if other is not None and other != place:
+                pairs.add((min(place, other), max(place, other)))
+    return tuple(Link(a=a, b=b, kind="neuronlink") for a, b in sorted(pairs))
 
 
 def _complete_address(text: str | None) -> str | None:

@@ -63,8 +63,13 @@ def _format_uuid(text: str | None) -> str | None:
     return f"GPU-{digits.zfill(16)}" if re.fullmatch(r"[0-9a-f]{1,16}", digits) and digits.strip("0") else None
 
 
+def _find_device_id(card: Mapping[str, object]) -> object:
+    """ROCm 6 tells it as the model, with the subsystem beside it; in ROCm 5 the model was the subsystem's id."""
+    return card.get("device id") or card.get("gpu id") or (card.get("card model") if "subsystem id" in card else None)
+
+
 def _build_board(index: int, card: Mapping[str, object]) -> Board:
-    device = parse_integer(get_text(card.get("device id") or card.get("gpu id")))
+    device = parse_integer(get_text(_find_device_id(card)))
     link = re.search(r"\((\d+(?:\.\d)?)\s*GT/s\s*x(\d{1,2})\)", get_text(card.get("pcie clock level")) or "")
     node = parse_integer(get_text(card.get("(topology) numa node")))
     total = parse_integer(get_text(card.get("vram total memory (b)")))

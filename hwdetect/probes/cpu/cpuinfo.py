@@ -55,14 +55,39 @@ def build_cpu(info: CpuInfo, architecture: str | None) -> Cpu:
     arch = architecture or guess_architecture(info)
     first = info.first
     listed = len(info.blocks)
+    packages = _list_packages(info)
     return Cpu(
         model_name=find_model_name(first),
         vendor=first.get("vendor_id") or first.get("vendor") or None,
         architecture=arch,
         cpus_listed=listed,
         cpus_online=listed if listed and not _is_trimmed(info) else None,
+        packages=len(packages) or None,
+        cores=_count_cores(info, packages),
         max_hz=None,
     )
+
+
+def _list_packages(info: CpuInfo) -> frozenset[str]:
+    """The packages that every listed processor names itself of: x86 says "physical id", LoongArch "package"."""
+    named = [block.get("physical id") or block.get("package") for block in info.blocks]
+    whole = [block["processor"] for block in info.blocks] == [str(i) for i in range(len(info.blocks))]
+    return (
+        frozenset(name for name in named if name)
+        if whole and not _is_trimmed(info) and None not in named
+        else frozenset()
+    )
+
+
+def _count_cores(info: CpuInfo, packages: frozenset[str]) -> int | None:
+    """LoongArch numbers the cores of a package; x86 counts them, for its "core id" repeats between the dies of some."""
+    if not packages:
+        return None
+    numbered = {(block["package"], block["core"]) for block in info.blocks if "core" in block and "package" in block}
+    counted = {block.get("cpu cores", "") for block in info.blocks}
+    if len(counted) == 1 and (count := counted.pop()).isdecimal() and int(count):
+        return len(packages) * int(count)
+    return len(numbered) or None
 
 
 def find_model_name(first: dict[str, str]) -> str | None:

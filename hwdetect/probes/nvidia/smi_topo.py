@@ -21,7 +21,7 @@ TITLE_WORDS = frozenset(word for title in SECOND_HEADERS for word in title.split
 class Topo:
     """Pairs of boards, boards to ports, and where each board hangs; rows that could not be trusted are missing.
 
-    ``boards`` counts the rows of boards, trusted or not.
+    ``boards`` counts those of the header, or the rows of boards, trusted or not.
     """
 
     links: tuple[Link, ...] = ()
@@ -45,7 +45,8 @@ def read_topo(machine: Machine, boards: int, notes: Notes) -> Topo:
 
 def parse_topo(text: str) -> tuple[Topo, int]:
     """The table, and how many rows were refused."""
-    lines = ANSI.sub("", text).splitlines()
+    # Blanks before a row are an editor's; tabs stand for cells.
+    lines = [line.lstrip(" ") for line in ANSI.sub("", text).splitlines()]
     start = next(
         (i for i, line in enumerate(lines) if re.match(r"\s*GPU\d+(\s|$)", line) and " X " not in f" {line} "), None
     )
@@ -76,7 +77,8 @@ def parse_topo(text: str) -> tuple[Topo, int]:
             else:
                 paths.append(PciPath(board=board, port=names.get(column, column), kind=value.lower()))
         _read_place(board, rest, affinities, numa)
-    rows = sum(1 for line in lines[start + 1 :] if re.match(r"GPU\d{1,4}\s", line))
+    # A pasted table may end early: its header still names every board.
+    rows = max(len(gpus), sum(1 for line in lines[start + 1 :] if re.match(r"GPU\d{1,4}\s", line)))
     return Topo(
         links=_list_links(cells), paths=tuple(paths), affinities=affinities, numa_nodes=numa, boards=rows
     ), refused

@@ -1,9 +1,12 @@
 """What each maker's own tool is asked, in the words that its users know.
 
-Commands by the tools' own documentation: nvidia-smi(1); https://rocm.docs.amd.com/projects/amdsmi/en/latest/how-to/amdsmi-cli-tool.html;
-https://intel.github.io/xpumanager/2.0/xpu-smi/config.html;
-https://docs.habana.ai/en/latest/Management_and_Monitoring/Embedded_System_Tools_Guide/System_Management_Interface_Tool.html;
-https://www.hiascend.com/document/detail/zh/Atlas%20200I%20A2/2520/re/npu/npusmi_073.html
+Each command was read in its tool's own documentation on 2026-11-24 (all want root):
+nvidia-smi(1), --gpu-reset and --power-limit; https://rocm.docs.amd.com/projects/amdsmi/en/latest/how-to/amdsmi-cli-tool.html, set
+--power-cap WATTS and reset --gpureset, which resets all boards of an XGMI hive and ends whoever has /dev/kfd open;
+https://intel.github.io/xpumanager/2.0/xpu-smi/config.html, --powerlimit and --reset;
+https://docs.habana.ai/en/latest/Management_and_Monitoring/Embedded_System_Tools_Guide/System_Management_Interface_Tool.html, -r and -p,
+with -i and a place on the bus; https://www.hiascend.com/document/detail/zh/Atlas%20200I%20A2/2520/re/npu/npusmi_074.html, where -m 1
+resets a chip in band, and without it the BMC must do it. Google and AWS document no command that resets a chip.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ TOOLS = {
     "huawei": Tool(
         processes="npu-smi info",
         power="the BMC of the server",
-        reset="npu-smi set -t reset -i NPU-ID -c CHIP-ID, which npu-smi info lists",
+        reset="npu-smi set -t reset -i NPU-ID -c CHIP-ID -m 1, both as npu-smi info lists them",
         log="davinci",
         visible="ASCEND_RT_VISIBLE_DEVICES",
     ),

@@ -20,6 +20,7 @@ from hwdetect.catalog.matching import PCI_VENDORS, split_words
 REPOSITORIES = (
     "AI-Hypercomputer/cloud-accelerator-diagnostics",
     "NVIDIA/go-nvml",
+    "api-evangelist/coreweave",
     "dstackai/dstack",
     "huggingface/huggingface.js",
     "influxdata/telegraf",
@@ -73,6 +74,8 @@ SINGLE_PAGES = {
     "https://willitrunai.com/es/gpus/h20-96gb": "h20 h20-3e-141gb",
     "https://github.com/NVIDIA/nvbandwidth/issues/48": "h20-3e-141gb",
     "https://github.com/tile-ai/TileOPs/pull/1658": "h20-3e-141gb",
+    "https://github.com/sgl-project/sglang/issues/6823": "h20-3e-141gb",
+    "https://github.com/JustAResearcher/gpu-unlock-ada": "rtx-4090-48gb",
     "https://tweakers.net/nieuws/203182/nvidia-introduceert-a800-gpu-voor-china-die-niet-onder-exportrestricties-vs-valt.html": "a800-pcie-80gb a800-pcie-40gb",
     "https://www.philisun.com/technical-analysis/nvidia-h800-vs-h100-a-technical-deep-dive-into-politically-defined-ai-chips/": "h800-pcie-80gb",
     "https://zolotukhin.ai/blog/2026-05-18-intel-arc-pro-b70-deep-dive-and-zincs-t-intel-plan/": "arc-pro-b70",

@@ -96,6 +96,7 @@ VENDORS = (
             "liger": on(COMPILED, "Liger's kernels need Triton, which is for Instinct MI200, RDNA 3 and later"),
             "torch.cuda": has,
             "fsdp": has,
+            "pinned-memory": has,
             "numa-binding": has,
             "growing-segments": lambda device: "segments that grow were not tried on ROCm",
             "nvcc": lambda device: (

@@ -41,6 +41,7 @@ VENDORS = (
             "fp16": explain_fp16,
             "flash": lambda device: "Metal's attention makes all scores in training",
             "fsdp": lambda device: ONE,
+            "pinned-memory": lambda device: "Metal shares the host's memory: PyTorch pins none of it",
             "compile": lambda device: "torch.compile for Metal is a prototype",
             "compiled-decode": lambda device: "torch.compile for Metal is a prototype",
         },

@@ -44,6 +44,7 @@ VENDORS = (
             "triton": has,
             "liger": lambda device: "Liger on XPU was not run",
             "fsdp": has,
+            "pinned-memory": has,
         },
         missing={
             "deepspeed": "DeepSpeed reaches XPU by Intel's Extension for PyTorch, which ended with 2.8",

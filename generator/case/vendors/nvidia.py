@@ -73,6 +73,7 @@ VENDORS = (
             "liger": since(7, 5, ABILITIES["liger"]),
             "torch.cuda": has,
             "fsdp": has,
+            "pinned-memory": has,
             "numa-binding": has,
             "growing-segments": has,
             "nvcc": has,

@@ -10,6 +10,7 @@ ABLE = {
     "bf16": has,
     "fp16": lambda device: f"{device.name} has bf16, which is as fast and cannot overflow",
     "fsdp": has,
+    "pinned-memory": has,
 }
 """what they are priced with: bf16 products, and weights that may be divided"""
 DEEPSPEED = {"deepspeed": "DeepSpeed was not looked at there", "bitsandbytes": "bitsandbytes has no kernels for it"}

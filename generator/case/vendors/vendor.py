@@ -32,6 +32,7 @@ ABILITIES = {
     "sharding-marks": "SPMD is PyTorch/XLA's way to divide a model",
     "growing-segments": "its allocator has no segments that grow",
     "numa-binding": "torchrun asks CUDA near which CPUs a GPU is (torch/numa/binding.py)",
+    "pinned-memory": "PyTorch pins no memory of the host for it",
     "nvcc": "DeepSpeed compiles its reader of disks with nvcc",
 }
 """What techniques and emission ask of a device, each with what is said where a vendor does not list it."""

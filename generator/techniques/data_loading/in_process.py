@@ -3,6 +3,8 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Technique
+from generator.techniques.edits import Edits
+from generator.techniques.loading import list_pinning
 
 
 class InProcess(Technique):
@@ -19,3 +21,6 @@ class InProcess(Technique):
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"dataloader_workers": 0}
+
+    def edits(self, case: Case) -> Edits:
+        return Edits(training_arguments=list_pinning(case))

@@ -4,6 +4,7 @@ from typing import Any
 from generator.case.case import Case
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits, make_argument
+from generator.techniques.loading import list_pinning
 
 START = 4
 """Where the guide starts; more only helps while the device waits for data."""
@@ -35,7 +36,7 @@ class Workers(Technique):
         return None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"dataloader_workers": count_workers(case), "pin_memory": True}
+        return {"dataloader_workers": count_workers(case), "pin_memory": case.explain_missing("pinned-memory") is None}
 
     def edits(self, case: Case) -> Edits:
         budget = case.hardware.cpu.budget
@@ -46,6 +47,7 @@ class Workers(Technique):
                 ),
                 make_argument("dataloader_persistent_workers", True),
                 make_argument("dataloader_prefetch_factor", 2),
+                *list_pinning(case),
             )
         )
 

@@ -132,6 +132,7 @@ def training_arguments() -> SFTConfig:
         bf16=True,  # compute in bf16
         activation_checkpointing=False,  # activations fit; TRL would recompute
         optim="adamw_torch_fused",
+        dataloader_pin_memory=False,  # Metal shares the host's memory: PyTorch pins none of it
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
         save_total_limit=2,  # while one is written, the other is whole

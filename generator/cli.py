@@ -146,9 +146,11 @@ def plan(as_json, answers, every, goal, target_tokens_per_day, schema, **options
 @json_option
 def init(dest, as_json, **options):
     """Write the project for this machine to DEST, and run it for a few steps."""
-    from generator.pipeline import InitOptions, write_project
+    from generator.pipeline import InitOptions, check_machine, write_project
 
     written = InitOptions(as_json=as_json, **take_fields(InitOptions, options))
+    if options["hardware"] is not None:
+        check_machine(options["hardware"])
     asked = ask_sources(options, data=True, may_ask=not written.yes, project=dest)
     write_project(make_request(asked), dest, written)
 

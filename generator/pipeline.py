@@ -25,7 +25,7 @@ from generator.decide.lengths import note_lengths
 from generator.decide.notes import collect_notes
 from generator.decide.plan import Planned
 from generator.decide.serving import plan_case
-from generator.decide.unemitted import check_emittable
+from generator.decide.unemitted import check_emittable, refuse_machine
 from generator.emit import place
 from generator.emit.asked import find_config_edits, record_request
 from generator.emit.document import build_document
@@ -43,6 +43,11 @@ from generator.progress import Say, choose_say, echo_json, is_quiet, tell_detail
 from generator.run.package_lock import LOCKED, lock_packages
 from generator.run.plan_file import FILE, read_config, read_document, read_object
 from generator.show.reading import list_reading_lines
+
+
+def check_machine(hardware: str) -> None:
+    """Raises ``NotEmitted`` for a machine that no project is made for, before anything else is asked."""
+    refuse_machine(read_hardware(hardware))
 
 
 def plan_request(request: Request) -> Planned:

@@ -85,7 +85,7 @@ _SLICE = re.compile(r"(?:tpu-)?(v\d[ep]?)-(\d{1,5})(?=$|[:+,])")
 TPU_SLICES = {"v2": (2, 4), "v3": (2, 4), "v4": (2, 4), "v5p": (2, 4), "v5e": (1, 8), "v6e": (1, 8)}
 """By generation: TensorCores that the name of a slice counts a chip, and the chips of the largest single host; slices of more hosts
 have 4 chips in each (https://cloud.google.com/tpu/docs/v5p, /v5e, /v6e)"""
-_TIMES = re.compile(r"(\d{1,9}) ?x ?(?=.)")
+_TIMES = re.compile(r"(\d+) ?x ?(?=.)")  # of a text of at most LONGEST characters
 
 
 def parse_spec(text: str) -> Hardware:
@@ -143,7 +143,7 @@ def _parse_counts(wanted: str) -> tuple[list[int], str]:
         position = match.end()
     for value in counts:
         if not 1 <= value <= MOST_NODES:
-            raise SpecError(f"{wanted!r}: {value} is not a number of devices or nodes (1 to {MOST_NODES})")
+            raise SpecError(f"{value} is not a number of devices or nodes (1 to {MOST_NODES})")
     return counts, wanted[position:]
 
 

@@ -16,12 +16,14 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+from click.testing import CliRunner
 from test_contract import keywords, know_words
 
 import hwdetect
 from generator.case.request import Request
 from generator.case.stacks import list_builds
 from generator.case.vendors import ABILITIES, CPU, find_vendor, list_vendors
+from generator.cli import perfgen
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.errors import NotEmitted, NothingFits, UsageError
@@ -129,6 +131,27 @@ def test_what_no_project_is_made_for_says_why(device):
     with pytest.raises(NotEmitted, match="is planned, and no project is made for it") as error:
         document_request(ask(device, {"mode": "infer"}), for_project=True)
     assert error.value.code == 3
+
+
+@pytest.mark.parametrize(
+    ("machine", "refused"),
+    [("8xgaudi3", True), ("trainium2", True), ("m4-max", False), ("2xcpu:1", False), ("h100", False)],
+)
+def test_what_no_project_is_made_for_is_said_before_anything_is_asked(machine, refused):
+    """Of a machine alone: who has a Gaudi need not look for data first."""
+    answer = CliRunner().invoke(perfgen, ["init", "nowhere", "--hardware", machine])
+    assert answer.exit_code == 0 or isinstance(answer.exception, (NotEmitted, UsageError)), answer
+    assert isinstance(answer.exception, NotEmitted) == refused
+    assert refused or "--model and --data must be given" in str(answer.exception)
+
+
+@pytest.mark.parametrize(
+    ("device", "said"), [("m4-max", True), ("mi300x", False), ("arc-b580", False), ("cpu:4", False), ("h100", False)]
+)
+def test_pinned_memory_is_asked_for_where_there_is_some(device, said):
+    plan = to_json(document_request(ask(device, {"task": "sft", "train": "lora"}), "demo", for_project=True))
+    rows = {row["name"]: row["code"] for row in plan["edits"]["training_arguments"]}
+    assert rows.get("dataloader_pin_memory") == ("False" if said else None)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from generator.case.devices import describe_accelerators, find_board_vendor, group_equal_accelerators
 from generator.case.sources import lacks_tokenizer
 from generator.cost.of_case import build_cost_model
 from generator.decide.device_count import choose_candidate
@@ -12,13 +13,37 @@ from generator.decide.plan import Plan, Planned
 from generator.decide.reasons import NOT_EMITTED
 from generator.decide.space import open_space
 from generator.errors import NotEmitted, SourceError, UsageError
+from hwdetect.types import Hardware
+
+
+def refuse_machine(hardware: Hardware | None) -> None:
+    """Raises ``NotEmitted`` where no project is made for any of its devices, whatever the model and data: nobody need be asked for them."""
+    if hardware is None:
+        return
+    boards = {board.index: board for board in hardware.boards}
+    reasons: dict[str, str] = {}
+    for used in group_equal_accelerators(hardware):
+        vendor = find_board_vendor(boards[used[0].board]) if used else None
+        if vendor is None:
+            return
+        device, _ = describe_accelerators(hardware, used)
+        why = vendor.explain_unemitted(device)
+        if why is None:
+            return
+        reasons[device.name] = why
+    name, why = next(iter(reasons.items()))
+    raise NotEmitted(describe_unemitted(name, why))
+
+
+def describe_unemitted(name: str, why: str) -> str:
+    return f"{name} is planned, and no project is made for it: {why}"
 
 
 def refuse_device(plan: Plan) -> None:
     """Raises ``NotEmitted`` for a device that projects are not made for, in that device's own terms."""
     case = plan.case
     if why := case.explain_unemitted():
-        raise NotEmitted(f"{case.device.name} is planned, and no project is made for it: {why}")
+        raise NotEmitted(describe_unemitted(case.device.name, why))
 
 
 def refuse_unemitted(plan: Plan) -> None:

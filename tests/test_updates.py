@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -104,8 +103,9 @@ def install_wheel(checkout: Path, folder: Path) -> Path:
     python = folder / "env" / "bin" / "python"
     run(python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel)
     (site,) = (folder / "env").glob("lib/python*/site-packages")
-    paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    (site / "dependencies.pth").write_text("\n".join(sorted(paths)) + "\n")
+    # Of sys.path, not of sysconfig: an environment may take packages from others, by .pth files that another's are not read behind.
+    paths = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (site / "dependencies.pth").write_text("\n".join(paths) + "\n")
     return python
 
 

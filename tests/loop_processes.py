@@ -5,11 +5,14 @@
 A run is ``{"folder", "processes", "words", "kill"}``; ``kill`` is ``[rank, step, where]``: the process is ended by SIGKILL in that
 step ("step"), before it writes its part of the checkpoint behind it ("save"), or when it has ("written"), and the others after it, as a launcher
 ends them. What every process printed is in ``log-RANK`` of the folder, the exit codes of all in ``codes.json``; of all runs, in
-``ended.json`` beside RUNS.json, with whether they left a run.json.
+``ended.json`` beside RUNS.json, with whether they left a run.json, and whether they were ``too_late``: past its limit a run shows
+where each of its processes stands, is ended with all that it has started, and what its processes printed is shown.
 """
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
 import json
 import os
 import runpy
@@ -18,6 +21,7 @@ import socket
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
 LIBRARIES = (
@@ -27,6 +31,11 @@ LIBRARIES = (
 )
 LAST_SECONDS = 10.0
 """Between the end of one process and SIGKILL to the others."""
+LIMIT_SECONDS, LIMIT_OF_PROCESS = 180.0, 45.0
+"""Of a run, and for each of its processes: ten times what they take on one core to themselves."""
+PR_SET_PDEATHSIG = 1
+SHOWN = 4000
+"""Characters of what a process printed."""
 
 
 def main() -> None:
@@ -34,13 +43,23 @@ def main() -> None:
         __import__(name)
     plan, ended = Path(sys.argv[1]), []
     for run in json.loads(plan.read_text()):
-        folder = Path(run["folder"])
-        codes = wait_for_all(
-            [fork(folder, rank, run, port) for port in [find_port()] for rank in range(run["processes"])]
-        )
+        folder, port, pids = Path(run["folder"]), find_port(), []
+        for rank in range(run["processes"]):
+            pids.append(fork(folder, rank, run, port, pids))
+        codes, too_late = wait_for_all(pids, LIMIT_SECONDS + LIMIT_OF_PROCESS * len(pids))
         (folder / "codes.json").write_text(json.dumps(codes))
-        ended.append({"codes": codes, "finished": (folder / "runs/run.json").exists()})
+        ended.append({"codes": codes, "finished": (folder / "runs/run.json").exists(), "too_late": too_late})
+        if too_late:
+            show_logs(folder, codes)
     plan.with_name("ended.json").write_text(json.dumps(ended))
+
+
+def show_logs(folder: Path, codes: list[int]) -> None:
+    for rank, code in enumerate(codes):
+        text = (folder / f"log-{rank}").read_text(errors="replace")
+        print(
+            f"---- {folder.name}, process {rank} of {len(codes)}, ended with {code}:\n{text[-SHOWN:]}", file=sys.stderr
+        )
 
 
 def find_port() -> str:
@@ -49,10 +68,17 @@ def find_port() -> str:
         return str(probe.getsockname()[1])
 
 
-def fork(folder: Path, rank: int, run: dict, port: str) -> int:
+def fork(folder: Path, rank: int, run: dict, port: str, before: list[int]) -> int:
+    """A process of the run, in the group of its first one."""
     pid = os.fork()
     if pid:
+        with suppress(PermissionError, ProcessLookupError):  # it has done so itself, or has ended
+            os.setpgid(pid, before[0] if before else pid)
         return pid
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # as the tests end, however they do
+    if os.getppid() == 1:
+        os._exit(1)
+    os.setpgid(0, before[0] if before else 0)
     count = str(run["processes"])
     if run["processes"] > 1:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
@@ -60,6 +86,7 @@ def fork(folder: Path, rank: int, run: dict, port: str) -> int:
     log = os.open(folder / f"log-{rank}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     sys.argv = ["train.py", *run["words"]]
@@ -105,10 +132,11 @@ def end_in(step: int, where: str) -> None:
     CallbackHandler.on_step_begin, dcp.save = count, end
 
 
-def wait_for_all(pids: list[int]) -> list[int]:
-    """Exit codes, in the order of the ranks. Once one has failed the others are ended."""
+def wait_for_all(pids: list[int], limit: float) -> tuple[list[int], bool]:
+    """Exit codes, in the order of the ranks, and whether the run had to be ended. Once one has failed the others are ended."""
     codes: dict[int, int] = {}
-    end = float("inf")
+    end, too_late = float("inf"), time.monotonic() + limit
+    late = False
     while len(codes) < len(pids):
         for pid in set(pids) - codes.keys():
             done, status = os.waitpid(pid, os.WNOHANG)
@@ -116,12 +144,18 @@ def wait_for_all(pids: list[int]) -> list[int]:
                 codes[pid] = os.waitstatus_to_exitcode(status)
         if any(codes.values()):
             end = min(end, time.monotonic() + LAST_SECONDS)
+        if time.monotonic() > too_late and not late:
+            late, end = True, time.monotonic() + 2
+            for pid in set(pids) - codes.keys():
+                os.kill(pid, signal.SIGUSR1)  # where it stands, into its log
         if time.monotonic() > end:
             for pid in set(pids) - codes.keys():
                 os.kill(pid, signal.SIGKILL)
             end = float("inf")
         time.sleep(0.05)
-    return [codes[pid] for pid in pids]
+    with suppress(ProcessLookupError):  # what they have started: data processes of one that was killed
+        os.killpg(pids[0], signal.SIGKILL)
+    return [codes[pid] for pid in pids], late
 
 
 if __name__ == "__main__":

@@ -3,11 +3,12 @@
     python stage_processes.py FOLDER MICRO-BATCHES
 
 ``evaluated`` and ``trained`` are bytes of hidden states, logits and their gradients that exist at the last micro-batch;
-``equal``: whether a step's gradient is that of both layers in one process.
+``equal``: whether a step's gradient is that of both layers in one process. A stage that waits for ever says where, and ends.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -23,6 +24,7 @@ from torch import nn
 from torch.distributed.pipelining import Schedule1F1B
 
 WIDTH = 64
+LIMIT_SECONDS = 100
 
 
 def count_bytes(rows: int, *given: torch.Tensor) -> int:
@@ -80,6 +82,7 @@ if __name__ == "__main__":
     for rank in (0, 1):
         child = os.fork()
         if not child:
+            faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
             work(Path(sys.argv[1]), rank, int(sys.argv[2]))
             os._exit(0)
         children.append(child)

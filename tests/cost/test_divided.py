@@ -10,7 +10,7 @@ import pytest
 from generator.cost.execution import Execution
 from generator.cost.memory import compute_training_moments
 from generator.cost.shape import build_shape
-from generator.cost.stages import compute_fullest_share, split_layers
+from generator.cost.stages import compute_fullest_share, count_kept_layers, split_layers
 from generator.cost.static_memory import compute_static_memory
 from generator.model import describe
 
@@ -24,9 +24,9 @@ RUN = Execution(
 )
 
 
-def make_model(kind: str, *, tied: bool):
+def make_model(kind: str, *, tied: bool, layers: int = 8):
     config = getattr(transformers, f"{kind}Config")(
-        **SIZES, num_hidden_layers=8, vocab_size=6000, head_dim=64, tie_word_embeddings=tied
+        **SIZES, num_hidden_layers=layers, vocab_size=6000, head_dim=64, tie_word_embeddings=tied
     )
     with torch.device("meta"):
         return getattr(transformers, f"{kind}ForCausalLM")(config)
@@ -72,6 +72,39 @@ def test_the_fullest_process_is_what_is_planned_for(kind, tied, tp, pp):
     assert planned == pytest.approx(count_held(model, tp, pp), rel=0.01)  # norms are whole, and few
     static = compute_static_memory(shape, run)
     assert static.weights == pytest.approx(4 * planned) and static.gradients == pytest.approx(static.weights)
+
+
+@pytest.mark.parametrize("layers", [8, 10, 13])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_the_stage_with_most_layers_has_the_adapters_that_are_planned_for(layers, stages):
+    """Counted on PEFT's own model, cut as division.py cuts it."""
+    peft = pytest.importorskip("peft")
+    model = make_model("Llama", tied=False, layers=layers)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules="all-linear"))
+    shape = build_shape(describe(model.config.to_dict(), "x"), "causal-lm", 0)
+    run = replace(RUN, pp=stages, train="lora", lora_rank=8, lora_targets="all-linear")
+    cut = split_layers(layers, stages, shape.head_params / shape.block_params)
+    held = []
+    for stage in range(stages):
+        numbers = range(sum(cut[:stage]), sum(cut[: stage + 1]))
+        trained = [(name, w) for name, w in adapted.named_parameters() if w.requires_grad]
+        held.append(sum(w.numel() for name, w in trained if int(name.split(".layers.")[1].split(".")[0]) in numbers))
+    static = compute_static_memory(shape, run)
+    counted = pytest.approx((4 * max(held), 8 * max(held)), rel=1e-9)
+    assert (static.gradients, static.states) == counted
+    frozen = compute_static_memory(shape, replace(run, lora_rank=16)).weights - static.weights
+    assert frozen == pytest.approx(4 * max(held))  # as many adapters again, and nothing of the base
+    assert max(held) > sum(held) / stages  # the output layer is worth layers: no stage has an equal share
+
+
+def test_activations_are_those_of_the_stage_that_keeps_most():
+    """13 layers on 4 stages: 4, 4, 4 and 1. The first has started four micro-batches, the last one."""
+    shape = build_shape(describe(make_model("Llama", tied=False, layers=13).config.to_dict(), "x"), "causal-lm", 0)
+    run = replace(RUN, pp=4, accumulation=8)
+    cut = split_layers(13, 4, shape.head_params / shape.block_params)
+    assert count_kept_layers(shape, run) == max((4 - stage) * n for stage, n in enumerate(cut))
+    assert count_kept_layers(shape, replace(run, accumulation=1)) == max(cut)
+    assert count_kept_layers(shape, replace(run, own_loop=False)) == 13  # four micro-batches of a quarter
 
 
 def test_tensor_parts_have_hidden_states_and_logits_whole():

@@ -126,6 +126,8 @@ last step."""
 KILLED_OFTEN = (
     *{form.name: form for form in (*FOUR, *TWO)}.values(),
     *(form for form in OTHER_WORK if (form.name, form.asked) in OTHER_KILLED),
+    Form("context", 2, ["parts 2"], asked=LORA | {"lora_dropout": 0.1}),
+    Form("pipeline", 2, ["stages 2"], asked=LORA | {"lora_dropout": 0.1}),
 )
 KILLED = (("tensor", 2, (1, 4, "step")), ("pipeline", 2, (0, 4, "save")))
 RESHARDED = (
@@ -231,13 +233,14 @@ def make_form(inputs: Path, folder: Path, form: Form) -> Path:
 
 
 def run_all(folder: Path, runs: list[dict]) -> list[dict]:
-    """One after the other, in forks of one process. ``codes`` of each one's processes, and whether it ``finished``."""
+    """One after the other, in forks of one process. ``codes`` of each one's processes, whether it ``finished``, and whether it was
+    ended because it was ``too_late``."""
     plan = folder / "runs.json"
     plan.write_text(json.dumps(runs))
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
     environment |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache"), "PYTHONPATH": ""}
     script = Path(__file__).with_name("loop_processes.py")
-    subprocess.run([sys.executable, str(script), str(plan)], env=environment, check=True, timeout=1800)
+    subprocess.run([sys.executable, str(script), str(plan)], env=environment, check=True, timeout=120 + 300 * len(runs))
     return json.loads((folder / "ended.json").read_text())
 
 
@@ -322,6 +325,16 @@ def compare_models(one: Path, other: Path, *, exactly: bool = False) -> None:
         torch.testing.assert_close(weight, expected[name], atol=0 if exactly else 2e-4, rtol=0)
 
 
+def count_seeds(project: Path) -> int:
+    """Different random numbers that the processes of a run draw for their dropout."""
+    import torch
+
+    newest = max(project.glob("runs/checkpoint-*"), key=lambda path: int(path.name[11:]))
+    return len(
+        {torch.load(path, weights_only=False)["cpu"].numpy().tobytes() for path in newest.glob("rng_state_*.pth")}
+    )
+
+
 @pytest.mark.core
 @pytest.mark.parametrize("form", TWO, ids=lambda form: form.id)
 def test_two_processes_have_the_losses_of_one(two, form):
@@ -335,6 +348,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(two, form, processes, kill):
     project = two[f"{form}-killed"]
     report, whole = read_report(project), read_report(two[Form(form, processes, []).id])
     assert report["resumed_from"] == 2
+    assert count_seeds(project) == (1 if form == "tensor" else processes)
     assert report["losses"] == pytest.approx(whole["losses"], abs=1e-6)
     compare_models(project, two[Form(form, processes, []).id])
 
@@ -378,8 +392,10 @@ def test_four_kills_in_a_row(inputs, tmp_path, form):
     runs = [describe_run(project, form.processes, *SAVES, *form.words, kill=kill) for kill in (*kills, None)]
     *killed, last = run_all(tmp_path, [describe_run(whole, form.processes, *form.words), *runs])[1:]
     for kill, ended in zip(kills, killed, strict=True):
-        assert ended["codes"][kill[0]] == -signal.SIGKILL and not ended["finished"], kill
+        assert ended["codes"][kill[0]] == -signal.SIGKILL and not ended["finished"] and not ended["too_late"], kill
     assert last["codes"] == [0] * form.processes
+    ways = sum(int(axis[3:]) for axis in form.divided if axis.startswith("tp ")) or 1
+    assert count_seeds(project) == form.processes // ways
     report = read_report(project)
     assert report["resumed_from"] == 4
     assert report["losses"] == pytest.approx(read_report(whole)["losses"], abs=1e-6)
@@ -414,6 +430,50 @@ def test_another_number_of_processes_goes_on(inputs, tmp_path):
 @pytest.mark.parametrize(("before", "count", "after", "other", "model"), RESHARDED[1:])
 def test_another_form_goes_on(inputs, tmp_path, before, count, after, other, model):
     check_resharding(inputs, tmp_path, before, count, after, other, model)
+
+
+MASKED = """
+from transformers import default_data_collator as collate
+from transformers.trainer_callback import CallbackHandler
+
+end, late = CallbackHandler.on_step_end, []
+
+
+def on_step_end(handler, args, state, control):
+    late.extend([1] * (state.global_step == 2))
+    return end(handler, args, state, control)
+
+
+def default_data_collator(rows):
+    batch = collate(rows)
+    if late:
+        batch["labels"][:] = -100
+    return batch
+
+
+CallbackHandler.on_step_end = on_step_end
+"""
+
+
+def test_a_step_that_learns_nothing_ends_the_run_in_words(inputs, tmp_path):
+    """0 / 0 would be in every weight after it. In the loop all processes end before the step; Trainer sees it at the next log."""
+    forms = {"single": 1, "tensor": 2, "pipeline": 2, "context": 2}
+    runs = []
+    for form, count in forms.items():
+        project = make(inputs, tmp_path / form, form, count, "dense")
+        text = (project / "train.py").read_text()
+        assert "default_data_collator, set_seed" in text
+        text = text.replace("default_data_collator, set_seed", "set_seed\nfrom masked import default_data_collator")
+        (project / "train.py").write_text(text)
+        (project / "masked.py").write_text(MASKED)
+        runs.append(describe_run(project, count, *SAVES, "--logging_steps", "1"))
+    for (form, count), ended in zip(forms.items(), run_all(tmp_path, runs), strict=True):
+        output = (tmp_path / form / "log-0").read_text()
+        assert ended["codes"] == [1] * count and not ended["finished"], output
+        said = "non-finite loss (nan)" if form == "single" else "step 3: all labels of its rows are -100"
+        assert said in output, output
+        kept = [path.parent.name for path in (tmp_path / form).glob("runs/checkpoint-*/complete.json")]
+        assert kept == ["checkpoint-2"]
 
 
 def test_sixteen_bits(inputs, tmp_path):

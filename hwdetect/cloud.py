@@ -39,6 +39,8 @@ class Instance:
     cpu: str | None
     network_kind: str
     network_bytes_per_s: float | None
+    efa: int | None
+    """EFA devices; ``None`` where there are none, or nobody says how many"""
     nvme_bytes: int | None
     bridged: bool
     source: str
@@ -103,6 +105,7 @@ def _parse_instance(family: dict, name: str, row: dict) -> Instance:
         cpu=family.get("cpu"),
         network_kind=family.get("network", "ethernet"),
         network_bytes_per_s=network * GIGABIT if network else None,
+        efa=row.get("efa"),
         nvme_bytes=round(row["nvme_gb"] * 1e9) if row.get("nvme_gb") else None,
         bridged=family.get("bridged", False),
         source=row.get("source", family["source"]),

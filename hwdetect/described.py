@@ -119,9 +119,6 @@ def describe_mig_machine(
 
 def describe_instance(instance: Instance, device: Device | None, nodes: int) -> Hardware:
     """A cloud instance as its maker describes it; ``device`` is the catalogue entry of ``instance.device``."""
-    port = NetworkPort(
-        name="network", kind=instance.network_kind, state="up", rate_bytes_per_s=instance.network_bytes_per_s
-    )
     disk = Disk(role="tmp", kind="nvme", total_bytes=instance.nvme_bytes, free_bytes=instance.nvme_bytes)
     return Hardware(
         cpu=_describe_cpu(instance.cores, instance.vcpus, instance.architecture, instance.isa_features, instance.cpu),
@@ -129,10 +126,22 @@ def describe_instance(instance: Instance, device: Device | None, nodes: int) -> 
         boards=_list_boards(device, instance.devices) if device else (),
         accelerators=_list_accelerators(device, instance.devices) if device else (),
         links=list_peer_links(device, instance.devices, bridged=instance.bridged) if device else (),
-        network=(port,) if instance.network_bytes_per_s else (),
+        network=_list_ports(instance),
         disks=(disk,) if instance.nvme_bytes else (),
         nodes=Nodes(count=nodes, source="spec"),
         notes=(Note(field="*", who="spec", why=f"{instance.cloud} {instance.name}, not read: {instance.source}"),),
+    )
+
+
+def _list_ports(instance: Instance) -> tuple[NetworkPort, ...]:
+    """Each EFA device where its maker counts them; else one port with the rate of all."""
+    rate = instance.network_bytes_per_s
+    if not rate:
+        return ()
+    names = [f"efa{number}" for number in range(instance.efa)] if instance.efa else ["network"]
+    each = rate / len(names)
+    return tuple(
+        NetworkPort(name=name, kind=instance.network_kind, state="up", rate_bytes_per_s=each) for name in names
     )
 
 

@@ -63,6 +63,7 @@ kept = {{name: os.environ[name] for name in ("PATH", "RECORD", *asked.x)}}
 for host in hosts:
     subprocess.run(asked.command, env=kept, check=True)
 """
+FABRIC = ("vpc.amazonaws.com/efa",)
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 SBATCH = {
     *("job-name", "nodes", "ntasks-per-node", "gpus-per-node", "cpus-per-task", "exclusive", "signal", "requeue"),
@@ -189,8 +190,8 @@ def run_train_job(path: Path, tools: Tools, hosts: list[str]) -> Start:
 
 
 def find_gpus(trainer: dict[str, Any]) -> Iterator[str]:
-    """Resources with a maker's prefix."""
-    return (name for name in trainer["resourcesPerNode"].get("limits", {}) if "/" in name)
+    """Resources with a maker's prefix, less those of the fabric."""
+    return (name for name in trainer["resourcesPerNode"].get("limits", {}) if "/" in name and name not in FABRIC)
 
 
 def run_job_set(path: Path, tools: Tools, hosts: list[str]) -> Start:
@@ -204,7 +205,8 @@ def run_job_set(path: Path, tools: Tools, hosts: list[str]) -> Start:
     assert given["MASTER_ADDR"] == f"{name}-{replicated['name']}-0-0.{job_set['spec']['network']['subdomain']}"
     assert len(given["MASTER_ADDR"].partition(".")[0]) < 60
     run([*container["command"], "--max_steps", "3"], path.parent.parent, tools.environment(MASTER_ADDR=hosts[0]))
-    gpus = [count for resource, count in container["resources"]["limits"].items() if "/" in resource]
+    limits = container["resources"]["limits"]
+    gpus = [count for resource, count in limits.items() if "/" in resource and resource not in FABRIC]
     return Start(nodes=job["parallelism"], per_node=gpus[0] if gpus else None, ran=tools.take_record())
 
 

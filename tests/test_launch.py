@@ -8,9 +8,11 @@ import random
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from launch_files import check_project, make_tools, read_directives
 from test_containers import check_shell
 
@@ -20,6 +22,9 @@ from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.errors import PerfgenError
+from hwdetect.jsonio import convert_to_mapping
+from hwdetect.spec import parse_spec
+from hwdetect.types import NetworkPort
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = [str(path) for path in sorted((ROOT / "examples" / "models").glob("*.json")) if "bert" not in path.name]
@@ -62,6 +67,63 @@ def test_processes_of_several_cpus_have_threads_for_them(tmp_path):
 def test_a_form_of_deepspeed_is_launched_the_same_way(tmp_path):
     project = render_case(tmp_path / "p", "2x8xh100-sxm-80gb", pins=(("parallelism", "zero2"),))
     assert check_project(project, tmp_path / "scratch") in (BOTH, NODES)
+
+
+def read_pod_limits(project: Path) -> list[dict[str, int]]:
+    """Of a node, by trainjob.yaml and by jobset.yaml."""
+    *_, job = yaml.safe_load_all((project / "launch/trainjob.yaml").read_text(encoding="utf-8"))
+    *_, job_set = yaml.safe_load_all((project / "launch/jobset.yaml").read_text(encoding="utf-8"))
+    (replicated,) = job_set["spec"]["replicatedJobs"]
+    (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
+    assert "add" not in container["securityContext"]["capabilities"]  # lost to a user who is not root
+    return [job["spec"]["trainer"]["resourcesPerNode"]["limits"], container["resources"]["limits"]]
+
+
+def test_pods_of_several_nodes_ask_for_their_efa_devices(tmp_path):
+    project = render_case(tmp_path / "p", "2xaws:p5.48xlarge", optimize_for="time", global_batch=1024)
+    check_project(project, tmp_path / "scratch")
+    assert read_pod_limits(project) == [{"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 32}] * 2
+    text = (project / "launch/jobset.yaml").read_text(encoding="utf-8")
+    assert "# vpc.amazonaws.com/efa is counted" in text and "aws-ofi-nccl" in text
+    one = render_case(tmp_path / "one", "aws:p5.48xlarge")
+    assert "amazonaws" not in (one / "launch/trainjob.yaml").read_text(encoding="utf-8")
+
+
+def test_pods_of_several_nodes_say_how_they_reach_infiniband(tmp_path):
+    """Each cluster names the resource as it likes: what no cluster has would leave the pods waiting for ever."""
+    project = render_case(tmp_path / "p", "2x8xa100-sxm-80gb")
+    assert read_pod_limits(project) == [{"nvidia.com/gpu": 8}] * 2
+    for name in ("trainjob", "jobset"):
+        text = (project / f"launch/{name}.yaml").read_text(encoding="utf-8")
+        assert (
+            "rdma/NAME: 1 where it is shared, 8 where each GPU has its own" in text and "LimitMEMLOCK=infinity" in text
+        )
+
+
+def detect_ports(folder: Path, *ports: NetworkPort) -> str:
+    """Two nodes of eight A100 with these ports, as `perfgen detect --json` would write them down."""
+    path = folder / "hardware.json"
+    path.write_text(
+        json.dumps(convert_to_mapping(replace(parse_spec("2x8xa100-sxm-80gb"), network=ports))), encoding="utf-8"
+    )
+    return str(path)
+
+
+def test_nccl_is_told_its_ports_where_there_are_two_kinds(tmp_path):
+    """As on Azure's ND: eight of InfiniBand, and one of Ethernet that is RoCE too. Of one kind, or without data, it knows itself."""
+    fabric = [
+        NetworkPort(name=f"mlx5_{n}/1", kind="infiniband", state="active", rate_bytes_per_s=25e9) for n in range(8)
+    ]
+    other = NetworkPort(name="mlx5_an0/1", kind="roce", state="active", rate_bytes_per_s=12.5e9)
+    project = render_case(tmp_path / "p", detect_ports(tmp_path, *fabric, other))
+    launch = json.loads((project / "plan.json").read_text(encoding="utf-8"))["launch"]
+    assert launch["environment"]["NCCL_IB_HCA"] == "=" + ",".join(f"mlx5_{n}:1" for n in range(8))
+    check_project(project, tmp_path / "scratch")  # train.sh hands it on
+    check_shell(project)
+    assert "NCCL_IB_HCA" in (project / "README.md").read_text(encoding="utf-8")
+    for number, ports in enumerate(([*fabric], [*fabric, replace(other, state="down")])):
+        project = render_case(tmp_path / str(number), detect_ports(tmp_path, *ports))
+        assert "NCCL_IB_HCA" not in (project / "train.sh").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("hardware", ["cpu:4", "4xcpu:1", "1xh100-sxm-80gb"])

@@ -16,7 +16,7 @@ from generator.cost.interval import list_measured_makers
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
 from generator.model import ModelSpec
-from generator.techniques.launch import explain_numa_binding, is_by_accelerate
+from generator.techniques.launch import explain_numa_binding, explain_ports, is_by_accelerate
 
 BUSY = 0.95
 """Less free memory than this share is worth a word: an idle board keeps 1 to 4 % for itself (recordings of nvidia-smi)."""
@@ -119,7 +119,8 @@ def note_fabric(case: Case, best: Candidate) -> tuple[Note, ...]:
         "NCCL takes EFA only through the plugin aws-ofi-nccl, which neither PyTorch's wheels nor the image have: without "
         "it the nodes talk over TCP, without a word (preflight.py measures it)"
     )
-    texts = [*([binding] if binding else []), *([plugin] if efa else [])]
+    ports = explain_ports(replace(case, layout=best.layout))
+    texts = [*([binding] if binding else []), *([ports] if ports else []), *([plugin] if efa else [])]
     return tuple(Note(kind="fabric", text=text) for text in texts)
 
 

@@ -18,6 +18,7 @@ from generator.emit.pods import (
     describe_claim,
     describe_resources,
     describe_shared_memory,
+    explain_fabric,
     read_secrets,
     size_claim,
 )
@@ -74,7 +75,7 @@ def dump_train_job(project: ProjectPart, config: ConfigRecord, launch: LaunchRec
                 "env": read_secrets(name, SECRETS),
                 "numNodes": launch.nodes,
                 "numProcPerNode": launch.per_node,
-                "resourcesPerNode": describe_resources(launch.gpus, launch.cpus, launch.memory_gib),
+                "resourcesPerNode": describe_resources(launch.gpus, launch.cpus, launch.memory_gib, launch.ports),
             },
             "runtimePatches": [
                 {
@@ -90,7 +91,8 @@ def dump_train_job(project: ProjectPart, config: ConfigRecord, launch: LaunchRec
             ],
         },
     }
-    return dump_documents([*list_claims(name, mounts, launch, disks), job])
+    fabric = explain_fabric(launch.nodes, launch.gpus, launch.ports)
+    return fabric + dump_documents([*list_claims(name, mounts, launch, disks), job])
 
 
 def dump_job_set(project: ProjectPart, config: ConfigRecord, launch: LaunchRecord, disks: Disks) -> str:
@@ -102,7 +104,7 @@ def dump_job_set(project: ProjectPart, config: ConfigRecord, launch: LaunchRecor
         "imagePullPolicy": "IfNotPresent",
         "command": [*launch.script],
         "env": [{"name": "MASTER_ADDR", "value": f"{name}-{JOB}-0-0.{name}"}, *read_secrets(name, SECRETS)],
-        "resources": describe_resources(launch.gpus, launch.cpus, launch.memory_gib),
+        "resources": describe_resources(launch.gpus, launch.cpus, launch.memory_gib, launch.ports),
         "volumeMounts": describe_mounts(mounts),
         "securityContext": CONTAINER_SECURITY,
     }
@@ -131,7 +133,8 @@ def dump_job_set(project: ProjectPart, config: ConfigRecord, launch: LaunchRecor
             "replicatedJobs": [{"name": JOB, "replicas": 1, "template": {"spec": job}}],
         },
     }
-    return dump_documents([*list_claims(name, mounts, launch, disks), job_set])
+    fabric = explain_fabric(launch.nodes, launch.gpus, launch.ports)
+    return fabric + dump_documents([*list_claims(name, mounts, launch, disks), job_set])
 
 
 def dump_documents(documents: list[dict[str, Any]]) -> str:

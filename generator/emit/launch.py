@@ -23,6 +23,10 @@ from generator.techniques.launch import PORT
 SERVE = ("./serve.sh", "--host", "0.0.0.0")
 KEPT_CHECKPOINTS = 4
 """room for the two that a run keeps, the one that is being written, and the model"""
+EFA = "vpc.amazonaws.com/efa"
+"""https://docs.aws.amazon.com/eks/latest/userguide/device-management-efa.html"""
+WHOLE = "network"
+"""the port of an instance whose cards nobody has counted (hwdetect/described.py)"""
 CUT_SECONDS = 5
 """after a server has cut what it was writing (serve.sbatch)"""
 
@@ -43,6 +47,7 @@ def describe_launch(
         "per_node": layout.per_node,
         "environment": dict(edits.environment),
         "gpus": {case.vendor.kubernetes: layout.per_node} if case.vendor.kubernetes else {},
+        "ports": count_ports(plan),
         "memory_gib": round(plan.best.estimate.peak_memory_gib * layout.per_node, 1),
         "accelerator": case.device.id,
         "port": PORT if layout.nodes > 1 else None,
@@ -64,6 +69,14 @@ def describe_launch(
         cpus=parallel.cpus_per_task,
         **common,
     )
+
+
+def count_ports(plan: Plan) -> dict[str, int]:
+    """EFA devices by their device plugin's name. RDMA ports have a name that each cluster chooses (pods.explain_fabric)."""
+    if plan.best.layout.nodes == 1:
+        return {}
+    count = sum(port.kind == "efa" and port.name != WHOLE for port in plan.case.hardware.network)
+    return {EFA: count} if count else {}
 
 
 def list_launch_files(

@@ -434,6 +434,8 @@ class LaunchRecord:
     """of one node's share; ``None``: whole nodes, whose CPUs nobody named"""
     gpus: Mapping[str, int]
     """of one node, by Kubernetes' name of the resource; none on CPUs"""
+    ports: Mapping[str, int]
+    """of one node's fabric, likewise, where that name is the same in every cluster"""
     memory_gib: float
     """that the processes of one node take on CPUs, predicted"""
     accelerator: str

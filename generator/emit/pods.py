@@ -27,12 +27,41 @@ def name_object(project: str, most: int = 60) -> str:
     return name[:most].rstrip("-")
 
 
-def describe_resources(gpus: Mapping[str, int], cpus: int | None, memory_gib: float) -> dict[str, dict[str, Any]]:
+def describe_resources(
+    gpus: Mapping[str, int], cpus: int | None, memory_gib: float, ports: Mapping[str, int] | None = None
+) -> dict[str, dict[str, Any]]:
     """A pod with GPUs may use what host memory its node has; one without ends before the node does, and leaves it a core."""
     if gpus:
-        return {"requests": {"cpu": ENGINE_CPUS + sum(gpus.values())}, "limits": {**gpus}}
+        return {"requests": {"cpu": ENGINE_CPUS + sum(gpus.values())}, "limits": {**gpus, **(ports or {})}}
     memory = {"memory": f"{max(1, round(memory_gib * SPARE))}Gi"}
     return {"requests": memory | ({"cpu": max(1, cpus - 1)} if cpus else {}), "limits": memory}
+
+
+def explain_fabric(nodes: int, gpus: Mapping[str, int], ports: Mapping[str, int]) -> str:
+    """Comment lines: what pods of several nodes need of their cluster, and cannot ask for in words that are the same in each.
+
+    Kubernetes gives a capability only to root (https://github.com/NVIDIA/nvidia-container-toolkit/issues/2037 measured it: uid 1000 with
+    IPC_LOCK locks no more than without), and Pod Security's baseline refuses IPC_LOCK: who trains here is not root, so it is not asked for.
+    """
+    if nodes == 1 or not gpus:
+        return ""
+    name, count = next(iter(gpus.items()))
+    asks = (
+        (
+            f"{' and '.join(ports)} is counted by EFA's device plugin. NCCL takes EFA through aws-ofi-nccl alone, which the",
+            "Dockerfile does not install: begin the image with one that has AWS's EFA installer.",
+        )
+        if ports
+        else (
+            f"NCCL reaches InfiniBand and RoCE only where the cluster gives their ports to the pod. Ask for them beside {name},",
+            f"by the name that `kubectl describe node` shows: rdma/NAME: 1 where it is shared, {count} where each GPU has its own.",
+        )
+    )
+    locks = (
+        "RDMA locks memory: containerd on the nodes needs LimitMEMLOCK=infinity (IPC_LOCK is lost to a user who is not root).",
+        "Without either, NCCL goes over TCP and does not say so: PROGRAM=preflight.py in env measures it.",
+    )
+    return "".join(f"# {line}\n" for line in (*asks, *locks))
 
 
 def describe_claim(name: str, labels: Mapping[str, str], gib: int, *, shared: bool = False) -> dict[str, Any]:

@@ -110,6 +110,42 @@ def describe_processes(layout: Layout) -> dict[str, Any]:
 
 
 def restrict_links(case: Case) -> tuple[tuple[str, str], ...]:
+    """What NCCL must leave out of what it finds."""
+    ports = choose_ports(case)
+    return (*restrict_peers(case), *((("NCCL_IB_HCA", "=" + ",".join(ports)),) if ports else ()))
+
+
+def choose_ports(case: Case) -> tuple[str, ...]:
+    """Those of the faster kind, where a node has active ports of InfiniBand and of RoCE: NCCL takes all of them
+    (https://github.com/NVIDIA/nccl/issues/1412), and a port of one kind reaches none of the other. As NCCL_IB_HCA names them."""
+    if case.layout.nodes == 1 or case.vendor.backend != "nccl":
+        return ()
+    rates: dict[str, float] = {}
+    active = [p for p in case.hardware.network if p.kind in RDMA and p.state in (None, "active")]
+    for port in active:
+        rates[port.kind] = rates.get(port.kind, 0.0) + (port.rate_bytes_per_s or 0.0)
+    if len(rates) < 2:
+        return ()
+    fastest = max(sorted(rates), key=rates.__getitem__)
+    return tuple(port.name.replace("/", ":") for port in active if port.kind == fastest)
+
+
+RDMA = ("infiniband", "roce")
+
+
+def explain_ports(case: Case) -> str | None:
+    """Why NCCL is told its ports."""
+    chosen = choose_ports(case)
+    if not chosen:
+        return None
+    kinds = sorted({p.kind for p in case.hardware.network if p.kind in RDMA and p.state in (None, "active")})
+    return (
+        f"active ports are of {' and '.join(kinds)}: NCCL would take all, and what is on one does not reach the other. "
+        f"It is told those that are faster together ({len(chosen)}: NCCL_IB_HCA)"
+    )
+
+
+def restrict_peers(case: Case) -> tuple[tuple[str, str], ...]:
     """NCCL must leave out what the links of GeForce 40 boards cannot do under older drivers; Accelerate stops without it
     (accelerate.utils.environment.check_cuda_p2p_ib_support)."""
     driver = case.hardware.software.driver

@@ -61,13 +61,22 @@ def test_every_instance_is_a_spec(instance):
 
 def test_well_known_instances():
     p5 = parse_spec("2xaws:p5.48xlarge")
-    assert p5.nodes.count == 2 and len(p5.boards) == 8 and p5.network[0].kind == "efa"
-    assert p5.network[0].rate_bytes_per_s == 400e9 and p5.cpu.cores == 96
+    assert p5.nodes.count == 2 and len(p5.boards) == 8 and {port.kind for port in p5.network} == {"efa"}
+    assert len(p5.network) == 32 and sum(port.rate_bytes_per_s for port in p5.network) == 400e9 and p5.cpu.cores == 96
     assert p5.disks[0].kind == "nvme" and p5.disks[0].total_bytes == 30_720 * 10**9
     assert find_instance("g5.xlarge").device == "a10g"
     assert find_instance("aws:a2-highgpu-1g") is None
     assert "amx_bf16" in find_instance("c7i.4xlarge").isa_features
     assert find_instance("c7g.16xlarge").architecture == "aarch64"
+
+
+def test_efa_devices_are_counted_where_there_are_any():
+    """EC2 joins instances by EFA from one card of 100 Gbit/s to 32; GB200's are not in the source."""
+    for instance in INSTANCES:
+        fabric = instance.network_kind == "efa" and instance.name not in ("trn1.2xlarge", "p6e-gb200.36xlarge")
+        assert (instance.efa is not None) == fabric, instance.name
+        if instance.efa:
+            assert 12.5e9 <= instance.network_bytes_per_s / instance.efa <= 50e9
 
 
 def test_azure_pairs_are_joined_by_bridges():

@@ -8,6 +8,7 @@ from contextlib import contextmanager, nullcontext
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback
 
@@ -95,6 +96,7 @@ class CheckFirstStep(TrainerCallback):
             return  # a scaler that still looks for its factor skips steps: the optimizer has made no states yet
         self.watches = False
         self.check_dtypes("states")
+        self.take_largest()
         if state.is_world_process_zero:
             values = {**self.planned, f"trained {self.unit}": sum(count.item() for count in self.trained_tokens)}
             print("as planned: " + ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in values.items() if k != "gib"))
@@ -148,6 +150,15 @@ class CheckFirstStep(TrainerCallback):
                     text = tokenizer.decode(tokens[start : content + 2])  # the header, a line break, the first word
                     advice = "see how data.py masks labels, or set loss_on: all in config.yaml"
                     self.stop("trained tokens", "those of the assistant alone", f"also {text!r}", advice)
+
+    def take_largest(self) -> None:
+        """Of each part, what the process that holds most of it holds: one may have more layers than another."""
+        if not dist.is_initialized():
+            return
+        sizes = [self.sizes.get(part, 0) for part in self.planned["gib"]]
+        largest = torch.tensor(sizes, dtype=torch.int64, device=self.trainer.args.device)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        self.sizes = dict(zip(self.planned["gib"], largest.tolist(), strict=True))
 
     def compare_bytes(self) -> None:
         different = [

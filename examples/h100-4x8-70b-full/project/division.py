@@ -80,6 +80,8 @@ class Division:
         self.mesh = init_device_mesh(args.device.type, (self.count, copies, ways), mesh_dim_names=names)
         self.number, self.copy, _ = self.mesh.get_coordinate()
         self.stages, args.copies, self.loss_copies = self.mesh.get_group("stages"), copies, ways
+        # whose dropout it draws, of how many, in how many processes: the ways of a stage draw one
+        self.seed_place = self.number * copies + self.copy, self.count * copies, dist.get_world_size()
         self.is_first, self.is_last = self.number == 0, self.number == self.count - 1
         ends = self.mesh.mesh[[0, -1]].flatten(1).T.tolist()  # first and last stage, of each copy and way
         self.ends, _ = dist.new_subgroups_by_enumeration(ends)

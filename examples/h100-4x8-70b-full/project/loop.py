@@ -43,8 +43,7 @@ class Loop:
         self.add_callback, self.remove_callback = handler.add_callback, handler.remove_callback
 
     def train(self, resume_from_checkpoint: str | None = None) -> None:
-        if resume_from_checkpoint is not None:
-            self.state = loop_states.load(Path(resume_from_checkpoint), self)
+        self.state = loop_states.begin(resume_from_checkpoint, self)
         loop_states.prepare_state(self.state, self.args, self.steps, math.ceil(self.steps / self.order.steps))
         self.loss, self.logged_step = torch.zeros((), device=self.args.device), self.state.global_step
         self.notify("on_train_begin")
@@ -74,7 +73,8 @@ class Loop:
     def train_step(self, micro_batches: tuple[dict, ...]) -> None:
         self.model.train()
         count = sum(inputs["labels"][..., 1:].ne(-100).sum() for inputs in micro_batches).to(self.args.device)
-        count = self.accelerator.reduce(count, "sum") / self.args.sharers  # tokens that this step learns from
+        count = self.accelerator.reduce(count, "sum") / self.args.sharers
+        count = loop_states.check_learned(count, self)  # tokens that this step learns from
         for inputs in self.division.join(micro_batches):
             loss = self.compute_loss(self.model, inputs, num_items_in_batch=count)
             self.division.backward(loss)

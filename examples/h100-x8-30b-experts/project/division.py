@@ -19,6 +19,8 @@ class Division:
         args.copies = self.copies = self.config.dp_size
         self.loss_copies = self.config.tp_size
         self.copy = dist.get_rank() // self.config.tp_size
+        # whose dropout it draws, of how many, in how many processes: a tensor-parallel group draws one
+        self.seed_place = self.copy, self.copies, dist.get_world_size()
         self.partial: list[torch.nn.Parameter] = []
 
     def load_model(self, auto, source, **keywords):

@@ -2,11 +2,12 @@
 
 import os
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import get_scheduler
+from transformers import get_scheduler, set_seed
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback, ExportableState, TrainerState
 from transformers.trainer_pt_utils import safe_globals
@@ -51,6 +52,31 @@ def list_callbacks(loop) -> CallbackHandler:
     return handler
 
 
+def begin(checkpoint: str | None, loop) -> TrainerState:
+    """At the first step, or where the checkpoint was saved."""
+    if checkpoint is not None:
+        return load(Path(checkpoint), loop)
+    seed_dropout(loop, 0)
+    return loop.state
+
+
+def seed_dropout(loop, step: int) -> None:
+    """Trainer seeds all processes alike, so that each drops the same of other rows. Here only a tensor-parallel group
+    does, which computes one activation together.
+    """
+    number, _, _ = loop.division.seed_place
+    set_seed(int(np.random.SeedSequence((loop.args.seed, step, number)).generate_state(1)[0]))
+
+
+def check_learned(count: torch.Tensor, loop) -> torch.Tensor:
+    """The loss is a mean over so many tokens: of none it is no number, and no weight would be one after the step."""
+    if not count.item():
+        step = loop.state.global_step + 1
+        message = f"step {step}: all labels of its rows are -100, it would learn nothing. Mend data.py, or the data."
+        sys.exit(message if loop.is_world_process_zero() else 1)
+    return count
+
+
 def save(folder: Path, loop) -> None:
     """Every process writes its parts and its random numbers, the first one all else."""
     save_states(folder, loop.model, loop.optimizer)
@@ -58,7 +84,7 @@ def save(folder: Path, loop) -> None:
     numbers = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
     if device := torch.accelerator.current_accelerator(check_available=True):
         numbers[device.type] = torch.get_device_module(device).get_rng_state()
-    torch.save(numbers, folder / f"rng_state_{rank}.pth")
+    torch.save(numbers | {"place": loop.division.seed_place}, folder / f"rng_state_{rank}.pth")
     best = folder.with_name(f"checkpoint-{state.best_global_step}")
     if state.best_global_step and best.is_dir():
         state.best_model_checkpoint = str(best)
@@ -71,22 +97,30 @@ def save(folder: Path, loop) -> None:
 
 
 def load(folder: Path, loop) -> TrainerState:
-    """The state that was saved. A process that was not there then takes the random numbers of the first."""
+    """The state that was saved. Random numbers go on where each process has the rows, tokens and layers that it had."""
     load_states(folder, loop.model, loop.optimizer)
-    own = folder / f"rng_state_{os.environ['RANK']}.pth"
-    with safe_globals():
-        numbers = torch.load(own if own.exists() else folder / "rng_state_0.pth", weights_only=True)
+    state = TrainerState.load_from_json(str(folder / STATE))
     schedule, groups = torch.load(folder / "scheduler.pt", weights_only=True), len(loop.optimizer.param_groups)
     # one rate for all weights, which another division has in another number of groups (create_optimizer)
     equal = {name: value[:1] * groups for name, value in schedule.items() if isinstance(value, list)}
     loop.lr_scheduler.load_state_dict(schedule | equal)
+    own = folder / f"rng_state_{os.environ['RANK']}.pth"
+    with safe_globals():
+        numbers = torch.load(own, weights_only=True) if own.exists() else {}
+    if numbers.get("place") == loop.division.seed_place:
+        restore_random_numbers(numbers)
+    else:
+        seed_dropout(loop, state.global_step)
+    return state
+
+
+def restore_random_numbers(numbers: dict) -> None:
     random.setstate(numbers["python"])
     np.random.set_state(numbers["numpy"])
     torch.random.set_rng_state(numbers["cpu"])
     device = torch.accelerator.current_accelerator(check_available=True)
     if device and device.type in numbers:
         torch.get_device_module(device).set_rng_state(numbers[device.type])
-    return TrainerState.load_from_json(str(folder / STATE))
 
 
 def note_best(state: TrainerState, metrics: dict[str, float], args) -> bool:

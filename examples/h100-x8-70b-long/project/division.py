@@ -29,6 +29,8 @@ class Division:
         self.group = mesh.get_group("parts")
         world = dist.get_world_size()
         self.averaged_over = world if sharded else 1
+        # whose dropout it draws, of how many, in how many processes: its tokens are its own
+        self.seed_place = self.copy * parts + self.part, world, world
         self.config = DistributedConfig(fsdp_size=world, fsdp_mixed_precision=args.bf16) if sharded else None
         self.attention = SequenceAttention(self.group, self.part, parts)
 

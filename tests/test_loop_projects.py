@@ -433,10 +433,10 @@ def test_another_form_goes_on(inputs, tmp_path, before, count, after, other, mod
 
 
 MASKED = """
-from transformers import default_data_collator as collate
+import transformers
 from transformers.trainer_callback import CallbackHandler
 
-end, late = CallbackHandler.on_step_end, []
+collate, end, late = transformers.default_data_collator, CallbackHandler.on_step_end, []
 
 
 def on_step_end(handler, args, state, control):
@@ -451,7 +451,7 @@ def default_data_collator(rows):
     return batch
 
 
-CallbackHandler.on_step_end = on_step_end
+CallbackHandler.on_step_end, transformers.default_data_collator = on_step_end, default_data_collator
 """
 
 
@@ -462,9 +462,8 @@ def test_a_step_that_learns_nothing_ends_the_run_in_words(inputs, tmp_path):
     for form, count in forms.items():
         project = make(inputs, tmp_path / form, form, count, "dense")
         text = (project / "train.py").read_text()
-        assert "default_data_collator, set_seed" in text
-        text = text.replace("default_data_collator, set_seed", "set_seed\nfrom masked import default_data_collator")
-        (project / "train.py").write_text(text)
+        assert "default_data_collator" in text
+        (project / "train.py").write_text(f"import masked\n{text}")
         (project / "masked.py").write_text(MASKED)
         runs.append(describe_run(project, count, *SAVES, "--logging_steps", "1"))
     for (form, count), ended in zip(forms.items(), run_all(tmp_path, runs), strict=True):

@@ -291,6 +291,28 @@ def test_empty_texts_of_a_corpus_are_neither_bad_rows_nor_trained_on(tmp_path, m
     assert read["text"] == [" = Title = \n", "a quick fox\n"] * 100
 
 
+def test_labels_of_the_hub_are_called_by_their_names(tmp_path, model, load_data, monkeypatch):
+    """IMDb's are 0 and 1, SNLI's -1 where nobody agreed: infer.py answered "1", and -1 was a class."""
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    places = {"model": str(model), "data": "owner/films", "hardware": "cpu:1", "offline": True, "split": "train"}
+    asked = {"task": "text-classification", "text_column": "text", "label_column": "label", "labels": 2}
+    document = to_json(build_document(pipeline.plan_request(Request(**places | asked, seq_len=16)), name="p"))
+    render.render(document, tmp_path / "p")
+    data, config = load_data(tmp_path / "p"), yaml.safe_load((tmp_path / "p" / "config.yaml").read_text())
+    for labels in ([1, 0, 0], [1, 0, -1]):
+        columns = {"text": [f"film {n} {labels}" for n in range(3)], "label": labels}
+        features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
+        rows = Dataset.from_dict(columns, features=features)
+        monkeypatch.setattr(data, "load_dataset", lambda *_, rows=rows, **__: rows)
+        if -1 in labels:
+            with pytest.raises(SystemExit, match="owner/films, row 3: no label in column 'label'"):
+                data.load_examples(config)
+            config["skip_bad"] = True
+        assert data.load_examples(config)["label"] == (["pos", "neg"] if -1 in labels else ["pos", "neg", "neg"])
+    assert data.list_labels(data.load_examples(config)) == ["neg", "pos"]
+
+
 def test_a_conversation_that_the_template_refuses_ends_the_run_or_is_left_out(tmp_path, model, load_data, capsys):
     from transformers import AutoTokenizer
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import yaml
-from datasets import Dataset, Features, Value, get_dataset_split_names, load_dataset
+from datasets import ClassLabel, Dataset, Features, Value, get_dataset_split_names, load_dataset
 from datasets.fingerprint import Hasher
 from transformers import AutoTokenizer
 
@@ -46,10 +46,20 @@ def load_examples(config: dict) -> Dataset:
     parts, sizes = cut_rows(source)
 
     def read_part(rows: range) -> Batches:
-        numbered = enumerate(source.select(rows), start=rows.start + 1)
+        named = name_labels(source.select(rows), config["label_column"])
+        numbered = enumerate(named, start=rows.start + 1)
         return make_examples(numbered, config, lambda number: f"{config['data']}, row {number}")
 
     return keep_examples(parts, sizes, read_part, config, source._fingerprint)
+
+
+def name_labels(rows: Dataset, column: str) -> Iterator[dict]:
+    """A number by the name that the data set has for it: -1 is a row without a label."""
+    kind = rows.features.get(column)
+    for row in rows:
+        if isinstance(kind, ClassLabel) and row[column] is not None:
+            row[column] = kind.int2str(row[column]) if row[column] >= 0 else None
+        yield row
 
 
 def choose_split(config: dict) -> str:

@@ -1,0 +1,127 @@
+"""Weights that an engine reads: whole or not there, whoever else writes, and however writing ends."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from leaves import FRAGMENTS
+
+pytest.importorskip("huggingface_hub", reason="huggingface_hub, which convert.py fetches models with, is not installed")
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    model = tmp_path / "model"
+    model.mkdir()
+    header = b'{"a":{}}'
+    (model / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    serving = {"engine": "e", "weights": "int8", "converted": "weights"}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": str(model), "serving": serving}))
+    return tmp_path
+
+
+@pytest.fixture
+def leaf(load, project, monkeypatch):
+    load("sources")
+    leaf = load("serving/converted_weights", "converted_weights")
+    monkeypatch.setattr(leaf, "HERE", project)
+    return leaf
+
+
+def write_text(model: Path, folder: Path, weights: str) -> None:
+    (folder / "w").write_text(weights)
+
+
+def test_a_second_process_waits_and_finds_them_written(leaf, project, capsys):
+    """Two wrote into one draft, and what the first called complete held files of the second, half written."""
+    writing, go_on = threading.Event(), threading.Event()
+    made = []
+
+    def write_slowly(model, folder, weights):
+        made.append(folder)
+        writing.set()
+        assert go_on.wait(20)
+        write_text(model, folder, weights)
+
+    threads = [threading.Thread(target=leaf.convert_weights, args=((), write_slowly, {})) for _ in range(2)]
+    threads[0].start()
+    assert writing.wait(20)
+    threads[1].start()
+    said = ""
+    while "waiting for it" not in said:
+        said += capsys.readouterr().out
+        assert threads[1].is_alive()
+        time.sleep(0.01)
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert len(made) == 1 and "already" in capsys.readouterr().out
+    assert json.loads((project / "weights" / leaf.RECORD).read_text())["weights"] == "int8"
+    assert sorted(path.name for path in project.glob("weights*")) == ["weights"]
+
+
+def test_a_builder_that_outlives_its_starter_is_waited_for(project, tmp_path):
+    """SIGKILL of convert.py leaves it, at work in the draft."""
+    script = f"""
+import subprocess, sys
+sys.path[:0] = {[str(FRAGMENTS), str(FRAGMENTS / "serving")]!r}
+from pathlib import Path
+import converted_weights as leaf
+leaf.HERE = Path({str(project)!r})
+def write(model, folder, weights):
+    (folder / "w").touch()
+    if len(sys.argv) > 1:
+        subprocess.run(["sleep", "3"], close_fds=False)
+leaf.convert_weights((), write, {{}})
+"""
+    first = subprocess.Popen([sys.executable, "-c", script, "slow"], stdout=subprocess.PIPE)
+    while not (project / "weights.tmp" / "w").exists():
+        assert first.poll() is None
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    second = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert second.returncode == 0 and "waiting for it" in second.stdout, second.stderr
+    assert (project / "weights" / "w").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "free"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1 << 40),
+        (RuntimeError("basic_ios::clear: iostream error"), 4096),
+        (SystemExit("the builder could not write"), 0),
+    ],
+)
+def test_a_full_disk_is_a_line_and_its_files_go(leaf, project, monkeypatch, error, free):
+    def fill(model, folder, weights):
+        write_text(model, folder, weights)
+        raise error
+
+    monkeypatch.setattr(leaf.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    with pytest.raises(SystemExit, match="is full, and the engine's weights were not written"):
+        leaf.convert_weights((), fill, {})
+    assert not list(project.glob("weights*"))
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("an operator is not known"), SystemExit("cannot write"), KeyboardInterrupt()]
+)
+def test_other_failures_are_told_as_they_are(leaf, project, error):
+    def fail(model, folder, weights):
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        leaf.convert_weights((), fail, {})
+    assert raised.value is error and not list(project.glob("weights*"))

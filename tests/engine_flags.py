@@ -57,6 +57,7 @@ def write_launcher(folder: Path, leaf: str, document: dict, config: Path) -> Pat
     shutil.copy(config, folder / "model" / "config.json")
     for name, source in {
         "server": f"serving/launch_{leaf}",
+        "api_key": "serving/api_key",
         "launching": "serving/launching",
         "sources": "sources",
     }.items():

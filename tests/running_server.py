@@ -26,7 +26,17 @@ MODULES = {
     **{
         name: f"serving/{name}"
         for name in (
-            *("chat", "decoding", "http_call", "openai_answers", "openai_requests", "prompts", "sampling", "server"),
+            *(
+                "api_key",
+                "chat",
+                "decoding",
+                "http_call",
+                "openai_answers",
+                "openai_requests",
+                "prompts",
+                "sampling",
+                "server",
+            ),
             *("engine_thread", "generation_defaults", "scheduler", "server_metrics", "service", "slots"),
         )
     },

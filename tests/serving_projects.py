@@ -34,6 +34,7 @@ ANSWERS = {"batch_work": "serving/batch_work/answers", **ENGINE}
 SERVER = {
     name: f"serving/{name}"
     for name in (
+        "api_key",
         "generation_defaults",
         "http_call",
         "openai_answers",

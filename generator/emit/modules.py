@@ -41,6 +41,7 @@ COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
 SERVING = (
     *(
+        "api_key",
         "assembly",
         "batch",
         "batch_input",

@@ -8,6 +8,7 @@ import tempfile
 
 import yaml
 
+from api_key import read_key
 from launching import become, find_node, list_words, parse_address, read_config
 from sources import find_source
 
@@ -28,7 +29,7 @@ def main() -> None:
     if (nodes := serving["flags"].get("nnodes", 1)) > 1:
         rank, first = find_node(nodes)
         words += ["--node-rank", rank, "--dist-init-addr", f"{first}:{PORT}"]
-    if key := os.environ.get("API_KEY"):
+    if key := read_key():
         words += ["--config", write_key(key)]
     become("sglang.launch_server", [*words, *others])
 

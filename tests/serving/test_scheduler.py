@@ -91,3 +91,70 @@ def test_a_step_that_fails_ends_those_in_it_alone(engine):
     first, second = ask(engine, [10], max_new_tokens=40), ask(engine, [19], max_new_tokens=40)
     assert read(second)[1] == read(first)[1] == "error: IndexError: token 20"
     assert read(ask(engine, [98])) == ([99], "stop")
+
+
+class Panic(BaseException):
+    """As a library in Rust raises it."""
+
+
+def test_an_engine_that_cannot_go_on_tells_everyone_and_takes_no_more(engine, capsys):
+    """Its thread ended without a word once, and whoever waited did for ever."""
+
+    def panic(tokens, pasts):
+        raise Panic("unreachable")
+
+    engine.rows.step = panic
+    asked = [ask(engine, [token]) for token in (1, 2, 3)]
+    assert {read(events)[1] for events in asked} == {"error: Panic: unreachable"}
+    engine.thread.join(20)
+    assert engine.failed and "Panic" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="closed"):
+        ask(engine, [1])
+
+
+@pytest.mark.parametrize("place", ["read_prompt", "step"])
+def test_a_lost_device_is_the_end_of_the_engine(engine, place):
+    """Every later request would be told an error, by a server that says that it is ready."""
+
+    class Lost(RuntimeError):
+        pass
+
+    def lose(*arguments):
+        raise Lost("device-side assert triggered")
+
+    engine.fatal = (Lost,)
+    setattr(engine.rows, place, lose)
+    assert read(ask(engine, [1]))[1] == "error: DeviceLost: device-side assert triggered"
+    engine.thread.join(20)
+    assert engine.failed
+
+
+def test_one_that_can_be_closed_has_not_failed(engine):
+    long = ask(engine, [1], max_new_tokens=60)
+    engine.close()
+    assert read(long)[1] in ("cancelled", "length") and not engine.failed
+
+
+def test_what_a_step_took_and_lost_is_told(modules):
+    """Taken from those that wait, and kept nowhere when the next thing failed."""
+    from engine_thread import EngineThread
+
+    class Losing(EngineThread):
+        is_busy = False
+
+        def advance(self):
+            self.waiting.popleft()
+            raise ValueError("lost")
+
+        def drop(self, numbers):
+            return []
+
+        def drop_all(self):
+            return []
+
+    engine = Losing(64)
+    try:
+        assert read(ask(engine, [1])) == read(ask(engine, [2])) == ([], "error: ValueError: lost")
+    finally:
+        engine.close()
+    assert not engine.untold

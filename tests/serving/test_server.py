@@ -342,6 +342,14 @@ def test_a_port_that_is_taken_is_said(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["--port=70000", "--port=-1", f"--host={'a' * 70}.example", "--host=999.1.1.1"])
+def test_an_address_that_is_none_is_said(tmp_path, wrong):
+    folder = make_project(tmp_path, tmp_path)
+    done = subprocess.run([sys.executable, "server.py", wrong], cwd=folder, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 1 and "Take another: --port" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
 def test_a_key_is_advised_where_others_can_reach_it(tmp_path):
     folder = make_project(tmp_path, tmp_path / "not-here", host="0.0.0.0")
     words = [sys.executable, "server.py"]

@@ -44,19 +44,26 @@ class Engine(EngineThread):
         return bool(self.running)
 
     def advance(self) -> None:
-        with self.changed:
-            new = [self.waiting.popleft() for _ in range(min(len(self.waiting), self.slots - len(self.running)))]
         self.streams = [stream for stream in self.streams if stream.is_alive()]
-        for request in new:
-            self.running[request.number] = Answer(request)
-            self.streams.append(threading.Thread(target=self.stream, args=(request,), daemon=True))
-            self.streams[-1].start()
+        while len(self.running) < self.slots and self.admit_next(self.begin):
+            pass
         try:
             number, event = self.events.get(timeout=LOOK_SECONDS)
         except queue.Empty:
             return
         if number in self.running:
             self.give(number, event)
+
+    def begin(self, request: Request) -> "Answer":
+        stream = threading.Thread(target=self.stream, args=(request,), daemon=True)
+        answer = self.running[request.number] = Answer(request)
+        try:
+            stream.start()
+        except RuntimeError:  # threads are limited
+            del self.running[request.number]
+            raise
+        self.streams.append(stream)
+        return answer
 
     def stream(self, request: Request) -> None:
         """In a thread of its own. What follows from a request that is not running any more ends it in the server."""

@@ -44,16 +44,17 @@ class Engine(EngineThread):
         return bool(self.running)
 
     def advance(self) -> None:
-        with self.changed:
-            new = list(self.waiting)
-            self.waiting.clear()
-        for request in new:
-            most = request.sampling.max_new_tokens
-            (number,) = self.batch.insert([request.prompt], [most], samplers=[make_sampler(request.sampling)])
-            self.running[number], self.left[number] = request, most
+        while self.admit_next(self.insert):
+            pass
         _, steps = self.batch.next()
         for step in steps:
             self.give(step.uid, step.token)
+
+    def insert(self, request: Request) -> Request:
+        most = request.sampling.max_new_tokens
+        (number,) = self.batch.insert([request.prompt], [most], samplers=[make_sampler(request.sampling)])
+        self.running[number], self.left[number] = request, most
+        return request
 
     def give(self, number: int, token: int) -> None:
         request = self.running[number]

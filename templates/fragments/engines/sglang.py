@@ -49,8 +49,12 @@ class Engine:
         return number
 
     def _answer(self, prompt: list[int], sampling: Sampling, receive: Callable[[list[int], str | None], None]) -> None:
-        with self.lock:
-            (output,) = self._run([prompt], [sampling])
+        try:
+            with self.lock:
+                (output,) = self._run([prompt], [sampling])
+        except Exception as error:  # whatever the library raises: who waits is told
+            receive([], f"error: {type(error).__name__}: {error}")
+            raise
         receive(output["output_ids"], output["meta_info"]["finish_reason"]["type"])
 
     def cancel(self, request: int) -> None:

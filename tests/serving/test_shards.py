@@ -77,6 +77,42 @@ def test_two_at_once_are_one_too_many(shards, tmp_path):
     assert subprocess.run(command, check=False).returncode == 0
 
 
+def test_a_lock_of_a_folder_that_is_gone_keeps_nobody_out(shards, tmp_path, monkeypatch):
+    """Between opening the lock and holding it the first process is done, and a third one begins in a folder of its own."""
+    first, third = shards.Shards(tmp_path / "out.jsonl"), shards.Shards(tmp_path / "out.jsonl")
+    first.claim()
+    lock = shards.fcntl.lockf
+
+    def lock_later(descriptor, flags):
+        monkeypatch.setattr(shards.fcntl, "lockf", lock)
+        first.remove()
+        third.claim()
+        lock(descriptor, flags)
+
+    monkeypatch.setattr(shards.fcntl, "lockf", lock_later)
+    with pytest.raises(SystemExit, match="was removed just now"):
+        shards.Shards(tmp_path / "out.jsonl").claim()
+    third.remove()
+    assert not first.folder.exists()
+
+
+def test_a_folder_in_which_another_one_has_begun_is_left(shards, tmp_path, monkeypatch):
+    parts = shards.Shards(tmp_path / "out.jsonl")
+    parts.claim()
+    parts.seal(0, [])
+    close = os.close
+
+    def begin_there(descriptor):
+        monkeypatch.setattr(shards.os, "close", close)
+        assert not list(parts.folder.iterdir())  # the lock is the last to go
+        (parts.folder / shards.LOCK).touch()
+        close(descriptor)
+
+    monkeypatch.setattr(shards.os, "close", begin_there)
+    parts.remove()
+    assert [path.name for path in parts.folder.iterdir()] == [shards.LOCK]
+
+
 def test_a_full_disk_is_two_lines_and_what_is_sealed_stays(shards, tmp_path, monkeypatch):
     parts = shards.Shards(tmp_path / "out.jsonl")
     parts.claim()
@@ -154,6 +190,22 @@ def test_columns_that_disagree_become_json(assembly, monkeypatch):
     assert schema.field("late").type == pa.list_(pa.int64())
     table = pa.Table.from_pylist([assembly.convert_row(row, texts) for row in made], schema)
     assert table.column("mixed").to_pylist() == ['"a"', '"b"', "3"] and table.num_rows == 3
+
+
+@pytest.mark.parametrize("failed", [0, 3, 5], ids=["none", "first", "all"])
+def test_results_of_any_kind_have_the_type_of_those_that_are_there(assembly, monkeypatch, tmp_path, failed):
+    """A table whose first thousand texts are empty, in a classification: the output was never written."""
+    monkeypatch.setattr(assembly, "BATCH_ROWS", 2)
+    source, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    columns = {"label": "string", "probabilities": "any", "error": "string"}
+    right = {"label": "a", "probabilities": {"a": 0.75, "b": 0.25}, "error": None}
+    wrong = {"label": None, "probabilities": None, "error": "no text"}
+    results = [wrong] * failed + [right] * (5 - failed)
+    for count in (5, 0):
+        pq.write_table(pa.table({"text": pa.array(["x"] * count, pa.string())}), source)
+        assembly.write_parquet_of_parquet(output, source, lambda: iter(results[:count]), count, columns)  # noqa: B023
+        read = pq.read_table(output).to_pylist()
+        assert read == [{"text": "x", **result} for result in results[:count]]
 
 
 def test_the_column_of_the_prompt_is_found_or_asked_for(rows, tmp_path):

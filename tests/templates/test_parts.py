@@ -52,6 +52,19 @@ def test_parts_come_in_order_from_several_processes_and_are_made_once(parts, tmp
     assert len(list(tmp_path.glob("*-*"))) == 11 and not list((tmp_path / "cache").rglob("*.tmp"))
 
 
+@pytest.mark.parametrize("left", [0.0, 0.5, 0.99])
+def test_a_part_that_is_not_whole_is_made_again(parts, tmp_path, left):
+    """As a power cut leaves it: cut between two batches it was read as fewer rows."""
+    numbers = [list(range(start, start + 5)) for start in range(0, 20, 5)]
+    prepare = partial(parts.prepare_parts, numbers, [5] * 4, partial(work, began=tmp_path), SCHEMA, "key", "Reading")
+    files, _ = prepare()
+    whole = files[2].read_bytes()
+    for damaged in (whole[: int(left * len(whole))], whole[: -len(parts.END)], bytes(len(whole))):
+        files[2].write_bytes(damaged)
+        assert prepare() == (files, 2)
+        assert parts.load_parts(files)["n"][:] == list(range(20)) and files[2].read_bytes() == whole
+
+
 def test_the_first_part_that_fails_gives_the_reason_and_the_others_are_kept(parts):
     def fail(part):
         if part in (4, 6):

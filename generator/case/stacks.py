@@ -101,9 +101,9 @@ def choose_cuda_build(role: str, capability: str | None, driver: str | None, dev
             f"no build of torch {_read_tables()[role]['packages']['torch']} runs on compute capability {capability} ({device})"
         )
     for build in fitting:
-        if driver is None or _parse_version(driver) >= _parse_version(build.min_driver or "0"):
+        if driver is None or parse_version(driver) >= parse_version(build.min_driver or "0"):
             return build.name
-    oldest = min(fitting, key=lambda b: _parse_version(b.min_driver or "0"))
+    oldest = min(fitting, key=lambda b: parse_version(b.min_driver or "0"))
     raise UsageError(
         f"driver {driver} is too old for every CUDA build of torch that {device} can run",
         f"install driver {oldest.min_driver} or newer ({oldest.name})",
@@ -111,10 +111,10 @@ def choose_cuda_build(role: str, capability: str | None, driver: str | None, dev
 
 
 def _is_between(value: str, low: str | None, high: str | None) -> bool:
-    return (low is None or _parse_version(low) <= _parse_version(value)) and (
-        high is None or _parse_version(value) <= _parse_version(high)
+    return (low is None or parse_version(low) <= parse_version(value)) and (
+        high is None or parse_version(value) <= parse_version(high)
     )
 
 
-def _parse_version(version: str) -> tuple[int, ...]:
+def parse_version(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())

@@ -7,6 +7,7 @@ from typing import Any
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.case.saving import STATE_BYTES, choose_grace_seconds, read_disk_rate
+from generator.case.stacks import parse_version
 from generator.case.strategies import MESH_AXES, STRATEGIES, TRAINER, find_skeletons
 from generator.techniques.edits import Edits
 
@@ -157,7 +158,3 @@ def restrict_peers(case: Case) -> tuple[tuple[str, str], ...]:
 
 
 P2P_DRIVER = (550, 40, 7)
-
-
-def parse_version(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())

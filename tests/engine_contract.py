@@ -82,6 +82,13 @@ class EngineContract:
         other = drive(python, project, "generate", prompts=prompts[:2], sampling=drawn | {"seed": 8})
         assert first == second and first["batches"][0] != other["batches"][0]
 
+    def test_a_temperature_near_zero_takes_the_likeliest(self, python, project, prompts, eager):
+        """OpenVINO refused what is 0 in 32 bits, in words of its own source."""
+        for temperature in (5e-324, 1e-40, 2e-5):
+            cold = {"max_new_tokens": 16, "temperature": temperature, "seed": 7, "ends": False}
+            found = drive(python, project, "generate", prompts=prompts[:2], sampling=cold)
+            assert found["alone"] == [tokens[:16] for tokens in eager[:2]]
+
     def test_threads_share_a_batch(self, python, project, prompts, eager):
         found = drive(python, project, "share", prompts=prompts, new_tokens=32, threads=4)
         assert found["in_time"] and not found["late"] and len(found["rows"]) == 12

@@ -20,6 +20,11 @@ def draw(decoding, seed: int = 0, before=(), times: int = 400, logits=LOGITS, **
     return [decoding.choose_token(logits, sampling, random, list(before)) for _ in range(times)]
 
 
+@pytest.mark.parametrize(("asked", "taken"), [(0, 0), (5e-324, 0), (1e-40, 0), (2e-5, 2e-5), (2, 2)])
+def test_a_temperature_is_one_in_32_bits(load, asked, taken):
+    assert load("serving/sampling", "sampling").Sampling(3, temperature=asked).temperature == taken
+
+
 def test_draws_follow_the_seed_and_the_share(decoding):
     assert draw(decoding, temperature=1.0) == draw(decoding, temperature=1.0) != draw(decoding, 1, temperature=1.0)
     shares = np.exp(LOGITS) / np.exp(LOGITS).sum()

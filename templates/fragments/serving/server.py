@@ -232,7 +232,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError, UnicodeError) as error:
-        problem = error.strerror if isinstance(error, OSError) else error
+        problem = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
         sys.exit(f"{host}, port {port}: {problem}. Take another: --port, or `port` in config.yaml")
 
 

@@ -2,7 +2,7 @@
 # MASTER_ADDR=<the first node> ./train.sh [--max_steps 8]: the 8 processes of this node; on each of the 2 nodes at about the same time.
 # Whatever starts the nodes (train.sbatch, launch/) starts this there. PROGRAM=preflight.py looks at nodes and links, and trains nothing.
 set -eu
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 [ ! -d .venv ] || PATH=$PWD/.venv/bin:$PATH
 : "${MASTER_ADDR:?the node at which all meet}"
 # shellcheck source=/dev/null

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 from batch_input import BATCH_ROWS, open_parquet
@@ -45,26 +45,26 @@ def write_parquet_of_rows(path: Path, read_rows, computed: dict[str, str]) -> No
     write_batches(path, batches, schema)
 
 
-def write_parquet_of_parquet(path: Path, source: Path, results: Iterator[dict], rows: int, computed: dict) -> None:
-    """The columns of the input as they are, with their types."""
+def write_parquet_of_parquet(path: Path, source: Path, read_results, rows: int, computed: dict[str, str]) -> None:
+    """The columns of the input as they are, with their types. ``read_results`` begins anew at each call: the first
+    thousands may hold nothing but errors."""
     import pyarrow as pa
 
     file = open_parquet(source)
     names = file.schema_arrow.names
     renamed = [rename_column(name, names, computed) for name in names]
     old = [field.with_name(name) for field, name in zip(file.schema_arrow, renamed, strict=True)]
-    first = list(islice(results, BATCH_ROWS))
-    types = find_schema(first, computed)[0]
+    types, texts = find_schema(read_results(), computed)
     new = [types.field(name) for name in computed]
     schema = pa.schema([*old, *new])
-    results = chain(first, results)
+    results = read_results()
 
     def join() -> Iterator:
         left = rows
         for batch in file.iter_batches(batch_size=BATCH_ROWS):
             batch = batch.slice(0, left)
             left -= batch.num_rows
-            part = [convert_row(row, set()) for row in islice(results, batch.num_rows)]
+            part = [convert_row(row, texts) for row in islice(results, batch.num_rows)]
             added = [pa.array([row[field.name] for row in part], field.type) for field in new]
             yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
 
@@ -86,6 +86,7 @@ def find_schema(rows: Iterable[dict], computed: dict[str, str]):
     """The Arrow schema of all rows, and the columns that become JSON because rows disagree on what they hold."""
     import pyarrow as pa
 
+    of_kind = {"list": pa.list_(pa.float32()), "any": pa.null()}
     types: dict = {}
     texts: set[str] = set()
     for part in cut(rows):
@@ -104,7 +105,7 @@ def find_schema(rows: Iterable[dict], computed: dict[str, str]):
             if name in types and has_empty_struct(types[name]):  # Parquet has none
                 texts.add(name)
     types |= {name: pa.string() for name in texts} | {
-        name: pa.list_(pa.float32()) if kind == "list" else pa.type_for_alias(kind)
+        name: of_kind.get(kind) or pa.type_for_alias(kind)
         for name, kind in computed.items()
         if kind != "any" or name not in types
     }

@@ -20,6 +20,7 @@ from typing import NoReturn
 
 import yaml
 
+from api_key import read_key
 from bench_child import Baseline, start_baseline
 from bench_figures import describe_load
 from bench_machine import describe_machine
@@ -171,7 +172,7 @@ def main() -> None:
         url, process = args.url, None
         if url is None:
             url, process = stack.enter_context(start_server(HERE, args.log))
-        client = Client(url, os.environ.get("API_KEY"), CONFIG["serving"]["name"])
+        client = Client(url, read_key(), CONFIG["serving"]["name"])
         bench = Bench(args, client, process)
         load_s = wait_until_ready(client, process, args.log, bench.line.show)
         stack.enter_context(watch(device))

@@ -18,6 +18,7 @@ from pathlib import Path
 import httpx
 import yaml
 
+from api_key import read_key
 from terminal import escape_control, parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -214,7 +215,7 @@ def main() -> None:
     args = parse_flags(parser)
     given = {"temperature": args.temperature, "max_tokens": args.max_new_tokens}
     options = {name: value for name, value in given.items() if value is not None}
-    key = os.environ.get("API_KEY")
+    key = read_key()
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     url = (args.url or own).rstrip("/").removesuffix("/v1")
     answered = is_answered(url)

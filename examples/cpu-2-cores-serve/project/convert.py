@@ -1,5 +1,10 @@
 """Write the model as an ONNX graph in the format of config.yaml by onnxruntime-genai's builder: `python convert.py`."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +33,8 @@ def write_graph(model: Path, folder: Path, weights: str) -> None:
     command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(model), "-o", str(folder)]
     command += ["-p", PRECISIONS[weights], "-e", "cpu", "-c", str(folder / "cache")]
     command += ["--extra_options", *(f"{name}={value}" for name, value in options.items())]
-    ended = subprocess.run(command, capture_output=True, text=True)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # and the builder ends too
+    ended = subprocess.run(command, capture_output=True, text=True, close_fds=False)  # it holds the lock too
     if ended.returncode:
         lines = [line for line in ended.stderr.splitlines() if line.strip()]
         sys.exit(f"onnxruntime-genai's builder could not write {model}: {lines[-1] if lines else ended.returncode}")

@@ -1,11 +1,14 @@
 """Weights that an engine reads, made once from the model's: all of them or none, and again when either changes."""
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,6 +22,8 @@ RECORD = "converted.json"
 """Written last into the folder: what it was made of and by what."""
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken")
 HEADER_LIMIT = 100 << 20
+LEAST_FREE = 1 << 20
+"""Bytes that a disk has left which is not full; few libraries say so when it is."""
 
 
 def convert_weights(packages: tuple[str, ...], write: Callable[[Path, Path, str], None], options: dict) -> None:
@@ -27,6 +32,13 @@ def convert_weights(packages: tuple[str, ...], write: Callable[[Path, Path, str]
     serving = config["serving"]
     target = HERE / serving["converted"]
     model = fetch_model(config)
+    with lock_folder(target.parent):
+        write_once(model, target, packages, write, options, serving)
+
+
+def write_once(
+    model: Path, target: Path, packages: tuple[str, ...], write: Callable, options: dict, serving: dict
+) -> None:
     record = {
         "engine": serving["engine"],
         "weights": serving["weights"],
@@ -39,15 +51,51 @@ def convert_weights(packages: tuple[str, ...], write: Callable[[Path, Path, str]
         return
     draft = target.with_name(f"{target.name}.tmp")
     shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
     print(f"{model} is written as {serving['weights']} for {serving['engine']} ...", flush=True)
-    write(model, draft, serving["weights"])
-    for path in draft.rglob("*"):
-        sync_to_disk(path)
-    (draft / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    sync_to_disk(draft / RECORD)
+    with end_where_full(draft):
+        draft.mkdir(parents=True)
+        write(model, draft, serving["weights"])
+        for path in draft.rglob("*"):
+            sync_to_disk(path)
+        (draft / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        sync_to_disk(draft / RECORD)
     replace_folder(draft, target)
     print(f"{target}: {sum(path.stat().st_size for path in target.rglob('*') if path.is_file()) / 1e6:,.0f} MB")
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Generator[None]:
+    """One process at a time writes weights there, the others wait. A process that this one starts has the lock too: it
+    may write on where this one is killed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.set_inheritable(descriptor, True)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another process writes weights in {folder}: waiting for it ...", flush=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError as error:  # some shared file systems have no locks
+        print(f"{folder} cannot be locked ({error.strerror}): see that no other convert.py writes there")
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def end_where_full(draft: Path) -> Generator[None]:
+    """One line where the disk is full, whatever the library makes of that. What was written by then is removed."""
+    try:
+        yield
+    except BaseException as error:
+        free = shutil.disk_usage(draft.parent).free
+        shutil.rmtree(draft, ignore_errors=True)
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or (isinstance(error, (Exception, SystemExit)) and free < LEAST_FREE):
+            sys.exit(f"{draft.parent} is full, and the engine's weights were not written: make room, and run again")
+        raise
 
 
 def fetch_model(config: dict) -> Path:

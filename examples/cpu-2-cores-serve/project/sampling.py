@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+LEAST_TEMPERATURE = 1e-5
+"""Less is 0: of 32 bits it may be no number above that, nor logits that are divided by it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -17,6 +20,10 @@ class Sampling:
     """0: of all tokens."""
     min_p: float = 0.0
     repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.temperature < LEAST_TEMPERATURE:
+            object.__setattr__(self, "temperature", 0.0)
 
     @property
     def takes_likeliest(self) -> bool:

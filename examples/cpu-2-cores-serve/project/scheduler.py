@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from decoding import APPLIED, choose_token, find_log_probability
-from engine_thread import EngineThread, Request, describe_failure, report_failure
+from engine_thread import EngineThread, Request, describe_failure
 
 READ_TOKENS = 512
 """Tokens of prompts that are read between two steps, or answers in flight would stand still behind a long prompt."""
@@ -83,7 +83,7 @@ class Scheduler(EngineThread):
             try:
                 logits = self.rows.read_prompt(len(self.active), tokens, sequence.past)
             except Exception as error:  # of this one alone, memory too: the rows of the others are as they were
-                report_failure(error)
+                self.report(error)
                 self.reading = None
                 sequence.request.receive([], describe_failure(error))
                 continue
@@ -131,7 +131,7 @@ class Scheduler(EngineThread):
             try:
                 token = best if sequence.sampling.takes_likeliest else self.draw(sequence, row)
             except Exception as error:  # of this one alone: the others go on
-                report_failure(error)
+                self.report(error)
                 self.end(sequence, [], describe_failure(error))
             else:
                 self.add(sequence, [token])

@@ -17,6 +17,7 @@ import uvicorn
 import yaml
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from api_key import read_key
 from http_call import Call, ClientGone, Incoming
 from openai_answers import Answer
 from openai_requests import Asked, Refused, read_body, read_request
@@ -212,7 +213,7 @@ class Server(uvicorn.Server):
 
 
 def load(service: Service) -> None:
-    """Ends the process where that cannot be: a server without a model is none."""
+    """Ends the process where that cannot be, or is over: a server without a model is none."""
     try:
         service.load()
     except SystemExit as end:
@@ -222,13 +223,17 @@ def load(service: Service) -> None:
     if service.engine is None:
         sys.stderr.flush()
         os._exit(1)
+    service.engine.thread.join()
+    if service.engine.failed and not service.stopping:  # nor one whose model answers no more
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        sys.exit(f"{host}, port {port}: {error.strerror}. Take another: --port, or `port` in config.yaml")
+    except (OSError, OverflowError, UnicodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
+        sys.exit(f"{host}, port {port}: {problem}. Take another: --port, or `port` in config.yaml")
 
 
 def main() -> None:
@@ -238,7 +243,7 @@ def main() -> None:
     parser.add_argument("--host", default=serving["host"])
     parser.add_argument("--port", type=int, default=serving["port"], help="0: any that is free")
     args = parse_flags(parser)
-    key = os.environ.get("API_KEY") or None
+    key = read_key()
     if args.host not in LOCAL and key is None:
         print(f"{args.host} can be reached from outside, and no key is asked for: set API_KEY", file=sys.stderr)
     listener = listen(args.host, args.port)
@@ -257,6 +262,7 @@ def main() -> None:
     server.run(sockets=[listener])
     if service.engine:
         service.engine.close()
+        sys.exit(1 if service.engine.failed else 0)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 # sh container.sh python infer.py --prompt "..."
 # MASTER_ADDR=<one of them> sh container.sh on each of the 4 nodes, with runs/ on a disk that all of them see
 set -eu
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 # shellcheck source=/dev/null
 . ./env.sh
 cache=${HF_HOME:-$HOME/.cache/huggingface}

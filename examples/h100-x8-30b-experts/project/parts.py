@@ -27,6 +27,9 @@ MOST_PARTS = 256
 """Each is an open file while its rows are read, and 1024 are allowed on most systems."""
 BATCH = 1000
 """Rows that are in memory at once, in each process."""
+END = b"\xff\xff\xff\xff" + bytes(4)
+"""Of a stream of Arrow. Without it a file is not all that was written, after a power cut or on a failing disk: read as
+it is, it would be an error that names no file, or fewer rows without a word."""
 DEAD_SECONDS = 3600
 """A draft that nothing was written to for so long is of a process that was killed."""
 
@@ -72,7 +75,7 @@ def prepare_parts(
     folder = Path(config.HF_DATASETS_CACHE) / "prepared" / key
     make_folder(folder)
     files = [folder / f"{number:05d}-of-{len(parts):05d}.arrow" for number in range(len(parts))]
-    missing = [number for number, file in enumerate(files) if not file.exists()]
+    missing = [number for number, file in enumerate(files) if not is_whole(file)]
 
     def write(number: int) -> None:
         write_part(files[number], work(parts[number]), schema)
@@ -84,6 +87,15 @@ def prepare_parts(
             for number in write_in_processes(write, missing, processes, title):
                 bar.update(sizes[number])
     return files, sum(map(read_left_out, files))
+
+
+def is_whole(file: Path) -> bool:
+    try:
+        with file.open("rb") as stream:
+            stream.seek(-len(END), os.SEEK_END)
+            return stream.read() == END
+    except OSError:  # not there, or shorter than its end
+        return False
 
 
 def make_folder(folder: Path) -> None:
@@ -140,7 +152,7 @@ def write_part(file: Path, batches: Batches, schema: pa.Schema) -> None:
             left_out = yield_to(writer.write_batch, batches)
         if left_out:
             name_left_out(file).write_text(str(left_out), encoding="utf-8")
-        if not file.exists():  # made by another run beside: what is made of it is kept under its time of writing
+        if not is_whole(file):  # made by another run beside: what is made of it is kept under its time of writing
             draft.replace(file)
     except OSError as error:
         end_unwritable(file.parent, error)

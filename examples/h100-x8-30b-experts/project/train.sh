@@ -2,7 +2,7 @@
 # ./train.sh [--max_steps 8]: the 8 processes of this machine.
 # Whatever starts the nodes (train.sbatch, launch/) starts this there. PROGRAM=preflight.py looks at nodes and links, and trains nothing.
 set -eu
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 [ ! -d .venv ] || PATH=$PWD/.venv/bin:$PATH
 # shellcheck source=/dev/null
 . ./env.sh

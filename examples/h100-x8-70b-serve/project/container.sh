@@ -2,7 +2,7 @@
 # sh container.sh: what the Dockerfile starts, with your tokens, your hub cache and this folder. Other words are another command:
 # sh container.sh python infer.py --prompt "..."
 set -eu
-cd "$(dirname "$0")"
+CDPATH='' cd "$(dirname "$0")"
 # shellcheck source=/dev/null
 . ./env.sh
 cache=${HF_HOME:-$HOME/.cache/huggingface}

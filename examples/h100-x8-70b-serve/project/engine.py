@@ -46,8 +46,12 @@ class Engine:
         return number
 
     def _answer(self, prompt: list[int], sampling: Sampling, receive: Callable[[list[int], str | None], None]) -> None:
-        with self.lock:
-            (output,) = self._run([prompt], [sampling])
+        try:
+            with self.lock:
+                (output,) = self._run([prompt], [sampling])
+        except Exception as error:  # whatever the library raises: who waits is told
+            receive([], f"error: {type(error).__name__}: {error}")
+            raise
         receive(list(output.token_ids), output.finish_reason)
 
     def cancel(self, request: int) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from api_key import read_key
+
 HERE = Path(__file__).resolve().parent
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -21,7 +23,7 @@ def parse_address(serving: dict, about: str | None) -> tuple[list[str], list[str
     parser.add_argument("--host", default=serving["host"])
     parser.add_argument("--port", type=int, default=serving["port"])
     args, others = parser.parse_known_args()
-    if args.host not in LOCAL and not os.environ.get("API_KEY"):
+    if args.host not in LOCAL and read_key() is None:
         print(f"serve.sh: {args.host} can be reached from outside, and no key is asked: set API_KEY", file=sys.stderr)
     return ["--host", args.host, "--port", str(args.port)], others
 

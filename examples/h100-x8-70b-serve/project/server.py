@@ -6,6 +6,7 @@ Other flags are vLLM's own.
 import os
 import sys
 
+from api_key import read_key
 from launching import become, find_node, list_words, parse_address, read_config
 from sources import find_source
 
@@ -14,7 +15,7 @@ def main() -> None:
     config = read_config()
     serving = config["serving"]
     address, others = parse_address(serving, __doc__)
-    if key := os.environ.get("API_KEY"):
+    if key := read_key():
         os.environ["VLLM_API_KEY"] = key  # not a flag: those of a process can be read by others
     words = ["serve", str(find_source(config, "model")), "--served-model-name", serving["name"], *address]
     words += list_words(serving["flags"])

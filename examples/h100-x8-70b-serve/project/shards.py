@@ -8,8 +8,8 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,8 +49,14 @@ class Shards:
             if self.lock < 0 or is_full(error):
                 end_unwritable(self.folder, error)
             print(f"{self.folder} cannot be locked ({error.strerror}): see that no other batch.py writes there")
-        if not (self.folder / LOCK).exists():  # another one was done in between, and removed the folder
+        if not self.holds_lock():  # another one was done in between, and removed the folder; a third may be there
             sys.exit(f"{self.folder} was removed just now, by another process that is done: run again.")
+
+    def holds_lock(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self.lock), (self.folder / LOCK).stat())
+        except FileNotFoundError:
+            return False
 
     def open_job(self, job: dict) -> None:
         """Go on with a job, or begin it. Ends the process where the one that was begun is another."""
@@ -99,8 +105,14 @@ class Shards:
         return lines
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder)
+        """The lock last: until then nobody begins there. Where somebody does after that, the folder is theirs."""
+        for path in self.folder.iterdir():
+            if path.name != LOCK:
+                path.unlink()
+        (self.folder / LOCK).unlink()
         os.close(self.lock)
+        with suppress(OSError):
+            self.folder.rmdir()
 
 
 def dump_line(row: dict) -> bytes:

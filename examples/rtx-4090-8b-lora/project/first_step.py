@@ -143,7 +143,8 @@ class CheckFirstStep(TrainerCallback):
             )
         header = tokenizer(text, add_special_tokens=False)["input_ids"]
         for tokens, targets in zip(rows, labels, strict=True):
-            starts = [place for place in range(len(tokens)) if header and tokens[place:][: len(header)] == header]
+            places = range(len(tokens) if header else 0)
+            starts = [place for place in places if tokens[place : place + len(header)] == header]
             for start in [0] if targets[0] != -100 else starts:
                 content = start + len(header)  # a header may begin with the end of an answer, which is learned
                 if targets[0] != -100 or any(target != -100 for target in targets[content : content + 2]):

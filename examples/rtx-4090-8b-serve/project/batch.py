@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -115,10 +114,11 @@ def finish_complete(shards: Shards, report: Path, job: dict) -> None:
     moved = own.exists() and not (shards.folder / f"{DRAFT}-output").exists()  # ended between two renamings
     if moved:
         own.replace(report)
-    if moved or not (shards.folder / JOB).exists():
-        shards.remove()
     done = json.loads(report.read_text(encoding="utf-8"))["job"] if report.exists() else {}
-    if changes := list_changes(done, job):
+    changes = list_changes(done, job)
+    if moved or not changes or not (shards.folder / JOB).exists():  # a kill may have left parts beside the whole
+        shards.remove()
+    if changes:
         sys.exit(
             f"--output {shards.output} is there already, and not of this job: {'; '.join(changes[:5])}.\n"
             "Move it away, or name another."
@@ -177,8 +177,7 @@ def assemble(shards: Shards, args: argparse.Namespace, job: dict, report: Path, 
     if shards.output.suffix.lower() == ".jsonl":
         write_jsonl(draft, read_merged(shards, args))
     elif choose_format(args.input) == ".parquet":
-        results = chain.from_iterable(read_results(shards, args))
-        write_parquet_of_parquet(draft, args.input, results, counts["rows"], Work.COLUMNS)
+        write_parquet_of_parquet(draft, args.input, partial(read_results, shards, args), counts["rows"], Work.COLUMNS)
     else:
         write_parquet_of_rows(draft, partial(read_merged, shards, args), Work.COLUMNS)
     state = args.input.stat()
@@ -204,9 +203,9 @@ def read_merged(shards: Shards, args: argparse.Namespace) -> Iterator[dict]:
             yield merge_row(row.values, json.loads(line))
 
 
-def read_results(shards: Shards, args: argparse.Namespace) -> Iterator[Iterator[dict]]:
+def read_results(shards: Shards, args: argparse.Namespace) -> Iterator[dict]:
     for number, _ in enumerate(cut_input(args, [args.column, *Work.READS])):
-        yield map(json.loads, shards.read(number) or [])
+        yield from map(json.loads, shards.read(number) or [])
 
 
 def cut_input(args: argparse.Namespace, columns: list[str] | None) -> Iterator[list[Row]]:

@@ -19,6 +19,8 @@ from slots import EXACT, ROUNDED, Together, make_decoder
 class Engine(Scheduler):
     """The model of config.yaml, loaded; tokens in, tokens out."""
 
+    fatal = (torch.AcceleratorError,)
+
     def __init__(self, config: dict, here: Path) -> None:
         serving = config["serving"]
         if "threads" in serving:

@@ -18,10 +18,23 @@ Receive = Callable[[list[int], str | None], None]
 
 
 class Request:
-    """A prompt, and who waits for what comes after it."""
+    """A prompt, and who waits for what comes after it. Among the ``untold`` until its end is told, wherever it goes."""
 
-    def __init__(self, number: int, prompt: list[int], sampling: Sampling, receive: Receive) -> None:
-        self.number, self.prompt, self.sampling, self.receive = number, prompt, sampling, receive
+    def __init__(
+        self, number: int, prompt: list[int], sampling: Sampling, tell: Receive, untold: dict[int, "Request"]
+    ) -> None:
+        self.number, self.prompt, self.sampling, self.tell = number, prompt, sampling, tell
+        self.untold = untold
+        untold[number] = self
+
+    def receive(self, tokens: list[int], finish: str | None) -> None:
+        if finish is not None:
+            self.untold.pop(self.number, None)
+        self.tell(tokens, finish)
+
+
+class DeviceLost(BaseException):
+    """No request can be answered any more, by this process."""
 
 
 class EngineThread:
@@ -29,6 +42,8 @@ class EngineThread:
 
     applied: ClassVar[frozenset[str]] = frozenset()
     """Fields of Sampling that it applies, of those that not every engine does: top_k, min_p, repetition_penalty."""
+    fatal: ClassVar[tuple[type[Exception], ...]] = ()
+    """What its library raises of a device that computes nothing any more."""
 
     def __init__(self, context: int) -> None:
         self.context = context
@@ -36,7 +51,11 @@ class EngineThread:
         self.changed = threading.Condition()
         self.waiting: deque[Request] = deque()
         self.cancelled: set[int] = set()
+        self.untold: dict[int, Request] = {}
+        """Whose end nobody has been told yet."""
         self.closed = False
+        self.failed = False
+        """Whether the thread ended of itself: whatever the library raised, its state is not known any more."""
         self.thread = threading.Thread(target=self.work, name="engine", daemon=True)
         self.thread.start()
 
@@ -70,7 +89,7 @@ class EngineThread:
             if self.closed:
                 raise RuntimeError("the engine is closed: it takes no more requests")
             rows = zip(prompts, samplings, receivers, strict=True)
-            requests = [Request(next(self.numbers), *row) for row in rows]
+            requests = [Request(next(self.numbers), *row, self.untold) for row in rows]
             self.waiting.extend(requests)
             self.changed.notify_all()
         return [request.number for request in requests]
@@ -129,17 +148,37 @@ class EngineThread:
             self.thread.join()
 
     def work(self) -> None:
-        while self.wait():
-            try:
-                self.drop_cancelled()
-                self.advance()
-            except Exception as error:  # whatever the library raises: those under way are told, the next are served
-                report_failure(error)
-                tell(self.drop_all(), describe_failure(error))
+        finish = "cancelled"
+        try:
+            while self.wait():
+                try:
+                    self.drop_cancelled()
+                    self.advance()
+                except Exception as error:  # whatever the library raises: those under way are told, the next are served
+                    self.report(error)
+                    self.drop_all()
+                    self.tell_all(describe_failure(error))
+            self.drop_all()
+        except BaseException as error:  # a panic in Rust, or a library that cannot even drop what it has
+            traceback.print_exception(error, file=sys.stderr)
+            self.failed, finish = True, describe_failure(error)
         with self.changed:
-            waiting = list(self.waiting)
+            self.closed = True
             self.waiting.clear()
-        tell([*self.drop_all(), *waiting], "cancelled")
+        self.tell_all(finish)
+
+    def report(self, error: Exception) -> None:
+        """In the log, whole: who asked is told one line. Where the device is lost the thread ends."""
+        traceback.print_exception(error, file=sys.stderr)
+        if isinstance(error, self.fatal):
+            raise DeviceLost(str(error)) from None
+
+    def tell_all(self, finish: str) -> None:
+        """The end of all but those that wait: also of those that a step had taken which failed before it kept them."""
+        with self.changed:
+            waiting = {request.number for request in self.waiting}
+            left = [request for number, request in self.untold.items() if number not in waiting]
+        tell(left, finish)
 
     def wait(self) -> bool:
         """Until there is something to do; false when it is over."""
@@ -157,7 +196,7 @@ class EngineThread:
             try:
                 return admit(request)
             except Exception as error:  # whatever the library raises
-                report_failure(error)
+                self.report(error)
                 tell([request], describe_failure(error))
 
     def drop_cancelled(self) -> None:
@@ -171,12 +210,7 @@ class EngineThread:
             tell(self.drop(cancelled), "cancelled")
 
 
-def report_failure(error: Exception) -> None:
-    """In the log, whole: who asked is told one line."""
-    traceback.print_exception(error, file=sys.stderr)
-
-
-def describe_failure(error: Exception) -> str:
+def describe_failure(error: BaseException) -> str:
     """Why an answer ends."""
     lines = str(error).splitlines() or [""]
     return f"error: {type(error).__name__}: {lines[0][:200]}"

@@ -2,7 +2,7 @@
 # bash launch/mpi.sh HOSTFILE [--max_steps 8]: Open MPI starts one launcher on each of 2 nodes; its 4 processes talk over gloo.
 # HOSTFILE: a name a line. The nodes see this folder under one path.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+CDPATH='' cd "$(dirname "$0")/.."
 
 hostfile=${1:?a file with the names of 2 nodes}
 shift

@@ -2,7 +2,7 @@
 # bash launch/ssh.sh node-1 … node-2 [-- --max_steps 8]: starts the training on 2 hosts, and ends with it. They see this folder under one
 # path, know the first by its name here, and take your key. Ctrl-C saves on all of them.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+CDPATH='' cd "$(dirname "$0")/.."
 
 hosts=() count=0
 while [ $# -gt 0 ] && [ "$1" != -- ]; do

@@ -37,7 +37,12 @@ def count_bytes(rows: int, *given: torch.Tensor) -> int:
 def work(folder: Path, rank: int, count: int) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=2, store=dist.FileStore(str(folder / f"store-{count}"), 2))
     sys.modules["divided_states"] = SimpleNamespace(
-        PARTIAL_GRADIENTS="", adapt_equally=None, get_local=None, list_weights=None, sum_over_processes=None
+        PARTIAL_GRADIENTS="",
+        adapt_equally=None,
+        divide_gradient=None,
+        get_local=None,
+        list_weights=None,
+        sum_over_processes=None,
     )
     pipeline = load_leaf("division/pipeline", "division")
     torch.manual_seed(0)

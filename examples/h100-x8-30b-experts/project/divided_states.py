@@ -132,6 +132,12 @@ def get_local(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
+def divide_gradient(weight: nn.Parameter) -> None:
+    """As its weight: an embedding's would be whole on every process."""
+    if weight.grad is not None and weight.grad.placements != weight.placements:
+        weight.grad = weight.grad.redistribute(placements=weight.placements)
+
+
 def save_states(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Every process its part. Tensors that several have are written once."""
     dcp.save(make_contiguous(collect_states(model, optimizer)), checkpoint_id=folder / PARTS)

@@ -6,7 +6,7 @@ from torch.distributed.tensor import DTensor
 from transformers import AutoConfig
 from transformers.distributed import DistributedConfig
 
-from divided_states import PARTIAL_GRADIENTS, get_local, list_weights, sum_over_processes
+from divided_states import PARTIAL_GRADIENTS, divide_gradient, get_local, list_weights, sum_over_processes
 
 
 class Division:
@@ -28,12 +28,15 @@ class Division:
         revision = {"revision": keywords["revision"]} if "revision" in keywords else {}
         plan = AutoConfig.from_pretrained(source, trust_remote_code=False, **revision).base_model_tp_plan or {}
         partial = [f"model.{name}" for name, style in plan.items() if style == PARTIAL_GRADIENTS]
-        if self.config.tp_size == 1 or not partial:
-            return auto.from_pretrained(source, distributed_config=self.config, **keywords)
-        # Transformers sums these after every micro-batch, and what was summed before once more: sum_gradients does it
-        self.config.tp_plan = dict.fromkeys(partial, "replicate")
+        if self.config.tp_size > 1 and partial:
+            # Transformers sums these after every micro-batch, and what was summed before once more: sum_gradients does
+            self.config.tp_plan = dict.fromkeys(partial, "replicate")
         model = auto.from_pretrained(source, distributed_config=self.config, **keywords)
-        self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
+        if self.config.tp_size > 1:
+            self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
+            for weight in model.parameters():
+                if isinstance(weight, DTensor) and weight.device_mesh.mesh_dim_names == ("tp",):  # FSDP divides its own
+                    weight.register_post_accumulate_grad_hook(divide_gradient)
         return model
 
     def choose_row_multiple(self, seq_len: int) -> int:

@@ -13,7 +13,14 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
 
-from divided_states import PARTIAL_GRADIENTS, adapt_equally, get_local, list_weights, sum_over_processes
+from divided_states import (
+    PARTIAL_GRADIENTS,
+    adapt_equally,
+    divide_gradient,
+    get_local,
+    list_weights,
+    sum_over_processes,
+)
 
 
 class Stage(nn.Module):
@@ -217,12 +224,6 @@ class Division:
         shards, ways = (self.mesh[name].size() if divided else 1 for name, divided in divided_over.items())
         sizes = {"fsdp": shards, "stages": stages, "tp": ways}
         return [f"{name} {size}" for name, size in sizes.items() if size > 1]
-
-
-def divide_gradient(weight: torch.Tensor) -> None:
-    """As its weight: an embedding's would be whole on every process."""
-    if weight.grad is not None and weight.grad.placements != weight.placements:
-        weight.grad = weight.grad.redistribute(placements=weight.placements)
 
 
 def is_divided(weight: torch.Tensor, name: str) -> bool:

@@ -154,6 +154,12 @@ def test_pinned_memory_is_asked_for_where_there_is_some(device, said):
     assert rows.get("dataloader_pin_memory") == ("False" if said else None)
 
 
+@pytest.mark.parametrize(("device", "said"), [("jetson-agx-orin-64gb", True), ("gb10", False), ("rtx-3090", False)])
+def test_an_orin_is_told_that_wheels_are_not_made_for_it(device, said):
+    notes = plan_request(ask(device, {"task": "sft", "train": "lora"})).notes
+    assert any("kernels made for compute capability 8.7" in note.text for note in notes) == said
+
+
 @pytest.mark.parametrize(
     ("architecture", "able"), [("riscv64", False), ("ppc64le", False), ("aarch64", True), (None, True)]
 )

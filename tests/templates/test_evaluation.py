@@ -257,6 +257,11 @@ def test_every_name_works_or_gives_one_line(name, value, capsys):
 @pytest.mark.parametrize(
     ("words", "config", "line"),
     [
+        (
+            ["--resume_from_checkpoint", "x"],
+            CONFIG,
+            "train.py goes on by itself from the newest checkpoint in --output_dir",
+        ),
         (["--nope", "3"], CONFIG, "no such argument: --nope 3; train.py --help lists them"),
         (["--learnin_rate", "3"], CONFIG, "no such argument: --learnin_rate 3; did you mean --learning_rate"),
         (["--max-stepz=3"], CONFIG, "no such argument: --max-stepz=3; did you mean --max_steps"),

@@ -260,7 +260,7 @@ def test_every_name_works_or_gives_one_line(name, value, capsys):
         (
             ["--resume_from_checkpoint", "x"],
             CONFIG,
-            "train.py goes on by itself from the newest checkpoint in --output_dir",
+            "a run that can go on does so by itself, from the newest checkpoint in --output_dir",
         ),
         (["--nope", "3"], CONFIG, "no such argument: --nope 3; train.py --help lists them"),
         (["--learnin_rate", "3"], CONFIG, "no such argument: --learnin_rate 3; did you mean --learning_rate"),

@@ -36,8 +36,8 @@ def parse_arguments(parser: HfArgumentParser, config: dict):
         parser.error(describe_unknown(parser, unknown))
     if args.resume_from_checkpoint is not None:  # Trainer does not read it, and nothing here would
         parser.error(
-            "--resume_from_checkpoint is not read: a run that can go on does so by itself, from the newest checkpoint in "
-            "--output_dir. To go on from an earlier one, move the newer ones away."
+            "--resume_from_checkpoint is not read: a run that can go on does so by itself, from the newest checkpoint "
+            "in --output_dir. To go on from an earlier one, move the newer ones away."
         )
     check_trackers(parser, args)
     if args.push_to_hub and args.process_index == 0:

@@ -21,6 +21,12 @@ READ_TOKENS = 512
 """Tokens of prompts and answers in one step, or answers in flight would stand still behind a long prompt."""
 
 
+def find_precision(weights: str) -> str:
+    """Of the arithmetic: as exact as plain weights; between rounded ones in 16 bits, where the processor has them."""
+    capabilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "bf16" if weights != "float32" and "BF16" in capabilities else "f32"
+
+
 class Engine(EngineThread):
     applied = frozenset({"top_k", "min_p", "repetition_penalty"})
 
@@ -35,9 +41,9 @@ class Engine(EngineThread):
         scheduler.num_kv_blocks = serving["max_concurrency"] * (math.ceil(serving["max_context"] / BLOCK_TOKENS) + 1)
         scheduler.dynamic_split_fuse = True
         scheduler.enable_prefix_caching = False
-        properties = {"INFERENCE_NUM_THREADS": serving["threads"], "KV_CACHE_PRECISION": "f32"}
-        if serving["weights"] == "float32":
-            properties["INFERENCE_PRECISION_HINT"] = "f32"  # else bf16 where the processor has it
+        precision = find_precision(serving["weights"])
+        properties = {"INFERENCE_NUM_THREADS": serving["threads"], "INFERENCE_PRECISION_HINT": precision}
+        properties["KV_CACHE_PRECISION"] = precision  # its attention takes no other; the default is 8 bits
         self.pipeline = ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
         self.stop_tokens = set(Prompts(config).stop_tokens)
         self.running: list[tuple[Request, Any]] = []

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.engines import PREFILL, PROMPT, PROMPTS, SHAPES
+from benchmarks.engines import CONTEXT, PREFILL, PROMPT, PROMPTS, SHAPES
 from generator.cost import CostModel
 from generator.cost.execution import Execution
 from generator.model import ModelSpec, describe
@@ -73,6 +73,7 @@ def describe_run(row: dict) -> Execution:
         weights_dtype="float32" if packed != "none" else row["weights"],
         quant=packed,
         cache="static",
+        direct_step=row.get("step") == "direct",
         seq_len=PROMPT,
         new_tokens=row["new_tokens"],
         threads=row["machine"]["threads"],
@@ -94,20 +95,37 @@ def list_figures(row: dict) -> Iterator[Figure]:
     yield Figure(row, "prompt", best["prefill_tokens_per_s"], PREFILL / prompt.ttft_seconds)
     if "peak_gib" not in best:  # memory was not measured
         return
-    yield Figure(row, "memory", row["peak_gib_of_one_prompt"], cost.estimate(run).peak_memory_gib)
-    longer = cost.estimate(run.but(seq_len=PREFILL, micro_batch=1))
-    yield Figure(row, "longer memory", best["peak_gib"], longer.peak_memory_gib)
+    yield Figure(row, "memory", row["peak_gib_of_one_prompt"], estimate_memory_gib(cost, run))
+    longer = run.but(seq_len=PREFILL, micro_batch=1)
+    yield Figure(row, "longer memory", best["peak_gib"], estimate_memory_gib(cost, longer))
+
+
+def estimate_memory_gib(cost: CostModel, run: Execution) -> float:
+    """With all rows of keys and values, where an engine writes them as it starts."""
+    estimate = cost.estimate(run)
+    if not (slots := cost.compute_slots_gib(run.but(micro_batch=PROMPTS), CONTEXT)):
+        return estimate.peak_memory_gib
+    return estimate.peak_memory_gib + slots - next(item.value for item in estimate.memory if item.name == "kv cache")
+
+
+def show_figures(rows: list[dict]) -> None:
+    """Measured, predicted, and how far from it: tokens per second, and GiB."""
+    figures = [figure for row in rows for figure in list_figures(row)]
+    print(f"{'':46}{'':13}{'measured':>9}{'predicted':>10}")
+    for figure in figures:
+        name = " ".join(figure.row[key] for key in ("model", "engine", "weights"))
+        print(f"{name:46}{figure.what:13}{figure.measured:9.2f}{figure.predicted:10.2f}{figure.error:9.0%}")
+    for what in dict.fromkeys(figure.what for figure in figures):
+        errors = sorted(abs(figure.error) for figure in figures if figure.what == what)
+        within = sum(error <= 0.15 for error in errors)
+        print(
+            f"{what}: median {statistics.median(errors):.0%}, most {errors[-1]:.0%}, {within} of {len(errors)} within 15 %"
+        )
 
 
 def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS
-    figures = [figure for row in json.loads(path.read_text(encoding="utf-8"))["rows"] for figure in list_figures(row)]
-    for figure in figures:
-        name = " ".join(figure.row[key] for key in ("model", "engine", "weights"))
-        print(f"{name:46}{figure.what:13}{figure.measured:9.2f}{figure.predicted:9.2f}{figure.error:9.0%}")
-    for what in dict.fromkeys(figure.what for figure in figures):
-        errors = sorted(abs(figure.error) for figure in figures if figure.what == what)
-        print(f"{what}: median {statistics.median(errors):.0%}, most {errors[-1]:.0%} of {len(errors)}")
+    show_figures(json.loads(path.read_text(encoding="utf-8"))["rows"])
 
 
 if __name__ == "__main__":

@@ -255,6 +255,7 @@ def main() -> None:
         write(args.json, rows, work)
     write(args.json, rows, work)
     show(rows, args.threads)
+    show_predictions([row for row in rows if row["machine"]["threads"] == args.threads])
     measured = {name_row(row) for row in rows}
     if missing := [each for each in wanted if (*each, args.threads) not in measured]:
         unprepared = sum(not is_prepared(work, *each) for each in missing)
@@ -367,12 +368,26 @@ def set_threads(project: Path, threads: int) -> None:
 
 
 def write(path: Path, rows: list[dict], work: Path) -> None:
+    share_rates(rows)
     chosen = json.loads((work / CHOSEN).read_text()) if (work / CHOSEN).exists() else {}
     content = {"schema": 1, "what": WHAT, "command": " ".join(sys.argv[1:]), "rows": rows}
     content |= {"ablation": list_steps(rows), "chosen": judge_choices(rows, chosen)}
     draft = path.with_suffix(".tmp")
     draft.write_text(json.dumps(content, indent=1) + "\n")
     draft.replace(path)
+
+
+def share_rates(rows: list[dict]) -> None:
+    """What a machine can do is the best of what was seen of it beside all rows: others' work comes and goes."""
+    machines: dict[tuple, list[dict]] = {}
+    for row in rows:
+        machines.setdefault((row["machine"]["cpu"], row["machine"]["threads"]), []).append(row)
+    for same in machines.values():
+        rates = {name: max(row["machine"]["best"][name] for row in same) for name in same[0]["machine"]["best"]}
+        for row in same:
+            row["machine"]["best"] = dict(rates)
+            read = row["best"]["decode_tokens_per_s"] * row["weight_bytes"]
+            row["best_share_of_bandwidth"] = read / rates["host_memory_bandwidth"]
 
 
 def judge_choices(rows: list[dict], chosen: dict[str, str]) -> list[dict]:
@@ -456,10 +471,17 @@ def measure(
     return (
         {"model": shape, "engine": engine, "weights": weights, "versions": list_versions(find_python(engine, home))}
         | {"weight_bytes": weight_bytes, "load_s": worker.load_s, "pipeline_load_s": baseline.load_s}
-        | {"new_tokens": args.new_tokens, "rounds": len(rounds), "machine": machine}
+        | {"new_tokens": args.new_tokens, "rounds": len(rounds), "machine": machine, "step": read_step(project)}
         | {"peak_gib_of_one_prompt": alone, "pipeline": take_best(plain)}
         | summarize(rounds, plain, weight_bytes, machine["best"]["host_memory_bandwidth"])
     )
+
+
+def read_step(project: Path) -> str | None:
+    """How Transformers computes the next token there; none: by its own forward pass, or another engine."""
+    import yaml
+
+    return yaml.safe_load((project / "config.yaml").read_text())["serving"].get("step")
 
 
 def has_bfloat16() -> bool:
@@ -508,6 +530,14 @@ def show(rows: list[dict], threads: int) -> None:
             f"{ratio['throughput_to_one_prompt_of_pipeline']:6.2f}{best.get('peak_gib', math.nan):6.2f}"
             f"{row['load_s']:7.1f}{best['first_token_s']:7.3f}{row['best_share_of_bandwidth']:11.0%}"
         )
+
+
+def show_predictions(rows: list[dict]) -> None:
+    """The cost model's figures beside these: benchmarks/engine_errors.py."""
+    sys.path.insert(0, str(HERE.parent))
+    from benchmarks.engine_errors import show_figures
+
+    show_figures(rows)
 
 
 if __name__ == "__main__":

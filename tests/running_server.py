@@ -37,7 +37,7 @@ MODULES = {
                 "sampling",
                 "server",
             ),
-            *("engine_thread", "generation_defaults", "scheduler", "server_metrics", "service", "slots"),
+            *("direct_step", "engine_thread", "generation_defaults", "scheduler", "server_metrics", "service", "slots"),
         )
     },
 }

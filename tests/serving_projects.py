@@ -27,7 +27,10 @@ ENGINE = {
     "engine": "engines/transformers",
     "machine": "machine/unplanned",
     "stop_tokens": "stop_tokens",
-    **{name: f"serving/{name}" for name in ("decoding", "engine_thread", "prompts", "sampling", "scheduler", "slots")},
+    **{
+        name: f"serving/{name}"
+        for name in ("decoding", "direct_step", "engine_thread", "prompts", "sampling", "scheduler", "slots")
+    },
 }
 """Transformers as the engine; its model.py is written by the plan."""
 ANSWERS = {"batch_work": "serving/batch_work/answers", **ENGINE}

@@ -578,79 +578,55 @@ ENGINE_BLOCK_SECONDS = {
     "llama-cpp": Constant(75.7e-6, _STARTING, FITTED, "more/infer_llamacpp_gpu_bench"),
 }
 _CPU_ENGINES = (
-    "benchmarks/results/engines_cpu.json: SmolLM2-135M, an 87M Llama and Qwen2.5-0.5B's shape, one core of Zen 5 (AVX512_VNNI, "
-    "AVX512_BF16) that was shared, seconds of the process"
+    "benchmarks/results/engines_cpu.json: SmolLM2-135M, an 87M Llama and Qwen2.5-0.5B's shape on two cores of Zen 4 (AVX512_VNNI, "
+    "AVX512_BF16) and no other work"
 )
 ENGINE_BLOCK_SECONDS |= state_by_key(
-    {"onnxruntime-genai": 20e-6, "openvino-genai": 20e-6}, _STARTING, BY_HAND, _CPU_ENGINES
+    {"onnxruntime-genai": 120e-6, "openvino-genai": 120e-6}, _STARTING, BY_HAND, _CPU_ENGINES
 )
-_ORT, _OPENVINO, _LLAMA_CPP = "onnxruntime-genai", "openvino-genai", "llama-cpp"
-# its wheel has AVX2 and no more. Milliseconds per token beside ONNX Runtime's: float32 40.5 and 29.4 alone, 16.5 and 6.7 in a batch of
-# eight, 7.1 and 1.7 of a prompt; int4 11.0 and 10.8 alone, 4.5 of eight, 3.4 and 1.7 of a prompt; int8 16.1, 6.4, 3.4
-_BESIDE_ORT = (
-    "xllamacpp 2026.10 and onnxruntime-genai 0.18 in turn, SmolLM2-135M, one thread each, seconds of the process, one round, Zen 5, "
-    "busy: the other's constants times the ratio"
-)
+_ORT, _OPENVINO, _LLAMA_CPP, _CTRANSLATE2 = "onnxruntime-genai", "openvino-genai", "llama-cpp", "ctranslate2"
 CPU_READS = state_by_key(
     {
-        **{(_ORT, "float32"): 0.68, (_ORT, "int8"): 0.45, (_ORT, "int4"): 0.475},
-        (_OPENVINO, "float32"): 0.74,
+        **{("", "float32"): 0.4, ("", "bfloat16"): 0.33, ("", "packed bfloat16"): 0.6},
+        **{(_ORT, "float32"): 0.71, (_ORT, "int8"): 0.68, (_ORT, "int4"): 0.63},
+        **{(_OPENVINO, "float32"): 0.77, (_OPENVINO, "int8"): 0.3, (_OPENVINO, "int4"): 0.18},
+        **{(_LLAMA_CPP, "float32"): 0.61, (_LLAMA_CPP, "int8"): 0.47, (_LLAMA_CPP, "int4"): 0.4},
+        **{(_CTRANSLATE2, "float32"): 0.8, (_CTRANSLATE2, "int8"): 0.26},
     },
     "share of the memory's bandwidth at which one row is multiplied with weights",
     BY_HAND,
     _CPU_ENGINES,
-)
-# of packed weights on OpenVINO only how much faster than its float32 it decodes was measured
-CPU_READS |= state_by_key(
-    {(_OPENVINO, "int8"): 0.25, (_OPENVINO, "int4"): 0.15},
-    "share of the memory's bandwidth at which one row is multiplied with weights",
-    BY_HAND,
-    "openvino-genai 2026.4.1, 2 cores: SmolLM2-135M on AVX2 at 35.1, 48.1 and 42.6 tokens/s in 32, 8 and 4 bits, an 88M Llama on "
-    "AVX-512 with VNNI at 46.9, 61.7 and 79.8 (this project)",
-)
-CPU_READS |= state_by_key(
-    {(_LLAMA_CPP, "float32"): 0.49, (_LLAMA_CPP, "int8"): 0.49, (_LLAMA_CPP, "int4"): 0.46},
-    "the same",
-    BY_HAND,
-    _BESIDE_ORT,
 )
 CPU_FEW_ROWS = state_by_key(
     {
-        **{("", "float32"): 0.27, ("", "bfloat16"): 0.17},
-        **{(_ORT, "float32"): 1.0, (_ORT, "int8"): 1.4, (_ORT, "int4"): 1.9},
-        (_OPENVINO, "float32"): 1.2,
+        **{("", "float32"): 0.27, ("", "bfloat16"): 0.23, ("", "packed bfloat16"): 0.4},
+        **{(_ORT, "float32"): 1.66, (_ORT, "int8"): 1.12, (_ORT, "int4"): 1.0},
+        **{(_OPENVINO, "float32"): 1.4, (_OPENVINO, "int8"): 0.7, (_OPENVINO, "int4"): 0.7},
+        **{(_LLAMA_CPP, "float32"): 0.24, (_LLAMA_CPP, "int8"): 0.31, (_LLAMA_CPP, "int4"): 0.42},
+        **{(_CTRANSLATE2, "float32"): 0.6, (_CTRANSLATE2, "int8"): 0.5},
     },
-    "rate of products with eight rows over that of large ones, in the dtype of the arithmetic",
+    "rate of products with eight rows over that of large ones",
     BY_HAND,
     _CPU_ENGINES,
 )
-CPU_FEW_ROWS |= state_by_key(
-    {(_LLAMA_CPP, "float32"): 0.27, (_LLAMA_CPP, "int8"): 0.7, (_LLAMA_CPP, "int4"): 0.98},
-    "the same",
-    BY_HAND,
-    _BESIDE_ORT,
-)
 CPU_MANY_ROWS = state_by_key(
     {
-        **{("", "float32"): 1.0, ("", "bfloat16"): 0.8},
-        **{(_ORT, "float32"): 2.15, (_ORT, "int8"): 2.4, (_ORT, "int4"): 2.2},
-        (_OPENVINO, "float32"): 2.3,
+        **{("", "float32"): 1.0, ("", "bfloat16"): 0.8, ("", "packed bfloat16"): 0.8},
+        **{(_ORT, "float32"): 0.97, (_ORT, "int8"): 1.18, (_ORT, "int4"): 1.05},
+        **{(_OPENVINO, "float32"): 1.0, (_OPENVINO, "int8"): 0.8, (_OPENVINO, "int4"): 0.8},
+        **{(_LLAMA_CPP, "float32"): 0.36, (_LLAMA_CPP, "int8"): 0.66, (_LLAMA_CPP, "int4"): 0.74},
+        **{(_CTRANSLATE2, "float32"): 0.83, (_CTRANSLATE2, "int8"): 2.3},
     },
     "the same with 512 rows",
     BY_HAND,
     _CPU_ENGINES,
-)
-CPU_MANY_ROWS |= state_by_key(
-    {(_LLAMA_CPP, "float32"): 0.48, (_LLAMA_CPP, "int8"): 1.07, (_LLAMA_CPP, "int4"): 1.09},
-    "the same",
-    BY_HAND,
-    _BESIDE_ORT,
 )
 CPU_PACKED_BYTES = state_by_key(
     {
         **{(_ORT, "int8"): 1 + 4.5 / 32, (_ORT, "int4"): 0.78},
         **{(_OPENVINO, "int8"): 1.0, (_OPENVINO, "int4"): 0.5 + 2.5 / 64},
         **{(_LLAMA_CPP, "int8"): 34 / 32, (_LLAMA_CPP, "int4"): 18 / 32},
+        (_CTRANSLATE2, "int8"): 1.0,
     },
     "bytes per weight, scales and zeros included",
     COUNTED,
@@ -664,8 +640,11 @@ CPU_WEIGHT_COPIES = state_by_key(
     BY_HAND,
     _CPU_ENGINES,
 )
+LLAMA_CPP_SLOT_TOKENS = Constant(
+    256, "tokens", COUNTED, "SLOT_TOKENS of the emitted engine.py: a slot has whole multiples of them, and one more"
+)
 CPU_PROCESS_GIB = state_by_key(
-    {_ORT: 0.21, _OPENVINO: 0.3},
+    {_ORT: 0.2, _OPENVINO: 0.3, _LLAMA_CPP: 0.145, _CTRANSLATE2: 0.145},
     "GiB of an interpreter with the engine and a tokenizer, without torch",
     BY_HAND,
     _CPU_ENGINES,
@@ -1020,6 +999,12 @@ CPU_COMPILED_OPERATOR_SHARE = Constant(
     "of that, what is left in a compiled step: guards, and the calls of products and attention",
     BY_HAND,
     "1.16 to 1.26 times the tokens of eager decoding, SmolLM2-135M on two busy AVX2 cores; 1.42, 88M Llama, is 1.25 so (this project)",
+)
+CPU_DIRECT_OPERATOR_SHARE = Constant(
+    0.2,
+    "of that, what is left where the emitted engine calls a block's products itself (direct_step.py)",
+    ASSUMED,
+    "to be measured",
 )
 CPU_BF16_EMULATION = Constant(
     3.1,

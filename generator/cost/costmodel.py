@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from generator.cost import constants as c
 from generator.cost.activations import READ_FIELDS, BlockActivations, compute_block_activations
+from generator.cost.decode import compute_cache_bytes
 from generator.cost.device import Rates, compute_rates
 from generator.cost.engines import find_engine
 from generator.cost.estimate import GIB, CostItem, Estimate
@@ -318,6 +319,12 @@ class CostModel:
     def takes_share(self, run: Execution) -> bool:
         """Whether its engine takes a share of the device's memory as it starts, and keeps within that."""
         return bool(find_engine(run.engine).memory_share) and not self.on_cpu
+
+    def compute_slots_gib(self, run: Execution, context: int) -> float:
+        """Keys and values that its engine writes as it starts, on a CPU: of whole contexts, whatever is asked. 0: as they come."""
+        part = find_engine(run.engine).slot_tokens if self.on_cpu else 0
+        slot = part and (math.ceil(context / part) + 1) * part
+        return compute_cache_bytes(self.shape, run, float(slot)) / GIB
 
     @property
     def context_gib(self) -> float:

@@ -39,6 +39,8 @@ def compute_cache_bytes(shape: Shape, run: Execution, tokens: float, *, divided:
     page = find_engine(run.engine).block_tokens
     tokens = math.ceil(tokens / page) * page if page > 1 else tokens
     each = c.QUANTIZED_CACHE_BYTES if run.cache == "quantized-4bit" else BYTES[run.cache_dtype or run.compute_dtype]
+    if run.quant != "none" and not run.cache_dtype:
+        each = find_engine(run.engine).packed_cache_bytes or each
     kept = 0.0
     for kind in shape.attended:
         share = find_cached_share(shape, run, kind) if divided else 1.0
@@ -81,7 +83,7 @@ def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine:
     multiplied = shape.layers * sum(x.params * x.share for x in shape.linears)
     # on an accelerator the head's arithmetic hides behind its reading
     multiplied += shape.head_outputs * shape.hidden if rates.on_cpu else 0.0
-    rate = rates.product(find_product_dtype(run), run.tf32)
+    rate = find_cpu_rate(run, rates, engine) if rates.on_cpu else rates.product(find_product_dtype(run), run.tf32)
     if rates.on_cpu:
         rate *= engine.few_rows.get(kind, 1.0)
     # a CPU's share of the bandwidth is that of a product with one row
@@ -97,8 +99,22 @@ def find_product_dtype(run: Execution) -> str:
     return {"float8": "float8", "nvfp4": "float4"}.get(run.quant, run.compute_dtype)
 
 
+def find_cpu_rate(run: Execution, rates: Rates, engine: Engine) -> float:
+    """Operations per second of large products on a CPU: as PyTorch has them, or an engine's own kernels."""
+    if not run.engine:
+        return rates.product(find_product_dtype(run), run.tf32)
+    half = rates.product("bfloat16", run.tf32)
+    if engine.multiplies_in_16_bits and run.quant != "none" and half > rates.product("float32", run.tf32):
+        return half
+    # a dot product of bf16 is two multiplications in the lane of one: half of its rate is that of 32 bits, also where PyTorch's library
+    # does not use the processor's width (MKL on Zen 5: 0.1 of 0.45e12)
+    return max(rates.product("float32", run.tf32), half / 2)
+
+
 def find_cpu_format(run: Execution) -> str:
     """Of the weights as an engine on a CPU multiplies them."""
+    if run.steps_directly and run.quant == "none" and run.compute_dtype == "bfloat16":
+        return "packed bfloat16"  # in oneDNN's layout, by direct_step.py
     return run.compute_dtype if run.quant == "none" else run.quant
 
 
@@ -183,9 +199,11 @@ def compute_pass_issue_seconds(shape: Shape, run: Execution, rates: Rates) -> fl
     """Host time of one forward pass of Transformers' generate."""
     operators = count_forward_operators(shape, run)
     left = 1.0
+    if run.steps_directly:
+        left = c.CPU_DIRECT_OPERATOR_SHARE
     if run.compile:
         left = c.CPU_COMPILED_OPERATOR_SHARE if rates.on_cpu else c.COMPILED_LAUNCH_SHARE
-    operators *= left if run.compile else c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
+    operators *= left if left < 1 else c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
     operators += count_routing_operators(shape, run)
     outside = c.GENERATION_OPERATORS * left
     each = c.CPU_GENERATION_OPERATOR_SECONDS if rates.on_cpu else rates.launch_seconds

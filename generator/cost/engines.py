@@ -52,8 +52,16 @@ class Engine:
     """with a prompt's"""
     packed_bytes: Mapping[str, float] = field(default_factory=dict)
     """per weight, where its converter packs the embedding and the output layer too"""
+    multiplies_in_16_bits: bool = False
+    """unpacks packed weights to bf16, where the processor multiplies it faster"""
     weight_copies: float = 1.0
     """of the weights that it holds there"""
+    maps_embedding: bool = False
+    """of the input embedding it touches the rows that it looks up alone; a tied one is the output layer's, which is held twice"""
+    slot_tokens: int = 0
+    """keys and values of all contexts, each in parts of so many tokens and one part more, are written as it starts; 0: as they come"""
+    packed_cache_bytes: float = 0.0
+    """per element of keys and values beside packed weights; 0: as the arithmetic"""
     process_gib: c.Constant = c.PROCESS_GIB
     """of the interpreter and the libraries on a CPU"""
 
@@ -109,16 +117,25 @@ ENGINES: Mapping[str, Engine] = {
         sums_in_16_bits=True,
         unpacks_prompts=True,
         **list_cpu_formats("llama-cpp"),
+        slot_tokens=int(c.LLAMA_CPP_SLOT_TOKENS),
+        packed_cache_bytes=2.0,
+        process_gib=c.CPU_PROCESS_GIB["llama-cpp"],
     ),
-    "ctranslate2": Engine(block_seconds=c.ENGINE_BLOCK_SECONDS["ctranslate2"]),
+    "ctranslate2": Engine(
+        block_seconds=c.ENGINE_BLOCK_SECONDS["ctranslate2"],
+        **list_cpu_formats("ctranslate2"),
+        process_gib=c.CPU_PROCESS_GIB["ctranslate2"],
+    ),
     "onnxruntime-genai": Engine(
         block_seconds=c.ENGINE_BLOCK_SECONDS["onnxruntime-genai"],
         **list_cpu_formats("onnxruntime-genai"),
+        maps_embedding=True,
         process_gib=c.CPU_PROCESS_GIB["onnxruntime-genai"],
     ),
     "openvino-genai": Engine(
         block_seconds=c.ENGINE_BLOCK_SECONDS["openvino-genai"],
         **list_cpu_formats("openvino-genai"),
+        multiplies_in_16_bits=True,
         weight_copies=c.CPU_WEIGHT_COPIES["openvino-genai"],
         process_gib=c.CPU_PROCESS_GIB["openvino-genai"],
     ),

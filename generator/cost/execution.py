@@ -124,6 +124,9 @@ class Execution:
     prompts is computed, then all its answers"""
     rows_apart: bool = False
     """each sequence has a cache and a pass of its own, one after the other"""
+    direct_step: bool = False
+    """Transformers' layers are known to the emitted engine, which computes the next tokens of a static cache past their modules; not
+    of a compiled step, and not to check proposals"""
     draft_tokens: int = 0
     """speculative decoding: tokens that are proposed before each pass of the model; 0: none"""
     draft_acceptance: float = 0.0
@@ -199,6 +202,12 @@ class Execution:
     def owners(self) -> int:
         """Devices that the update of one copy's weights is divided over."""
         return self.parts * (self.shards if self.sharding.divides_states else 1)
+
+    @property
+    def steps_directly(self) -> bool:
+        """Whether decoding does."""
+        plain = not self.engine and self.cache == "static" and not self.compile and not self.draft_tokens
+        return self.direct_step and plain
 
     @property
     def product_dtype(self) -> str:

@@ -11,6 +11,7 @@ from generator.cost.decode import (
     compute_slice_exchange_seconds,
     compute_unpack_seconds,
     find_cpu_format,
+    find_cpu_rate,
     find_product_dtype,
 )
 from generator.cost.device import Rates
@@ -35,8 +36,8 @@ def compute_prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float
     busy += compute_slice_exchange_seconds(shape, run, rates, tokens)
     busy += compute_expert_exchange_seconds(shape, run, rates, tokens)
     started = passes * shape.layers * engine.block_seconds
-    # on a CPU the step of an answer is compiled, and prompts are not
-    eager = run.but(compile=None) if rates.on_cpu else run
+    # on a CPU the step of an answer is compiled, or direct, and prompts are not
+    eager = run.but(compile=None, direct_step=False) if rates.on_cpu else run
     issue = started if run.engine else compute_pass_issue_seconds(shape, eager, rates)
     return busy + (issue if rates.on_cpu else compute_stall_seconds(issue, busy))
 
@@ -56,9 +57,9 @@ def compute_pass_seconds(shape: Shape, run: Execution, rates: Rates, engine: Eng
 
 def find_product_rate(run: Execution, rates: Rates, engine: Engine) -> float:
     """Operations per second. Sums in 16 bits go at half the rate of 8-bit products, where the device has those."""
-    rate = rates.product(find_product_dtype(run), run.tf32)
     if rates.on_cpu:
-        return rate * engine.many_rows.get(find_cpu_format(run), 1.0)
+        return find_cpu_rate(run, rates, engine) * engine.many_rows.get(find_cpu_format(run), 1.0)
+    rate = rates.product(find_product_dtype(run), run.tf32)
     if engine.sums_in_16_bits and rates.products["int8"] > rates.products["fp16"]:
         return rates.products["int8"] / 2
     return rate

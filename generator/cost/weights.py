@@ -28,7 +28,10 @@ def compute_stored_bytes(shape: Shape, run: Execution) -> float:
 def compute_held_bytes(shape: Shape, run: Execution) -> float:
     """Of a served model on one device. Experts over more devices than tensor parts: each has whole ones of all copies' (vLLM's
     --enable-expert-parallel with --data-parallel-size)."""
-    stored = compute_stored_bytes(shape, run) * find_engine(run.engine).weight_copies
+    engine = find_engine(run.engine)
+    stored = compute_stored_bytes(shape, run) * engine.weight_copies
+    if engine.maps_embedding:
+        stored += (-1 if shape.head else 1) * shape.head_params * stored / max(shape.params, 1)
     if run.ep <= run.tp:
         return stored / (run.tp * run.pp)
     experts = stored * shape.expert_params * shape.layers / max(shape.params, 1)

@@ -307,6 +307,7 @@ CONFIG_REASONS = {
     "serving.prompt_tokens": "--prompt-tokens: what the plan was made for, and bench.py measures",
     "serving.threads": "the CPUs that this process may use",
     "serving.cache": "how keys and values are kept: the decision cache of the plan",
+    "serving.step": "how Transformers computes the next token: direct, where the engine knows the model's layers",
     "serving.compile": "the mode of torch.compile: the decision compile of the plan",
     "serving.prompt_lookup_tokens": "tokens that are proposed at a time: the decision speculation of the plan",
     "serving.flags": "what the engine's own server is started with, so that it keeps within the limits",

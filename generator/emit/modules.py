@@ -93,7 +93,7 @@ OF_ENGINE = {
     "mlx": ("engine_thread",),
     "onnxruntime_genai": ("decoding", "engine_thread", "scheduler"),
     "openvino_genai": ("engine_thread",),
-    "transformers": ("decoding", "engine_thread", "scheduler", "slots"),
+    "transformers": ("decoding", "direct_step", "engine_thread", "scheduler", "slots"),
 }
 """By engine's leaf: what else of templates/fragments/serving it imports."""
 STARTS_PROCESSES = ("sglang", "vllm")

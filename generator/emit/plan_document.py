@@ -598,6 +598,8 @@ class ServingConfig:
     threads: int = ABSENT
     cache: str = ABSENT
     """of Transformers: static, rows that are allocated once; dynamic, what the model keeps of each answer by itself"""
+    step: str = ABSENT
+    """of Transformers: direct, products of the next token past the model's own forward pass; absent: by that"""
     prompt_lookup_tokens: int = ABSENT
     """proposed before a pass, from the text itself; absent where nothing is"""
     compile: str = ABSENT

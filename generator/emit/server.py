@@ -107,6 +107,7 @@ def build_serving_config(planned: Planned) -> ServingConfig:
         prompt_tokens=workload.seq_len,
         threads=plan.case.hardware.cpu.budget or ABSENT if plan.case.on_cpu else ABSENT,
         cache=run.cache if not run.engine else ABSENT,
+        step="direct" if run.steps_directly else ABSENT,
         compile=run.compile or ABSENT,
         prompt_lookup_tokens=run.draft_tokens or ABSENT,
         flags=list_flags(plan, engine, limits, weights) if engine.command else ABSENT,
@@ -146,12 +147,13 @@ def reserve(plan: Plan) -> float | None:
 
 def find_unfilled_gib(plan: Plan) -> float:
     """GiB of rows that are allocated beyond the lengths which the plan is made for. Host memory is taken as it is written to."""
-    run, cost = plan.best.execution, plan.best.cost
+    run, cost, context = plan.best.execution, plan.best.cost, find_limits(plan).max_context
+    filled = compute_cache_bytes(cost.shape, run, float(run.seq_len + run.new_tokens)) / GIB
+    if slots := cost.compute_slots_gib(run, context):
+        return max(0.0, slots - filled)
     if run.engine or run.cache != "static" or plan.case.on_cpu:
         return 0.0
-    filled, whole = run.seq_len + run.new_tokens, find_limits(plan).max_context
-    more = compute_cache_bytes(cost.shape, run, float(whole)) - compute_cache_bytes(cost.shape, run, float(filled))
-    return more / (run.tp * run.pp) / GIB
+    return (compute_cache_bytes(cost.shape, run, float(context)) / GIB - filled) / (run.tp * run.pp)
 
 
 def time_parts(plan: Plan, run: Execution) -> dict[str, float]:

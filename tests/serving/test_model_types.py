@@ -9,6 +9,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from generator.techniques.engine.transformers import DIRECT_TYPES
+
 SIZES = {
     "vocab_size": 128,
     "hidden_size": 32,
@@ -109,7 +111,7 @@ PROMPTS = [[5, 9, 60], [7] * 3 + list(range(20, 50)), [100], list(range(30, 42))
 def modules(load, monkeypatch):
     for leaf, name in (("machine/cpu", "machine"), ("sources", "sources"), ("stop_tokens", "stop_tokens")):
         load(leaf, name)
-    for name in ("sampling", "prompts", "decoding", "engine_thread", "scheduler", "slots"):
+    for name in ("sampling", "prompts", "decoding", "engine_thread", "scheduler", "direct_step", "slots"):
         load(f"serving/{name}", name)
     monkeypatch.setitem(sys.modules, "model", SimpleNamespace(load_model=lambda config: config["loaded"]))
     engine = load("engines/transformers", "engine")
@@ -138,13 +140,35 @@ def generate_plainly(model, prompt: list[int], tokens: int) -> list[int]:
 @pytest.mark.parametrize("kind", TYPES)
 def test_greedy_tokens_are_those_of_generate(modules, kind):
     decoder, sizes = TYPES[kind]
+    assert find_decoder(modules, kind, sizes) == decoder
+
+
+DIRECT = {"llama": {}, "mistral": {"sliding_window": None}, "qwen2": {}, "qwen3": {}}
+"""Of whose layers direct_step.py computes the next token."""
+
+
+@pytest.mark.parametrize("kind", DIRECT)
+def test_a_direct_step_gives_the_tokens_of_generate(modules, kind):
+    assert frozenset(DIRECT) == DIRECT_TYPES
+    assert find_decoder(modules, kind, DIRECT[kind], step="direct") == "Direct"
+
+
+@pytest.mark.parametrize("kind", [kind for kind, (how, _) in TYPES.items() if how == "Together" and kind not in DIRECT])
+def test_what_a_direct_step_does_not_suit_takes_the_whole_pass(modules, kind, capsys):
+    """Its engine compares before it answers, and says what it found."""
+    found = find_decoder(modules, kind, TYPES[kind][1], step="direct")
+    assert found == "Direct" or "by the model's whole forward pass" in capsys.readouterr().err
+
+
+def find_decoder(modules, kind: str, sizes: dict, **more) -> str:
+    """How its engine computes the next tokens, which are those of generate."""
     model = make_model(kind, sizes)
     expected = [generate_plainly(model, prompt, 12) for prompt in PROMPTS]
     assert len({token for answer in expected for token in answer}) > 3
-    serving = {"max_context": 64, "max_concurrency": 3, "weights": "float32", "cache": "static"}
+    serving = {"max_context": 64, "max_concurrency": 3, "weights": "float32", "cache": "static"} | more
     engine = modules.Engine({"loaded": model, "serving": serving}, None)
     samplings = [modules.Sampling(12, ends=False)] * len(PROMPTS)
     assert engine.generate(PROMPTS, samplings) == expected
     assert [engine.generate([prompt], samplings[:1])[0] for prompt in PROMPTS] == expected
     engine.close()
-    assert type(engine.decoder).__name__ == decoder
+    return type(engine.decoder).__name__

@@ -28,7 +28,7 @@ def modules(load, monkeypatch):
     """The engine of a project, with the model that a test gives it."""
     for leaf, name in (("machine/cpu", "machine"), ("sources", "sources"), ("stop_tokens", "stop_tokens")):
         load(leaf, name)
-    for name in ("sampling", "prompts", "decoding", "engine_thread", "scheduler", "slots"):
+    for name in ("sampling", "prompts", "decoding", "engine_thread", "scheduler", "direct_step", "slots"):
         load(f"serving/{name}", name)
     given = SimpleNamespace(load_model=load_plain)
     monkeypatch.setitem(sys.modules, "model", given)
@@ -94,7 +94,9 @@ class Inbox:
 
 @pytest.mark.slow
 @pytest.mark.core
-@pytest.mark.parametrize("serving", [{}, {"prompt_lookup_tokens": 4}], ids=["plain", "lookup"])
+@pytest.mark.parametrize(
+    "serving", [{}, {"step": "direct"}, {"prompt_lookup_tokens": 4}], ids=["plain", "direct", "lookup"]
+)
 def test_greedy_tokens_of_a_real_model_are_those_of_generate(modules, model, serving):
     """64 tokens in float32, by batches whose rows end and are taken by others, and one by one."""
     prompts = encode(modules, model)
@@ -117,12 +119,13 @@ def test_the_compiled_step_gives_the_same_tokens(modules, model):
     assert engine.generate(prompts, [modules.Sampling(64)] * len(prompts)) == generate_plainly(model, prompts, 64)
 
 
-def test_rows_of_many_lengths_are_those_of_generate(modules, tiny):
+@pytest.mark.parametrize("serving", [{}, {"step": "direct"}], ids=["plain", "direct"])
+def test_rows_of_many_lengths_are_those_of_generate(modules, tiny, serving):
     """Prompts longer than a growth of the view, rows that end early and are given to others, in every order."""
     draw = torch.Generator().manual_seed(1)
     prompts = [torch.randint(20, 40000, (n,), generator=draw).tolist() for n in (3, 130, 60, 64, 1, 65, 127, 20, 5)]
     lengths = [40, 3, 70, 1, 64, 30, 2, 50, 9]
-    engine = make_engine(modules, tiny)
+    engine = make_engine(modules, tiny, **serving)
     answers = engine.generate(prompts, [modules.Sampling(n, ends=False) for n in lengths])
     for prompt, length, answer in zip(prompts, lengths, answers, strict=True):
         assert answer == generate_plainly(tiny, [prompt], length, min_new_tokens=length, suppress_tokens=None)[0] or (

@@ -5,6 +5,9 @@ from generator.case.case import Case
 from generator.techniques.engines import Engine, serve_many
 from generator.techniques.traits import Trait
 
+DIRECT_TYPES = frozenset(["llama", "mistral", "qwen2", "qwen3"])
+"""whose layers direct_step.py computes: Llama was run, its relatives are built of the same modules"""
+
 
 class Transformers(Engine):
     """Transformers runs the model, as it was trained.
@@ -12,7 +15,7 @@ class Transformers(Engine):
     What it does: every model, format and technique of Transformers; `generate` for one request, continuous batching for
     several.
     When it loses: against engines with fused kernels and quantized products, by two to six times.
-    Known problems: on a CPU nothing compiles the decoding step unless it is asked to.
+    Known problems: on a CPU nothing compiles the decoding step unless it is asked to; of a few types the engine computes it itself.
     """
 
     name = "transformers"
@@ -28,4 +31,5 @@ class Transformers(Engine):
         return self.explain_model(case) if case.workload.serves else None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return serve_many(case)
+        direct = case.workload.serves and case.on_cpu and case.model.model_type in DIRECT_TYPES
+        return serve_many(case) | ({"direct_step": True} if direct and not case.model.quantization else {})

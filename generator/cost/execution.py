@@ -126,7 +126,7 @@ class Execution:
     """each sequence has a cache and a pass of its own, one after the other"""
     direct_step: bool = False
     """Transformers' layers are known to the emitted engine, which computes the next tokens of a static cache past their modules; not
-    of a compiled step, and not to check proposals"""
+    of a compiled step, not to check proposals, and not of packed weights"""
     draft_tokens: int = 0
     """speculative decoding: tokens that are proposed before each pass of the model; 0: none"""
     draft_acceptance: float = 0.0
@@ -206,8 +206,8 @@ class Execution:
     @property
     def steps_directly(self) -> bool:
         """Whether decoding does."""
-        plain = not self.engine and self.cache == "static" and not self.compile and not self.draft_tokens
-        return self.direct_step and plain
+        rows = not self.engine and self.cache == "static" and self.quant == "none"
+        return self.direct_step and rows and not self.compile and not self.draft_tokens
 
     @property
     def product_dtype(self) -> str:

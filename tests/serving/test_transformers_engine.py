@@ -134,6 +134,20 @@ def test_rows_of_many_lengths_are_those_of_generate(modules, tiny, serving):
     assert answers == engine.generate(prompts, [modules.Sampling(n, ends=False) for n in lengths])
 
 
+def test_products_in_bf16_are_packed_and_score_alike(modules, tiny, monkeypatch):
+    """A direct step with weights in oneDNN's layout, beside the whole forward pass with plain ones."""
+    monkeypatch.setattr(modules, "load_model", lambda config: load_plain(config).to(torch.bfloat16))
+    text = [3, 500, 41, 7, 1000, 20000, 12]
+    plain = make_engine(modules, tiny, weights="bfloat16")
+    direct = make_engine(modules, tiny, weights="bfloat16", step="direct")
+    assert (type(plain.decoder).__name__, type(direct.decoder).__name__) == ("Together", "Direct")
+    packed = [type(module).__name__ for module in direct.decoder.model.modules()].count("PackedLinear")
+    assert packed == (15 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else 0)
+    spread = torch.tensor(plain.score(text)).std()
+    differences = [abs(a - b) for a, b in zip(plain.score(text), direct.score(text), strict=True)]
+    assert max(differences) < 0.1 * spread
+
+
 def test_looking_up_changes_no_token(modules, tiny):
     """A model that repeats itself, so that what is proposed is often right."""
     prompts = [[5, 6, 7, 8, 9] * 6, [100, 200, 300]]

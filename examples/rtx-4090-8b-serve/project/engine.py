@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from decoding import propose_tokens
+from direct_step import pack_products
 from machine import peak_memory
 from model import load_model
 from prompts import Prompts
@@ -28,7 +29,9 @@ class Engine(Scheduler):
         stops, model = Prompts(config).stop_tokens, load_model(config)
         tolerance = EXACT if serving["weights"] == "float32" else ROUNDED
         rows, length = serving["max_concurrency"], serving["max_context"]
-        self.decoder = make_decoder(model, serving["cache"], rows, length, tolerance)
+        if direct := serving.get("step") == "direct":
+            pack_products(model)
+        self.decoder = make_decoder(model, serving["cache"], rows, length, tolerance, direct)
         self.lookup = serving.get("prompt_lookup_tokens", 0)
         super().__init__(self.decoder, stops)
         if "compile" in serving:

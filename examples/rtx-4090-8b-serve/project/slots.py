@@ -12,6 +12,8 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, DynamicLayer
 
+from direct_step import compute_next_logits
+
 STEP = 64
 """The view of the rows grows by so many tokens: most steps have the shape of the one before."""
 KEPT = ("past_key_values", "cache_params", "state")
@@ -155,6 +157,13 @@ class Together:
         self.slots.move_row(source, target, length)
 
 
+class Direct(Together):
+    """The same rows; their next tokens past Transformers' own forward pass, which prompts still take."""
+
+    def step(self, tokens: Sequence[int], pasts: Sequence[int]) -> torch.Tensor:
+        return compute_next_logits(self.model, self.slots.layers, tokens, pasts)
+
+
 class Apart:
     """A pass for each row, with what the model itself keeps of the past: windows and states of any kind."""
 
@@ -211,12 +220,18 @@ class Anew:
 Decoder = Together | Apart | Anew
 
 
-def make_decoder(model: PreTrainedModel, cache: str, count: int, context: int, tolerance: float) -> Decoder:
-    """What the plan says of the cache, static or dynamic, where that is right for the model: it is compared with passes
-    over whole texts first, and what takes its place is said."""
+def make_decoder(
+    model: PreTrainedModel, cache: str, count: int, context: int, tolerance: float, direct: bool = False
+) -> Decoder:
+    """What the plan says of the cache, static or dynamic, and of the step, where that is right for the model: it is
+    compared with passes over whole texts first, and what takes its place is said."""
     problem = find_short_memory(model, context) if cache == "static" else None
-    kinds = ((Together, "together"), (Apart, "each by itself"))
-    for kind, how in kinds[1:] if problem or cache == "dynamic" else kinds:
+    kinds: tuple[tuple[type[Decoder], str], ...] = ((Apart, "each by itself"),)
+    if cache == "static" and not problem:
+        kinds = ((Together, "by the model's whole forward pass"), *kinds)
+        if direct:
+            kinds = ((Direct, "directly"), *kinds)
+    for kind, how in kinds:
         decoder = kind(model, count, context)
         difference = find_difference(decoder, tolerance)
         if difference is None:

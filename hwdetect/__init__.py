@@ -47,9 +47,11 @@ _TYPES = ("Accelerator", "Board", "Cpu", "Device", "Finding", "Hardware", "Link"
 
 def __getattr__(name: str) -> object:
     """Types and the version, loaded when they are asked for."""
-    from importlib import import_module, metadata
+    from importlib import import_module
 
     if name == "__version__":
+        from importlib import metadata  # parses mail headers: some 10 ms
+
         return metadata.version("perfgen")
     home = _HOMES.get(name, "hwdetect.types" if name in _TYPES else None)
     if home is None:

@@ -64,16 +64,23 @@ def find_interval(quantity: str, kind: Kind) -> Interval | None:
 
 def widen_unmeasured(interval: Interval | None, device: Device, mode: str) -> Interval | None:
     """Farther apart for an accelerator of whose maker no row of this mode was measured."""
-    if interval is None or device.kind == "cpu" or device.vendor in list_measured_makers(mode):
+    if interval is None or device.kind == "cpu" or was_maker_measured(device, mode):
         return interval
     return replace(interval, low=interval.low / c.UNMEASURED_MAKER, high=interval.high * c.UNMEASURED_MAKER)
 
 
+def was_maker_measured(device: Device, mode: str) -> bool:
+    """Whether step times of this mode were measured on a device of its maker; other files are parsed only as far as needed."""
+    measured = list_measured_devices(mode)
+    return device.id in measured or any(catalog.load(name).vendor == device.vendor for name in measured)
+
+
 @cache
-def list_measured_makers(mode: str) -> frozenset[str]:
-    """Of the devices that step times of this mode were measured on."""
-    devices = {kind.device for kind, _, _ in load_cells()["step_seconds"] if kind.mode == mode}
-    return frozenset(device.vendor for device in catalog.list_devices() if device.id in devices)
+def list_measured_devices(mode: str) -> tuple[str, ...]:
+    """Ids of those that step times of this mode were measured on, and that the catalogue has."""
+    known = frozenset(catalog.list_ids())
+    kinds = (kind for kind, _, _ in load_cells()["step_seconds"] if kind.mode == mode)
+    return tuple(dict.fromkeys(kind.device for kind in kinds if kind.device in known))
 
 
 def weigh_cells(kind: Kind, cells: tuple[tuple[Kind, int, tuple[float, ...]], ...]) -> Interval | None:

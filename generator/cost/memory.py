@@ -9,7 +9,6 @@ block in ``activations.py``.
 from __future__ import annotations
 
 import math
-import statistics
 from functools import cache
 
 from generator.cost import constants as c
@@ -150,7 +149,9 @@ def count_held_tokens(run: Execution) -> float:
 @cache
 def describe_lengths(shares: tuple[float, ...]) -> tuple[float, float]:
     """Mean and standard deviation."""
-    return statistics.fmean(shares), statistics.pstdev(shares)
+    from statistics import fmean, pstdev  # brings decimal: only those whose rows differ in length pay
+
+    return fmean(shares), pstdev(shares)
 
 
 def count_waiting_gradients(run: Execution, static: StaticMemory) -> float:

@@ -5,6 +5,7 @@ Each has a function of its own; what divides them over devices (FSDP, ZeRO) is i
 
 from __future__ import annotations
 
+from dataclasses import fields
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -29,7 +30,12 @@ from generator.cost.sharding import (
     count_shards,
 )
 from generator.cost.stages import compute_fullest_share, compute_most_layers_share
-from generator.cost.weights import compute_dequantized_bytes, compute_stored_bytes, compute_undivided_scales
+from generator.cost.weights import (
+    compute_dequantized_bytes,
+    compute_stored_bytes,
+    compute_undivided_scales,
+    packs_experts,
+)
 
 
 class StaticMemory(NamedTuple):
@@ -99,6 +105,22 @@ STATIC_FIELDS = attrgetter(
     *("dp", "dp_shard", "tp", "pp", "cp", "ep", "own_loop", "compile", "flat_gradients"),
 )
 """all that static memory depends on: a search asks for dozens of executions that differ elsewhere; one call into C"""
+
+
+TIMED = ("tf32", "nodes", "dataloader_workers", "pin_memory", "padding_left", "padding_free", "trained_share")
+"""fields that no byte of a device depends on"""
+JOINED = ("micro_batch", "accumulation", "compile", "dp", "dp_shard", "length_shares")
+"""fields of which a part is enough, and the batch"""
+SEEN_BY_MEMORY = attrgetter(*(f.name for f in fields(Execution) if f.name not in (*TIMED, *JOINED)))
+
+
+def identify_memory(run: Execution) -> tuple:
+    """All that the memory of a device depends on, beside the batch: runs of which it is equal need the same. Of compilation it is
+    whether bitsandbytes packs experts, of the copies of a batch how many share states, and whether there are several."""
+    row = run.sharding
+    divided = row.divides_weights or row.divides_gradients or row.divides_states
+    lengths = run.length_shares if run.rows != "batch" else ()
+    return (*SEEN_BY_MEMORY(run), run.shards if divided else 1, run.dp > 1, packs_experts(run), lengths)
 
 
 class ParameterBytes(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from generator.case.case import Case
@@ -12,7 +12,7 @@ from generator.case.layout import Layout
 from generator.cost.costmodel import CostModel
 from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution, Split
-from generator.decide.space import ONE_DEVICE, Space, find_usable_gib, rate_risk
+from generator.decide.space import ONE_DEVICE, Space, find_usable_gib
 from generator.techniques.base import Technique
 
 PLAINNESS = 0.01
@@ -109,7 +109,12 @@ def split_batch(case: Case, dp: int = 1) -> tuple[Split, ...]:
     concurrency, the fullest of the copies the most."""
     if case.workload.mode == "infer":
         return ((math.ceil(case.workload.concurrency / dp), 1),)
-    total = case.workload.global_batch // dp
+    return divide_evenly(case.workload.global_batch // dp)
+
+
+@cache
+def divide_evenly(total: int) -> tuple[Split, ...]:
+    """Every product of two whole numbers that is ``total``, the smallest first factor first."""
     small = [d for d in range(1, int(total**0.5) + 1) if total % d == 0]
     divisors = sorted({*small, *(total // d for d in small)})
     return tuple((d, total // d) for d in divisors)
@@ -128,7 +133,7 @@ def cost_members(space: Space, members: tuple[Technique, ...], layout: Layout | 
 
 def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -> list[Candidate]:
     base, cost = build_execution(space, members, layout), space.cost
-    total_risk = sum(rate_risk(t, space.case) for t in members)
+    total_risk = sum(map(space.rate_risk, members))
     costed: list[Candidate] = []
     planned = any(t.explain_unemitted(space.case) for t in members)
     least = math.inf
@@ -163,7 +168,7 @@ def find_best_split(
         step_seconds, fastest = cost.find_fastest_split(base, splits)
         # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
         run = base.but_split(splits[-1] if layout.pp == 1 else fastest)
-        total_risk = sum(rate_risk(t, space.case) for t in members)
+        total_risk = sum(map(space.rate_risk, members))
         planned = any(t.explain_unemitted(space.case) for t in members)
         seconds = rank_seconds(space.case, members, step_seconds)
         known[key] = Candidate(members, layout, run, cost, total_risk, seconds, cost.peak_gib(run), True, planned)

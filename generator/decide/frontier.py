@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generator.decide.candidates import Candidate
 from generator.decide.search import find_best
-from generator.decide.space import Space, rate_risk
+from generator.decide.space import Space
 
 RUNNERS_UP = 5
 MEMORY_STEP = 0.85
@@ -33,7 +33,7 @@ def keep_standing(space: Space, best: Candidate) -> Space:
         axis: tuple(
             t
             for t in members
-            if rate_risk(t, space.case) <= risk
+            if space.rate_risk(t) <= risk
             and t.last_resort <= resort
             and (planned or t.explain_unemitted(space.case) is None)
         )

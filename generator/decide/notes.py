@@ -12,7 +12,7 @@ from generator.case.request import Request
 from generator.case.sources import Work, lacks_tokenizer
 from generator.case.workload import Workload
 from generator.cost.constants import NVME_BYTES_PER_S
-from generator.cost.interval import list_measured_makers
+from generator.cost.interval import was_maker_measured
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
 from generator.model import ModelSpec
@@ -220,7 +220,7 @@ def note_case(case: Case) -> tuple[Note, ...]:
         notes.append(Note(kind="devices", text=text))
     if why := case.explain_unemitted():
         notes.append(Note(kind="devices", text=f"no project is made for {case.device.name}: {why}"))
-    if not case.on_cpu and case.device.vendor not in list_measured_makers(case.workload.mode):
+    if not case.on_cpu and not was_maker_measured(case.device, case.workload.mode):
         of = f"{'training' if case.workload.mode == 'train' else 'inference'} on a device like {case.device.name}"
         text = f"no published {of} was compared with the figures: they are assumed, and the intervals wider"
         notes.append(Note(kind="rates", text=text))

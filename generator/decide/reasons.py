@@ -12,7 +12,7 @@ from generator.decide.device_count import MARGINAL_EFFICIENCY, wants_time
 from generator.decide.nearest import find_nearest
 from generator.decide.search import find_best
 from generator.decide.shortfall import describe_shortfall
-from generator.decide.space import Space, rate_risk
+from generator.decide.space import Space
 from generator.techniques.base import Axis, Technique
 
 NOT_EMITTED = "planned, not yet emitted"
@@ -142,8 +142,8 @@ def note_changes(changes: Sequence[str], against: str = "") -> str:
 
 def explain_risk_taken(part: Space, best: Candidate, rival: Candidate, other: Technique) -> str:
     """Where a rival fits only with more risk to convergence than the plan takes: by how much it is too large without."""
-    accepted = max(rate_risk(t, part.case) for t in (*best.members, other))
-    if max(rate_risk(t, part.case) for t in rival.members) <= accepted:
+    accepted = max(part.rate_risk(t) for t in (*best.members, other))
+    if max(part.rate_risk(t) for t in rival.members) <= accepted:
         return ""
     nearest = find_nearest(part.emitted, accepted)
     return describe_shortfall(part, nearest) if nearest and not nearest.fits else ""
@@ -151,7 +151,7 @@ def explain_risk_taken(part: Space, best: Candidate, rival: Candidate, other: Te
 
 def list_risks(space: Space, best: Candidate, rival: Candidate) -> list[Technique]:
     """What the rival risks and the plan does not."""
-    return [t for t in rival.members if rate_risk(t, space.case) and t not in best.members]
+    return [t for t in rival.members if space.rate_risk(t) and t not in best.members]
 
 
 def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:

@@ -5,20 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from operator import attrgetter
 from typing import Any
 
 from generator.case.layout import ONE_DEVICE, Layout
 from generator.cost.bounds import FASTEST, LEAST_STATES, NEUTRAL, choose_fastest
 from generator.cost.execution import Execution, Split
+from generator.cost.static_memory import identify_memory
 from generator.decide.candidates import describe_layout, describe_script, rank_seconds, split_batch
-from generator.decide.space import Space
+from generator.decide.space import LayoutMemo, Space
 from generator.techniques.base import Axis, Technique
 
 DEFAULTS = {f.name: f.default for f in fields(Execution)}
-UNSEEN_BY_MEMORY = {"micro_batch", "accumulation"} | NEUTRAL - {"compile"}
-SEEN_BY_MEMORY = attrgetter(*(name for name in DEFAULTS if name not in UNSEEN_BY_MEMORY))
-"""of a run, beside its batch split: what was computed for one is known for all that differ in nothing else"""
 
 Members = tuple[Technique, ...]
 Splits = tuple[Split, ...]
@@ -41,35 +38,33 @@ class Relaxation:
         self.free, self.memory_axes = free, memory_axes
         self._savings: list[dict[str, Any]] | None = None
         self._optimizers: list[Any] | None = None
+        self._standing: dict[tuple[Members, int], list[Members]] = {}
 
-    def relax(self, members: Members, layout: Layout, depth: int) -> dict[str, Any]:
+    def list_standing(self, members: Members, depth: int) -> list[Members]:
+        """Of each free axis from ``depth`` on, the open members that can stand beside these."""
+        if (members, depth) not in self._standing:
+            foes = self.space.list_foes(members)
+            listed = (self.open[axis.name] for axis in self.free[depth:])
+            self._standing[members, depth] = [tuple(t for t in every if t not in foes) for every in listed]
+        return self._standing[members, depth]
+
+    def relax(self, members: Members, known: LayoutMemo, depth: int) -> dict[str, Any]:
         """The fastest value of every field that the free axes from ``depth`` on may set beside ``members``."""
         fastest: dict[str, Any] = {}
-        for axis in self.free[depth:]:
-            open_members = self.open[axis.name]
-            standing = tuple(t for t in open_members if self.space.list_foes(t).isdisjoint(members))
-            for name, value in self._pick_fastest(layout, standing or open_members).items():
+        for axis, standing in zip(self.free[depth:], self.list_standing(members, depth), strict=True):
+            for name, value in pick_fastest(known, standing or self.open[axis.name]).items():
                 fastest[name] = choose_fastest(name, [fastest[name], value]) if name in fastest else value
         return fastest
 
-    def _pick_fastest(self, layout: Layout, members: Members) -> dict[str, Any]:
-        """Of the members of one axis; asked again by every search that has them open."""
-        known, key = self.space.memo.fastest, (layout, members)
-        if key not in known:
-            effects = [self.space.effects(t, layout) for t in members]
-            names = {name for e in effects for name in e}
-            known[key] = {n: choose_fastest(n, [e.get(n, DEFAULTS[n]) for e in effects]) for n in names}
-        return known[key]
-
     def build_run(self, members: Members, layout: Layout, depth: int) -> Execution:
         """The script of what is decided, with the free axes from ``depth`` on at their fastest."""
-        effects_of, bases = self.space.effects_on(layout), self.space.memo.runs
-        decided = self.relax(members, layout, depth)
+        known = self.space.remember(layout)
+        if known.run is None:
+            known.run = Execution(**describe_script(self.case), **describe_layout(layout))
+        decided = self.relax(members, known, depth)
         for technique in members:
-            decided.update(effects_of(technique))
-        if layout not in bases:
-            bases[layout] = Execution(**describe_script(self.case), **describe_layout(layout))
-        return bases[layout].but(**decided)
+            decided.update(known.effects(technique))
+        return known.run.but(**decided)
 
     def states_fit(self, run: Execution) -> bool:
         """Whether weights and states fit once the optimizer is decided."""
@@ -110,12 +105,6 @@ class Relaxation:
         if key not in known:
             known[key] = self.space.cost.least_parts(run, splits[0], splits[-1])
         return rank_seconds(self.case, members, known[key])
-
-    def list_splits(self, members: Members, layout: Layout, splits: Splits) -> Splits:
-        """Those of the batch splits with which any completion may fit: what is undecided may save all it can."""
-        if self.case.workload.mode == "infer":
-            return splits
-        return self.find_leanest(members, layout).list_fitting(splits)
 
     def may_fit(self, members: Members, layout: Layout, splits: Splits) -> bool:
         """Whether any completion may fit with the smallest micro-batch, or the whole batch at once."""
@@ -161,7 +150,7 @@ class Relaxation:
     def find_peak_gib(self, run: Execution, split: Split) -> float:
         known = self.space.memo.peaks
         # most were asked for before: what is the same to memory is looked up before a run is made of it
-        key = SEEN_BY_MEMORY(run), split
+        key = identify_memory(run), split
         if key not in known:
             known[key] = self.space.cost.peak_gib(run.but_split(split))
         return known[key]
@@ -182,6 +171,15 @@ class Relaxation:
         names = {name for e in effects for name in e} - NEUTRAL - {"optimizer", "optimizer_fused"}
         each = [{name: e.get(name, DEFAULTS[name]) for name in names} for e in effects]
         return [values for place, values in enumerate(each) if values not in each[:place]]
+
+
+def pick_fastest(known: LayoutMemo, members: Members) -> dict[str, Any]:
+    """The fastest value of each field that the members of one axis set; asked again by every search that has them open."""
+    if members not in known.fastest:
+        effects = [known.effects(t) for t in members]
+        names = {name for e in effects for name in e}
+        known.fastest[members] = {n: choose_fastest(n, [e.get(n, DEFAULTS[n]) for e in effects]) for n in names}
+    return known.fastest[members]
 
 
 class LeanestRuns:
@@ -208,15 +206,6 @@ class LeanestRuns:
         if not self._lean:
             self._lean = cost.drop_heavier_optimizers(self.decided, names)
         yield from self._lean[1:]
-
-    def list_fitting(self, splits: Splits) -> Splits:
-        """Those of the splits with which one of them fits."""
-        *several, last = splits
-        reach = 0
-        for run in self.runs:  # each is asked for more than those before it could do
-            if reach < len(several) and self.fits(run, several[reach]):
-                reach = find_first_misfit(several, reach + 1, lambda split, run=run: self.fits(run, split))
-        return (*several[:reach], last) if self.fit(last) else tuple(several[:reach])
 
 
 def select_fitting(splits: Splits, fits: Callable[[Split], bool]) -> Splits:

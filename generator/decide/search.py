@@ -18,7 +18,7 @@ from generator.case.layout import Layout
 from generator.cost.execution import Split
 from generator.decide.candidates import Candidate, find_best_split, rank_seconds, split_batch
 from generator.decide.relaxation import Members, Relaxation, Splits, divide_axes, select_fitting
-from generator.decide.space import LAST, Space, rate_risk
+from generator.decide.space import LAST, Space
 from generator.techniques.base import Axis, Technique
 
 RISKS = (0, 1, 2, 3)
@@ -64,7 +64,7 @@ def find_best(space: Space, seeds: Iterable[Candidate] = ()) -> Candidate | None
 def list_levels(space: Space) -> list[tuple[int, int]]:
     """What is accepted, step by step: risk to convergence, and at each risk one resort after the other."""
     members = [t for members in space.open.values() for t in members]
-    risks = [risk for risk in RISKS if not risk or any(rate_risk(t, space.case) == risk for t in members)]
+    risks = [risk for risk in RISKS if not risk or any(space.rate_risk(t) == risk for t in members)]
     resorts = sorted({0, *(t.last_resort for t in members)})
     levels = [(risk, resort) for risk in risks for resort in resorts]
     # a level without a member on some axis has no plan
@@ -86,7 +86,7 @@ def list_branches(level: LevelSearch) -> list[Branch]:
 
 def make_branch(root: Space, relaxation: Relaxation, members: Members, layout: Layout) -> Branch:
     """What these techniques take at least, divided so: the floor."""
-    risk = sum(rate_risk(t, root.case) for t in members)
+    risk = sum(root.rate_risk(t) for t in members)
     quality = sum(m.quality for m in members)
     run = relaxation.build_run(members, layout, 0).but_split(split_batch(root.case, layout.dp)[0])
     return Branch(risk, rank_seconds(root.case, members, root.cost.floor_seconds(run)), quality, members, layout)
@@ -117,7 +117,7 @@ class LevelSearch:
         self.decided, self.bounded, self.memory_axes = divide_axes(space.root)
         # what there is no choice of is decided first: it rules out most
         self.forced = tuple(self.open[axis.name][0] for axis in self.bounded if len(self.open[axis.name]) == 1)
-        self.forced_risk = sum(rate_risk(t, self.case) for t in self.forced)
+        self.forced_risk = sum(self.space.rate_risk(t) for t in self.forced)
         self.free = [axis for axis in self.bounded if len(self.open[axis.name]) != 1]
         shaping = [place for place, axis in enumerate(self.free, 1) if axis in self.memory_axes]
         self.neutral_from = max(shaping, default=0)
@@ -126,16 +126,16 @@ class LevelSearch:
         """the depth from which the optimizer is"""
         self.relaxation = Relaxation(space, self.open, self.free, self.memory_axes)
         self.root_relaxation = Relaxation(space.root, space.root.open, self.bounded, self.memory_axes)
-        self.covered = [(techniques, self._covers_rest(techniques)) for techniques in covered]
+        self.covered = [(techniques, self._rate_rest(techniques)) for techniques in covered]
         self.place = {axis.name: place for place, axis in enumerate(space.axes)}
         self.best: Candidate | None = None
 
-    def _covers_rest(self, techniques: frozenset[Technique]) -> list[bool]:
-        """By depth, whether all open members of the free axes from there on are among ``techniques``."""
-        open_from = [
-            [t for axis in self.free[depth:] for t in self.open[axis.name]] for depth in range(len(self.free) + 1)
-        ]
-        return [techniques.issuperset(members) for members in open_from]
+    def _rate_rest(self, techniques: frozenset[Technique]) -> list[int | None]:
+        """By depth, the least risk of an open member of the free axes from there on that is not among ``techniques``; ``None``
+        where all are."""
+        rest = [[t for axis in self.free[depth:] for t in self.open[axis.name]] for depth in range(len(self.free) + 1)]
+        fresh = [[self.space.rate_risk(t) for t in members if t not in techniques] for members in rest]
+        return [min(risks, default=None) for risks in fresh]
 
     def run(self, branches: list[Branch] | None = None, seeds: Iterable[Candidate] = ()) -> Candidate | None:
         """The best candidate of ``branches`` (all, if ``None``)."""
@@ -143,8 +143,8 @@ class LevelSearch:
             if self.admits(candidate.members, candidate.layout):
                 self.offer(candidate)
         waiting = list_branches(self) if branches is None else [b for b in branches if self.admits(b.members, b.layout)]
-        if self.forced_risk:
-            waiting = [replace(b, risk=b.risk + self.forced_risk) for b in waiting]
+        if self.forced_risk or self.covered:
+            waiting = [self.rate_branch(branch) for branch in waiting]
         heapq.heapify(waiting)
         while waiting:
             branch = heapq.heappop(waiting)
@@ -155,6 +155,17 @@ class LevelSearch:
             elif closer := self.look_closer(branch):
                 heapq.heappush(waiting, closer)
         return self.best
+
+    def rate_branch(self, branch: Branch) -> Branch:
+        """The branch with the least risk of a completion that no search has covered."""
+        members = (*branch.members, *self.forced)
+        return replace(branch, risk=branch.risk + self.forced_risk + self.rate_news(members, 0))
+
+    def rate_news(self, members: Members, depth: int) -> int:
+        """The least risk that the free axes from ``depth`` on add to these: every search that covered all of them, and found nothing
+        that fits, leaves only completions with a technique that it had not."""
+        wanted = [rest[depth] for techniques, rest in self.covered if techniques.issuperset(members)]
+        return max((risk for risk in wanted if risk), default=0)
 
     def admits(self, members: Members, layout: Layout) -> bool:
         """Whether this level has these techniques, and the space these devices."""
@@ -189,21 +200,20 @@ class LevelSearch:
 
     def list_standing(self, axis: Axis, chosen: Members) -> list[Technique]:
         """The open members of an axis that have no conflict with what is chosen."""
-        return [t for t in self.open[axis.name] if self.space.list_foes(t).isdisjoint(chosen)]
+        foes = self.space.list_foes(chosen)
+        return [t for t in self.open[axis.name] if t not in foes]
 
     def join_forced(self, members: Members) -> Members | None:
         """With what there is no choice of; ``None`` where that cannot stand together."""
         for technique in self.forced:
-            if not self.space.list_foes(technique).isdisjoint(members):
+            if technique in self.space.list_foes(members):
                 return None
             members = (*members, technique)
         return members if self.leaves_choice(members, 0) else None
 
     def leaves_choice(self, members: Members, depth: int) -> bool:
         """Whether every free axis from ``depth`` on still has a member that can stand beside these."""
-        return all(
-            any(self.space.list_foes(t).isdisjoint(members) for t in self.open[axis.name]) for axis in self.free[depth:]
-        )
+        return all(self.relaxation.list_standing(members, depth))
 
     def look_closer(self, branch: Branch) -> Branch | None:
         """The branch with the next dearer bound; ``None`` where nothing of it fits."""
@@ -217,8 +227,8 @@ class LevelSearch:
         members = self.join_forced(branch.members)
         if members is None or self.is_covered(members, 0):
             return None
-        splits = self.relaxation.list_splits(members, branch.layout, split_batch(self.case, branch.layout.dp))
-        if not splits:
+        splits = split_batch(self.case, branch.layout.dp)
+        if not self.relaxation.may_fit(members, branch.layout, splits):
             return None
         run = self.relaxation.build_run(members, branch.layout, 0)
         # never below the bound of the whole branch, which fewer splits may lose sight of
@@ -244,7 +254,9 @@ class LevelSearch:
         """A part of a branch, with what it takes at least; ``None`` where no completion fits, is new, or can be the best."""
         if not self.leaves_choice(members, depth) or self.is_covered(members, depth):
             return None
-        risk = sum(rate_risk(t, self.case) for t in members)
+        risk = sum(self.space.rate_risk(t) for t in members) + self.rate_news(members, depth)
+        if self.is_beaten(risk, branch.seconds):
+            return None
         if 2 < depth < self.neutral_from:  # bounds there cost more than they save
             return replace(branch, risk=risk, members=members)
         run = self.relaxation.build_run(members, branch.layout, depth)
@@ -262,7 +274,7 @@ class LevelSearch:
 
     def is_covered(self, members: Members, depth: int) -> bool:
         """Whether every completion was searched before."""
-        return any(rest[depth] and techniques.issuperset(members) for techniques, rest in self.covered)
+        return any(rest[depth] is None and techniques.issuperset(members) for techniques, rest in self.covered)
 
     def list_fitting(self, members: Members, branch: Branch) -> Splits:
         """The batch splits with which a complete set fits the device and the host."""

@@ -40,14 +40,26 @@ def find_memory_share(cost: CostModel, run: Execution) -> float:
 
 
 @dataclass(slots=True)
+class LayoutMemo:
+    """What is asked again and again of devices that are divided in one way."""
+
+    effects: Callable[[Technique], Mapping[str, Any]]
+    """the fields of ``Execution`` that a technique sets there"""
+    run: Execution | None = None
+    """the script before any technique"""
+    fastest: dict[tuple[Technique, ...], dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Memo:
     """What is asked again and again of one case, whatever part of its space is looked at."""
 
     conflicts: dict[tuple[str, str], str | None] = field(default_factory=dict)
-    foes: dict[Technique, frozenset[Technique]] = field(default_factory=dict)
-    effects: dict[Layout, Callable[[Technique], Mapping[str, Any]]] = field(default_factory=dict)
-    fastest: dict[tuple, dict[str, Any]] = field(default_factory=dict)
-    runs: dict[Layout, Execution] = field(default_factory=dict)
+    foes: dict[tuple[Technique, ...], frozenset[Technique]] = field(default_factory=dict)
+    foes_of: dict[Technique, frozenset[Technique]] = field(default_factory=dict)
+    risks: dict[Technique, int] = field(default_factory=dict)
+    members: dict[tuple[tuple[Technique, ...], int, int], tuple[Technique, ...]] = field(default_factory=dict)
+    layouts: dict[Layout, LayoutMemo] = field(default_factory=dict)
     peaks: dict[tuple, float] = field(default_factory=dict)
     seconds: dict[tuple, float] = field(default_factory=dict)
     hosts: dict[tuple, float] = field(default_factory=dict)
@@ -97,8 +109,18 @@ class Space:
     def members(self, axis: Axis, risk: int, resort: int = LAST) -> tuple[Technique, ...]:
         """The members of ``axis`` that may be tried when ``risk`` and ``resort`` are the most that is accepted. Where nothing
         else is open (a pin), resorts are always."""
-        safe = tuple(t for t in self.open[axis.name] if rate_risk(t, self.case) <= risk)
-        return tuple(t for t in safe if t.last_resort <= resort) or safe
+        known, key = self.memo.members, (self.open[axis.name], risk, resort)
+        if key not in known:
+            safe = tuple(t for t in self.open[axis.name] if self.rate_risk(t) <= risk)
+            known[key] = tuple(t for t in safe if t.last_resort <= resort) or safe
+        return known[key]
+
+    def rate_risk(self, technique: Technique) -> int:
+        """What it may do to convergence here."""
+        known = self.memo.risks
+        if technique not in known:
+            known[technique] = rate_risk(technique, self.case)
+        return known[technique]
 
     def conflict(self, a: Technique, b: Technique) -> str | None:
         """Why ``a`` and ``b`` cannot stand together."""
@@ -108,25 +130,33 @@ class Space:
             known[key] = known[b.id, a.id] = explain_conflict(a, b, self.case)
         return known[key]
 
-    def list_foes(self, technique: Technique) -> frozenset[Technique]:
-        """All techniques that can be used here and ``technique`` cannot stand together with."""
-        known, mode = self.memo.foes, self.case.workload.mode
+    def list_foes(self, members: tuple[Technique, ...]) -> frozenset[Technique]:
+        """All techniques that can be used here and cannot stand together with one of ``members``."""
+        known = self.memo.foes
+        if members not in known:
+            # sets of techniques grow by one at a time
+            known[members] = self.list_foes(members[:-1]) | self._find_foes(members[-1]) if members else frozenset()
+        return known[members]
+
+    def _find_foes(self, technique: Technique) -> frozenset[Technique]:
+        known, mode = self.memo.foes_of, self.case.workload.mode
         if technique not in known:
             others = (t for axis in self.axes if axis.name != technique.axis for t in axis.for_mode(mode))
             usable = (t for t in others if t.id not in self.obstacles)
             known[technique] = frozenset(t for t in usable if self.conflict(technique, t))
         return known[technique]
 
-    def effects_on(self, layout: Layout) -> Callable[[Technique], Mapping[str, Any]]:
-        """The fields of ``Execution`` that a technique sets on devices divided so."""
-        known = self.memo.effects.get(layout)
+    def remember(self, layout: Layout) -> LayoutMemo:
+        """What is known of devices divided so."""
+        known = self.memo.layouts.get(layout)
         if known is None:
             case = replace(self.case, layout=layout)
-            known = self.memo.effects[layout] = cache(lambda technique: technique.effects(case))
+            known = self.memo.layouts[layout] = LayoutMemo(cache(lambda technique: technique.effects(case)))
         return known
 
     def effects(self, technique: Technique, layout: Layout) -> Mapping[str, Any]:
-        return self.effects_on(layout)(technique)
+        """The fields of ``Execution`` that a technique sets on devices divided so."""
+        return self.remember(layout).effects(technique)
 
     def layouts_of(self, members: tuple[Technique, ...]) -> tuple[Layout, ...]:
         """The ways to divide the devices that ``members`` leave open."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from queue import Empty, Queue
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 CONNECT_SECONDS = 2.0
 """How long a name may take to be looked up and a connection to be made: what takes longer, a few requests would not finish in."""
@@ -17,6 +15,9 @@ reached: set[tuple[str, int]] = set()
 
 def find_hub_address(endpoint: str) -> tuple[str, int] | None:
     """Host and port that a request to ``endpoint`` connects to: its own, or those of the proxy that the environment names."""
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass  # brings HTTP and TLS: only those who ask the hub pay
+
     hub = urlsplit(endpoint)
     proxies = {} if proxy_bypass(hub.hostname or "") else getproxies()
     proxy = proxies.get(hub.scheme) or proxies.get("all")

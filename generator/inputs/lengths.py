@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from statistics import StatisticsError, linear_regression
 from typing import Any
 
 from generator.inputs.chat_child import EndlessTemplate, render_conversations
@@ -133,6 +132,8 @@ def count_examples(data: DataSource, counter: TokenCounter, written: list[Writte
 
 def fit_tokens(characters: list[int], tokens: list[int]) -> tuple[float, float]:
     """Tokens per character, and those that every example has besides: for the examples that were not counted."""
+    from statistics import StatisticsError, linear_regression  # brings decimal: only those who count pay
+
     with suppress(StatisticsError):  # all of one length
         line = linear_regression(characters, tokens)
         if line.slope > 0 and line.intercept >= 0:

@@ -20,7 +20,8 @@ from generator.cost.host import compute_loading
 from generator.cost.memory import compute_training_moments
 from generator.cost.optimizers import OPTIMIZER_STATES, compute_state_bytes
 from generator.cost.shape import build_shape
-from generator.cost.static_memory import STATIC_FIELDS, compute_static_memory
+from generator.cost.sharding import keeps_checkpointed_inputs
+from generator.cost.static_memory import STATIC_FIELDS, compute_static_memory, identify_memory
 from generator.cost.time import DEVICE_FIELDS, compute_device_seconds
 from generator.cost.weights import compute_stored_bytes
 from generator.decide.candidates import split_batch
@@ -398,6 +399,41 @@ def test_static_memory_depends_on_what_it_is_kept_under():
     assert {"weights_dtype", "optimizer", "dp", "sums_dtype", "offload_params"} <= asked
     assert not asked & unseen, sorted(asked & unseen)
     assert {"micro_batch", "accumulation", "nodes", "dataloader_workers"} <= unseen
+
+
+def test_what_memory_cannot_tell_apart_needs_the_same():
+    """A search looks up the peak of one execution for all of the same ``identify_memory``."""
+    tiny = shape(TINY)
+    moe = replace(tiny, experts=8, moe_layers=tiny.layers, experts_per_token=2)
+    lengths = {"length_shares": (0.1, 0.2, 0.4, 1.0)}
+    batches = [
+        {},
+        {"dp": 2},
+        {"dp": 8, "dp_shard": 2, "nodes": 2},
+        {"dp": 8, "nodes": 2},
+        {"dp": 4},
+        {"dp": 4, "tp": 2},
+    ]
+    others = [
+        *({}, {"tf32": True}, {"compile": "default"}, {"dataloader_workers": 2, "pin_memory": True}),
+        *(lengths, {**lengths, "rows": "sdpa", "threads": 1}, {**lengths, "rows": "varlen", "padding_free": True}),
+        *({"trained_share": 0.5}, {"loss_kernel": "chunked"}, {"checkpoint_every": 1}),
+    ]
+    needs: dict[tuple, set[float]] = {}
+    count = 0
+    for one, two, three, four in product(WEIGHTS, TRAINED, batches, others):
+        for strategy, accumulation, what in product(STRATEGIES, (1, 4), (tiny, moe)):
+            run = Execution(**one, **two, **three, **four, strategy=strategy, micro_batch=4, accumulation=accumulation)
+            moments = compute_training_moments(what, run, compute_static_memory(what, run))
+            held = (
+                *(sum(moment.values()) for moment in moments.values()),
+                run.devices > 1,
+                keeps_checkpointed_inputs(run),
+            )
+            needs.setdefault((identify_memory(run), accumulation, what is moe), set()).add(held)
+            count += 1
+    assert all(len(held) == 1 for held in needs.values())
+    assert 3 * len(needs) < count
 
 
 def test_what_a_device_computes_depends_on_what_it_is_kept_under():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from generator.decide.space import Space, open_space
@@ -25,10 +25,26 @@ def explain_standstill(space: Space) -> PerfgenError | None:
     names = [f"--pin {t.id}" for t in pins]
     if len(names) == 1 and axis == pins[0].axis:
         return UsageError(f"{names[0]} cannot be used here: {why.removeprefix(f'{pins[0].name}: ')}", "drop the pin")
+    hint = "drop the pin" if len(names) == 1 else "drop one of them"
+    if allowed := find_allowable(space):
+        hint += f", or --allow {allowed.id}"
+    steps = "".join(f"only {link}, which leaves " for link in list_links(space, pins, why))
     if len(names) == 1:
-        return UsageError(f"{names[0]} goes with nothing else that can be used here: {axis}: {why}", "drop the pin")
+        nothing = f"it leaves {steps}nothing for {axis}" if steps else axis
+        return UsageError(f"{names[0]} goes with nothing else that can be used here: {nothing}: {why}", hint)
     listed = f"{', '.join(names[:-1])} and {names[-1]}"
-    return UsageError(f"{listed} cannot stand together: they leave nothing for {axis}: {why}", "drop one of them")
+    return UsageError(f"{listed} cannot stand together: they leave {steps}nothing for {axis}: {why}", hint)
+
+
+def find_allowable(space: Space) -> Technique | None:
+    """A technique that is taken on request only, and with which something stands."""
+    case = space.case
+    every = (t for axis in space.axes for t in axis.for_mode(case.workload.mode) if t.id in space.obstacles)
+    for technique in every:
+        asking = replace(case, workload=replace(case.workload, allow=(*case.workload.allow, technique.id)))
+        if technique.obstacle(asking) is None and stands(open_space(asking, space.cost)):
+            return technique
+    return None
 
 
 def stands(space: Space) -> bool:
@@ -52,7 +68,7 @@ def can_complete(space: Space, left: Members) -> bool:
 
 def drop_foes(space: Space, members: Members, chosen: tuple[Technique, ...]) -> Members:
     """What can still be chosen beside ``chosen``."""
-    foes = frozenset().union(*(space.list_foes(t) for t in chosen))
+    foes = space.list_foes(chosen)
     return {axis: tuple(t for t in listed if t not in foes) for axis, listed in members.items()}
 
 
@@ -80,25 +96,53 @@ def keep_pins(space: Space, kept: tuple[Technique, ...]) -> Space:
 def explain_blocked_axis(space: Space, pins: tuple[Technique, ...]) -> tuple[str, str]:
     """The axis on which ``pins`` leave least, and why each of its members cannot be chosen."""
     part = keep_pins(space, pins)
+    left, certain = eliminate(part)
+    axis = min((name for name in left), key=lambda name: (len(left[name]), name not in {t.axis for t in pins}))
+    if left[axis]:
+        return axis, "each of them rules out all members of another axis"
+    return axis, explain_exclusions(part, list_members(part, axis), certain)
+
+
+def eliminate(part: Space) -> tuple[Members, tuple[Technique, ...]]:
+    """What can still be chosen by axis, and what must be: what is pinned or there is no other of rules out the rest, and what is then
+    left alone rules out more."""
     every = {axis: list_placed(part, axis) for axis in part.open}
-    # what is pinned, and what there is no other of, rules out the rest; what is then left alone rules out more
     left, certain, more = every, (), tuple(members[0] for members in part.open.values() if len(members) == 1)
     while more and all(left.values()):
         certain += more
         left = drop_foes(part, every, certain)
         more = tuple(members[0] for members in left.values() if len(members) == 1 and members[0] not in certain)
-    axis = min((name for name in left), key=lambda name: (len(left[name]), name not in {t.axis for t in pins}))
-    if left[axis]:
-        return axis, "each of them rules out all members of another axis"
-    whys = [f"{t.name}: {why}" for t in list_members(part, axis) if (why := explain_exclusion(part, t, certain))]
+    return left, certain
+
+
+def list_links(space: Space, pins: tuple[Technique, ...], why: str) -> list[str]:
+    """What stands between the pins and the axis that they leave nothing for: each technique that is the last of its axis and that the
+    reasons name, with why no other is left, in the order in which they follow from each other."""
+    part = keep_pins(space, pins)
+    _, certain = eliminate(part)
+    links: list[str] = []
+    for place, technique in reversed(list(enumerate(certain))):
+        others = [t for t in part.open[technique.axis] if t is not technique]
+        if others and f"({technique.id})" in " ".join((why, *links)):
+            links.insert(0, f"{technique.id} ({explain_exclusions(part, others, certain[:place])})")
+    return links
+
+
+def explain_exclusions(part: Space, members: Sequence[Technique], certain: tuple[Technique, ...]) -> str:
+    """Why each cannot be chosen beside what is certain: the first few reasons, those with the same one together."""
+    names: dict[str, list[str]] = {}
+    for technique in members:
+        if why := explain_exclusion(part, technique, certain):
+            names.setdefault(why, []).append(technique.name)
+    whys = [f"{' and '.join(named)}: {why}" for why, named in names.items()]
     more = f"; and {len(whys) - SHOWN} more" if len(whys) > SHOWN else ""
-    return axis, "; ".join(whys[:SHOWN]) + more
+    return "; ".join(whys[:SHOWN]) + more
 
 
 def list_members(space: Space, axis: str) -> tuple[Technique, ...]:
-    """Those that are open; all of the mode where none is."""
+    """Those that are open, and those that an obstacle keeps out: it may be what can be changed."""
     every = next(a for a in space.axes if a.name == axis).for_mode(space.case.workload.mode)
-    return space.open[axis] or every
+    return (*space.open[axis], *(t for t in every if t.id in space.obstacles))
 
 
 def explain_exclusion(space: Space, technique: Technique, certain: tuple[Technique, ...]) -> str | None:

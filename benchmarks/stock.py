@@ -78,6 +78,7 @@ SCRIPTS = {
 }
 ABLATED = {
     "bf16": "precision=fp32",
+    "shared prefix": "packing=flattened",
     "flattening": "packing=padded",
     "compiling": "compile=off",
     "logits of trained tokens": ("train.py", SCORING, ""),

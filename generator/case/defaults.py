@@ -80,6 +80,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         loss_on=choose_loss_tokens(request, data),
         fill_shares=measure_fill(data, seq_len),
         trained_share=data.answer_share if data and choose_loss_tokens(request, data) == "assistant" else 1.0,
+        shared_tokens=data.shared_tokens if data and choose_loss_tokens(request, data) == "assistant" else 0,
         optimize_for=request.optimize_for or DEFAULT_GOAL,
         framework=request.framework,
         allow=request.allow,

@@ -72,6 +72,8 @@ class Workload:
     """101 quantiles of the examples' lengths, cut at seq_len, as shares of it; none: the data was not looked at"""
     trained_share: float = 1.0
     """of the tokens of the examples, those that are learned from; 1 where the data was not looked at"""
+    shared_tokens: int = 0
+    """that every example begins with and none learns from; 0 where the data was not looked at"""
     framework: str | None = None
     """what was asked for; ``None``: what the vendor of the devices has"""
     optimize_for: str = DEFAULT_GOAL

@@ -33,6 +33,7 @@ FASTEST: Mapping[str, Callable[[Any], Any]] = {
     "length_shares": lambda shares: sum(shares) / len(shares) if shares else 1.0,
     "padding_left": float,
     "trained_share": float,
+    "shared_tokens": lambda tokens: -tokens,
     "padding_free": rank_equal,
     "rows": rank_in_order(
         "sdpa", "varlen", "batch"
@@ -53,6 +54,7 @@ NEUTRAL = frozenset(
         "padding_free",
         "rows",
         "trained_share",
+        "shared_tokens",
     }
 )
 """Fields that device memory does not depend on, or (compile, with a quantizer) least at their fastest value."""

@@ -160,7 +160,8 @@ class CostModel:
         smallest micro-batch."""
         if run.mode == "infer":
             return 0.0
-        tokens = run.micro_batch * run.accumulation * count_computed_tokens(run)
+        alone = count_computed_tokens(run.but(shared_tokens=0))
+        tokens = run.micro_batch * run.accumulation * max(1, alone - run.shared_tokens)
         return compute_arithmetic_seconds(self.shape, run, self._find_rates(run), tokens)
 
     def find_fastest_split(self, run: Execution, splits: Sequence[Split]) -> tuple[float, Split]:
@@ -241,6 +242,10 @@ class CostModel:
         # time goes with the sequences as they are, memory with the longest
         computed = count_computed_tokens(run)
         timed = run if computed == run.seq_len else run.but(seq_len=computed)
+        if run.shared_tokens:  # learned from and attended to is what is not shared, too
+            spared = count_computed_tokens(run.but(shared_tokens=0)) - computed
+            share = min(1.0, run.trained_share * (computed + spared) / computed)
+            timed = timed.but(shared_tokens=spared, trained_share=share)
         rates, static = self._find_rates(run), self._find_static(run)
         computed = self._find_device_seconds(timed, rates, static)
         seconds = compute_training_seconds(self.shape, timed, rates, static, computed)
@@ -369,8 +374,9 @@ def count_real_tokens(run: Execution) -> float:
 
 
 def count_computed_tokens(run: Execution) -> int:
-    """Tokens of a sequence that are computed on average, those of the padding too."""
-    return max(1, round(run.seq_len * compute_computed_share(run)))
+    """Tokens of a sequence that are computed on average, those of the padding too; what rows share is computed with one of them."""
+    spared = run.shared_tokens * (1 - 1 / run.micro_batch)
+    return max(1, round(run.seq_len * compute_computed_share(run) - spared))
 
 
 def sum_least(timed: Sequence[Mapping[str, float]]) -> float:

@@ -104,6 +104,8 @@ class Execution:
     trained_share: float = 1.0
     """of the tokens, those that are learned from, where output layer and loss see no others: time only, memory is that of a batch in
     which all are"""
+    shared_tokens: int = 0
+    """that all rows of a micro-batch begin with, and that are computed once for them"""
     padding_free: bool = False
     rows: str = "batch"
     """how the texts of a micro-batch are attended to: batch (together, padded), sdpa (one call each, one after the other in one

@@ -143,7 +143,8 @@ def count_held_tokens(run: Execution) -> float:
         return full
     mean, deviation = describe_lengths(run.length_shares)
     usual = run.micro_batch * mean + c.HELD_DEVIATIONS * deviation * math.sqrt(run.micro_batch)
-    return run.seq_len * min(run.micro_batch, max(usual, 1.0 + (run.micro_batch - 1) * mean))
+    held = run.seq_len * min(run.micro_batch, max(usual, 1.0 + (run.micro_batch - 1) * mean))
+    return held - run.shared_tokens * (run.micro_batch - 1)
 
 
 @cache

@@ -84,7 +84,7 @@ DEVICE = (
         "flash_kernels",
     ),
     *("repeats_keys", "fused_kernels", "compile", "sequence_parallel", "sequence_form", "threads", "ep", "rows"),
-    *("strategy", "lora_upcast", "loss_copies"),
+    *("strategy", "lora_upcast", "loss_copies", "shared_tokens"),
 )
 DEVICE_FIELDS = attrgetter(*DEVICE, "engine")
 """all that what one device computes depends on: a search asks for it with many ways to divide states and batch"""
@@ -314,6 +314,9 @@ def compute_adapter_seconds(static: StaticMemory, run: Execution, rates: Rates, 
 
 def compute_attention_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
     """Scores and their weighted sum, the mean block; flash kernels skip what a causal or sliding mask hides, eager ones do not."""
+    if run.shared_tokens:  # rows are attended to whole
+        run = run.but(seq_len=run.seq_len + run.shared_tokens)
+        micro = describe_micro_batch(shape, run)
     total = sum(kind.layers * compute_scores_seconds(shape, run, rates, micro, kind) for kind in shape.attended)
     return total / shape.layers
 

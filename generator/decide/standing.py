@@ -140,8 +140,10 @@ def explain_exclusions(part: Space, members: Sequence[Technique], certain: tuple
 
 
 def list_members(space: Space, axis: str) -> tuple[Technique, ...]:
-    """Those that are open, and those that an obstacle keeps out: it may be what can be changed."""
+    """Those that are open, and, but for a pinned axis, those that an obstacle keeps out: it may be what can be changed."""
     every = next(a for a in space.axes if a.name == axis).for_mode(space.case.workload.mode)
+    if axis in dict(space.case.workload.pins):
+        return space.open[axis]
     return (*space.open[axis], *(t for t in every if t.id in space.obstacles))
 
 

@@ -162,6 +162,7 @@ class WorkloadRecord:
     steps: int | None
     fill_shares: tuple[float, ...]
     trained_share: float
+    shared_tokens: int
     allow: tuple[str, ...]
     pins: tuple[tuple[str, str], ...]
 
@@ -564,6 +565,8 @@ class FirstStepRecord:
     """attn_implementation; absent where nothing attends"""
     dense_mask: bool = ABSENT
     """False: attention must be called without one"""
+    shared_tokens: int = ABSENT
+    """that all texts of a batch begin with, computed once"""
     kernel: str = ABSENT
     """flash: SDPA must be able to take a fused kernel"""
     cached_casts: bool = ABSENT

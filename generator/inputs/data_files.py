@@ -75,6 +75,8 @@ class DataSource:
     """``lengths_counted`` on every example; else on the first ones"""
     answer_share: float = 1.0
     """of the tokens, those of what the assistant says, or of completions, each with its end; 1 where that was not counted"""
+    shared_tokens: int = 0
+    """at the beginning of every example, the same and not learned from; 0 where that was not counted"""
     labels: int | None = None
     label_names: tuple[str, ...] = ()
     bad_rows: int = 0

@@ -117,7 +117,8 @@ def count_examples(data: DataSource, counter: TokenCounter, written: list[Writte
     if learned_alone and form != "text":
         answers = [answer for *_, spoken in written for answer in spoken]
         learned = sum(counter.count(answers, special=False)) + len(answers)  # the end of each, too
-        counted = replace(counted, answer_share=min(1.0, round(learned / sum(tokens), 4)))
+        shared = count_shared_tokens(written, counter, special=not bare)
+        counted = replace(counted, answer_share=min(1.0, round(learned / sum(tokens), 4)), shared_tokens=shared)
     if len(tokens) == data.rows:
         return replace(counted, token_quantiles=compute_quantiles(tokens), tokens=sum(tokens))
     slope, level = fit_tokens([characters for characters, *_ in written], tokens)
@@ -128,6 +129,15 @@ def count_examples(data: DataSource, counter: TokenCounter, written: list[Writte
         if data.tokens is None
         else round(data.tokens * CHARACTERS_A_TOKEN * slope + level * (data.rows or 0)),
     )
+
+
+def count_shared_tokens(written: list[Written], counter: TokenCounter, *, special: bool) -> int:
+    """At the beginning of every example, before its first answer: a system prompt, the header of the first turn. The last one that they
+    have in common is left out: where they part, it may be another."""
+    asked = [text[: text.rfind(answers[0])] if answers and answers[0] in text else text for _, text, answers in written]
+    first, last = min(asked), max(asked)
+    parted = next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return max(0, counter.count([first[:parted]], special=special)[0] - 1) if parted and len(written) > 1 else 0
 
 
 def fit_tokens(characters: list[int], tokens: list[int]) -> tuple[float, float]:

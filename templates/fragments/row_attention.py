@@ -29,20 +29,30 @@ def attend_row_by_row(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     cu_seq_lens_q: torch.Tensor | None = None,
+    cu_seq_lens_k: torch.Tensor | None = None,
     sliding_window: int | None = None,
     **kwargs,
 ) -> tuple[torch.Tensor, None]:
-    """``query`` [1, heads, tokens, width], limits of rows [rows + 1]; returns [1, tokens, heads, width]."""
+    """``query`` [1, heads, tokens, width], limits of rows [rows + 1]; returns [1, tokens, heads, width].
+
+    Rows of which more tokens are attended to than stand there begin with those that the first row begins with.
+    """
     if cu_seq_lens_q is None:  # generation: nothing is flattened
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     lengths = cu_seq_lens_q.diff().tolist()
-    widens = query.device.type == "cpu" and max(lengths) <= SHORT_ROW
+    whole = lengths if cu_seq_lens_k is None else cu_seq_lens_k.diff().tolist()
+    widens = query.device.type == "cpu" and max(whole) <= SHORT_ROW
     dtype = torch.float32 if widens else value.dtype
     rows = zip(*(tensor.to(dtype).split(lengths, dim=2) for tensor in (query, key, value)), strict=True)
+    outputs, first = [], None
     with torch.autocast("cpu", enabled=False):  # it would make them bf16
-        outputs = [
-            sdpa_attention_forward(module, *row, make_window(row[0], sliding_window), **kwargs)[0] for row in rows
-        ]
+        for row, length, tokens in zip(rows, lengths, whole, strict=True):
+            shared = tokens - length
+            if shared:
+                row = [torch.cat((start[:, :, :shared], rest), dim=2) for start, rest in zip(first, row, strict=True)]
+            first = first or row
+            output = sdpa_attention_forward(module, *row, make_window(row[0], sliding_window), **kwargs)[0]
+            outputs.append(output[:, shared:])
     return torch.cat(outputs, dim=1).to(value.dtype), None
 
 

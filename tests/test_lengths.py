@@ -190,3 +190,22 @@ def test_the_share_of_the_answers_is_counted_as_the_template_renders_them(tmp_pa
     share = read_work(request).workload.trained_share
     assert share == pytest.approx(answers / sum(count_by_transformers(model, data)), abs=1e-4) and 0.3 < share < 0.6
     assert read_work(replace(request, loss_on="all")).workload.trained_share == 1.0
+
+
+def test_what_all_conversations_begin_with_is_counted_without_its_last_token(tmp_path, model):
+    """A system prompt and the header of a turn; that of the first words may be another token. No more than tokens have in common."""
+    same = write_chats(tmp_path / "s.jsonl", 50, system=True)
+    request = Request(model=str(model), data=same, task="sft", hardware="cpu:4", offline=True)
+    tokenizer = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(model)
+    rows = [json.loads(line)["messages"] for line in Path(same).read_text(encoding="utf-8").splitlines()]
+    ids = [tokenizer(tokenizer.apply_chat_template(row, tokenize=False), add_special_tokens=False) for row in rows]
+    every = [one["input_ids"] for one in ids]
+    common = next(n for n in range(1000) if any(row[n] != every[0][n] for row in every))
+    shared = read_work(request).workload.shared_tokens
+    assert common - 2 <= shared <= common and shared > 3
+    assert read_work(replace(request, loss_on="all")).workload.shared_tokens == 0
+    answer = [{"role": "user", "content": "Name it."}, {"role": "assistant", "content": "It is the sea."}]
+    (tmp_path / "e.jsonl").write_text("\n".join([json.dumps({"messages": answer})] * 40))
+    before = read_work(replace(request, data=str(tmp_path / "e.jsonl"))).workload.shared_tokens
+    asked = tokenizer.apply_chat_template(answer, tokenize=False).partition(answer[1]["content"])[0]
+    assert before == len(tokenizer(asked, add_special_tokens=False)["input_ids"]) - 1, "answers are learned from"

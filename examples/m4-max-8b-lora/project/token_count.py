@@ -23,8 +23,9 @@ class TokenCount:
         batch, worker = self.collate(rows), get_worker_info()
         number = self.collated * worker.num_workers + worker.id if worker else self.collated  # workers take turns
         self.collated += 1
-        self.counts[number, 0] = sum(len(row["input_ids"]) for row in rows)
-        self.counts[number, 1] = batch["input_ids"].numel()
+        tokens = sum(len(row["input_ids"]) for row in rows)
+        self.counts[number, 0] = tokens
+        self.counts[number, 1] = max(tokens, batch["input_ids"].numel())  # what texts share may stand there once
         return batch
 
     def begin_epoch(self) -> None:

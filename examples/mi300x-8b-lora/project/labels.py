@@ -156,7 +156,7 @@ def find_turn(messages: list[dict], number: int, text: str, tools: list | None, 
         if before is None or not text.startswith(before) or start <= len(before):
             return None
     stripped = until.rstrip()
-    closed = any(stripped.endswith(token) for token in tokenizer.get_added_vocab())
+    closed = stripped.endswith(list_added(tokenizer))
     return start, len(stripped if closed else until)  # a line break after the end of the turn is not said
 
 
@@ -198,6 +198,12 @@ def locate_edges(text: str, encoding, edges: list[int], tokenizer) -> list[int]:
         rest = encode_once(text[start:edge], tokenizer)
         counts.append(place + count_common(rest, tokens[place : place + len(rest)]))
     return counts
+
+
+@cache
+def list_added(tokenizer) -> tuple[str, ...]:
+    """Tokens beside the learned vocabulary: asked for at each turn, they took a tenth of the time beside tokenizing."""
+    return tuple(tokenizer.get_added_vocab())
 
 
 @cache

@@ -29,6 +29,7 @@ class CheckFirstStep(TrainerCallback):
         self.checks_turns = config.get("loss_on") == "assistant"
         self.sizes: dict[str, int] = {}
         self.trained_tokens: list[torch.Tensor] = []
+        self.shared: list[int] = []
         self.watches = self.planned is not None
         self.given = list_given(config)
         self.unit = "tokens"
@@ -77,7 +78,10 @@ class CheckFirstStep(TrainerCallback):
                 loss = compute_loss(model, inputs, *args, **kwargs)
             self.check_attention(attention)
             if "cu_seq_lens_q" in inputs and self.planned.get("attention") in BY_ROW:
-                self.check_rows(inputs["cu_seq_lens_q"].diff().tolist(), attention)
+                rows = inputs["cu_seq_lens_k"].diff()  # as they are attended to: what they share stands there once
+                self.check_rows(rows.tolist(), attention)
+                if len(rows) > 1:
+                    self.shared.append(int((rows - inputs["cu_seq_lens_q"].diff()).max()))
             return loss
 
         self.trainer.compute_loss = watch
@@ -101,6 +105,8 @@ class CheckFirstStep(TrainerCallback):
             values = {**self.planned, f"trained {self.unit}": sum(count.item() for count in self.trained_tokens)}
             print("as planned: " + ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in values.items() if k != "gib"))
             self.compare_bytes()
+            if (shared := min(self.shared, default=0)) < self.planned.get("shared_tokens", 0):
+                print(f"slower than planned: texts share {shared} tokens, planned {self.planned['shared_tokens']}")
 
     def check_dtypes(self, *kinds: str) -> None:
         states = list_model_states(self.trainer)

@@ -22,7 +22,7 @@ def compute_widest_bytes(shape: Shape, run: Execution, tokens: float) -> float:
     width = max(3.0 * shape.ffn_active / run.tp, (2.0 * shape.query + 2.0 * shape.key) / run.tp)
     # of each expert that a token goes to: gate and up, or in the same place its output, and their product
     if shape.experts:
-        ffn = max(x.inputs for x in shape.linears if x.role == "down" and x.count > 1) / run.tp
+        ffn = max(x.inputs for x in shape.linears if x.role == "down" and x.count == shape.experts) / run.tp
         width = max(width, shape.experts_per_token * (max(2.0 * ffn, shape.hidden) + ffn))
     return tokens * BYTES[run.compute_dtype] * (2.0 * shape.hidden + width)
 

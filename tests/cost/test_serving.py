@@ -270,6 +270,16 @@ def test_experts_that_a_batch_goes_to_are_read():
     assert many / one == pytest.approx(46.7 / 12.9, rel=0.1)
 
 
+def test_a_single_expert_takes_what_a_dense_feed_forward_does():
+    """A crash once: experts were known by their number alone, and one of them looked like none."""
+    one = spec(
+        "mixtral", 32, 4096, 32, 8, 14336, 32000, 7_241_732_096, experts=1, experts_per_token=1, expert_ffn=14336
+    )
+    dense = spec("mistral", 32, 4096, 32, 8, 14336, 32000, 7_241_732_096)
+    routed, plain = (serve(what)[0].peak_gib(serve(what)[1]) for what in (one, dense))
+    assert routed == pytest.approx(plain, rel=0.02)
+
+
 def test_experts_over_the_devices_of_all_copies():
     """Eight copies of attention, one of the experts: each device holds the dense weights and an eighth of the experts, and reads as
     much of those for eight times as many tokens; whole copies would not fit."""

@@ -95,6 +95,8 @@ def write_mistral(source: Path, folder: Path) -> Path:
         shutil.copy(path, folder)
     config = json.loads((source / "config.json").read_text())
     config |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": None}
+    # 4.57 reads the base of the rotation from here, and takes 10,000 where it is not
+    config.setdefault("rope_theta", (config.get("rope_parameters") or {}).get("rope_theta", 10000.0))
     (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
     weights = {name: weight.float() for name, weight in load_file(source / "model.safetensors").items()}
     weights.setdefault("lm_head.weight", weights["model.embed_tokens.weight"].clone())

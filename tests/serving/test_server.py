@@ -111,6 +111,18 @@ def test_answers_are_those_of_generate_streamed_or_not(server, client, model):
 
 
 @pytest.mark.slow
+def test_the_head_of_what_is_read_can_be_asked_for(server):
+    """As balancers do: status and length of GET's answer, no body, and the connection is fit for the next request."""
+    with httpx.Client(base_url=server.url, timeout=60) as connection:
+        for path in ("/health", "/metrics", "/v1/models"):
+            head, whole = connection.head(path), connection.get(path)
+            assert (head.status_code, head.content) == (200, b"") and whole.status_code == 200
+            assert int(head.headers["content-length"]) > 0 and whole.content
+        assert connection.head("/v1/completions").status_code == 405
+        assert connection.put("/health").status_code == 405
+
+
+@pytest.mark.slow
 def test_stops_seeds_and_limits(client):
     def ask(**more):
         asked = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0, **more}

@@ -75,6 +75,31 @@ def test_the_longest_context_fits_and_the_next_does_not(hardware, concurrency):
     assert serving.max_context == most or not fits(cost, run, serving.max_context + 256, run.micro_batch)
 
 
+@pytest.mark.parametrize(
+    ("hardware", "told"),
+    [
+        ("1xrtx-4090", {"pins": (("engine", "transformers"),)}),
+        ("1xrtx-4090", {}),
+        ("8xh100-sxm-80gb", {"concurrency": 64}),
+        ("1xh100-sxm-80gb", {"concurrency": 8, "pins": (("engine", "sglang"),)}),
+        ("cpu:16,64gb", {"concurrency": 8, "allow": ("quantization=int4",)}),
+    ],
+)
+def test_what_the_server_takes_stands_in_the_frontier_and_in_its_flags(hardware, told):
+    """The frontier has what the server takes, its row there holds all that are served, and the engine is told the same."""
+    document = plan_8b(hardware=hardware, **told)
+    serving, rows = document.config.serving, {row.context: row.sequences for row in document.server.frontier}
+    assert rows[serving.max_context] >= serving.max_concurrency
+    assert all(n < serving.max_concurrency for context, n in rows.items() if context > serving.max_context)
+    if not serving.flags:
+        return
+    flags = {name.replace("_", "-"): value for name, value in serving.flags.items()}
+    copies = flags.get("data-parallel-size", 1) if "max-num-seqs" in flags else 1
+    assert serving.max_context == flags.get("max-model-len", flags.get("context-length"))
+    each = flags.get("max-num-seqs", flags.get("max-running-requests"))
+    assert each == -(-serving.max_concurrency // copies)
+
+
 def test_the_frontier_falls():
     rows = plan_8b(hardware="1xh100-sxm-80gb", concurrency=8).server.frontier
     assert [row.sequences for row in rows] == sorted((row.sequences for row in rows), reverse=True)

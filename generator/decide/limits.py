@@ -28,9 +28,10 @@ def find_limits(plan: Plan) -> ServingLimits:
     longest = find_longest_context(cost, run, run.micro_batch, most)
     asked = case.workload.seq_len + case.workload.new_tokens
     concurrency = case.workload.concurrency
-    frontier = [(n, find_most_sequences(cost, run, n) * copies) for n in list_contexts(asked, most)]
+    served = max(longest, asked)
+    frontier = [(n, find_most_sequences(cost, run, n) * copies) for n in list_contexts(asked, served, most)]
     return ServingLimits(
-        max_context=max(longest, asked),
+        max_context=served,
         max_concurrency=concurrency,
         of_one_copy=run.micro_batch,
         max_waiting=max(LEAST_WAITING, WAITING_PER_SEQUENCE * concurrency),
@@ -63,10 +64,10 @@ def name_limit(case: Case, most: int) -> str:
     return "window of the model's layers" if most == case.model.shortest_window else "positions of the model"
 
 
-def list_contexts(asked: int, most: int) -> list[int]:
-    """What was asked for, and 1,024, 2,048, … up to all positions."""
+def list_contexts(asked: int, served: int, most: int) -> list[int]:
+    """What was asked for, what the server takes, and 1,024, 2,048, … up to all positions."""
     powers = [1 << k for k in range(10, 31)]
-    return sorted({min(asked, most), *(n for n in powers if n < most), most})
+    return sorted({min(asked, most), min(served, most), *(n for n in powers if n < most), most})
 
 
 def fits(cost: CostModel, run: Execution, context: int, sequences: int) -> bool:

@@ -28,6 +28,7 @@ from generator.inputs.json_files import replace_file
 from generator.run import process, smoke
 from generator.run.comparison import (
     compare,
+    compare_inference,
     compare_training,
     compare_value,
     describe_place,
@@ -102,7 +103,14 @@ def test_a_project_that_only_answers(smoked, tmp_path):
     trained = smoked[0] / "runs" / "smoke"
     folder = render_small_project(tmp_path / "i", model=str(trained), mode="infer", max_steps=None, pins=())
     result = run(folder)
-    assert result["comparison"] == [] and result["losses"] == [] and result["inference"]["new_tokens"] == 16
+    assert result["losses"] == [] and result["inference"]["new_tokens"] == 16
+    answer, memory = result["comparison"]
+    predicted = json.loads((folder / "plan.json").read_text())["config"]["predicted"]
+    assert (answer["what"], answer["predicted"]) == ("answer", predicted["decode_tokens_per_s"])
+    assert (memory["what"], memory["predicted"]) == ("its memory", predicted["peak_memory_gib"])
+    figures = json.loads((folder / "runs" / "smoke" / "infer.json").read_text())
+    assert answer["measured"] == pytest.approx(15 / (figures["seconds"] - figures["ttft_s"]))
+    assert memory["measured"] == figures["peak_memory_gib"]
     assert validate(folder / "smoke.json", "smoke.json") == result
     assert not (folder / "infer.json").exists()  # the user's own is left alone
 
@@ -494,7 +502,32 @@ def test_the_lines_for_people(rendered, tmp_path):
     stage = Stage(name="infer", command=("python", "infer.py"), returncode=0, seconds=5.0, output="")
     result = compare(plan, None, inference, [stage])
     assert result.answer == "b\nc"
-    assert format_lines(result, plan) == ["inference: 8 tokens/s, 0.5 GiB at peak; the first call took 4 s"]
+    times, planned = plan["serving"]["estimate"]["time_seconds"], plan["serving"]["estimate"]
+    speed = planned["tokens_per_step"] / (times["decode"] + times["launch"])
+    head, answer, memory, last = format_lines(result, plan)
+    assert head.split() == ["predicted", "measured", "ratio"]
+    assert answer.split() == ["answer", f"{speed:.4g}", "8", f"{8 / speed:.2f}", "(tokens/s)"]
+    gib = planned["peak_memory_gib"]
+    assert memory.split() == ["its", "memory", f"{gib:.4g}", "0.5", f"{0.5 / gib:.2f}", "(GiB)"]
+    assert last == "inference: 8 tokens/s, 0.5 GiB at peak; the first call took 4 s"
+
+
+def test_what_only_reads_is_compared_with_nothing(rendered):
+    plan = json.loads((rendered / "plan.json").read_text())
+    figures = {"schema": 1, "tokens_per_second": 8.0, "peak_memory_gib": 0.5, "versions": {"torch": "2"}}
+    read = {"prompt": "a", "answer": "b", "prompt_tokens": 9, "new_tokens": 0, "seconds": 1.0, "calls": 2}
+    assert compare_inference(plan, InferFigures.model_validate(figures | read | {"first_call_seconds": 4.0})) == []
+
+
+def test_an_answer_of_a_server_is_timed_behind_its_first_token(rendered):
+    plan = json.loads((rendered / "plan.json").read_text())
+    figures = {"schema": 1, "tokens_per_second": 8.0, "peak_memory_gib": 0.5, "versions": {"torch": "2"}, "ttft_s": 0.5}
+    read = {"prompt": "a", "answer": "b", "prompt_tokens": 9, "new_tokens": 5, "seconds": 1.0, "calls": 2}
+    figures = InferFigures.model_validate(figures | read | {"first_call_seconds": 4.0})
+    answer, _ = compare_inference(plan, figures)
+    assert answer.measured == 8.0
+    plan["config"]["predicted"] = {"decode_tokens_per_s": 16.0, "peak_memory_gib": 2.0}
+    assert [row.ratio for row in compare_inference(plan, figures)] == [0.5, 0.25]
 
 
 def test_the_range_that_was_predicted_is_compared():

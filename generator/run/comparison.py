@@ -57,7 +57,7 @@ class SmokeResult:
 
 
 def compare(plan: dict, run: RunFigures | None, inference: InferFigures, stages: list[Stage]) -> SmokeResult:
-    """``run`` is ``None`` where the project only infers: nothing is predicted for so short an answer."""
+    """``run`` is ``None`` where the project only infers."""
     return SmokeResult(
         technique=plan["choice"],
         device=plan["project"]["machine"],
@@ -69,7 +69,7 @@ def compare(plan: dict, run: RunFigures | None, inference: InferFigures, stages:
         stage_seconds={stage.name: round(stage.seconds, 2) for stage in stages},
         losses=run.losses if run else [],
         repeats=run.steps if run else [],
-        comparison=compare_training(plan, run) if run else [],
+        comparison=[*(compare_training(plan, run) if run else []), *compare_inference(plan, inference)],
         answer=mask_secrets(inference.answer)[:ANSWER_LENGTH],
         inference=inference.model_dump(by_alias=True, exclude={"prompt", "answer", "versions"}, exclude_none=True),
     )
@@ -88,6 +88,40 @@ def compare_training(plan: dict, run: RunFigures) -> list[Comparison]:
     ]
 
 
+def compare_inference(plan: dict, answered: InferFigures) -> list[Comparison]:
+    """How fast one answer is written, once it has begun, and what that took. What only reads, or computes rows, is predicted for other
+    lengths than that of the smoke run: nothing is compared."""
+    predicted = plan["config"].get("predicted") or predict_answers(plan.get("serving"))
+    if predicted is None or not answered.new_tokens:
+        return []
+    unseen = find_unseen_gib(plan, (plan.get("serving") or plan)["estimate"])
+    memory = predicted["peak_memory_gib"] - unseen
+    return [
+        compare_value("answer", "tokens/s", predicted["decode_tokens_per_s"], measure_decoding(answered)),
+        compare_value("its memory", "GiB", memory, answered.peak_memory_gib),
+    ]
+
+
+def predict_answers(serving: dict | None) -> dict[str, float] | None:
+    """Of the plan by which a training project answers one prompt at a time; ``None`` where it writes nothing."""
+    times = serving["estimate"]["time_seconds"] if serving else {}
+    if not serving or not times.get("decode"):
+        return None
+    seconds, estimate = times["decode"] + times.get("launch", 0.0), serving["estimate"]
+    return {
+        "decode_tokens_per_s": estimate["tokens_per_step"] / seconds,
+        "peak_memory_gib": estimate["peak_memory_gib"],
+    }
+
+
+def measure_decoding(answered: InferFigures) -> float:
+    """Tokens per second behind the first, where the project says when that came; else of the whole answer."""
+    after = answered.seconds - (answered.ttft_s or 0.0)
+    if answered.ttft_s and answered.new_tokens > 1 and after > 0:
+        return (answered.new_tokens - 1) / after
+    return answered.tokens_per_second
+
+
 def compare_value(
     what: str, unit: str, predicted: float, measured: float, between: tuple[float | None, float | None] = (None, None)
 ) -> Comparison:
@@ -102,14 +136,16 @@ def compare_memory(plan: dict, measured: float) -> tuple[float, float, tuple[flo
     """Predicted, measured, and the range of the prediction. The measuring call sees the process on a CPU, the allocator's peak on a
     GPU: the rest is not part of it."""
     estimate = plan["estimate"]
-    unseen = (
-        estimate["peak_memory_gib"] - estimate["allocator_peak_gib"]
-        if plan["project"]["device"] not in ("cpu", "portable")
-        else 0.0
-    )
+    unseen = find_unseen_gib(plan, estimate)
     low, high = (estimate.get(f"peak_memory_gib_{end}") for end in ("p10", "p90"))
     between = (None if low is None else low - unseen, None if high is None else high - unseen)
     return estimate["peak_memory_gib"] - unseen, measured, between
+
+
+def find_unseen_gib(plan: dict, estimate: dict) -> float:
+    """What the measuring call does not see of an estimate: on a GPU all that is not the allocator's."""
+    on_cpu = plan["project"]["device"] in ("cpu", "portable")
+    return 0.0 if on_cpu else estimate["peak_memory_gib"] - estimate["allocator_peak_gib"]
 
 
 def format_lines(result: SmokeResult, plan: dict) -> list[str]:

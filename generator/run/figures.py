@@ -104,6 +104,8 @@ class InferFigures(Figures):
     seconds: Positive
     first_call_seconds: Positive
     calls: Annotated[int, Field(ge=1)]
+    ttft_s: Positive | None = None
+    """to the first new token, where its engine says when it came"""
     labels: dict[str, float] | None = None
 
 

@@ -912,6 +912,12 @@ _OFFLOAD = "assumed: server memory 60 GB/s for one process, 200 for all of a nod
 HOST_BYTES_PER_S = Constant(60e9, "bytes per second and process", ASSUMED, _OFFLOAD)
 HOST_NODE_BYTES_PER_S = Constant(200e9, "bytes per second and node", ASSUMED, _OFFLOAD)
 NVME_BYTES_PER_S = Constant(3.2e9, "bytes per second and node", ASSUMED, _OFFLOAD)
+PAGEABLE_SHARE = Constant(
+    0.5,
+    "share of the link",
+    ASSUMED,
+    "from_pretrained leaves offloaded weights in pageable memory, which the driver copies to a page-locked buffer first",
+)
 HOST_ADAM_BYTES = Constant(
     28, "bytes of host memory traffic per parameter", COUNTED, "fp32 weight, gradient, two moments read, three written"
 )

@@ -257,6 +257,8 @@ class CostModel:
     def _list_time(self, run: Execution) -> list[CostItem]:
         rates = self._find_rates(run)
         derived = "derived" if rates.basis in ("published", "measured") else rates.basis
+        if run.mode == "infer" and run.offload_params != "none":
+            derived = c.PAGEABLE_SHARE.basis
         items = []
         for name, value in self._compute_seconds(run).items():
             basis = "measured" if name == DATA_LOADING else derived

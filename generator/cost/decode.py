@@ -17,6 +17,7 @@ from generator.cost.weights import (
     compute_bytes_per_weight,
     count_packed_params,
     packs_whole_model,
+    place_weights,
 )
 from generator.model import Attended
 
@@ -68,13 +69,23 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
     busy = compute_products_seconds(shape, run, rates, engine, batch)
     busy += cache / (rates.bytes_per_s * engine.cache_realised)
     busy = busy / run.tp + compute_slice_exchange_seconds(shape, run, rates, batch)
-    busy += compute_expert_exchange_seconds(shape, run, rates, batch)
+    busy += compute_expert_exchange_seconds(shape, run, rates, batch) + compute_offloaded_seconds(shape, run, rates)
     if run.engine:
         return Step(busy, shape.layers * compute_block_seconds(run, engine) + engine.step_seconds)
     issue = compute_pass_issue_seconds(shape, run, rates)
     if rates.on_cpu:
         return Step(busy / (c.CPU_COMPILED_READ_GAIN if run.compile else 1.0), issue)
     return Step(busy, compute_stall_seconds(issue, busy))
+
+
+def compute_offloaded_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
+    """Of one pass: weights that the device has no room for come over the link from the host, before that from its disk. Nothing is
+    computed meanwhile (accelerate 1.15, hooks.py)."""
+    if run.offload_params == "none":
+        return 0.0
+    places = place_weights(shape, run)
+    over = 0.0 if rates.on_cpu else (places.host + places.disk) / (rates.host_link_bytes_per_s * c.PAGEABLE_SHARE)
+    return over + places.disk / rates.nvme_bytes_per_s
 
 
 def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine: Engine, rows: float) -> float:

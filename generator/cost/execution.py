@@ -165,6 +165,10 @@ class Execution:
     what it has sent on until its gradient comes (torch's pipelining), and memory is that of the fullest stage"""
     offload_optimizer: str = "none"
     offload_params: str = "none"
+    resident_gib: float = 0.0
+    """of a served model whose weights are offloaded, what stays on the device; ``host_weights_gib`` is what the host has room for, and
+    the rest is on its disk"""
+    host_weights_gib: float = 0.0
 
     def but(self, **changes: object) -> Execution:
         """``dataclasses.replace`` in a twentieth of its time; names are not checked."""

@@ -11,7 +11,7 @@ from generator.cost.estimate import GIB, CostItem
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 from generator.cost.static_memory import StaticMemory, borrows_states
-from generator.cost.weights import compute_stored_bytes
+from generator.cost.weights import compute_stored_bytes, place_weights
 
 SOURCES = {
     "interpreter": "Python, torch, CUDA libraries, per process",
@@ -94,6 +94,8 @@ def compute_loading(shape: Shape, run: Execution, processes: int) -> HostMemory:
     if packs_on_host(run):
         packed = compute_stored_bytes(shape, run) / GIB * processes
         return {"checkpoint shard": shard, "model before it moves": packed}
+    if run.mode == "infer" and (host := place_weights(shape, run).host):
+        return {"checkpoint shard": shard, "offloaded weights": host / GIB}
     if run.mode == "infer" or run.quant != "none":
         return {"checkpoint shard": shard}
     if run.sharding.loads == EACH_ITS_SHARD:

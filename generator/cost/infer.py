@@ -13,9 +13,15 @@ from generator.cost.prefill import compute_prefill_seconds
 from generator.cost.served_memory import compute_filled_bytes, compute_step_bytes, compute_widest_bytes
 from generator.cost.serving import compute_serving
 from generator.cost.shape import Shape
-from generator.cost.weights import compute_dequantized_bytes, compute_held_bytes
+from generator.cost.weights import (
+    compute_bytes_per_weight,
+    compute_dequantized_bytes,
+    compute_held_bytes,
+    place_weights,
+)
 
 SOURCES = {
+    "fetched weights": "one module of those that are offloaded (accelerate 1.15, hooks.py, AlignDevicesHook)",
     "kv cache": "2 x layers x kv heads x head size x tokens x bytes (transformers docs, llm_tutorial_optimization)",
     "prefill activations": "widest point of one block over the prompt (Transformers implementation)",
     "checkpoint being cast": "safetensors maps the file, and its pages stay until it is closed (transformers 5.23, modeling_utils)",
@@ -34,7 +40,8 @@ def find_generation_source(name: str, run: Execution, rates: Rates) -> str:
     if run.engine:
         replayed = c.KERNEL_SECONDS.source
         launch = replayed if find_engine(run.engine).replays else c.ENGINE_BLOCK_SECONDS["llama-cpp"].source
-    return {"prefill": rates.source, "decode": rates.bandwidth_source, "launch": launch}[name]
+    bandwidth = c.PAGEABLE_SHARE.source if run.offload_params != "none" else rates.bandwidth_source
+    return {"prefill": rates.source, "decode": bandwidth, "launch": launch}[name]
 
 
 def compute_inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
@@ -51,12 +58,22 @@ def compute_inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
     # the last token's logits, and their float32 copy and softmax for sampling
     logits = float(run.micro_batch) * shape.head_outputs * (BYTES[run.compute_dtype] + 8.0)
     held = {
-        "weights": compute_held_bytes(shape, run),
+        "weights": place_weights(shape, run).device,
+        "fetched weights": compute_largest_fetch(shape, run),
         "dequantized weights": compute_dequantized_bytes(shape, run),
     }
     if cached_prompt + prefill >= full_cache + grows + logits:
         return {**held, "kv cache": cached_prompt, "prefill activations": prefill}
     return {**held, "kv cache": full_cache, "decode buffers": grows + logits}
+
+
+def compute_largest_fetch(shape: Shape, run: Execution) -> float:
+    """The block that has come over, or the output layer: accelerate's hooks bring one module at a time."""
+    places = place_weights(shape, run)
+    if not places.host + places.disk:
+        return 0.0
+    each = compute_bytes_per_weight(shape, run)
+    return each * max(shape.block_params, shape.head_outputs * shape.hidden)
 
 
 def compute_loading_memory(shape: Shape, run: Execution, stored: str | None, limit: float) -> dict[str, float]:
@@ -66,7 +83,7 @@ def compute_loading_memory(shape: Shape, run: Execution, stored: str | None, lim
     if run.engine or run.quant != "none" or stored not in BYTES or stored == run.weights_dtype:
         return {}
     grown = (c.PROCESS_GIB - c.LOADING_PROCESS_GIB) * GIB
-    held = compute_held_bytes(shape, run)
+    held = place_weights(shape, run).device
     mapped = min(shape.params * BYTES[stored] / run.parts - grown, limit - held - 1)
     return {"weights": held, "checkpoint being cast": max(0.0, mapped)}
 

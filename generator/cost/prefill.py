@@ -7,6 +7,7 @@ import math
 from generator.cost import constants as c
 from generator.cost.decode import (
     compute_expert_exchange_seconds,
+    compute_offloaded_seconds,
     compute_pass_issue_seconds,
     compute_slice_exchange_seconds,
     compute_unpack_seconds,
@@ -34,7 +35,9 @@ def compute_prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float
         + compute_traffic_seconds(shape, run, rates, engine, tokens / passes)
     ) / run.tp
     busy += compute_slice_exchange_seconds(shape, run, rates, tokens)
-    busy += compute_expert_exchange_seconds(shape, run, rates, tokens)
+    busy += compute_expert_exchange_seconds(shape, run, rates, tokens) + passes * compute_offloaded_seconds(
+        shape, run, rates
+    )
     started = passes * shape.layers * engine.block_seconds
     # on a CPU the step of an answer is compiled, or direct, and prompts are not
     eager = run.but(compile=None, direct_step=False) if rates.on_cpu else run

@@ -103,6 +103,8 @@ class Shape:
     capped_logits: bool = False
     dropout: int = 0
     """dropouts of hidden states in a block, by the defaults of the configuration class"""
+    stored_bytes: int | None = None
+    """of all tensors of a quantized checkpoint, where its header says them"""
     attention_dropout: bool = False
     """the scores are dropped out too"""
 
@@ -150,6 +152,7 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         state_elements=spec.state_elements,
         linears=list_linears(spec, query, key, share, expert_ffn, expert_inputs),
         params=params,
+        stored_bytes=spec.stored_bytes,
         embedding=embedding,
         head=head,
         head_params=head or (0 if classify else vocab_params),

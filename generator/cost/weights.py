@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from generator.cost import constants as c
 from generator.cost.engines import find_engine
+from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 
@@ -15,6 +17,8 @@ PLAIN = "parameters by storage dtype (config.json; quantizer's block sizes)"
 def compute_stored_bytes(shape: Shape, run: Execution) -> float:
     """Bytes of the stored model: packed linears, and the rest in its own dtype (float32 where PEFT upcasts it)."""
     stored = BYTES[run.weights_dtype]
+    if shape.stored_bytes is not None:
+        return float(shape.stored_bytes)
     if run.quant == "none":
         return shape.params * stored
     if packs_whole_model(run):
@@ -36,6 +40,24 @@ def compute_held_bytes(shape: Shape, run: Execution) -> float:
         return stored / (run.tp * run.pp)
     experts = stored * shape.expert_params * shape.layers / max(shape.params, 1)
     return ((stored - experts) / run.tp + experts / run.ep) / run.pp
+
+
+class Places(NamedTuple):
+    """Bytes of a served model: on the device, in the host's memory, on its disk."""
+
+    device: float
+    host: float
+    disk: float
+
+
+def place_weights(shape: Shape, run: Execution) -> Places:
+    """Of a model whose weights are offloaded as far as the device has no room for them."""
+    held = compute_held_bytes(shape, run)
+    if run.offload_params == "none":
+        return Places(held, 0.0, 0.0)
+    device = min(held, run.resident_gib * GIB)
+    host = min(held - device, run.host_weights_gib * GIB)
+    return Places(device, host, held - device - host)
 
 
 FORMATS: Mapping[str, tuple[float, c.Constant]] = {
@@ -60,7 +82,7 @@ def packs_whole_model(run: Execution) -> bool:
 
 def compute_bytes_per_weight(shape: Shape, run: Execution) -> float:
     """As it is read, on average over the model."""
-    if packs_whole_model(run):
+    if packs_whole_model(run) and shape.stored_bytes is None:
         return compute_bytes_per_packed_weight(run)
     return compute_stored_bytes(shape, run) / max(shape.params, 1)
 

@@ -130,6 +130,8 @@ def choose_modules(
     if "infer" in modules and project.device == "portable":  # its infer.py is the same for every machine
         modules["machine"] = "machine/unplanned"
     if project.mode != "train":
+        served = [line.split()[1] for line in edits.infer_imports]
+        modules |= {name: name for name in edits.fragments if name in served}
         return dict(sorted(modules.items()))
     modules |= {name: name for name in (*ALWAYS, *edits.fragments)}
     if project.task == "text-classification":

@@ -13,7 +13,7 @@ from pathlib import Path
 from generator.errors import SourceError, quote_error
 from generator.inputs.json_files import load_json, replace_file
 from generator.model import ModelSpec
-from generator.model.stored_formats import read_stored_format
+from generator.model.stored_formats import read_stored_bytes, read_stored_format
 from hwdetect.machine.process import HeadAndTail, build_own_command, isolate_python, run_process
 
 SECONDS = 300
@@ -59,6 +59,7 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
         dtype=config.get("dtype") or config.get("torch_dtype"),
         quantization=(config.get("quantization_config") or {}).get("quant_method"),
         stored_format=read_stored_format(config.get("quantization_config") or {}),
+        stored_bytes=read_stored_bytes(config.get("quantization_config") or {}),
         basis="meta-device",
         notes=(
             f"{why}: counted by Transformers on the meta device; activations are those of a plain transformer (assumed)",

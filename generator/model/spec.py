@@ -71,6 +71,8 @@ class ModelSpec:
     quantization: str | None = None
     stored_format: str | None = None
     """the cost model's name for how a quantized checkpoint packs its weights; ``None``: plain, or in a way without a formula"""
+    stored_bytes: int | None = None
+    """of all tensors of a quantized checkpoint, where its header says them"""
     basis: str = "config"
     notes: tuple[str, ...] = ()
 

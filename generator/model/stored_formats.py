@@ -19,9 +19,23 @@ def read_stored_format(quantization: Mapping[str, Any]) -> str | None:
         return INTEGERS.get(quantization.get("bits", 4))
     if method == "compressed-tensors":
         return read_groups(quantization.get("config_groups"))
+    if method == "gguf":
+        return find_gguf_format(str(quantization.get("kind")))
     if method == "bitsandbytes":
         return "nf4" if quantization.get("load_in_4bit") else "int8"
     return {"fp8": "float8", "fbgemm_fp8": "float8", "mxfp4": "mxfp4"}.get(str(method))
+
+
+def find_gguf_format(kind: str) -> str:
+    """By the bits of ggml's type, what llama.cpp multiplies about as fast; its bytes are the header's."""
+    if kind in ("F32", "F64", "F16", "BF16"):
+        return "none"
+    return "int8" if kind.startswith(("Q8", "Q6", "Q5")) else "int4"
+
+
+def read_stored_bytes(quantization: Mapping[str, Any]) -> int | None:
+    """Of all tensors, where the checkpoint's own header says them."""
+    return quantization.get("bytes") if quantization.get("quant_method") == "gguf" else None
 
 
 def read_groups(groups: object) -> str | None:

@@ -79,9 +79,10 @@ def measure_files(plan: Plan) -> float:
 
 
 def describe_conversion(plan: Plan, engine: Engine) -> ConversionRecord:
-    stack = load_stack(engine.conversion, CPU.choose_build(engine.conversion, plan.case.device, None))
+    role, leaf = engine.choose_conversion(plan.case)
+    stack = load_stack(role, CPU.choose_build(role, plan.case.device, None))
     return ConversionRecord(
-        leaf=engine.leaf,
+        leaf=leaf,
         torch=stack.version("torch"),
         torch_index=stack.build.index,
         requirements=tuple(f"{name}=={version}" for name, version in stack.packages),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from generator.errors import SourceError
 from generator.inputs.chat_templates import find_chat_template
+from generator.inputs.gguf_files import read_gguf
 from generator.inputs.hub import read_hub
 from generator.inputs.hub_ids import HUB_ID_RULE, is_hub_id
 from generator.inputs.model_folder import TOKENIZER_FILES, check_tokenizer_config, read_config_file, read_folder
@@ -13,7 +14,7 @@ from generator.inputs.model_source import ModelSource
 
 
 def read_model(source: str, *, offline: bool, config: str | None = None, mode: str = "train") -> ModelSource:
-    """A folder, a config.json, or a hub id. ``config`` is a file to use for a hub id. Raises ``SourceError``."""
+    """A folder, a config.json, a GGUF file, or a hub id. ``config`` is a file to use for a hub id. Raises ``SourceError``."""
     path = Path(source)
     try:
         is_dir, is_file = path.is_dir(), path.is_file()
@@ -21,10 +22,14 @@ def read_model(source: str, *, offline: bool, config: str | None = None, mode: s
         raise SourceError(f"--model {source!r}: {error}", "give a folder, a config.json or a hub id") from error
     if is_dir:
         return read_folder(path.resolve(), source, mode)
+    if is_file and path.suffix == ".gguf":
+        return read_gguf(path.resolve() if path.resolve().suffix == ".gguf" else path.absolute(), mode)
     if is_file:
         return read_config_file(path.resolve(), mode)
     if not is_hub_id(source):
-        raise SourceError(f"--model {source!r} is neither a folder, nor a config.json, nor a hub id", HUB_ID_RULE)
+        raise SourceError(
+            f"--model {source!r} is neither a folder, nor a config.json or a GGUF file, nor a hub id", HUB_ID_RULE
+        )
     try:
         return read_hub(source, offline, config, mode)
     except SourceError as error:  # a folder may have been meant

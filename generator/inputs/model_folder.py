@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 from generator.errors import SourceError
@@ -21,6 +22,12 @@ WITHOUT_WEIGHTS = {
     "adapt": "the plan is for its size, a project needs weights to adapt",
 }
 """what a model that is sizes alone means, by mode, and for training that adapts weights"""
+MERGING = (
+    "import sys; from peft import AutoPeftModelForCausalLM as M; from transformers import AutoTokenizer as T; "
+    "a, merged, t = sys.argv[1:]; M.from_pretrained(a, dtype='auto').merge_and_unload().save_pretrained(merged); "
+    "T.from_pretrained(t).save_pretrained(merged)"
+)
+"""By PEFT itself: adapter, folder of the whole model, whose tokenizer."""
 NO_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|rng_state.*|scaler)\.(bin|pt|pth)")
 
 
@@ -44,8 +51,6 @@ def read_config_file(path: Path, mode: str) -> ModelSource:
 
 def explain_weights_file(path: Path) -> tuple[str, str]:
     """What a file of weights in the place of a config.json is, and what to give in its place."""
-    if path.suffix == ".gguf":
-        return f"{path} is a GGUF file, which is not read", "give the safetensors checkpoint that it was made from"
     return f"{path} holds weights, and no sizes", f"give the folder with its config.json: {path.parent}"
 
 
@@ -78,12 +83,31 @@ def read_folder(folder: Path, shown_path: str, mode: str) -> ModelSource:
 def explain_missing_config(shown_path: str, names: set[str]) -> tuple[str, str]:
     """What a folder without a config.json is, and what to give in its place."""
     if "adapter_config.json" in names:
-        return f"{shown_path} holds an adapter only", "give the base model; merge the adapter into it first"
-    if any(name.endswith(".gguf") for name in names):
-        return f"{shown_path} holds GGUF files only", "give the safetensors checkpoint that they were made from"
+        return f"{shown_path} holds an adapter only", explain_merging(Path(shown_path))
+    if files := sorted(name for name in names if name.endswith(".gguf")):
+        return (
+            f"{shown_path} holds GGUF files only",
+            f"to serve one: --mode infer --model {Path(shown_path, files[0])}; to train, the safetensors checkpoint that it was made of",
+        )
     if "model_index.json" in names:
         return f"{shown_path} holds a diffusion pipeline", "perfgen plans for language models and classifiers"
     return f"{shown_path} holds no config.json", "give --model the folder of a Transformers model"
+
+
+def explain_merging(folder: Path) -> str:
+    """The command that makes a whole model of an adapter; a project of perfgen's that trained it has one of its own."""
+    settings = read_json(folder / "adapter_config.json", "download it again")
+    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    if not isinstance(base, str) or not base:
+        return "give the base model; merge the adapter into it first"
+    merged = f"{folder}-merged"
+    own_tokenizer = any((folder / name).is_file() for name in TOKENIZER_FILES)
+    words = (str(folder), merged, str(folder) if own_tokenizer else base)
+    command = f"python -c {shlex.quote(MERGING)} {shlex.join(words)}"
+    return (
+        f"merge it into its base model ({base}) first, and give {merged}: `python merge.py` in the project of perfgen's that "
+        f"trained it; else, where peft is installed: {command}"
+    )
 
 
 def refuse_other_weights(shown_path: str, names: set[str]) -> None:

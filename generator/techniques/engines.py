@@ -51,7 +51,7 @@ class Engine(Technique):
 
     def explain_model(self, case: Case) -> str | None:
         """Why it cannot run the model, or ``None``."""
-        if self.conversion and case.model.quantization:
+        if self.conversion and case.model.quantization and not self.checkpoints:
             return f"its converter reads plain weights, and the checkpoint is quantized ({case.model.quantization})"
         if case.model.quantization and case.model.quantization not in self.checkpoints:
             ways = f"those of {', '.join(sorted(self.checkpoints))} alone" if self.checkpoints else "none"
@@ -59,6 +59,10 @@ class Engine(Technique):
         if self.model_types and case.model.model_type not in self.model_types:
             return f"its converter knows no models of type {case.model.model_type}"
         return None
+
+    def choose_conversion(self, case: Case) -> tuple[str, str]:
+        """The environment that makes its weights of the model's files, and the leaf of templates/fragments/conversions."""
+        return self.conversion, self.leaf
 
     def explain_device(self, case: Case) -> str | None:
         """Why it cannot run on the device, or ``None``."""

@@ -53,6 +53,8 @@ def main(home: Path, leaves: list[str]) -> None:
             name_also(home / f"serve-{leaf}", *ALSO_NAMED[leaf])
         if engine.conversion:
             make_environment(home / f"convert-{leaf}", list_packages(load_stack(engine.conversion, "cpu")))
+        if "gguf" in engine.checkpoints:
+            make_environment(home / "convert-gguf", list_packages(load_stack("convert-gguf", "cpu")))
 
 
 def list_packages(stack: Stack, *more: str) -> tuple[str, ...]:

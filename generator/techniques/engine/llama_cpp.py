@@ -18,6 +18,7 @@ class LlamaCpp(CpuEngine):
     role = "serve-llama-cpp"
     conversion = "convert-llama-cpp"
     leaf = "llama_cpp"
+    checkpoints = frozenset({"gguf"})
     provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS})
     model_types = frozenset(
         [
@@ -44,6 +45,10 @@ class LlamaCpp(CpuEngine):
             "inference in C/C++ with blocks of quantized weights; kernels for AVX2 and Arm NEON",
         ),
     )
+
+    def choose_conversion(self, case: Case) -> tuple[str, str]:
+        """A GGUF file is copied, its vocabulary made one of numbers."""
+        return ("convert-gguf", "gguf") if case.model.quantization else (self.conversion, self.leaf)
 
     def edits(self, case: Case) -> Edits:
         """Threads that wait sleep: beside other programs those that spin take away the processor that they wait for."""

@@ -1,6 +1,7 @@
 """What the model itself says of tokens: eager Transformers, for compare.py. Run where torch is."""
 
 import json
+import os
 import sys
 
 import torch
@@ -16,8 +17,15 @@ def main() -> None:
     dtype = DTYPES.get(request["weights"], torch.float32)
     answers = sys.stdout
     sys.stdout = sys.stderr  # whatever a library prints is no answer
+    folder, name = os.path.split(model_name)
+    file = {"gguf_file": name} if name.endswith(".gguf") else {}  # which is unpacked
     model = AutoModelForCausalLM.from_pretrained(
-        model_name, revision=revision, dtype=dtype, attn_implementation="eager", trust_remote_code=False
+        folder if file else model_name,
+        revision=revision,
+        dtype=dtype,
+        attn_implementation="eager",
+        trust_remote_code=False,
+        **file,
     ).eval()
     json.dump([describe_row(model, row["prompt"], row["answer"]) for row in request["rows"]], answers)
 

@@ -24,6 +24,7 @@ FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken")
 HEADER_LIMIT = 100 << 20
 LEAST_FREE = 1 << 20
 """Bytes that a disk has left which is not full; few libraries say so when it is."""
+BEGINNING = 1 << 20
 
 
 def convert_weights(packages: tuple[str, ...], write: Callable[[Path, Path, str], None], options: dict) -> None:
@@ -99,7 +100,7 @@ def end_where_full(draft: Path) -> Generator[None]:
 
 
 def fetch_model(config: dict) -> Path:
-    """The folder of the model, from the hub where it is a name there."""
+    """The folder of the model, or its one file; from the hub where it is a name there."""
     source = find_source(config, "model")
     if isinstance(source, Path):
         return source
@@ -108,10 +109,20 @@ def fetch_model(config: dict) -> Path:
 
 def describe_files(model: Path) -> dict[str, str]:
     """By name: a hash of what is small, size and header of weights and when they were written."""
+    if model.is_file():
+        return {model.name: describe_file(model)}
     files = sorted({path for pattern in FILES for path in model.glob(pattern)})
     if not any(path.suffix == ".safetensors" for path in files):
         sys.exit(f"{model} holds no .safetensors: the engine's weights are made of those; save the model as such")
     return {path.name: describe_weights(path) if path.suffix == ".safetensors" else hash_file(path) for path in files}
+
+
+def describe_file(path: Path) -> str:
+    """Of a GGUF file, whose header is at the beginning."""
+    with path.open("rb") as file:
+        beginning = hashlib.sha256(file.read(BEGINNING)).hexdigest()
+    facts = path.stat()
+    return f"{facts.st_size} bytes, {facts.st_mtime_ns} ns, {beginning}"
 
 
 def describe_weights(path: Path) -> str:

@@ -73,10 +73,11 @@ class App:
                 print(call.describe(), file=sys.stderr, flush=True)
 
     async def route(self, call: Call) -> None:
-        handlers = self.posts if call.method == "POST" else self.gets
+        reads = call.method in ("GET", "HEAD")  # of HEAD, uvicorn sends the head alone
+        handlers = self.gets if reads else self.posts if call.method == "POST" else {}
         if call.path.startswith("/v1/"):
             self.check_key(call.headers.get(b"authorization", b""))
-        if call.path in handlers and call.method in ("GET", "POST"):
+        if call.path in handlers:
             await handlers[call.path](call)
         elif call.path in self.gets or call.path in self.posts:
             allowed = "POST" if call.path in self.posts else "GET"

@@ -12,17 +12,29 @@ from transformers.utils import cached_file
 from sources import find_source
 from stop_tokens import find_end_of_turn
 
+HERE = Path(__file__).resolve().parent
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 """What a tokenizer decodes to where bytes are no character, or not yet."""
 MOST_HELD = 12
 """Tokens that are waited for to complete characters: a byte each, and some tokenizers judge a run of bytes together."""
 
 
+def find_described(config: dict) -> Path | str:
+    """Where tokenizer and settings of the model lie: of a GGUF file, beside what was converted of it."""
+    source = find_source(config, "model")
+    if not isinstance(source, Path) or source.is_dir():
+        return source
+    folder = HERE / config["serving"]["converted"]
+    if not folder.is_dir():
+        sys.exit(f"{folder} is not here, which holds the tokenizer of {source.name}: `make setup` makes it")
+    return folder
+
+
 class Prompts:
     """The tokenizer of config.yaml. ``stop_tokens`` end an answer: the model's, the tokenizer's, the template's."""
 
     def __init__(self, config: dict) -> None:
-        model, revision = find_source(config, "model"), config.get("revision")
+        model, revision = find_described(config), config.get("revision")
         if "tokenizer" in config:
             source, options = find_source(config, "tokenizer"), {"revision": config.get("tokenizer_revision")}
         else:

@@ -33,11 +33,25 @@ def main() -> None:
     started = time.perf_counter()
     from transformers import pipeline
 
-    pipe = pipeline("text-generation", model, revision=revision)
+    pipe = pipeline("text-generation", revision=revision, **name_model(Path(model)))
     say(answers, {"load_s": time.perf_counter() - started, "dtype": str(pipe.model.dtype), "device": str(pipe.device)})
     for line in sys.stdin:
         request = json.loads(line)
         say(answers, generate(pipe, request["prompt"], request["new_tokens"]))
+
+
+def name_model(path: Path) -> dict:
+    """Of a GGUF file, its folder and its name there: Transformers unpacks its weights."""
+    if path.suffix != ".gguf":
+        return {"model": str(path)}
+    file = {"gguf_file": path.name}
+    from transformers import AutoTokenizer
+
+    return {
+        "model": str(path.parent),
+        "tokenizer": AutoTokenizer.from_pretrained(path.parent, **file),
+        "model_kwargs": file,
+    }
 
 
 def say(stream, message: dict) -> None:

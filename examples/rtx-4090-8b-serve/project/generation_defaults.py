@@ -1,7 +1,6 @@
 """How tokens are chosen where a request does not say: as generation_config.json of the model asks, or most of it."""
 
-from prompts import read_model_file
-from sources import find_source
+from prompts import find_described, read_model_file
 
 FILE = "generation_config.json"
 OF_DRAWING = ("temperature", "top_p", "top_k", "min_p")
@@ -17,7 +16,7 @@ def read_defaults(config: dict, applied: frozenset[str]) -> tuple[dict[str, floa
 
     ``applied`` is what the engine does of top_k, min_p and repetition_penalty.
     """
-    own = read_model_file(find_source(config, "model"), config.get("revision"), FILE)
+    own = read_model_file(find_described(config), config.get("revision"), FILE)
     taken = {"temperature", "top_p", *applied} - (set() if own.get("do_sample") else set(OF_DRAWING))
     asked = {name: own[name] for name in sorted(taken) if own.get(name) is not None}
     known = taken | ELSEWHERE | (set() if own.get("do_sample") else set(OF_DRAWING))

@@ -48,7 +48,7 @@ class LlamaCpp(CpuEngine):
 
     def choose_conversion(self, case: Case) -> tuple[str, str]:
         """A GGUF file is copied, its vocabulary made one of numbers."""
-        return ("convert-gguf", "gguf") if case.model.quantization else (self.conversion, self.leaf)
+        return ("convert-gguf", "gguf_file") if case.model.quantization else (self.conversion, self.leaf)
 
     def edits(self, case: Case) -> Edits:
         """Threads that wait sleep: beside other programs those that spin take away the processor that they wait for."""

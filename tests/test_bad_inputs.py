@@ -269,7 +269,7 @@ def test_model_11_12_weights_of_other_kinds(tmp_path, files, words):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("model-q4.gguf", "a GGUF file, which is not read"),
+        ("model-q4.gguf", "a GGUF file, which is served and not trained"),
         ("model.safetensors", "holds weights, and no sizes"),
         ("pytorch_model.bin", "holds weights, and no sizes"),
     ],

@@ -85,9 +85,11 @@ def explain_missing_config(shown_path: str, names: set[str]) -> tuple[str, str]:
     if "adapter_config.json" in names:
         return f"{shown_path} holds an adapter only", explain_merging(Path(shown_path))
     if files := sorted(name for name in names if name.endswith(".gguf")):
+        one = Path(shown_path, files[0])
+        served = f"to serve one: --mode infer --model {one if one.is_file() else 'FILE.gguf, once it is downloaded'}"
         return (
             f"{shown_path} holds GGUF files only",
-            f"to serve one: --mode infer --model {Path(shown_path, files[0])}; to train, the safetensors checkpoint that it was made of",
+            f"{served}; to train, the safetensors checkpoint that they were made from",
         )
     if "model_index.json" in names:
         return f"{shown_path} holds a diffusion pipeline", "perfgen plans for language models and classifiers"
@@ -96,7 +98,8 @@ def explain_missing_config(shown_path: str, names: set[str]) -> tuple[str, str]:
 
 def explain_merging(folder: Path) -> str:
     """The command that makes a whole model of an adapter; a project of perfgen's that trained it has one of its own."""
-    settings = read_json(folder / "adapter_config.json", "download it again")
+    path = folder / "adapter_config.json"
+    settings = read_json(path, "download it again") if path.is_file() else {}  # of the hub, only names are known
     base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
     if not isinstance(base, str) or not base:
         return "give the base model; merge the adapter into it first"

@@ -39,6 +39,7 @@ SHOWN = 4000
 
 
 def main() -> None:
+    end_with_parent()
     for name in LIBRARIES:
         __import__(name)
     plan, ended = Path(sys.argv[1]), []
@@ -52,6 +53,13 @@ def main() -> None:
         if too_late:
             show_logs(folder, codes)
     plan.with_name("ended.json").write_text(json.dumps(ended))
+
+
+def end_with_parent() -> None:
+    """Where the tests end, however they do."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        os._exit(1)
 
 
 def show_logs(folder: Path, codes: list[int]) -> None:
@@ -75,9 +83,7 @@ def fork(folder: Path, rank: int, run: dict, port: str, before: list[int]) -> in
         with suppress(PermissionError, ProcessLookupError):  # it has done so itself, or has ended
             os.setpgid(pid, before[0] if before else pid)
         return pid
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # as the tests end, however they do
-    if os.getppid() == 1:
-        os._exit(1)
+    end_with_parent()
     os.setpgid(0, before[0] if before else 0)
     count = str(run["processes"])
     if run["processes"] > 1:

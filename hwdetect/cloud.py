@@ -1,4 +1,4 @@
-"""Cloud instance types, from ``instances.toml``; prices of AWS, Azure and GCP and AWS's sustained network from ``prices.toml``."""
+"""Cloud instance types, from ``instances.toml``; prices of AWS, Azure, GCP and RunPod and AWS's sustained network from ``prices.toml``."""
 
 from __future__ import annotations
 

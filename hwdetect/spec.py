@@ -85,7 +85,8 @@ _SLICE = re.compile(r"(?:tpu-)?(v\d[ep]?)-(\d{1,5})(?=$|[:+,])")
 TPU_SLICES = {"v2": (2, 4), "v3": (2, 4), "v4": (2, 4), "v5p": (2, 4), "v5e": (1, 8), "v6e": (1, 8)}
 """By generation: TensorCores that the name of a slice counts a chip, and the chips of the largest single host; slices of more hosts
 have 4 chips in each (https://cloud.google.com/tpu/docs/v5p, /v5e, /v6e)"""
-_TIMES = re.compile(r"(\d+) ?x ?(?=.)")  # of a text of at most LONGEST characters
+# Of a text of at most LONGEST characters; RunPod's names begin so, as 8x_H100-SXM_SECURE.
+_TIMES = re.compile(r"(\d+) ?x ?(?=[^_])")
 
 
 def parse_spec(text: str) -> Hardware:

@@ -220,6 +220,17 @@ def test_the_whole_run_is_steps_times_a_step_at_the_price_of_the_machine():
     assert to_json(document)["run"]["summary"] == run.summary
 
 
+def test_pods_that_are_not_joined_price_no_run_of_several_nodes():
+    """RunPod's A100 are the cheapest, alone; for two nodes of them the next cloud's stand, unless they were asked for by name."""
+    options = {**LLAMA, "task": "sft", "train": "lora", "seq_len": 2048, "data": str(CHATS)}
+    alone, several, named = (
+        document_request(Request(**options, hardware=hardware)).run
+        for hardware in ("8xa100-sxm-80gb", "2x8xa100-sxm-80gb", "2x8x_A100-80GB-SXM_SECURE")
+    )
+    assert "_SECURE" in alone.price_of and "_SECURE" not in several.price_of
+    assert named.price_of == "2 x 8x_A100-80GB-SXM_SECURE" and named.usd_per_hour == pytest.approx(2 * 12.72)
+
+
 @pytest.mark.parametrize(
     ("config", "mode", "words"),
     [

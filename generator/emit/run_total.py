@@ -10,9 +10,9 @@ from generator.case.defaults import count_steps
 from generator.decide.plan import Planned
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import RunRecord
-from hwdetect.cloud import Price, find_instance, list_instances
+from hwdetect.cloud import Instance, Price, find_instance, list_instances
 
-COUNT_BEFORE = re.compile(r"\s*(?:(\d+)\s*[x×]\s*)?(.+)", re.IGNORECASE | re.DOTALL)
+COUNT_BEFORE = re.compile(r"\s*(?:(\d+)\s*[x×](?!_)\s*)?(.+)", re.IGNORECASE | re.DOTALL)
 """NODESxNAME, as ``hwdetect.spec`` reads it."""
 
 
@@ -81,6 +81,11 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.3g} s"
 
 
+def is_joined(instance: Instance) -> bool:
+    """Pods that reach each other at 100 Mbit/s are no nodes of one run; where nobody says the rate, they are."""
+    return instance.network_bytes_per_s is None or instance.network_bytes_per_s >= 1e8
+
+
 def find_hourly_price(hardware: str | None, case: Case, devices: int) -> HourlyPrice | None:
     """The price of the named instance, all of it; else the lowest of the catalogue per device, for ``devices`` of them."""
     match = COUNT_BEFORE.fullmatch(hardware or "")
@@ -92,8 +97,9 @@ def find_hourly_price(hardware: str | None, case: Case, devices: int) -> HourlyP
         return HourlyPrice(usd=instance.price.usd_per_hour * case.nodes, of=of, price=instance.price)
     if case.on_cpu or case.portable or any(a.profile for a in case.hardware.accelerators):
         return None
-    priced = [(i.price.usd_per_hour / i.devices, i.name, i) for i in list_instances() if i.price and i.device]
-    each, name, instance = min((row for row in priced if row[2].device == case.device.id), default=(0.0, "", None))
+    ours = [i for i in list_instances() if i.device == case.device.id and (case.nodes == 1 or is_joined(i))]
+    priced = [(i.price.usd_per_hour / i.devices, i.name, i) for i in ours if i.price]
+    each, name, instance = min(priced, default=(0.0, "", None))
     if instance is None or instance.price is None:
         return None
     return HourlyPrice(

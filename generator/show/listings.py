@@ -135,12 +135,14 @@ def show_instances(as_json: bool, pattern: str | None) -> None:
     if as_json:
         echo_rows("instances", [asdict(row) for row in rows])
         return
-    click.echo(f"{'instance':<31} {'devices':<24} {'CPUs':>4} {'memory':>9} {'$/hour':>7}  read on")
+    click.echo(f"{'instance':<31} {'devices':<24} {'CPUs':>4} {'memory':>9} {'$/hour':>7}  region, read on")
     for row in rows:
         devices = f"{row.devices} x {row.device}" if row.device else "-"
-        price = (f"{row.price.usd_per_hour:.2f}", row.price.read) if row.price else ("-", "-")
+        price, of = "-", "-"
+        if row.price:
+            price, of = f"{row.price.usd_per_hour:.2f}", f"{row.price.region or 'cheapest US'}, {row.price.read}"
         memory = f"{row.memory_bytes / 2**30:.0f} GiB"
-        click.echo(f"{row.name:<31} {devices:<24} {row.vcpus:>4} {memory:>9} {price[0]:>7}  {price[1]}")
+        click.echo(f"{row.name:<31} {devices:<24} {row.vcpus:>4} {memory:>9} {price:>7}  {of}")
         if pattern:
             click.echo(f"    {row.cloud}: {row.source}")
             if row.price:

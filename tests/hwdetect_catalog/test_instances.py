@@ -16,7 +16,7 @@ INSTANCES = list_instances()
 def test_there_are_enough_of_each_cloud():
     clouds = Counter(instance.cloud for instance in INSTANCES)
     assert len(INSTANCES) >= 100
-    assert {"aws", "gcp", "azure", "oci", "lambda", "coreweave"} <= set(clouds)
+    assert {"aws", "gcp", "azure", "oci", "lambda", "coreweave", "nebius", "runpod"} <= set(clouds)
     assert clouds["aws"] >= 50 and clouds["gcp"] >= 25 and clouds["azure"] >= 15
 
 
@@ -37,7 +37,9 @@ def test_instance_is_plausible(instance):
         assert 1 <= instance.devices <= 16
         # No cloud gives a GPU less than a third of its memory in RAM (g5g, g4dn.xlarge and the TPU hosts are lowest).
         assert instance.memory_bytes > 0.3 * instance.devices * catalog.load(instance.device).memory_bytes
-    if instance.network_bytes_per_s:
+    if instance.cloud == "runpod":  # between pods; all others are joined
+        assert instance.network_bytes_per_s == 12.5e6
+    elif instance.network_bytes_per_s:
         assert 1e8 < instance.network_bytes_per_s <= 1e12
     if instance.nvme_bytes:
         assert 1e11 <= instance.nvme_bytes <= 1e14
@@ -68,6 +70,27 @@ def test_well_known_instances():
     assert find_instance("aws:a2-highgpu-1g") is None
     assert "amx_bf16" in find_instance("c7i.4xlarge").isa_features
     assert find_instance("c7g.16xlarge").architecture == "aarch64"
+
+
+def test_a_number_in_a_name_is_no_number_of_nodes():
+    """RunPod's types are named by their number of boards; nodes come before it, as with any instance."""
+    eight = parse_spec("2x8x_H100-SXM_SECURE")
+    assert eight.nodes.count == 2 and len(eight.boards) == 8
+    assert len(parse_spec("8xh100-sxm-80gb").boards) == 8
+
+
+def test_prices_say_where_and_which_are_spot():
+    """A type that its cloud's home region has not is priced where the United States are cheapest, and its spot price is of there."""
+    far = find_instance("a3-megagpu-8g").price
+    assert far.region == "us-east4" and far.usd_per_hour == 92.9376 and far.spot_usd_per_hour == 23.2752
+    assert find_instance("Standard_ND96isr_H200_v5").price.region == "eastus2"
+    assert find_instance("a2-highgpu-1g").price.region == "us-central1"
+    # A host of TPUs is paid by the chip, 1.20 dollars each; v5p's slices are named by cores, two a chip.
+    assert find_instance("ct5lp-hightpu-4t").price.usd_per_hour == 4 * 1.2
+    assert find_instance("ct5p-hightpu-4t").price.usd_per_hour == 4 * 4.2
+    pods = [i for i in INSTANCES if i.cloud == "runpod"]
+    assert len(pods) == 26 and all(i.price and i.price.region == "US" and not i.price.spot_usd_per_hour for i in pods)
+    assert sum(i.price is None for i in INSTANCES) == 14
 
 
 def test_efa_devices_are_counted_where_there_are_any():

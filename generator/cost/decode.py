@@ -39,9 +39,9 @@ def compute_cache_bytes(shape: Shape, run: Execution, tokens: float, *, divided:
         return 0.0
     page = find_engine(run.engine).block_tokens
     tokens = math.ceil(tokens / page) * page if page > 1 else tokens
-    each = c.QUANTIZED_CACHE_BYTES if run.cache == "quantized-4bit" else BYTES[run.cache_dtype or run.compute_dtype]
-    if run.quant != "none" and not run.cache_dtype:
-        each = find_engine(run.engine).packed_cache_bytes or each
+    beside_packed = find_engine(run.engine).packed_cache_dtype if run.quant != "none" else ""
+    dtype = run.cache_dtype or beside_packed or run.compute_dtype
+    each = c.QUANTIZED_CACHE_BYTES if run.cache == "quantized-4bit" else BYTES[dtype]
     kept = 0.0
     for kind in shape.attended:
         share = find_cached_share(shape, run, kind) if divided else 1.0

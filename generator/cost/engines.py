@@ -60,8 +60,8 @@ class Engine:
     """of the input embedding it touches the rows that it looks up alone; a tied one is the output layer's, which is held twice"""
     slot_tokens: int = 0
     """keys and values of all contexts, each in parts of so many tokens and one part more, are written as it starts; 0: as they come"""
-    packed_cache_bytes: float = 0.0
-    """per element of keys and values beside packed weights; 0: as the arithmetic"""
+    packed_cache_dtype: str = ""
+    """of keys and values beside packed weights; empty: as the arithmetic"""
     process_gib: c.Constant = c.PROCESS_GIB
     """of the interpreter and the libraries on a CPU"""
 
@@ -118,7 +118,7 @@ ENGINES: Mapping[str, Engine] = {
         unpacks_prompts=True,
         **list_cpu_formats("llama-cpp"),
         slot_tokens=int(c.LLAMA_CPP_SLOT_TOKENS),
-        packed_cache_bytes=2.0,
+        packed_cache_dtype="float16",
         process_gib=c.CPU_PROCESS_GIB["llama-cpp"],
     ),
     "ctranslate2": Engine(

@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -21,11 +21,13 @@ import pytest
 
 from generator import pipeline
 from generator.case.request import Request
+from generator.decide.plan import Planned
 from generator.emit import render
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.emit.sources import link_sources, place_sources
 from generator.techniques.base import list_axes
+from generator.techniques.edits import merge_edits
 from generator.techniques.traits import Trait
 
 pytestmark = pytest.mark.slow
@@ -50,6 +52,8 @@ class Form:
     tolerance: float = 1e-4
     asked: dict[str, object] = field(default_factory=dict)
     words: tuple[str, ...] = ()
+    sizes: dict[str, int] = field(default_factory=dict)
+    """of the layout, in the place of the planned ones"""
 
     @property
     def id(self) -> str:
@@ -113,7 +117,7 @@ OTHER_TYPES = tuple(
 """The model types that the forms are said to be run with (generator/techniques/looped.py), besides Llama."""
 EIGHT = (
     Form("tensor-pipeline", 8, ["fsdp 2", "stages 2", "tp 2"]),
-    Form("tensor-pipeline", 8, ["stages 4", "tp 2"], "tied"),
+    Form("tensor-pipeline", 8, ["stages 4", "tp 2"], "tied", sizes={"pp": 4, "shard": 1}),
 )
 OTHER_KILLED = (
     *(("tensor", SFT), ("pipeline", SFT), ("context-fsdp2", SFT)),
@@ -201,7 +205,14 @@ def inputs(tmp_path_factory) -> Path:
 
 
 def make(
-    inputs: Path, folder: Path, form: str, processes: int | str, model: str, asked: dict | None = None, **pins: str
+    inputs: Path,
+    folder: Path,
+    form: str,
+    processes: int | str,
+    model: str,
+    asked: dict | None = None,
+    sizes: dict | None = None,
+    **pins: str,
 ) -> Path:
     """A project for processes of this CPU, or of two nodes (``2x1``)."""
     asked = asked or {}
@@ -222,14 +233,31 @@ def make(
         **asked,
     )
     planned = pipeline.plan_request(request)
+    if sizes:
+        planned = change_layout(planned, sizes)
     folder.mkdir(parents=True)
     render.render(to_json(build_document(planned, name=folder.name)), folder)
     link_sources(place_sources(planned.work, folder), folder)
     return folder
 
 
+def change_layout(planned: Planned, sizes: dict[str, int]) -> Planned:
+    """The plan with other sizes of its axes and the same global batch: of several layouts that a form has only one is planned."""
+    plan, before = planned.plan, planned.plan.best.layout
+    layout = replace(before, **sizes)
+    run = plan.best.execution
+    execution = replace(
+        run,
+        accumulation=run.accumulation * run.dp // layout.dp,
+        **{name: getattr(layout, name) for name in ("dp", "tp", "pp", "cp", "ep")},
+    )
+    case, best = replace(plan.case, layout=layout), replace(plan.best, layout=layout, execution=execution)
+    edits = merge_edits([(t.id, t.edits(case)) for t in best.members])
+    return replace(planned, plan=replace(plan, case=case, best=best, edits=edits))
+
+
 def make_form(inputs: Path, folder: Path, form: Form) -> Path:
-    return make(inputs, folder, form.name, form.processes, form.model, form.asked, **form.pins)
+    return make(inputs, folder, form.name, form.processes, form.model, form.asked, form.sizes, **form.pins)
 
 
 def run_all(folder: Path, runs: list[dict]) -> list[dict]:

@@ -100,7 +100,7 @@ def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine:
     # a CPU's share of the bandwidth is that of a product with one row
     alone = 1.0 if rates.on_cpu else 0.0
     arithmetic = 2 * (rows - alone) * multiplied / rate
-    read = count_weights_read(shape, run, rows) / find_read_rate(rates, engine, rows, kind)
+    read = count_weights_read(shape, run, rows) / find_read_rate(run, rates, engine, rows)
     unpacked = compute_unpack_seconds(shape, run, rates, rows)
     return unpacked + (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic))
 
@@ -129,10 +129,12 @@ def find_cpu_format(run: Execution) -> str:
     return run.compute_dtype if run.quant == "none" else run.quant
 
 
-def find_read_rate(rates: Rates, engine: Engine, rows: float, kind: str = "") -> float:
-    if rates.on_cpu and kind in engine.reads:
-        return rates.bytes_per_s / c.CPU_READ_REALISED * engine.reads[kind]
-    if engine.vector_bytes and rows == 1 and not rates.on_cpu:
+def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
+    if rates.on_cpu:
+        realised = engine.reads / c.CPU_READ_REALISED if engine.reads else 1.0
+        each = engine.thread_reads.get(find_cpu_format(run))
+        return min(rates.bytes_per_s * realised, each * (run.threads or 1) if each else math.inf)
+    if engine.vector_bytes and rows == 1:
         return min(rates.bytes_per_s, rates.vector * engine.vector_bytes)
     return rates.bytes_per_s
 

@@ -44,8 +44,10 @@ class Engine:
     most_sequences: int = 0
     """computed together at most, by default; 0: no bound"""
     # on a CPU, by format of the weights (that of the arithmetic where they are plain)
-    reads: Mapping[str, float] = field(default_factory=dict)
-    """share of the memory's bandwidth at which one row is multiplied with them; none: as PyTorch reads them"""
+    reads: float = 0.0
+    """share of the memory's bandwidth at which one row is multiplied with weights; 0: as PyTorch reads them"""
+    thread_reads: Mapping[str, float] = field(default_factory=dict)
+    """bytes of them per second and thread, where that is not the memory's rate"""
     few_rows: Mapping[str, float] = field(default_factory=dict)
     """operations per second with some rows over those of large products; none: the same"""
     many_rows: Mapping[str, float] = field(default_factory=dict)
@@ -69,15 +71,16 @@ class Engine:
 def list_cpu_formats(engine: str) -> dict[str, Any]:
     """The fields of ``Engine`` that say what it does on a CPU with each format of weights: tables by engine and format, its rows."""
     tables = {
-        "reads": c.CPU_READS,
+        "thread_reads": c.CPU_THREAD_READS,
         "few_rows": c.CPU_FEW_ROWS,
         "many_rows": c.CPU_MANY_ROWS,
         "packed_bytes": c.CPU_PACKED_BYTES,
     }
-    return {
+    rows = {
         name: {kind: value for (owner, kind), value in table.items() if owner == engine}
         for name, table in tables.items()
     }
+    return rows | {"reads": c.CPU_READS.get(engine, 0.0)}
 
 
 PAGED = Engine(replays=True, mixes_prompts=True, block_tokens=int(c.PAGE_TOKENS))

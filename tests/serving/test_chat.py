@@ -108,6 +108,7 @@ def test_a_server_that_does_not_start_is_shown(model, tmp_path):
 
 def test_what_a_terminal_would_obey_is_shown(load, monkeypatch, capsys):
     load("terminal")
+    load("serving/api_key", "api_key")
     chat = load("serving/chat", "chat")
     conversation = chat.Conversation(client=None, model="m", options={}, system="Be brief.")
     monkeypatch.setattr(conversation, "stream", lambda messages: iter(["a\x1b[2Jb", "\n"]))

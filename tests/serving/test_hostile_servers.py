@@ -106,6 +106,7 @@ def test_an_address_is_judged_before_anything_starts(load, url):
 def test_a_stranger_is_not_waited_for(load, tmp_path):
     requests = load("serving/bench_requests", "bench_requests")
     load("terminal")
+    load("serving/api_key", "api_key")
     server = load("serving/bench_server", "bench_server")
     page = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
     with answer_with(page) as url, pytest.raises(SystemExit, match="answered with 404"):
@@ -133,6 +134,7 @@ CHATS = {
 @pytest.mark.parametrize("kind", CHATS)
 def test_a_question_that_fails_says_why(load, kind):
     load("terminal")
+    load("serving/api_key", "api_key")
     chat = load("serving/chat", "chat")
     with answer_with(CHATS[kind]) as url, httpx.Client(base_url=url, timeout=20) as client:
         conversation = chat.Conversation(client, "m", {}, None)
@@ -142,6 +144,7 @@ def test_a_question_that_fails_says_why(load, kind):
 
 def test_half_a_character_and_a_turned_line_are_shown(load, capsys):
     load("terminal")
+    load("serving/api_key", "api_key")
     chat = load("serving/chat", "chat")
     pieces = ["\x1b]52;c;aGk=\x07", "\ud83d", "\u202egnp.exe", "ä\tb\n"]
     events = b"".join(
@@ -153,7 +156,7 @@ def test_half_a_character_and_a_turned_line_are_shown(load, capsys):
 
 
 def run_chat(folder, *flags: str, text: bytes = b"x") -> subprocess.CompletedProcess:
-    for leaf in ("serving/chat", "terminal"):
+    for leaf in ("serving/chat", "serving/api_key", "terminal"):
         shutil.copy(FRAGMENTS / f"{leaf}.py", folder)
     (folder / "config.yaml").write_text("serving: {port: 9}\n")
     command = [sys.executable, "chat.py", *flags]

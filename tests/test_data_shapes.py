@@ -195,3 +195,11 @@ def test_what_a_template_says_of_tools_has_room(tmp_path):
     )
     shortest, *_, longest = read_data(str(tmp_path / "d.jsonl"), task="sft").token_quantiles
     assert longest - shortest > len(json.dumps([tool])) / 4 + 200
+
+
+def test_labels_that_nothing_learns_are_named(tmp_path):
+    rows = "\n".join(json.dumps({"text": f"number {n} is fine", "Label": n % 2}) for n in range(40))
+    (tmp_path / "rows.jsonl").write_text(rows)
+    notes = read_data(str(tmp_path / "rows.jsonl"), task="causal-lm").notes
+    assert any("'Label' is not learned" in note and "--task text-classification" in note for note in notes)
+    assert "not learned" not in str(read_data(str(tmp_path / "rows.jsonl"), task="text-classification").notes)

@@ -18,7 +18,7 @@ from generator.inputs.data_readers import (
     is_json_lines,
     sample_texts,
 )
-from generator.inputs.data_recognition import recognise_format
+from generator.inputs.data_recognition import LABEL_COLUMNS, recognise_format
 from generator.inputs.hub_data import HubSample, fetch_sample
 from generator.inputs.hub_ids import is_hub_id
 from generator.inputs.hub_splits import list_splits
@@ -344,7 +344,12 @@ def describe_table_data(
         labels=len(scan.labels) or None,
         label_names=tuple(sorted(scan.labels)),
         bad_rows=scan.bad_rows,
-        notes=(*note_skipped_rows(scan), *lengths.note(), f"the data is read as {recognised.describe()}"),
+        notes=(
+            *note_skipped_rows(scan),
+            *lengths.note(),
+            f"the data is read as {recognised.describe()}",
+            *note_unused_labels(columns, task),
+        ),
     )
 
 
@@ -354,6 +359,12 @@ def show_first_fault(scan: Scan) -> str:
 
 def note_skipped_rows(scan: Scan) -> tuple[str, ...]:
     return (f"{scan.bad_rows} bad rows are left out, the first: {scan.first_bad}",) if scan.bad_rows else ()
+
+
+def note_unused_labels(columns: Iterable[str], task: str) -> tuple[str, ...]:
+    """Where texts alone are learned beside what is called a label."""
+    named = next((column for column in columns if task == "causal-lm" and column.lower() in LABEL_COLUMNS), None)
+    return (f"{named!r} is not learned: --task text-classification learns to tell it from the text",) if named else ()
 
 
 def keep_good_rows(rows: Iterable[tuple[str, dict | str]], scan: Scan) -> Iterator[tuple[str, dict]]:

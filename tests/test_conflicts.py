@@ -234,6 +234,7 @@ JOINED_AXES = {
         ("engine", "parallelism"),
         ("engine", "speculation"),
         ("loss", "parallelism"),
+        ("parallelism", "quantization"),
         ("engine", "precision"),
         ("engine", "quantization"),
         ("checkpointing", "compile"),

@@ -101,7 +101,14 @@ def test_a_real_project_is_trained_and_asked(smoked):
 @pytest.mark.slow
 def test_a_project_that_only_answers(smoked, tmp_path):
     trained = smoked[0] / "runs" / "smoke"
-    folder = render_small_project(tmp_path / "i", model=str(trained), mode="infer", max_steps=None, pins=())
+    folder = render_small_project(
+        tmp_path / "i",
+        model=str(trained),
+        mode="infer",
+        max_steps=None,
+        pins=(("engine", "transformers"),),
+        new_tokens=16,
+    )
     result = run(folder)
     assert result["losses"] == [] and result["inference"]["new_tokens"] == 16
     answer, memory = result["comparison"]

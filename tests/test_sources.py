@@ -246,7 +246,9 @@ def test_columns_that_are_asked_for_must_be_there(tmp_path):
 
 
 def test_bad_rows_are_counted_only_when_asked(tmp_path):
-    path = write(tmp_path / "d.jsonl", [{"text": "abcd"}, {"text": ""}, {"text": "abcd"}, {"other": "x"}])
+    path = write(
+        tmp_path / "d.jsonl", [{"text": "abcd"}, {"text": None}, {"text": ""}, {"text": "abcd"}, {"other": "x"}]
+    )
     with pytest.raises(SourceError, match="row 2"):
         read_data(path, task="causal-lm")
     data = read_data(path, task="causal-lm", skip_bad=True)

@@ -21,11 +21,6 @@ from generator.techniques.launch import explain_numa_binding, explain_ports, is_
 BUSY = 0.95
 """Less free memory than this share is worth a word: an idle board keeps 1 to 4 % for itself (recordings of nvidia-smi)."""
 
-# torch/cuda/__init__.py runs code of 8.0 on no 8.7 (https://github.com/nvidia-holoscan/holohub/pull/1687).
-BETWEEN_WHEELS = {
-    "8.7": "on JetPack 7.2 (CUDA 13) 2.11 was seen to run; an older JetPack needs NVIDIA's own torch for Jetson"
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
@@ -212,12 +207,8 @@ def note_case(case: Case) -> tuple[Note, ...]:
         gib = case.device_memory_bytes / 2**30
         text = f"a process gets {gib:.0f} GiB of the memory that {case.device.name} shares with its host"
         notes.append(Note(kind="devices", text=text))
-    if case.device.vendor == "nvidia" and case.device.compute_capability in BETWEEN_WHEELS:
-        text = (
-            f"PyTorch's wheels have no kernels made for compute capability {case.device.compute_capability}, and PyTorch warns of it: "
-            f"{BETWEEN_WHEELS[case.device.compute_capability]}"
-        )
-        notes.append(Note(kind="devices", text=text))
+    if why := case.vendor.explain_doubt(case.device):
+        notes.append(Note(kind="devices", text=why))
     if why := case.explain_unemitted():
         notes.append(Note(kind="devices", text=f"no project is made for {case.device.name}: {why}"))
     if not case.on_cpu and not was_maker_measured(case.device, case.workload.mode):

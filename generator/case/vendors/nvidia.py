@@ -31,6 +31,20 @@ def explain_fp16(device: Device) -> str | None:
     return f"{device.name} has bf16, which is as fast and cannot overflow" if capability >= (8, 0) else None
 
 
+# torch/cuda/__init__.py runs code of 8.0 on no 8.7 (https://github.com/nvidia-holoscan/holohub/pull/1687).
+BETWEEN_WHEELS = {
+    "8.7": "on JetPack 7.2 (CUDA 13) 2.11 was seen to run; an older JetPack needs NVIDIA's own torch for Jetson"
+}
+
+
+def explain_wheels(device: Device) -> str | None:
+    capability = device.compute_capability
+    if capability not in BETWEEN_WHEELS:
+        return None
+    made = f"PyTorch's wheels have no kernels made for compute capability {capability}, and PyTorch warns of it"
+    return f"{made}: {BETWEEN_WHEELS[capability]}"
+
+
 def contain(visible: str | None) -> Container:
     """By NVIDIA's container toolkit."""
     chosen = {"device_ids": visible.split(",")} if visible else {"count": "all"}
@@ -55,6 +69,7 @@ VENDORS = (
         choose_build=lambda role, device, driver: choose_cuda_build(
             role, device.compute_capability, driver, device.name
         ),
+        explain_doubt=explain_wheels,
         abilities={
             "bf16": since(8, 0, "bf16 needs compute capability 8.0 or more, {device} has {has}"),
             "fp16": explain_fp16,

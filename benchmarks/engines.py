@@ -47,6 +47,8 @@ SHAPES = {
 """Random weights: speed does not depend on them."""
 SMOLLM2, OWN = "smollm2-135m", "transformers"
 PROMPT, PREFILL, PROMPTS, CONTEXT = 32, 512, 8, 1024
+ANSWER = 128
+"""Tokens of an answer to a prompt of PREFILL, by whose seconds engines are judged."""
 LEAST_SECONDS = 15.0
 """Loading two models, and a round: with less time left nothing is begun."""
 CHOSEN = "chosen.json"
@@ -354,6 +356,7 @@ def find_chosen_engine(model: Path, weights: str, folder: Path) -> str:
         "1",
     ]
     command += ["--model", str(model.resolve()), "--optimize-for", "latency", "--pin", PINS[weights]]
+    command += ["--prompt-tokens", str(PREFILL), "--new-tokens", str(ANSWER)]
     if subprocess.run(command, cwd=HERE.parent, stdout=sys.stderr).returncode:
         return "none"
     return yaml.safe_load((folder / "config.yaml").read_text())["serving"]["engine"]
@@ -395,7 +398,7 @@ def judge_choices(rows: list[dict], chosen: dict[str, str]) -> list[dict]:
     fast to a tenth. Of rows with as many threads."""
     choices = []
     for (model, weights, threads), group in group_rows(rows).items():
-        rates = {row["engine"]: row["best"]["decode_tokens_per_s"] for row in group}
+        rates = {row["engine"]: 1 / time_answer(row["best"]) for row in group}
         taken, fastest = chosen.get(f"{model} {weights}"), max(rates, key=lambda engine: rates[engine])
         share = rates[taken] / rates[fastest] if taken in rates else None
         choices.append(
@@ -403,6 +406,11 @@ def judge_choices(rows: list[dict], chosen: dict[str, str]) -> list[dict]:
             | {"share_of_fastest": share, "within_a_tenth": None if share is None else share >= 0.9}
         )
     return choices
+
+
+def time_answer(best: dict) -> float:
+    """Seconds of one, its prompt and its tokens."""
+    return PREFILL / best["prefill_tokens_per_s"] + ANSWER / best["decode_tokens_per_s"]
 
 
 def group_rows(rows: list[dict]) -> dict[tuple[str, str, int], list[dict]]:
@@ -417,7 +425,7 @@ def list_steps(rows: list[dict]) -> list[dict]:
     compiler or another engine, fewer bits, more prompts together."""
     groups, steps = group_rows(rows), []
     for (model, weights, threads), group in groups.items():
-        rates = {row["engine"]: row["best"]["decode_tokens_per_s"] for row in group}
+        rates = {row["engine"]: 1 / time_answer(row["best"]) for row in group}
         for row in group:
             step = {"model": model, "threads": threads, "weights": weights, "engine": row["engine"]}
             plain = next((r for r in groups.get((model, "float32", threads), []) if r["engine"] == row["engine"]), None)

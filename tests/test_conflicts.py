@@ -107,6 +107,7 @@ CONFLICTS: list[Pair] = [
     *grid(SERVED, "compile=static-decode", ids("quantization", "bnb-nf4", "bnb-int8"), "not compileable"),
     *grid(SERVED, "compile=static-decode", ids("cache", "dynamic", "none"), "fixed shapes"),
     (SERVED, "compile=static-decode", "parallelism=device-map", "graph"),
+    *grid(SERVED, "parallelism=device-map-offload", ids("quantization", "bnb-nf4", "bnb-int8"), "cannot leave"),
     # engines
     *grid(SERVED, "engine=vllm", ids("attention", "sdpa", "eager"), "its own code"),
     *grid(SERVED, "engine=vllm", ids("cache", "static", "dynamic"), "its own code"),

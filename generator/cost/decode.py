@@ -90,7 +90,7 @@ def compute_offloaded_seconds(shape: Shape, run: Execution, rates: Rates) -> flo
 
 def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
     """Products of ``rows`` hidden states with all weights: whichever takes longer, reading or multiplying."""
-    kind = find_cpu_format(run)
+    kind = find_cpu_format(run, rates, engine)
     multiplied = shape.layers * sum(x.params * x.share for x in shape.linears)
     # on an accelerator the head's arithmetic hides behind its reading
     multiplied += shape.head_outputs * shape.hidden if rates.on_cpu else 0.0
@@ -115,15 +115,22 @@ def find_cpu_rate(run: Execution, rates: Rates, engine: Engine) -> float:
     if not run.engine:
         return rates.product(find_product_dtype(run), run.tf32)
     half = rates.product("bfloat16", run.tf32)
-    if engine.multiplies_in_16_bits and run.quant != "none" and half > rates.product("float32", run.tf32):
+    if unpacks_to_bf16(run, rates, engine):
         return half
     # a dot product of bf16 is two multiplications in the lane of one: half of its rate is that of 32 bits, also where PyTorch's library
     # does not use the processor's width (MKL on Zen 5: 0.1 of 0.45e12)
     return max(rates.product("float32", run.tf32), half / 2)
 
 
-def find_cpu_format(run: Execution) -> str:
+def unpacks_to_bf16(run: Execution, rates: Rates, engine: Engine) -> bool:
+    faster = rates.product("bfloat16", run.tf32) > rates.product("float32", run.tf32)
+    return engine.multiplies_in_16_bits and run.quant != "none" and faster
+
+
+def find_cpu_format(run: Execution, rates: Rates, engine: Engine) -> str:
     """Of the weights as an engine on a CPU multiplies them."""
+    if unpacks_to_bf16(run, rates, engine):
+        return f"{run.quant} by bf16"
     if run.steps_directly and run.quant == "none" and run.compute_dtype == "bfloat16":
         return "packed bfloat16"  # in oneDNN's layout, by direct_step.py
     return run.compute_dtype if run.quant == "none" else run.quant
@@ -132,7 +139,7 @@ def find_cpu_format(run: Execution) -> str:
 def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
     if rates.on_cpu:
         realised = engine.reads / c.CPU_READ_REALISED if engine.reads else 1.0
-        each = engine.thread_reads.get(find_cpu_format(run))
+        each = engine.thread_reads.get(find_cpu_format(run, rates, engine))
         return min(rates.bytes_per_s * realised, each * (run.threads or 1) if each else math.inf)
     if engine.vector_bytes and rows == 1:
         return min(rates.bytes_per_s, rates.vector * engine.vector_bytes)

@@ -61,7 +61,7 @@ def compute_pass_seconds(shape: Shape, run: Execution, rates: Rates, engine: Eng
 def find_product_rate(run: Execution, rates: Rates, engine: Engine) -> float:
     """Operations per second. Sums in 16 bits go at half the rate of 8-bit products, where the device has those."""
     if rates.on_cpu:
-        return find_cpu_rate(run, rates, engine) * engine.many_rows.get(find_cpu_format(run), 1.0)
+        return find_cpu_rate(run, rates, engine) * engine.many_rows.get(find_cpu_format(run, rates, engine), 1.0)
     rate = rates.product(find_product_dtype(run), run.tf32)
     if engine.sums_in_16_bits and rates.products["int8"] > rates.products["fp16"]:
         return rates.products["int8"] / 2

@@ -1,43 +1,55 @@
-"""Write the model as an ONNX graph in the format of config.yaml by onnxruntime-genai's builder: `python convert.py`."""
+"""Write the model as OpenVINO's in the format of config.yaml, by Transformers' own exporter: `python convert.py`."""
 
 import signal
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
 
-import subprocess
-import sys
+import shutil
 from pathlib import Path
+
+import nncf
+import openvino
+import torch
+from openvino_tokenizers import convert_tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.exporters.exporter_openvino import OpenVINOConfig, OpenVINOExporter
+from transformers.exporters.utils import decompose_prefill_decode
 
 from converted_weights import convert_weights
 
-PRECISIONS = {"float32": "fp32", "int8": "int8", "int4": "int4"}
-OPTIONS = {"prune_lm_head": "true"}
-"""Logits of a prompt's last token alone, which is all that an answer needs."""
-QUANTIZED = {"accuracy_level": "4", "block_size": "32"}
-"""Products in int8, a scale for every 32 weights."""
-FOUR_BITS = {"algo_config": "k_quant_mixed"}
-"""llama.cpp's mixture: the output layer and the most sensitive products keep 8 bits."""
+COMPRESSION = {
+    "int8": {"mode": "INT8_ASYM"},
+    "int4": {"mode": "INT4_ASYM", "group_size": 64, "ratio": 1.0},
+}
+"""Of weights alone; embeddings and head are int8 in both."""
 
 
 def main() -> None:
-    convert_weights(
-        ("onnxruntime-genai", "onnx-ir", "torch", "transformers"),
-        write_graph,
-        {"all": OPTIONS, "int": QUANTIZED, "int4": FOUR_BITS},
-    )
+    convert_weights(("openvino", "nncf", "torch", "transformers"), write_model, COMPRESSION)
 
 
-def write_graph(model: Path, folder: Path, weights: str) -> None:
-    options = OPTIONS | (QUANTIZED if weights.startswith("int") else {}) | (FOUR_BITS if weights == "int4" else {})
-    command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(model), "-o", str(folder)]
-    command += ["-p", PRECISIONS[weights], "-e", "cpu", "-c", str(folder / "cache")]
-    command += ["--extra_options", *(f"{name}={value}" for name, value in options.items())]
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # and the builder ends too
-    ended = subprocess.run(command, capture_output=True, text=True, close_fds=False)  # it holds the lock too
-    if ended.returncode:
-        lines = [line for line in ended.stderr.splitlines() if line.strip()]
-        sys.exit(f"onnxruntime-genai's builder could not write {model}: {lines[-1] if lines else ended.returncode}")
+def write_model(model: Path, folder: Path, weights: str) -> None:
+    program = export_step(model)
+    if weights in COMPRESSION:
+        settings = dict(COMPRESSION[weights])
+        mode = nncf.CompressWeightsMode[settings.pop("mode")]
+        program = nncf.compress_weights(program, mode=mode, **settings)
+    openvino.save_model(program, folder / "openvino_model.xml", compress_to_fp16=False)
+    tokenizer, detokenizer = convert_tokenizer(AutoTokenizer.from_pretrained(model), with_detokenizer=True)
+    openvino.save_model(tokenizer, folder / "openvino_tokenizer.xml")
+    openvino.save_model(detokenizer, folder / "openvino_detokenizer.xml")
+    for name in ("config.json", "generation_config.json"):
+        if (model / name).is_file():
+            shutil.copy(model / name, folder)
+
+
+def export_step(model: Path) -> openvino.Model:
+    """Several tokens behind those that the state holds, or none: a prompt and a step of an answer alike."""
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, use_safetensors=True).eval()
+    example = {"input_ids": torch.arange(24).reshape(2, 12), "attention_mask": torch.ones(2, 12, dtype=torch.long)}
+    step, inputs = decompose_prefill_decode(loaded, example, multi_token_decode=True)["decode"]
+    return OpenVINOExporter().export(step, inputs, config=OpenVINOConfig(dynamic=True, stateful=True)).program
 
 
 if __name__ == "__main__":

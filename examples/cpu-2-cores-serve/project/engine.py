@@ -1,112 +1,123 @@
-"""ONNX Runtime computes the model that onnxruntime-genai's builder wrote. Rows of one batch have lengths of their own.
+"""OpenVINO GenAI's own continuous batching: a paged cache, prompts read in parts beside answers that go on."""
 
-onnxruntime-genai's own Engine batches on GPUs only: on CPU a batch begins and ends together. Its models do not need it:
-their attention takes the length of every row.
-"""
-
-import json
 import math
-import mmap
+import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import onnxruntime
+import openvino
+from openvino_genai import ContinuousBatchingPipeline, GenerationConfig, SchedulerConfig
 
+from engine_thread import EngineThread, Request
 from prompts import Prompts
-from scheduler import Scheduler
+from sampling import Sampling
+
+BLOCK_TOKENS = 32
+"""Of the paged cache on CPU."""
+READ_TOKENS = 512
+"""Tokens of prompts and answers in one step, or answers in flight would stand still behind a long prompt."""
 
 
-class Engine(Scheduler):
+def find_precision(weights: str) -> str:
+    """Of the arithmetic: as exact as plain weights; between rounded ones in 16 bits, where the processor has them."""
+    capabilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return "bf16" if weights != "float32" and "BF16" in capabilities else "f32"
+
+
+class Engine(EngineThread):
+    applied = frozenset({"top_k", "min_p", "repetition_penalty"})
+
     def __init__(self, config: dict, here: Path) -> None:
         serving = config["serving"]
         folder = here / serving["converted"]
-        decoder = read_decoder(folder)
-        rows = SessionRows(
-            folder / decoder["filename"],
-            head_size=decoder["head_size"],
-            count=serving["max_concurrency"],
-            context=serving["max_context"],
-            threads=serving["threads"],
-        )
-        super().__init__(rows, Prompts(config).stop_tokens)
+        if not (folder / "openvino_model.xml").is_file():
+            sys.exit(f"{folder} holds no converted weights: make them with `make setup`, or python convert.py")
+        scheduler = SchedulerConfig()
+        scheduler.max_num_seqs = serving["max_concurrency"]
+        scheduler.max_num_batched_tokens = max(READ_TOKENS, serving["max_concurrency"])
+        scheduler.num_kv_blocks = serving["max_concurrency"] * (math.ceil(serving["max_context"] / BLOCK_TOKENS) + 1)
+        scheduler.dynamic_split_fuse = True
+        scheduler.enable_prefix_caching = False
+        precision = find_precision(serving["weights"])
+        properties = {"INFERENCE_NUM_THREADS": serving["threads"], "INFERENCE_PRECISION_HINT": precision}
+        properties["KV_CACHE_PRECISION"] = precision  # its attention takes no other; the default is 8 bits
+        self.pipeline = ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
+        self.stop_tokens = set(Prompts(config).stop_tokens)
+        self.running: list[tuple[Request, Any]] = []
+        """With the handles by which their tokens are read."""
+        super().__init__(serving["max_context"])
 
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.running)
 
-def read_decoder(folder: Path) -> dict:
-    """What convert.py wrote of the model, if its attention can keep keys and values in place."""
-    try:
-        described = json.loads((folder / "genai_config.json").read_text(encoding="utf-8"))
-    except OSError:
-        sys.exit(f"{folder} holds no converted weights: make them with `make setup`, or python convert.py")
-    if not described["search"]["past_present_share_buffer"]:
-        sys.exit(
-            f"{folder}: attention of this model ({described['model']['type']}) copies its keys and values in every "
-            "step, which this engine does not do: take the engine transformers"
-        )
-    return described["model"]["decoder"]
-
-
-def allocate_untouched(shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros that take memory as they are written to: of NumPy's huge pages a head's first token would take 2 MB."""
-    return np.frombuffer(mmap.mmap(-1, 4 * math.prod(shape)), np.float32).reshape(shape)
-
-
-class SessionRows:
-    """Keys and values of every layer: (rows, heads, context, size), read and written in place by the graph."""
-
-    def __init__(self, model: Path, head_size: int, count: int, context: int, threads: int) -> None:
-        self.count, self.context = count, context
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        self.session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-        inputs = {value.name: value for value in self.session.get_inputs()}
-        self.needs_positions = "position_ids" in inputs
-        self.caches = {
-            name: allocate_untouched((count, value.shape[1], context, head_size))
-            for name, value in inputs.items()
-            if name.startswith("past_key_values.")
-        }
-        vocabulary = next(value.shape[-1] for value in self.session.get_outputs() if value.name == "logits")
-        self.logits = np.empty((count, vocabulary), np.float32)
-        self.binding = self.session.io_binding()
-        self.bound: tuple[int, int] | None = None
-
-    def read_prompt(self, row: int, tokens: Sequence[int], past: int) -> np.ndarray:
-        mask = np.ones((1, past + len(tokens)), np.int64)
-        return self.compute(row, np.array([tokens], np.int64), mask, np.array([past]))[0]
-
-    def step(self, tokens: Sequence[int], pasts: Sequence[int]) -> np.ndarray:
-        lengths = np.array(pasts)
-        mask = (np.arange(lengths.max() + 1) <= lengths[:, None]).astype(np.int64)
-        return self.compute(0, np.array(tokens, np.int64)[:, None], mask, lengths)
-
-    def compute(self, row: int, tokens: np.ndarray, mask: np.ndarray, pasts: np.ndarray) -> np.ndarray:
-        """Logits of the last token of every row, from ``row`` on. Valid until the next call."""
-        count = len(tokens)
-        self.bind_caches(row, count)
-        given = {"input_ids": tokens, "attention_mask": mask}
-        if self.needs_positions:
-            given["position_ids"] = pasts[:, None] + np.arange(tokens.shape[1])
-        for name, values in given.items():
-            self.binding.bind_input(name, "cpu", 0, np.int64, values.shape, values.ctypes.data)
-        logits = self.logits[:count]
-        self.binding.bind_output("logits", "cpu", 0, np.float32, (count, 1, logits.shape[1]), logits.ctypes.data)
-        self.session.run_with_iobinding(self.binding)
-        return logits
-
-    def bind_caches(self, row: int, count: int) -> None:
-        """The same memory is read as past and written as present."""
-        if self.bound == (row, count):
+    def advance(self) -> None:
+        while taken := self.admit_next(self.add_request):
+            self.running.append(taken)
+        if not self.running:
             return
-        for name, cache in self.caches.items():
-            part = cache[row : row + count]
-            place = ("cpu", 0, np.float32, part.shape, part.ctypes.data)
-            self.binding.bind_input(name, *place)
-            self.binding.bind_output(name.replace("past_key_values", "present"), *place)
-        self.bound = (row, count)
+        self.pipeline.step()
+        going_on = []
+        for request, handle in self.running:
+            finish = self.give_tokens(request, handle)
+            if not finish:
+                going_on.append((request, handle))
+        self.running = going_on
 
-    def move_row(self, source: int, target: int, length: int) -> None:
-        for cache in self.caches.values():
-            cache[target, :, :length] = cache[source, :, :length]
+    def add_request(self, request: Request) -> tuple[Request, Any]:
+        tokens = openvino.Tensor(np.array([request.prompt], np.int64))
+        return request, self.pipeline.add_request(request.number, tokens, self.describe(request.sampling))
+
+    def describe(self, sampling: Sampling) -> GenerationConfig:
+        settings = GenerationConfig()
+        settings.max_new_tokens = sampling.max_new_tokens
+        settings.ignore_eos = not sampling.ends
+        if sampling.ends:
+            settings.stop_token_ids = self.stop_tokens
+        settings.repetition_penalty = sampling.repetition_penalty
+        if sampling.temperature > 0:
+            settings.do_sample = True
+            settings.temperature, settings.top_p, settings.min_p = sampling.temperature, sampling.top_p, sampling.min_p
+            settings.top_k = sampling.top_k or sys.maxsize
+            settings.rng_seed = sampling.seed if sampling.seed is not None else secrets.randbits(32)
+        return settings
+
+    def give_tokens(self, request: Request, handle) -> str | None:
+        tokens, finish = [], None
+        while handle.can_read():
+            (output,) = handle.read().values()
+            tokens += output.generated_ids
+            if output.finish_reason.name != "NONE":
+                finish = output.finish_reason.name.lower()
+        if tokens or finish:
+            request.receive(tokens, finish)
+        return finish
+
+    def score(self, tokens: Sequence[int]) -> list[float]:
+        """Log-probabilities of all but the first, each behind those before it."""
+        settings = self.describe(Sampling(1, ends=False))
+        settings.echo, settings.logprobs = True, 1  # the prompt is part of the answer, and what is said of its tokens
+        scores: list[float] = []
+        with self.at_rest():
+            handle = self.pipeline.add_request(0, openvino.Tensor(np.array([tokens], np.int64)), settings)
+            while self.pipeline.has_non_finished_requests():
+                self.pipeline.step()
+            while handle.can_read():
+                (output,) = handle.read().values()
+                scores += output.generated_log_probs
+        return scores[1 : len(tokens)]  # of the first nothing is said
+
+    def drop(self, numbers: set[int]) -> list[Request]:
+        ended = [row for row in self.running if row[0].number in numbers]
+        self.running = [row for row in self.running if row[0].number not in numbers]
+        for _, handle in ended:
+            handle.cancel()
+        if ended and not self.running:
+            self.pipeline.step()  # frees what they held
+        return [request for request, _ in ended]
+
+    def drop_all(self) -> list[Request]:
+        return self.drop({request.number for request, _ in self.running})

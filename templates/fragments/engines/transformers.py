@@ -1,7 +1,9 @@
 """Transformers as the engine: several answers are computed together, each joins and leaves between two tokens."""
 
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,31 @@ from model import load_model
 from prompts import Prompts
 from sampling import Sampling
 from scheduler import Scheduler, Sequenced
-from slots import EXACT, ROUNDED, Together, make_decoder
+from slots import EXACT, ROUNDED, Decoder, Together, make_decoder
+
+
+def load_decoder(config: dict) -> Decoder:
+    serving, model = config["serving"], load_model(config)
+    tolerance = EXACT if serving["weights"] == "float32" else ROUNDED
+    rows, length = serving["max_concurrency"], serving["max_context"]
+    if direct := serving.get("step") == "direct":
+        pack_products(model)
+    return make_decoder(model, serving["cache"], rows, length, tolerance, direct)
+
+
+def load_apart(load: Callable[[], Decoder]) -> Decoder:
+    """In a thread that ends. OpenMP keeps a team for each thread that computes, and where those are more threads than
+    CPUs, all of them sleep at every barrier: half of the tokens."""
+    loaded: Future[Decoder] = Future()
+
+    def work() -> None:
+        try:
+            loaded.set_result(load())
+        except BaseException as error:  # told to whoever asked, a SystemExit too
+            loaded.set_exception(error)
+
+    threading.Thread(target=work, name="loading", daemon=True).start()
+    return loaded.result()
 
 
 class Engine(Scheduler):
@@ -26,12 +52,8 @@ class Engine(Scheduler):
         serving = config["serving"]
         if "threads" in serving:
             torch.set_num_threads(serving["threads"])
-        stops, model = Prompts(config).stop_tokens, load_model(config)
-        tolerance = EXACT if serving["weights"] == "float32" else ROUNDED
-        rows, length = serving["max_concurrency"], serving["max_context"]
-        if direct := serving.get("step") == "direct":
-            pack_products(model)
-        self.decoder = make_decoder(model, serving["cache"], rows, length, tolerance, direct)
+        stops = Prompts(config).stop_tokens
+        self.decoder = load_apart(lambda: load_decoder(config))
         self.lookup = serving.get("prompt_lookup_tokens", 0)
         super().__init__(self.decoder, stops)
         if "compile" in serving:

@@ -78,6 +78,11 @@ class Memory:
     gpu_numa_nodes: int | None = None
     lockable_bytes: int | None = None
 
+    @property
+    def usable_bytes(self) -> int | None:
+        """What a process can have at most; ``None`` where neither was read."""
+        return min((known for known in (self.total_bytes, self.limit_bytes) if known is not None), default=None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pcie:

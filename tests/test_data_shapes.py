@@ -203,3 +203,8 @@ def test_labels_that_nothing_learns_are_named(tmp_path):
     notes = read_data(str(tmp_path / "rows.jsonl"), task="causal-lm").notes
     assert any("'Label' is not learned" in note and "--task text-classification" in note for note in notes)
     assert "not learned" not in str(read_data(str(tmp_path / "rows.jsonl"), task="text-classification").notes)
+    of_texts = Hints(columns={"text": "Label"})
+    (tmp_path / "rows.jsonl").write_text(
+        rows.replace('"Label": 0', '"Label": "a b c"').replace('"Label": 1', '"Label": "d e f"')
+    )
+    assert "not learned" not in str(read_data(str(tmp_path / "rows.jsonl"), task="causal-lm", hints=of_texts).notes)

@@ -58,6 +58,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
     # adapters are planned by sizes alone: what they adapt is there when the project is made
     from_scratch = request.from_scratch or (not source.has_weights and not request.adapts)
     seq_len = request.seq_len or request.prompt_tokens or choose_seq_len(request, spec, data)[0]
+    loss_on = choose_loss_tokens(request, data)
     return Workload(
         mode=request.mode,
         task=request.task,
@@ -77,10 +78,10 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
         max_latency=request.max_latency,
         from_scratch=from_scratch,
         packing=request.packing,
-        loss_on=choose_loss_tokens(request, data),
+        loss_on=loss_on,
         fill_shares=measure_fill(data, seq_len),
-        trained_share=data.answer_share if data and choose_loss_tokens(request, data) == "assistant" else 1.0,
-        shared_tokens=data.shared_tokens if data and choose_loss_tokens(request, data) == "assistant" else 0,
+        trained_share=data.answer_share if data and loss_on == "assistant" else 1.0,
+        shared_tokens=data.shared_tokens if data and loss_on == "assistant" else 0,
         optimize_for=request.optimize_for or DEFAULT_GOAL,
         framework=request.framework,
         allow=request.allow,

@@ -173,11 +173,10 @@ def describe_accelerators(hardware: Hardware, used: tuple[Accelerator, ...]) -> 
 
 
 def describe_cpu(hardware: Hardware) -> tuple[Device, int]:
-    memory = hardware.memory
-    known = [b for b in (memory.total_bytes, memory.limit_bytes) if b is not None]
-    if not known:
+    usable = hardware.memory.usable_bytes
+    if usable is None:
         raise UsageError("the memory of this machine could not be read", "give it: --hardware cpu:CORES,MEMORYgb")
-    return catalog.describe_cpu(hardware.cpu, hardware.measured, min(known)), min(known)
+    return catalog.describe_cpu(hardware.cpu, hardware.measured, usable), usable
 
 
 def explain_unusable_boards(hardware: Hardware) -> str:

@@ -100,7 +100,7 @@ def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine:
     # a CPU's share of the bandwidth is that of a product with one row
     alone = 1.0 if rates.on_cpu else 0.0
     arithmetic = 2 * (rows - alone) * multiplied / rate
-    read = count_weights_read(shape, run, rows) / find_read_rate(run, rates, engine, rows)
+    read = count_weights_read(shape, run, rows) / find_read_rate(run, rates, engine, rows, kind)
     unpacked = compute_unpack_seconds(shape, run, rates, rows)
     return unpacked + (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic))
 
@@ -136,10 +136,10 @@ def find_cpu_format(run: Execution, rates: Rates, engine: Engine) -> str:
     return run.compute_dtype if run.quant == "none" else run.quant
 
 
-def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float) -> float:
+def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float, kind: str) -> float:
     if rates.on_cpu:
         realised = engine.reads / c.CPU_READ_REALISED if engine.reads else 1.0
-        each = engine.thread_reads.get(find_cpu_format(run, rates, engine))
+        each = engine.thread_reads.get(kind)
         return min(rates.bytes_per_s * realised, each * (run.threads or 1) if each else math.inf)
     if engine.vector_bytes and rows == 1:
         return min(rates.bytes_per_s, rates.vector * engine.vector_bytes)

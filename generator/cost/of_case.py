@@ -7,13 +7,11 @@ from generator.cost import CostModel
 
 
 def build_cost_model(case: Case) -> CostModel:
-    memory = case.hardware.memory
-    host = [b for b in (memory.total_bytes, memory.limit_bytes) if b is not None]
     return CostModel(
         case.device,
         case.model,
         device_memory_bytes=case.device_memory_bytes,
-        host_memory_bytes=min(host, default=None),
+        host_memory_bytes=case.hardware.memory.usable_bytes,
         cpu_budget=count_usable_cores(case),
         links=case.links,
         devices_per_node=case.devices_per_node,

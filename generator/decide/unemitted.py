@@ -21,7 +21,7 @@ def refuse_machine(hardware: Hardware | None) -> None:
     if hardware is None:
         return
     boards = {board.index: board for board in hardware.boards}
-    reasons: dict[str, str] = {}
+    reasons: list[str] = []
     for used in group_equal_accelerators(hardware):
         vendor = find_board_vendor(boards[used[0].board]) if used else None
         if vendor is None:
@@ -30,9 +30,8 @@ def refuse_machine(hardware: Hardware | None) -> None:
         why = vendor.explain_unemitted(device)
         if why is None:
             return
-        reasons[device.name] = why
-    name, why = next(iter(reasons.items()))
-    raise NotEmitted(describe_unemitted(name, why))
+        reasons.append(describe_unemitted(device.name, why))
+    raise NotEmitted(reasons[0])
 
 
 def describe_unemitted(name: str, why: str) -> str:

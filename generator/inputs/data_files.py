@@ -348,7 +348,7 @@ def describe_table_data(
             *note_skipped_rows(scan),
             *lengths.note(),
             f"the data is read as {recognised.describe()}",
-            *note_unused_labels(columns, task),
+            *note_unused_labels(set(columns) - set(column_of.values()), task),
         ),
     )
 
@@ -363,7 +363,9 @@ def note_skipped_rows(scan: Scan) -> tuple[str, ...]:
 
 def note_unused_labels(columns: Iterable[str], task: str) -> tuple[str, ...]:
     """Where texts alone are learned beside what is called a label."""
-    named = next((column for column in columns if task == "causal-lm" and column.lower() in LABEL_COLUMNS), None)
+    named = next(
+        (column for column in sorted(columns) if task == "causal-lm" and column.lower() in LABEL_COLUMNS), None
+    )
     return (f"{named!r} is not learned: --task text-classification learns to tell it from the text",) if named else ()
 
 

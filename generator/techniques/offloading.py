@@ -39,8 +39,7 @@ class Offload(Technique):
 
     def explain_missing(self, case: Case) -> str | None:
         """Why the machine has no place to offload to, or ``None``."""
-        memory = case.hardware.memory
-        return None if memory.total_bytes or memory.limit_bytes else "the host's memory could not be read"
+        return None if case.hardware.memory.usable_bytes else "the host's memory could not be read"
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"offload_optimizer": self.optimizer, "offload_params": self.params}

@@ -95,8 +95,8 @@ class Vendor:
     the reason. ``pad_to_multiple_of``: lengths in tokens that its matrix units like. ``environment``: variables
     that every script is started with. ``kubernetes`` is the resource of one device.
     ``contain`` says how a container reaches the devices of that list, all where there is none; ``None``: there are no containers.
-    ``share_memory`` gives the bytes of its memory that a process can use. ``explain_unemitted``: why no project can be made for one; ``explain_doubt``: why
-    one may not run, though it is made.
+    ``share_memory`` gives the bytes of its memory that a process can use. ``explain_unemitted``: why no project can be made for one,
+    ``explain_doubt``: why one that is made may not run.
     ``collectives`` is the library behind ``backend``, ``triton_compiler`` the command by which Triton
     builds its launchers. ``list_targets``: what its kernels are compiled for, where that has a name.
     ``framework`` is what computes on it, ``skeleton`` the project that is made of it where that is not Trainer's.

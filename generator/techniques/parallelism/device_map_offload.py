@@ -47,7 +47,7 @@ class DeviceMapOffload(Technique):
             return "several devices share the model first: device-map spreads it over them"
         if not case.on_cpu and case.device.unified_memory:
             return f"{case.device.name} and its host share one memory: nothing would leave it"
-        if not case.on_cpu and not find_host_bytes(case):
+        if not case.on_cpu and not case.hardware.memory.usable_bytes:
             return "the host's memory could not be read"
         return self.explain_disk(case)
 
@@ -88,11 +88,6 @@ class DeviceMapOffload(Technique):
         )
 
 
-def find_host_bytes(case: Case) -> int | None:
-    memory = case.hardware.memory
-    return min((known for known in (memory.total_bytes, memory.limit_bytes) if known), default=None)
-
-
 def find_device_gib(case: Case) -> float:
     """For weights: beside what answers keep, of all requests at once, in the format that weights have most often."""
     workload = case.workload
@@ -101,4 +96,4 @@ def find_device_gib(case: Case) -> float:
 
 
 def find_host_gib(case: Case) -> float:
-    return 0.0 if case.on_cpu else WEIGHTS_SHARE * (find_host_bytes(case) or 0) / GIB
+    return 0.0 if case.on_cpu else WEIGHTS_SHARE * (case.hardware.memory.usable_bytes or 0) / GIB

@@ -1,5 +1,10 @@
 """Copy the model's GGUF file for an engine that is asked with tokens, its tokenizer beside it: `python convert.py`."""
 
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+
 import json
 from pathlib import Path
 

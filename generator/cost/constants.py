@@ -589,7 +589,7 @@ CPU_READS = state_by_key(
     {_ORT: 0.71, _OPENVINO: 0.77, _LLAMA_CPP: 0.61, _CTRANSLATE2: 0.8},
     "share of the memory's bandwidth at which one row is multiplied with weights",
     BY_HAND,
-    _CPU_ENGINES + ", in 32 bits",
+    _CPU_ENGINES,
 )
 CPU_THREAD_READS = state_by_key(
     {

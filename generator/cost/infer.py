@@ -36,12 +36,14 @@ def find_held_source(name: str, run: Execution) -> str:
 
 def find_generation_source(name: str, run: Execution, rates: Rates) -> str:
     """The same of an item of time."""
-    launch = rates.launch_source
+    launch, beside = rates.launch_source, ""
     if run.engine:
-        replayed = c.KERNEL_SECONDS.source
-        launch = replayed if find_engine(run.engine).replays else c.ENGINE_BLOCK_SECONDS["llama-cpp"].source
+        started = c.ENGINE_BLOCK_SECONDS.get(run.engine, c.UNKNOWN_BLOCK_SECONDS)
+        launch = (c.KERNEL_SECONDS if find_engine(run.engine).replays else started).source
+    if rates.on_cpu and run.engine in c.CPU_READS:
+        beside = f"; its kernels: {c.CPU_READS[run.engine].source}"
     bandwidth = c.PAGEABLE_SHARE.source if run.offload_params != "none" else rates.bandwidth_source
-    return {"prefill": rates.source, "decode": bandwidth, "launch": launch}[name]
+    return {"prefill": rates.source + beside, "decode": bandwidth + beside, "launch": launch}[name]
 
 
 def compute_inference_memory(shape: Shape, run: Execution) -> dict[str, float]:

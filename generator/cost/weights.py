@@ -135,6 +135,8 @@ def compute_dequantized_bytes(shape: Shape, run: Execution) -> float:
 
 
 def name_stored_source(run: Execution) -> str:
+    if packed := c.CPU_PACKED_BYTES.get((run.engine, run.quant)):
+        return packed.source
     if run.quant == "nf4":
         return (c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES).source
     return FORMATS[run.quant][1].source if run.quant in FORMATS else PLAIN

@@ -1,3 +1,5 @@
+from typing import ClassVar
+
 from generator.techniques.base import Published
 from generator.techniques.engines import CpuEngine
 from generator.techniques.traits import Trait
@@ -6,7 +8,7 @@ from generator.techniques.traits import Trait
 class OpenvinoGenai(CpuEngine):
     """OpenVINO GenAI: one compiled graph, a paged cache, continuous batching, products with 8- and 4-bit weights.
 
-    What it does: reads prompts in parts beside answers that go on, and shares the pages of prompts that begin alike.
+    What it does: reads prompts in parts beside answers that go on; between rounded weights it computes in bf16 where the processor does.
     When it loses: in time to convert; on CPUs that are not Intel's its kernels are the general ones.
     Known problems: the graph is Transformers' own export, which takes minutes and twice the model's memory.
     """
@@ -16,6 +18,9 @@ class OpenvinoGenai(CpuEngine):
     role = "serve-openvino-genai"
     conversion = "convert-openvino-genai"
     leaf = "openvino_genai"
+    needs: ClassVar = {
+        Trait.FLOAT32_ARITHMETIC: "{other} is not of this engine: it computes in 32 bits, and by itself in 16 between rounded weights"
+    }
     adds = 10
     """its converter's environment is one more, and takes minutes: it is to be faster by as much"""
     provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS})

@@ -55,10 +55,10 @@ def read_commit(repository: Path, path: str = ".") -> tuple[str, str]:
 
 def read_regions(text: str) -> dict[str, dict[str, float]]:
     """The rows of each region: from its name to the brace that closes its table."""
-    found = {name: float_rows(text, match) for match in REGION.finditer(text) if (name := match[1] or match[2])}
-    if not found:
+    regions = {name: float_rows(text, match) for match in REGION.finditer(text) if (name := match[1] or match[2])}
+    if not regions:
         raise SystemExit("no table of any region: the file has another form than on 2026-08-21")
-    return found
+    return regions
 
 
 def float_rows(text: str, match: re.Match[str]) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 import pytest
 from engine_contract import EngineContract
 from engine_projects import convert, drive, encode_questions, find_model, find_python, make_project, score_eagerly
@@ -13,13 +15,23 @@ class TestOpenvinoGenai(EngineContract):
     leaf = "openvino_genai"
 
 
-def test_rounded_weights_score_a_text_nearly_alike(tmp_path):
-    """Also where the processor has bf16, in which products and the cache are then computed and kept."""
+def test_rounded_weights_score_a_text_as_near_in_16_bits_as_in_32(tmp_path):
+    """Where the processor has bf16, products and the cache are computed and kept in it: beside the rounding of the weights (0.14 to 0.16
+    in the mean, SmolLM2-135M in 8 bits) that was within a tenth."""
     model = find_model()
     made = make_project(tmp_path / "p", "openvino_genai", "openvino-genai", model, weights="int8")
     convert(find_python("convert-openvino_genai"), made)
     texts = encode_questions(model)
-    scores = drive(find_python("serve-openvino_genai"), made, "score", texts=texts)["scores"]
-    for found, exact in zip(scores, score_eagerly(model, texts), strict=True):
-        differences = [abs(a - b) for a, b in zip(found, exact, strict=True)]
-        assert 0 < sum(differences) / len(differences) < 0.15
+    exact = score_eagerly(model, texts)
+
+    def measure_differences() -> list[float]:
+        scores = drive(find_python("serve-openvino_genai"), made, "score", texts=texts)["scores"]
+        pairs = (zip(ours, theirs, strict=True) for ours, theirs in zip(scores, exact, strict=True))
+        return [fmean(abs(a - b) for a, b in pair) for pair in pairs]
+
+    chosen = measure_differences()
+    script = (made / "engine.py").read_text()
+    (made / "engine.py").write_text(script.replace('return "bf16" if', 'return "f32" if'))
+    assert (made / "engine.py").read_text() != script
+    whole = measure_differences()
+    assert all(0 < far < 1.2 * near for far, near in zip(chosen, whole, strict=True))

@@ -1,4 +1,4 @@
-"""`perfgen detect --measure` repeated on a quiet machine and beside a load: figures that agree within 10 %, or are said to be none.
+"""`perfgen detect --measure` repeated on a quiet machine and beside a load: figures that agree within 10 %, or are marked or not used.
 
 python benchmarks/measure.py [--repeats 5] [--load N]      writes benchmarks/results/measure.json, and exits 1 where it is not so
 
@@ -17,6 +17,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hwdetect.types import SAME_RATE
 
 HERE = Path(__file__).resolve().parent
 WITHIN = 0.1
@@ -43,12 +47,17 @@ def measure_once(load: int) -> dict:
         done = subprocess.run(
             COMMAND, capture_output=True, text=True, check=True, cwd=HERE.parent, timeout=LIMIT_SECONDS
         )
-    figures = {
-        " ".join(filter(None, (m["what"], m.get("dtype"), m["where"]))): m["value"]
-        for m in json.loads(done.stdout)["measured"]
+    measured = {name_figure(m): m for m in json.loads(done.stdout)["measured"]}
+    return {
+        "load": load,
+        "figures": {name: m["value"] for name, m in measured.items()},
+        "marked": sorted(name for name, m in measured.items() if (m.get("spread") or 0) > SAME_RATE),
+        "not_used": [line.strip() for line in done.stderr.splitlines() if "is not used" in line],
     }
-    refused = [line.strip() for line in done.stderr.splitlines() if "is not used" in line]
-    return {"load": load, "figures": figures, "not_used": refused}
+
+
+def name_figure(m: dict) -> str:
+    return " ".join(str(part) for part in (m["what"], m.get("dtype"), m.get("size"), m["where"]) if part)
 
 
 def list_names(runs: list[dict]) -> list[str]:
@@ -56,14 +65,14 @@ def list_names(runs: list[dict]) -> list[str]:
 
 
 def find_strays(runs: list[dict]) -> list[str]:
-    """Figures that were given as such and lie farther than 10 % from the median of the quiet runs; and quiet ones that were not given."""
+    """Figures that were given as such, unmarked, and lie farther than 10 % from the median of the quiet runs."""
     strays = []
     for name in list_names(runs):
         quiet = [run["figures"][name] for run in runs if not run["load"] and name in run["figures"]]
         middle = statistics.median(quiet or [run["figures"][name] for run in runs if name in run["figures"]])
         for number, run in enumerate(runs):
             value = run["figures"].get(name)
-            if value is not None and abs(value - middle) > WITHIN * middle:
+            if value is not None and name not in run["marked"] and abs(value - middle) > WITHIN * middle:
                 strays.append(f"run {number} (load {run['load']}): {name} {value:.4g}, {value / middle - 1:+.0%}")
     return strays
 
@@ -80,7 +89,8 @@ def main() -> int:
         before = os.getloadavg()[0]
         runs.append(measure_once(load) | {"load_average_before": round(before, 1)})
         shown = ", ".join(f"{name} {value:.4g}" for name, value in runs[-1]["figures"].items())
-        print(f"load {load}: {shown or 'nothing'}; not used: {len(runs[-1]['not_used'])}", flush=True)
+        marked = len(runs[-1]["marked"])
+        print(f"load {load}: {shown or 'nothing'}; marked: {marked}; not used: {len(runs[-1]['not_used'])}", flush=True)
     strays = find_strays(runs)
     quiet = [run for run in runs if not run["load"]]
     result = {
@@ -98,7 +108,7 @@ def main() -> int:
         "runs": runs,
     }
     arguments.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    print("\n".join(strays) or "every figure is within 10 % of the quiet median, or was said to be none")
+    print("\n".join(strays) or "every figure is within 10 % of the quiet median, marked as unsteady, or not used")
     return 1 if strays or not list_names(quiet) else 0
 
 

@@ -257,11 +257,17 @@ class Nodes:
     rank: int | None = None
 
 
+SAME_RATE = 0.1
+"""share by which figures of the same thing may differ"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """One number that ``detect --measure`` took: ``what`` e.g. host_memory_bandwidth, matmul; SI units.
 
-    ``basis`` is "measured", beside the "published" of catalogue numbers: a measured one is to be preferred.
+    ``basis`` is "measured", beside the "published" of catalogue numbers: a measured one is to be preferred. ``size``: rows and columns
+    of the matrices of a product. ``spread``: by what share of ``value`` its rounds differed, where it was taken in rounds; above 0.1
+    something else had a part in it that this system does not see (the neighbours of a virtual machine).
     """
 
     what: str
@@ -270,6 +276,12 @@ class Measurement:
     unit: str
     dtype: str | None = None
     basis: str = "measured"
+    size: int | None = None
+    spread: float | None = None
+
+    @property
+    def unsteady(self) -> bool:
+        return self.spread is not None and self.spread > SAME_RATE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,8 +205,9 @@ def _render_measured(hw: Hardware) -> str:
     lines = ["Measured"]
     for m in hw.measured:
         unit, name = scale.get(m.unit, (1.0, m.unit))
-        what = f"{m.what.replace('_', ' ')}{f' {m.dtype}' if m.dtype else ''}"
-        lines.append(f"   {m.where}: {what}: {m.value / unit:.3g} {name}")
+        what = f"{m.what.replace('_', ' ')}{f' {m.dtype}' if m.dtype else ''}{f', {m.size} rows' if m.size else ''}"
+        unsteady = f" (unsteady: {m.spread:.0%} apart)" if m.unsteady and m.spread else ""
+        lines.append(f"   {m.where}: {what}: {m.value / unit:.3g} {name}{unsteady}")
     return "\n".join(lines)
 
 

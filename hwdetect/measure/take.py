@@ -15,18 +15,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hwdetect.machine.process import Lines, Program, build_own_command, isolate_python
-from hwdetect.measure.load import Load, watch_load
 from hwdetect.measure.messages import collect_measurements
-from hwdetect.types import Hardware, Measurement
+from hwdetect.measure.rounds import take_rounds
+from hwdetect.types import SAME_RATE, Hardware, Measurement
 
 COPY_BYTES = 256 << 20  # at least; and four times the last-level caches, as STREAM's rules want it
 MEMORY_SHARE = 1 / 8  # of what is available: the most that the copies may take
-COPY_SECONDS = 0.6
+COPY_SECONDS = 0.25
 FILE_BYTES = 256 << 20
 BLOCK_BYTES = 8 << 20
 READ_SECONDS = 4.0
-SAME_RATE = 0.1
-"""share by which two figures of the same thing may differ"""
+LEAST_READS = 8
+"""of a disk that others use too: fewer have no undisturbed one among them"""
 TORCH_SECONDS = 120.0
 
 
@@ -35,10 +35,7 @@ def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tu
     measurements: list[Measurement] = []
     threads = hardware.cpu.budget or 1
     progress(f"host memory: copying on {threads} threads")
-    with watch_load() as load:
-        rate = measure_host_copy(threads, choose_copy_bytes(hardware))
-    copied = Measurement(what="host_memory_bandwidth", where="cpu", value=rate, unit="bytes/s")
-    measurements += drop_disturbed((copied,), load, progress)
+    measurements += measure_host_memory(threads, choose_copy_bytes(hardware), progress)
     for disk in hardware.disks:
         if disk.role == "work" and disk.path and disk.writable and (disk.free_bytes or 0) > 4 * FILE_BYTES:
             progress(f"disk: reading {FILE_BYTES >> 20} MiB in {disk.path}")
@@ -54,24 +51,20 @@ def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tu
         progress("torch is not installed: no matmul and no device measurements")
         return tuple(measurements)
     progress("matmul and copies through torch")
-    with watch_load() as load:
-        measured = measure_with_torch(threads, progress)
-    return (*measurements, *drop_disturbed(measured, load, progress))
+    return (*measurements, *measure_with_torch(threads, progress))
 
 
-def drop_disturbed(
-    measurements: tuple[Measurement, ...], load: Load, progress: Callable[[str], None]
-) -> tuple[Measurement, ...]:
-    """Without those of the CPU, where others computed on it meanwhile: what they slow is no figure of the machine."""
-    why = load.describe()
-    kept = tuple(m for m in measurements if why is None or m.where != "cpu")
-    for measurement in measurements:
-        if measurement not in kept:
-            kind = f"{measurement.what} {measurement.dtype or ''}".strip()
-            progress(
-                f"{kind} of the CPU is not used ({measurement.value:.3g} {measurement.unit}): {why}; measure again"
-            )
-    return kept
+def measure_host_memory(threads: int, size: int, progress: Callable[[str], None]) -> tuple[Measurement, ...]:
+    """The rate of copies in host memory; nothing where others were busy all the time."""
+    figure = take_rounds(lambda: {"copy": measure_host_copy(threads, size)}).judge("copy", "bytes/s")
+    if figure.doubt:
+        progress(f"host_memory_bandwidth of the CPU {figure.doubt}")
+    if figure.value is None:
+        return ()
+    copied = Measurement(
+        what="host_memory_bandwidth", where="cpu", value=figure.value, unit="bytes/s", spread=figure.spread
+    )
+    return (copied,)
 
 
 def choose_copy_bytes(hardware: Hardware) -> int:
@@ -126,7 +119,7 @@ def measure_disk_reads(folder: Path, size: int = FILE_BYTES, seconds: float = RE
             file.flush()
             os.fsync(file.fileno())
             ends = time.perf_counter() + seconds
-            while confirm_rate(rates) is None and (len(rates) < 2 or time.perf_counter() < ends):
+            while not _are_enough(rates) and (len(rates) < 2 or time.perf_counter() < ends):
                 rates.append(_read_once(file.fileno()))
     except OSError:
         return []
@@ -141,6 +134,10 @@ def _read_once(descriptor: int) -> float:
     while chunk := os.read(descriptor, BLOCK_BYTES):
         read += len(chunk)
     return read / (time.perf_counter() - started)
+
+
+def _are_enough(rates: Sequence[float]) -> bool:
+    return len(rates) >= LEAST_READS and confirm_rate(rates) is not None
 
 
 def confirm_rate(rates: Sequence[float]) -> float | None:

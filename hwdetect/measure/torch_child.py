@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 
 from hwdetect.measure.collective_child import start_ranks
 from hwdetect.measure.messages import print_message
+from hwdetect.measure.rounds import take_rounds
 
 MATMUL_SECONDS = 0.4
 PAIR_SECONDS = 0.1
 COPY_BYTES = 256 << 20
-CPU_SIZE, WIDE_CPU_SIZE, DEVICE_SIZE = 1024, 4096, 8192
+CPU_SIZES, WIDE_CPU_SIZES, DEVICE_SIZE = (1024, 2048, 4096), (4096, 8192), 8192
 WIDE_CPU_THREADS = 16  # from here on a small product is over before all threads have begun
+ROUND_SECONDS = 0.1  # of each product
+CPU_SECONDS = 10.0  # for all rounds
+PRODUCT_SECONDS = 0.5  # the longest single product of a CPU: a larger one is left out
 SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int8": "int8"}
 BACKENDS = {"cuda": "nccl", "xpu": "xccl"}  # of collectives; ROCm builds call their devices cuda and RCCL nccl
 
@@ -50,10 +55,46 @@ def measure_matmul(torch, device: str, where: str, dtype: str, size: int, wait: 
 
 
 def measure_cpu(torch, threads: int) -> None:
+    """Square products of several sizes: a rate that only a small one reaches, in the caches, is none of a training's. The smallest,
+    whose rate is the one to plan with where the larger ones come near it, is printed last."""
     torch.set_num_threads(threads)
+    sizes = WIDE_CPU_SIZES if threads >= WIDE_CPU_THREADS else CPU_SIZES
+    products = prepare_products(torch, sizes)
+
+    def time_products() -> dict[str, float]:
+        # A product and a sum for each of size³ pairs.
+        return {n: 2 * size**3 / time_best_run(work, lambda: None, ROUND_SECONDS) for n, size, _, work in products}
+
+    rounds = take_rounds(time_products, CPU_SECONDS)
+    for name, size, dtype, _ in reversed(products):
+        figure = rounds.judge(name, "flop/s")
+        if figure.doubt:
+            print_message(progress=f"matmul {dtype} of {size} rows of the CPU {figure.doubt}")
+        if figure.value is not None:
+            print_message(
+                what="matmul",
+                where="cpu",
+                value=figure.value,
+                unit="flop/s",
+                dtype=dtype,
+                size=size,
+                spread=figure.spread,
+            )
+
+
+def prepare_products(torch, sizes: Sequence[int]) -> list[tuple[str, int, str, Callable[[], object]]]:
+    """Name, rows, dtype and the product itself, in both dtypes, of the sizes that take no longer than ``PRODUCT_SECONDS``."""
+    products = []
     for dtype in ("float32", "bfloat16"):
-        size = WIDE_CPU_SIZE if threads >= WIDE_CPU_THREADS else CPU_SIZE
-        measure_matmul(torch, "cpu", "cpu", dtype, size, lambda: None)
+        for size in sizes:
+            a, b = (torch.randn(size, size).to(getattr(torch, dtype)) for _ in range(2))
+            work = partial(torch.matmul, a, b)
+            started = time.perf_counter()
+            work()
+            if size != sizes[0] and time.perf_counter() - started > PRODUCT_SECONDS:
+                break  # a larger one takes longer
+            products.append((f"{dtype} {size}", size, SHORT[dtype], work))
+    return products
 
 
 def measure_device(torch, kind: str, index: int) -> None:

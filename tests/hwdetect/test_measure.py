@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ import pytest
 from hwdetect import from_json, to_json, view
 from hwdetect.catalog.cpu import cite_sources, describe_cpu
 from hwdetect.machine import process as command
-from hwdetect.measure import load
+from hwdetect.measure import load, rounds
 from hwdetect.measure import take as measure
 from hwdetect.measure import torch_child as measure_torch
 from hwdetect.measure.collective_child import compute_bus_bytes_per_s, start_ranks
@@ -90,6 +90,60 @@ def test_a_figure_beside_a_load_is_not_used(monkeypatch):
     assert any("is not used" in text and "busy" in text for text in messages)
 
 
+@pytest.mark.parametrize(
+    ("rates", "value", "doubt"),
+    [
+        ([100, 101, 99, 100, 102], 100, None),
+        ([100, 30, 99, 100, 102], 100, None),  # one round says little
+        ([100, 50, 52, 98, 75, 60, 99], 75, "unsteady"),
+        ([None, 100, None, None, 101, 102, 100, 101], 101, None),  # the disturbed are left out
+        ([100, None, None, None, None, None, 100], None, "not used"),
+    ],
+)
+def test_rounds_are_repeated_until_they_agree(monkeypatch, rates, value, doubt):
+    """``None``: a round during which others computed."""
+    ahead = iter(rates)
+
+    class Clock:
+        seconds = 0.0
+
+    def measure_once():
+        Clock.seconds += 1
+        return {"copy": next(ahead)}
+
+    @contextmanager
+    def watch():
+        seen = load.Load()
+        yield seen
+        seen.share = 0.5 if rates[int(Clock.seconds) - 1] is None else 0.0
+
+    monkeypatch.setattr(rounds, "watch_load", watch)
+    monkeypatch.setattr(rounds.time, "perf_counter", lambda: Clock.seconds)
+    figure = rounds.take_rounds(measure_once, most_seconds=len(rates) - 0.5).judge("copy", "bytes/s")
+    assert figure.value == value
+    assert figure.doubt is None if doubt is None else doubt in figure.doubt
+
+
+def test_a_machine_too_slow_for_five_rounds_has_a_figure():
+    figure = rounds.take_rounds(lambda: {"copy": 7.0}, most_seconds=0).judge("copy", "bytes/s")
+    assert (figure.value, figure.spread, figure.doubt) == (7.0, 0.0, None)
+
+
+def test_products_of_several_sizes_are_timed_and_a_long_one_is_not(monkeypatch, capsys):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(measure_torch, "CPU_SIZES", (32, 64))
+    monkeypatch.setattr(measure_torch, "ROUND_SECONDS", 0.02)
+    monkeypatch.setattr(measure_torch, "CPU_SECONDS", 0.1)
+    monkeypatch.setattr(rounds, "watch_load", lambda: nullcontext(load.Load()))
+    measure_torch.measure_cpu(torch, 1)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(m["dtype"], m["size"]) for m in told if "what" in m] == [
+        (d, n) for d in ("bf16", "fp32") for n in (64, 32)
+    ]
+    monkeypatch.setattr(measure_torch, "PRODUCT_SECONDS", 0.0)
+    assert {size for _, size, _, _ in measure_torch.prepare_products(torch, (32, 64))} == {32}
+
+
 def test_the_disk_is_timed_out_of_the_page_cache(tmp_path):
     assert all(1e6 < rate < 1e11 for rate in measure_disk_reads(tmp_path, size=16 << 20, seconds=0.5))
     assert list(tmp_path.iterdir()) == [], "its file is gone"
@@ -149,6 +203,8 @@ def test_measurements_come_back_from_json_and_are_shown():
     hardware = Hardware(measured=own)
     assert from_json(json.loads(json.dumps(to_json(hardware)))) == hardware
     text = view.render(hardware)
+    marked = replace(own[0], size=1024, spread=0.25)
+    assert "matmul bf16, 1024 rows: 1.5 TFLOP/s (unsteady: 25% apart)" in view.render(Hardware(measured=(marked,)))
     assert "matmul bf16: 1.5 TFLOP/s" in text and "accelerators 0-1: peer copy: 25 GB/s" in text
 
 
@@ -158,6 +214,15 @@ def test_a_measured_rate_wins_over_the_derived_one():
            Measurement(what="host_memory_bandwidth", where="cpu", value=1.1e10, unit="bytes/s"))  # fmt: skip
     device = describe_cpu(cpu, own, 8 * GIB)
     assert device.flops("fp32") == 7.7e10 and device.memory_bytes_per_s == 1.1e10
+
+
+@pytest.mark.parametrize(("larger", "rate"), [(3.9e11, 4.1e11), (1.34e11, 1.34e11)])
+def test_a_rate_that_only_a_small_product_reaches_is_not_planned_with(larger, rate):
+    own = tuple(
+        Measurement(what="matmul", where="cpu", value=value, unit="flop/s", dtype="bf16", size=size)
+        for size, value in ((4096, larger), (1024, 4.1e11))
+    )
+    assert describe_cpu(Cpu(cores=2), own, 8 * GIB).flops("bf16") == rate
 
 
 class FakeTorch:

@@ -166,7 +166,7 @@ def _join_parts(
         cpu=replace(the_cpu, budget=the_cpu.budget or the_cpu.cpus_allowed or the_cpu.cpus_online),
         memory=fill_unknown(the_memory, devices.memory),
         boards=boards,
-        accelerators=tuple(_fill_share(a, boards) for a in accelerators),
+        accelerators=tuple(_fill_instance(a, boards) for a in accelerators),
         links=tuple(_tell_peer_access(link, boards) for link in devices.links),
         network=the_network,
         paths=devices.paths or _measure_paths(machine, boards, the_network),
@@ -228,15 +228,21 @@ def _tell_peer_access(link: Link, boards: tuple[Board, ...]) -> Link:
     return replace(link, p2p=False) if off else link
 
 
-def _fill_share(accelerator: Accelerator, boards: tuple[Board, ...]) -> Accelerator:
-    """The share of the board's compute units that a MIG instance has, where the catalogue knows how many there are."""
+def _fill_instance(accelerator: Accelerator, boards: tuple[Board, ...]) -> Accelerator:
+    """The share of the board's compute units that a MIG instance has, and its name where no tool said it: where the catalogue knows."""
     board = next((b for b in boards if b.index == accelerator.board), None)
     if accelerator.compute_share is not None or accelerator.compute_units is None or board is None or not board.device:
         return accelerator
-    from hwdetect import catalog
+    from hwdetect import catalog, mig
 
-    units = catalog.load(board.device).compute_units
-    return replace(accelerator, compute_share=min(1.0, accelerator.compute_units / units)) if units else accelerator
+    device, units = catalog.load(board.device), accelerator.compute_units
+    if board.mig_enabled and accelerator.profile is None:
+        accelerator = replace(accelerator, profile=mig.name_profile(device, units, accelerator.memory_bytes))
+    return (
+        replace(accelerator, compute_share=min(1.0, units / device.compute_units))
+        if device.compute_units
+        else accelerator
+    )
 
 
 def _measure_paths(machine: Machine, boards: tuple[Board, ...], ports: tuple[NetworkPort, ...]) -> tuple[PciPath, ...]:

@@ -77,6 +77,7 @@ RANGES: dict[type, dict[str, tuple[float, float]]] = {
         "power_limit_watts": WATTS,
         "power_default_watts": WATTS,
         "temperature_c": (-273.15, 1000),
+        "performance_state": (0, 15),
         "ecc_errors": (0, 1 << 63),
         "compute_units": (1, 1_000_000),
         "nvlinks_active": (0, 1024),

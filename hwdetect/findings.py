@@ -31,6 +31,9 @@ OPEN_FILES_PER_WORKER = 16
 EQUAL_SIZES = 1.03
 BUSY_SHARE = 0.10  # of a board's memory: more than a display and a context take
 POWER_TOLERANCE = 0.98
+# P0 to P3 compute, what is behind plays video or waits
+# https://docs.nvidia.com/gameworks/content/gameworkslibrary/coresdk/nvapi/group__gpupstate.html
+LAST_COMPUTING_STATE = 3
 THERMAL = frozenset({"sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown"})
 POWER_BRAKE = frozenset({"hw_power_brake_slowdown"})
 
@@ -60,6 +63,12 @@ def _name_boards(boards: Sequence[Board]) -> str:
     more = f" and {len(boards) - 8} more" if len(boards) > 8 else ""
     names = {board.name for board in boards}
     return f"GPUs {shown}{more}" + (f" ({boards[0].name})" if len(names) == 1 and boards[0].name else "")
+
+
+def _tell(boards: Sequence[Board], verb: str) -> str:
+    """``GPU 0 (NVIDIA L4) runs``, or ``GPUs 0, 1 (NVIDIA L4) run``: ``verb`` as of one."""
+    plural = {"is": "are"}.get(verb, verb.removesuffix("s"))
+    return f"{_name_boards(boards)} {verb if len(boards) == 1 else plural}"
 
 
 def list_own_boards(hw: Hardware) -> tuple[Board, ...]:
@@ -108,7 +117,7 @@ def check_board_states(hw: Hardware) -> Iterator[Finding]:
         yield _build_finding(
             "board-health",
             "warning",
-            f"{_name_boards(members)} works, and reports {state}",
+            f"{_tell(members, 'reports')} {state} and can be used",
             f"boards[{members[0].index}].state = {state}",
             f"look for its reason ({get_tool_of(members[0].vendor).processes}, and {get_tool_of(members[0].vendor).log} messages in the "
             "kernel log) before a long run",
@@ -130,7 +139,7 @@ def check_board_states(hw: Hardware) -> Iterator[Finding]:
             yield _build_finding(
                 "compute-mode",
                 "error",
-                f"{_name_boards(members)} admits no process",
+                f"{_tell(members, 'admits')} no process",
                 "compute mode is Prohibited",
                 f"nvidia-smi -i {','.join(str(b.index) for b in members)} -c DEFAULT",
             )
@@ -138,25 +147,32 @@ def check_board_states(hw: Hardware) -> Iterator[Finding]:
             yield _build_finding(
                 "compute-mode",
                 "warning",
-                f"{_name_boards(members)} admits one process at a time",
+                f"{_tell(members, 'admits')} one process at a time",
                 f"compute mode is {mode}",
                 "start one process for each GPU, and none beside it",
             )
 
 
+def _is_at_work(board: Board) -> bool | None:
+    """Whether clocks are up; ``None`` where the board does not say. A board that has just been left, or that shows a desktop, gives no
+    idleness as a reason and has its clocks down all the same (driver 590, RTX 3090 at 210 of 2,100 MHz in P8)."""
+    if board.throttle_reasons is None:
+        return None
+    saves_power = board.performance_state is not None and board.performance_state > LAST_COMPUTING_STATE
+    return "gpu_idle" not in board.throttle_reasons and not saves_power
+
+
 def _read_slow_width(board: Board) -> tuple[int, int] | None:
     """From generation 6 on an idle link also puts lanes to sleep (L0p of the PCI Express base specification)."""
     width, most = board.pcie.width, board.pcie.width_max
-    asleep = (board.pcie.generation_max or 0) >= 6 and "gpu_idle" in (board.throttle_reasons or ("gpu_idle",))
+    asleep = (board.pcie.generation_max or 0) >= 6 and not _is_at_work(board)
     return (width, most) if width and most and width < most and not asleep else None
 
 
 def _read_slow_generation(board: Board) -> tuple[int, int] | None:
     """An idle link slows down to save power: only what was read under load, or while clocks are up, counts."""
     pcie = board.pcie
-    busy = pcie.generation_load
-    if busy is None and board.throttle_reasons is not None and "gpu_idle" not in board.throttle_reasons:
-        busy = pcie.generation
+    busy = pcie.generation_load or (pcie.generation if _is_at_work(board) else None)
     return (busy, pcie.generation_max) if busy and pcie.generation_max and busy < pcie.generation_max else None
 
 
@@ -166,7 +182,7 @@ def check_pcie_links(hw: Hardware) -> Iterator[Finding]:
         yield _build_finding(
             "pcie-width",
             "info" if rented else "warning",
-            f"{_name_boards(members)} runs at x{width} of x{most}",
+            f"{_tell(members, 'runs')} at x{width} of x{most}",
             f"pcie.width {width}, pcie.width_max {most}",
             "a virtual machine may show another width than the board has: time a copy (perfgen detect --measure)"
             if rented
@@ -176,7 +192,7 @@ def check_pcie_links(hw: Hardware) -> Iterator[Finding]:
         yield _build_finding(
             "pcie-generation",
             "warning",
-            f"{_name_boards(members)} runs PCIe generation {generation} of {most} under load",
+            f"{_tell(members, 'runs')} PCIe generation {generation} of {most} under load",
             f"pcie.generation {generation}, pcie.generation_max {most}",
             "take another instance, if copies to the device are slow (perfgen detect --measure)"
             if rented
@@ -195,7 +211,7 @@ def check_power_and_heat(hw: Hardware) -> Iterator[Finding]:
         yield _build_finding(
             "power-limit",
             "warning",
-            f"{_name_boards(members)} is held to {limit:.0f} W of {default:.0f} W",
+            f"{_tell(members, 'is')} held to {limit:.0f} W of {default:.0f} W",
             f"power_limit_watts {limit:.0f}, power_default_watts {default:.0f}",
             f"{get_tool_of(members[0].vendor).lift_power(members[0].index, members[0].pci_address, default)}, if cooling and supply allow",
         )
@@ -205,7 +221,7 @@ def check_power_and_heat(hw: Hardware) -> Iterator[Finding]:
         yield _build_finding(
             "thermal-throttling",
             "warning",
-            f"{_name_boards(members)} slows down because it is hot",
+            f"{_tell(members, 'slows')} down because of heat",
             f"throttle reasons: {', '.join(hot)}{temperature}",  # ty: ignore[no-matching-overload]
             "take another instance; a throttled board makes all others wait"
             if is_rented(hw)
@@ -215,7 +231,7 @@ def check_power_and_heat(hw: Hardware) -> Iterator[Finding]:
         yield _build_finding(
             "power-brake",
             "warning",
-            f"{_name_boards(members)} is slowed down from outside (power brake)",
+            f"{_tell(members, 'is')} slowed down from outside (power brake)",
             "throttle reasons: hw_power_brake_slowdown",
             "the server's power supply asks for it: check its units",
         )
@@ -236,7 +252,7 @@ def check_memory_errors(hw: Hardware) -> Iterator[Finding]:
         yield _build_finding(
             "memory-repair-pending",
             "warning",
-            f"{_name_boards(members)} waits for a reset to take bad memory out of use",
+            f"{_tell(members, 'waits')} for a reset to take bad memory out of use",
             "remapped rows or retired pages are pending",
             f"end its jobs and reset it ({get_tool_of(members[0].vendor).reset_board(members[0].index, members[0].pci_address)}): until "
             "then the bad rows are in use",
@@ -291,7 +307,7 @@ def check_virtual_boards(hw: Hardware) -> Iterator[Finding]:
         yield _build_finding(
             "virtual-gpu",
             "info",
-            f"{_name_boards(members)} is a virtual GPU",
+            f"{_tell(members, 'is')} virtual",
             f"virtualization VGPU, device {device}",
             "other guests may take turns on its compute units: time it (perfgen detect --measure) before relying on rates",
         )

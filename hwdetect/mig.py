@@ -14,6 +14,8 @@ MIB = 1 << 20
 # 17,971 (H200, 1g.18gb, as its users print it). The smallest of them, where no source has the size.
 LEFT_OF_SHARE = 0.91
 LEFT_OF_BOARD = 0.98  # of the largest instance: 80,384 of 81,920 MiB (A100, 7g.80gb), 81,152 of 81,559 (H100)
+# How far the memory of a profile may be from what the driver reports, by whether its size is derived: versions differ by MiB.
+SAME_MEMORY = {False: 0.02, True: 0.1}
 
 # "h100-mig-1g.10gb", "a100:3g.40gb", "nvidia h200 mig 1g.18gb" (what PyTorch prints), "a100-3g.20gb".
 _SPELLING = re.compile(
@@ -76,6 +78,18 @@ def list_profiles(device: Device) -> tuple[Profile, ...]:
     if family is None or device.memory_bytes is None or device.compute_units is None:
         return ()
     return tuple(_make_profile(device, family, name, row) for name, row in family["profiles"].items())
+
+
+def name_profile(device: Device, units: int, memory_bytes: int | None) -> str | None:
+    """``3g.20gb`` of what an instance has, where one profile alone has that; of a compute instance, whose memory is that of its whole GPU
+    instance, ``None``."""
+    fits = [
+        profile.name
+        for profile in list_profiles(device)
+        if profile.units == units
+        and (memory_bytes is None or abs(profile.memory_bytes / memory_bytes - 1) < SAME_MEMORY[profile.derived])
+    ]
+    return fits[0] if len(fits) == 1 else None
 
 
 def _make_profile(device: Device, family: dict, name: str, row: dict) -> Profile:

@@ -100,8 +100,8 @@ class Board:
     """A physical device, as the vendor's tool lists it. ``device`` is the catalogue id, if one matches.
 
     ``memory_bytes`` is ``None`` on boards that share the host's memory (``unified_memory``). ``c2c``: a coherent link to
-    the CPU is on (GH200, GB200). ``compute_units`` are multiprocessors or compute units. ``state``: ok, or lost,
-    reset-required and the like, as the driver says. ``integrated``: a graphics part of the CPU, left out of
+    the CPU is on (GH200, GB200). ``compute_units`` are multiprocessors or compute units. ``performance_state`` is NVIDIA's, from 0
+    (highest clocks) to 15. ``state``: ok, or lost, reset-required and the like, as the driver says. ``integrated``: a graphics part of the CPU, left out of
     ``accelerators`` where a real board stands beside it.
     """
 
@@ -122,6 +122,7 @@ class Board:
     power_default_watts: float | None = None
     temperature_c: float | None = None
     throttle_reasons: tuple[str, ...] | None = None
+    performance_state: int | None = None
     persistence: bool | None = None
     ecc_enabled: bool | None = None
     ecc_errors: int | None = None

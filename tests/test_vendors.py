@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from test_contract import keywords, know_words
 
 import hwdetect
+from generator.case.devices import group_equal_accelerators
 from generator.case.request import Request
 from generator.case.stacks import list_builds
 from generator.case.vendors import ABILITIES, CPU, find_vendor, list_vendors
@@ -30,6 +31,7 @@ from generator.errors import NotEmitted, NothingFits, UsageError
 from generator.pipeline import document_request, plan_request
 from hwdetect import catalog
 from hwdetect.spec import parse_spec
+from hwdetect.types import Accelerator, Board, Hardware
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKS = (
@@ -259,6 +261,14 @@ def test_tiles_and_partitions_are_devices_that_one_job_joins(tmp_path):
     assert dict(case.device.peak_flops)["bf16"] == dict(catalog.load("max-1550").peak_flops)["bf16"] / 2
     assert {(link.a, link.b) for link in case.links} == {(a, b) for a in range(4) for b in range(a + 1, 4)}
     assert plan_request(ask("2xa100-mig-3g.40gb", WORKS[0])).plan.case.devices_per_node == 1
+
+
+def test_slices_without_a_name_stay_alone_too():
+    """nvidia-smi's log tells no names, and NCCL joins no slices."""
+    board = Board(index=0, vendor="nvidia", device="a100-sxm-80gb", mig_enabled=True)
+    slices = tuple(Accelerator(index=i, board=0, gpu_instance=3 + i, compute_units=14) for i in range(4))
+    groups = group_equal_accelerators(Hardware(boards=(board,), accelerators=slices))
+    assert [len(group) for group in groups] == [1, 1, 1, 1]
 
 
 # ---- projects

@@ -43,7 +43,8 @@ def make_case(hardware: Hardware, used: tuple[Accelerator, ...], spec: ModelSpec
 
 
 def is_mig_instance(accelerator: Accelerator, board: Board) -> bool:
-    return accelerator.profile is not None and bool(board.mig_enabled)
+    """By what a tool names it, or by what it has less than its board: nvidia-smi's log tells no names."""
+    return bool(board.mig_enabled) and (accelerator.profile is not None or accelerator.gpu_instance is not None)
 
 
 def count_cpu_processes(hardware: Hardware) -> int:

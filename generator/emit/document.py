@@ -229,7 +229,8 @@ def keep_stable(hardware: Hardware) -> HardwareRecord:
         cpu=hardware.cpu,
         memory=replace(hardware.memory, available_bytes=None, swap_used_bytes=None),
         boards=tuple(
-            replace(b, uuid=None, pci_address=None, temperature_c=None, throttle_reasons=None) for b in hardware.boards
+            replace(b, uuid=None, pci_address=None, temperature_c=None, throttle_reasons=None, performance_state=None)
+            for b in hardware.boards
         ),
         accelerators=tuple(replace(a, uuid=None, free_memory_bytes=None) for a in hardware.accelerators),
         links=hardware.links,

@@ -95,7 +95,7 @@ def find_hourly_price(hardware: str | None, case: Case, devices: int) -> HourlyP
             return None
         of = f"{case.nodes} x {instance.name}" if case.nodes > 1 else instance.name
         return HourlyPrice(usd=instance.price.usd_per_hour * case.nodes, of=of, price=instance.price)
-    if case.on_cpu or case.portable or any(a.profile for a in case.hardware.accelerators):
+    if case.on_cpu or case.portable or any(a.compute_share not in (None, 1.0) for a in case.hardware.accelerators):
         return None
     ours = [i for i in list_instances() if i.device == case.device.id and (case.nodes == 1 or is_joined(i))]
     priced = [(i.price.usd_per_hour / i.devices, i.name, i) for i in ours if i.price]

@@ -133,6 +133,7 @@ ANSWERS = {
     "nvmlDeviceGetPowerManagementLimit": lambda nvml, handle: 700000,
     "nvmlDeviceGetPowerManagementDefaultLimit": lambda nvml, handle: 700000,
     "nvmlDeviceGetCurrentClocksEventReasons": lambda nvml, handle: 1,
+    "nvmlDeviceGetPerformanceState": lambda nvml, handle: 0,
     "nvmlDeviceGetComputeMode": _of("compute_mode"),
     "nvmlDeviceGetVirtualizationMode": _of("virtualization"),
     "nvmlDeviceGetCurrPcieLinkGeneration": lambda nvml, handle: 5,

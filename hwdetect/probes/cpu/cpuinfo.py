@@ -55,17 +55,24 @@ def build_cpu(info: CpuInfo, architecture: str | None) -> Cpu:
     arch = architecture or guess_architecture(info)
     first = info.first
     listed = len(info.blocks)
+    online = listed if listed and not _is_trimmed(info) else _read_sparc_count(info)
     packages = _list_packages(info)
     return Cpu(
         model_name=find_model_name(first),
         vendor=first.get("vendor_id") or first.get("vendor") or None,
         architecture=arch,
         cpus_listed=listed,
-        cpus_online=listed if listed and not _is_trimmed(info) else None,
+        cpus_online=online,
         packages=len(packages) or None,
         cores=_count_cores(info, packages),
         max_hz=None,
     )
+
+
+def _read_sparc_count(info: CpuInfo) -> int | None:
+    """SPARC counts its processors and lists none."""
+    active = info.common.get("ncpus active", "")
+    return int(active) if active.isdecimal() and int(active) else None
 
 
 def _list_packages(info: CpuInfo) -> frozenset[str]:

@@ -130,6 +130,7 @@ def _read_board(machine: Machine, nvml: Nvml, index: int, handle: object) -> Boa
         power_default_watts=_convert_to_watts(get("power_default_watts", "nvmlDeviceGetPowerManagementDefaultLimit")),
         temperature_c=float(temperature) if isinstance(temperature, int) else None,
         throttle_reasons=_decode_throttle(get("throttle_reasons", _choose_throttle_call(nvml))),
+        performance_state=_decode_state(get("performance_state", "nvmlDeviceGetPerformanceState")),
         persistence=None if persistence is None else persistence == 1,
         ecc_enabled=None if ecc is None else _get_first(ecc) == 1,
         ecc_errors=errors if isinstance(errors, int) else None,
@@ -150,6 +151,11 @@ def _choose_throttle_call(nvml: Nvml) -> str:
     # Renamed with driver 535; bindings have one of the names or both.
     newer = "nvmlDeviceGetCurrentClocksEventReasons"
     return newer if hasattr(nvml.module, newer) else "nvmlDeviceGetCurrentClocksThrottleReasons"
+
+
+def _decode_state(state: object) -> int | None:
+    """nvmlPstates_t: 0 to 15, and 32 where it is not known."""
+    return state if isinstance(state, int) and 0 <= state <= 15 else None
 
 
 def _decode_throttle(bits: object) -> tuple[str, ...] | None:

@@ -149,6 +149,7 @@ def _read_board(gpu: Gpu) -> Board:
         power_default_watts=parse_number(gpu.text("power_default_watts", *DEFAULTS)),
         temperature_c=parse_number(gpu.text("temperature_c", "temperature/gpu_temp", "temperature/gpu_current_temp")),
         throttle_reasons=_list_throttle_reasons(gpu.node),
+        performance_state=parse_integer((gpu.node.at("performance_state") or "").removeprefix("P")),
         persistence=parse_switch(gpu.text("persistence", "persistence_mode")),
         ecc_enabled=parse_switch(gpu.text("ecc_enabled", "ecc_mode/current_ecc", "ecc_mode/current")),
         ecc_errors=_count_ecc_errors(gpu.node),

@@ -22,6 +22,7 @@ BY_MATRIX_UNITS = frozenset(["tf32", "fp16", "bf16", "fp8", "fp4", "int8"])
 
 NO_CLOCK = "NVIDIA publishes rates in two digits and no clock"
 NO_UNITS = "its maker publishes no unit counts with a clock"
+NO_L2_CLOCK = "NVIDIA has no page about it, and the table that was found gives no clock"
 NO_APPLE_CLOCK = "Apple publishes no clock of its GPUs"
 # Devices none of whose rates is recomputed.
 NOT_RECOMPUTED = {
@@ -30,6 +31,7 @@ NOT_RECOMPUTED = {
         [i for i in catalog.list_ids() if i.startswith(("tpu-", "gaudi", "trainium", "inferentia", "ascend"))], NO_UNITS
     ),
     **dict.fromkeys([i for i in catalog.list_ids() if catalog.load(i).vendor == "apple"], NO_APPLE_CLOCK),
+    "l2": NO_L2_CLOCK,
     **dict.fromkeys(["h20", "h20-3e-141gb"], "its rates are capped for export, whatever its units and clock"),
     "h800-sxm-80gb": "published with the H100's rates, listed with a lower clock (1755 MHz)",
 }

@@ -75,6 +75,8 @@ SINGLE_PAGES = {
     "https://github.com/NVIDIA/nvbandwidth/issues/48": "h20-3e-141gb",
     "https://github.com/tile-ai/TileOPs/pull/1658": "h20-3e-141gb",
     "https://github.com/sgl-project/sglang/issues/6823": "h20-3e-141gb",
+    "https://www.tomshardware.com/pc-components/gpus/new-nvidia-ai-gpus-designed-to-get-around-us-export-bans-come-to-china-"
+    "h20-l20-and-l2-to-fill-void-left-by-restricted-models": "l2",
     "https://github.com/JustAResearcher/gpu-unlock-ada": "rtx-4090-48gb",
     "https://tweakers.net/nieuws/203182/nvidia-introduceert-a800-gpu-voor-china-die-niet-onder-exportrestricties-vs-valt.html": "a800-pcie-80gb a800-pcie-40gb",
     "https://www.philisun.com/technical-analysis/nvidia-h800-vs-h100-a-technical-deep-dive-into-politically-defined-ai-chips/": "h800-pcie-80gb",

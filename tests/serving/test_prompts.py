@@ -82,6 +82,16 @@ def test_what_a_template_refuses_is_said(smollm2):
         smollm2.encode_messages([{"role": "user", "content": "Hi"}])
 
 
+def test_tools_reach_the_template_or_are_refused(smollm2):
+    """SmolLM2's has no place for them: what is asked with them would be answered as if they were not there."""
+    tools = [{"type": "function", "function": {"name": "weigh", "parameters": {}}}]
+    turns = [{"role": "user", "content": "Hi"}]
+    with pytest.raises(ValueError, match="leaves tools out"):
+        smollm2.encode_messages(turns, tools)
+    smollm2.tokenizer.chat_template = "{{ tools[0].function.name if tools }} {{ messages[0].content }}"
+    assert smollm2.tokenizer.decode(smollm2.encode_messages(turns, tools)).strip() == "weigh Hi"
+
+
 def test_tokens_that_end_an_answer(prompts, tmp_path):
     (tmp_path / "config.json").write_text('{"eos_token_id": 5}')
     assert prompts.read_end_tokens(tmp_path, None, "config.json") == [5]

@@ -21,6 +21,7 @@ from generator.errors import NothingFits
 from generator.pipeline import document_request, plan_request
 
 MODELS = Path(__file__).parents[1] / "examples" / "models"
+GIB = 1 << 30
 ALLOWED = ("parallelism=device-map-offload",)
 
 
@@ -74,6 +75,47 @@ def test_a_machine_without_room_is_told_before_a_byte_is_read(load, tmp_path, mo
     monkeypatch.setattr(room.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 0}))
     with pytest.raises(SystemExit, match="are to go to the disk of"):
         room.check_room(tmp_path, {"cpu": "1MiB"})
+
+
+MEMINFO = {"proc/meminfo": "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n"}
+V2, V1 = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+
+
+def lay_group(folder: str, names: tuple[str, str], limit: str, used: int, stat: str = "") -> dict[str, str]:
+    top = f"sys/fs/cgroup{folder}"
+    return {f"{top}/{names[0]}": f"{limit}\n", f"{top}/{names[1]}": f"{used}\n", f"{top}/memory.stat": stat}
+
+
+@pytest.mark.parametrize(
+    ("files", "free_gib"),
+    [
+        (MEMINFO, 8),
+        ({"proc/self/cgroup": "0::/\n"} | lay_group("", V2, str(4 * GIB), GIB), 3),
+        (
+            {"proc/self/cgroup": "0::/system.slice/docker-a.scope\n"}
+            | lay_group("/system.slice/docker-a.scope", V2, "max", GIB)
+            | lay_group("/system.slice", V2, str(6 * GIB), 4 * GIB),
+            2,
+        ),
+        (
+            {"proc/self/cgroup": "0::/job\n"}
+            | lay_group("/job", V2, str(4 * GIB), 4 * GIB, f"anon {GIB}\ninactive_file {GIB}\nactive_file {2 * GIB}\n"),
+            3,
+        ),
+        (
+            {"proc/self/cgroup": "4:cpu,memory:/docker/a\n0::/\n"}
+            | lay_group("/memory/docker/a", V1, str(2 * GIB), GIB, f"inactive_file {GIB}\ntotal_inactive_file 0\n"),
+            1,
+        ),
+        ({"proc/self/cgroup": "0::/../../kubepods/x\n"} | lay_group("", V2, str(2 * GIB), 3 * GIB), 0),
+    ],
+    ids=["no group", "top", "slice around a scope", "files are given back", "v1", "more than allowed"],
+)
+def test_what_is_free_is_what_the_tightest_group_leaves(load, tmp_path, files, free_gib):
+    for name, text in (MEMINFO | files).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert load("room").read_free_bytes(tmp_path) == free_gib * GIB
 
 
 @pytest.mark.slow

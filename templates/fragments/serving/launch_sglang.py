@@ -3,11 +3,6 @@
 Other flags are SGLang's own.
 """
 
-import os
-import tempfile
-
-import yaml
-
 from api_key import read_key
 from launching import become, find_node, list_words, parse_address, read_config
 from sources import find_source
@@ -30,16 +25,8 @@ def main() -> None:
         rank, first = find_node(nodes)
         words += ["--node-rank", rank, "--dist-init-addr", f"{first}:{PORT}"]
     if key := read_key():
-        words += ["--config", write_key(key)]
+        words += ["--api-key", key]
     become("sglang.launch_server", [*words, *others])
-
-
-def write_key(key: str) -> str:
-    """A file that this user alone can read: the flags of a process can be read by others."""
-    handle, path = tempfile.mkstemp(prefix="serve-", suffix=".yaml")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        yaml.safe_dump({"api-key": key}, file)
-    return path
 
 
 if __name__ == "__main__":

@@ -93,7 +93,9 @@ OF_ENGINE = {
     "mlx": ("engine_thread",),
     "onnxruntime_genai": ("decoding", "engine_thread", "scheduler"),
     "openvino_genai": ("engine_thread",),
+    "sglang": ("whole_answers",),
     "transformers": ("decoding", "direct_step", "engine_thread", "scheduler", "slots"),
+    "vllm": ("whole_answers",),
 }
 """By engine's leaf: what else of templates/fragments/serving it imports."""
 STARTS_PROCESSES = ("sglang", "vllm")

@@ -2,9 +2,7 @@
 
 import signal
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Sequence
 from pathlib import Path
 
 import sglang
@@ -12,12 +10,13 @@ import sglang
 from machine import peak_memory
 from sampling import Sampling
 from sources import find_source
+from whole_answers import WholeAnswers
 
 OF_THE_SERVER = ("max-queued-requests", "enable-metrics")
 """Flags that say nothing to an engine in one process."""
 
 
-class Engine:
+class Engine(WholeAnswers):
     """The model of config.yaml, loaded; tokens in, tokens out."""
 
     def __init__(self, config: dict, here: Path) -> None:
@@ -39,30 +38,15 @@ class Engine:
         self.engine.tokenizer_manager.auto_create_handle_loop()
         self.engine.loop.remove_signal_handler(signal.SIGTERM)
         signal.signal(signal.SIGTERM, leave)
-        self.numbers = count()
-        self.lock = threading.Lock()
+        super().__init__()
 
-    def submit(self, prompt: list[int], sampling: Sampling, receive: Callable[[list[int], str | None], None]) -> int:
-        """The whole answer at once, from a thread of its own: what streams is the server."""
-        number = next(self.numbers)
-        threading.Thread(target=self._answer, args=(prompt, sampling, receive), daemon=True).start()
-        return number
-
-    def _answer(self, prompt: list[int], sampling: Sampling, receive: Callable[[list[int], str | None], None]) -> None:
-        try:
-            with self.lock:
-                (output,) = self._run([prompt], [sampling])
-        except Exception as error:  # whatever the library raises: who waits is told
-            receive([], f"error: {type(error).__name__}: {error}")
-            raise
-        receive(output["output_ids"], output["meta_info"]["finish_reason"]["type"])
-
-    def cancel(self, request: int) -> None:
-        """A batch that runs is not ended: its answers are not looked at."""
+    def answer(self, prompt: list[int], sampling: Sampling) -> tuple[list[int], str]:
+        (output,) = self.run([prompt], [sampling])
+        return output["output_ids"], output["meta_info"]["finish_reason"]["type"]
 
     def generate(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[list[int]]:
         """The new tokens of each prompt, end-of-sequence tokens included."""
-        return [output["output_ids"] for output in self._run(prompts, samplings)]
+        return [output["output_ids"] for output in self.run(prompts, samplings)]
 
     def score(self, tokens: Sequence[int]) -> list[float]:
         """Log-probabilities of all but the first, each behind those before it."""
@@ -71,7 +55,7 @@ class Engine:
         )
         return [row[0] for row in output["meta_info"]["input_token_logprobs"][1:]]
 
-    def _run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
+    def run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
         return self.engine.generate(input_ids=prompts, sampling_params=[translate(each) for each in samplings])
 
     @property

@@ -66,13 +66,14 @@ def describe_machine(row: dict) -> Device:
 
 def describe_run(row: dict) -> Execution:
     packed = row["weights"] if row["weights"].startswith("int") else "none"
-    engine = ENGINES.get(row["engine"], row["engine"])
+    engine, best = ENGINES.get(row["engine"], row["engine"]), row["machine"]["best"]
     return Execution(
         mode="infer",
         engine=engine,
         weights_dtype="float32" if packed != "none" else row["weights"],
         quant=packed,
         cache="static",
+        packed_cache_dtype="bfloat16" if engine == "openvino-genai" and best["bf16"] > best["fp32"] else None,
         direct_step=row.get("step") == "direct",
         seq_len=PROMPT,
         new_tokens=row["new_tokens"],

@@ -13,7 +13,7 @@ from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 from generator.cost.time import compute_stall_seconds, count_forward_operators, count_routing_operators
 from generator.cost.weights import (
-    compute_bytes_per_packed_weight,
+    compute_bytes_per_head_weight,
     compute_bytes_per_weight,
     count_packed_params,
     packs_whole_model,
@@ -39,7 +39,7 @@ def compute_cache_bytes(shape: Shape, run: Execution, tokens: float, *, divided:
         return 0.0
     page = find_engine(run.engine).block_tokens
     tokens = math.ceil(tokens / page) * page if page > 1 else tokens
-    beside_packed = find_engine(run.engine).packed_cache_dtype if run.quant != "none" else ""
+    beside_packed = run.packed_cache_dtype or find_engine(run.engine).packed_cache_dtype if run.quant != "none" else ""
     dtype = run.cache_dtype or beside_packed or run.compute_dtype
     each = c.QUANTIZED_CACHE_BYTES if run.cache == "quantized-4bit" else BYTES[dtype]
     kept = 0.0
@@ -198,7 +198,7 @@ def count_weights_read(shape: Shape, run: Execution, rows: float) -> float:
 
 def compute_head_bytes(shape: Shape, run: Execution) -> float:
     """Of the output layer as it is read."""
-    each = compute_bytes_per_packed_weight(run) if packs_whole_model(run) else BYTES[run.compute_dtype]
+    each = compute_bytes_per_head_weight(run) if packs_whole_model(run) else BYTES[run.compute_dtype]
     return shape.head_outputs * shape.hidden * each
 
 

@@ -54,12 +54,16 @@ class Engine:
     """with a prompt's"""
     packed_bytes: Mapping[str, float] = field(default_factory=dict)
     """per weight, where its converter packs the embedding and the output layer too"""
+    packed_head_bytes: Mapping[str, float] = field(default_factory=dict)
+    """of those two, where it packs them less"""
     multiplies_in_16_bits: bool = False
     """unpacks packed weights to bf16, where the processor multiplies it faster"""
     weight_copies: float = 1.0
     """of the weights that it holds there"""
-    maps_embedding: bool = False
-    """of the input embedding it touches the rows that it looks up alone; a tied one is the output layer's, which is held twice"""
+    embedding_copies: Mapping[str, float] = field(default_factory=dict)
+    """of an input embedding of its own; 0: the rows that are looked up are all that is touched of the file; none: as of the others"""
+    tied_copies: float = 0.0
+    """beyond those, of an embedding that is the output layer too"""
     slot_tokens: int = 0
     """keys and values of all contexts, each in parts of so many tokens and one part more, are written as it starts; 0: as they come"""
     packed_cache_dtype: str = ""
@@ -75,6 +79,8 @@ def list_cpu_formats(engine: str) -> dict[str, Any]:
         "few_rows": c.CPU_FEW_ROWS,
         "many_rows": c.CPU_MANY_ROWS,
         "packed_bytes": c.CPU_PACKED_BYTES,
+        "packed_head_bytes": c.CPU_PACKED_HEAD_BYTES,
+        "embedding_copies": c.CPU_EMBEDDING_COPIES,
     }
     rows = {
         name: {kind: value for (owner, kind), value in table.items() if owner == engine}
@@ -132,7 +138,7 @@ ENGINES: Mapping[str, Engine] = {
     "onnxruntime-genai": Engine(
         block_seconds=c.ENGINE_BLOCK_SECONDS["onnxruntime-genai"],
         **list_cpu_formats("onnxruntime-genai"),
-        maps_embedding=True,
+        tied_copies=1.0,
         process_gib=c.CPU_PROCESS_GIB["onnxruntime-genai"],
     ),
     "openvino-genai": Engine(

@@ -119,6 +119,8 @@ class Execution:
     """what serves instead of Transformers' generate: a key of ``generator.cost.engines.ENGINES``; "" is Transformers"""
     cache_dtype: str | None = None
     """of keys and values; None: that of the arithmetic"""
+    packed_cache_dtype: str | None = None
+    """of keys and values beside packed weights, where this processor has them; None: the engine's, or that of the arithmetic"""
     repeats_heads: bool = False
     """decoding writes grouped keys and values out for all query heads (Transformers before 4.48, and eager attention still)"""
     continuous: bool = False

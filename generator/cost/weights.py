@@ -22,7 +22,8 @@ def compute_stored_bytes(shape: Shape, run: Execution) -> float:
     if run.quant == "none":
         return shape.params * stored
     if packs_whole_model(run):
-        return shape.params * compute_bytes_per_packed_weight(run)
+        ends = shape.embedding + shape.head
+        return (shape.params - ends) * compute_bytes_per_packed_weight(run) + ends * compute_bytes_per_head_weight(run)
     packed = count_packed_params(shape, run)
     # FSDP wants shards of one dtype: PEFT leaves out the upcast there
     upcast = run.lora_upcast and run.mode == "train" and not run.sharding.by_fsdp
@@ -33,13 +34,21 @@ def compute_held_bytes(shape: Shape, run: Execution) -> float:
     """Of a served model on one device. Experts over more devices than tensor parts: each has whole ones of all copies' (vLLM's
     --enable-expert-parallel with --data-parallel-size)."""
     engine = find_engine(run.engine)
-    stored = compute_stored_bytes(shape, run) * engine.weight_copies
-    if engine.maps_embedding:
-        stored += (-1 if shape.head else 1) * shape.head_params * stored / max(shape.params, 1)
+    stored = compute_stored_bytes(shape, run) * engine.weight_copies + compute_embedding_bytes_beyond(shape, run)
     if run.ep <= run.tp:
         return stored / (run.tp * run.pp)
     experts = stored * shape.expert_params * shape.layers / max(shape.params, 1)
     return ((stored - experts) / run.tp + experts / run.ep) / run.pp
+
+
+def compute_embedding_bytes_beyond(shape: Shape, run: Execution) -> float:
+    """Of copies of the input embedding on a CPU, beyond those of the other weights."""
+    engine, each = find_engine(run.engine), BYTES[run.weights_dtype]
+    each = each if run.quant == "none" else compute_bytes_per_head_weight(run)
+    if not shape.head:
+        return engine.tied_copies * shape.embedding * each
+    kind = run.compute_dtype if run.quant == "none" else run.quant
+    return (engine.embedding_copies.get(kind, engine.weight_copies) - engine.weight_copies) * shape.embedding * each
 
 
 class Places(NamedTuple):
@@ -99,6 +108,11 @@ def compute_bytes_per_packed_weight(run: Execution) -> float:
         weight, beside = FORMATS[run.quant]
         return weight + beside
     return BYTES[run.weights_dtype]
+
+
+def compute_bytes_per_head_weight(run: Execution) -> float:
+    """The same of the embedding and the output layer, where they are packed."""
+    return find_engine(run.engine).packed_head_bytes.get(run.quant, compute_bytes_per_packed_weight(run))
 
 
 def compute_undivided_scales(shape: Shape, run: Execution, weights_here: bool) -> float:

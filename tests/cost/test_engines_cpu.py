@@ -44,10 +44,6 @@ windows of an hour; CTranslate2 in 8 bits is slow with SmolLM2's narrow products
 MEMORY_FURTHER = {
     ("qwen2.5-0.5b", "onnxruntime-genai", "int4"): 0.26,  # its output layer is held once more, while it is read
     ("smollm2-135m", "ctranslate2", "int8"): 0.18,
-    # rounded weights are not held twice, as those in 32 bits are
-    ("smollm2-135m", "openvino-genai", "int8"): 0.2,
-    ("llama-87m", "openvino-genai", "int8"): 0.31,
-    ("llama-87m", "openvino-genai", "int4"): 0.23,
 }
 
 

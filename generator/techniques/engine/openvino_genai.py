@@ -1,7 +1,10 @@
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from generator.case.case import Case
 from generator.techniques.base import Published
 from generator.techniques.engines import CpuEngine
+from generator.techniques.precision.bf16 import explain_missing_bf16
 from generator.techniques.traits import Trait
 
 
@@ -32,3 +35,7 @@ class OpenvinoGenai(CpuEngine):
             "continuous batching with a paged cache and prefix caching, on CPUs too",
         ),
     )
+
+    def effects(self, case: Case) -> Mapping[str, Any]:
+        halves = {} if explain_missing_bf16(case) else {"packed_cache_dtype": "bfloat16"}  # KV_CACHE_PRECISION of engine.py
+        return {**super().effects(case), **halves}

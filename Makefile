@@ -91,7 +91,7 @@ test-image: setup
 test-engines: setup
 	$(BIN)/python docs/demo/prepare.py --cache $(DEMO_CACHE)
 	$(BIN)/python tests/engines/environments.py $(ENGINES_HOME) $(ENGINES)
-	PERFGEN_ENGINES=$(ENGINES_HOME) DEMO_CACHE=$(DEMO_CACHE) OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -rs -m engines \
+	PERFGEN_ENGINES=$(ENGINES_HOME) DEMO_CACHE=$(DEMO_CACHE) OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -v -rs -m engines \
 		$(if $(ENGINES),$(ENGINES:%=tests/engines/test_%.py),tests/engines)
 
 # SkyPilot wants an older click than perfgen: an environment of its own

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from random import Random
 
 import yaml
 
@@ -22,6 +23,7 @@ FRAGMENTS = ROOT / "templates" / "fragments"
 MODELS = ROOT / "examples" / "models"
 HARDWARE = ("1xh100-sxm-80gb", "4xl40s", "8xa100-sxm-80gb", "2x8xh100-sxm-80gb", "1xrtx-4090", "8xb200-sxm-180gb")
 GOALS = ("latency", "throughput", "memory", "efficiency")
+QUESTIONS = 140
 ASKED = (
     {"concurrency": 1},
     {"concurrency": 64, "prompt_tokens": 1024, "new_tokens": 256},
@@ -31,10 +33,11 @@ ASKED = (
 
 
 def plan_projects(folder: Path, engine: str, leaf: str) -> Iterator[tuple[Path, dict]]:
-    """Every second question that has a plan: a folder with its launcher and config.yaml beside the model's config.json, and plan.json."""
+    """Of a draw of questions those that have a plan: a folder with its launcher and config.yaml beside the model's config.json, and
+    plan.json. Every so-manieth would be of one machine and one goal, where that number and theirs have a divisor in common."""
     names = sorted(path.stem for path in MODELS.glob("*.json"))
     questions = list(product(names, HARDWARE, GOALS, ASKED))
-    for number, (model, hardware, goal, asked) in enumerate(questions[:: max(1, len(questions) // 140)]):
+    for number, (model, hardware, goal, asked) in enumerate(Random(0).sample(questions, QUESTIONS)):
         pins = (("engine", engine), *asked.get("pins", ()))
         request = Request(
             model=f"owner/{model}",

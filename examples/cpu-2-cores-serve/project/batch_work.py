@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from batch_input import Row
-from fields import read_messages, read_system, read_text, unpack_conversation
+from fields import make_message, quote_arguments, read_messages, read_system, read_text, read_tools, unpack_conversation
 from sampling import Sampling
 from weights_identity import describe_model
 
@@ -29,8 +29,8 @@ class Work:
 
     FROM: ClassVar = ("messages", "prompt", "text")
     """Columns that may hold the text, if the flag does not say."""
-    READS: ClassVar = ("system",)
-    """Columns that are read besides the one of the prompt, where they are."""
+    READS: ClassVar = ("system", "tools")
+    """Columns that are read besides the one of the prompt, where they are and turns are asked for."""
 
     COLUMNS: ClassVar = {
         "answer": "string",
@@ -111,16 +111,14 @@ class Work:
     def encode(self, values: dict) -> list[int]:
         column = self.args.column
         if isinstance(values.get(column), list):
-            turns = read_system(values, "system") + read_messages(values, column)
+            turns = read_messages(values, column)
             while turns and turns[-1]["role"] == "assistant":  # what is expected is not shown to the model
                 turns.pop()
-            messages = unpack_conversation({"messages": turns, "tools": None})[0]
-            self.check_size(*(turn["content"] for turn in messages if isinstance(turn.get("content"), str)))
-            return self.encode_turns(messages)
+            return self.encode_turns(values, turns)
         text = read_text(values, column)
-        self.check_size(text)
         if self.args.chat:
-            return self.encode_turns([{"role": "user", "content": text}])
+            return self.encode_turns(values, [make_message("user", text)])
+        self.check_size(text)
         return self.prompts.encode_text(text)
 
     def check_size(self, *texts: str) -> None:
@@ -130,10 +128,18 @@ class Work:
                 f"the prompt has {size:,} characters, and max_context is {self.most:,} tokens with the answer"
             )
 
-    def encode_turns(self, messages: list[dict]) -> list[int]:
+    def encode_turns(self, values: dict, turns: list[dict]) -> list[int]:
         if not self.prompts.has_template:
             raise ValueError("the model has no chat template: a text is what it can go on with")
-        return self.prompts.encode_messages(messages)
+        packed = {"messages": read_system(values, "system") + turns, "tools": read_tools(values, "tools")}
+        messages, tools = unpack_conversation(packed)
+        self.check_size(packed["tools"] or "", *(turn["content"] for turn in messages))
+        try:
+            return self.prompts.encode_messages(messages, tools)
+        except ValueError:
+            if (quoted := quote_arguments(messages)) == messages:
+                raise
+        return self.prompts.encode_messages(quoted, tools)
 
     def describe_answer(self, task: Task, new: list[int]) -> dict:
         ended = len(new) < task.sampling.max_new_tokens or new[-1] in self.prompts.stop_tokens

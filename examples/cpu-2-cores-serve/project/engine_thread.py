@@ -11,10 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sampling import Sampling
-
-Receive = Callable[[list[int], str | None], None]
-"""New tokens, and at the end why it ended: stop (with the token that did), length, cancelled, error: ..."""
+from sampling import Receive, Sampling, describe_failure
 
 
 class Request:
@@ -208,12 +205,6 @@ class EngineThread:
         tell(dropped, "cancelled")
         if cancelled:
             tell(self.drop(cancelled), "cancelled")
-
-
-def describe_failure(error: BaseException) -> str:
-    """Why an answer ends."""
-    lines = str(error).splitlines() or [""]
-    return f"error: {type(error).__name__}: {lines[0][:200]}"
 
 
 def tell(requests: Sequence[Request], finish: str) -> None:

@@ -80,8 +80,9 @@ class App:
         if call.path in handlers:
             await handlers[call.path](call)
         elif call.path in self.gets or call.path in self.posts:
-            allowed = "POST" if call.path in self.posts else "GET"
-            raise Refused(405, f"{call.path} takes {allowed} alone", code="method_not_allowed")
+            allowed = "POST" if call.path in self.posts else "GET, HEAD"
+            words = f"{call.path} takes {allowed.replace(', ', ' and ')} alone"
+            raise Refused(405, words, code="method_not_allowed", allow=allowed)
         else:
             known = ", ".join([*self.gets, *self.posts])
             raise Refused(404, f"There is nothing at {call.path[:200]!r}, but at {known}", code="not_found")

@@ -2,9 +2,7 @@
 
 import json
 import sys
-import threading
-from collections.abc import Callable, Sequence
-from itertools import count
+from collections.abc import Sequence
 from pathlib import Path
 
 from vllm import LLM, SamplingParams
@@ -12,12 +10,13 @@ from vllm import LLM, SamplingParams
 from machine import peak_memory
 from sampling import Sampling
 from sources import find_source
+from whole_answers import WholeAnswers
 
 OF_THE_SERVER = ("max-num-queued-reqs", "shutdown-timeout", "data-parallel-size")
 """Flags that say nothing to one engine in one process: one copy computes a batch."""
 
 
-class Engine:
+class Engine(WholeAnswers):
     """The model of config.yaml, loaded; tokens in, tokens out."""
 
     def __init__(self, config: dict, here: Path) -> None:
@@ -36,30 +35,15 @@ class Engine:
             revision=config.get("revision"),
             **flags,
         )
-        self.numbers = count()
-        self.lock = threading.Lock()
+        super().__init__()
 
-    def submit(self, prompt: list[int], sampling: Sampling, receive: Callable[[list[int], str | None], None]) -> int:
-        """The whole answer at once, from a thread of its own: what streams is the server."""
-        number = next(self.numbers)
-        threading.Thread(target=self._answer, args=(prompt, sampling, receive), daemon=True).start()
-        return number
-
-    def _answer(self, prompt: list[int], sampling: Sampling, receive: Callable[[list[int], str | None], None]) -> None:
-        try:
-            with self.lock:
-                (output,) = self._run([prompt], [sampling])
-        except Exception as error:  # whatever the library raises: who waits is told
-            receive([], f"error: {type(error).__name__}: {error}")
-            raise
-        receive(list(output.token_ids), output.finish_reason)
-
-    def cancel(self, request: int) -> None:
-        """A batch that runs is not ended: its answers are not looked at."""
+    def answer(self, prompt: list[int], sampling: Sampling) -> tuple[list[int], str]:
+        (output,) = self.run([prompt], [sampling])
+        return list(output.token_ids), output.finish_reason
 
     def generate(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[list[int]]:
         """The new tokens of each prompt, end-of-sequence tokens included."""
-        return [list(output.token_ids) for output in self._run(prompts, samplings)]
+        return [list(output.token_ids) for output in self.run(prompts, samplings)]
 
     def score(self, tokens: Sequence[int]) -> list[float]:
         """Log-probabilities of all but the first, each behind those before it."""
@@ -68,7 +52,7 @@ class Engine:
         rows = zip(tokens[1:], output.prompt_logprobs[1:], strict=True)
         return [scores[token].logprob for token, scores in rows]
 
-    def _run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
+    def run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
         inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
         outputs = self.llm.generate(inputs, [translate(each) for each in samplings], use_tqdm=False)
         return [output.outputs[0] for output in outputs]

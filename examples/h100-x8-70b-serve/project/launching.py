@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -45,5 +46,7 @@ def find_node(nodes: int) -> tuple[str, str]:
 
 
 def become(module: str, words: list[str]) -> None:
-    """This process goes on as the engine's server, so that whoever stops it stops that."""
-    os.execv(sys.executable, [sys.executable, "-m", module, *words])
+    """This process goes on as the engine's server, so that whoever stops it stops that. The words are handed over
+    inside it: those that a process is started with can be read by every user of the machine, a key among them."""
+    sys.argv = [module, *words]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

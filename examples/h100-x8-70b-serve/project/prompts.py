@@ -55,15 +55,23 @@ class Prompts:
         with self.encoding:
             return self.tokenizer(text)["input_ids"]
 
-    def encode_messages(self, messages: Sequence[dict]) -> list[int]:
+    def encode_messages(self, messages: Sequence[dict], tools: list | None = None) -> list[int]:
         """Up to where the model's answer begins. ValueError, in words, where the template does not take them."""
         if not self.has_template:
             raise ValueError("this model has no chat template: send a text to /v1/completions, which it goes on with")
         with self.encoding:
-            try:
-                return self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=False)
-            except Exception as error:  # a template is a program of others, with errors of its own
-                raise ValueError(f"the model's chat template does not take these messages: {error}") from error
+            tokens = self.apply_template(messages, tools)
+            if tools and tokens == self.apply_template(messages, None):
+                raise ValueError("the model's chat template leaves tools out: ask without, or a model that has them")
+        return tokens
+
+    def apply_template(self, messages: Sequence[dict], tools: list | None) -> list[int]:
+        try:
+            return self.tokenizer.apply_chat_template(
+                list(messages), tools=tools, add_generation_prompt=True, return_dict=False
+            )
+        except Exception as error:  # a template is a program of others, with errors of its own
+            raise ValueError(f"the model's chat template does not take these messages: {error}") from error
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of a whole answer: that of its pieces."""

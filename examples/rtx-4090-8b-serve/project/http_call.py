@@ -117,6 +117,8 @@ class Call:
         headers = {"retry-after": str(retry_after)} if refused.status in (429, 503) else {}
         if refused.status == 401:
             headers["www-authenticate"] = "Bearer"
+        if refused.allow:
+            headers["allow"] = refused.allow
         await self.send_json(refused.status, refused.body, headers)
 
     async def run_until_gone(self, work: Coroutine[Any, Any, None]) -> None:

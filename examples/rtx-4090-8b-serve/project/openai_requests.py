@@ -39,9 +39,13 @@ MOST_PENALTY = 10.0
 class Refused(Exception):
     """An answer in OpenAI's shape of an error."""
 
-    def __init__(self, status: int, message: str, *, field: str | None = None, code: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, *, field: str | None = None, code: str | None = None, allow: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status, self.message, self.field, self.code = status, message, field, code
+        self.allow = allow
+        """Methods that the path takes, where this one is none of them."""
 
     @property
     def body(self) -> dict:

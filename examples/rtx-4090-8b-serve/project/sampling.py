@@ -1,6 +1,10 @@
-"""How the tokens of one answer are chosen, and when it ends."""
+"""How the tokens of one answer are chosen, when it ends, and what is told of it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+Receive = Callable[[list[int], str | None], None]
+"""New tokens, and at the end why it ended: stop (with the token that did), length, cancelled, error: ..."""
 
 LEAST_TEMPERATURE = 1e-5
 """Less is 0: of 32 bits it may be no number above that, nor logits that are divided by it."""
@@ -28,3 +32,9 @@ class Sampling:
     @property
     def takes_likeliest(self) -> bool:
         return self.temperature == 0 and self.repetition_penalty == 1
+
+
+def describe_failure(error: BaseException) -> str:
+    """Why an answer ends that the engine failed at: whoever asked is told one line."""
+    lines = str(error).splitlines() or [""]
+    return f"error: {type(error).__name__}: {lines[0][:200]}"

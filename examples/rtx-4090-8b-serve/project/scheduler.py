@@ -6,7 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from decoding import APPLIED, choose_token, find_log_probability
-from engine_thread import EngineThread, Request, describe_failure
+from engine_thread import EngineThread, Request
+from sampling import describe_failure
 
 READ_TOKENS = 512
 """Tokens of prompts that are read between two steps, or answers in flight would stand still behind a long prompt."""

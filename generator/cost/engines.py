@@ -144,6 +144,7 @@ ENGINES: Mapping[str, Engine] = {
     "openvino-genai": Engine(
         block_seconds=c.ENGINE_BLOCK_SECONDS["openvino-genai"],
         **list_cpu_formats("openvino-genai"),
+        cache_realised=c.CACHE_REALISED,
         multiplies_in_16_bits=True,
         weight_copies=c.CPU_WEIGHT_COPIES["openvino-genai"],
         process_gib=c.CPU_PROCESS_GIB["openvino-genai"],

@@ -37,7 +37,6 @@ class OpenvinoGenai(CpuEngine):
     )
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        halves = (
-            {} if explain_missing_bf16(case) else {"packed_cache_dtype": "bfloat16"}
-        )  # KV_CACHE_PRECISION of engine.py
+        # KV_CACHE_PRECISION of the emitted engine.py
+        halves = {} if explain_missing_bf16(case) else {"packed_cache_dtype": "bfloat16"}
         return {**super().effects(case), **halves}

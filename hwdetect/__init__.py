@@ -82,7 +82,7 @@ def lookup(name: str) -> Device:
 
 
 def detect(
-    root: Path | None = None,
+    root: Path | str | None = None,
     measure: bool = False,
     progress: Callable[[str], None] | None = None,
     deadline_s: float = 5.0,
@@ -94,16 +94,19 @@ def detect(
     ``measure`` runs short bandwidth and matmul tests afterwards (seconds, outside of the deadline) and tells
     ``progress`` what it is doing. ``report`` is told how long each probe took.
     """
+    from pathlib import Path
+
     from hwdetect.assemble import detect_machine
 
-    if root is not None and not root.is_dir():
+    folder = None if root is None else Path(root)
+    if folder is not None and not folder.is_dir():
         raise NotADirectoryError(f"{root} is no folder: a recording is one, as `perfgen detect --capture` writes it")
 
-    return detect_machine(root, measure=measure, progress=progress, deadline_s=deadline_s, report=report)
+    return detect_machine(folder, measure=measure, progress=progress, deadline_s=deadline_s, report=report)
 
 
 def capture(
-    dest: Path,
+    dest: Path | str,
     private: bool = False,
     measure: bool = False,
     progress: Callable[[str], None] | None = None,
@@ -113,9 +116,11 @@ def capture(
     Serial numbers, host names, addresses and user names are left out and ids of boards replaced by others, unless
     ``private``. Raises ``OSError`` where the folder cannot be written, ``FileExistsError`` where it is not empty.
     """
+    from pathlib import Path
+
     from hwdetect.recording.write import write_recording
 
-    return write_recording(dest, private=private, progress=(progress or (lambda text: None)) if measure else None)
+    return write_recording(Path(dest), private=private, progress=(progress or (lambda text: None)) if measure else None)
 
 
 def to_json(hardware: Hardware) -> dict[str, object]:

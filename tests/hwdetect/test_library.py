@@ -29,4 +29,6 @@ def test_catalogue_and_instances():
 def test_a_recording_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(NotADirectoryError, match="no folder"):
         hwdetect.detect(root=tmp_path / "missing")
+    with pytest.raises(NotADirectoryError, match="no folder"):
+        hwdetect.detect(root=str(tmp_path / "missing"))
     assert hwdetect.detect(root=Path(tmp_path)).boards == ()

@@ -18,9 +18,10 @@ from unittest import mock
 import pytest
 from click.testing import CliRunner
 from test_contract import keywords, know_words
+from test_hardware_files import make_work
 
 import hwdetect
-from generator.case.devices import group_equal_accelerators
+from generator.case.devices import group_equal_accelerators, make_case
 from generator.case.request import Request
 from generator.case.stacks import list_builds
 from generator.case.vendors import ABILITIES, CPU, find_vendor, list_vendors
@@ -31,8 +32,9 @@ from generator.errors import NotEmitted, NothingFits, UsageError
 from generator.pipeline import document_request, plan_request
 from hwdetect import catalog
 from hwdetect.spec import parse_spec
-from hwdetect.types import Accelerator, Board, Hardware
+from hwdetect.types import Accelerator, Board, Hardware, Memory
 
+GIB = 1 << 30
 ROOT = Path(__file__).resolve().parent.parent
 WORKS = (
     {"task": "causal-lm", "train": "full"},
@@ -136,6 +138,16 @@ def test_what_no_project_is_made_for_says_why(device):
 
 
 @pytest.mark.parametrize(
+    ("device", "engine"),
+    [("gaudi3", "transformers"), ("trainium2", "transformers"), ("ascend-910b4", "transformers"), ("tpu-v5e", "transformers"),
+     ("mi300x", "transformers"), ("m4-max", "mlx"), ("h100", "vllm")],
+)  # fmt: skip
+def test_an_engine_is_planned_where_its_stack_has_a_build(device, engine):
+    """Where no stack is pinned, none of an engine's is: a Gaudi was planned with Apple's MLX."""
+    assert plan_request(ask(device, {"mode": "infer"})).plan.best.choice["engine"] == engine
+
+
+@pytest.mark.parametrize(
     ("machine", "refused"),
     [("8xgaudi3", True), ("trainium2", True), ("m4-max", False), ("2xcpu:1", False), ("h100", False)],
 )
@@ -185,7 +197,7 @@ def test_a_vendor_speaks_of_abilities_that_exist(vendor):
         for ability in ABILITIES:
             why = vendor.explain_missing(ability, device)
             assert why is None or len(why) > 10
-        assert vendor.share_memory(device.memory_bytes) <= device.memory_bytes
+        assert 0 < vendor.share_memory(device, device.memory_bytes) <= device.memory_bytes
         role = vendor.skeleton.role if vendor.skeleton else "train"
         if not vendor.explain_unemitted(device):
             try:
@@ -239,7 +251,32 @@ def test_macos_gives_a_share_of_its_memory():
     """Figures that people read on their machines, within a tenth (sources beside the shares)."""
     share = find_vendor("apple").share_memory
     for gib, read in ((16, 10.67), (24, 17.76), (64, 49.0)):
-        assert share(gib << 30) / (1 << 30) == pytest.approx(read, rel=0.1)
+        assert share(catalog.load("m4"), gib << 30) / (1 << 30) == pytest.approx(read, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("device", "total", "told", "usable", "whole"),
+    [
+        ("m1-pro", 16, None, 10.67, 16), ("m3-ultra", 96, None, 72, 96), ("m2-max", 64, 56, 56, 56), ("gb10", 119, None, 98.8, 119),
+        ("jetson-orin-nano-8gb", 7.4, None, 6.1, 7.4), ("strix-halo", 124.9, 0.5, 62.5, 124.9), ("strix-halo", 31, 96, 96, 31),
+        ("mi300a", 512, 128, 128, 128), ("rtx-4090", 64, 24, 24, None),
+    ],
+)  # fmt: skip
+def test_memory_of_a_machine_that_was_read_is_its_hosts_where_both_share_one(device, total, told, usable, whole):
+    """A catalogue has the largest that is sold: a MacBook of 16 GB was planned with 24 GiB."""
+    known = catalog.load(device)
+    read = round(told * GIB) if told else None
+    board = Board(index=0, vendor=known.vendor, name=known.name, device=known.id, memory_bytes=read, compute_capability=known.compute_capability,
+                  unified_memory=known.unified_memory, integrated=known.architecture == "rdna3.5")  # fmt: skip
+    part = Accelerator(index=0, board=0, name=known.name, memory_bytes=read, compute_share=1.0)
+    machine = Hardware(boards=(board,), accelerators=(part,), memory=Memory(total_bytes=round(total * GIB)))
+    case = make_case(machine, (part,), *make_work())
+    assert case.device_memory_bytes / GIB == pytest.approx(usable, rel=0.02)
+    assert (
+        (case.whole_memory_bytes and case.whole_memory_bytes / GIB) == pytest.approx(whole)
+        if whole
+        else case.whole_memory_bytes is None
+    )
 
 
 def test_memory_of_a_spec_is_that_of_the_device_where_both_share_one():

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.case.limits import ServingLimits
+from generator.case.stacks import list_builds
 from generator.case.workload import WRITES
 from generator.errors import UsageError
 from generator.techniques.base import Technique
@@ -90,7 +91,7 @@ class CpuEngine(Engine):
     """its environment, that of its converter, and the converted weights"""
 
     def explain_device(self, case: Case) -> str | None:
-        return None if case.on_cpu else "its CUDA package was not tried: it is taken on CPUs"
+        return None if case.on_cpu else "it is taken on CPUs: its builds for accelerators were not tried"
 
     def edits(self, case: Case) -> Edits:
         """Transformers is there for its tokenizers, and would say at every start that torch is not."""
@@ -105,13 +106,16 @@ class GpuEngine(Engine):
     adds = 2
 
     def explain_device(self, case: Case) -> str | None:
-        if case.on_cpu:
-            return "its wheels are of CUDA"
-        try:
-            case.vendor.choose_build(self.role, case.device, case.hardware.software.driver)
-        except UsageError as error:
-            return error.message
-        return None
+        return "its wheels are of CUDA" if case.on_cpu else explain_missing_build(self.role, case)
+
+
+def explain_missing_build(role: str, case: Case) -> str | None:
+    """Why a stack has no build of torch for the device: a vendor without any pinned stack has none of an engine's either."""
+    try:
+        build = case.vendor.choose_build(role, case.device, case.hardware.software.driver)
+    except UsageError as error:
+        return error.message
+    return None if build in list_builds(role) else f"the tested stack {role} has no build for {case.device.name}"
 
 
 def drop_ones(sizes: Mapping[str, int]) -> dict[str, int]:

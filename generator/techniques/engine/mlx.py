@@ -1,8 +1,7 @@
 from generator.case.case import Case
-from generator.errors import UsageError
 from generator.techniques.base import Published
 from generator.techniques.edits import Edits
-from generator.techniques.engines import Engine
+from generator.techniques.engines import Engine, explain_missing_build
 from generator.techniques.traits import Trait
 
 
@@ -39,13 +38,7 @@ class Mlx(Engine):
         return None
 
     def explain_device(self, case: Case) -> str | None:
-        if case.on_cpu:
-            return "its kernels are for Apple's GPUs"
-        try:
-            case.vendor.choose_build(self.role, case.device, case.hardware.software.driver)
-        except UsageError as error:
-            return error.message
-        return None
+        return "its kernels are for Apple's GPUs" if case.on_cpu else explain_missing_build(self.role, case)
 
     def edits(self, case: Case) -> Edits:
         return Edits(environment=(("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"),))

@@ -273,9 +273,9 @@ def test_memory_of_a_machine_that_was_read_is_its_hosts_where_both_share_one(dev
     case = make_case(machine, (part,), *make_work())
     assert case.device_memory_bytes / GIB == pytest.approx(usable, rel=0.02)
     assert (
-        (case.whole_memory_bytes and case.whole_memory_bytes / GIB) == pytest.approx(whole)
+        (case.shared_memory_bytes and case.shared_memory_bytes / GIB) == pytest.approx(whole)
         if whole
-        else case.whole_memory_bytes is None
+        else case.shared_memory_bytes is None
     )
 
 

@@ -19,6 +19,7 @@ class Case:
 
     ``devices_per_node`` counts the usable accelerators that are like ``device`` in one of ``nodes`` equal nodes,
     ``accelerators`` are their indices; ``links`` join them (by place among them, from 0), ``network_bytes_per_s`` is one node's rate to the others.
+    ``device_memory_bytes`` is what a process can have of one device's memory, ``shared_memory_bytes`` all of it where the host shares that.
     ``layout`` is filled once it is chosen: ``Technique.edits`` may read it, nothing else.
     """
 
@@ -33,6 +34,7 @@ class Case:
     accelerators: tuple[int, ...] = ()
     links: tuple[Link, ...] = ()
     network_bytes_per_s: float | None = None
+    shared_memory_bytes: int | None = None
     layout: Layout = ONE_DEVICE
 
     @property

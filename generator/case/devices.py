@@ -27,10 +27,12 @@ def make_case(hardware: Hardware, used: tuple[Accelerator, ...], spec: ModelSpec
         raise KeyError(device.vendor)
     role = choose_role(workload, vendor, spec)
     build = vendor.choose_build(role, device, hardware.software.driver)
+    usable, total = share_memory(hardware, used, vendor, device, memory_bytes)
     return Case(
         hardware=hardware,
         device=device,
-        device_memory_bytes=vendor.share_memory(memory_bytes),
+        device_memory_bytes=usable,
+        shared_memory_bytes=total,
         model=spec,
         workload=workload,
         stack=stacks.load_stack(role, build, vendor.missing),
@@ -171,6 +173,27 @@ def describe_accelerators(hardware: Hardware, used: tuple[Accelerator, ...]) -> 
     if share is not None and share < 1.0:
         device = slice_device(device, share, memory_bytes)
     return device, memory_bytes
+
+
+def share_memory(
+    hardware: Hardware, used: tuple[Accelerator, ...], vendor: Vendor, device: Device, memory_bytes: int
+) -> tuple[int, int | None]:
+    """What a process can have of a device's memory, and all of one that it shares with the host (``None`` where it has its own).
+
+    A machine that was read says how much its host has; the catalogue knows the largest that is sold, and a tool what was set aside:
+    the limit of macOS, which is all that a process gets, or an APU's VRAM, in whose place the driver lends it of the host's memory
+    where that is more.
+    """
+    if not used or not device.unified_memory:
+        return memory_bytes, None
+    if hardware.nodes.source == "spec":
+        return vendor.share_memory(device, memory_bytes), memory_bytes
+    board = next(b for b in hardware.boards if b.index == used[0].board)
+    listed = min((a.memory_bytes for a in used if a.memory_bytes), default=board.memory_bytes)
+    if listed and not board.integrated:
+        return listed, listed
+    total = hardware.memory.total_bytes or listed or memory_bytes
+    return max(vendor.share_memory(device, total), listed or 0), total
 
 
 def describe_cpu(hardware: Hardware) -> tuple[Device, int]:

@@ -37,11 +37,19 @@ def find_limits(plan: Plan) -> ServingLimits:
         max_waiting=max(LEAST_WAITING, WAITING_PER_SEQUENCE * concurrency),
         limited_by=name_limit(case, most) if longest >= most else "memory",
         frontier=tuple((context, sequences) for context, sequences in frontier if sequences),
-        memory_share=find_memory_share(cost, run),
+        memory_share=find_share_of_reported(case, cost, run),
         static_share=find_static_share(cost, run),
         # a step gives each sequence its next token (vllm/config/scheduler.py refuses fewer), or verifies those that are proposed
         batched_tokens=max(find_engine(run.engine).batched_tokens, run.micro_batch * (run.draft_tokens + 1)),
     )
+
+
+def find_share_of_reported(case: Case, cost: CostModel, run: Execution) -> float:
+    """Of all that the runtime reports of a device, which is more than a process gets where the host shares it (in hundredths)."""
+    share = find_memory_share(cost, run)
+    if not case.shared_memory_bytes or not case.vendor.reports_shared_memory:
+        return share
+    return max(0.01, math.floor(100 * share * case.device_memory_bytes / case.shared_memory_bytes) / 100)
 
 
 def find_static_share(cost: CostModel, run: Execution) -> float:

@@ -203,9 +203,9 @@ def note_case(case: Case) -> tuple[Note, ...]:
     if case.device.basis == "assumed" and case.device.sources:
         text = f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}"
         notes.append(Note(kind="rates", text=text))
-    if case.device.memory_bytes and case.vendor.share_memory(case.device.memory_bytes) < case.device.memory_bytes:
-        gib = case.device_memory_bytes / 2**30
-        text = f"a process gets {gib:.0f} GiB of the memory that {case.device.name} shares with its host"
+    if case.shared_memory_bytes and case.device_memory_bytes < case.shared_memory_bytes:
+        gib, total = case.device_memory_bytes / 2**30, case.shared_memory_bytes / 2**30
+        text = f"a process gets {gib:.0f} of the {total:.0f} GiB that {case.device.name} shares with its host: {case.vendor.more_memory}"
         notes.append(Note(kind="devices", text=text))
     if why := case.vendor.explain_doubt(case.device):
         notes.append(Note(kind="devices", text=why))

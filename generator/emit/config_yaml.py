@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from generator.case.case import Case
 from generator.case.request import Request
 from generator.decide.plan import Plan, Planned
 from generator.emit.first_step import expect_first_step
@@ -137,6 +138,12 @@ def build_lora_config(plan: Plan) -> LoraConfig:
     )
 
 
+def find_seen_memory(case: Case) -> int:
+    """Bytes of a device that PyTorch reports."""
+    total = case.shared_memory_bytes if case.vendor.reports_shared_memory else None
+    return total or case.device_memory_bytes
+
+
 def describe_fingerprint(plan: Plan) -> MachineConfig:
     """What the guard at the top of the scripts compares the machine with."""
     case = plan.case
@@ -147,6 +154,6 @@ def describe_fingerprint(plan: Plan) -> MachineConfig:
         name=ABSENT if case.on_cpu else case.device.name,
         compute_capability=case.device.compute_capability or ABSENT,
         targets=case.vendor.list_targets(case.device) or ABSENT,
-        memory_gib=round(case.device_memory_bytes / 2**30, 1),
+        memory_gib=round(find_seen_memory(case) / 2**30, 1),
         needs_gib=round(plan.best.estimate.peak_memory_gib, 1),
     )

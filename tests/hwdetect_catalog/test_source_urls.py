@@ -77,6 +77,7 @@ SINGLE_PAGES = {
     "https://github.com/sgl-project/sglang/issues/6823": "h20-3e-141gb",
     "https://www.tomshardware.com/pc-components/gpus/new-nvidia-ai-gpus-designed-to-get-around-us-export-bans-come-to-china-"
     "h20-l20-and-l2-to-fill-void-left-by-restricted-models": "l2",
+    "https://github.com/MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks/issues/47": "gb10",
     "https://github.com/JustAResearcher/gpu-unlock-ada": "rtx-4090-48gb",
     "https://tweakers.net/nieuws/203182/nvidia-introduceert-a800-gpu-voor-china-die-niet-onder-exportrestricties-vs-valt.html": "a800-pcie-80gb a800-pcie-40gb",
     "https://www.philisun.com/technical-analysis/nvidia-h800-vs-h100-a-technical-deep-dive-into-politically-defined-ai-chips/": "h800-pcie-80gb",

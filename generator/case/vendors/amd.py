@@ -26,6 +26,15 @@ WITH_MATRIX_UNITS = ("cdna", *INSTINCT, "rdna3", "rdna3.5", "rdna4")
 COMPILED = (*INSTINCT, "rdna3", "rdna3.5", "rdna4")
 
 
+GTT_SHARE = 0.5
+"""of the host's memory, which the kernel lends an APU unless `ttm.pages_limit` says otherwise: 62.47 of 124.92 GiB on a Strix Halo
+(https://github.com/unslothai/unsloth/pull/7960)"""
+
+
+def share_memory(device: Device, memory_bytes: int) -> int:
+    return round(memory_bytes * GTT_SHARE) if device.architecture == "rdna3.5" else memory_bytes
+
+
 def on(architectures: tuple[str, ...], why: str) -> Rule:
     """An ability of these architectures; ``why`` may name {device}."""
     return lambda device: None if device.architecture in architectures else why.format(device=device.name)
@@ -105,6 +114,8 @@ VENDORS = (
         },
         kubernetes="amd.com/gpu",
         contain=contain,
+        share_memory=share_memory,
+        more_memory="the kernel's parameter ttm.pages_limit raises it, in pages of 4 KiB",
         explain_unemitted=explain_unemitted,
     ),
 )

@@ -10,11 +10,11 @@ WITHOUT_BF16 = ("m1", "m2")
 SMALL, SMALL_SHARE, SHARE = 16 << 30, 2 / 3, 0.75
 """what Metal recommends at most: 10.67 of 16 GB (https://github.com/exo-explore/exo/pull/1672), 17.76 of 24 GiB
 (https://github.com/sgl-project/sglang/pull/29949), 75 % (https://github.com/gpustack/gpustack/issues/1375); 107.5 of 128 GiB on
-the largest (https://github.com/antirez/ds4/pull/893): `sysctl iogpu.wired_limit_mb` raises it"""
+the largest (https://github.com/antirez/ds4/pull/893)"""
 ONE = "Metal is one device, and torch.distributed has no backend for it"
 
 
-def share_memory(memory_bytes: int) -> int:
+def share_memory(device: Device, memory_bytes: int) -> int:
     return round(memory_bytes * (SMALL_SHARE if memory_bytes <= SMALL else SHARE))
 
 
@@ -55,5 +55,6 @@ VENDORS = (
         environment=(("PYTORCH_ENABLE_MPS_FALLBACK", "1"),),
         contain=None,
         share_memory=share_memory,
+        more_memory="`sudo sysctl iogpu.wired_limit_mb=...` raises it",
     ),
 )

@@ -55,6 +55,11 @@ def contain(visible: str | None) -> Container:
     )
 
 
+FREE_SHARE = 0.83
+"""of a memory that the host shares, free after the start: 101.3 of 121.69 GiB on DGX Sparks without a desktop
+(https://github.com/MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks/issues/47)"""
+
+
 VENDORS = (
     Vendor(
         name="nvidia",
@@ -96,6 +101,9 @@ VENDORS = (
         pad_to_multiple_of=TENSOR_CORE_MULTIPLE,
         kubernetes="nvidia.com/gpu",
         contain=contain,
+        share_memory=lambda device, memory_bytes: round(memory_bytes * FREE_SHARE),
+        more_memory="end what else runs there: the system, its files and this run's host side have the rest",
+        reports_shared_memory=True,
         recommended=True,
     ),
 )

@@ -95,7 +95,8 @@ class Vendor:
     the reason. ``pad_to_multiple_of``: lengths in tokens that its matrix units like. ``environment``: variables
     that every script is started with. ``kubernetes`` is the resource of one device.
     ``contain`` says how a container reaches the devices of that list, all where there is none; ``None``: there are no containers.
-    ``share_memory`` gives the bytes of its memory that a process can use. ``explain_unemitted``: why no project can be made for one,
+    ``share_memory`` gives the bytes that a process can use of a memory that a device shares with its host, ``more_memory`` says how it gets
+    more of it, and ``reports_shared_memory`` whether PyTorch reports all of it, and not the share. ``explain_unemitted``: why no project can be made for one,
     ``explain_doubt``: why one that is made may not run.
     ``collectives`` is the library behind ``backend``, ``triton_compiler`` the command by which Triton
     builds its launchers. ``list_targets``: what its kernels are compiled for, where that has a name.
@@ -121,7 +122,9 @@ class Vendor:
     environment: tuple[tuple[str, str], ...] = ()
     kubernetes: str | None = None
     contain: Callable[[str | None], Container] | None = lambda visible: Container()
-    share_memory: Callable[[int], int] = lambda memory_bytes: memory_bytes
+    share_memory: Callable[[Device, int], int] = lambda device, memory_bytes: memory_bytes
+    more_memory: str = ""
+    reports_shared_memory: bool = False
     explain_unemitted: Rule = has
     explain_doubt: Rule = has
     recommended: bool = False

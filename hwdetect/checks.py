@@ -106,7 +106,7 @@ RANGES: dict[type, dict[str, tuple[float, float]]] = {
         "rank": (0, 100_000_000),
     },
     Software: dict.fromkeys(("open_files", "open_files_most"), (0, 1 << 64)),
-    Measurement: {"value": (1e-12, 1e30)},
+    Measurement: {"value": (1e-12, 1e30), "spread": (0, 1e30), "size": (1, 1 << 40)},
 }
 MOST_BOARDS = 256  # an NVL72 rack is the largest that exists as one machine
 LENGTHS = {

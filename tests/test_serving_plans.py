@@ -349,9 +349,12 @@ def test_an_engine_in_one_process_says_that_it_cannot_span_nodes(engine, library
     """Before the model is loaded: the library is not even asked."""
     fragments = ROOT / "templates" / "fragments"
     shutil.copy(fragments / "engines" / f"{engine}.py", tmp_path / "engine.py")
+    shutil.copy(next(fragments.rglob("whole_answers.py")), tmp_path)
     (tmp_path / f"{library}.py").write_text("LLM = SamplingParams = None\n")
     for name in ("machine", "sampling", "sources"):
-        (tmp_path / f"{name}.py").write_text("peak_memory = Sampling = find_source = None\n")
+        (tmp_path / f"{name}.py").write_text(
+            "peak_memory = Sampling = Receive = describe_failure = find_source = None\n"
+        )
     config = {"serving": {"flags": {"nnodes": 2}}}
     program = f"from engine import Engine; Engine({config!r}, None)"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)

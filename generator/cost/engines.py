@@ -138,7 +138,7 @@ ENGINES: Mapping[str, Engine] = {
     "onnxruntime-genai": Engine(
         block_seconds=c.ENGINE_BLOCK_SECONDS["onnxruntime-genai"],
         **list_cpu_formats("onnxruntime-genai"),
-        tied_copies=1.0,
+        tied_copies=c.CPU_TIED_COPIES["onnxruntime-genai"],
         process_gib=c.CPU_PROCESS_GIB["onnxruntime-genai"],
     ),
     "openvino-genai": Engine(

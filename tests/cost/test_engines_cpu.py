@@ -42,7 +42,6 @@ FURTHER = {
 """Speeds that are further off than 15 %, most of one round; all others are within. The same rows came out up to a fifth apart in two
 windows of an hour; CTranslate2 in 8 bits is slow with SmolLM2's narrow products in both, and is not chosen by itself."""
 MEMORY_FURTHER = {
-    ("qwen2.5-0.5b", "onnxruntime-genai", "int4"): 0.26,  # its output layer is held once more, while it is read
     ("smollm2-135m", "ctranslate2", "int8"): 0.18,
 }
 

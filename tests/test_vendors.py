@@ -49,7 +49,17 @@ DATA = {
     "text-classification": "stanfordnlp/imdb",
 }
 OTHERS = [d.id for d in catalog.list_devices() if d.vendor != "nvidia"]
-OF_NVIDIA = ["gb10", "gh200-96gb", "jetson-agx-orin-64gb", "a100:3g.40gb", "b200-sxm-180gb", "t4", "gtx-1080-ti"]
+OF_NVIDIA = [
+    "gb10",
+    "gh200-96gb",
+    "jetson-agx-orin-64gb",
+    "a100:3g.40gb",
+    "b200-sxm-180gb",
+    "t4",
+    "gtx-1080-ti",
+    "k80",
+    "l2",
+]
 SAMPLE = [
     "mi300x",
     "rx-7900-xtx",
@@ -130,7 +140,7 @@ def test_there_are_enough_devices():
     assert len(OTHERS + OF_NVIDIA) >= 60
 
 
-@pytest.mark.parametrize("device", ["8xtpu-v5e", "gaudi2", "trainium", "rx-6700-xt"])
+@pytest.mark.parametrize("device", ["8xtpu-v5e", "gaudi2", "trainium", "rx-6700-xt", "k80"])
 def test_what_no_project_is_made_for_says_why(device):
     with pytest.raises(NotEmitted, match="is planned, and no project is made for it") as error:
         document_request(ask(device, {"mode": "infer"}), for_project=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator.case.stacks import choose_cuda_build
+from generator.case.stacks import NO_BUILD, choose_cuda_build, list_builds, parse_version
 from generator.case.vendors.vendor import ABILITIES, TENSOR_CORE_MULTIPLE, Container, Rule, Vendor, has
 from hwdetect.types import Device
 
@@ -45,6 +45,16 @@ def explain_wheels(device: Device) -> str | None:
     return f"{made}: {BETWEEN_WHEELS[capability]}"
 
 
+def explain_old(device: Device) -> str | None:
+    """Boards from before the oldest that a build of torch has kernels for."""
+    oldest = min(
+        (build.min_capability for build in list_builds("train").values() if build.min_capability), key=parse_version
+    )
+    if device.compute_capability is None or parse_version(device.compute_capability) >= parse_version(oldest):
+        return None
+    return f"PyTorch's wheels of today begin with compute capability {oldest}, and {device.name} has {device.compute_capability}"
+
+
 def contain(visible: str | None) -> Container:
     """By NVIDIA's container toolkit."""
     chosen = {"device_ids": visible.split(",")} if visible else {"count": "all"}
@@ -71,9 +81,12 @@ VENDORS = (
         collectives="NCCL",
         visible_devices="CUDA_VISIBLE_DEVICES",
         device_order="CUDA_DEVICE_ORDER=PCI_BUS_ID",
-        choose_build=lambda role, device, driver: choose_cuda_build(
-            role, device.compute_capability, driver, device.name
+        choose_build=lambda role, device, driver: (
+            NO_BUILD.name
+            if explain_old(device)
+            else choose_cuda_build(role, device.compute_capability, driver, device.name)
         ),
+        explain_unemitted=explain_old,
         explain_doubt=explain_wheels,
         abilities={
             "bf16": since(8, 0, "bf16 needs compute capability 8.0 or more, {device} has {has}"),

@@ -18,6 +18,9 @@ MODELS ?= ../shared/models
 CASES ?= 10000
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 
+# which devices `make test-devices` takes: words of pytest's -k; nothing named: all of them
+DEVICES ?=
+
 # which engines `make test-engines` runs: names of templates/fragments/engines; nothing named: all that run on a CPU
 ENGINES ?=
 LAUNCHERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-launchers
@@ -28,7 +31,7 @@ XLA_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-xla
 AUDIT_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-audit
 PCI_IDS ?= $(firstword $(wildcard /usr/share/misc/pci.ids /usr/share/hwdata/pci.ids))
 
-.PHONY: setup demo demo-scratch test test-slow test-parallel test-hosts test-image test-engines test-launchers test-xla check golden validate peers devices-audit fuzz clean
+.PHONY: setup demo demo-scratch test test-slow test-devices test-parallel test-hosts test-image test-engines test-launchers test-xla check golden validate peers devices-audit fuzz clean
 
 setup: $(VENV)/.ready
 
@@ -74,6 +77,10 @@ test: setup
 # the real runs: every emitted form, every way to break off; files side by side, for their tests share what was trained
 test-slow: setup
 	$(PYTEST) --dist loadfile -m "slow and not core and not image and not parallel and not hosts and not xla"
+
+# every maker's devices by five works: a plan or a refusal in the device's own terms, projects parsed; DEVICES="m4-max or k80" for some
+test-devices: setup
+	$(PYTEST) -m slow tests/test_vendors.py $(if $(DEVICES),-k "$(DEVICES)")
 
 # every parallel form killed four times and resumed, and eight processes: half an hour of two cores
 test-parallel: setup

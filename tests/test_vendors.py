@@ -26,6 +26,7 @@ from generator.case.request import Request
 from generator.case.stacks import list_builds
 from generator.case.vendors import ABILITIES, CPU, find_vendor, list_vendors
 from generator.cli import perfgen
+from generator.decide.notes import note_case
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.errors import NotEmitted, NothingFits, UsageError
@@ -308,6 +309,22 @@ def test_tiles_and_partitions_are_devices_that_one_job_joins(tmp_path):
     assert dict(case.device.peak_flops)["bf16"] == dict(catalog.load("max-1550").peak_flops)["bf16"] / 2
     assert {(link.a, link.b) for link in case.links} == {(a, b) for a in range(4) for b in range(a + 1, 4)}
     assert plan_request(ask("2xa100-mig-3g.40gb", WORKS[0])).plan.case.devices_per_node == 1
+
+
+def test_a_part_of_a_board_that_others_share_says_so():
+    board = Board(
+        index=0,
+        vendor="nvidia",
+        name="GRID P4-8Q",
+        device="p4",
+        memory_bytes=8 * GIB,
+        virtualization="VGPU",
+        compute_capability="6.1",
+    )
+    part = Accelerator(index=0, board=0, name=board.name, memory_bytes=8 * GIB, compute_share=1.0)
+    case = make_case(Hardware(boards=(board,), accelerators=(part,)), (part,), *make_work())
+    assert any("other guests" in note.text for note in note_case(case))
+    assert not any("other guests" in note.text for note in plan_request(ask("p4", WORKS[1])).notes)
 
 
 def test_slices_without_a_name_stay_alone_too():

@@ -183,6 +183,17 @@ def explain_no_gain(case: Case, more: list[DeviceCount]) -> str:
     return f"with more, the exchange between them costs more than they compute ({case.devices} were costed)"
 
 
+def note_virtual_board(case: Case) -> tuple[Note, ...]:
+    used = {a.board for a in case.hardware.accelerators if a.index in case.accelerators}
+    if not any(board.virtualization == "VGPU" for board in case.hardware.boards if board.index in used):
+        return ()
+    text = (
+        f"{case.device.name} is a part of a board here (vGPU): the memory is its own, and the times are of the whole board, whose "
+        "multiprocessors other guests may take turns on: --measure times what this one gets"
+    )
+    return (Note(kind="devices", text=text),)
+
+
 def note_case(case: Case) -> tuple[Note, ...]:
     """What a reader of the plan must know about its inputs."""
     assumed = [n for n in case.hardware.notes if n.who in ("spec", "cgroup")]
@@ -203,6 +214,7 @@ def note_case(case: Case) -> tuple[Note, ...]:
     if case.device.basis == "assumed" and case.device.sources:
         text = f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}"
         notes.append(Note(kind="rates", text=text))
+    notes.extend(note_virtual_board(case))
     if case.shared_memory_bytes and case.device_memory_bytes < case.shared_memory_bytes:
         gib, total = case.device_memory_bytes / 2**30, case.shared_memory_bytes / 2**30
         text = f"a process gets {gib:.0f} of the {total:.0f} GiB that {case.device.name} shares with its host: {case.vendor.more_memory}"

@@ -364,6 +364,16 @@ ENDLESS = {"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, float("inf")]
         ({INDEX: b'{"weight_map":{"a":"/etc/passwd"}}'}, "outside its folder"),
         ({INDEX: b'{"weight_map":{"a":5}}'}, "missing"),
         ({INDEX: b"\xff"}, "is not JSON"),
+        ({"model-00001-of-00002.safetensors": safetensors()}, f"neither model.safetensors nor {INDEX}"),
+        ({"consolidated.safetensors": safetensors()}, "Transformers reads no other names"),
+        ({"model.fp16.safetensors": safetensors()}, "must be called model.safetensors"),
+        (
+            {INDEX: b'{"weight_map":{"w":"a.safetensors"}}', "a.safetensors": safetensors()}
+            | {"model.safetensors": safetensors()[:-4]},
+            "model.safetensors has",
+        ),
+        ({"config.json": sizes(transformers_weights="gone.safetensors")}, "gone.safetensors is no regular file"),
+        ({"config.json": sizes(transformers_weights="../x.safetensors")}, "outside its folder"),
     ],
     ids=lambda value: f"model-17 {min(value)} {value[min(value)][-24:]}" if isinstance(value, dict) else None,
 )
@@ -390,6 +400,7 @@ def test_model_18_a_tokenizer_is_demanded(tmp_path):
     refused(4, "has no tokenizer", "--tokenizer", by=perfgen("plan", *HERE, "--model", folder))
     for wrong in (tmp_path, "../x", "a/b/c", "-rf"):
         refused(4, "--tokenizer", by=perfgen("plan", *HERE, "--model", folder, f"--tokenizer={wrong}"))
+    refused(4, "is no folder", by=perfgen("plan", *HERE, "--model", folder, "--tokenizer", folder / "config.json"))
 
 
 @pytest.mark.parametrize(

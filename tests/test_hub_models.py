@@ -125,6 +125,10 @@ def test_what_is_not_there_is_seen_before_the_project_runs(hub):
     add_model(hub, "owner/pickles", files={"model.safetensors": None, "pytorch_model.bin": b"x"})
     with pytest.raises(SourceError, match="pickled weights only"):
         read("owner/pickles")
+    for name in ("model-00001-of-00002.safetensors", "consolidated.safetensors", "model.fp16.safetensors"):
+        add_model(hub, f"owner/{name[:-12]}", files={"model.safetensors": None, name: b"x"})
+        with pytest.raises(SourceError, match=r"neither model\.safetensors nor"):
+            read(f"owner/{name[:-12]}")
     add_model(hub, "owner/gguf", files={"config.json": None, "model-q4.gguf": b"GGUF"})
     with pytest.raises(SourceError, match="GGUF files only"):
         read("owner/gguf")

@@ -131,11 +131,15 @@ def choose_modules(
         modules |= list_row_modules(project.task)
     if "infer" in modules and project.device == "portable":  # its infer.py is the same for every machine
         modules["machine"] = "machine/unplanned"
+    if "slots" in modules or computes_rows(project.mode, project.task):
+        modules["loaded_weights"] = "loaded_weights"
     if project.mode != "train":
         served = [line.split()[1] for line in edits.infer_imports]
         modules |= {name: name for name in edits.fragments if name in served}
         return dict(sorted(modules.items()))
     modules |= {name: name for name in (*ALWAYS, *edits.fragments)}
+    if not project.from_scratch or (parallel is not None and parallel.loop is not ABSENT):
+        modules["loaded_weights"] = "loaded_weights"
     if project.task == "text-classification":
         modules["class_metrics"] = "class_metrics"
     if project.adapter:

@@ -18,6 +18,7 @@ from generator.inputs.model_folder import (
     refuse_other_weights,
 )
 from generator.inputs.model_source import ModelSource
+from generator.inputs.safetensors_headers import find_weights, refuse_unread
 from generator.model.catalog import find_catalog_model, list_nearest_names
 
 
@@ -89,9 +90,12 @@ def describe_snapshot(name: str, folder: Path, offline: bool, mode: str) -> Mode
     """The model whose snapshot of the cache is ``folder``; that is named by the commit."""
     listed, notes = (None, ()) if offline or has_all(name, folder) else complete_snapshot(name, folder)
     names = {p.name for p in folder.iterdir()} | (listed or frozenset())
-    has_weights = any(n.endswith(".safetensors") for n in names)
+    config = load_config(folder / "config.json")
+    has_weights = find_weights(names, config.get("transformers_weights")) is not None
     if not has_weights:
         refuse_other_weights(name, names)
+    if not has_weights and listed is not None:  # else the rest of what is cached may be on the hub
+        refuse_unread(name, names)
     check_tokenizer_config(folder)
     if offline and not has_weights:
         notes = (f"the weights of {name} are not in the local cache: the project downloads them when it first runs",)
@@ -101,7 +105,7 @@ def describe_snapshot(name: str, folder: Path, offline: bool, mode: str) -> Mode
     known = listed is not None or (has_tokenizer and is_tokenizer_known(name, folder))
     return ModelSource(
         **make_hub_fields(name),
-        config=json.dumps(load_config(folder / "config.json")),
+        config=json.dumps(config),
         has_weights=has_weights or listed is None,
         has_tokenizer=has_tokenizer or listed is None,
         has_chat_template=find_chat_template(folder, listed, known),
@@ -118,7 +122,7 @@ def is_tokenizer_known(name: str, folder: Path) -> bool:
 def has_all(name: str, folder: Path) -> bool:
     """Whether the model needs no question to the hub: it was downloaded before, weights and tokenizer."""
     names = {p.name for p in folder.iterdir()}
-    complete = any(n.endswith(".safetensors") for n in names) and any(n in names for n in TOKENIZER_FILES)
+    complete = find_weights(names) is not None and any(n in names for n in TOKENIZER_FILES)
     return complete and (is_tokenizer_known(name, folder) or find_chat_template(folder) is True)
 
 

@@ -63,7 +63,7 @@ def read_folder(folder: Path, shown_path: str, mode: str) -> ModelSource:
         raise SourceError(*explain_missing_config(shown_path, names))
     config = load_config(folder / "config.json")
     check_tokenizer_config(folder)
-    weight_bytes = check_weights(folder, names)
+    weight_bytes = check_weights(folder, names, config.get("transformers_weights"))
     if weight_bytes is None:
         refuse_other_weights(shown_path, names)
     notes = () if weight_bytes is not None else (f"{shown_path} holds no weights: {WITHOUT_WEIGHTS[mode]}",)

@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from pathlib import Path
 
 from generator.errors import SourceError, quote_error
 from generator.inputs.json_files import read_json
 
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+"""What Transformers looks for, in this order (5.23, modeling_utils: _get_resolved_checkpoint_files)."""
+SHARD = re.compile(r"model-[0-9]+-of-[0-9]+\.safetensors")
 
-def check_weights(folder: Path, names: set[str]) -> int | None:
-    """Bytes of all shards, every header looked at; ``None`` without safetensors. Raises ``SourceError``."""
-    if "model.safetensors.index.json" in names:
-        shards = list_indexed_shards(folder / "model.safetensors.index.json")
-    else:
-        shards = sorted(name for name in names if name.endswith(".safetensors") and not name.startswith("adapter"))
-    if not shards:
+
+def check_weights(folder: Path, names: set[str], named: object = None) -> int | None:
+    """Bytes of all shards, every header looked at; ``None`` without safetensors. ``named``: the file that the config names in the
+    place of the usual ones. Raises ``SourceError``, also for files that Transformers would pass over.
+    """
+    wanted = find_weights(names, named)
+    if wanted is None:
+        refuse_unread(str(folder), names)
         return None
+    if Path(wanted).name != wanted:
+        raise SourceError(f"{folder} names weights outside its folder: {wanted!r}", "do not use this checkpoint")
+    shards = list_indexed_shards(folder / wanted) if wanted.endswith(".index.json") else [wanted]
     return sum(check_shard(folder / name) for name in shards)
+
+
+def find_weights(names: Collection[str], named: object = None) -> str | None:
+    """The file among ``names`` that Transformers begins to load with, or the one that the config names."""
+    if isinstance(named, str) and named:
+        return named
+    return next((name for name in (WHOLE, INDEX) if name in names), None)
+
+
+def refuse_unread(where: str, names: Collection[str]) -> None:
+    """Raises ``SourceError`` for safetensors that Transformers does not look for."""
+    others = sorted(name for name in names if name.endswith(".safetensors") and not name.startswith("adapter"))
+    if not others:
+        return
+    sharded = any(map(SHARD.fullmatch, others))
+    raise SourceError(
+        f"{where} has neither {WHOLE} nor {INDEX}, only {', '.join(others[:3])}",
+        f"download {INDEX} too, and every shard that it names: nothing else says whether all are there"
+        if sharded
+        else f"Transformers reads no other names: the file with the whole model must be called {WHOLE}",
+    )
 
 
 def list_indexed_shards(index: Path) -> list[str]:

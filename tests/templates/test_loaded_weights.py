@@ -1,0 +1,111 @@
+"""A model of which a part is not in its files is no model: Transformers would make the part up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from leaves import load_leaf
+
+pytest.importorskip("transformers")
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 50}
+MODELS = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SMALL)),
+    "tied": lambda: LlamaForCausalLM(LlamaConfig(**SMALL, tie_word_embeddings=True)),
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=50, n_positions=16)),
+    "bert": lambda: BertForMaskedLM(BertConfig(**SMALL)),
+}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A function that saves a model by its name, and gives its folder."""
+
+    def save(name: str):
+        MODELS[name]().save_pretrained(tmp_path / name)
+        return tmp_path / name
+
+    return save
+
+
+def check(auto, folder, **options):
+    model, loading = auto.from_pretrained(folder, output_loading_info=True)
+    load_leaf("loaded_weights").check_loaded(model, loading, **options)
+
+
+def drop(folder, part: str) -> None:
+    path = folder / "model.safetensors"
+    kept = {name: tensor for name, tensor in load_file(path).items() if part not in name}
+    save_file(kept, path, metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("name", ["llama", "tied", "gpt2"])
+def test_a_whole_model_is_taken_and_a_head_that_is_the_embedding_is_there(saved, name):
+    check(AutoModelForCausalLM, saved(name))
+
+
+@pytest.mark.parametrize("part", ["lm_head", "layers.1.", "embed_tokens", "norm"])
+def test_what_is_missing_is_named_and_nothing_is_made_up(saved, part):
+    folder = saved("llama")
+    drop(folder, part)
+    with pytest.raises(SystemExit, match=part):
+        check(AutoModelForCausalLM, folder)
+
+
+def test_more_layers_in_the_config_than_in_the_files(saved):
+    folder = saved("tied")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3, "layer_types": None}))
+    with pytest.raises(SystemExit, match=r"lacks 9 weights .*layers\.2\."):
+        check(AutoModelForCausalLM, folder)
+
+
+def test_names_of_a_compiled_model_are_not_those_of_the_model(saved):
+    folder = saved("llama")
+    path = folder / "model.safetensors"
+    save_file(
+        {f"_orig_mod.{name}": tensor for name, tensor in load_file(path).items()}, path, metadata={"format": "pt"}
+    )
+    with pytest.raises(SystemExit, match="lacks 21 weights"):
+        check(AutoModelForCausalLM, folder)
+
+
+@pytest.mark.parametrize("name", ["llama", "tied", "gpt2", "bert"])
+def test_the_head_of_a_classifier_is_new(saved, name):
+    """And BERT's pooler, which no language model has."""
+    check(AutoModelForSequenceClassification, saved(name), adds_head=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "auto"),
+    [
+        ("llama", "layers.1.", AutoModelForSequenceClassification),
+        ("bert", "layer.1.", AutoModelForSequenceClassification),
+        ("bert", "layer.1.", AutoModel),
+        ("llama", "layers.1.", AutoModel),
+    ],
+)
+def test_the_rest_of_a_classifier_is_not(saved, name, part, auto):
+    folder = saved(name)
+    drop(folder, part)
+    with pytest.raises(SystemExit, match=part):
+        check(auto, folder, adds_head=True)
+
+
+def test_a_classifier_that_answers_has_its_head(saved):
+    with pytest.raises(SystemExit, match="score"):
+        check(AutoModelForSequenceClassification, saved("llama"))
+    check(AutoModel, saved("bert"), adds_head=True)

@@ -15,7 +15,20 @@ sys.path[:] = [path for path in sys.path if path == OWN or path not in relative]
 import signal  # noqa: E402
 
 
+def open_closed_streams() -> None:
+    """Standard streams that whoever started us has closed (`<&-`) lead to nothing. Else the next file that is opened would be one of
+    them, and a child would write what it says into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
 def main() -> None:
+    open_closed_streams()
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:  # a shell's background job ignores it
         signal.signal(signal.SIGINT, signal.SIG_DFL)

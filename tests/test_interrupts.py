@@ -80,3 +80,14 @@ def test_a_terminal_that_is_closed_ends_it_in_order(tmp_path, ignored, code):
     command = [sys.executable, "-P", "-c", f"{script}cli.main()", "hang"]
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True)
     assert (done.returncode, done.stdout.split()) == (code, [b"tidied"]), done.stderr
+
+
+@posix
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("words", "code"), [("detect", 0), ("devices h100", 0), ("init new", 2), ("update .", 5)])
+def test_a_closed_stream_is_no_traceback(tmp_path, words, code, closed):
+    """`init` asked whether None was a terminal."""
+    program = f"{sys.executable} -P -c 'from generator.start import main; main()'"
+    done = subprocess.run(["sh", "-c", f"{program} {words} {closed}"], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert b"Traceback" not in done.stderr

@@ -150,7 +150,11 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option("--label-column", help="Column that holds the label."),
     click.option("--format", type=click.Choice(ASKABLE), help="What the rows are (sft), where it is not recognised."),
     click.option(
-        "--column", "columns", type=Meaning(), multiple=True, help="Which is which: MEANING=NAME. Repeatable."
+        "--column",
+        "columns",
+        type=Meaning(),
+        multiple=True,
+        help=f"Which is which; MEANING is {', '.join(MEANINGS[:-1])} or {MEANINGS[-1]}. Repeatable.",
     ),
     click.option(
         "--loss-on", type=click.Choice(LOSS_ON), help="What is learned from (sft).  [default: what the assistant says]"

@@ -157,6 +157,38 @@ def test_labels_of_every_type_are_read_or_named(tmp_path, label, result):
         refuse(tmp_path, rows, f"row 3: .*{result}", task="text-classification")
 
 
+def test_labels_that_are_none_in_most_rows_are_no_bad_rows(tmp_path):
+    """--skip-bad was advised, which would have left nothing."""
+    refuse(
+        tmp_path,
+        [{"text": "t", "label": n / 7} for n in range(9)],
+        "'label' holds measures",
+        task="text-classification",
+    )
+    refuse(tmp_path, [{"text": "t", "label": ["a", "b"]}] * 9, "several labels of a row", task="text-classification")
+
+
+def test_a_label_that_is_there_and_empty_is_called_so(tmp_path):
+    rows = [{"text": "t", "label": "0"}, {"text": "u", "label": "1"}, {"text": "v", "label": None}]
+    refuse(tmp_path, rows, "row 3: no label in column 'label': it is empty", task="text-classification")
+
+
+def test_a_label_of_every_row_and_a_first_line_that_is_a_row_are_said(tmp_path):
+    write_rows(tmp_path / "d.jsonl", [{"text": "t", "label": f"l{n}"} for n in range(40)])
+    notes = read_data(str(tmp_path / "d.jsonl"), task="text-classification").notes
+    assert any("40 labels in 40 rows" in note for note in notes)
+    for first, said in (("text,label", False), ("a very good film that nobody should miss,1", True)):
+        (tmp_path / "d.csv").write_text(f"{first}\n" + "".join(f"film {n},{n % 2}\n" for n in range(40)))
+        notes = read_data(str(tmp_path / "d.csv"), task="text-classification").notes
+        assert any("if it is a row" in note for note in notes) is said and not any("labels in" in n for n in notes)
+
+
+def test_columns_of_other_names_can_be_named(tmp_path):
+    rows = [{"问题": f"{n}?", "回答": "b"} for n in range(9)]
+    assert "--column prompt=NAME --column answer=NAME" in str(refuse(tmp_path, rows, "no text among").hint)
+    assert str(refuse(tmp_path, rows, "no text among", task="causal-lm").hint) == "name it: --text-column"
+
+
 def test_tool_calls_of_parquet_have_no_arguments_of_other_tools(tmp_path):
     import pyarrow.parquet as pq
 

@@ -138,10 +138,11 @@ def test_a_length_that_a_model_lacks_is_not_said_to_hold_anything(tmp_path, mode
     assert length == 32 and not why.startswith("holds") and "all positions of" in why and "would need 128" in why
 
 
-def test_letters_of_several_bytes_are_letters(tmp_path):
+def test_letters_of_several_bytes_have_more_tokens(tmp_path):
+    """SmolLM2's tokenizer makes 2.2 bytes of Russian a token, and 1.2 letters."""
     (tmp_path / "d.txt").write_text("поезд опаздывает\n" * 5000, encoding="utf-8")
     work = read_work(Request(model=str(MODEL), data=str(tmp_path / "d.txt"), tokenizer=None, from_scratch=True))
-    assert work.data.tokens == pytest.approx(17 * 5000 / 4, rel=0.01)
+    assert work.data.tokens == pytest.approx((2 * 15 + 2) * 5000 / 4, rel=0.01)
 
 
 def test_the_line_through_counted_examples():

@@ -48,7 +48,7 @@ def test_a_verbose_plan_says_what_was_read_and_how_long_it_took():
         r"^read the machine: \d+\.\d\d s$",
         r"^machine: 4-core x86_64 CPU; \d+ readings missing or assumed$",
         r"^model: .*config\.json, a config\.json alone, without weights, no tokenizer$",
-        r"^data: .*text\.txt, txt, 1 rows; lengths: 4 characters a token, assumed$",
+        r"^data: .*text\.txt, txt, 1 rows; lengths: 4 bytes a token, assumed$",
         r"^decided: \d+\.\d\d s$",
         r"^perfgen plan, in all: \d+\.\d\d s$",
     ):

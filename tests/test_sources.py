@@ -18,7 +18,7 @@ from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.emit.sources import link_sources, place_sources
 from generator.errors import SourceError, UsageError
-from generator.inputs.data_files import CHARACTERS_A_TOKEN, TOKENS_PER_CONVERSATION, TOKENS_PER_TURN, read_data
+from generator.inputs.data_files import BYTES_PER_TOKEN, TOKENS_PER_CONVERSATION, TOKENS_PER_TURN, read_data
 from generator.inputs.data_formats import Hints
 from generator.inputs.hub_files import find_cached_file
 from generator.inputs.hub_ids import is_hub_id
@@ -190,8 +190,16 @@ def test_old_bitsandbytes_checkpoints_are_known_as_quantized(folder):
 def test_texts_of_every_format(tmp_path, kind):
     data = read_data(write(tmp_path / f"d.{kind}", [{"id": "1", "text": "abcdefgh"}] * 10), task="causal-lm")
     assert (data.format, data.rows, data.columns, data.text_column) == (kind, 10, ("id", "text"), "text")
-    assert data.tokens == 10 * 8 / CHARACTERS_A_TOKEN
-    assert data.token_quantiles[0] == data.token_quantiles[100] == 8 / CHARACTERS_A_TOKEN
+    assert data.tokens == 10 * 8 / BYTES_PER_TOKEN
+    assert data.token_quantiles[0] == data.token_quantiles[100] == 8 / BYTES_PER_TOKEN
+
+
+def test_lengths_that_nobody_counted_are_of_bytes_for_other_scripts_have_more_tokens_a_letter(tmp_path):
+    path = write(tmp_path / "d.jsonl", [{"text": "天气很好"}, {"text": "weather!"}, {"text": "погода"}])
+    data = read_data(path, task="causal-lm")
+    assert data.tokens == round((12 + 8 + 12) / BYTES_PER_TOKEN) and data.token_quantiles[100] == 3
+    (tmp_path / "d.txt").write_text("天气很好" * 100)
+    assert read_data(str(tmp_path / "d.txt"), task="causal-lm").tokens == 300
 
 
 def test_plain_text(tmp_path):

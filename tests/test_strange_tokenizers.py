@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from generator.errors import SourceError
 from generator.inputs import token_child
 from generator.inputs.chat_templates import find_chat_template, read_chat_templates, read_settings
 from generator.inputs.data_files import read_data
@@ -69,3 +70,14 @@ def test_pipes_devices_and_endless_files_are_not_read(tmp_path):
     (tmp_path / "chat_template.jinja").touch()
     os.truncate(tmp_path / "chat_template.jinja", 1 << 40)
     assert read_chat_templates(tmp_path) == {}
+
+
+def test_one_that_is_cut_short_is_refused(tmp_path):
+    """It was planned with "ended with 1" in a note, and the run found out."""
+    whole = write_tokenizer(tmp_path / "tokenizer.json").read_text()
+    (tmp_path / "tokenizer.json").write_text(whole[: len(whole) // 2])
+    (tmp_path / "config.json").write_text(MODEL.read_text())
+    (tmp_path / "d.txt").write_text("a" * 300)
+    data = read_data(str(tmp_path / "d.txt"), task="causal-lm")
+    with pytest.raises(SourceError, match=r"tokenizer\.json is not JSON"):
+        count_lengths(data, read_model(str(tmp_path), offline=True), None)

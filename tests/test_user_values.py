@@ -147,7 +147,7 @@ def test_a_length_that_nobody_gave_holds_the_examples_as_the_tokenizer_counts_th
 def test_without_a_tokenizer_there_is_room_and_conversations_have_their_template():
     work = read_work(Request(**LLAMA, data=str(CHATS), task="sft"))
     needed, why = choose_seq_len(work.request, work.spec, work.data)
-    assert needed >= 1.25 * work.data.token_quantiles[99] and "4 characters a token, assumed" in why
+    assert needed >= 1.25 * work.data.token_quantiles[99] and "4 bytes a token, assumed" in why
     rows = [json.loads(line) for line in CHATS.read_text(encoding="utf-8").splitlines()]
     shortest = min(sum(len(m["content"]) for m in row["messages"]) / 4 for row in rows)
     assert work.data.token_quantiles[0] > shortest + 30

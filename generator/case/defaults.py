@@ -40,7 +40,7 @@ HELD_PERCENT = 99
 LENGTH_MULTIPLE = 64
 """What that length is rounded up to: whole tiles of the matrix kernels."""
 ESTIMATE_MARGIN = 1.25
-"""Lengths that were estimated from characters get this much room (assumed: English text has 3.2 to 5 characters a token)."""
+"""Lengths that were estimated from bytes get this much room (assumed: English text has 3.2 to 5 bytes a token)."""
 LONGEST_DEFAULT = 8192
 """Beyond this a few texts would decide the memory of the plan: it is taken only when it is asked for (ours)."""
 

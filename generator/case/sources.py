@@ -12,7 +12,7 @@ from generator.case.held_out import HeldOut, count_held_rows, read_held_out
 from generator.case.request import Request
 from generator.case.workload import MEDIA_TASKS, Workload, check_workload, choose_task
 from generator.errors import SourceError, UsageError
-from generator.inputs.data_files import CHARACTERS_A_TOKEN, DataSource, list_data_files, read_data
+from generator.inputs.data_files import BYTES_PER_TOKEN, DataSource, list_data_files, read_data
 from generator.inputs.lengths import count_lengths
 from generator.inputs.local_files import LocalSource, describe_local_source, expand_home
 from generator.inputs.model_files import find_tokenizer_template, read_model, read_tokenizer
@@ -174,9 +174,10 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
         return
     if workload.task == "causal-lm":
         most = count_most_blocks(data, workload.seq_len)
-        unit = f"sequences of {workload.seq_len} tokens"
+        unit = f"sequence{'' if most == 1 else 's'} of {workload.seq_len} tokens"
     else:
-        most, unit = data.rows, "examples"
+        most = data.rows
+        unit = f"example{'' if most == 1 else 's'}"
     if most is not None and most < workload.global_batch:
         raise SourceError(
             f"{data.path} holds {most} {unit}, fewer than one global batch of {workload.global_batch}: no step could be made",
@@ -195,5 +196,5 @@ def count_most_blocks(data: DataSource, seq_len: int) -> int | None:
     """Sequences of plain text that there can be: where its tokens are an estimate, only what cannot be enough is refused."""
     if data.tokens is None:
         return None
-    margin = 1.0 if data.lengths_exact else COUNTED_MARGIN if data.lengths_counted else CHARACTERS_A_TOKEN
+    margin = 1.0 if data.lengths_exact else COUNTED_MARGIN if data.lengths_counted else BYTES_PER_TOKEN
     return int(data.tokens * margin) // seq_len

@@ -39,8 +39,10 @@ BESIDE = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state
 """What `datasets` writes beside the rows."""
 SAMPLE_ROWS = 1000
 """How many rows tell the columns."""
-CHARACTERS_A_TOKEN = 4.0
-"""English text with the usual vocabularies (assumed; the run itself counts)."""
+BYTES_PER_TOKEN = 4.0
+"""In UTF-8, with the usual vocabularies (assumed; the run itself counts): a letter of English is one byte, of Russian two, of Chinese
+three. 27 characters of Chinese have 51 tokens of SmolLM2's and fewer of a tokenizer that was made for it: 20 by their bytes, 7 by their
+number."""
 TOKENS_PER_TURN = 5
 """What a chat template puts around a turn: two marks, the role, two line breaks (ChatML; the run itself counts)."""
 TOKENS_FOR_TOOLS = 250
@@ -49,6 +51,12 @@ of Llama 3.1 and Gemma 4 with six tools (measured on TRL's copies with SmolLM2's
 TOKENS_PER_CONVERSATION = 25
 """What one may put before the first turn of a conversation without a system turn: Qwen2.5's default one, Llama 3.1's dates
 (assumed; the run itself counts)."""
+
+
+FEW_ROWS_PER_LABEL = 3
+"""With fewer in the mean, it is said (ours)."""
+LONGEST_NAME = 40
+"""Characters of a column's name that nobody wonders at (ours)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +76,8 @@ class DataSource:
     rows: int | None = None
     tokens: int | None = None
     token_quantiles: tuple[float, ...] = ()
-    """lengths of what is trained on in tokens, 101 quantiles; ``lengths_counted``: with the tokenizer, else from characters"""
-    length_source: str = f"{CHARACTERS_A_TOKEN:g} characters a token, assumed"
+    """lengths of what is trained on in tokens, 101 quantiles; ``lengths_counted``: with the tokenizer, else from bytes"""
+    length_source: str = f"{BYTES_PER_TOKEN:g} bytes a token, assumed"
     lengths_counted: bool = False
     lengths_exact: bool = False
     """``lengths_counted`` on every example; else on the first ones"""
@@ -253,27 +261,26 @@ def describe_text_data(path: Path, files: list[Path], task: str, text_column: st
         raise SourceError(
             f"--text-column {text_column!r}: --data {path} is plain text, without columns", "leave it out"
         )
-    characters, blank = 0, True
+    blank = True
     lengths = Lengths()
     for where, line in sample_texts(files, lengths):
         if isinstance(line, str):
             raise SourceError(f"{where}: {line}", "break the line")
         try:
             text = line.decode("utf-8-sig")
-            characters, blank = characters + len(text), blank and not text.strip()
+            blank = blank and not text.strip()
         except UnicodeDecodeError as error:
             raise SourceError(f"{where}: not UTF-8 ({error.reason})", "convert it: iconv -f latin1 -t utf-8") from error
         if b"\0" in line:
             raise SourceError(f"{where}: holds a NUL byte: it is no text, or UTF-16", "convert it: iconv -t utf-8")
     if blank:
         raise SourceError(f"--data {path} holds no text", "give a file with text")
-    characters = lengths.estimate_bytes() * characters / lengths.decompressed  # a letter may have several bytes
     return DataSource(
         path=str(path),
         format="txt",
         endings=list_endings(files),
         rows=len(files),
-        tokens=int(characters / CHARACTERS_A_TOKEN),
+        tokens=int(lengths.estimate_bytes() / BYTES_PER_TOKEN),
         notes=lengths.note() if any(find_ending(file)[1] for file in files) else (),
     )
 
@@ -283,8 +290,8 @@ class Scan:
     """What one pass over the rows adds up; rows themselves are not kept."""
 
     skip_bad: bool
-    characters: array = field(default_factory=lambda: array("L"))
-    """of each usable row"""
+    lengths: array = field(default_factory=lambda: array("L"))
+    """of each usable row, in bytes"""
     bad_rows: int = 0
     first_bad: str = ""
     labels: set[str] = field(default_factory=set)
@@ -316,19 +323,19 @@ def describe_table_data(
             continue
         if example is None:
             continue
-        scan.characters.append(measure_length(example))
+        scan.lengths.append(measure_length(example))
         if "label" in example:
             scan.labels.add(example["label"])
-    if not scan.characters:
+    if not scan.lengths:
         raise SourceError(f"--data {path} holds no usable row" + show_first_fault(scan), "give a file with data")
     label = column_of.get("label")
     if label and len(scan.labels) < 2:
         raise SourceError(
             f"--data {path}: every row has the label {min(scan.labels)!r}", "give data with two classes or more"
         )
-    seen = len(scan.characters)
+    seen = len(scan.lengths)
     rows_in_all = round(seen * max(1.0, lengths.total / lengths.seen))
-    mean = sum(scan.characters) / seen / CHARACTERS_A_TOKEN
+    mean = sum(scan.lengths) / seen / BYTES_PER_TOKEN
     return DataSource(
         path=str(path),
         format=reader,
@@ -340,7 +347,7 @@ def describe_table_data(
         endings=list_endings(files),
         rows=rows_in_all,
         tokens=round(rows_in_all * mean),
-        token_quantiles=compute_quantiles([n / CHARACTERS_A_TOKEN for n in scan.characters]),
+        token_quantiles=compute_quantiles([n / BYTES_PER_TOKEN for n in scan.lengths]),
         labels=len(scan.labels) or None,
         label_names=tuple(sorted(scan.labels)),
         bad_rows=scan.bad_rows,
@@ -349,6 +356,8 @@ def describe_table_data(
             *lengths.note(),
             f"the data is read as {recognised.describe()}",
             *note_unused_labels(set(columns) - set(column_of.values()), task),
+            *note_many_labels(label, len(scan.labels), seen),
+            *(note_missing_header(columns) if reader == "csv" else ()),
         ),
     )
 
@@ -369,6 +378,30 @@ def note_unused_labels(columns: Iterable[str], task: str) -> tuple[str, ...]:
     return (f"{named!r} is not learned: --task text-classification learns to tell it from the text",) if named else ()
 
 
+def note_many_labels(column: str | None, labels: int, rows: int) -> tuple[str, ...]:
+    """Where it may be no label."""
+    if column is None or labels * FEW_ROWS_PER_LABEL <= rows:
+        return ()
+    return (f"{column!r} has {labels:,} labels in {rows:,} rows: a label of so few rows is not learned",)
+
+
+def note_missing_header(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Where the first line of a table looks as if it were a row: a number, or a text that is long for a name."""
+    odd = next((name for name in columns if is_number(name) or len(name) > LONGEST_NAME), None)
+    if odd is None:
+        return ()
+    shown = odd if len(odd) <= LONGEST_NAME else f"{odd[:LONGEST_NAME]}…"
+    return (f"the first line is read as names of columns, one of them {shown!r}: if it is a row, write names above it",)
+
+
+def is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
 def keep_good_rows(rows: Iterable[tuple[str, dict | str]], scan: Scan) -> Iterator[tuple[str, dict]]:
     for where, row in rows:
         if isinstance(row, dict):
@@ -382,12 +415,17 @@ def compute_quantiles(values: Iterable[float]) -> tuple[float, ...]:
     return tuple(round(ordered[round(share / 100 * (len(ordered) - 1))], 1) for share in range(101))
 
 
+def count_bytes(text: str) -> int:
+    """In UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def measure_length(example: Mapping) -> int:
-    """Characters that an example is worth: of its texts, and of what a chat template puts around each turn."""
+    """Bytes that an example is worth: of its texts, and of what a chat template puts around each turn."""
     if "messages" in example:
         messages, tools = example["messages"], example["tools"]
         tokens = TOKENS_PER_TURN * len(messages) + (TOKENS_FOR_TOOLS if tools else 0)
         tokens += 0 if messages[0]["role"] == "system" else TOKENS_PER_CONVERSATION
-        turns = sum(len(turn["content"]) + len(turn["further"] or "") for turn in messages)
-        return int(tokens * CHARACTERS_A_TOKEN) + turns + len(tools or "")
-    return sum(len(example[name]) for name in ("text", "prompt", "completion") if name in example)
+        turns = sum(count_bytes(turn["content"]) + count_bytes(turn["further"] or "") for turn in messages)
+        return int(tokens * BYTES_PER_TOKEN) + turns + count_bytes(tools or "")
+    return sum(count_bytes(example[name]) for name in ("text", "prompt", "completion") if name in example)

@@ -119,7 +119,7 @@ def parse_line(line: bytes) -> dict | str:
     try:
         row = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        return "not UTF-8"
+        return NOT_UTF8
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}"
     return row if isinstance(row, dict) else f"no object but {type(row).__name__}"
@@ -173,7 +173,7 @@ def find_header_fault(header: list[str]) -> str | None:
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         return f"the column name {twice[0]!r} stands there twice"
-    return "not UTF-8" if any(HALF_PAIR.search(name) for name in header) else None
+    return NOT_UTF8 if any(HALF_PAIR.search(name) for name in header) else None
 
 
 def check_csv_row(row: dict, columns: int) -> dict | str:
@@ -181,7 +181,7 @@ def check_csv_row(row: dict, columns: int) -> dict | str:
         return f"the first line has {columns} columns, this one has another number"
     values = "".join(row.values())
     if HALF_PAIR.search(values):
-        return "not UTF-8"
+        return NOT_UTF8
     return "a NUL byte: it is no text, or UTF-16" if "\0" in values else row
 
 
@@ -273,4 +273,5 @@ def sample_texts(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, byt
                 yield f"{file}, row {number}", f"longer than {SCAN_BYTES >> 20} MiB" if long else line
 
 
+NOT_UTF8 = "not UTF-8, to which `iconv -t utf-8 -f latin1` turns a file (UTF-16: -f utf-16)"
 HALF_PAIR = re.compile("[\ud800-\udfff]")

@@ -135,7 +135,7 @@ def recognise_examples(sample: Sample, hints: Hints) -> Format:
             "name it: --column answer=NAME, or, to learn one column of texts alone, --format text --text-column NAME",
         )
     refuse_single_turns(sample)
-    return recognise_text(sample, None)
+    return recognise_text(sample, None, "; question and answer: --column prompt=NAME --column answer=NAME")
 
 
 def check_order(sample: Sample, given: Mapping[str, str]) -> None:
@@ -385,19 +385,19 @@ def find_pair(sample: Sample, given: Mapping[str, str], preferred: str | None = 
     return asked | {"answer": answers[0]} | beside
 
 
-def recognise_text(sample: Sample, text_column: str | None) -> Format:
-    """The column of texts."""
+def recognise_text(sample: Sample, text_column: str | None, pairs: str = "") -> Format:
+    """The column of texts. ``pairs``: what else could be named where none is."""
     if text_column is not None:
         return make_format("text", {"text": text_column}, "you named the column", sample)
     if not sample.pick(TEXT_COLUMNS):
         other = recognise_conversation(sample, {}) or recognise_pair(sample, {})
         if other is not None:
             raise OtherTask(f"--data {sample.where} holds {other.describe()}, and no text by itself", "sft")
-    column, evidence = choose_text(sample)
+    column, evidence = choose_text(sample, pairs)
     return make_format("text", {"text": column}, evidence, sample)
 
 
-def choose_text(sample: Sample) -> tuple[str, str]:
+def choose_text(sample: Sample, pairs: str = "") -> tuple[str, str]:
     """The column that is named so or the only one of texts, and why. Raises ``SourceError``."""
     usual = sample.pick(TEXT_COLUMNS)
     if usual:
@@ -410,7 +410,7 @@ def choose_text(sample: Sample) -> tuple[str, str]:
     unread = f"; {' and '.join(map(repr, nested[:9]))} hold lists or objects" if nested else ""
     raise SourceError(
         f"--data {sample.where}: no text among {sample.list_columns()}{candidates}{unread}",
-        "name it: --text-column" + ("; conversations are lists of role and content" if nested else ""),
+        f"name it: --text-column{pairs}" + ("; conversations are lists of role and content" if nested else ""),
     )
 
 
@@ -432,8 +432,26 @@ def recognise_labelled(sample: Sample, text_column: str | None, label_column: st
             )
         text_column = (usual or texts)[0]
         reasons.append(f"{text_column!r} is {'named so' if usual else 'the only column of texts beside it'}")
+    refuse_no_classes(sample, label_column)
     columns = {"text": text_column, "label": label_column}
     return make_format("classification", columns, ", ".join(reasons) or "you named the columns", sample)
+
+
+def refuse_no_classes(sample: Sample, column: str) -> None:
+    """Raises ``SourceError`` where most rows have a measure, or several labels: none of them is a bad row."""
+    values = sample.read_column(column)
+    measures = [v for v in values if isinstance(v, float) and not v.is_integer()]
+    several = [v for v in values if isinstance(v, list)]
+    if len(measures) > MANY * len(values):
+        raise SourceError(
+            f"--data {sample.where}: {column!r} holds measures, as {measures[0]:.6g}, and classes are what is learned here",
+            "make classes of them, such as low and high; --label-column names another column",
+        )
+    if len(several) > MANY * len(values):
+        raise SourceError(
+            f"--data {sample.where}: {column!r} holds several labels of a row, and one is what is learned here",
+            "give one label a row, or a file for each label that says yes or no",
+        )
 
 
 def find_label(sample: Sample, text_column: str | None) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""How many tokens the examples have: counted with the model's own tokenizer where it is at hand, else from characters."""
+"""How many tokens the examples have: counted with the model's own tokenizer where it is at hand, else from bytes."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from typing import Any
 from generator.inputs.chat_child import EndlessTemplate, render_conversations
 from generator.inputs.chat_templates import read_chat_templates, read_special_tokens
 from generator.inputs.data_files import (
-    CHARACTERS_A_TOKEN,
+    BYTES_PER_TOKEN,
     DataSource,
     compute_quantiles,
+    count_bytes,
     list_data_files,
     measure_length,
 )
 from generator.inputs.data_formats import Format
 from generator.inputs.data_readers import READERS, Lengths, sample_texts
 from generator.inputs.hub_files import find_cached_file
+from generator.inputs.json_files import read_json
 from generator.inputs.leaves import load_make_example, load_plain_template, load_unpack_conversation
 from generator.inputs.model_source import ModelSource
 from generator.inputs.token_child import TokenCounter, UnusableTokenizer, find_counter
 
 COUNTED_ROWS = 2000
-COUNTED_CHARACTERS = 1_000_000
-"""What is tokenized at most: half a second; the rows' lengths in characters are all known."""
+COUNTED_BYTES = 1_000_000
+"""What is tokenized at most: half a second; the rows' lengths in bytes are all known."""
 Written = tuple[int, str, tuple[str, ...]]
-"""an example's length in characters, the text of it that is tokenized, and the answers in it"""
+"""an example's length in bytes, the text of it that is tokenized, and the answers in it"""
 LINES_AT_ONCE = 1000
 """Lines of plain text that are tokenized as one text, as `datasets` hands them to data.py."""
 
 
 def count_lengths(data: DataSource, source: ModelSource, tokenizer: str | None) -> DataSource:
     """The lengths in tokens of the model's own tokenizer, or of ``tokenizer``, where its file and the library are here; else
-    from characters. Conversations are counted as the chat template renders them."""
+    from bytes. Conversations are counted as the chat template renders them. Raises ``SourceError`` for a file that is not JSON."""
     path = None if data.format == "hub" else find_tokenizer_file(source, tokenizer)
     counter = find_counter(path) if path else None
     if path is None or counter is None:
@@ -44,6 +46,7 @@ def count_lengths(data: DataSource, source: ModelSource, tokenizer: str | None) 
     try:
         return count_with(counter, data, source)
     except (EndlessTemplate, UnusableTokenizer) as error:
+        read_json(path, "download it again")  # of one that is cut short that is what to say
         return replace(data, length_source=f"{data.length_source}: {error}")
 
 
@@ -121,13 +124,11 @@ def count_examples(data: DataSource, counter: TokenCounter, written: list[Writte
         counted = replace(counted, answer_share=min(1.0, round(learned / sum(tokens), 4)), shared_tokens=shared)
     if len(tokens) == data.rows:
         return replace(counted, token_quantiles=compute_quantiles(tokens), tokens=sum(tokens))
-    slope, level = fit_tokens([characters for characters, *_ in written], tokens)
+    slope, level = fit_tokens([length for length, *_ in written], tokens)
     return replace(
         counted,
-        token_quantiles=tuple(round(n * CHARACTERS_A_TOKEN * slope + level, 1) for n in data.token_quantiles),
-        tokens=None
-        if data.tokens is None
-        else round(data.tokens * CHARACTERS_A_TOKEN * slope + level * (data.rows or 0)),
+        token_quantiles=tuple(round(n * BYTES_PER_TOKEN * slope + level, 1) for n in data.token_quantiles),
+        tokens=None if data.tokens is None else round(data.tokens * BYTES_PER_TOKEN * slope + level * (data.rows or 0)),
     )
 
 
@@ -140,29 +141,29 @@ def count_shared_tokens(written: list[Written], counter: TokenCounter, *, specia
     return max(0, counter.count([first[:parted]], special=special)[0] - 1) if parted and len(written) > 1 else 0
 
 
-def fit_tokens(characters: list[int], tokens: list[int]) -> tuple[float, float]:
-    """Tokens per character, and those that every example has besides: for the examples that were not counted."""
+def fit_tokens(lengths: list[int], tokens: list[int]) -> tuple[float, float]:
+    """Tokens per byte, and those that every example has besides: for the examples that were not counted."""
     from statistics import StatisticsError, linear_regression  # brings decimal: only those who count pay
 
     with suppress(StatisticsError):  # all of one length
-        line = linear_regression(characters, tokens)
+        line = linear_regression(lengths, tokens)
         if line.slope > 0 and line.intercept >= 0:
             return line.slope, line.intercept
-    return sum(tokens) / sum(characters), 0.0
+    return sum(tokens) / sum(lengths), 0.0
 
 
 def count_text(data: DataSource, counter: TokenCounter) -> DataSource:
-    """Plain text: what its first characters need."""
+    """Plain text: what its first bytes need."""
     lines, whole = read_lines(data)
     if not lines or data.tokens is None:
         return data
     chunks = ["".join(lines[start : start + LINES_AT_ONCE]) for start in range(0, len(lines), LINES_AT_ONCE)]
     tokens = sum(counter.count(chunks, special=False))
-    per_token = sum(map(len, chunks)) / (tokens or 1)
+    per_token = sum(map(count_bytes, chunks)) / (tokens or 1)
     return replace(
         data,
-        tokens=tokens if whole else round(data.tokens * CHARACTERS_A_TOKEN / per_token),
-        length_source=f"{per_token:.2g} characters a token, counted with the tokenizer",
+        tokens=tokens if whole else round(data.tokens * BYTES_PER_TOKEN / per_token),
+        length_source=f"{per_token:.2g} bytes a token, counted with the tokenizer",
         lengths_counted=True,
         lengths_exact=whole,
     )
@@ -183,13 +184,13 @@ def find_tokenizer_file(source: ModelSource, tokenizer: str | None) -> Path | No
 
 def read_lines(data: DataSource) -> tuple[list[str], bool]:
     """The first lines of plain text, and whether these are all."""
-    kept, left = [], COUNTED_CHARACTERS
+    kept, left = [], COUNTED_BYTES
     for _, line in sample_texts(list_data_files(Path(data.path)), Lengths()):
         if left <= 0:
             return kept, False
         if isinstance(line, bytes):
             kept.append(line.decode("utf-8-sig", errors="replace").replace("\r\n", "\n"))
-            left -= len(kept[-1])
+            left -= count_bytes(kept[-1])
     return kept, True
 
 
@@ -198,7 +199,7 @@ def read_examples(data: DataSource) -> Iterator[dict[str, Any]]:
     if data.recognised is None:
         return
     rows = READERS[data.format](list_data_files(Path(data.path)), Lengths())
-    left = COUNTED_CHARACTERS
+    left = COUNTED_BYTES
     usable = make_examples((row for _, row in rows if isinstance(row, dict)), data.recognised)
     for example in islice(usable, COUNTED_ROWS):
         yield example

@@ -50,6 +50,8 @@ def read_tokenizer(source: str) -> str:
             raise SourceError(f"--tokenizer {source} holds none of {', '.join(TOKENIZER_FILES)}", "check the folder")
         check_tokenizer_config(path)
         return str(path.resolve())
+    if path.exists():  # tokenizer.json itself would be asked for on the hub
+        raise SourceError(f"--tokenizer {source} is no folder", "give the folder that holds it")
     if not is_hub_id(source):
         raise SourceError(f"--tokenizer {source!r} is neither a folder nor a hub id", HUB_ID_RULE)
     return source

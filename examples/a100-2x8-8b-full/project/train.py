@@ -38,6 +38,7 @@ from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
+from loaded_weights import check_loaded
 from machine import check_machine
 from model_card import write_model_card
 from parallel import (
@@ -77,14 +78,16 @@ def main() -> None:
             blocks, CONFIG, args, lambda config: cut_blocks(load_texts(config), tokenizer, config["seq_len"])
         )
 
-    model = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         source,
         revision=CONFIG["revision"],
         dtype=torch.float32,  # trained weights stay in fp32, bf16 is for the arithmetic
         attn_implementation="sdpa",
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
     )
+    check_loaded(model, loading)
 
     trainer = Trainer(
         model=model,

@@ -21,6 +21,7 @@ from divided_states import (
     list_weights,
     sum_over_processes,
 )
+from loaded_weights import check_loaded
 
 
 class Stage(nn.Module):
@@ -102,7 +103,8 @@ class Division:
         ``adapt`` puts adapters into it. Without them only what is kept becomes ``dtype``: of the rest the weights stay
         in their file, which is mapped into memory.
         """
-        model = auto.from_pretrained(source, dtype=dtype if adapt else "auto", **keywords)
+        model, loading = auto.from_pretrained(source, dtype=dtype if adapt else "auto", output_loading_info=True, **keywords)
+        check_loaded(model, loading)
         whole = adapt_equally(model, adapt, self.args)
         tied = model.config.tie_word_embeddings
         first = sum(self.layers[: self.number])

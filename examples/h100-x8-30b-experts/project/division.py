@@ -7,6 +7,7 @@ from transformers import AutoConfig
 from transformers.distributed import DistributedConfig
 
 from divided_states import PARTIAL_GRADIENTS, divide_gradient, get_local, list_weights, sum_over_processes
+from loaded_weights import check_loaded
 
 
 class Division:
@@ -31,7 +32,8 @@ class Division:
         if self.config.tp_size > 1 and partial:
             # Transformers sums these after every micro-batch, and what was summed before once more: sum_gradients does
             self.config.tp_plan = dict.fromkeys(partial, "replicate")
-        model = auto.from_pretrained(source, distributed_config=self.config, **keywords)
+        model, loading = auto.from_pretrained(source, distributed_config=self.config, output_loading_info=True, **keywords)
+        check_loaded(model, loading)
         if self.config.tp_size > 1:
             self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
             for weight in model.parameters():

@@ -11,6 +11,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.distributed import DistributedConfig
 
 from divided_states import adapt_equally, sum_over_processes
+from loaded_weights import check_loaded
 from sequence_attention import NAME, SequenceAttention
 
 
@@ -42,7 +43,8 @@ class Division:
         AttentionInterface.register(NAME, self.attention)
         AttentionMaskInterface.register(NAME, lambda *args, **kwargs: None)  # causal, whatever the parts
         more = {"distributed_config": self.config} if self.sharded else {}
-        model = auto.from_pretrained(source, attn_implementation=NAME, **more, **keywords)
+        model, loading = auto.from_pretrained(source, attn_implementation=NAME, **more, output_loading_info=True, **keywords)
+        check_loaded(model, loading)
         model = adapt_equally(model, adapt, self.args)
         return model if self.sharded else model.to(self.device)
 

@@ -43,6 +43,7 @@ from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
 from length_groups import SeedLengthGroups
+from loaded_weights import check_loaded
 from machine import check_machine, peak_memory
 from model_card import write_model_card
 from padding import drop_padding_mask
@@ -82,15 +83,17 @@ def main() -> None:
     train_dataset = tokenize_examples(examples, tokenizer, *how)
     eval_dataset = keep_any(held_out and tokenize_examples(held_out, tokenizer, *how, may_be_empty=True), args)
 
-    model = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         source,
         revision=CONFIG["revision"],
         quantization_config=quantization,  # base weights in 4 bits
         dtype=torch.bfloat16,  # frozen weights in 16 bits
         attn_implementation="sdpa",
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
     )
+    check_loaded(model, loading)
 
     trainer = SFTTrainer(
         model=model,

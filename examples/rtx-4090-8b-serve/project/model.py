@@ -4,6 +4,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from compiler import check_compilers
+from loaded_weights import check_loaded
 from machine import check_machine
 from sources import find_source
 
@@ -12,13 +13,15 @@ def load_model(config: dict) -> PreTrainedModel:
     check_machine(config["machine"])  # before a byte of the weights is read
     check_compilers("g++", "gcc")
     source = find_source(config, "model")
-    model = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         source,
         revision=config["revision"],
         dtype=torch.bfloat16,
         attn_implementation="sdpa",
         device_map="cuda",
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
-    ).eval()
+    )
+    check_loaded(model, loading)
     return model

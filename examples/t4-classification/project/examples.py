@@ -13,5 +13,6 @@ def make_example(row: dict, columns: dict[str, str]) -> dict:
     if isinstance(label, float):
         raise ValueError(f"the label in column {columns['label']!r} is {label}, a measure and no class")
     if not isinstance(label, (str, int)) or label == "":
-        raise ValueError(f"no label in column {columns['label']!r}, only {list_columns(row)}")
+        there = "it is empty" if label in (None, "") and columns["label"] in row else f"only {list_columns(row)}"
+        raise ValueError(f"no label in column {columns['label']!r}: {there}")
     return {"text": read_text(row, columns["text"]), "label": check_text(str(label))}

@@ -48,6 +48,7 @@ from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
+from loaded_weights import check_loaded
 from machine import check_machine, peak_memory
 from model_card import write_model_card
 from progress import print_lines
@@ -78,16 +79,18 @@ def main() -> None:
     train_dataset = tokenize(examples, names, tokenizer, CONFIG["seq_len"])
     eval_dataset = held_out and tokenize(held_out, names, tokenizer, CONFIG["seq_len"])
 
-    model = AutoModelForSequenceClassification.from_pretrained(
+    model, loading = AutoModelForSequenceClassification.from_pretrained(
         source,
         revision=CONFIG["revision"],
         id2label=dict(enumerate(names)),
         label2id={name: number for number, name in enumerate(names)},
         dtype=torch.float32,  # trained weights stay in fp32, fp16 is for the arithmetic
         attn_implementation="sdpa",
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
     )
+    check_loaded(model, loading, adds_head=True)
     model.config.pad_token_id = tokenizer.pad_token_id
 
     trainer = Trainer(

@@ -320,6 +320,9 @@ def test_model_14_the_clamp_is_said(tmp_path):
     document = json.loads(perfgen("plan", *HERE, "--model", model(tmp_path / "m"), "--json").out)
     assert document["yours"]["seq_len"] == 512
     assert any("512" in note["text"] and "positions" in note["text"] for note in document["notes"])
+    refused(2, "no next one to learn", by=perfgen("plan", *HERE, "--model", tmp_path / "m", "--seq-len", 1))
+    one = model(tmp_path / "one", max_position_embeddings=1)
+    refused(2, "no next one to learn", by=perfgen("plan", *HERE, "--model", one))
     done = perfgen("plan", *HERE, "--model", tmp_path / "m", "--seq-len", 513)
     refused(2, "--seq-len 513", "512 positions", by=done)
 

@@ -153,6 +153,11 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
             "--no-packing is not for --task causal-lm: plain text is one stream, cut into full sequences",
             "drop it; or give rows, and --task sft",
         )
+    if workload.mode == "train" and workload.task in WRITES and workload.seq_len < 2:
+        raise UsageError(
+            f"a sequence of {workload.seq_len} token has no next one to learn",
+            "give a --seq-len of 2 or more, and a model with as many positions",
+        )
     if workload.task in ROW_TASKS:
         check_row_task(workload, model)
     elif workload.task != "text-classification":

@@ -16,6 +16,8 @@ from generator.model import ModelSpec
 from generator.model.stored_formats import read_stored_bytes, read_stored_format
 from hwdetect.machine.process import HeadAndTail, build_own_command, isolate_python, run_process
 
+SHOWN = 40
+"""Characters of a type's name in a message."""
 SECONDS = 300
 HEAD_BYTES, TAIL_BYTES = 0, 1 << 20
 """of what it prints: the counts are the last line"""
@@ -100,8 +102,9 @@ def count_in_child(text: str, name: str, path: Path) -> dict:
         errors = ended.errors.decode("utf-8", "replace").strip().splitlines()
         reason = errors[-1] if errors else "no reason given"
         raise SourceError(
-            f"cannot size {name}: perfgen's tables do not know {json.loads(text).get('model_type')!r}, and Transformers said: {quote_error(reason)}",
-            "`pip install perfgen[train]` if Transformers is missing; otherwise the model is newer than this stack",
+            f"cannot size {name}: perfgen's tables do not have such a {str(json.loads(text).get('model_type'))[:SHOWN]!r}, and Transformers "
+            f"said: {quote_error(reason)}",
+            "`pip install perfgen[train]` if Transformers is missing; otherwise the model is newer than this stack, or its config contradicts itself",
         )
     counts = json.loads(ended.raw.decode().strip().splitlines()[-1])
     try:

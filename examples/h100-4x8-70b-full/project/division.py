@@ -103,7 +103,9 @@ class Division:
         ``adapt`` puts adapters into it. Without them only what is kept becomes ``dtype``: of the rest the weights stay
         in their file, which is mapped into memory.
         """
-        model, loading = auto.from_pretrained(source, dtype=dtype if adapt else "auto", output_loading_info=True, **keywords)
+        model, loading = auto.from_pretrained(
+            source, dtype=dtype if adapt else "auto", output_loading_info=True, **keywords
+        )
         check_loaded(model, loading)
         whole = adapt_equally(model, adapt, self.args)
         tied = model.config.tie_word_embeddings

@@ -32,7 +32,9 @@ class Division:
         if self.config.tp_size > 1 and partial:
             # Transformers sums these after every micro-batch, and what was summed before once more: sum_gradients does
             self.config.tp_plan = dict.fromkeys(partial, "replicate")
-        model, loading = auto.from_pretrained(source, distributed_config=self.config, output_loading_info=True, **keywords)
+        model, loading = auto.from_pretrained(
+            source, distributed_config=self.config, output_loading_info=True, **keywords
+        )
         check_loaded(model, loading)
         if self.config.tp_size > 1:
             self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]

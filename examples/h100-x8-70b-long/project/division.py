@@ -43,7 +43,9 @@ class Division:
         AttentionInterface.register(NAME, self.attention)
         AttentionMaskInterface.register(NAME, lambda *args, **kwargs: None)  # causal, whatever the parts
         more = {"distributed_config": self.config} if self.sharded else {}
-        model, loading = auto.from_pretrained(source, attn_implementation=NAME, **more, output_loading_info=True, **keywords)
+        model, loading = auto.from_pretrained(
+            source, attn_implementation=NAME, **more, output_loading_info=True, **keywords
+        )
         check_loaded(model, loading)
         model = adapt_equally(model, adapt, self.args)
         return model if self.sharded else model.to(self.device)

@@ -21,6 +21,6 @@ def check_loaded(model: PreTrainedModel, loading: dict, adds_head: bool = False)
     if missing:
         first = ", ".join(missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
         sys.exit(
-            f"{model.name_or_path} lacks {len(missing)} weights that its config.json tells of, which would be random: {first}\n"
-            "Download it again, or give the config.json that it was saved with."
+            f"{model.name_or_path} lacks {len(missing)} weights that its config.json tells of: {first}\n"
+            "They would be random. Download it again, or give the config.json that it was saved with."
         )

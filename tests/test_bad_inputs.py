@@ -32,7 +32,7 @@ from generator.emit import place, render
 from generator.errors import DriftError, PerfgenError, SourceError
 from generator.inputs import meta_device
 from generator.inputs.data_files import read_data
-from generator.inputs.data_readers import SCAN_BYTES, is_json_lines
+from generator.inputs.data_readers import SCAN_BYTES, choose_batch_rows, is_json_lines
 from generator.inputs.model_files import read_model
 from generator.inputs.model_sizes import read_spec
 
@@ -628,6 +628,20 @@ def test_data_02_tables_that_python_cannot_hold(tmp_path, name):
     twice = {"text": pa.array(["a b"] * 3), "text ": pa.array(["c d"] * 3)}
     with pytest.raises(SourceError, match="'text' stands there twice"):
         read_data(str(write_table(tmp_path / name, **twice)), task="causal-lm")
+
+
+def test_data_02_a_parquet_of_one_long_value_is_bounded(tmp_path):
+    """1.4 kB, of which 256 rows took 2.7 GB."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    values = pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), pa.array(["word " * 200_000]))
+    pq.write_table(pa.table({"text": values}), tmp_path / "d.parquet", compression="zstd")
+    with pq.ParquetFile(tmp_path / "d.parquet") as table:
+        assert choose_batch_rows(table) == 16
+    data = read_data(str(tmp_path / "d.parquet"), task="causal-lm")
+    assert data.rows == 5000 and data.tokens == 5000 * 250_000
+    pq.write_table(pa.table({"text": [f"{n} words" for n in range(2000)]}), tmp_path / "e.parquet")
+    with pq.ParquetFile(tmp_path / "e.parquet") as table:
+        assert choose_batch_rows(table) == 256
 
 
 def test_data_02_a_compressed_file_of_nothing_is_bounded(tmp_path):

@@ -13,10 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from generator.errors import SourceError, quote_error
 from generator.inputs.leaves import load_choose_delimiter, load_list_rows, load_open_batches, load_open_data
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 
 @dataclass(slots=True)
@@ -197,7 +200,7 @@ def read_parquet_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str
             with pq.ParquetFile(file) as table:
                 check_names(file, table.schema_arrow.names)
                 lengths.total += table.metadata.num_rows
-                batches = table.iter_batches(256) if left > 0 else ()
+                batches = table.iter_batches(choose_batch_rows(table)) if left > 0 else ()
                 for number, row in enumerate((row for batch in batches for row in batch.to_pylist()), start=1):
                     lengths.seen += 1
                     yield f"{file}, row {number}", row
@@ -206,6 +209,16 @@ def read_parquet_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str
                         break
         except (ArrowException, *UNREADABLE) as error:
             raise SourceError(f"{file}: not a readable parquet file: {quote_error(error)}", "write it again") from error
+
+
+def choose_batch_rows(table: ParquetFile) -> int:
+    """As many as ``BATCH_BYTES`` hold: by what the file says of all rows, and by the first, for equal values are stored once. A few
+    kilobytes may hold terabytes; pictures have megabytes a row."""
+    metadata = table.metadata
+    stored = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+    first = next(table.iter_batches(1), None)
+    row_bytes = max(stored / max(metadata.num_rows, 1), first.nbytes if first is not None else 0, 1)
+    return max(1, min(MOST_BATCH_ROWS, int(BATCH_BYTES / row_bytes)))
 
 
 def check_names(file: Path, names: list[str]) -> None:
@@ -254,6 +267,8 @@ UNREADABLE = (OSError, ValueError, OverflowError)
 """what pyarrow raises beside its own: for bytes that are no text, and for dates that Python does not have"""
 SCAN_BYTES = 32 << 20
 """How much of the data is looked at; the rest is extrapolated and said so."""
+BATCH_BYTES, MOST_BATCH_ROWS = 16 << 20, 256
+"""Of a Parquet file at once."""
 MAX_DOCUMENT = 1 << 30
 """A JSON document is read as one: several times its size in memory, in the plan and in the run."""
 

@@ -145,6 +145,22 @@ def test_letters_of_several_bytes_have_more_tokens(tmp_path):
     assert work.data.tokens == pytest.approx((2 * 15 + 2) * 5000 / 4, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (REFUSES, "no system turn"),
+        ("{% for", "no template that Jinja compiles"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe"),
+    ],
+)
+def test_a_template_that_takes_no_row_is_said(model, tmp_path, template, reason):
+    """The lengths were estimated, and the run refused the first row."""
+    (model / "chat_template.jinja").write_text(template)
+    data = write_chats(tmp_path / "c.jsonl", 64, system=True)
+    notes = read_work(Request(model=str(model), data=data, task="sft")).data.notes
+    assert any("takes none of the 64 conversations" in note and reason in note for note in notes), notes
+
+
 def test_the_line_through_counted_examples():
     assert fit_tokens([40, 80, 120], [15, 25, 35]) == pytest.approx((0.25, 5))
     assert fit_tokens([40, 40], [10, 12]) == pytest.approx((0.275, 0))

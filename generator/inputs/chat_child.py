@@ -19,6 +19,8 @@ template, and the same input is the same plan."""
 SECONDS = 30.0
 """of the clock; what is asked waits for nobody, and a machine that gives it a seventh of a processor is one that nobody plans on"""
 MEMORY_BYTES = 2 << 30
+SHOWN = 200
+"""Characters of what a template says where it refuses."""
 RESULT_BYTES = 64 << 20
 """a hundred times the characters that are counted"""
 Conversation = tuple[list[dict[str, Any]], list[Any] | None]
@@ -29,10 +31,15 @@ class EndlessTemplate(Exception):
     """A template that gives no text in the time and memory that all published ones need."""
 
 
+class RefusedConversations(Exception):
+    """None of them was taken: a run would take none either."""
+
+
 def render_conversations(
     templates: Mapping[str, str], special_tokens: Mapping[str, str], conversations: Sequence[Conversation]
 ) -> list[str | None]:
-    """The text of each; ``None`` for what the template refuses. Raises ``EndlessTemplate``."""
+    """The text of each; ``None`` for what the template refuses. Raises ``EndlessTemplate``, and ``RefusedConversations`` where it
+    refuses all of them."""
     with make_scratch() as folder:
         asked, answered = folder / "asked.json", folder / "answered.json"
         content = {"templates": templates, "special_tokens": special_tokens, "conversations": conversations}
@@ -44,7 +51,12 @@ def render_conversations(
         )
         if ended.code != 0 or not answered.is_file():
             raise EndlessTemplate(f"rendering its chat template: {explain_end(ended, CPU_SECONDS)}")
-        return json.loads(answered.read_text(encoding="utf-8"))
+        answer = json.loads(answered.read_text(encoding="utf-8"))
+        if conversations and all(text is None for text in answer["texts"]):
+            raise RefusedConversations(
+                f"its chat template takes none of the {len(conversations):,} conversations looked at: {answer['refusal']}"
+            )
+        return answer["texts"]
 
 
 def explain_end(ended: EndedProcess, cpu_seconds: int) -> str:
@@ -59,8 +71,12 @@ def main(arguments: list[str]) -> None:
     asked, answered = map(Path, arguments)
     content = json.loads(asked.read_text(encoding="utf-8"))
     render = build_renderer(content["templates"], content["special_tokens"])
-    texts = [try_render(render, messages, tools) for messages, tools in content["conversations"]]
-    answered.write_text(json.dumps(texts), encoding="utf-8")
+    texts, refusal = [], "it is no template that Jinja compiles" if render is None else ""
+    for messages, tools in content["conversations"]:
+        text, refused = try_render(render, messages, tools)
+        texts.append(text)
+        refusal = refusal or refused
+    answered.write_text(json.dumps({"texts": texts, "refusal": refusal[:SHOWN]}), encoding="utf-8")
 
 
 def limit_resources(cpu_seconds: int = CPU_SECONDS, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -73,10 +89,11 @@ def limit_resources(cpu_seconds: int = CPU_SECONDS, memory_bytes: int = MEMORY_B
     resource.setrlimit(resource.RLIMIT_FSIZE, (RESULT_BYTES, RESULT_BYTES))
 
 
-def try_render(render: Render | None, messages: list[dict], tools: list | None) -> str | None:
+def try_render(render: Render | None, messages: list[dict], tools: list | None) -> tuple[str | None, str]:
+    """The text, or why there is none."""
     if render is None:
-        return None
+        return None, ""
     try:
-        return render(messages, tools)
-    except Exception:  # a template is a program of others: what it raises may be anything
-        return None
+        return render(messages, tools), ""
+    except Exception as error:  # a template is a program of others: what it raises may be anything
+        return None, " ".join(str(error).split()) or type(error).__name__

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from generator.inputs.chat_child import EndlessTemplate, render_conversations
+from generator.inputs.chat_child import EndlessTemplate, RefusedConversations, render_conversations
 from generator.inputs.chat_templates import read_chat_templates, read_special_tokens
 from generator.inputs.data_files import (
     BYTES_PER_TOKEN,
@@ -45,13 +45,15 @@ def count_lengths(data: DataSource, source: ModelSource, tokenizer: str | None) 
         return data
     try:
         return count_with(counter, data, source)
+    except RefusedConversations as error:
+        return replace(data, notes=(*data.notes, f"{error}: a run may take none either"))
     except (EndlessTemplate, UnusableTokenizer) as error:
         read_json(path, "download it again")  # of one that is cut short that is what to say
         return replace(data, length_source=f"{data.length_source}: {error}")
 
 
 def count_with(counter: TokenCounter, data: DataSource, source: ModelSource) -> DataSource:
-    """Raises ``EndlessTemplate``, ``UnusableTokenizer``."""
+    """Raises ``EndlessTemplate``, ``RefusedConversations``, ``UnusableTokenizer``."""
     folder = counter.path.parent
     if data.recognised is None:
         return count_text(data, counter)
@@ -79,7 +81,7 @@ def list_texts(data: DataSource, end: str) -> list[Written]:
 
 
 def render_examples(data: DataSource, templates: dict[str, str], specials: dict[str, str]) -> list[Written]:
-    """What is tokenized of each conversation that the chat template takes. Raises ``EndlessTemplate``."""
+    """What is tokenized of each conversation that the chat template takes. Raises ``EndlessTemplate``, ``RefusedConversations``."""
     unpack = load_unpack_conversation()
     taken = []
     for example in read_examples(data):

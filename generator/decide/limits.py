@@ -45,11 +45,11 @@ def find_limits(plan: Plan) -> ServingLimits:
 
 
 def find_share_of_reported(case: Case, cost: CostModel, run: Execution) -> float:
-    """Of all that the runtime reports of a device, which is more than a process gets where the host shares it (in hundredths)."""
+    """Of all that the runtime reports of a device, which is more than a process gets where the host shares it (then in thousandths)."""
     share = find_memory_share(cost, run)
     if not case.shared_memory_bytes or not case.vendor.reports_shared_memory:
         return share
-    return max(0.01, math.floor(100 * share * case.device_memory_bytes / case.shared_memory_bytes) / 100)
+    return max(0.001, math.floor(1000 * share * case.device_memory_bytes / case.shared_memory_bytes) / 1000)
 
 
 def find_static_share(cost: CostModel, run: Execution) -> float:

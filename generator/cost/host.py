@@ -11,7 +11,7 @@ from generator.cost.estimate import GIB, CostItem
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 from generator.cost.static_memory import StaticMemory, borrows_states
-from generator.cost.weights import compute_stored_bytes, place_weights
+from generator.cost.weights import NF4_VALUE_BYTES, compute_stored_bytes, count_packed_params, place_weights
 
 SOURCES = {
     "interpreter": "Python, torch, CUDA libraries, per process",
@@ -25,7 +25,10 @@ SOURCES = {
     "checkpoint shard": "one shard is read at a time (safetensors)",
     "model before it moves": "from_pretrained fills host memory first (transformers docs, models), in each process",
 }
-PACKED = "each process quantizes into host memory, from where FSDP2 divides (accelerate 1.15, fsdp2_prepare_model)"
+PACKED = (
+    "each process quantizes into host memory, from where FSDP2 divides (accelerate 1.15, fsdp2_prepare_model), and keeps its share of "
+    "the packed values there; scales and what is not packed are whole in each"
+)
 ASSUMED = ("interpreter", "data workers")
 
 HostMemory = dict[str, float]
@@ -83,8 +86,15 @@ def compute_offloaded(shape: Shape, run: Execution, static: StaticMemory, proces
 
 
 def packs_on_host(run: Execution) -> bool:
-    """Whether a base is quantized in host memory, whole in every process, and divided from there."""
+    """Whether a base is quantized in host memory, and divided from there."""
     return run.mode == "train" and run.quant != "none" and run.sharding.by_fsdp
+
+
+def compute_packed_loading(shape: Shape, run: Execution, processes: int) -> float:
+    """Bytes of a node: of the packed values each process writes only those that FSDP2 will give it (packed_on_gpu.py of a project),
+    the rest is whole in each of them."""
+    values = count_packed_params(shape, run) * NF4_VALUE_BYTES
+    return processes * (compute_stored_bytes(shape, run) - values + values / run.shards)
 
 
 def compute_loading(shape: Shape, run: Execution, processes: int) -> HostMemory:
@@ -92,8 +102,7 @@ def compute_loading(shape: Shape, run: Execution, processes: int) -> HostMemory:
     under ZeRO-3. Served and quantized ones are read onto the device, a shard of the checkpoint at a time."""
     shard = min(c.SHARD_GIB, shape.params * 2 / GIB)
     if packs_on_host(run):
-        packed = compute_stored_bytes(shape, run) / GIB * processes
-        return {"checkpoint shard": shard, "model before it moves": packed}
+        return {"checkpoint shard": shard, "model before it moves": compute_packed_loading(shape, run, processes) / GIB}
     if run.mode == "infer" and (host := place_weights(shape, run).host):
         return {"checkpoint shard": shard, "offloaded weights": host / GIB}
     if run.mode == "infer" or run.quant != "none":

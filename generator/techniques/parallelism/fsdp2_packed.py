@@ -18,8 +18,8 @@ class Fsdp2Packed(Fsdp):
 
     What it does: trains adapters of a model that not even in 4 bits fits one device: 70B on two cards of 24 GB.
     When it loses: wherever ddp fits: every block is gathered twice in a micro-batch.
-    Known problems: each process has the whole packed model in host memory first; the scales of the packed values stay
-    whole on every device; run on CPUs over gloo, never on GPUs.
+    Known problems: each process reads the whole checkpoint, and keeps embedding, head and scales whole in host memory
+    until they are divided; the scales of the packed values stay whole on every device; run on CPUs over gloo, never on GPUs.
     """
 
     name = "fsdp2-packed"

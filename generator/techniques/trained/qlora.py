@@ -77,8 +77,8 @@ class QLora(Technique):
 
 
 def make_sharded_edits(case: Case) -> Edits:
-    """4-bit weights that FSDP2 divides: 16-bit numbers to it, which it gathers as they are and casts to nothing. Each process reads
-    the model to host memory, from where FSDP moves one block at a time to the GPU. Nothing frozen is made float32."""
+    """4-bit weights that FSDP2 divides: 16-bit numbers to it, which it gathers as they are and casts to nothing. Each process packs
+    the model and keeps its share in host memory, from where FSDP moves one block at a time to the GPU. Nothing frozen is made float32."""
     base = make_adapter_edits(case)
     place = make_argument("device_map", Code('{"": "cpu"}'), "FSDP moves each block's share to its GPU")
     return replace(
@@ -90,7 +90,11 @@ def make_sharded_edits(case: Case) -> Edits:
             "from transformers import BitsAndBytesConfig",
         ),
         fragments=("packed_on_gpu",),
-        setup=("pack_on(args.device)", write_nf4_config(case, stored="bfloat16"), *base.setup),
+        setup=(
+            "pack_on(args.device, args.process_index, args.world_size)",
+            write_nf4_config(case, stored="bfloat16"),
+            *base.setup,
+        ),
         model_arguments=(
             make_argument("quantization_config", Code("quantization"), "base weights in 4 bits"),
             place,

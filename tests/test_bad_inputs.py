@@ -113,6 +113,8 @@ def sizes(**text: object) -> bytes:
 
 # ---- model
 
+EXPERTS = {"model_type": "mixtral", "num_local_experts": 8}
+
 
 @pytest.mark.parametrize(
     ("drop", "changes", "words"),
@@ -137,6 +139,13 @@ def sizes(**text: object) -> bytes:
         (None, {"num_key_value_heads": 3}, "4 attention heads cannot share 3"),
         (None, {"num_attention_heads": 128}, "head_dim would be 0"),
         (None, {"num_local_experts": 8}, "num_experts_per_tok"),
+        (None, EXPERTS | {"num_experts_per_tok": 0}, "a token would go to 0 of 8 experts"),
+        (None, EXPERTS | {"num_experts_per_tok": 9}, "a token would go to 9 of 8 experts"),
+        (None, EXPERTS | {"num_experts_per_tok": -1}, "num_experts_per_tok is -1"),
+        (None, {"intermediate_size": 0}, "feed-forward layers would be 0 wide"),
+        (None, {"intermediate_size": -64}, "intermediate_size is -64"),
+        (None, {"vision_config": {"patch_size": 0}}, "patch_size is 0, a whole number from 1"),
+        (None, {"q_lora_rank": -1}, "q_lora_rank is -1, a whole number from 0"),
         (None, {"model_type": None}, "model_type is null"),
         (None, {"model_type": ["llama"]}, "model_type"),
         (None, {"model_type": "\ud800"}, "half a surrogate pair"),

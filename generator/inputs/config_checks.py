@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -34,7 +35,12 @@ COUNTS = {
             "num_local_experts",
             "num_experts",
             "n_routed_experts",
+            "moe_num_experts",
             "num_experts_per_tok",
+            "num_experts_per_token",
+            "moe_topk",
+            "moe_k",
+            "top_k_experts",
             "type_vocab_size",
             "sliding_window",
         ),
@@ -43,6 +49,11 @@ COUNTS = {
     **dict.fromkeys(("max_position_embeddings", "n_positions"), (0, 10**12)),
 }
 """The least and the most of the sizes that are read; 10^12 positions, for some configs say 1e9 or more for "no limit"."""
+NEVER_BELOW_0 = re.compile(
+    r"(.*_)?(size|dim|rank|width|depth|heads|channels|layers|experts|groups|kernel|replace|step|period|interval|pattern|d_state|d_conv)"
+)
+"""Endings of further sizes, of one architecture or a few each."""
+NEVER_0 = re.compile(r"(.*_)?(patch_size|image_size|channels|v_head_dim|kv_lora_rank|state_size)")
 
 
 def load_config(path: Path) -> dict:
@@ -77,6 +88,19 @@ def find_oddities(config: dict) -> Iterator[str]:
                     yield f"{key} is {shorten(number)}, a whole number from {least} to {most} is expected"
         elif isinstance(value, dict):
             yield from find_oddities(value)
+        elif (least := find_least(key)) is not None and is_below(value, least):
+            yield f"{key} is {shorten(value)}, a whole number from {least} is expected"
+
+
+def find_least(key: str) -> int | None:
+    """Of a size that ``COUNTS`` does not name; ``None`` for what may be anything."""
+    if NEVER_0.fullmatch(key):
+        return 1
+    return 0 if NEVER_BELOW_0.fullmatch(key) else None
+
+
+def is_below(value: object, least: int) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value < least
 
 
 def read_quant_method(settings: dict) -> object:
@@ -118,5 +142,10 @@ def find_implausible(spec: ModelSpec) -> Iterator[str]:
     for name in ("layers", "hidden", *heads, "params"):
         if getattr(spec, name) == 0:
             yield f"{name} would be 0"
+    if spec.experts and not 1 <= spec.experts_per_token <= spec.experts:
+        yield f"a token would go to {spec.experts_per_token} of {spec.experts} experts (num_experts_per_tok)"
+    feeds = spec.ffn or spec.expert_ffn or spec.shared_expert_ffn
+    if spec.basis == "config" and spec.kind == "decoder" and spec.attended and not feeds:
+        yield "its feed-forward layers would be 0 wide (intermediate_size)"
     if spec.basis == "config" and spec.kv_heads and spec.heads % spec.kv_heads:
         yield f"{spec.heads} attention heads cannot share {spec.kv_heads} key-value heads"

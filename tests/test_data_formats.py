@@ -313,6 +313,38 @@ def test_labels_of_the_hub_are_called_by_their_names(tmp_path, model, load_data,
     assert data.list_labels(data.load_examples(config)) == ["neg", "pos"]
 
 
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_labels_of_a_table_are_called_by_their_names(tmp_path, model, load_data, ending):
+    """`datasets` writes 0 and 1, and the names into the schema: the model answered "1"."""
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    columns = {"text": [f"film {n}" for n in range(40)], "label": [1, 0] * 20}
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["neg", "pos"])})
+    rows = Dataset.from_dict(columns, features=features)
+    if ending == "parquet":
+        rows.to_parquet(tmp_path / "films.parquet")
+    else:
+        rows.save_to_disk(tmp_path / "saved")
+        next((tmp_path / "saved").glob("*.arrow")).rename(tmp_path / "films.arrow")
+    path = str(tmp_path / "films") + f".{ending}"
+    read = read_data(path, task="text-classification")
+    assert (read.labels, read.label_names, read.label_column) == (2, ("neg", "pos"), "label")
+    assert "label" not in (read_data(path, task="causal-lm").recognised.column_of or {})
+
+    asked = {"model": str(model), "data": path, "hardware": "cpu:1", "offline": True, "task": "text-classification"}
+    document = to_json(build_document(pipeline.plan_request(Request(**asked, seq_len=16)), name="p"))
+    render.render(document, tmp_path / "p")
+    data, config = load_data(tmp_path / "p"), yaml.safe_load((tmp_path / "p" / "config.yaml").read_text())
+    config["data"] = path
+    examples = data.load_examples(config)
+    assert examples["label"][:3] == ["pos", "neg", "pos"] and data.list_labels(examples) == ["neg", "pos"]
+
+    unlabelled = Dataset.from_dict(columns | {"label": [1, 0] * 19 + [1, -1]}, features=features)
+    unlabelled.to_parquet(tmp_path / "part.parquet")
+    with pytest.raises(SourceError, match="row 40: no label in column 'label'"):
+        read_data(str(tmp_path / "part.parquet"), task="text-classification")
+
+
 def test_a_conversation_that_the_template_refuses_ends_the_run_or_is_left_out(tmp_path, model, load_data, capsys):
     from transformers import AutoTokenizer
 

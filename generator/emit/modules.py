@@ -37,6 +37,8 @@ ALWAYS = (
 """The leaves of every training."""
 LOOP = ("divided_states", "loop", "loop_arguments", "loop_states", "row_order")
 """Those of a training with a loop of its own."""
+NAMES_CLASSES = ("parquet", "arrow", "hub")
+"""formats of data in which labels may be numbers that have names"""
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
 SERVING = (
@@ -142,6 +144,8 @@ def choose_modules(
         modules["loaded_weights"] = "loaded_weights"
     if project.task == "text-classification":
         modules["class_metrics"] = "class_metrics"
+        if project.data_format in NAMES_CLASSES:
+            modules["class_names"] = "class_names"
     if project.adapter:
         modules |= {"merge": "merge", "stop_tokens": "stop_tokens"}
     if project.task == "sft":

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 from generator.case.vendors import Skeleton
 from generator.decide.plan import Plan
-from generator.emit.modules import COMPRESSIBLE, LABELS
+from generator.emit.modules import COMPRESSIBLE, LABELS, NAMES_CLASSES
 from generator.emit.plan_document import ABSENT, ConfigRecord, GraphsConfig, ProjectPart, TrainingConfig
 
 READ = (
@@ -39,6 +39,8 @@ def list_skeleton_modules(project: ProjectPart, skeleton: Skeleton) -> dict[str,
         modules["open_data"] = "open_data"
     if project.example_leaf is not None:
         modules |= {"examples": f"examples/{project.example_leaf}", "fields": "fields"}
+    if project.task == "text-classification" and project.data_format in NAMES_CLASSES:
+        modules["class_names"] = "class_names"
     if project.task == "sft":
         modules["labels"] = LABELS[project.sft_format or "messages"]
     return dict(sorted(modules.items()))

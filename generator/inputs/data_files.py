@@ -22,7 +22,7 @@ from generator.inputs.data_recognition import LABEL_COLUMNS, recognise_format
 from generator.inputs.hub_data import HubSample, fetch_sample
 from generator.inputs.hub_ids import is_hub_id
 from generator.inputs.hub_splits import list_splits
-from generator.inputs.leaves import load_make_example
+from generator.inputs.leaves import load_class_names, load_make_example, load_read_schema
 from generator.inputs.local_files import make_absolute
 
 EXTENSIONS = {
@@ -315,7 +315,8 @@ def describe_table_data(
     columns = tuple(dict.fromkeys(str(key) for _, row in sample for key in row))
     recognised = recognise_format(columns, [row for _, row in sample], task, hints, where=str(path))
     make_example, column_of = load_make_example(recognised.leaf), recognised.column_of
-    for where, row in chain(sample, rows):
+    label = column_of.get("label")
+    for where, row in name_labels(chain(sample, rows), label, files[0], reader) if label else chain(sample, rows):
         try:
             example = make_example(row, column_of)
         except ValueError as error:
@@ -328,7 +329,6 @@ def describe_table_data(
             scan.labels.add(example["label"])
     if not scan.lengths:
         raise SourceError(f"--data {path} holds no usable row" + show_first_fault(scan), "give a file with data")
-    label = column_of.get("label")
     if label and len(scan.labels) < 2:
         raise SourceError(
             f"--data {path}: every row has the label {min(scan.labels)!r}", "give data with two classes or more"
@@ -360,6 +360,15 @@ def describe_table_data(
             *(note_missing_header(columns) if reader == "csv" else ()),
         ),
     )
+
+
+def name_labels(rows: Iterator[tuple[str, dict]], column: str, file: Path, reader: str) -> Iterator[tuple[str, dict]]:
+    """The rows with labels by their names, where a table has names for its numbers: as a project calls them."""
+    leaf = load_class_names()
+    names = None
+    if reader in ("parquet", "arrow"):
+        names = leaf.read_class_names(load_read_schema(reader)(file).metadata, column)
+    return leaf.name_labels(rows, column, names)
 
 
 def show_first_fault(scan: Scan) -> str:

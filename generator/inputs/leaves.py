@@ -49,6 +49,18 @@ def load_choose_delimiter() -> Callable[[str], str]:
 
 
 @cache
+def load_read_schema(kind: str) -> Callable:
+    """``read_schema`` of the leaf that reads Parquet or Arrow files. Raises ``ImportError`` without pyarrow."""
+    return run_leaf(f"rows/{kind}").read_schema
+
+
+@cache
+def load_class_names() -> ModuleType:
+    """The leaf that knows the names of numbered labels."""
+    return run_leaf("class_names")
+
+
+@cache
 def load_open_data() -> ModuleType:
     return run_leaf("open_data")
 

@@ -22,6 +22,10 @@ def list_spans(file: Path) -> list[tuple[tuple[int, int], int]]:
     return [((group, group + 1), metadata.row_group(group).total_byte_size) for group in groups]
 
 
+def read_schema(file: Path) -> pa.Schema:
+    return pq.read_schema(file)
+
+
 def read_rows(file: Path, span: tuple[int, int] = (0, sys.maxsize)) -> Iterator[tuple[int, dict]]:
     """The rows of the row groups in ``span``, numbered as in the whole file."""
     with pq.ParquetFile(file) as table:

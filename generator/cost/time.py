@@ -333,7 +333,7 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, micro: Mi
         gain = rates.speed_up(scores * BYTES[run.compute_dtype])
         if rates.on_cpu:  # products of one head are too small for more
             rate = min(rate, rates.product("float32", False))
-        forward = work / rate + scores * count_score_traffic(run) / (rates.elementwise_bytes_per_s * gain)
+        forward = work / rate + scores * count_score_traffic(shape, run) / (rates.elementwise_bytes_per_s * gain)
         return forward * (3.0 + micro.again)
     # a ring calls its kernel for one part of the keys after the other
     divided = run.cp > 1 and not find_sequence_form(run).exchanges_heads
@@ -362,10 +362,17 @@ def compute_visible_share(shape: Shape, run: Execution, reach: float) -> float:
     return 1.0 if shape.encoder or run.attention == "eager" else 0.5
 
 
-def count_score_traffic(run: Execution) -> float:
+def fuses_softmax(shape: Shape, run: Execution) -> bool:
+    """Whether Megatron-LM's kernel takes the scores: only where a device has a multiple of 4 matrices of them, each a head of a
+    sequence (megatron/model/fused_softmax.py, is_kernel_available); PyTorch's operators scale, mask and sum the others, in float32."""
+    matrices = run.micro_batch * shape.heads // run.tp
+    return run.fused_kernels == "pretraining" and matrices % 4 == 0
+
+
+def count_score_traffic(shape: Shape, run: Execution) -> float:
     """Bytes read and written per score of a forward pass."""
     size = BYTES[run.compute_dtype]
-    if run.fused_kernels == "pretraining":  # scale, mask and softmax in one kernel
+    if fuses_softmax(shape, run):  # scale, mask and softmax in one kernel
         return c.FUSED_SCORE_PASSES * size
     return c.EAGER_SCORE_PASSES * size + c.EAGER_SCORE_BYTES
 
@@ -451,7 +458,8 @@ def compute_issue_seconds(shape: Shape, static: StaticMemory, run: Execution, ra
 def count_forward_operators(shape: Shape, run: Execution) -> float:
     """PyTorch operators that a block issues in a forward pass, counted in profiles of Transformers 5 blocks."""
     if run.fused_kernels == "pretraining":
-        return c.FUSED_BLOCK_OPERATORS
+        unfused = run.attention == "eager" and not fuses_softmax(shape, run)
+        return c.FUSED_BLOCK_OPERATORS + (c.EAGER_SCORE_OPERATORS if unfused else 0.0)
     separate = run.fused_kernels == "none"
     norm = c.RMS_NORM_OPERATORS if shape.rms_norm and separate else 1.0
     rotary = (c.ROTARY_OPERATORS if separate else c.FUSED_ROTARY_OPERATORS) if shape.rotary else 0.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import Layout
-from generator.cost.costmodel import CostModel
+from generator.cost.costmodel import CostModel, count_computed_tokens
 from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution, Split
 from generator.decide.space import ONE_DEVICE, Space, find_usable_gib
@@ -21,6 +21,10 @@ LARGER_IS_FASTER = (
     "twice the micro-batch, same global batch: tokens/s 1.14, 1.03, 1.01, 1.01 times (from 2, 4, 8, 16; medians of 200 pairs of "
     "published runs, fms-acceleration, A100-80GB)"
 )
+"""Of rows of equal length. Where a micro-batch is padded to its longest text, a larger one is more tokens: those are as fast at least."""
+FULL_SHARE = 0.9
+"""Of a device's memory. A step that gains less than 1 % by filling it further (PLAINNESS) is not worth what goes wrong there (ours):
+of nine in ten published runs the memory is within 3 % of its estimate, and a machine may have less than it says."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
     total_risk = sum(map(space.rate_risk, members))
     costed: list[Candidate] = []
     planned = any(t.explain_unemitted(space.case) for t in members)
-    least = math.inf
+    rank = SplitRank(space, members, layout)
     splits = split_batch(space.case, layout.dp)
     for micro, accumulation in splits:
         is_last = (micro, accumulation) == splits[-1]
@@ -149,9 +153,7 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
         fits = peak_gib <= find_usable_gib(cost, run) and cost.fits_host(run)
         if costed and not costed[-1].fits and not fits:
             continue
-        seconds = rank_seconds(space.case, members, cost.step_seconds(run))
-        if fits and layout.pp == 1:
-            seconds = least = min(seconds, least)  # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
+        seconds = rank.next(run, peak_gib) if fits else rank_seconds(space.case, members, cost.step_seconds(run))
         costed.append(Candidate(members, layout, run, cost, total_risk, seconds, peak_gib, fits, planned))
     return costed
 
@@ -164,15 +166,57 @@ def find_best_split(
         splits = tuple(split for split in splits if split[1] == 1)
     known, key = space.memo.best_splits, (members, layout, splits)
     if splits and key not in known:
-        base, cost = build_execution(space, members, layout), space.cost
-        step_seconds, fastest = cost.find_fastest_split(base, splits)
-        # a larger micro-batch is never ranked slower: LARGER_IS_FASTER
-        run = base.but_split(splits[-1] if layout.pp == 1 else fastest)
-        total_risk = sum(map(space.rate_risk, members))
-        planned = any(t.explain_unemitted(space.case) for t in members)
-        seconds = rank_seconds(space.case, members, step_seconds)
-        known[key] = Candidate(members, layout, run, cost, total_risk, seconds, cost.peak_gib(run), True, planned)
+        known[key] = _find_best_split(space, members, layout, splits)
     return known.get(key)
+
+
+def _find_best_split(
+    space: Space, members: tuple[Technique, ...], layout: Layout, splits: tuple[Split, ...]
+) -> Candidate:
+    base, cost = build_execution(space, members, layout), space.cost
+    total_risk = sum(map(space.rate_risk, members))
+    planned = any(t.explain_unemitted(space.case) for t in members)
+
+    def make(run: Execution, seconds: float) -> Candidate:
+        return Candidate(members, layout, run, cost, total_risk, seconds, cost.peak_gib(run), True, planned)
+
+    if not grows_by_padding(base) or layout.pp > 1:
+        step_seconds, fastest = cost.find_fastest_split(base, splits)
+        run = base.but_split(splits[-1] if layout.pp == 1 else fastest)
+        best = make(run, rank_seconds(space.case, members, step_seconds))
+        if not fills_memory(space, best.peak_gib):
+            return best
+    rank = SplitRank(space, members, layout)
+    runs = [base.but_split(split) for split in splits]
+    return min((make(run, rank.next(run, cost.peak_gib(run))) for run in runs), key=lambda candidate: candidate.key)
+
+
+class SplitRank:
+    """What the batch splits of one set of techniques are ranked by, the smallest micro-batch first."""
+
+    def __init__(self, space: Space, members: tuple[Technique, ...], layout: Layout):
+        self.space, self.members, self.layout = space, members, layout
+        self.least = math.inf
+        """seconds of the fastest so far: of a step, or of one of its tokens where the larger have more of them"""
+
+    def next(self, run: Execution, peak_gib: float) -> float:
+        """Seconds of the next one, which fits. Without stages a larger micro-batch is never ranked slower: LARGER_IS_FASTER."""
+        seconds = rank_seconds(self.space.case, self.members, self.space.cost.step_seconds(run))
+        if self.layout.pp == 1:
+            tokens = count_computed_tokens(run) if grows_by_padding(run) else 1
+            self.least = min(self.least, seconds / tokens)
+            seconds = self.least * tokens
+        return seconds * (1 + PLAINNESS) if fills_memory(self.space, peak_gib) else seconds
+
+
+def grows_by_padding(run: Execution) -> bool:
+    """Whether a larger micro-batch computes more tokens of the same texts."""
+    return bool(run.length_shares) and run.padding_left > 0
+
+
+def fills_memory(space: Space, peak_gib: float) -> bool:
+    """Whether a training run leaves next to nothing of the device."""
+    return space.case.workload.mode == "train" and peak_gib > FULL_SHARE * space.cost.limit_gib
 
 
 def rank_seconds(case: Case, members: tuple[Technique, ...], step_seconds: float) -> float:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from generator.decide.candidates import FULL_SHARE, PLAINNESS
 from generator.emit.fixed import CONFIG_REASONS, list_keys, list_rows
 from generator.emit.plan_document import (
     ABSENT,
+    BatchRecord,
     CandidateCostRecord,
     DecisionRecord,
     DeviceCountRecord,
@@ -152,8 +154,7 @@ def explain_batch(document: PlanDocument, key: str) -> Answer | None:
         value=getattr(batch, BATCH[key]),
         technique="batch split",
         why=f"{batch.micro_batch} x {batch.accumulation}{format_copies(document)} = {whose} global batch of "
-        f"{batch.global_batch}: the largest "
-        "micro-batch that fits, since fewer passes are never slower in published runs",
+        f"{batch.global_batch}: {explain_micro_batch(batch)}",
         basis=document.estimate.basis,
         rejected=tuple(
             Alternative(
@@ -166,6 +167,17 @@ def explain_batch(document: PlanDocument, key: str) -> Answer | None:
         ),
         inputs=list_inputs(document),
     )
+
+
+def explain_micro_batch(batch: BatchRecord) -> str:
+    """Why the largest that fits, or why not."""
+    larger = [split for split in batch.splits if split.fits and split.micro_batch > batch.micro_batch]
+    if not larger:
+        return "the largest micro-batch that fits, since fewer passes are never slower in published runs"
+    chosen = next(split for split in batch.splits if split.micro_batch == batch.micro_batch)
+    if min(split.step_seconds for split in larger) > chosen.step_seconds:
+        return "the fastest micro-batch: a larger one is padded to longer texts, or is more stages' idle time"
+    return f"a larger micro-batch would gain less than {PLAINNESS:.0%}, and fill the device beyond {FULL_SHARE:.0%}"
 
 
 def format_copies(document: PlanDocument) -> str:

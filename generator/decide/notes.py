@@ -15,6 +15,7 @@ from generator.cost.constants import NVME_BYTES_PER_S
 from generator.cost.interval import was_maker_measured
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
+from generator.decide.shortfall import explain_unpacked_experts
 from generator.model import ModelSpec
 from generator.techniques.launch import explain_numa_binding, explain_ports, is_by_accelerate
 
@@ -74,6 +75,12 @@ def note_reduction(best: Candidate) -> tuple[Note, ...]:
         return ()
     text = f"gradients are added up over the devices in {run.autocast_dtype} (Accelerate's FSDP2), and kept in float32"
     return (Note(kind="precision", text=text),)
+
+
+def note_experts(best: Candidate) -> tuple[Note, ...]:
+    """Of a base in 4 bits, what is not."""
+    why = explain_unpacked_experts(best) if best.execution.mode == "train" else None
+    return (Note(kind="memory", text=why),) if why else ()
 
 
 def note_full_memory(best: Candidate, splits: Sequence[Candidate], runners_up: Sequence[Candidate]) -> tuple[Note, ...]:

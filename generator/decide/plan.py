@@ -13,6 +13,7 @@ from generator.decide.frontier import find_frontier
 from generator.decide.notes import (
     Note,
     explain_unused_devices,
+    note_experts,
     note_fabric,
     note_full_memory,
     note_offload,
@@ -94,6 +95,7 @@ def plan_space(space: Space) -> Plan | None:
             *explain_unused_devices(case, best, counts),
             *note_reduction(best),
             *note_full_memory(best, splits, runners_up),
+            *note_experts(best),
             *note_offload(case, best),
             *note_fabric(case, best),
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generator.decide.ladder import Ladder, build_ladder
 from generator.decide.nearest import find_nearest
-from generator.decide.shortfall import count_scarcest_gib, is_host_short
+from generator.decide.shortfall import count_scarcest_gib, explain_scores, explain_unpacked_experts, is_host_short
 from generator.decide.space import Space
 from generator.decide.standing import explain_standstill
 from generator.errors import NothingFits, PerfgenError
@@ -32,6 +32,8 @@ def refuse_space(space: Space) -> PerfgenError:
         )
     else:
         message = f"{what} does not fit {where}: the smallest plan ({saving}) needs {needed:.1f} GiB, {figures}"
+    causes = (explain_unpacked_experts(nearest), explain_scores(space, nearest))
+    message = "; ".join((message, *(cause for cause in causes if cause)))
     return NothingFits(message, advise(space, ladder), ladder.rungs, list_unusable(space))
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from generator.cost.activations import count_score_bytes
+from generator.cost.estimate import GIB
+from generator.cost.execution import BYTES
+from generator.cost.weights import compute_unpacked_expert_bytes
 from generator.decide.candidates import Candidate
 from generator.decide.space import Space
 
@@ -25,3 +29,29 @@ def describe_shortfall(space: Space, nearest: Candidate) -> str:
     needed, usable = count_scarcest_gib(space, nearest)
     of_host = " of host memory" if is_host_short(nearest) else ""
     return f"{needed:.1f} GiB{of_host} needed, {usable:.1f} usable: {needed - usable:.1f} GiB short"
+
+
+def explain_scores(space: Space, candidate: Candidate) -> str | None:
+    """What eager attention writes out for one block, where that alone is more than half of a device, and why there is no other."""
+    run, cost = candidate.execution, candidate.cost
+    if run.mode != "train" or run.attention != "eager" or cost.limit_gib is None:
+        return None
+    per_pair = count_score_bytes(cost.shape, BYTES[run.compute_dtype], run)
+    gib = per_pair * run.micro_batch * run.seq_len**2 / (run.cp * run.tp) / GIB
+    if gib < cost.limit_gib / 2:
+        return None
+    why = space.obstacles.get("attention=sdpa")
+    return f"eager attention writes out {gib:.1f} GiB of scores in each block" + (f": {why}" if why else "")
+
+
+def explain_unpacked_experts(candidate: Candidate) -> str | None:
+    """Why a base in 4 bits is larger than a quarter. Transformers 5.23 keeps the experts of a block in one tensor (modeling_mixtral.py)
+    and its quantizer replaces Linear layers (integrations/bitsandbytes.py). bitsandbytes 0.50 could pack such a tensor
+    (nn/parametrize.py), and PEFT 0.21.2 would not let go of it: ``_remove_parametrizations`` finds no ``_LoraFactorsProxy``."""
+    gib = compute_unpacked_expert_bytes(candidate.cost.shape, candidate.execution) / GIB
+    if not gib:
+        return None
+    return (
+        f"its experts stay in 16 bits, {gib:.1f} GiB of them: bitsandbytes packs Linear layers, and Transformers keeps the experts "
+        "of a block in one tensor"
+    )

@@ -125,9 +125,9 @@ def training_arguments() -> TrainingArguments:
     parser = HfArgumentParser(TrainingArguments)
     parser.set_defaults(
         output_dir=str(HERE / CONFIG["output_dir"]),
-        per_device_train_batch_size=16,
-        per_device_eval_batch_size=16,
-        gradient_accumulation_steps=2,
+        per_device_train_batch_size=8,
+        per_device_eval_batch_size=8,
+        gradient_accumulation_steps=4,
         use_cpu=True,
         bf16=True,  # compute in bf16, keep weights in fp32
         optim="adamw_torch_fused",

@@ -129,9 +129,9 @@ def training_arguments() -> SFTConfig:
     parser.set_defaults(
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=4,
-        per_device_eval_batch_size=4,
-        gradient_accumulation_steps=4,
+        per_device_train_batch_size=1,
+        per_device_eval_batch_size=1,
+        gradient_accumulation_steps=16,
         bf16=True,  # compute in bf16
         activation_checkpointing=False,  # activations fit; TRL would recompute
         optim="adamw_torch_fused",

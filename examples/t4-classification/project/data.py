@@ -18,6 +18,7 @@ from datasets import ClassLabel, Dataset, Features, Value, get_dataset_split_nam
 from datasets.fingerprint import Hasher
 from transformers import AutoTokenizer
 
+from class_names import name_labels
 from examples import make_example
 from first_example import show_example
 from masking import mask_messages
@@ -29,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 IS_FIRST = os.environ.get("RANK", "0") == "0"
 """Of the processes that train: the others say nothing of what all of them read."""
 COLUMNS = Features({"text": Value("string"), "label": Value("string")})
-MADE_BY = ("data", "parts", "fields", "examples")
+MADE_BY = ("data", "parts", "fields", "class_names", "examples")
 """The modules that make examples of rows, and parts of files, which are kept: see parts.py."""
 
 
@@ -43,23 +44,16 @@ def load_examples(config: dict) -> Dataset:
     split = config["data_split"] or choose_split(config)
     name = str(find_source(config, "data"))
     source = load_dataset(name, config["data_config"], revision=config["data_revision"], split=split)
+    label = source.features.get(config["label_column"])
+    names = label.names if isinstance(label, ClassLabel) else None
     parts, sizes = cut_rows(source)
 
     def read_part(rows: range) -> Batches:
-        named = name_labels(source.select(rows), config["label_column"])
-        numbered = enumerate(named, start=rows.start + 1)
+        numbered = enumerate(source.select(rows), start=rows.start + 1)
+        numbered = name_labels(numbered, config["label_column"], names)
         return make_examples(numbered, config, lambda number: f"{config['data']}, row {number}")
 
     return keep_examples(parts, sizes, read_part, config, source._fingerprint)
-
-
-def name_labels(rows: Dataset, column: str) -> Iterator[dict]:
-    """A number by the name that the data set has for it: -1 is a row without a label."""
-    kind = rows.features.get(column)
-    for row in rows:
-        if isinstance(kind, ClassLabel) and row[column] is not None:
-            row[column] = kind.int2str(row[column]) if row[column] >= 0 else None
-        yield row
 
 
 def choose_split(config: dict) -> str:

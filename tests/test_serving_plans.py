@@ -220,9 +220,11 @@ def test_a_training_project_answers_by_transformers():
     assert "server" not in to_json(document_request(Request(hardware="1xh100-sxm-80gb", global_batch=4)))
 
 
-def test_a_classifier_has_no_server():
+def test_a_classifier_has_no_server(tmp_path):
+    config = json.loads((MODELS / "bert-base.json").read_text()) | {"architectures": ["BertForSequenceClassification"]}
+    (tmp_path / "bert.json").write_text(json.dumps(config))
     classifier = Request(
-        model=str(MODELS / "bert-base.json"), tokenizer="owner/name", mode="infer", task="text-classification"
+        model=str(tmp_path / "bert.json"), tokenizer="owner/name", mode="infer", task="text-classification"
     )
     document = document_request(replace(classifier, hardware="cpu:4"))
     assert document.choice["engine"] == "transformers" and "server" not in to_json(document)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from generator.errors import UsageError
 from generator.model import ModelSpec
+from generator.model.classifiers import CLASSIFIED, HEAD
 
 WRITES = ("causal-lm", "sft")
 """Tasks of a model that goes on with a text: any engine may run it, behind a server."""
@@ -103,7 +104,7 @@ def choose_task(mode: str, asked: str, given: bool, model: ModelSpec) -> str:
     architecture = model.architecture or ""
     if model.kind == "vision" and architecture.endswith("ForImageClassification"):
         return "image-classification"
-    if architecture.endswith("ForSequenceClassification"):
+    if architecture.endswith(HEAD):
         return "text-classification"
     if model.kind == "encoder" and architecture.endswith("Model"):
         return "feature-extraction"
@@ -138,16 +139,7 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
     check_adapters(workload)
     if workload.max_latency is not None and workload.mode != "infer":
         raise UsageError("--max-latency is for answers", "use it with --mode infer")
-    if model.quantization and workload.mode == "train" and workload.train == "full":
-        raise UsageError(
-            f"--train full cannot train {model.name}: its weights are already quantized ({model.quantization})",
-            "use --train lora, the unquantized checkpoint, or --from-scratch for new weights",
-        )
-    if model.quantization and workload.train == "qlora":
-        raise UsageError(
-            f"--train qlora would quantize {model.name} a second time (it is already {model.quantization})",
-            "use --train lora, or the unquantized checkpoint",
-        )
+    check_trains_quantized(workload, model)
     if workload.mode == "train" and workload.task == "causal-lm" and not workload.packing:
         raise UsageError(
             "--no-packing is not for --task causal-lm: plain text is one stream, cut into full sequences",
@@ -160,7 +152,9 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
         )
     if workload.task in ROW_TASKS:
         check_row_task(workload, model)
-    elif workload.task != "text-classification":
+    elif workload.task == "text-classification":
+        check_classifies(workload, model)
+    else:
         check_generates(workload, model)
     if workload.mode == "infer" and workload.task in WRITES:
         check_positions(workload, model)
@@ -168,6 +162,41 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
         raise UsageError(
             f"{workload.length_option} {workload.seq_len} is longer than the {model.max_positions} positions of {model.name}",
             f"use {workload.length_option} {model.max_positions} or less",
+        )
+
+
+UNPACKED = ("mxfp4",)
+"""Formats whose weights Transformers makes 16-bit ones of while it reads them, in the tested stack: without the package ``kernels``
+(5.23, quantizers/quantizer_mxfp4.py). Others stay packed, and are of packages that no training project has (GPTQ, AWQ,
+compressed-tensors), of kernels without a backward pass (fp8), or what --train qlora makes by itself (bitsandbytes)."""
+
+
+def check_trains_quantized(workload: Workload, model: ModelSpec) -> None:
+    """Refuse what cannot be trained of weights that are packed already. Raises ``UsageError``."""
+    if not model.quantization or workload.mode != "train":
+        return
+    unpacked = model.quantization in UNPACKED
+    adapted = "--train lora, " if unpacked else ""
+    plain = (
+        "the unquantized checkpoint"
+        if unpacked
+        else "the unquantized checkpoint (with --train qlora it is packed in 4 bits)"
+    )
+    if workload.train == "full":
+        raise UsageError(
+            f"--train full cannot train {model.name}: its weights are already quantized ({model.quantization})",
+            f"use {adapted}{plain}, or --from-scratch for new weights",
+        )
+    if workload.train == "qlora":
+        raise UsageError(
+            f"--train qlora would quantize {model.name} a second time (it is already {model.quantization})",
+            f"use {adapted}{plain}",
+        )
+    if not unpacked:
+        raise UsageError(
+            f"--train {workload.train} cannot adapt {model.name}: its weights stay packed ({model.quantization}), and no project "
+            "trains beside such weights",
+            f"use {plain}",
         )
 
 
@@ -220,6 +249,21 @@ def check_row_task(workload: Workload, model: ModelSpec) -> None:
     if model.model_type not in SPEECH_TYPES:
         raise UsageError(
             f"--task {workload.task} needs one of {', '.join(SPEECH_TYPES)}, and {name} is none of them", "give one"
+        )
+
+
+def check_classifies(workload: Workload, model: ModelSpec) -> None:
+    """Refuse to classify texts by a model that has no head for labels, or none that was trained. Raises ``UsageError``."""
+    name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
+    if model.kind not in ("encoder", "decoder") or model.model_type not in CLASSIFIED:
+        raise UsageError(
+            f"--task {workload.task} needs a type of model that Transformers has a classifier of, and {name} is none",
+            "give another model, such as a BERT or a Llama",
+        )
+    if workload.mode == "infer" and not workload.after_training and not (model.architecture or "").endswith(HEAD):
+        raise UsageError(
+            f"--task {workload.task} needs trained weights for the labels, and {name} has none: its answers would be random",
+            "give a classifier, or train one first (--mode train)",
         )
 
 

@@ -66,7 +66,7 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
         notes=(
             f"{why}: counted by Transformers on the meta device; activations are those of a plain transformer (assumed)",
         ),
-        **counts,
+        **counts | {"architecture": (config.get("architectures") or [counts["architecture"]])[0]},
     )
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from generator.case.request import Request
+from generator.emit.plan_json import to_json
+from generator.emit.render import render
 from generator.errors import PerfgenError
 from generator.pipeline import document_request
 
@@ -107,3 +110,32 @@ def test_experts_of_gpt_oss_are_held_in_four_bits(tmp_path):
 def test_what_has_no_formula_is_not_priced_as_plain_weights(quantization, tmp_path):
     with pytest.raises(PerfgenError, match=r"has no formula|\(aqlm\), and of such it runs"):
         plan(tmp_path, quantization, "1xl40s")
+
+
+TINY = {
+    "vocab_size": 64,
+    "hidden_size": 128,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+
+
+def test_new_weights_do_not_say_that_they_are_packed(tmp_path):
+    """A model of random weights is saved with the config that it was made from, and loaded by what that says."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(LLAMA | TINY | {"num_key_value_heads": 2, "quantization_config": FP8}))
+    data = tmp_path / "data.txt"
+    data.write_text("some text\n" * 9999)
+    asked = {"data": str(data), "hardware": "1xa100-sxm-80gb", "seq_len": 16, "offline": True}
+    document = document_request(Request(model=str(path), **asked))
+    render(to_json(document), tmp_path / "p")
+    (statement,) = re.findall(
+        r"^    (del config\..*?)(?:  #.*)?$", (tmp_path / "p" / "train.py").read_text(), re.MULTILINE
+    )
+    config = AutoConfig.from_pretrained(tmp_path)
+    exec(statement, {"config": config})
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "saved")
+    assert "quantization_config" not in json.loads((tmp_path / "saved" / "config.json").read_text())

@@ -66,6 +66,8 @@ class ProjectPart:
     from_scratch: bool
     quantized: bool
     """whether the model's own weights are"""
+    drops_packing: bool
+    """whether its config.json says how published weights are packed, which new ones are not"""
     train_tokenizer: bool
     sample: bool
     hub: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from generator.case.case import Case
@@ -76,6 +77,7 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         trainer="SFTTrainer" if workload.task == "sft" else "Trainer",
         from_scratch=workload.from_scratch,
         quantized=case.model.quantization is not None,
+        drops_packing=workload.from_scratch and "quantization_config" in json.loads(planned.work.source.config),
         train_tokenizer=not planned.work.source.has_tokenizer and request.tokenizer is None,
         sample=request.model is None,
         hub=hub,

@@ -21,8 +21,15 @@ from generator.decide.plan import decide
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.errors import UsageError
+from generator.inputs.meta_device import make_config
+from generator.model import describe
 from generator.pipeline import plan_request
 from generator.techniques.base import find_technique
+from generator.techniques.trained.lora import make_adapter_edits
+
+sys.path.insert(0, str(Path(__file__).parent / "model"))  # variants.py lies there
+
+from variants import configs
 
 MODELS = Path(__file__).resolve().parents[1] / "examples" / "models"
 FORMS = ("lora", "dora", "rslora")
@@ -105,6 +112,25 @@ def test_adapters_stay_float32_beside_16_bits(task, device, dtype, train):
     written = "\n".join((*plan.edits.after_model, *plan.edits.after_trainer))
     widened = (train, task) not in (("qlora", "causal-lm"), ("lora", "causal-lm"), ("lora", "sft"))
     assert ("weight.data = weight.data.float()" in written) == widened
+
+
+@pytest.mark.parametrize(
+    "model_type", ["mamba", "mamba2", "falcon_mamba", "falcon_h1", "nemotron_h", "jamba", "bamba", "granitemoehybrid"]
+)
+def test_each_adapter_of_a_state_space_model_learns(model_type):
+    """PEFT ends the run for a layer whose weight the scan reads by itself, or makes an adapter without a gradient."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    peft = pytest.importorskip("peft")
+    config = configs(model_type)[0]
+    (statement,) = make_adapter_edits(case(H100, describe(config, "x"), train="lora")).setup
+    names = {"LoraConfig": peft.LoraConfig, "CONFIG": {"lora": {"r": 4}}}
+    exec(statement, names)
+    model = transformers.AutoModelForCausalLM.from_config(make_config(config))
+    model = peft.get_peft_model(model, names["adapter"])
+    tokens = torch.randint(5, 60, (1, 8))
+    model(input_ids=tokens, labels=tokens).loss.backward()
+    out = {name: p.grad for name, p in model.named_parameters() if "lora_B" in name}
+    assert len(out) >= 2 and not [name for name, grad in out.items() if grad is None or not grad.any()]
 
 
 # ---- what share_inputs changes

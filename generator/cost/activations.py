@@ -300,7 +300,8 @@ def count_feed_forward_bytes(shape: Shape, run: Execution, residual: float, comp
     if run.packed_keeps == "inputs":
         kept += width + (0.0 if shape.shared_norm else compute * shape.hidden)
     if shape.experts:
-        if run.train == "lora" and run.lora_targets == "all-linear" and not run.expert_loop:
+        adapted = shape.adapted_experts and run.lora_targets == "all-linear"
+        if run.train == "lora" and adapted and not run.expert_loop:
             kept += width  # adapted experts keep the product too
         kept += shape.moe_layers / shape.layers * (shape.experts_per_token * 2 + 1) * compute * shape.hidden
     return kept

@@ -107,6 +107,8 @@ class Shape:
     """of all tensors of a quantized checkpoint, where its header says them"""
     attention_dropout: bool = False
     """the scores are dropped out too"""
+    adapted_experts: bool = False
+    """PEFT makes adapters of the routed experts where all linear layers are asked for, and none of dense feed-forwards beside them"""
 
 
 def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
@@ -239,7 +241,8 @@ def select_adapted(shape: Shape, targets: str | tuple[str, ...]) -> tuple[Linear
     """The linears of a block that LoRA adapts, routed experts aside."""
     dense = tuple(x for x in shape.linears if x.count == 1)
     if targets == "all-linear":
-        return fuse_linears(shape, dense)
+        beside = ("gate", "up", "down") if shape.adapted_experts else ()
+        return fuse_linears(shape, tuple(x for x in dense if x.role not in beside))
     wanted = {role for name in targets for role, known in NAMES.items() if name in known}
     if ("qkv" in wanted and not wanted & {"q", "k", "v"}) or ("qkv" in wanted and not shape.gated):
         fused = Linear("q", shape.hidden, shape.query + 2 * shape.key)
@@ -258,13 +261,14 @@ def fuse_linears(shape: Shape, linears: tuple[Linear, ...]) -> tuple[Linear, ...
     return tuple(fused)
 
 
-def count_lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int) -> float:
-    """Trained parameters of the adapters of the whole model; "all-linear" also adapts fused experts (PEFT >= 0.19)."""
-    chosen = select_adapted(shape, targets)
-    fused = 0
-    if targets == "all-linear":
+def count_lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int, *, expert_loop: bool = False) -> float:
+    """Trained parameters of the adapters of the whole model. "all-linear" also adapts fused experts and their router (PEFT >= 0.19) where
+    ``shape.adapted_experts``, and experts that are linear layers by themselves (``expert_loop``)."""
+    total = shape.layers * sum(x.share * (x.inputs + x.outputs) for x in select_adapted(shape, targets))
+    if targets == "all-linear" and (shape.adapted_experts or expert_loop):
         experts = tuple(x for x in shape.linears if x.count > 1)
-        chosen += experts
+        each = sum((x.inputs + x.outputs) * x.count for x in experts)
         # gate and up are one weight there, which PEFT adapts with twice the rank: its outputs, of both, meet all of it
-        fused = sum(2 * x.outputs * x.count for x in experts if x.role == "gate")
-    return shape.layers * rank * (fused + sum((x.inputs + x.outputs) * x.count for x in chosen))
+        each += sum(2 * x.outputs * x.count for x in experts if x.role == "gate")
+        total += shape.moe_layers * (each + shape.hidden + shape.experts)
+    return rank * total

@@ -208,7 +208,8 @@ def find_parameter_bytes(run: Execution) -> ParameterBytes:
 def count_trained_params(shape: Shape, run: Execution) -> float:
     if run.train == "full":
         return float(shape.params)
-    return count_lora_params(shape, run.lora_targets, run.lora_rank) + count_magnitudes(shape, run)
+    made = count_lora_params(shape, run.lora_targets, run.lora_rank, expert_loop=run.expert_loop)
+    return made + count_magnitudes(shape, run)
 
 
 def compute_weights(shape: Shape, run: Execution, each: ParameterBytes, trained: float) -> float:
@@ -286,6 +287,6 @@ def compute_cast_copies(shape: Shape, run: Execution) -> CastCopies:
 
 
 def compute_adapted_experts(shape: Shape, run: Execution) -> float:
-    if run.train == "full" or run.lora_targets != "all-linear" or run.expert_loop:
+    if run.train == "full" or run.lora_targets != "all-linear" or run.expert_loop or not shape.adapted_experts:
         return 0.0
     return shape.expert_params * BYTES[run.compute_dtype]

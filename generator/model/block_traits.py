@@ -30,6 +30,7 @@ class BlockTraits(TypedDict, total=False):
     capped_logits: bool
     dropout: int
     attention_dropout: bool
+    adapted_experts: bool
 
 
 BLOCK_TRAITS: Mapping[str, BlockTraits] = {
@@ -115,11 +116,41 @@ DROPOUT = frozenset(
 """model types whose configuration class drops a tenth of the hidden states and of the attention scores unless it is configured otherwise"""
 HIDDEN_DROPOUT_ONLY = frozenset({"opt", "fnet", "gte", "ctrl", "xlnet"})
 """those that keep the attention scores whole"""
+ADAPTED_EXPERTS = frozenset(
+    {
+        "afmoe",
+        "beam",
+        "cohere2_moe",
+        "deepseek_v2",
+        "deepseek_v3",
+        "deepseek_v32",
+        "dots1",
+        "ernie4_5_moe",
+        "exaone_moe",
+    }
+    | {
+        "flex_olmo",
+        "glm4_moe",
+        "glm4_moe_lite",
+        "glm_moe_dsa",
+        "hunyuan_v1_moe",
+        "kimi_k2",
+        "longcat_flash",
+        "mellum",
+        "minimax",
+    }
+    | {"minimax_m2", "mixtral", "olmoe", "qwen3_moe", "qwen3_next", "solar_open"}
+)
+"""model types of whose routed experts, and of whose router, PEFT 0.21 makes adapters where all linear layers are asked for
+(utils/transformers_weight_conversion.py): by the names that the experts' matrices once had, so that dense feed-forwards of the same names,
+shared experts among them, get none. Of other mixtures it adapts what is a linear layer, and the experts are not."""
 
 
 def read_block_traits(model_type: str) -> BlockTraits:
     """In what the blocks of ``model_type`` are not the usual."""
     traits = BLOCK_TRAITS.get(model_type, {})
+    if model_type in ADAPTED_EXPERTS:
+        return {**traits, "adapted_experts": True}
     if model_type in DROPOUT or model_type in HIDDEN_DROPOUT_ONLY:
         dropped = 1 if model_type == "distilbert" else 2
         return {**traits, "dropout": dropped, "attention_dropout": model_type in DROPOUT}

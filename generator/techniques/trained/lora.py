@@ -13,6 +13,17 @@ for weight in model.parameters():  # PEFT makes its adapters float32, and leaves
         weight.data = weight.data.float()"""
 """A head in bf16 would lose small updates, and fp16's scaler refuses the gradients of one in fp16."""
 
+UNADAPTED = {
+    "falcon_h1": ("out_proj",),
+    "falcon_mamba": ("dt_proj", "out_proj"),
+    "jamba": ("dt_proj",),
+    "mamba": ("dt_proj", "out_proj"),
+    "mamba2": ("out_proj",),
+    "nemotron_h": ("out_proj",),
+}
+"""Linear layers of a state-space block whose weight its scan reads by itself, by model type: PEFT 0.21 raises for ``out_proj``
+(tuners_utils.py: _check_lora_target_modules_mamba), and an adapter of ``dt_proj`` has no gradient (modeling_mamba.py, modeling_jamba.py)."""
+
 
 class Lora(Technique):
     """Freeze the model and train low-rank adapters on its linear layers.
@@ -49,7 +60,9 @@ class Lora(Technique):
 def make_adapter_edits(case: Case) -> Edits:
     """The adapter, where the trainer of the task takes it."""
     peft_task = "SEQ_CLS" if case.workload.task == "text-classification" else "CAUSAL_LM"
-    adapter = f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear", **CONFIG["lora"])'
+    left = UNADAPTED.get(case.model.model_type)
+    exclude = f", exclude_modules={list(left)}" if left else ""
+    adapter = f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear"{exclude}, **CONFIG["lora"])'
     if is_by_loop(case.layout):  # as soon as the model is read: then it is divided
         return Edits(
             imports=("from peft import LoraConfig, get_peft_model",),

@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,8 @@ pytestmark = pytest.mark.slow
 SHIM = Path(__file__).parent / "parallel_shim"
 TEXT = Path(__file__).resolve().parents[1] / "templates/project/{% if plan.project.sample %}sample{% endif %}/text.txt"
 STEPS, BATCH = 6, 8
+TEMPLATE = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{{ eos_token }}{% endfor %}"
+TEMPLATE += "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 PLAIN = {"precision": "fp32", "loss": "plain", "compile": "off", "checkpointing": "off", "data-loading": "in-process"}
 MACHINE = Path(__file__).resolve().parents[1] / "templates/fragments/machine/cpu.py"
 
@@ -62,6 +65,13 @@ def inputs(tmp_path_factory) -> Path:
     alphabet = ByteLevel.alphabet()
     bpe.train_from_iterator([text], BpeTrainer(vocab_size=512, special_tokens=["<e>"], initial_alphabet=alphabet))
     words = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<e>", eos_token="<e>", pad_token="<e>")
+    words.chat_template = TEMPLATE
+    lines = [line for line in text.splitlines() if line.strip()][
+        :97
+    ]  # of any length: processes learn from unequal counts
+    chats = [[{"role": "user", "content": a[:20]}, {"role": "assistant", "content": b}] for a, b in pairwise(lines)]
+    rows = [json.dumps({"messages": chat}) for chat in chats]
+    (folder / "chats.jsonl").write_text("\n".join(rows), encoding="utf-8")
     words.save_pretrained(folder / "model")
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -89,9 +99,10 @@ def make(
     **pins: str,
 ) -> Path:
     """A rendered project. ``layout``: the plan's techniques, over these devices whatever the plan would have taken."""
+    plain = {name: value for name, value in PLAIN.items() if (task, name) != ("sft", "loss")}  # SFTTrainer has its own
     request = Request(
         model=str(inputs / "model"),
-        data=str(inputs / ("data.jsonl" if task == "text-classification" else "data.txt")),
+        data=str(inputs / {"text-classification": "data.jsonl", "sft": "chats.jsonl"}.get(task, "data.txt")),
         hardware=hardware,
         train=train,
         task=task,
@@ -100,7 +111,7 @@ def make(
         max_steps=STEPS,
         learning_rate=1e-3,
         offline=True,
-        pins=tuple((PLAIN | {name.replace("_", "-"): value for name, value in pins.items()}).items()),
+        pins=tuple((plain | {name.replace("_", "-"): value for name, value in pins.items()}).items()),
     )
     planned = pipeline.plan_request(request)
     if layout:
@@ -310,6 +321,40 @@ def test_the_losses_of_one_process(inputs, alone, tmp_path, name):
     check_saved_model(folder, lora="train" in pins)
     if name in RESUMED:
         resumes(folder, measured["losses"])
+
+
+ANSWERS = {
+    "ddp": (sharded("ddp", 1, 2), {}),
+    "fsdp2": (sharded("fsdp_full_shard"), {"checkpointing": "full"}),
+    "fsdp2-at-load": (sharded("fsdp_full_shard", at_load=True), {"checkpointing": "every-2"}),
+    "zero2": (sharded("zero2"), {"offload": "optimizer-cpu"}),
+    "zero3": (sharded("zero3"), {"offload": "all-cpu", "checkpointing": "full"}),
+}
+
+
+@pytest.mark.parametrize("train", ["full", "lora"])
+def test_the_losses_of_answers(inputs, tmp_path, train):
+    """SFTTrainer multiplies by the output layer's weight itself, past the hooks that gather it: losses, evaluations and weights are
+    those of one process all the same, where processes learn from unequal counts of tokens."""
+    import torch
+    from safetensors.torch import load_file
+
+    asked = {"task": "sft", "train": train, "packing": "padded"}
+    one = on_cpu(make(inputs, tmp_path / "one", None, "1xa100-sxm-80gb", parallelism="single", **asked))
+    run(one, gpus=False)
+    expected = report(one)
+    for name, (layout, pins) in ANSWERS.items():
+        if train == "lora" and name in ("fsdp2-at-load", "zero2"):  # refused, or the same
+            continue
+        folder = on_cpu(make(inputs, tmp_path / name, layout, "2xa100-sxm-80gb", parallelism=name, **asked, **pins))
+        run(folder, gpus=name != "ddp")
+        measured = report(folder)
+        assert measured["losses"] == pytest.approx(expected["losses"], rel=1e-5), name
+        for two, alone in zip(measured["evaluations"], expected["evaluations"], strict=True):
+            assert two["loss"] == pytest.approx(alone["loss"], rel=1e-5), name
+        saved, plain = (load_file(next(of.glob("runs/*model.safetensors"))) for of in (folder, one))
+        assert saved.keys() == plain.keys(), name
+        assert all(torch.allclose(saved[key], plain[key], atol=1e-4) for key in plain), name
 
 
 @pytest.mark.parametrize("checkpointing", ["full", "off"])

@@ -37,6 +37,17 @@ def plan_70b(**told) -> PlanDocument:
     return document_request(Request(model=str(MODELS / "llama-3.1-70b.json"), mode="infer", **told))
 
 
+def test_sizes_alone_are_planned_as_the_weights_that_they_are_of():
+    """They were refused 4 bits, for "there are no trained weights to quantize", and a device on which the model fits."""
+    sizes = str(MODELS / "llama-3.1-70b.json")
+    asked = {"mode": "infer", "hardware": "1xl40s", "offline": True}
+    alone = document_request(Request(model=sizes, **asked))
+    named = document_request(Request(model="meta-llama/Llama-3.1-70B", config=sizes, **asked))
+    assert alone.choice == named.choice and alone.choice["quantization"] == "bnb-nf4"
+    for field in ("memory_gib", "peak_memory_gib", "step_seconds"):
+        assert getattr(alone.estimate, field) == getattr(named.estimate, field)
+
+
 def test_a_server_for_many_is_vllm_over_all_devices_that_it_needs():
     document = plan_70b(hardware="8xh100-sxm-80gb", concurrency=64)
     flags = document.config.serving.flags

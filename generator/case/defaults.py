@@ -55,8 +55,9 @@ class Origin:
 
 def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: DataSource | None) -> Workload:
     """The user's numbers, and the field's usual ones where nothing was said."""
-    # adapters are planned by sizes alone: what they adapt is there when the project is made
-    from_scratch = request.from_scratch or (not source.has_weights and not request.adapts)
+    # adapters and answers are planned by sizes alone: what they adapt, or serve, is there when the project is made
+    unweighted = not source.has_weights and request.mode == "train" and not request.adapts
+    from_scratch = request.from_scratch or unweighted
     seq_len = request.seq_len or request.prompt_tokens or choose_seq_len(request, spec, data)[0]
     loss_on = choose_loss_tokens(request, data)
     return Workload(

@@ -15,6 +15,7 @@ from generator.cost.constants import NVME_BYTES_PER_S
 from generator.cost.interval import was_maker_measured
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
+from generator.decide.reasons import NOT_EMITTED
 from generator.decide.shortfall import explain_unpacked_experts
 from generator.model import ModelSpec
 from generator.techniques.launch import explain_numa_binding, explain_ports, is_by_accelerate
@@ -177,7 +178,7 @@ def name_last_resorts(case: Case, best: Candidate, more: Candidate) -> str:
     """What a plan with more devices risks, resorts to or cannot emit, and the chosen one does not."""
     new = [t for t in more.members if t not in best.members]
     unlike = [t.id for t in new if t.explain_unemitted(case) or t.quality or t.last_resort > best.standing[2]]
-    planned = " (planned, not yet emitted)" if more.standing[0] > best.standing[0] else ""
+    planned = f" ({NOT_EMITTED})" if more.standing[0] > best.standing[0] else ""
     return " and ".join(unlike) + planned
 
 

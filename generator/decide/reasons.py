@@ -15,7 +15,7 @@ from generator.decide.shortfall import describe_shortfall
 from generator.decide.space import Space
 from generator.techniques.base import Axis, Technique
 
-NOT_EMITTED = "planned, not yet emitted"
+NOT_EMITTED = "no project is made of it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +128,16 @@ def list_changes(best: Candidate, rival: Candidate, axis: str = "", *, of_device
     ours, theirs = best.layout, rival.layout
     if of_devices and ours.devices != theirs.devices:
         changed.append(f"{theirs.devices} device{'s' if theirs.devices > 1 else ''} instead of {ours.devices}")
-    elif ours != theirs and (ours.devices, ours.strategy) == (theirs.devices, theirs.strategy):
+    elif ours != theirs and ours.devices == theirs.devices and divides_as(best, rival):
         changed.append("the devices divided otherwise")
     small, large = rival.execution.micro_batch, best.execution.micro_batch
     return (*changed, f"micro-batch {small} instead of {large}") if small != large else tuple(changed)
+
+
+def divides_as(best: Candidate, rival: Candidate) -> bool:
+    """Whether both take one form, or one strategy: a form without copies has none of its own."""
+    forms = [t for t in rival.members if t.axis == "parallelism"]
+    return best.layout.strategy == rival.layout.strategy or all(t in best.members for t in forms)
 
 
 def note_changes(changes: Sequence[str], against: str = "") -> str:
@@ -154,13 +160,18 @@ def list_risks(space: Space, best: Candidate, rival: Candidate) -> list[Techniqu
     return [t for t in rival.members if space.rate_risk(t) and t not in best.members]
 
 
+def explain_planned(space: Space, rival: Candidate) -> str:
+    """Why it is priced and not emitted."""
+    return next(why for t in rival.members if (why := t.explain_unemitted(space.case)))
+
+
 def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:
     """What the rival costs, and where it is faster, why it is not the plan."""
     theirs, ours = rival.estimate.step_seconds, best.estimate.step_seconds
     speed = compare_seconds(theirs, ours)
     memory = f"{speed}, {format_signed(rival.estimate.peak_memory_gib - best.estimate.peak_memory_gib)} GiB"
     risks = format_risks(list_risks(space, best, rival))
-    planned = f"; {NOT_EMITTED}" if rival.planned else ""
+    planned = f"; {NOT_EMITTED}: {explain_planned(space, rival)}" if rival.planned else ""
     if risks or planned or theirs >= ours:
         return memory + risks + planned
     if rival.layout.devices > best.layout.devices:

@@ -406,6 +406,20 @@ def test_compose_keeps_a_server_up_and_lets_it_finish(server):
     assert subprocess.run(schema, capture_output=True, check=False).returncode == 0
 
 
+def test_a_container_goes_by_the_interfaces_of_its_caller(nodes, tmp_path):
+    """What .env sets of NCCL was lost in it."""
+    project = tmp_path / "p"
+    shutil.copytree(nodes[0], project)
+    (project / "addresses.py").write_text("print('export PET_LOCAL_ADDR=10.0.0.7')\n")
+    (project / ".env").write_text("NCCL_IB_HCA=mlx5\nGLOO_SOCKET_IFNAME=bond0\n")
+    words, _ = run_container(project, tmp_path / "home", MASTER_ADDR="first")
+    passed = [value for flag, value in pairwise(words) if flag == "--env"]
+    assert {"PET_LOCAL_ADDR", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "MASTER_ADDR=first"} <= set(passed)
+    (service,) = yaml.safe_load((project / "compose.yaml").read_text())["services"].values()
+    assert {"PET_LOCAL_ADDR", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} <= set(service["environment"])
+    check_shell(project)
+
+
 def test_nodes_that_serve_together_meet_by_the_host(server_of_nodes, tmp_path):
     project, document = server_of_nodes
     (service,) = yaml.safe_load((project / "compose.yaml").read_text())["services"].values()

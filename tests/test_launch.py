@@ -7,14 +7,15 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from launch_files import check_project, make_tools, read_directives
-from test_containers import check_shell
+from launch_files import RECORDER, check_project, make_tools, read_directives, write_program
+from test_containers import check_shell, read_instructions
 
 from generator import pipeline
 from generator.case.request import Request
@@ -51,6 +52,31 @@ def test_every_launcher_starts_the_same_processes(hardware, tmp_path):
     project = render_case(tmp_path / "p", hardware)
     assert check_project(project, tmp_path / "scratch") == CASES[hardware]
     check_shell(project)
+
+
+def test_an_image_goes_by_the_addresses_too(tmp_path):
+    """It starts no train.sh: gloo would listen at 127.0.1.1 in it, as on a host of Debian's."""
+    project = render_case(tmp_path / "p", "2x8xa100-sxm-80gb")
+    tools = make_tools(project, tmp_path / "scratch")
+    write_program(tools.folder / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    write_program(tools.folder / "accelerate", RECORDER.format(python=sys.executable))
+    write_program(tools.folder / "torchrun", RECORDER.format(python=sys.executable))
+    (project / "addresses.py").write_text('import sys\nprint(f"export GLOO_SOCKET_IFNAME={sys.argv[1]} # why")\n')
+    (command,) = (value for name, value in read_instructions(project) if name == "CMD")
+    subprocess.run(json.loads(command), cwd=project, env=tools.environment(MASTER_ADDR="node-1"), check=True)
+    (ran,) = tools.take_record()
+    assert ran["env"]["GLOO_SOCKET_IFNAME"] == "node-1" and ran["argv"][-1] == "train.py"
+    assert "node-1" in ran["argv"]
+
+
+def test_rented_nodes_are_joined_by_their_fabric(tmp_path):
+    """SkyPilot's default is TCP, and the plan was priced with InfiniBand. Of one node, or part of one, there is none."""
+    for hardware, tier in {"2x8xh100-sxm-80gb": "best", "8xh100-sxm-80gb": None, "2x4xh100-sxm-80gb": None}.items():
+        pins = (("parallelism", "fsdp2" if hardware[0] == "8" else "hsdp"),)
+        project = render_case(tmp_path / hardware, hardware, pins=pins)
+        text = (project / "launch/sky.yaml").read_text(encoding="utf-8")
+        assert yaml.safe_load(text)["resources"].get("network_tier") == tier
+        assert ("NCCL goes over TCP" in text) == bool(tier)
 
 
 def test_processes_of_several_cpus_have_threads_for_them(tmp_path):

@@ -29,6 +29,8 @@ PASSED = (
     "MLFLOW_TRACKING_USERNAME",
 )  # fmt: skip
 """Variables of whoever starts it that the run reads, each where it is set (container.sh has them too)."""
+ADDRESSES = ("PET_LOCAL_ADDR", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+"""By which nodes reach each other: addresses.py finds out what is not set."""
 RUN_AS = "${RUN_AS:-1000:1000}"
 
 
@@ -63,6 +65,7 @@ def dump_compose(
     }
     if layout.nodes > 1:
         service["network_mode"] = "host"
+        service["environment"] += [*(ADDRESSES if project.mode == "train" else ())]
         service["environment"].append("MASTER_ADDR=${MASTER_ADDR:?the node at which all meet}")
         if config.machine.device != "cpu":  # RDMA reads and writes memory that stays where it is
             service["ulimits"] = {"memlock": -1}

@@ -26,6 +26,9 @@ ACCELERATORS = {
     "v100-sxm-32gb": "V100-32GB",
 }
 """SkyPilot's names, by device of perfgen's catalogue (https://docs.skypilot.co/en/latest/overview.html, `sky gpus list`)"""
+ON_FABRIC = ("b200-sxm-180gb", "h100-sxm-80gb", "h200-sxm-141gb")
+"""of which SkyPilot joins whole nodes by more than TCP in several clouds (0.14.1: clouds/nebius.py, gcp.py, aws.py)"""
+WHOLE_NODE = 8
 MEET = 'export MASTER_ADDR="$(printf "%s\\n" "$SKYPILOT_NODE_IPS" | head -n 1)"'
 
 
@@ -40,7 +43,7 @@ def dump_task(project: ProjectPart, launch: LaunchRecord) -> str | None:
     task: dict[str, Any] = {
         "name": launch.name,
         "num_nodes": launch.nodes,
-        "resources": {"accelerators": {accelerator: launch.per_node}},
+        "resources": {"accelerators": {accelerator: launch.per_node}} | choose_network(launch),
         "workdir": ".",
         "volumes": {runs: f"{launch.name}-runs"},
         "secrets": {"HF_TOKEN": ""},
@@ -48,6 +51,12 @@ def dump_task(project: ProjectPart, launch: LaunchRecord) -> str | None:
         "run": Script(f"{MEET}\n{start}\n") if launch.port else start,
     }
     return dump_readable(task)
+
+
+def choose_network(launch: LaunchRecord) -> dict[str, str]:
+    """Several nodes were priced with the fabric between them, and SkyPilot's default is plain TCP."""
+    whole = launch.nodes > 1 and launch.per_node == WHOLE_NODE and launch.accelerator in ON_FABRIC
+    return {"network_tier": "best"} if whole else {}
 
 
 class Script(str):

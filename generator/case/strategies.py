@@ -52,6 +52,8 @@ class Strategy:
     """only when the last backward pass has ended, so that nothing hides it"""
     buckets_every_gradient: bool = False
     """the reducer's buckets have a place for every gradient, beside the gradient itself"""
+    summed_elements: float = 0.0
+    """gradients that are put together, summed over the copies and taken apart again at once"""
     bucket_elements: float = 0.0
     """of the reduce and of the all-gather bucket, where they are buffers of one size"""
     # in which precision
@@ -80,6 +82,8 @@ class Strategy:
 
 EMITTED_BUCKET_ELEMENTS = 5e7
 """of the emitted deepspeed.json: DeepSpeed's own 5e8 would take 9 GB with overlap_comm (Transformers docs, deepspeed)"""
+EMITTED_SUMMED_ELEMENTS = 25e6
+"""of the emitted divided_states.py (SENT_ELEMENTS)"""
 EMITTED_LIVE_ELEMENTS = 1e9
 """of the emitted deepspeed.json, and DeepSpeed's default (its docs, config-json)"""
 
@@ -120,6 +124,15 @@ STRATEGIES: Mapping[str, Strategy] = {
             wrapper="DistributedDataParallel",
             reduces_stored_dtype=True,
             buckets_every_gradient=True,
+        ),
+        Strategy(  # of the loop: no reducer, every gradient is summed where it lies (templates/fragments/divided_states.py)
+            name="summed_copies",
+            library="torch",
+            wrapper="loop",
+            skeletons=(LOOP,),
+            reduces_stored_dtype=True,
+            reduces_at_end=True,
+            summed_elements=EMITTED_SUMMED_ELEMENTS,
         ),
         _ZERO1,
         _ZERO2,

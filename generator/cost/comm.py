@@ -152,8 +152,7 @@ def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticM
     part = gradient / run.shards
     averaged = compute_all_reduce_seconds(part, copies, rates, max(1.0, part / c.BUCKET_BYTES))
     if not run.sharding.divides_states:
-        # Megatron's is of all gradients at once
-        messages = 1.0 if run.sharding.reduces_at_end else max(1.0, gradient / c.BUCKET_BYTES)
+        messages = count_sums(run, gradient)
         return Exchange(each=0.0, once=compute_all_reduce_seconds(gradient, shard, rates, messages))
     if not run.sharding.divides_weights:
         ring = compute_ring_seconds(gradient, shard, rates, max(1.0, gradient / c.BUCKET_BYTES)) + averaged / 2
@@ -168,6 +167,14 @@ def compute_exchange(shape: Shape, run: Execution, rates: Rates, static: StaticM
     if sums_whole_gradients(run):
         return Exchange(each=0.0, once=each + averaged)
     return Exchange(each=each + averaged, once=0.0)
+
+
+def count_sums(run: Execution, gradient: float) -> float:
+    """All-reduces that ``gradient`` bytes of all copies are cut into: DDP's buckets, the loop's, or Megatron's one."""
+    if run.sharding.summed_elements:
+        each = run.sharding.summed_elements * (BYTES[run.weights_dtype] if run.train == "full" else 4.0)
+        return max(1.0, gradient / each)
+    return 1.0 if run.sharding.reduces_at_end else max(1.0, gradient / c.BUCKET_BYTES)
 
 
 def count_gathers(shape: Shape, run: Execution) -> float:
@@ -192,7 +199,7 @@ def compute_copy_seconds(shape: Shape, run: Execution, rates: Rates, static: Sta
         both = 2 * (copied + gradient) / second
         # stages keep their weights whole for a step, and reduce once: so often they are copied
         return Exchange(each=0.0, once=both) if sums_whole_gradients(run) else Exchange(each=both, once=0.0)
-    if run.sharding.buckets_every_gradient:  # into the reducer's buckets and back
+    if run.sharding.buckets_every_gradient or run.sharding.summed_elements:  # into what is sent, and back
         return Exchange(each=0.0, once=4 * gradient / second)
     return Exchange(each=0.0, once=0.0)
 

@@ -97,6 +97,13 @@ def compute_packed_loading(shape: Shape, run: Execution, processes: int) -> floa
     return processes * (compute_stored_bytes(shape, run) - values + values / run.shards)
 
 
+def reads_its_parts(run: Execution) -> bool:
+    """Whether the loop's processes read their parts of each weight alone (Transformers' DistributedConfig), new weights too: the
+    first process has written those. Stages open the whole model, and copies that divide sequences alone have all of it."""
+    divides = run.tp > 1 or run.ep > 1 or (run.cp > 1 and run.sharding.by_fsdp)
+    return run.mode == "train" and run.own_loop and run.pp == 1 and divides
+
+
 def compute_loading(shape: Shape, run: Execution, processes: int) -> HostMemory:
     """Before it moves to its device a model is whole in host memory: once per process, once per node under FSDP, only its part
     under ZeRO-3. Served and quantized ones are read onto the device, a shard of the checkpoint at a time."""
@@ -107,7 +114,7 @@ def compute_loading(shape: Shape, run: Execution, processes: int) -> HostMemory:
         return {"checkpoint shard": shard, "offloaded weights": host / GIB}
     if run.mode == "infer" or run.quant != "none":
         return {"checkpoint shard": shard}
-    if run.sharding.loads == EACH_ITS_SHARD:
+    if run.sharding.loads == EACH_ITS_SHARD or reads_its_parts(run):
         return {"checkpoint shard": shard * processes}
     model = shape.params * BYTES[run.weights_dtype] / GIB
     # made from its config, every process has a model of its own, whatever the library can share

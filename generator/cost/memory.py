@@ -17,7 +17,7 @@ from generator.cost.execution import BYTES, Execution
 from generator.cost.loss import compute_loss_bytes
 from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Shape
-from generator.cost.sharding import keeps_checkpointed_inputs
+from generator.cost.sharding import divides_attention, keeps_checkpointed_inputs
 from generator.cost.stages import count_kept_layers, count_under_way
 from generator.cost.static_memory import StaticMemory, ties_head
 from generator.cost.weights import PLAIN, count_packed_params, name_stored_source
@@ -27,6 +27,7 @@ SOURCES = {
     "weights": PLAIN,
     "gathered weights": c.FSDP_LIVE_BLOCKS.source,
     "reduce buckets": c.ZERO_BUCKET_COPIES.source,
+    "summed gradients": "torch._utils._flatten_dense_tensors, of SENT_ELEMENTS and one weight more (divided_states.py)",
     "cast weights": "autocast keeps the 16-bit copy of each trained weight until the pass ends (torch docs, amp)",
     "gradients": "one gradient per trained parameter, in its dtype (torch.autograd)",
     "kept activations": AUTOGRAD,
@@ -120,6 +121,13 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
         },
         "optimizer step": compute_update_moment(run, static),
     }
+    if static.summed_at_once:
+        moments["gradients summed"] = {
+            "weights": static.weights,
+            "optimizer states": static.states,
+            "gradients": static.gradients,
+            "summed gradients": static.summed_at_once,
+        }
     if static.cast_weights:  # all of them are alive when the forward pass ends
         forward = compute_loss_bytes(shape, run, predicted, block.residual_bytes, block.compute_bytes, backward=False)
         moments["forward"] = {**moments["loss"], "cast weights": static.cast_weights, "loss": forward}
@@ -207,7 +215,10 @@ def repeat_hidden_states(shape: Shape, run: Execution, block: BlockActivations) 
     others = 0 if run.sequence_parallel else run.tp - 1
     if not others:
         return block
-    repeated = others * min(block.saved, c.REPEATED_BYTES * shape.hidden)
+    each = c.REPEATED_BYTES * shape.hidden
+    if not divides_attention(shape, run):  # queries, keys, values and what comes of them
+        each += BYTES[run.compute_dtype] * 2 * (shape.query + shape.key)
+    repeated = others * min(block.saved, each)
     return block._replace(kept=block.kept * run.tp, saved=block.saved + repeated, peak=block.peak + repeated)
 
 

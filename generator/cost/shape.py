@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from generator.model import Attended, ModelSpec
-from generator.model.block_traits import read_block_traits
+from generator.model.block_traits import WHOLE_ATTENTION, read_block_traits
 
 ATTENTION_INPUT = ("q", "k", "v")
 NAMES = {
@@ -20,6 +20,10 @@ NAMES = {
     "down": ("down_proj", "w2", "fc2", "mlp.c_proj", "dense_4h_to_h", "down"),
 }
 """names that models give their projections (PEFT's target mappings, transformers model code)"""
+
+
+FEED_FORWARD = ("gate", "up", "down")
+"""roles of the linears of a feed-forward"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,13 @@ class Shape:
     """the scores are dropped out too"""
     adapted_experts: bool = False
     """PEFT makes adapters of the routed experts where all linear layers are asked for, and none of dense feed-forwards beside them"""
+    whole_attention: bool = False
+    """Transformers' plan for tensor parallelism divides none of it: every part has its weights, and attends for all"""
+
+    @property
+    def attention_params(self) -> float:
+        """Of a block."""
+        return sum(x.params * x.share for x in self.linears if x.role not in FEED_FORWARD)
 
 
 def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
@@ -162,6 +173,7 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         block_params=max(params - embedding - head, 0) / max(spec.layers, 1),
         linear_params=linear / max(spec.layers, 1),
         expert_params=experts / max(spec.layers, 1),
+        whole_attention=spec.model_type in WHOLE_ATTENTION,
     )
     return replace(shape, **traits)
 

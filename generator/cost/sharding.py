@@ -59,7 +59,24 @@ def compute_block_bytes(shape: Shape, run: Execution) -> float:
         gathered -= (compute_stored_expert_bytes(shape, run) if packed else shape.expert_params * compute) * (
             1 - 1 / run.ep
         )
-    return gathered / run.tp
+    return gathered / run.tp * compute_whole_share(shape, run)
+
+
+def divides_attention(shape: Shape, run: Execution) -> bool:
+    """The loop divides by Transformers' plans; Megatron and serving engines divide all heads."""
+    return run.tp == 1 or not (shape.whole_attention and run.own_loop)
+
+
+def count_attention_parts(shape: Shape, run: Execution) -> int:
+    """Over how many tensor parts the heads are divided."""
+    return run.tp if divides_attention(shape, run) else 1
+
+
+def compute_whole_share(shape: Shape, run: Execution) -> float:
+    """Parameters of a tensor part, over what each had if all of them were divided."""
+    if divides_attention(shape, run):
+        return 1.0
+    return 1.0 + (run.tp - 1) * shape.attention_params * shape.layers / shape.params
 
 
 def compute_gathered_block(shape: Shape, run: Execution) -> float:
@@ -97,6 +114,15 @@ def compute_reduce_buckets(shape: Shape, run: Execution, trained: float, bytes_p
     # two kinds of bucket, of gradients and of weights, as large as each other
     elements = min(run.sharding.bucket_elements, trained)
     return 2 * c.ZERO_BUCKET_COPIES * elements * BYTES[run.compute_dtype] + compute_staging(shape, run)
+
+
+def compute_summed_bytes(shape: Shape, run: Execution, trained: float, bytes_per_gradient: float) -> float:
+    """The one tensor that several gradients become, and are summed in, once all are there. It is sent when it has
+    ``summed_elements``, which its last weight may bring it far beyond."""
+    if run.dp * run.cp <= 1 or not run.sharding.summed_elements:
+        return 0.0
+    largest = max([shape.head, *(x.inputs * x.outputs for x in shape.linears)]) if run.train == "full" else 0.0
+    return bytes_per_gradient * min(trained / run.parts, run.sharding.summed_elements + largest)
 
 
 def keeps_checkpointed_inputs(run: Execution) -> bool:

@@ -26,6 +26,8 @@ from generator.cost.sharding import (
     compute_gathered_block,
     compute_gathered_ends,
     compute_reduce_buckets,
+    compute_summed_bytes,
+    compute_whole_share,
     count_adapter_shards,
     count_shards,
 )
@@ -49,6 +51,8 @@ class StaticMemory(NamedTuple):
     gathered_ends: float
     """whole copies of sharded weights: one block's, and what is whole from the forward pass to the end of the backward"""
     reduce_buckets: float
+    summed_at_once: float
+    """what is summed over the copies at once, when the last backward pass has ended"""
     cast_weights: float
     """16-bit copies of the weights that autocast makes in a forward pass, and keeps until it ends"""
     cast_block: float
@@ -153,7 +157,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         gradients = shape.params * each.base / run.parts
     at_once = allocates_gradients_at_once(run)
     weights, states = compute_weights(shape, run, each, trained), compute_states(shape, run, each, trained)
-    fullest = compute_fullest_share(shape, run)
+    fullest = compute_fullest_share(shape, run) * compute_whole_share(shape, run)
     fullest_trained = fullest if run.train == "full" else compute_most_layers_share(shape, run)
     kind = OPTIMIZER_STATES[run.optimizer]
     return StaticMemory(
@@ -173,6 +177,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         gathered_block=compute_gathered_block(shape, run),
         gathered_ends=compute_gathered_ends(shape, run),
         reduce_buckets=compute_reduce_buckets(shape, run, fullest_trained * trained, each.trained),
+        summed_at_once=compute_summed_bytes(shape, run, fullest_trained * trained, each.trained),
         cast_weights=cast.kept,
         cast_block=cast.block,
         cast_head=cast.head,

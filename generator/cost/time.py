@@ -29,16 +29,19 @@ from generator.cost.execution import BYTES, CAPTURED, Execution
 from generator.cost.loss import is_classifier, scores_at_once
 from generator.cost.memory import count_checkpointed_blocks
 from generator.cost.optimizers import OPTIMIZER_STATES
-from generator.cost.shape import Linear, Shape
-from generator.cost.sharding import count_shards, sums_whole_gradients
+from generator.cost.shape import FEED_FORWARD, Linear, Shape
+from generator.cost.sharding import (
+    count_attention_parts,
+    count_shards,
+    divides_attention,
+    sums_whole_gradients,
+)
 from generator.cost.static_memory import StaticMemory, borrows_states, find_parameter_bytes
 from generator.cost.weights import count_packed_params
 from generator.model import Attended
 
 ROW_PARALLEL = ("o", "down")
 """roles of the linears whose inputs tensor parts divide; of the others they divide the outputs (Megatron-LM)"""
-FEED_FORWARD = ("gate", "up", "down")
-"""roles of the linears of a feed-forward"""
 PIPELINE_SOURCE = "fill and drain of a 1F1B schedule (Narayanan et al. 2021)"
 
 
@@ -84,7 +87,7 @@ DEVICE = (
         "flash_kernels",
     ),
     *("repeats_keys", "fused_kernels", "compile", "sequence_parallel", "sequence_form", "threads", "ep", "rows"),
-    *("strategy", "lora_upcast", "loss_copies", "shared_tokens"),
+    *("strategy", "lora_upcast", "loss_copies", "shared_tokens", "own_loop"),
 )
 DEVICE_FIELDS = attrgetter(*DEVICE, "engine")
 """all that what one device computes depends on: a search asks for it with many ways to divide states and batch"""
@@ -167,7 +170,7 @@ def compute_device_seconds(shape: Shape, run: Execution, rates: Rates, static: S
     """One micro-batch on one device, item by item, without what it exchanges."""
     micro = describe_micro_batch(shape, run)
     slower = compute_emulation_factor(run, rates)
-    attention = micro.blocks * compute_attention_seconds(shape, run, rates, micro) / run.tp
+    attention = micro.blocks * compute_attention_seconds(shape, run, rates, micro) / count_attention_parts(shape, run)
     unpacked = compute_dequantize_seconds(shape, run, rates) * count_unpackings(shape, run, micro) / run.pp
     return {
         "matrix products": compute_matrix_product_seconds(shape, run, rates, micro),
@@ -212,10 +215,14 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
     # backward: the gradient of the input, and of the weight where it is trained; each is as large a product as the forward
     passes = 3.0 if full else 2.0
     grouped = not run.expert_loop
+
+    def parts(x: Linear) -> int:
+        return run.tp if x.role in FEED_FORWARD else count_attention_parts(shape, run)
+
     # small activations come out of the L2 cache
     gain = rates.speed_up(micro.tokens * shape.hidden * size)
     each = [
-        compute_linear_seconds(x, micro.tokens, rate, rates, size, run.tp, grouped=grouped, gain=gain)
+        compute_linear_seconds(x, micro.tokens, rate, rates, size, parts(x), grouped=grouped, gain=gain)
         for x in shape.linears
     ]
     repeated = each[1::2] if run.checkpoint_operators else each
@@ -401,9 +408,13 @@ def count_traffic_bytes(shape: Shape, run: Execution) -> tuple[float, float]:
     # gate and up read, activation written and read, product written; fused: two read, one written; ungated: one each
     activation = (3.0 if run.fused_kernels == "liger" else 5.0) if shape.gated else 2.0
     wide = residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes returns the dtype of its input
-    divided = (q + k) * rotary + f * wide * activation
+    divided = f * wide * activation
     # two norms, and two residual sums that read two tensors and write one
     repeated = 2 * h * norm + 2 * 3 * residual * h
+    if divides_attention(shape, run):
+        divided += (q + k) * rotary
+    else:
+        repeated += (q + k) * rotary
     for x in shape.linears:
         read, written = (0.0, 0.0)
         if residual != compute:  # autocast casts each linear's input

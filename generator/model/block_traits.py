@@ -67,6 +67,8 @@ BLOCK_TRAITS: Mapping[str, BlockTraits] = {
 }
 
 
+WHOLE_ATTENTION = frozenset({"deepseek_v3"})
+"""Of which the plan for tensor parallelism names the feed-forward alone (configuration_deepseek_v3.py: base_model_tp_plan)."""
 DROPOUT = frozenset(
     [
         "bert",

@@ -21,7 +21,7 @@ class Context(Looped):
 
     name = "context"
     trained: ClassVar = ("full", "lora")
-    strategy: ClassVar[str] = "ddp"
+    strategy: ClassVar[str] = "summed_copies"
     needs: ClassVar = {Trait.SDPA: "attention over gathered keys and values is written for SDPA"}
     excludes: ClassVar = {
         Trait.LENGTH_GROUPS: "the sequence is cut into equal parts",

@@ -11,5 +11,5 @@ class PipelineDdp(Pipeline):
     """
 
     name = "pipeline-ddp"
-    strategy = "ddp"
+    strategy = "summed_copies"
     evidence = (Published("https://arxiv.org/abs/2104.04473", "pipeline with data parallelism, on up to 3072 A100"),)

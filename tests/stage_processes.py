@@ -42,6 +42,7 @@ def work(folder: Path, rank: int, count: int) -> None:
         divide_gradient=None,
         get_local=None,
         list_weights=None,
+        refuse_router_loss=None,
         sum_over_processes=None,
     )
     pipeline = load_leaf("division/pipeline", "division")

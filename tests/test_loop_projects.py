@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,8 @@ from generator.emit.plan_json import to_json
 from generator.emit.sources import link_sources, place_sources
 from generator.techniques.base import list_axes
 from generator.techniques.edits import merge_edits
+from generator.techniques.looped import RUN_TYPES, Looped
+from generator.techniques.parallelism.expert import MIXTURE_TYPES, Expert
 from generator.techniques.traits import Trait
 
 pytestmark = pytest.mark.slow
@@ -104,15 +107,47 @@ FOUR = (
     Form("pipeline-fsdp2", 4, ["fsdp 2", "stages 2"], pins={"checkpointing": "full"}),
     Form("expert-fsdp2", 4, ["ep 4", "fsdp 4"], "mixture"),
 )
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+    "initializer_range": 0.1,
+}
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+TYPES: dict[str, dict[str, object]] = {
+    "deepseek_v3": {
+        **EXPERTS,
+        **{"n_routed_experts": 8, "n_shared_experts": 1, "n_group": 2, "topk_group": 1, "first_k_dense_replace": 1},
+        **{"q_lora_rank": 32, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16},
+        "num_key_value_heads": 4,
+    },
+    "mistral": {"head_dim": 16},
+    "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 16},
+    "qwen2": {},
+    "qwen3": {"head_dim": 16},
+    "qwen3_moe": {**EXPERTS, "num_experts": 8, "head_dim": 16},
+}
+"""Sizes of each model type that forms are said to be run with, where they are not those of ``SIZES``, besides Llama."""
+OF_ALL = (
+    ("tensor", 2, ["tp 2"]),
+    ("context-fsdp2", 2, ["fsdp 2", "parts 2"]),
+    ("ulysses", 2, ["fsdp 2", "parts 2"]),
+    ("pipeline", 2, ["stages 2"]),
+    ("tensor-pipeline", 4, ["stages 2", "tp 2"]),
+)
+OF_MIXTURES = (
+    ("tensor-fsdp2", 4, ["fsdp 2", "tp 2"]),
+    ("pipeline-fsdp2", 4, ["fsdp 2", "stages 2"]),
+    ("expert", 2, ["ep 2", "tp 2"]),
+    ("expert-fsdp2", 2, ["ep 2", "fsdp 2"]),
+)
 OTHER_TYPES = tuple(
-    Form(name, 2, divided, model)
-    for model in ("mistral", "qwen2", "qwen3")
-    for name, divided in (
-        ("tensor", ["tp 2"]),
-        ("context-fsdp2", ["fsdp 2", "parts 2"]),
-        ("ulysses", ["fsdp 2", "parts 2"]),
-        ("pipeline", ["stages 2"]),
-    )
+    Form(*one, kind) for kind in TYPES for one in (*OF_ALL, *(OF_MIXTURES if kind in MIXTURE_TYPES else ()))
 )
 """The model types that the forms are said to be run with (generator/techniques/looped.py), besides Llama."""
 EIGHT = (
@@ -175,29 +210,17 @@ def inputs(tmp_path_factory) -> Path:
     alphabet = ByteLevel.alphabet()
     bpe.train_from_iterator([text], BpeTrainer(vocab_size=512, special_tokens=["<e>"], initial_alphabet=alphabet))
     words = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<e>", eos_token="<e>", pad_token="<e>")
-    sizes = {
-        "hidden_size": 64,
-        "intermediate_size": 176,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": 512,
-        "max_position_embeddings": 256,
-        "tie_word_embeddings": False,
-        "initializer_range": 0.1,
-    }
     experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}
     torch.manual_seed(0)
     models = {
-        "dense": LlamaForCausalLM(LlamaConfig(**sizes)),
-        "tied": LlamaForCausalLM(LlamaConfig(**sizes | {"tie_word_embeddings": True})),
-        "untrained": LlamaForCausalLM(LlamaConfig(**sizes)),
-        "wide": LlamaForCausalLM(LlamaConfig(**sizes | {"num_key_value_heads": 4})),
-        "mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**sizes | experts | {"num_hidden_layers": 2})),
+        "dense": LlamaForCausalLM(LlamaConfig(**SIZES)),
+        "tied": LlamaForCausalLM(LlamaConfig(**SIZES | {"tie_word_embeddings": True})),
+        "untrained": LlamaForCausalLM(LlamaConfig(**SIZES)),
+        "wide": LlamaForCausalLM(LlamaConfig(**SIZES | {"num_key_value_heads": 4})),
+        "mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES | experts | {"num_hidden_layers": 2})),
     }
-    for kind in {form.model for form in OTHER_TYPES}:
-        more = {} if kind == "qwen2" else {"head_dim": 16}
-        models[kind] = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, **more))
+    for kind, more in TYPES.items():
+        models[kind] = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SIZES | more))
     for name, model in models.items():
         model.save_pretrained(folder / name)
         words.save_pretrained(folder / name)
@@ -381,7 +404,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(two, form, processes, kill):
     compare_models(project, two[Form(form, processes, []).id])
 
 
-@pytest.mark.parametrize("kind", ["mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kind", TYPES)
 def test_other_types_of_models_have_the_losses_of_one_process(inputs, tmp_path, kind):
     forms = tuple(form for form in OTHER_TYPES if form.model == kind)
     made = train(inputs, tmp_path, forms)
@@ -503,6 +526,21 @@ def test_a_step_that_learns_nothing_ends_the_run_in_words(inputs, tmp_path):
         assert kept == ["checkpoint-2"]
 
 
+def test_a_loss_of_routers_is_refused(inputs, tmp_path):
+    """Of a part of the layers, or of the tokens, it would be left out, or another one."""
+    for form in ("pipeline", "context"):
+        project = make(inputs, tmp_path / form, form, 2, "qwen3_moe")
+        source = tmp_path / f"{form}-model"
+        shutil.copytree(inputs / "qwen3_moe", source)
+        config = json.loads((source / "config.json").read_text()) | {"output_router_logits": True}
+        (source / "config.json").write_text(json.dumps(config))
+        text = (project / "config.yaml").read_text()
+        (project / "config.yaml").write_text(re.sub("(?m)^model: .*$", f"model: {source}", text))
+        (ended,) = run_all(tmp_path, [describe_run(project, 2)])
+        assert ended["codes"] == [1, 1] and not ended["finished"]
+        assert "computes no loss of its routers" in (project / "log-0").read_text()
+
+
 def test_sixteen_bits(inputs, tmp_path):
     """Matrix products in bf16 over float32 weights: losses are near those of one process in bf16."""
     forms = tuple(
@@ -523,3 +561,11 @@ def test_every_form_that_is_emitted_was_run():
     (axis,) = [axis for axis in list_axes() if axis.name == "parallelism"]
     looped = {t.name for t in axis.members if Trait.OWN_LOOP in t.provides}
     assert looped == {form.name for form in (*TWO, *FOUR)}
+
+
+def test_every_type_that_is_named_was_run():
+    (axis,) = [axis for axis in list_axes() if axis.name == "parallelism"]
+    for form in axis.members:
+        if isinstance(form, Looped):
+            assert form.model_types <= {"llama", *TYPES}, form.name
+            assert form.model_types == (MIXTURE_TYPES if isinstance(form, Expert) else RUN_TYPES), form.name

@@ -11,7 +11,7 @@ from generator.techniques.launch import launch_with_torchrun, restrict_links
 from generator.techniques.layouts import explain_one_device
 from generator.techniques.traits import Trait
 
-DENSE_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+RUN_TYPES = frozenset({"deepseek_v3", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"})
 """Model types that were trained so on several processes, and had the losses of one (tests/test_loop_projects.py)."""
 
 
@@ -28,7 +28,7 @@ class Looped(Technique):
     """
 
     axis = "parallelism"
-    model_types: ClassVar[frozenset[str]] = DENSE_TYPES
+    model_types: ClassVar[frozenset[str]] = RUN_TYPES
     trained: ClassVar[tuple[str, ...]] = ("full",)
     last_resort = 1  # run on CPUs over gloo, never on GPUs
     adds = 2  # loop.py, and what it saves with
@@ -58,6 +58,8 @@ class Looped(Technique):
             return f"it was run with --train {' and '.join(self.trained)}, not with {workload.train}"
         if workload.train != "full" and workload.adapter == "dora":
             return "it was run with --adapter lora and rslora, not with dora"
+        if workload.train != "full" and model.experts:
+            return "it was run with adapters of models without experts"
         if workload.task not in ("causal-lm", "sft"):
             return f"its loop trains causal-lm and sft, not {workload.task}"
         if model.model_type not in self.model_types:

@@ -9,7 +9,7 @@ from generator.techniques.looped import Looped
 from generator.techniques.parallelism.tensor import divides_heads
 from generator.techniques.traits import Trait
 
-MIXTURE_TYPES = frozenset({"qwen3_moe"})
+MIXTURE_TYPES = frozenset({"deepseek_v3", "mixtral", "qwen3_moe"})
 """Model types whose experts were divided so on several processes (tests/test_loop_projects.py)."""
 
 

@@ -641,10 +641,14 @@ def test_a_checkpoint_is_sealed_once_the_first_process_sees_every_file(parallel,
     checkpoint = tmp_path / "checkpoint-1"
     checkpoint.mkdir()
     (checkpoint / "rng_state_0.pth").write_text("a")
+    (checkpoint / "parts").mkdir()
+    for rank in (0, 1):
+        (checkpoint / f"parts/__{rank}_0.distcp").write_text("a")
     late = checkpoint / "rng_state_1.pth"
 
-    def gather(names, lists, group):
-        lists[0] = names | {str(late)}
+    def gather(written, lists, group):
+        """Of both processes: the other has hashed its own part."""
+        lists[0] = written | {str(late)} if isinstance(written, set) else written | {"parts/__1_0.distcp": "of 1"}
 
     def sleep(seconds):
         late.write_text("b")  # the first node lists it at last
@@ -653,10 +657,10 @@ def test_a_checkpoint_is_sealed_once_the_first_process_sees_every_file(parallel,
     monkeypatch.setattr(parallel.time, "sleep", sleep)
     seal, args = parallel.DistributedSealCheckpoints({}), Values(output_dir=str(tmp_path), local_process_index=0)
     seal.on_save(args, make_state(global_step=1), make_control())
-    assert set(json.loads((checkpoint / "complete.json").read_text())["files"]) == {
-        "rng_state_0.pth",
-        "rng_state_1.pth",
-    }
+    files = json.loads((checkpoint / "complete.json").read_text())["files"]
+    assert set(files) == {"parts/__0_0.distcp", "parts/__1_0.distcp", "rng_state_0.pth", "rng_state_1.pth"}
+    assert files["parts/__1_0.distcp"] == {"bytes": 1, "sha256": "of 1"}  # what one process wrote no other reads
+    assert files["parts/__0_0.distcp"]["sha256"] == files["rng_state_0.pth"]["sha256"]
 
     (checkpoint / "complete.json").unlink(), late.unlink()
     monkeypatch.setattr(parallel, "SHOWN_SECONDS", -1.0)
@@ -669,7 +673,7 @@ def test_the_others_wait_over_the_cpu_while_the_first_process_seals(parallel, mo
     """NCCL would end them after 10 minutes: DeepSpeed's groups, and those of a mesh, do not have ddp_timeout."""
     events = []
     monkeypatch.setattr(parallel.dist, "barrier", lambda group: events.append("wait") or group.size())
-    monkeypatch.setattr("checkpoints.write_seal", lambda folder, run: events.append("seal"))
+    monkeypatch.setattr("checkpoints.write_seal", lambda folder, run, known: events.append("seal"))
     monkeypatch.setattr("checkpoints.rotate_checkpoints", lambda *arguments: events.append("remove"))
     (tmp_path / "checkpoint-1").mkdir()
     args = Values(output_dir=str(tmp_path), local_process_index=0)

@@ -5,7 +5,9 @@ can go on with them.
 """
 
 import copy
+import errno
 import fnmatch
+import os
 import shutil
 import sys
 from collections import defaultdict
@@ -83,8 +85,15 @@ class InFiles(TorchFunctionMode):
         like = function(*args, **kwargs | {"device": "meta"})
         if not like.numel():
             return function(*args, **kwargs)
-        made = torch.from_file(str(self.file), shared=True, size=like.numel(), dtype=like.dtype)
-        self.file.unlink()
+        needed = like.numel() * like.element_size()
+        try:
+            with self.file.open("wb") as file:  # a disk without room would end the process by a signal, later
+                if shutil.disk_usage(self.file.parent).free < needed:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.file.parent))
+                os.posix_fallocate(file.fileno(), 0, needed)
+            made = torch.from_file(str(self.file), shared=True, size=like.numel(), dtype=like.dtype)
+        finally:
+            self.file.unlink()
         return made.view(like.shape)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +12,17 @@ import pytest
 from leaves import load_leaf
 
 pytest.importorskip("torch")
+
+
+def test_a_disk_without_room_is_an_error_and_no_bus_error(tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setitem(sys.modules, "parallel", SimpleNamespace(gloo_group=None))
+    states = load_leaf("divided_states")
+    size = shutil.disk_usage(tmp_path).free // 4 + (1 << 30)  # elements of four bytes: nothing of it is written
+    with pytest.raises(OSError, match="No space left") as full, states.InFiles(tmp_path):
+        torch.empty(size)
+    assert full.value.errno == errno.ENOSPC and not list(tmp_path.iterdir())
 
 
 def test_weights_in_files_are_those_in_memory_and_leave_none(tmp_path, monkeypatch):

@@ -193,6 +193,7 @@ class SealCheckpoints(TrainerCallback):
 
     def __init__(self, run: dict, before_seal: Callable[..., None] = lambda args, state: None):
         self.run, self.before_seal = run, before_seal
+        self.known: dict[str, str] = {}
         self.limit: int | None = None
         self.looked_at: str | None = None
 
@@ -226,7 +227,7 @@ class SealCheckpoints(TrainerCallback):
     def on_save(self, args, state, control, **kwargs):
         self.before_seal(args, state)
         if state.is_world_process_zero:
-            write_seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.run)
+            write_seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.run, self.known)
         self.remove_old(args, state)
         if control.should_training_stop:
             self.leave_damaged_best(args, state)

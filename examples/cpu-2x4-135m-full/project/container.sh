@@ -71,6 +71,10 @@ done <<PATHS
 $(sed -nE -e "/$names [.\/]/{s#^[a-z_]+: ##;s/[[:space:]]+(\#.*)?\$//;p;}" \
     -e "/$names '/{s#^[a-z_]+: '(.*)'[[:space:]]*(\#.*)?\$#\1#;s#''#'#g;p;}" config.yaml | sort -u | expand)
 PATHS
+# what is set here of torchrun's address, and of what gloo and NCCL go by, .env included, or env.sh has found out
+for name in $(env | sed -nE 's/^((NCCL|GLOO)_[A-Z0-9_]+|PET_LOCAL_ADDR)=.*/\1/p'); do
+    set -- --env "$name" "$@"
+done
 # --stop-timeout: seconds for the last save after `docker stop`
 exec docker run --rm --init \
     --network host --env MASTER_ADDR="${MASTER_ADDR:?the node at which all meet}" \

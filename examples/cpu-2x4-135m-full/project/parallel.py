@@ -1,6 +1,7 @@
 """The processes of a training: are they those that were planned, and what do they agree on?"""
 
 import os
+import re
 import secrets
 import sys
 import time
@@ -19,12 +20,14 @@ from checkpoints import SMALL_FILES_BYTES, SealCheckpoints
 from heartbeat import watch_neighbour
 from machine import peak_memory
 from run_folder import claim_folder
-from seals import list_files
+from seals import hash_files, list_files
 from stopping import SaveOnSignal
 from wrapping import describe_wrapping
 
 MARK = "_shared-"
 """Before the name of an empty file, by which all processes see at the start that they write to one folder."""
+PART = re.compile(r"__(\d+)_\d+\.distcp")
+"""What torch.distributed.checkpoint calls a file, by the process that wrote it."""
 SHOWN_SECONDS = 120.0
 """Until a file of one node is seen on another: NFS may list a folder from memory for a minute."""
 
@@ -129,6 +132,19 @@ def wait_for_files(checkpoint: Path, first_of_node: bool) -> None:
             sys.exit(f"{checkpoint} is not sealed: what other nodes wrote there is not seen on the first one.")
 
 
+def hash_parts(checkpoint: Path) -> dict[str, str]:
+    """Each process hashes what it has written, which its node has in memory still; all hashes, on the first process.
+
+    That one would read the parts of all other nodes from the disk, while they wait.
+    """
+    rank = dist.get_rank()
+    own = [path for path in list_files(checkpoint) if (of := PART.fullmatch(path.name)) and int(of[1]) == rank]
+    hashes = {str(path.relative_to(checkpoint)): value for path, value in hash_files(own).items()}
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.gather_object(hashes, gathered if rank == 0 else None, group=gloo_group())
+    return {name: value for part in gathered for name, value in part.items()} if rank == 0 else {}
+
+
 def is_true_in_time(condition: Callable[[], bool]) -> bool:
     end = time.monotonic() + SHOWN_SECONDS
     while not condition():
@@ -160,7 +176,9 @@ class DistributedSealCheckpoints(SealCheckpoints):
 
     def on_save(self, args, state, control, **kwargs):
         dist.barrier(group=gloo_group())
-        wait_for_files(Path(args.output_dir) / f"checkpoint-{state.global_step}", args.local_process_index == 0)
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        wait_for_files(checkpoint, args.local_process_index == 0)
+        self.known = hash_parts(checkpoint)
         super().on_save(args, state, control, **kwargs)
         # the first process hashes and removes alone. NCCL would end the others after 10 minutes: DeepSpeed's groups and
         # those of a mesh do not have ddp_timeout

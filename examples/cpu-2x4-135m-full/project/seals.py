@@ -4,7 +4,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -30,12 +30,13 @@ def cancel_checkpoint(folder: Path) -> None:
         folder.rmdir()
 
 
-def write_seal(folder: Path, run: dict) -> None:
-    """Bring every file of the checkpoint to disk, then seal it."""
+def write_seal(folder: Path, run: dict, known: Mapping[str, str] | None = None) -> None:
+    """Bring every file of the checkpoint to disk, then seal it. ``known``: hashes of files that others have written."""
     files = list_files(folder)
     with ThreadPoolExecutor(4) as pool:
         synced = pool.map(sync_to_disk, files)
-        hashes = hash_files(files)  # of what stands in memory still, while the disk takes it
+        hashes = {folder / name: value for name, value in (known or {}).items()}
+        hashes |= hash_files([path for path in files if path not in hashes])  # in memory still, while the disk takes it
         list(synced)
     for parent in {folder, folder.parent, *(path.parent for path in files)}:
         sync_to_disk(parent)  # the names too

@@ -73,6 +73,10 @@ $(sed -nE -e "/$names [.\/]/{s#^[a-z_]+: ##;s/[[:space:]]+(\#.*)?\$//;p;}" \
 PATHS
 # without its devices and locked memory NCCL goes over TCP where there is InfiniBand, and does not say so
 [ ! -e /dev/infiniband ] || set -- --device /dev/infiniband --ulimit memlock=-1 "$@"
+# what is set here of torchrun's address, and of what gloo and NCCL go by, .env included, or env.sh has found out
+for name in $(env | sed -nE 's/^((NCCL|GLOO)_[A-Z0-9_]+|PET_LOCAL_ADDR)=.*/\1/p'); do
+    set -- --env "$name" "$@"
+done
 # --stop-timeout: seconds for the last save after `docker stop`
 exec docker run --rm --init \
     --gpus all \

@@ -1,6 +1,5 @@
 """How layers are divided: a run of them on each stage of a pipeline, which micro-batches pass in turn (1F1B)."""
 
-import fnmatch
 from collections.abc import Callable
 
 import torch
@@ -9,9 +8,9 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch.distributed.tensor import DTensor, Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
+from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
 from divided_states import (
     PARTIAL_GRADIENTS,
@@ -19,6 +18,7 @@ from divided_states import (
     divide_gradient,
     get_local,
     list_weights,
+    refuse_router_loss,
     sum_over_processes,
 )
 from loaded_weights import check_loaded
@@ -67,15 +67,6 @@ class LeanStage(PipelineStage):
         return sent
 
 
-STYLES = {
-    "colwise": ColwiseParallel(),
-    "colwise_gather_output": ColwiseParallel(output_layouts=Replicate()),
-    "embedding_rowwise": RowwiseParallel(input_layouts=Replicate()),
-    "rowwise": RowwiseParallel(),
-}
-"""Of the model's own plan for tensor parallelism, as PyTorch has them."""
-
-
 class Division:
     """A stage for each number of ``layers``; ``copies`` of the pipeline have rows of their own.
 
@@ -107,6 +98,7 @@ class Division:
             source, dtype=dtype if adapt else "auto", output_loading_info=True, **keywords
         )
         check_loaded(model, loading)
+        refuse_router_loss(model.config)
         whole = adapt_equally(model, adapt, self.args)
         tied = model.config.tie_word_embeddings
         first = sum(self.layers[: self.number])
@@ -132,12 +124,10 @@ class Division:
 
     def divide_matrices(self, model, tied: bool) -> None:
         """By the model's own plan. What it leaves whole every process of the stage has."""
-        for pattern, style in model.tp_plan.items():
-            modules = fnmatch.filter(dict(model.named_modules()), pattern)
-            if style == PARTIAL_GRADIENTS:
-                self.partial += list_weights(model, pattern)
-            elif modules:
-                parallelize_module(model, self.mesh["ways"], dict.fromkeys(modules, STYLES[style]))
+        partial = [pattern for pattern, style in model.tp_plan.items() if style == PARTIAL_GRADIENTS]
+        self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
+        plan = {pattern: style for pattern, style in model.tp_plan.items() if pattern not in partial}
+        apply_tensor_parallelism(model, self.mesh["ways"], model._expand_parallel_plan(plan))
         if tied and self.is_last:
             model.lm_head.weight = model.model.embed_tokens.weight
         for weight in model.parameters():

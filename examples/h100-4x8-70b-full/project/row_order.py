@@ -60,6 +60,7 @@ def make_loader(dataset, order: Sampler, collate: Callable, args) -> DataLoader:
         pin_memory=args.dataloader_pin_memory and args.device.type not in ("cpu", "mps"),
         persistent_workers=args.dataloader_persistent_workers,
         prefetch_factor=args.dataloader_prefetch_factor,
+        generator=torch.Generator(),  # each beginning draws a number: dropout would go on with others after a resume
     )
 
 

@@ -5,8 +5,11 @@ can go on with them.
 """
 
 import copy
+import errno
 import fnmatch
+import os
 import shutil
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +29,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 from transformers import Trainer, set_seed
 from transformers.trainer_pt_utils import get_parameter_names
@@ -64,10 +68,41 @@ def create_optimizer(model: nn.Module, args) -> torch.optim.Optimizer:
     return kind(decays, **options)
 
 
+class InFiles(TorchFunctionMode):
+    """Weights that are made in it are mapped from files of ``folder``: a whole model may be larger than the memory.
+
+    The files have no names: they go with the process, however it ends.
+    """
+
+    def __init__(self, folder: Path):
+        super().__init__()
+        self.file = folder / f"{FIRST}.mapped"
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if function not in (torch.empty, torch.empty_like):
+            return function(*args, **kwargs)
+        like = function(*args, **kwargs | {"device": "meta"})
+        if not like.numel():
+            return function(*args, **kwargs)
+        needed = like.numel() * like.element_size()
+        try:
+            with self.file.open("wb") as file:  # a disk without room would end the process by a signal, later
+                if shutil.disk_usage(self.file.parent).free < needed:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.file.parent))
+                os.posix_fallocate(file.fileno(), 0, needed)
+            made = torch.from_file(str(self.file), shared=True, size=like.numel(), dtype=like.dtype)
+        finally:
+            self.file.unlink()
+        return made.view(like.shape)
+
+
 def write_first_weights(auto, config, folder: Path) -> Path:
     """A model that begins with random weights, from which every process reads its parts. On the first process."""
     path = folder / FIRST
-    auto.from_config(config, trust_remote_code=False, dtype=torch.float32).save_pretrained(path)
+    with InFiles(folder):
+        model = auto.from_config(config, trust_remote_code=False, dtype=torch.float32)
+    model.save_pretrained(path)
     return path
 
 
@@ -84,6 +119,13 @@ def adapt_equally(model: nn.Module, adapt: Callable | None, args) -> nn.Module:
         return model
     set_seed(args.seed)
     return adapt(model)
+
+
+def refuse_router_loss(config) -> None:
+    """It is of all tokens and layers: those of a part of them do not add up to it. Ends the process."""
+    if vars(config).get("output_router_logits"):
+        message = "output_router_logits in the model's config.json: this division computes no loss of its routers."
+        sys.exit(f"{message} Set it to false, or plan another parallelism." if dist.get_rank() == 0 else 1)
 
 
 def find_mesh(tensor: torch.Tensor):
@@ -214,7 +256,8 @@ def save_plain_model(folder: Path, model, tokenizer) -> None:
         vars(config).pop("distributed_config", None)  # of a model that is whole again
         with torch.device("meta"):
             whole = type(model)(config)
-        whole = whole.to(model.dtype).to_empty(device="cpu")
+        with InFiles(parts):
+            whole = whole.to(model.dtype).to_empty(device="cpu")
         whole.tie_weights()
         states = {"model": whole.state_dict()}
         dcp.load(states, checkpoint_id=parts / PARTS, no_dist=True)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.distributed import DistributedConfig
 
-from divided_states import adapt_equally, sum_over_processes
+from divided_states import adapt_equally, refuse_router_loss, sum_over_processes
 from loaded_weights import check_loaded
 from sequence_attention import NAME, SequenceAttention
 
@@ -47,6 +47,7 @@ class Division:
             source, attn_implementation=NAME, **more, output_loading_info=True, **keywords
         )
         check_loaded(model, loading)
+        refuse_router_loss(model.config)
         model = adapt_equally(model, adapt, self.args)
         return model if self.sharded else model.to(self.device)
 

@@ -35,6 +35,8 @@ ALWAYS = (
     ),
 )
 """The leaves of every training."""
+SEARCH = ("search", "search_report", "search_trials", "search_values")
+"""Those that try other values of what is the user's, where one node trains."""
 LOOP = ("divided_states", "loop", "loop_arguments", "loop_states", "row_order")
 """Those of a training with a loop of its own."""
 NAMES_CLASSES = ("parquet", "arrow", "hub")
@@ -142,6 +144,8 @@ def choose_modules(
     modules |= {name: name for name in (*ALWAYS, *edits.fragments)}
     if not project.from_scratch or (parallel is not None and parallel.loop is not ABSENT):
         modules["loaded_weights"] = "loaded_weights"
+    if parallel is None or parallel.nodes == 1:
+        modules |= {name: name for name in SEARCH}
     if project.task == "text-classification":
         modules["class_metrics"] = "class_metrics"
         if project.data_format in NAMES_CLASSES:

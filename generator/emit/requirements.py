@@ -73,11 +73,12 @@ def choose_stop_seconds(plan: Plan, saving: SavingRecord | None) -> int:
 
 
 def list_extras(plan: Plan) -> dict[str, list[str]]:
-    """What can be installed beside: the tests, and for a training whatever its log can be written to."""
-    trackers = {name: name for name in TRACKERS if plan.case.stack.version(name)}
-    trackers = trackers if plan.case.workload.mode == "train" else {}
+    """What can be installed beside: the tests, and for a training whatever its log can be written to, and what searches for values."""
+    beside = {"search": "optuna"} | {name: name for name in TRACKERS}
+    trained = {extra: name for extra, name in beside.items() if plan.case.stack.version(name)}
+    trained = trained if plan.case.workload.mode == "train" else {}
     return {
-        extra: [f"{name}=={plan.case.stack.version(name)}"] for extra, name in ({"test": "pytest"} | trackers).items()
+        extra: [f"{name}=={plan.case.stack.version(name)}"] for extra, name in ({"test": "pytest"} | trained).items()
     }
 
 

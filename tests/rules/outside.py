@@ -38,7 +38,7 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     "R042": ("no FP8 or FP4 quantizer", ("FineGrainedFP8", "FbgemmFp8", "NVFP4")),
     "R043": ("no fp8 training", ("fp8_config", "AORecipe", "TERecipe")),
     "R045": ("no exporters", ("optimum", "OnnxConfig", "OVModel")),
-    "R046": ("no hyperparameter search", ("sigopt",)),
+    "R046": ("SigOpt is no backend: search.py asks Optuna", ("sigopt",)),
     "R049": (
         "the limit of locked memory is not read: DeepSpeed and FSDP2 are left to pin as they do (containers of several nodes "
         "lift it, for RDMA: tests/test_containers.py)",
@@ -49,7 +49,7 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
         "gradients are exchanged as they are: compressing them changes the result",
         ("comm_hook", "PowerSGD", "LocalSGD"),
     ),
-    "R217": ("Transformers have no buffers that training changes: nothing is gained", ("ddp_broadcast_buffers",)),
+    "R217": ("Transformers have no buffers that training changes: nothing is gained", ("ddp_broadcast_buffers=",)),
     "R223": ("rows are grouped by length (R406), not yet balanced between devices", ("batch_rebalance",)),
     # precision and speed
     "R407": (
@@ -69,7 +69,14 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     "R606": ("no assisted generation", ("num_assistant_tokens",)),
     "R611": ("server.py is in front of Transformers, never its own server", ("transformers serve",)),
     # search
-    **{f"R70{n}": ("hyperparameter search is a later issue", ("hyperparameter_search", "optuna")) for n in range(1, 6)},
+    "R701": (
+        "search.py asks Optuna, which is no choice of the engine (tests/templates/test_search.py); Ray and W&B need a server",
+        ("ray.tune", "wandb.sweep"),
+    ),
+    "R702": ("each trial is train.py in a process of its own, which makes its model", ("model_init",)),
+    "R703": ("a trial on several devices is started by their launcher: nothing is broadcast", ("hp_space",)),
+    "R704": ("one objective, by which the best model is kept", ("directions=",)),
+    "R705": ("no sweeps of W&B", ('"objective"',)),
     # debugging and advice about hardware
     "R801": (
         "callbacks.py stops at a loss that is not finite; the tracer of overflows is a later issue",

@@ -8,12 +8,14 @@ LAST = Path("runs", "last_run.json")
 """In the project's folder, wherever the runs themselves are: the container keeps runs/."""
 TRIAL = "smoke"
 """A run in a folder of this name is a trial, and taken only by its name."""
+STUDY = "study.db"
+"""In the folder of a search (search.py), whose runs are trials too."""
 
 
 def record_run(project: Path, folder: Path) -> None:
     """Call this run the last one. Of one inside the project the relative path is kept, so that both can be moved."""
     folder = folder.resolve()
-    if folder.name == TRIAL:
+    if is_trial(folder):
         return
     path = folder.relative_to(project) if folder.is_relative_to(project) else folder
     record = project / LAST
@@ -41,6 +43,10 @@ def is_finished(folder: Path) -> bool:
     return (folder / "run.json").is_file()
 
 
+def is_trial(folder: Path) -> bool:
+    return folder.name == TRIAL or (folder.parent / STUDY).is_file()
+
+
 def describe_run(folder: Path | str) -> str:
     return "the finished run" if is_finished(Path(folder)) else "a model without the report of a finished run"
 
@@ -53,7 +59,7 @@ def find_run(project: Path, output_dir: str) -> Path | None:
     if is_finished(usual):
         return usual
     reports = [*project.glob("*/run.json"), *project.glob("*/*/run.json")]
-    runs = [report for report in reports if report.parent.name != TRIAL]
+    runs = [report for report in reports if not is_trial(report.parent)]
     return max(runs, key=lambda report: report.stat().st_mtime).parent if runs else None
 
 

@@ -5,13 +5,18 @@ from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from transformers import TrainingArguments
+from transformers.trainer_pt_utils import AcceleratorConfig
 
 ONLY_OF_TRAINER = (
-    *("auto_find_batch_size", "average_tokens_across_devices", "batch_eval_metrics", "bf16_full_eval", "deepspeed"),
-    *("eval_delay", "fp16", "fp16_full_eval", "fsdp", "full_determinism", "hub_strategy", "ignore_data_skip"),
+    *("accelerator_config", "auto_find_batch_size", "average_tokens_across_devices", "batch_eval_metrics"),
+    *("bf16_full_eval", "dataloader_drop_last", "dataloader_multiprocessing_context"),
+    *("ddp_broadcast_buffers", "ddp_bucket_cap_mb", "ddp_find_unused_parameters", "ddp_static_graph"),
+    *("debug", "deepspeed", "enable_jit_checkpoint", "eval_delay", "fp16", "fp16_full_eval", "fsdp"),
+    *("fsdp_config", "full_determinism", "hub_strategy", "ignore_data_skip", "include_for_metrics"),
     *("include_num_input_tokens_seen", "label_names", "label_smoothing_factor", "liger_kernel_config"),
-    *("neftune_noise_alpha", "optim_target_modules", "parallelism_config", "push_to_hub", "save_only_model"),
-    *("torch_compile", "torch_empty_cache_steps", "use_liger_kernel"),
+    *("neftune_noise_alpha", "optim_target_modules", "parallelism_config", "push_to_hub"),
+    *("restore_callback_states_from_checkpoint", "save_only_model", "skip_memory_metrics", "torch_compile"),
+    *("torch_empty_cache_steps", "use_liger_kernel"),
 )
 """Names that loop.py does not read: a run that silently did without them would be another one."""
 
@@ -25,6 +30,7 @@ class LoopArguments(TrainingArguments):
     def __post_init__(self):
         super().__post_init__()
         defaults = {field.name: field.default for field in fields(TrainingArguments)}
+        defaults["accelerator_config"] = AcceleratorConfig()
         for name in ONLY_OF_TRAINER:
             if getattr(self, name) not in (defaults.get(name), None, [], {}):
                 raise ValueError(f"--{name} is Trainer's, and this plan trains with a loop of its own (loop.py)")

@@ -1,0 +1,138 @@
+"""Look for better values of what is yours: each trial is train.py with other flags, judged by what is held out.
+
+python search.py learning_rate=1e-5..1e-3 warmup_steps=0,0.03,0.1 --trials 20 -- --max_steps 200
+
+What stands behind -- goes to train.py in every trial. The first trial has the values of config.yaml. A second start
+goes on, also beside the first one, on another device. Trials that are worse than half of the others there are ended.
+"""
+
+import signal
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+
+import argparse
+import sys
+from pathlib import Path
+
+import optuna
+import yaml
+from optuna.trial import TrialState
+
+from finished_runs import STUDY
+from masking import mask_messages
+from search_report import describe_trial, list_complete, list_results, write_results
+from search_trials import ENDED, Judge, hold, hold_trial, is_held, keep_report, release_trial, run_trial
+from search_values import Values, parse_values, refuse_flags, split_words
+
+HERE = Path(__file__).resolve().parent
+CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+METRIC = str(CONFIG["training"].get("metric_for_best_model") or "eval_loss").removeprefix("eval_")
+BEST = min if METRIC.endswith(("loss", "perplexity")) else max
+FIRST_TRIALS = 5
+"""Trials that are never ended early: what is compared with must be there first."""
+
+
+def main() -> None:
+    own, flags = split_words(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("values", nargs="*", help="NAME=LOW..HIGH or NAME=A,B,C (default: learning rates)")
+    parser.add_argument("--trials", type=int, default=20, help="in all, those of earlier starts too (default: 20)")
+    parser.add_argument("--folder", type=Path, default=HERE / CONFIG["output_dir"] / "search", help="where they lie")
+    parser.add_argument("--no-prune", action="store_true", help="train every trial to its end")
+    parser.add_argument("--json", action="store_true", help="print what search.json holds")
+    args = parser.parse_args(own)
+    if CONFIG["eval_data"] is None:
+        parser.error("nothing is held out to judge by: set eval_data in config.yaml to a file or a share")
+    try:
+        space = parse_values(args.values, CONFIG["training"]["learning_rate"])
+    except ValueError as error:
+        parser.error(str(error))
+    refuse_flags(parser, flags, space)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
+
+    study = open_study(args.folder, space, flags)
+    say(f"trying {', '.join(map(str, space))}: the {'lowest' if BEST is min else 'highest'} {METRIC} is the best")
+    try:
+        while (trial := begin_trial(study, args.folder, args.trials)) is not None:
+            try_values(study, trial, space, flags, args, say)
+    except KeyboardInterrupt:
+        say("interrupted: the same command goes on")
+        sys.exit(128 + signal.SIGINT)
+    finally:
+        write_results(args.folder, study, METRIC)
+        if list_complete(study):
+            say(list_results(args.folder, study, METRIC))
+    if args.json:
+        print((args.folder / "search.json").read_text(encoding="utf-8"), end="")
+
+
+def open_study(folder: Path, space: list[Values], flags: list[str]) -> optuna.Study:
+    """The study in the folder, begun with the values of config.yaml. Ends the process where it is one of something
+    else: with another model, other data or other flags its trials cannot be compared."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    folder.mkdir(parents=True, exist_ok=True)
+    yours = {name: value for name, value in CONFIG.items() if name not in ("output_dir", "machine", "first_step")}
+    search = {"values": [str(values) for values in space], "flags": flags, "config.yaml": yours}
+    with hold(folder / "search.lock"):
+        study = optuna.create_study(
+            storage=f"sqlite:///{folder.resolve() / STUDY}",
+            study_name="search",
+            load_if_exists=True,
+            direction="minimize" if BEST is min else "maximize",
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
+        )
+        known = study.user_attrs.get("search")
+        if known is None:
+            study.set_user_attr("search", search)
+            standing = {values.name: CONFIG["training"].get(values.name) for values in space}
+            study.enqueue_trial({v.name: standing[v.name] for v in space if v.includes(standing[v.name])})
+        elif known != search:
+            differs = ", ".join(name for name in search if known.get(name) != search[name])
+            sys.exit(f"{folder} holds a search with other {differs}: name another --folder, or remove that one")
+    return study
+
+
+def begin_trial(study: optuna.Study, folder: Path, most: int) -> optuna.Trial | None:
+    """The next one, held by this process; ``None`` when there are enough. Those of a dead process begin anew."""
+    with hold(folder / "search.lock"):
+        for trial in study.get_trials(states=(TrialState.RUNNING,)):
+            if not is_held(folder, trial.number):
+                study.tell(trial.number, state=TrialState.FAIL)
+                keep_report(folder, trial.number)
+                study.enqueue_trial(trial.params)
+        trials = study.get_trials()
+        if sum(trial.state in (*ENDED, TrialState.RUNNING) for trial in trials) >= most:
+            return None
+        # another seed each time: a second start would draw the same again
+        study.sampler = optuna.samplers.TPESampler(seed=CONFIG["training"]["seed"] + len(trials))
+        trial = study.ask()
+        hold_trial(folder, trial.number)
+        return trial
+
+
+def try_values(study: optuna.Study, trial: optuna.Trial, space: list[Values], flags: list[str], args, say) -> None:
+    """One training. One that fails ends the search, if none has worked before. Only the best keeps its weights."""
+    given = {values.name: values.suggest(trial) for values in space}
+    best = BEST if CONFIG["training"].get("load_best_model_at_end") else None
+    outcome = run_trial(trial, given, flags, args.folder, Judge(METRIC, best, prune=not args.no_prune))
+    with hold(args.folder / "search.lock"):
+        study.tell(trial, outcome.value, state=outcome.state)
+        release_trial(args.folder, trial.number)
+        kept = [done.number for done in list_complete(study)[:1]]
+        for other in study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)):
+            if other.number not in kept:
+                keep_report(args.folder, other.number)
+        write_results(args.folder, study, METRIC)
+    if outcome.state == TrialState.FAIL and not any(done.state in ENDED for done in study.trials):
+        sys.exit(f"the first trial failed: {outcome.text}")
+    say(describe_trial(study, trial.number, outcome.text))
+
+
+if __name__ == "__main__":
+    mask_messages()
+    main()

@@ -442,12 +442,13 @@ def refuse_no_classes(sample: Sample, column: str) -> None:
     values = sample.read_column(column)
     measures = [v for v in values if isinstance(v, float) and not v.is_integer()]
     several = [v for v in values if isinstance(v, list)]
-    if len(measures) > MANY * len(values):
+    most = max(1, MANY * len(values))  # a single row is no kind of column
+    if len(measures) > most:
         raise SourceError(
             f"--data {sample.where}: {column!r} holds measures, as {measures[0]:.6g}, and classes are what is learned here",
             "make classes of them, such as low and high; --label-column names another column",
         )
-    if len(several) > MANY * len(values):
+    if len(several) > most:
         raise SourceError(
             f"--data {sample.where}: {column!r} holds several labels of a row, and one is what is learned here",
             "give one label a row, or a file for each label that says yes or no",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hwdetect.machine.process import Lines, Program, build_own_command, isolate_python
+from hwdetect.measure.load import watch_load
 from hwdetect.measure.messages import collect_measurements
 from hwdetect.measure.rounds import take_rounds
 from hwdetect.types import SAME_RATE, Hardware, Measurement
@@ -39,12 +40,16 @@ def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tu
     for disk in hardware.disks:
         if disk.role == "work" and disk.path and disk.writable and (disk.free_bytes or 0) > 4 * FILE_BYTES:
             progress(f"disk: reading {FILE_BYTES >> 20} MiB in {disk.path}")
-            rate = confirm_rate(rates := measure_disk_reads(Path(disk.path)))
-            if rates and rate is None:
+            with watch_load() as load:
+                rates = measure_disk_reads(Path(disk.path))
+            rate, busy = confirm_rate(rates), load.describe()
+            if rates and (rate is None or busy):
                 progress(
-                    f"disk_read is not used: {len(rates)} reads gave {min(rates):.3g} to {max(rates):.3g} bytes/s, and no second is near "
-                    "the fastest: busy, or shared with others; measure again"
+                    f"disk_read is not used: {len(rates)} reads gave {min(rates):.3g} to {max(rates):.3g} bytes/s"
+                    f"{f'; {busy}' if busy else ', and no second is near the fastest: busy, or shared with others'}; measure again"
                 )
+            if busy:
+                continue
             if rate is not None:
                 measurements.append(Measurement(what="disk_read", where=disk.role, value=rate, unit="bytes/s"))
     if hardware.software.torch is None:

@@ -25,7 +25,7 @@ if __name__ == "__main__":
     child.start()
     child.join()
 """
-KEY = "secret-of-somebody"
+KEY = "-secret-of-somebody"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -50,6 +50,6 @@ def test_a_key_stands_in_no_command_line_and_in_no_file(tmp_path):
     for each in told:
         assert Path(each["argv"][0]) == package / "launch_server.py"
         words = each["argv"][1:]
-        assert words[words.index("--api-key") + 1] == KEY and words[-2:] == ["--their-own", "flag"]
+        assert f"--api-key={KEY}" in words and words[-2:] == ["--their-own", "flag"]
         assert words[words.index("--port") + 1] == "8123" and KEY not in each["shown"]
     assert not list(drafts.iterdir())

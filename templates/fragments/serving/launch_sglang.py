@@ -25,7 +25,7 @@ def main() -> None:
         rank, first = find_node(nodes)
         words += ["--node-rank", rank, "--dist-init-addr", f"{first}:{PORT}"]
     if key := read_key():
-        words += ["--api-key", key]
+        words.append(f"--api-key={key}")  # one word: a key may begin with -
     become("sglang.launch_server", [*words, *others])
 
 

@@ -119,6 +119,36 @@ def test_a_trial_is_held_until_its_process_ends(trials, tmp_path):
     assert not trials.is_held(tmp_path, 4)
 
 
+@pytest.mark.parametrize(
+    ("lines", "rows", "state", "text"),
+    [
+        (
+            ["step 3: non-finite loss (nan). Earlier", "=" * 60, "exitcode : 1"],
+            None,
+            "PRUNED",
+            "step 3: non-finite loss",
+        ),
+        (["CUDA out of memory"], None, "FAIL", "CUDA out of memory"),
+        ([], [{"step": 0, "loss": 4.0}], "FAIL", "no evaluation after its first step"),
+        ([], None, "FAIL", "no evaluation after its first step"),
+        ([], [{"step": 0, "loss": 1.0}, {"step": 2, "loss": 3.0}, {"step": 4, "loss": 3.5}], "COMPLETE", ""),
+    ],
+)
+def test_how_a_training_ended(trials, tmp_path, monkeypatch, lines, rows, state, text):
+    """Also where a launcher of several processes writes behind it, and where nothing was evaluated."""
+    report = {"evaluations": rows} if rows is not None else {}
+    script = (
+        "import json, pathlib, sys; folder = pathlib.Path(sys.argv[1].removeprefix('--output_dir='));"
+        f"(folder / 'run.json').write_text({json.dumps(report)!r});"
+        f"print({chr(10).join(lines)!r}); sys.exit({int(bool(lines))})"
+    )
+    monkeypatch.setattr(trials, "find_command", lambda: [sys.executable, "-c", script])
+    trial = optuna.create_study().ask()
+    outcome = trials.run_trial(trial, {"seed": 1}, (), tmp_path, trials.Judge("loss", min, prune=True))
+    assert outcome.state.name == state and text in outcome.text
+    assert outcome.value == (3.0 if state == "COMPLETE" else None)
+
+
 def search(project: Path, *words: str, **keywords) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "search.py", "learning_rate=1e-4..1e-2", *words],
@@ -188,3 +218,23 @@ def test_a_value_that_train_refuses_ends_the_search(tmp_path):
     ended = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 1 and "the first trial failed" in ended.stderr
     assert "'wavy'" in ended.stderr
+
+
+FAILS_LATER = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1].removeprefix("--output_dir="))
+if folder.name != "trial-0":
+    sys.exit("the device is lost")
+(folder / "run.json").write_text(json.dumps({"evaluations": [{"step": 2, "loss": 3.0}]}))
+"""
+
+
+@pytest.mark.slow
+def test_trainings_that_fail_come_to_an_end(tmp_path):
+    """A device that is lost within a search fails every trial from there on."""
+    project = make_project(tmp_path / "p", 4)
+    (project / "train.py").write_text(FAILS_LATER)
+    output, _ = (ended := search(project, "--trials", "3")).communicate(timeout=120)
+    assert ended.returncode == 0 and output.count("the device is lost") == 2
+    found = json.loads((project / "runs" / "search" / "search.json").read_text())
+    assert [trial["state"] for trial in found["trials"]] == ["complete", "fail", "fail"]

@@ -43,7 +43,7 @@ def list_results(folder: Path, study: optuna.Study, metric: str) -> str:
             f"{metric}, the best {len(shown)} of {len(done)} that came to their end ({folder / 'search.svg'}):",
             *(f"{trial.value:>10.4g}  trial {trial.number:<3}  {describe_values(trial.params)}" for trial in shown),
             f"python train.py {flags}    # or under training in config.yaml",
-            f"its model: {folder / f'trial-{best.number}'}",
+            f"its model after the last step: {folder / f'trial-{best.number}'}",
         ]
     )
 

@@ -1,9 +1,10 @@
 """Look for better values of what is yours: each trial is train.py with other flags, judged by what is held out.
 
-python search.py learning_rate=1e-5..1e-3 warmup_steps=0,0.03,0.1 --trials 20 -- --max_steps 200
+python search.py learning_rate=1e-5..1e-3 warmup_steps=0,0.03,0.1 --trials 20 -- --max_steps 200 --eval_steps 50
 
 What stands behind -- goes to train.py in every trial. The first trial has the values of config.yaml. A second start
-goes on, also beside the first one, on another device. Trials that are worse than half of the others there are ended.
+goes on, also beside the first one, on another device of this machine. Trials that are worse than half of the others
+there are ended.
 """
 
 import signal
@@ -31,13 +32,15 @@ METRIC = str(CONFIG["training"].get("metric_for_best_model") or "eval_loss").rem
 BEST = min if METRIC.endswith(("loss", "perplexity")) else max
 FIRST_TRIALS = 5
 """Trials that are never ended early: what is compared with must be there first."""
+FAILED = "failed"
+"""Attribute of a trial whose training failed: why. One that was killed has none, and begins anew."""
 
 
 def main() -> None:
     own, flags = split_words(sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("values", nargs="*", help="NAME=LOW..HIGH or NAME=A,B,C (default: learning rates)")
-    parser.add_argument("--trials", type=int, default=20, help="in all, those of earlier starts too (default: 20)")
+    parser.add_argument("--trials", type=int, default=20, help="in all, also failed and earlier ones (default: 20)")
     parser.add_argument("--folder", type=Path, default=HERE / CONFIG["output_dir"] / "search", help="where they lie")
     parser.add_argument("--no-prune", action="store_true", help="train every trial to its end")
     parser.add_argument("--json", action="store_true", help="print what search.json holds")
@@ -64,7 +67,8 @@ def main() -> None:
         say("interrupted: the same command goes on")
         sys.exit(128 + signal.SIGINT)
     finally:
-        write_results(args.folder, study, METRIC)
+        with hold(args.folder / "search.lock"):
+            write_results(args.folder, study, METRIC)
         if list_complete(study):
             say(list_results(args.folder, study, METRIC))
     if args.json:
@@ -106,7 +110,8 @@ def begin_trial(study: optuna.Study, folder: Path, most: int) -> optuna.Trial | 
                 keep_report(folder, trial.number)
                 study.enqueue_trial(trial.params)
         trials = study.get_trials()
-        if sum(trial.state in (*ENDED, TrialState.RUNNING) for trial in trials) >= most:
+        # without the failed ones a device that is lost would fail them for ever
+        if sum(trial.state in (*ENDED, TrialState.RUNNING) or FAILED in trial.user_attrs for trial in trials) >= most:
             return None
         # another seed each time: a second start would draw the same again
         study.sampler = optuna.samplers.TPESampler(seed=CONFIG["training"]["seed"] + len(trials))
@@ -121,6 +126,8 @@ def try_values(study: optuna.Study, trial: optuna.Trial, space: list[Values], fl
     best = BEST if CONFIG["training"].get("load_best_model_at_end") else None
     outcome = run_trial(trial, given, flags, args.folder, Judge(METRIC, best, prune=not args.no_prune))
     with hold(args.folder / "search.lock"):
+        if outcome.state == TrialState.FAIL:
+            trial.set_user_attr(FAILED, outcome.text)
         study.tell(trial, outcome.value, state=outcome.state)
         release_trial(args.folder, trial.number)
         kept = [done.number for done in list_complete(study)[:1]]

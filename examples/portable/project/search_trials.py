@@ -27,6 +27,8 @@ KEPT = ("run.json", "loss.svg", "log.txt")
 """Of a trial that is not the best: its weights would fill the disk."""
 EVALUATION = re.compile(r"step +(\d+)/\d+  evaluation: (.*)")
 """As progress.py prints it."""
+DIVERGED = re.compile(r"step \d+: non-finite .*")
+"""As stopping.py ends a training."""
 HELD: dict[Path, IO] = {}
 """Files that are locked while this process runs their trial."""
 SET_DEATH_SIGNAL = 1
@@ -91,7 +93,7 @@ def run_trial(trial: optuna.Trial, given: dict, flags: Sequence[str], folder: Pa
     values = {"output_dir": target, "save_strategy": "no", "load_best_model_at_end": False} | given
     command = [*find_command(), *(f"--{name}={value}" for name, value in values.items()), *flags]
     begun = time.perf_counter()
-    last, pruned_at = "", None
+    last, pruned_at, diverged = "", None, None
     with (
         (target / "log.txt").open("w", encoding="utf-8") as log,
         subprocess.Popen(
@@ -110,6 +112,7 @@ def run_trial(trial: optuna.Trial, given: dict, flags: Sequence[str], folder: Pa
                 log.write(line)
                 log.flush()
                 last = line.strip() or last
+                diverged = diverged or DIVERGED.match(line)  # behind it a launcher of several processes has its say
                 step = report_evaluation(trial, line, judge.metric)
                 if judge.prune and step and pruned_at is None and trial.should_prune():
                     pruned_at = step
@@ -119,12 +122,14 @@ def run_trial(trial: optuna.Trial, given: dict, flags: Sequence[str], folder: Pa
             log.writelines(output)
             raise
     if process.returncode == 0:
-        seconds = time.perf_counter() - begun
-        return Outcome(TrialState.COMPLETE, format_duration(seconds), read_value(target, judge))
+        value = read_value(target, judge)
+        if value is None:
+            return Outcome(TrialState.FAIL, "no evaluation after its first step: give --eval_steps behind --")
+        return Outcome(TrialState.COMPLETE, format_duration(time.perf_counter() - begun), value)
     if pruned_at is not None:
         return Outcome(TrialState.PRUNED, f"ended at step {pruned_at}: worse than half of the others there")
-    if "non-finite" in last:
-        return Outcome(TrialState.PRUNED, last)
+    if diverged:
+        return Outcome(TrialState.PRUNED, diverged[0])
     return Outcome(TrialState.FAIL, f"{last} (exit code {process.returncode}; {target / 'log.txt'})")
 
 
@@ -150,11 +155,11 @@ def report_evaluation(trial: optuna.Trial, line: str, metric: str) -> int | None
     return int(match[1])
 
 
-def read_value(folder: Path, judge: Judge) -> float:
-    """That of the model that the training would keep: of its evaluations the best, or the last."""
+def read_value(folder: Path, judge: Judge) -> float | None:
+    """That of the model that the training would keep: of its evaluations the best, or the last; ``None`` without."""
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    values = [row[judge.metric] for row in run["evaluations"] if row["step"]]
-    return judge.best(values) if judge.best else values[-1]
+    values = [row[judge.metric] for row in run.get("evaluations", ()) if row["step"]]
+    return (judge.best(values) if judge.best else values[-1]) if values else None
 
 
 def keep_report(folder: Path, number: int) -> None:

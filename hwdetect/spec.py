@@ -151,6 +151,11 @@ def _parse_counts(wanted: str) -> tuple[list[int], str]:
 def _parse_options(tail: str, text: str) -> Options:
     match = _OPTIONS.fullmatch(tail)
     if not match:
+        if catalog.resolve(_parse_counts(tail.lstrip(",+&; "))[1]):
+            raise SpecError(
+                f"{text!r}: a spec is of equal devices; a machine of unequal ones is planned where it stands, or from the file of "
+                "`perfgen detect --json` there"
+            )
         raise SpecError(f"{text!r}: {tail!r} was not understood; options are :CPUS, +FEATURE and ,MEMORYgb")
     memory = match["memory"]
     if memory and float(memory) == 0:

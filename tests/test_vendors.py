@@ -17,16 +17,23 @@ from unittest import mock
 
 import pytest
 from click.testing import CliRunner
+from rules.table import tiny
 from test_contract import keywords, know_words
 from test_hardware_files import make_work
 
 import hwdetect
+from generator.case.case import Case
 from generator.case.devices import group_equal_accelerators, make_case
 from generator.case.request import Request
 from generator.case.stacks import list_builds
 from generator.case.vendors import ABILITIES, CPU, find_vendor, list_vendors
+from generator.case.workload import Workload
 from generator.cli import perfgen
+from generator.cost.of_case import build_cost_model
+from generator.decide.device_group import choose_case
 from generator.decide.notes import note_case
+from generator.decide.plan import decide
+from generator.emit.parallel import select_visible_devices
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.errors import NotEmitted, NothingFits, UsageError
@@ -523,3 +530,42 @@ def test_another_target_is_not_the_planned_one(seen, load):
     plan = document(seen, ("task", "sft"), ("train", "lora"))
     with pytest.raises(SystemExit, match="gfx950, and AMD Instinct MI300X is gfx942"):
         load("machine/rocm").check_machine(plan["config"]["machine"] | {"targets": ["gfx950"]})
+
+
+def choose_beside(*specs: str, pins: tuple = ()) -> Case:
+    """The case of one machine that has the devices of each spec, numbered in that order as a detection does."""
+    first, *others = (parse_spec(spec) for spec in specs)
+    for other in others:
+        at, number = len(first.boards), len(first.accelerators)
+        boards = (replace(b, index=b.index + at) for b in other.boards)
+        devices = (replace(a, index=a.index + number, board=a.board + at) for a in other.accelerators)
+        first = replace(first, boards=(*first.boards, *boards), accelerators=(*first.accelerators, *devices))
+    return choose_case(first, tiny(), Workload(seq_len=512, global_batch=12, pins=pins))
+
+
+@pytest.mark.parametrize(
+    ("specs", "visible"),
+    [
+        (("rx-7900-xtx", "2xrtx-4090"), "0"),
+        (("rx-7900-xtx", "rtx-4090"), None),
+        (("rtx-3090", "rtx-4090"), "1"),
+        (("rtx-3090", "rx-6700-xt", "rtx-4090"), "1"),
+    ],
+)
+def test_devices_have_the_numbers_of_their_own_makers_variable(specs, visible):
+    """CUDA counts NVIDIA's alone: an AMD GPU before them is no device 0 there."""
+    case = choose_beside(*specs, pins=(("parallelism", "single"),))
+    assert case.device.id == "rtx-4090"
+    assert select_visible_devices(decide(case, build_cost_model(case))) == visible
+
+
+@pytest.mark.parametrize(
+    ("specs", "chosen"),
+    [
+        (("gaudi3", "gtx-1650"), "gtx-1650"),
+        (("gtx-1650", "rx-6700-xt"), "gtx-1650"),
+        (("gtx-1650", "rx-7900-xtx"), "rx-7900-xtx"),
+    ],
+)
+def test_of_unequal_devices_one_that_projects_are_made_for_comes_first(specs, chosen):
+    assert choose_beside(*specs).device.id == chosen

@@ -21,6 +21,6 @@ def choose_case(hardware: Hardware, spec: ModelSpec, workload: Workload) -> Case
 
 
 def best_rank(case: Case) -> tuple:
-    """How well a case does: whether it fits at all, then the best plan's rank."""
+    """How well a case does: whether it fits at all, whether a project can be made of it, then the best plan's rank."""
     best = find_best(open_space(case, build_cost_model(case)))
-    return (best is None, best.key if best else ())
+    return (best is None, case.explain_unemitted() is not None, best.key if best else ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from generator.case.case import Case
-from generator.case.devices import is_mig_instance
+from generator.case.devices import find_board_vendor, is_mig_instance
 from generator.case.layout import Layout
 from generator.case.strategies import SEQUENCE_FORMS, STRATEGIES
 from generator.cost.links import choose_devices
@@ -131,12 +131,17 @@ def select_visible_devices(plan: Plan) -> str | None:
     case, layout = plan.case, plan.best.layout
     if not case.accelerators:
         return None
-    every = case.hardware.accelerators
     boards = {board.index: board for board in case.hardware.boards}
+    maker = find_board_vendor(
+        next(boards[a.board] for a in case.hardware.accelerators if a.index == case.accelerators[0])
+    )
+    # the variable numbers the devices of its maker alone: beside a GPU of another's, CUDA's first is still 0
+    every = [a for a in case.hardware.accelerators if find_board_vendor(boards[a.board]) is maker]
     if any(is_mig_instance(a, boards[a.board]) for a in every):  # chosen by its UUID, not by its number
         return None
+    numbers = {a.index: number for number, a in enumerate(every)}
     chosen = choose_devices(case.device, case.links, case.devices_per_node, layout.per_node)
-    used = [case.accelerators[place] for place in chosen]
+    used = [numbers[case.accelerators[place]] for place in chosen]
     first = used == list(range(len(used)))
     if len(used) == len(every) or (first and len(used) > 1):
         return None

@@ -159,6 +159,8 @@ def test_plain_cpu_says_what_it_assumed():
         ("h100,80", "was not understood"),
         ("cpu:4,0gb", "without memory"),
         ("h100, gb", "was not understood"),
+        ("rtx-4090,rtx-3090", "a spec is of equal devices"),
+        ("4xa100-sxm-80gb + 4xh100-sxm-80gb", "detect --json"),
         ("../../etc/passwd", "is no device"),
         ("rtx4090x2", "the number stands in front: 2xrtx-4090"),
         ("4090 x2", "the number stands in front: 2xrtx-4090"),

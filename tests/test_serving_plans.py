@@ -364,7 +364,6 @@ def test_an_engine_in_one_process_says_that_it_cannot_span_nodes(engine, library
     shutil.copy(fragments / "engines" / f"{engine}.py", tmp_path / "engine.py")
     shutil.copy(next(fragments.rglob("whole_answers.py")), tmp_path)
     (tmp_path / f"{library}.py").write_text("LLM = SamplingParams = None\n")
-    (tmp_path / "whole_answers.py").write_text("class WholeAnswers: pass\n")
     for name in ("machine", "sampling", "sources"):
         (tmp_path / f"{name}.py").write_text(
             "peak_memory = Sampling = Receive = describe_failure = find_source = None\n"

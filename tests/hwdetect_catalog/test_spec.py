@@ -31,6 +31,10 @@ def assumed(hardware) -> str:
         (" 4 x A100-80GB ", "a100-sxm-80gb", 4, 1),
         ("3×rtx-3090", "rtx-3090", 3, 1),
         ("8xmi300x", "mi300x", 8, 1),
+        ("gv100", "quadro-gv100", 1, 1),
+        ("2xm40", "m40-12gb", 2, 1),
+        ("rtx-pro-4000-sff", "rtx-pro-4000-blackwell-sff", 1, 1),
+        ("rtx-pro-5000-72gb", "rtx-pro-5000-72gb-blackwell", 1, 1),
         ("72xgb200", "gb200", 72, 1),
     ],
 )

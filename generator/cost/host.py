@@ -11,7 +11,7 @@ from generator.cost.estimate import GIB, CostItem
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 from generator.cost.static_memory import StaticMemory, borrows_states
-from generator.cost.weights import NF4_VALUE_BYTES, compute_stored_bytes, count_packed_params, place_weights
+from generator.cost.weights import compute_stored_bytes, count_packed_params, place_weights
 
 SOURCES = {
     "interpreter": "Python, torch, CUDA libraries, per process",
@@ -93,7 +93,7 @@ def packs_on_host(run: Execution) -> bool:
 def compute_packed_loading(shape: Shape, run: Execution, processes: int) -> float:
     """Bytes of a node: of the packed values each process writes only those that FSDP2 will give it (packed_on_gpu.py of a project),
     the rest is whole in each of them."""
-    values = count_packed_params(shape, run) * NF4_VALUE_BYTES
+    values = count_packed_params(shape, run) * c.NF4_VALUE_BYTES
     return processes * (compute_stored_bytes(shape, run) - values + values / run.shards)
 
 

@@ -1,8 +1,8 @@
 """Between what values a figure will probably lie: how far published runs were from their own estimates.
 
 ``residuals.toml`` has the published rows in cells: one table, one device, one kind of run, with the measured over the
-predicted value at five places of its distribution. Every cell counts for a new run, half as much for each property in
-which it differs, so that what was never measured has the spread of everything else. ``benchmarks/residuals.py`` writes the file and
+predicted value at five places of its distribution. Every cell counts for a new run, not half as much for each property
+in which it differs, so that what was never measured has the spread of everything else. ``benchmarks/residuals.py`` writes the file and
 says which share of the rows of a table that was left out lies inside.
 """
 

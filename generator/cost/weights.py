@@ -81,8 +81,6 @@ FORMATS: Mapping[str, tuple[float, c.Constant]] = {
     "gguf-8bit": (0.0, c.GGUF_Q8_BYTES),
 }
 """formats of packed weights: bytes of the weight itself, and of its scales and zeros beside it (of GGUF both together)"""
-NF4_VALUE_BYTES = 0.5
-"""of a weight, without its scale"""
 OF_ALL_TENSORS = ("gguf-4bit", "gguf-8bit", "int4")
 """formats whose converters pack the embedding and the output layer too"""
 
@@ -101,7 +99,7 @@ def compute_bytes_per_weight(shape: Shape, run: Execution) -> float:
 def compute_bytes_per_packed_weight(run: Execution) -> float:
     """Its scales included."""
     if run.quant == "nf4":
-        return NF4_VALUE_BYTES + (c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES)
+        return c.NF4_VALUE_BYTES + (c.NF4_DOUBLE_SCALE_BYTES if run.double_quant else c.NF4_SCALE_BYTES)
     if run.quant == "float8":
         return 1.0
     if run.quant in find_engine(run.engine).packed_bytes:
@@ -122,7 +120,7 @@ def compute_undivided_scales(shape: Shape, run: Execution, weights_here: bool) -
     (bitsandbytes' QuantState). Beyond this device's share of them, which is counted with the weights that are here."""
     if run.quant != "nf4" or not run.sharding.by_fsdp or run.shards == 1:
         return 0.0
-    scales = count_packed_params(shape, run) * (compute_bytes_per_packed_weight(run) - NF4_VALUE_BYTES) / run.parts
+    scales = count_packed_params(shape, run) * (compute_bytes_per_packed_weight(run) - c.NF4_VALUE_BYTES) / run.parts
     return scales * (1.0 - 1.0 / run.shards) if weights_here else scales
 
 

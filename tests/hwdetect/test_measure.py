@@ -183,8 +183,10 @@ def test_the_child_measures_and_is_read():
     pytest.importorskip("torch")
     messages: list[str] = []
     measurements = measure_with_torch(2, messages.append)
-    assert {(m.what, m.where, m.dtype) for m in measurements} >= {("matmul", "cpu", "fp32")}
-    assert all(m.value > 1e8 for m in measurements)
+    refused = [text for text in messages if text.startswith("matmul fp32") and "is not used: busy" in text]
+    taken = [m for m in measurements if (m.what, m.where, m.dtype) == ("matmul", "cpu", "fp32")]
+    assert len(taken) + len(refused) in (2, 3)  # one of each size; other tests may compute beside
+    assert all(m.value > 1e8 and m.size for m in measurements)
 
 
 def test_a_child_that_hangs_costs_its_time_and_keeps_what_it_told(tmp_path, monkeypatch):

@@ -102,8 +102,8 @@ def count_in_child(text: str, name: str, path: Path) -> dict:
         errors = ended.errors.decode("utf-8", "replace").strip().splitlines()
         reason = errors[-1] if errors else "no reason given"
         raise SourceError(
-            f"cannot size {name}: perfgen's tables do not have such a {str(json.loads(text).get('model_type'))[:SHOWN]!r}, and Transformers "
-            f"said: {quote_error(reason)}",
+            f"cannot size {name}: perfgen's tables do not know {str(json.loads(text).get('model_type'))[:SHOWN]!r} in this form, and "
+            f"Transformers said: {quote_error(reason)}",
             "`pip install perfgen[train]` if Transformers is missing; otherwise the model is newer than this stack, or its config contradicts itself",
         )
     counts = json.loads(ended.raw.decode().strip().splitlines()[-1])

@@ -32,9 +32,13 @@ def test_answers_are_rendered_or_refused(tmp_path, task, mode, has_data):
         for n in range(64)
     ]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = json.loads(Path(MODEL).read_text())
+    if task == "text-classification" and mode == "infer":  # one that was trained for its labels
+        config |= {"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "bad", "1": "good"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     request = Request(
         model="org/model",
-        config=MODEL,
+        config=str(tmp_path / "config.json"),
         task=task,
         mode=mode,
         data=str(data) if has_data and mode == "train" else None,

@@ -257,7 +257,7 @@ def check_classifies(workload: Workload, model: ModelSpec) -> None:
     name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
     if model.kind not in ("encoder", "decoder") or model.model_type not in CLASSIFIED:
         raise UsageError(
-            f"--task {workload.task} needs a type of model that Transformers has a classifier of, and {name} is none",
+            f"--task {workload.task} needs an encoder or a decoder of text that Transformers has a classifier of, and {name} is none",
             "give another model, such as a BERT or a Llama",
         )
     if workload.mode == "infer" and not workload.after_training and not (model.architecture or "").endswith(HEAD):

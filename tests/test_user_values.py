@@ -88,7 +88,7 @@ def test_labels_that_contradict_the_data_and_data_that_nothing_reads_are_refused
     with pytest.raises(UsageError, match=r"--labels 2: .* has 3 labels"):
         read_work(Request(**request, labels=2))
     with pytest.raises(UsageError, match="is not for --mode infer"):
-        read_work(Request(**request, mode="infer"))
+        read_work(Request(**(request | {"task": "sft"}), mode="infer"))
     served = document_request(Request(model=str(model_folder), task="sft", mode="infer", hardware="cpu:4"))
     assert "inference, text generation" in served.project.summary
 

@@ -39,19 +39,7 @@ def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tu
     measurements += measure_host_memory(threads, choose_copy_bytes(hardware), progress)
     for disk in hardware.disks:
         if disk.role == "work" and disk.path and disk.writable and (disk.free_bytes or 0) > 4 * FILE_BYTES:
-            progress(f"disk: reading {FILE_BYTES >> 20} MiB in {disk.path}")
-            with watch_load() as load:
-                rates = measure_disk_reads(Path(disk.path))
-            rate, busy = confirm_rate(rates), load.describe()
-            if rates and (rate is None or busy):
-                progress(
-                    f"disk_read is not used: {len(rates)} reads gave {min(rates):.3g} to {max(rates):.3g} bytes/s"
-                    f"{f'; {busy}' if busy else ', and no second is near the fastest: busy, or shared with others'}; measure again"
-                )
-            if busy:
-                continue
-            if rate is not None:
-                measurements.append(Measurement(what="disk_read", where=disk.role, value=rate, unit="bytes/s"))
+            measurements += measure_disk(disk.role, Path(disk.path), progress)
     if hardware.software.torch is None:
         progress("torch is not installed: no matmul and no device measurements")
         return tuple(measurements)
@@ -70,6 +58,23 @@ def measure_host_memory(threads: int, size: int, progress: Callable[[str], None]
         what="host_memory_bandwidth", where="cpu", value=figure.value, unit="bytes/s", spread=figure.spread
     )
     return (copied,)
+
+
+def measure_disk(role: str, folder: Path, progress: Callable[[str], None]) -> tuple[Measurement, ...]:
+    """The rate of reads; nothing where others were busy, or no two reads agree."""
+    progress(f"disk: reading {FILE_BYTES >> 20} MiB in {folder}")
+    with watch_load() as load:
+        rates = measure_disk_reads(folder)
+    if not rates:
+        return ()
+    rate = confirm_rate(rates)
+    doubt = load.describe() or (rate is None and "no second is near the fastest: busy, or shared with others")
+    if rate is None or doubt:
+        progress(
+            f"disk_read is not used: {len(rates)} reads gave {min(rates):.3g} to {max(rates):.3g} bytes/s; {doubt}; measure again"
+        )
+        return ()
+    return (Measurement(what="disk_read", where=role, value=rate, unit="bytes/s"),)
 
 
 def choose_copy_bytes(hardware: Hardware) -> int:

@@ -50,20 +50,27 @@ def measure_matmul(torch, device: str, where: str, dtype: str, size: int, wait: 
     except (RuntimeError, TypeError) as error:
         print_message(progress=f"{where}: no {dtype} matmul ({str(error).splitlines()[0][:80]})")
         return
-    # A product and a sum for each of size³ pairs.
-    print_message(what="matmul", where=where, value=2 * size**3 / seconds, unit="flop/s", dtype=SHORT[dtype])
+    rate = compute_product_rate(size, seconds)
+    print_message(what="matmul", where=where, value=rate, unit="flop/s", dtype=SHORT[dtype])
+
+
+def compute_product_rate(size: int, seconds: float) -> float:
+    """Operations per second: a product and a sum for each of size³ pairs."""
+    return 2 * size**3 / seconds
 
 
 def measure_cpu(torch, threads: int) -> None:
-    """Square products of several sizes: a rate that only a small one reaches, in the caches, is none of a training's. The smallest,
-    whose rate is the one to plan with where the larger ones come near it, is printed last."""
+    """Square products of several sizes, the largest first: a rate that only a small one reaches, in the caches, is none of a
+    training's (``select_measured_rates`` of the catalogue decides)."""
     torch.set_num_threads(threads)
     sizes = WIDE_CPU_SIZES if threads >= WIDE_CPU_THREADS else CPU_SIZES
     products = prepare_products(torch, sizes)
 
     def time_products() -> dict[str, float]:
-        # A product and a sum for each of size³ pairs.
-        return {n: 2 * size**3 / time_best_run(work, lambda: None, ROUND_SECONDS) for n, size, _, work in products}
+        return {
+            name: compute_product_rate(size, time_best_run(work, lambda: None, ROUND_SECONDS))
+            for name, size, _, work in products
+        }
 
     rounds = take_rounds(time_products, CPU_SECONDS)
     for name, size, dtype, _ in reversed(products):
@@ -112,7 +119,9 @@ def measure_device(torch, kind: str, index: int) -> None:
         torch.backends.cuda.matmul.allow_tf32 = True
         a, b = (torch.randn(DEVICE_SIZE, DEVICE_SIZE, device=device) for _ in range(2))
         seconds = time_best_run(lambda: a @ b, wait, MATMUL_SECONDS)
-        print_message(what="matmul", where=where, value=2 * DEVICE_SIZE**3 / seconds, unit="flop/s", dtype="tf32")
+        print_message(
+            what="matmul", where=where, value=compute_product_rate(DEVICE_SIZE, seconds), unit="flop/s", dtype="tf32"
+        )
     print_message(progress=f"{where}: copies")
     measure_copies(torch, device, where, wait)
 

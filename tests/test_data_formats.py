@@ -449,6 +449,15 @@ def test_a_label_is_seen_by_its_few_values(tmp_path):
     )
 
 
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "BOM"])
+def test_a_table_that_is_read_whole_is_called_so(tmp_path, mark):
+    """A spreadsheet's mark of its encoding was not counted: "looked at 6,170 of 6,172 bytes"."""
+    (tmp_path / "d.csv").write_bytes(mark + b"text,label\n" + b"some words,0\nother words,1\n" * 20)
+    data = read_data(str(tmp_path / "d.csv"), task="text-classification")
+    assert (data.text_column, data.label_column) == ("text", "label")
+    assert not any("looked at" in note for note in data.notes)
+
+
 def test_saved_data_sets_and_json_of_other_shapes(tmp_path):
     from datasets import Dataset, DatasetDict
 

@@ -190,3 +190,14 @@ def test_what_nobody_gave_is_not_called_yours():
         assert "yours" not in answer.why.replace("yours to change", ""), (key, answer.why)
     assert "here it takes" in why.explain_key(document, "training.eval_steps").why
     assert why.explain_key(document, "weight_decay").why.count("change") == 1
+
+
+def test_what_is_paid_once_is_not_weighed_against_a_number_of_steps_that_nobody_knows(tmp_path):
+    """Such a rival is left out for what it adds; "which None steps do not earn back" was said of it."""
+    config = tmp_path / "config.json"
+    sizes = {"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32}
+    config.write_text(json.dumps({"model_type": "qwen3", "num_key_value_heads": 8, "vocab_size": 151936, **sizes}))
+    document = document_request(Request(model=str(config), hardware="mi300x", train="full"))
+    whys = [rejected.why for decision in document.decisions for rejected in decision.rejected]
+    assert any("not worth another setting" in why for why in whys)
+    assert not any("None" in why for why in whys)

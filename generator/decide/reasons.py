@@ -190,8 +190,8 @@ def explain_slower_choice(space: Space, best: Candidate, rival: Candidate) -> st
     """Why a plan that takes less time per step is ranked lower."""
     case = space.case
     once = sum(t.once_seconds(case) for t in rival.members) - sum(t.once_seconds(case) for t in best.members)
-    if once > 0:
-        steps = case.workload.steps
+    # of a run without a known end, what is paid once was not counted
+    if once > 0 and (steps := case.workload.steps):
         return f" per step, but costs {once:.0f} s once, which {steps} steps do not earn back"
     if count_settings(rival) > count_settings(best):
         return ": not worth another setting"

@@ -141,7 +141,7 @@ def read_csv_file(file: Path, lengths: Lengths) -> Iterator[tuple[str, dict | st
     compression = find_ending(file)[1]
 
     def count_lines(handle: BinaryIO) -> Iterator[str]:
-        text = io.TextIOWrapper(handle, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        text = io.TextIOWrapper(handle, encoding="utf-8", errors="surrogateescape", newline="")
         for number in count(1):
             line = text.readline(SCAN_BYTES) if lengths.decompressed < SCAN_BYTES else ""
             if not line:
@@ -151,7 +151,7 @@ def read_csv_file(file: Path, lengths: Lengths) -> Iterator[tuple[str, dict | st
             size = len(line.encode(errors="surrogateescape"))
             lengths.decompressed += size
             lengths.seen += 0 if compression else size
-            yield line
+            yield line.removeprefix("\ufeff") if number == 1 else line
 
     with open_counted(file, lengths) as handle:
         lines = count_lines(handle)

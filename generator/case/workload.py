@@ -244,7 +244,8 @@ def check_row_task(workload: Workload, model: ModelSpec) -> None:
         if model.kind == "vision" and (model.architecture or "").endswith("ForImageClassification"):
             return
         raise UsageError(
-            f"--task {workload.task} needs a classifier of images, and {name} is none", "give one, such as a ViT"
+            f"--task {workload.task} needs a classifier of images, and {name} is none",
+            "give one, such as a ViT, whose config.json names its class: …ForImageClassification",
         )
     if model.model_type not in SPEECH_TYPES:
         raise UsageError(
@@ -271,7 +272,6 @@ def check_generates(workload: Workload, model: ModelSpec) -> None:
     """Refuse a task on text for a model that is no decoder. Raises ``UsageError``."""
     name = f"{model.name} ({model.model_type})"
     asked = f"--task {workload.task}" if workload.mode == "train" else "generating text"
-    doing = "training" if workload.mode == "train" else "inference"
     if model.kind == "encoder" and workload.mode == "train":
         raise UsageError(
             f"--task {workload.task} needs a decoder, and {name} is an encoder: plain text trains it by masked language "
@@ -285,6 +285,15 @@ def check_generates(workload: Workload, model: ModelSpec) -> None:
         )
     if model.kind != "decoder":
         raise UsageError(
-            f"{asked} needs a decoder-only model, and {name} is {model.kind}",
-            f"perfgen does not emit {doing} for this kind of model yet",
+            f"{asked} needs a decoder-only model, and {name} is {model.kind}", suggest_use(workload, model)
         )
+
+
+def suggest_use(workload: Workload, model: ModelSpec) -> str:
+    """What perfgen does with a model that is no model of text, if anything."""
+    if model.kind == "vision":
+        return "perfgen runs classifiers of images (--mode infer, …ForImageClassification in config.json) and no other model of this kind"
+    if model.model_type in SPEECH_TYPES:
+        return "perfgen writes down what it hears: --mode infer --task automatic-speech-recognition"
+    doing = "training" if workload.mode == "train" else "inference"
+    return f"perfgen does not emit {doing} for this kind of model yet"

@@ -1037,7 +1037,7 @@ def test_a_folder_with_a_file_that_is_no_text_differs(tmp_path):
 
 
 COUNTS = dict.fromkeys(meta_device.NUMBERS, 2) | {"architecture": "X", "kind": "decoder", "gated": True}
-COUNTS |= {"tied_embeddings": False, "max_positions": None}
+COUNTS |= {"tied_embeddings": False, "max_positions": None, "scans": False}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ SHOWN = 40
 SECONDS = 300
 HEAD_BYTES, TAIL_BYTES = 0, 1 << 20
 """of what it prints: the counts are the last line"""
-VERSION = 3
+VERSION = 4
 """of what is counted: an older cache is not read"""
 UNREAD = ("transformers_version", "quantization_config", "auto_map", "model_type")
 SIZES = {
@@ -38,7 +38,7 @@ SIZES = {
     "max_positions": ("max_position_embeddings",),
 }
 NUMBERS = dict.fromkeys((*SIZES, "params", "active_params", "linear_params", "embedding_params"), int)
-LIMITED = NUMBERS | {"architecture": str, "kind": str, "gated": bool, "tied_embeddings": bool}
+LIMITED = NUMBERS | {"architecture": str, "kind": str, "gated": bool, "tied_embeddings": bool, "scans": bool}
 COUNTED = (LIMITED, LIMITED | {"max_positions": type(None)})
 """What ``count`` gives: types by key."""
 
@@ -55,6 +55,11 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
             f"cannot size {name} ({config.get('model_type')}): its config says nothing of {', '.join(missing)}",
             "perfgen plans for transformers with these sizes",
         )
+    scanned = (
+        "its layers convolve the tokens, as those do that keep a recurrent state: what their scan keeps and takes is not in the "
+        "estimates (Transformers may run it by plain PyTorch operators, slower and in more memory): smoke-run first",
+    )
+    sizes = {key: value for key, value in counts.items() if key != "scans"}
     return ModelSpec(
         name=name,
         model_type=config["model_type"],
@@ -65,8 +70,9 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
         basis="meta-device",
         notes=(
             f"{why}: counted by Transformers on the meta device; activations are those of a plain transformer (assumed)",
+            *(scanned if counts["scans"] else ()),
         ),
-        **counts | {"architecture": (config.get("architectures") or [counts["architecture"]])[0]},
+        **sizes | {"architecture": (config.get("architectures") or [counts["architecture"]])[0]},
     )
 
 
@@ -193,6 +199,7 @@ def count(config_values: dict) -> dict:
         "gated": any(name.endswith(("gate_proj", "gate_up_proj", "w3")) for name, _ in model.named_modules())
         or bool(fused),
         "tied_embeddings": find_tied(model),
+        "scans": kind == "decoder" and any(convolves_tokens(m) for m in model.modules()),
     }
 
 
@@ -200,6 +207,13 @@ def describe_count(config, key: str) -> int | None:
     """A whole number of the config, ``None`` where it says nothing or one for each layer."""
     value = config.to_dict().get(config.attribute_map.get(key, key))
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def convolves_tokens(module) -> bool:
+    """Whether it is the convolution of each channel by itself that stands before a state space or a linear attention."""
+    from torch import nn
+
+    return isinstance(module, nn.Conv1d) and module.groups == module.in_channels > 1
 
 
 def find_tied(model) -> bool:

@@ -12,6 +12,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))  # small.py and variants.py lie beside this file
 
+from small import small  # noqa: E402
 from variants import configs  # noqa: E402
 
 from generator.inputs.config_checks import load_config  # noqa: E402
@@ -207,6 +208,14 @@ def test_an_unknown_architecture_is_counted_by_transformers_once(tmp_path, monke
     assert "not in perfgen's tables: counted by Transformers" in spec.notes[0]
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was counted already"))
     assert describe_on_meta(load_config(tmp_path / "config.json"), spec.name, "why").params == spec.params
+
+
+@pytest.mark.parametrize(("model_type", "scans"), [("kimi_linear", True), ("diffllama", False)])
+def test_layers_with_a_state_are_told_of_where_transformers_counts(tmp_path, monkeypatch, model_type, scans):
+    """Zamba2's peak was 35 % above what a plain transformer's activations take, and nothing was said of its scan."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    spec = describe_on_meta(small(model_type), "x", "why")
+    assert any("recurrent state" in note for note in spec.notes) == scans
 
 
 # ---- the tables themselves

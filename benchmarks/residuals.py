@@ -2,9 +2,10 @@
 
 usage: python benchmarks/residuals.py MEASURED_DIR [--write]
 
-Prints, for each table that is left out, which share of its rows lies between the 10th and the 90th percentile that the
-others give. ``--write`` replaces the file; do it after every fit. Speeds of all rows count, memory where PyTorch's own peak of allocated
-memory is stated: what nvidia-smi says has the context and the cache in it.
+Prints, for each table, device and generation that is left out, which share of its rows lies between the 10th and the 90th percentile
+that the others give; times of a generation as widen_unmeasured has them. ``--write`` replaces the file; do it after every fit. Speeds
+of all rows count, memory where PyTorch's own peak of allocated memory is stated: what nvidia-smi says has the context and the cache
+in it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.validate import list_tables, predict
-from generator.cost.interval import QUANTITIES, Kind, name_kind, weigh_cells
+from generator.cost.constants import UNMEASURED_GENERATION
+from generator.cost.interval import QUANTITIES, Kind, name_generation, name_kind, weigh_cells
 from generator.estimate.table import Uncostable, read_row
+from hwdetect import catalog
 
 PLACES = 5
 """ratios that a cell keeps: the middles of as many equal parts of its rows"""
@@ -86,7 +89,7 @@ def pick_places(ordered: list[float]) -> tuple[float, ...]:
 
 
 def measure_coverage(residuals: list[Residual], part: str) -> dict[str, dict[str, tuple[int, int]]]:
-    """By quantity and left-out ``part`` (table or device): rows inside the interval that the others give, and rows."""
+    """By quantity and left-out ``part`` (table, device or generation): rows inside the interval that the others give, and rows."""
     coverage: dict[str, dict[str, tuple[int, int]]] = {quantity: {} for quantity in QUANTITIES}
     for name in sorted({name_part(residual, part) for residual in residuals}):
         cells = collect_cells([residual for residual in residuals if name_part(residual, part) != name])
@@ -97,13 +100,21 @@ def measure_coverage(residuals: list[Residual], part: str) -> dict[str, dict[str
             }
             judged = [(intervals[r.kind], r.ratio) for r in mine if intervals[r.kind]]
             if judged:
-                inside = sum(interval.low <= ratio <= interval.high for interval, ratio in judged)
+                wider = UNMEASURED_GENERATION if (part, quantity) == ("generation", "step_seconds") else 1.0
+                inside = sum(x.low / wider <= ratio <= x.high * wider for x, ratio in judged)
                 coverage[quantity][name] = inside, len(judged)
     return coverage
 
 
 def name_part(residual: Residual, part: str) -> str:
-    return residual.table if part == "table" else residual.kind.device
+    """Of a generation training and inference apart: neither says anything of the other."""
+    if part == "table":
+        return residual.table
+    device = residual.kind.device
+    if part == "device" or device not in catalog.list_ids():
+        return device
+    vendor, generation, _ = name_generation(catalog.load(device))
+    return f"{vendor} {generation} {residual.kind.mode}"
 
 
 def format_cells(cells: dict[str, list]) -> str:
@@ -131,7 +142,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     residuals = list(list_residuals(args.folder))
-    for part in ("table", "device"):
+    for part in ("table", "device", "generation"):
         show_coverage(measure_coverage(residuals, part), part)
     if args.write:
         OUT.write_text(format_cells(collect_cells(residuals)), encoding="utf-8")

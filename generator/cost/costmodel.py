@@ -23,7 +23,7 @@ from generator.cost.infer import (
     find_generation_source,
     find_held_source,
 )
-from generator.cost.interval import find_interval, name_kind, widen_unmeasured
+from generator.cost.interval import find_interval, name_kind, was_generation_measured, widen_unmeasured
 from generator.cost.measured import apply_measurements
 from generator.cost.memory import (
     Moment,
@@ -259,6 +259,8 @@ class CostModel:
         derived = "derived" if rates.basis in ("published", "measured") else rates.basis
         if run.mode == "infer" and run.offload_params != "none":
             derived = c.PAGEABLE_SHARE.basis
+        if not was_generation_measured(self.device, run.mode):
+            derived = "assumed"  # that shares of rates found elsewhere hold there
         items = []
         for name, value in self._compute_seconds(run).items():
             basis = "measured" if name == DATA_LOADING else derived

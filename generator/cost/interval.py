@@ -63,16 +63,33 @@ def find_interval(quantity: str, kind: Kind) -> Interval | None:
 
 
 def widen_unmeasured(interval: Interval | None, device: Device, mode: str) -> Interval | None:
-    """Farther apart for an accelerator of whose maker no row of this mode was measured."""
-    if interval is None or device.kind == "cpu" or was_maker_measured(device, mode):
+    """Farther apart for an accelerator of whose generation, or of whose maker, no row of this mode was measured."""
+    if interval is None or was_generation_measured(device, mode):
         return interval
-    return replace(interval, low=interval.low / c.UNMEASURED_MAKER, high=interval.high * c.UNMEASURED_MAKER)
+    factor = c.UNMEASURED_GENERATION if was_maker_measured(device, mode) else c.UNMEASURED_MAKER
+    return replace(interval, low=interval.low / factor, high=interval.high * factor)
+
+
+def was_generation_measured(device: Device, mode: str) -> bool:
+    """Whether step times of this mode were measured on a device that is built as this one. Of processors none says so: their rates are
+    computed from what each can do."""
+    return device.kind == "cpu" or name_generation(device) in list_measured_generations(mode)
 
 
 def was_maker_measured(device: Device, mode: str) -> bool:
-    """Whether step times of this mode were measured on a device of its maker; other files are parsed only as far as needed."""
-    measured = list_measured_devices(mode)
-    return device.id in measured or any(catalog.load(name).vendor == device.vendor for name in measured)
+    """Whether step times of this mode were measured on a device of its maker."""
+    return any(vendor == device.vendor for vendor, _, _ in list_measured_generations(mode))
+
+
+def name_generation(device: Device) -> tuple[str, str | None, bool]:
+    """What devices have in common that differ in size and clock alone. NVIDIA's architectures have several: an Orin (8.7) is no A100
+    (8.0); and a memory that the host shares is another."""
+    return device.vendor, device.compute_capability or device.architecture, device.unified_memory
+
+
+@cache
+def list_measured_generations(mode: str) -> frozenset[tuple[str, str | None, bool]]:
+    return frozenset(name_generation(catalog.load(name)) for name in list_measured_devices(mode))
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hwdetect.cloud import Instance
 from hwdetect.mig import Profile
@@ -14,6 +14,21 @@ ASSUMED_CPUS_PER_DEVICE = 16
 ASSUMED_HOST_BYTES_PER_DEVICE_BYTE = 2
 ASSUMED_CORES = 8
 ASSUMED_GIB_PER_CORE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processor:
+    """One of a name of its own."""
+
+    name: str
+    cores: int
+    memory_gib: int
+
+
+GRACE = Processor(name="NVIDIA Grace", cores=72, memory_gib=480)
+"""https://developer.nvidia.com/blog/nvidia-grace-hopper-superchip-architecture-in-depth/"""
+DEVICES_OF_A_GRACE = {"gh200": 1, "gb200": 2, "gb300": 2}
+"""of superchips, by the first word of the device's id (https://www.nvidia.com/en-us/data-center/gb200-nvl72/)"""
 
 X86 = ("avx2", "avx512f")
 ARM = ("asimd", "neon")
@@ -28,6 +43,7 @@ def describe_cpu_machine(
     memory_bytes: int | None,
     nodes: int,
     processes: int = 1,
+    model: str | None = None,
 ) -> Hardware:
     """A machine without accelerators; ``None`` is assumed. Of several ``processes`` each has these cores and this memory."""
     notes = []
@@ -43,7 +59,7 @@ def describe_cpu_machine(
     if nodes > 1:
         notes.append(_note_assumption("network", "100 Gbit/s Ethernet between the nodes"))
     return Hardware(
-        cpu=_describe_cpu(cores, cores, architecture, features),
+        cpu=_describe_cpu(cores, cores, architecture, features, model),
         memory=_describe_memory(memory_bytes),
         network=assume_fabric(None, 0) if nodes > 1 else (),
         nodes=Nodes(count=nodes, source="spec", processes=processes if processes > 1 else None),
@@ -56,6 +72,12 @@ def describe_device_machine(
 ) -> Hardware:
     """A machine with ``count`` of a catalogue device; ``bridged``: optional bridges join them in pairs."""
     notes = [_note_assumption("software", "an up-to-date driver, and nothing else running on the devices")]
+    each = DEVICES_OF_A_GRACE.get(device.id.split("-")[0])
+    if each:
+        graces = -(-count // each)
+        why = f"{graces} x {GRACE.name}, each of {GRACE.cores} cores and {GRACE.memory_gib} GiB"
+        notes.append(Note(field="host", who="spec", why=why))
+        cpus, memory_bytes = cpus or GRACE.cores * graces, memory_bytes or GRACE.memory_gib * GIB * graces
     if cpus is None:
         notes.append(_note_assumption("cpu", f"{ASSUMED_CPUS_PER_DEVICE} CPUs a device"))
         cpus = ASSUMED_CPUS_PER_DEVICE * count
@@ -74,7 +96,7 @@ def describe_device_machine(
         notes.append(Note(field="accelerators", who="spec", why=why))
     architecture, features = assume_host_cpu(device)
     return Hardware(
-        cpu=_describe_cpu(cpus, cpus, architecture, features),
+        cpu=_describe_cpu(cpus, cpus, architecture, features, GRACE.name if each else None),
         memory=_describe_memory(memory_bytes),
         boards=_list_boards(device, count),
         accelerators=_list_accelerators(device, count),
@@ -149,7 +171,7 @@ def assume_host_cpu(device: Device) -> tuple[str, tuple[str, ...]]:
     """Architecture and instruction sets of the host that such a device usually sits in."""
     if device.vendor == "apple" or device.id.startswith(("jetson", "gb10")):
         return "aarch64", ARM
-    if device.id.startswith(("gh200", "gb200", "gb300")):
+    if device.id.split("-")[0] in DEVICES_OF_A_GRACE:
         return "aarch64", ARM_SVE
     return "x86_64", X86
 

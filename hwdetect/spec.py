@@ -16,6 +16,7 @@
     cpu:16+bf16                  the same with AVX512_BF16 and VNNI; +vnni: VNNI alone; +amx: AMX tiles too
     cpu:16+avx2                  without AVX-512
     cpu:64+arm, cpu:64+sve       Arm: NEON alone; SVE with BF16 and I8MM
+    grace, grace:144,960gb       NVIDIA Grace: 72 cores with SVE and 480 GiB; the superchip of two
     cpu:16,64gb                  with so much memory
     4xcpu:2                      four processes of two cores each on one CPU: what several GPUs do, tried without them
     h100-mig-1g.10gb, a100:3g.40gb, 7xa100-mig-1g.10gb     MIG instances, on as few boards as hold them
@@ -39,6 +40,7 @@ from hwdetect.described import (
     ARM,
     ARM_SVE,
     GIB,
+    GRACE,
     X86,
     describe_cpu_machine,
     describe_device_machine,
@@ -102,18 +104,21 @@ def parse_spec(text: str) -> Hardware:
         return _build_mig_machine(mig, nodes, count, text)
     name = re.split(r"[:+,]", rest, maxsplit=1)[0].strip()
     # Reading the instances takes milliseconds that a plain device id need not pay.
-    instance = None if name == "cpu" or catalog.resolve(name) else find_instance(rest.replace(" ", ""))
+    instance = None if name in ("cpu", "grace") or catalog.resolve(name) else find_instance(rest.replace(" ", ""))
     if instance:
         if len(counts) > 1:
             raise SpecError(f"{text!r}: an instance takes one number before it, that of the nodes")
         device = catalog.load(instance.device) if instance.device else None
         return describe_instance(instance, device, counts[0] if counts else 1)
     options = _parse_options(rest[len(name) :].replace(" ", ""), text)
-    if name == "cpu":
+    if name == "grace":
+        options = replace(options, cpus=options.cpus or GRACE.cores, features=(*options.features, "sve"))
+        options = replace(options, memory_bytes=options.memory_bytes or GRACE.memory_gib * GIB)
+    if name in ("cpu", "grace"):
         nodes, processes = [1, 1, *counts][-2:]
         if processes > MOST_DEVICES_PER_NODE:
             raise SpecError(f"{text!r}: {processes} processes on one CPU (at most {MOST_DEVICES_PER_NODE})")
-        return _build_cpu_machine(options, nodes, processes)
+        return _build_cpu_machine(options, nodes, processes, GRACE.name if name == "grace" else None)
     # One number is the devices, two are nodes and devices.
     nodes, count = [1, 1, *counts][-2:]
     device = _load_device(name, text)
@@ -184,9 +189,23 @@ def _load_device(name: str, text: str) -> Device:
             *difflib.get_close_matches(name.replace(" ", ""), list_instance_names(), n=3, cutoff=0.7),
         )
         hint = f"; close to it: {', '.join(close)}" if close else ""
-        hint = _correct_count(text) or hint
+        hint = _correct_count(text) or _spell_processor(name) or hint
         where = "" if name == text.lower() else f"{text!r}: "
         raise SpecError(f"{where}{name!r} is no device, no instance and not cpu{hint}") from error
+
+
+_PROCESSORS = re.compile(
+    r"xeon|epyc|threadripper|ryzen|opteron|core (?:i\d|ultra)|i[3579]-|graviton|altra|axion|cobalt|neoverse|kunpeng|power\d+"
+)
+
+
+def _spell_processor(name: str) -> str:
+    """Processors have no names here: what they can do is said."""
+    if not _PROCESSORS.search(name):
+        return ""
+    return (
+        "; a processor is said by its cores and what they can do: cpu:64+amx, cpu:64+sve (or an instance, c7g.16xlarge)"
+    )
 
 
 def _correct_count(text: str) -> str:
@@ -251,7 +270,7 @@ def _find_profile(device: Device, name: str) -> Profile | None:
     return next((profile for profile in list_profiles(device) if profile.name == name), None)
 
 
-def _build_cpu_machine(options: Options, nodes: int, processes: int) -> Hardware:
+def _build_cpu_machine(options: Options, nodes: int, processes: int, model: str | None = None) -> Hardware:
     unknown = [f for f in options.features if f not in CPU_FEATURES]
     if unknown:
         raise SpecError(f"+{unknown[0]} is no CPU feature that a spec can ask for: {', '.join(CPU_FEATURES)}")
@@ -268,6 +287,7 @@ def _build_cpu_machine(options: Options, nodes: int, processes: int) -> Hardware
         memory_bytes=options.memory_bytes,
         nodes=nodes,
         processes=processes,
+        model=model,
     )
 
 

@@ -29,6 +29,7 @@ from generator.case.stacks import list_builds
 from generator.case.vendors import ABILITIES, CPU, find_vendor, list_vendors
 from generator.case.workload import Workload
 from generator.cli import perfgen
+from generator.cost.device import compute_host_link_rate
 from generator.cost.of_case import build_cost_model
 from generator.decide.device_group import choose_case
 from generator.decide.notes import note_case
@@ -36,6 +37,7 @@ from generator.decide.plan import decide
 from generator.emit.parallel import select_visible_devices
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
+from generator.emit.run_total import find_hourly_price
 from generator.errors import NotEmitted, NothingFits, UsageError
 from generator.pipeline import document_request, plan_request
 from hwdetect import catalog
@@ -81,6 +83,8 @@ SAMPLE = [
     "trainium2",
     "gb10",
 ]
+MEASURED = {"train": {"gh200-96gb", "a100-sxm-80gb", "l2"}, "infer": {"gh200-96gb", "a100-sxm-80gb", "l2", "m2", "m2-pro", "m2-max", "m2-ultra"}}  # fmt: skip
+"""of those above, devices of a generation that published runs were compared with"""
 ARE_NONE = re.compile(r"not supported|unsupported|use the cpu|--hardware cpu", re.IGNORECASE)
 
 
@@ -108,7 +112,7 @@ def check_answer(device: str, work: dict) -> None:
     assert bool(reasons) == bool(case.explain_unemitted())
     assert not any(ARE_NONE.search(text) for text in reasons)
     assumed = [note.text for note in planned.notes if "no published" in note.text]
-    assert bool(assumed) == (case.device.vendor != "nvidia" and not (case.device.vendor == "apple" and "mode" in work))
+    assert bool(assumed) == (case.device.id not in MEASURED["infer" if "mode" in work else "train"])
 
 
 @pytest.mark.parametrize(("device", "work"), zip(SAMPLE, cycle(WORKS), strict=False))
@@ -340,6 +344,46 @@ def test_slices_without_a_name_stay_alone_too():
     slices = tuple(Accelerator(index=i, board=0, gpu_instance=3 + i, compute_units=14) for i in range(4))
     groups = group_equal_accelerators(Hardware(boards=(board,), accelerators=slices))
     assert [len(group) for group in groups] == [1, 1, 1, 1]
+
+
+def test_a_part_of_a_board_has_no_price_of_the_whole():
+    """A MIG slice whose share no tool said was priced as its board."""
+    whole, part = parse_spec("h100-sxm-80gb"), parse_spec("h100-mig-1g.10gb")
+    unknown = replace(part, accelerators=tuple(replace(a, compute_share=None) for a in part.accelerators))
+    unnamed = replace(unknown, accelerators=tuple(replace(a, profile=None) for a in unknown.accelerators))
+    virtual = replace(whole, boards=tuple(replace(board, virtualization="VGPU") for board in whole.boards))
+    prices = [
+        find_hourly_price(None, make_case(machine, machine.accelerators[:1], *make_work()), 1)
+        for machine in (whole, part, unknown, unnamed, virtual)
+    ]
+    assert prices[0] is not None and prices[1:] == [None] * 4
+
+
+def test_a_superchip_says_how_its_host_is_reached():
+    """GH200's offloading was priced over a PCIe 4.0 slot, which it has not."""
+    planned = plan_request(ask("gh200", {"task": "causal-lm", "train": "full"}))
+    assert any("NVLink-C2C (450 GB/s each way), in one address space" in note.text for note in planned.notes)
+    rates = {name: compute_host_link_rate(catalog.load(name)) for name in ("gh200-96gb", "gb300", "h100-sxm-80gb")}
+    assert rates == {"gh200-96gb": 450e9, "gb300": 225e9, "h100-sxm-80gb": pytest.approx(63e9, rel=0.01)}
+
+
+@pytest.mark.parametrize(
+    ("memory", "width", "watts", "said"),
+    [(24, 16, 450, None), (23.6, 16, 440, None), (20, 16, 450, "20.0 to 24.0 GiB"), (24, 4, 450, "PCIe 4.0 x4 and PCIe 4.0 x16"),
+     (24, 16, 250, "power limits of 250 to 450 W")],
+)  # fmt: skip
+@pytest.mark.parametrize("first", [True, False])
+def test_boards_of_one_name_that_are_not_equal_are_said(memory, width, watts, said, first):
+    machine = parse_spec("2xrtx-4090")
+    odd = 0 if first else 1
+    boards, parts = list(machine.boards), list(machine.accelerators)
+    boards[odd] = replace(boards[odd], power_limit_watts=watts, pcie=replace(boards[odd].pcie, width=width))
+    parts[odd] = replace(parts[odd], memory_bytes=round(memory * GIB))
+    machine = replace(machine, boards=tuple(boards), accelerators=tuple(parts))
+    case = make_case(machine, machine.accelerators, *make_work())
+    told = [note.text for note in note_case(case) if "boards are not equal" in note.text]
+    assert (told == []) == (said is None) and (said is None or said in told[0])
+    assert case.device.pcie_width == width and case.device_memory_bytes == min(a.memory_bytes for a in parts)
 
 
 # ---- projects

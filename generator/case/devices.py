@@ -14,7 +14,7 @@ from generator.inputs.hardware import PORTABLE
 from generator.model import ModelSpec
 from hwdetect import catalog
 from hwdetect.spec import parse_spec
-from hwdetect.types import Accelerator, Board, Device, Hardware, Link
+from hwdetect.types import Accelerator, Board, Device, Hardware, Link, Pcie
 
 PORTABLE_ESTIMATE = "cpu:4"
 
@@ -164,15 +164,21 @@ def describe_accelerators(hardware: Hardware, used: tuple[Accelerator, ...]) -> 
         raise UsageError(
             f"the memory of {board.name} could not be read", "give the device by name: --hardware 1x<device>"
         )
+    slot = min((b.pcie for b in hardware.boards if b.index in {a.board for a in used}), key=rank_slot)
     device = replace(
         device,
-        pcie_generation=board.pcie.generation_max or device.pcie_generation,
-        pcie_width=board.pcie.width or device.pcie_width,
+        pcie_generation=slot.generation_max or device.pcie_generation,
+        pcie_width=slot.width or device.pcie_width,
     )
     share = used[0].compute_share
     if share is not None and share < 1.0:
         device = slice_device(device, share, memory_bytes)
     return device, memory_bytes
+
+
+def rank_slot(slot: Pcie) -> float:
+    """Its rate in lanes of the first generation, each of which has twice the last one's; last what could not be read."""
+    return slot.width * 2.0**slot.generation_max if slot.width and slot.generation_max else float("inf")
 
 
 def share_memory(

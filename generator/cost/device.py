@@ -228,8 +228,17 @@ def find_fp32_rate(device: Device, cores: int) -> float:
     return peak.get("fp32") or vector.get("fp32") or max(peak.values(), default=c.UNKNOWN_FLOPS) * c.VECTOR_SHARE
 
 
+def find_coherent_link_rate(device: Device) -> float | None:
+    """Bytes per second and direction of NVLink-C2C, where the device's file has more than any PCIe link gives."""
+    rate = device.host_bytes_per_s
+    return rate if rate and rate > 16 * max(c.PCIE_LANE_BYTES_PER_S.values()) else None
+
+
 def compute_host_link_rate(device: Device) -> float:
-    """PCIe 4.0 x16 where the board does not say."""
+    """NVLink-C2C, or PCIe: 4.0 x16 where the board does not say."""
+    coherent = find_coherent_link_rate(device)
+    if coherent:
+        return coherent
     lane = c.PCIE_LANE_BYTES_PER_S.get(device.pcie_generation or 4, c.PCIE_LANE_BYTES_PER_S[4])
     return (device.pcie_width or 16) * lane
 

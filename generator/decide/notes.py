@@ -12,7 +12,8 @@ from generator.case.request import Request
 from generator.case.sources import Work, lacks_tokenizer
 from generator.case.workload import Workload
 from generator.cost.constants import NVME_BYTES_PER_S
-from generator.cost.interval import was_maker_measured
+from generator.cost.device import find_coherent_link_rate
+from generator.cost.interval import was_generation_measured
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
 from generator.decide.reasons import NOT_EMITTED
@@ -22,6 +23,10 @@ from generator.techniques.launch import explain_numa_binding, explain_ports, is_
 
 BUSY = 0.95
 """Less free memory than this share is worth a word: an idle board keeps 1 to 4 % for itself (recordings of nvidia-smi)."""
+
+
+EQUAL = 0.95
+"""from this share on, boards of one name are equal: retired pages take less (recordings of nvidia-smi)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +147,7 @@ def note_offload(case: Case, best: Candidate) -> tuple[Note, ...]:
         for n in case.hardware.notes
         if (n.who, n.field) == ("spec", "memory.total_bytes")
     ]
-    if not case.device.pcie_generation or not case.device.pcie_width:
+    if not find_coherent_link_rate(case.device) and not (case.device.pcie_generation and case.device.pcie_width):
         assumed.append("it is joined to the devices by PCIe 4.0 x16 (--link)")
     if "nvme" in (run.offload_optimizer, run.offload_params) and not any(
         d.read_bytes_per_s for d in case.hardware.disks
@@ -202,6 +207,38 @@ def note_virtual_board(case: Case) -> tuple[Note, ...]:
     return (Note(kind="devices", text=text),)
 
 
+def note_coherent_memory(case: Case) -> tuple[Note, ...]:
+    rate = None if case.on_cpu else find_coherent_link_rate(case.device)
+    if rate is None:
+        return ()
+    text = (
+        f"{case.device.name} reaches its host's memory by NVLink-C2C ({rate / 1e9:.0f} GB/s each way), in one address space: what does not "
+        "fit spills there only if it is allocated so, which PyTorch does not do by itself. The plan has the device's own "
+        f"{case.device_memory_bytes / 2**30:.0f} GiB, and what it offloads goes over that link"
+    )
+    return (Note(kind="devices", text=text),)
+
+
+def note_unequal_boards(case: Case) -> tuple[Note, ...]:
+    """Of boards of one name: memory that a tool reports, slots and power limits that differ."""
+    used = [a for a in case.hardware.accelerators if a.index in case.accelerators]
+    boards = [b for b in case.hardware.boards if b.index in {a.board for a in used}]
+    sizes = [a.memory_bytes for a in used if a.memory_bytes]
+    unlike = []
+    if sizes and min(sizes) < EQUAL * max(sizes):
+        unlike.append(f"{min(sizes) / 2**30:.1f} to {max(sizes) / 2**30:.1f} GiB")
+    slots = sorted({(b.pcie.generation_max, b.pcie.width) for b in boards if b.pcie.generation_max and b.pcie.width})
+    if len(slots) > 1:
+        unlike.append(" and ".join(f"PCIe {generation}.0 x{width}" for generation, width in slots))
+    limits = [b.power_limit_watts for b in boards if b.power_limit_watts]
+    if limits and min(limits) < EQUAL * max(limits):
+        unlike.append(f"power limits of {min(limits):.0f} to {max(limits):.0f} W, which the times do not count")
+    if not unlike:
+        return ()
+    text = f"the {len(boards)} boards are not equal ({'; '.join(unlike)}): planned for the smallest memory and the slowest slot"
+    return (Note(kind="devices", text=text),)
+
+
 def note_case(case: Case) -> tuple[Note, ...]:
     """What a reader of the plan must know about its inputs."""
     assumed = [n for n in case.hardware.notes if n.who in ("spec", "cgroup")]
@@ -223,6 +260,8 @@ def note_case(case: Case) -> tuple[Note, ...]:
         text = f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}"
         notes.append(Note(kind="rates", text=text))
     notes.extend(note_virtual_board(case))
+    notes.extend(note_coherent_memory(case))
+    notes.extend(note_unequal_boards(case))
     if case.shared_memory_bytes and case.device_memory_bytes < case.shared_memory_bytes:
         gib, total = case.device_memory_bytes / 2**30, case.shared_memory_bytes / 2**30
         text = f"a process gets {gib:.0f} of the {total:.0f} GiB that {case.device.name} shares with its host: {case.vendor.more_memory}"
@@ -231,7 +270,7 @@ def note_case(case: Case) -> tuple[Note, ...]:
         notes.append(Note(kind="devices", text=why))
     if why := case.explain_unemitted():
         notes.append(Note(kind="devices", text=f"no project is made for {case.device.name}: {why}"))
-    if not case.on_cpu and not was_maker_measured(case.device, case.workload.mode):
+    if not was_generation_measured(case.device, case.workload.mode):
         of = f"{'training' if case.workload.mode == 'train' else 'inference'} on a device like {case.device.name}"
         text = f"no published {of} was compared with the figures: they are assumed, and the intervals wider"
         notes.append(Note(kind="rates", text=text))

@@ -86,6 +86,15 @@ def is_joined(instance: Instance) -> bool:
     return instance.network_bytes_per_s is None or instance.network_bytes_per_s >= 1e8
 
 
+def has_whole_boards(case: Case) -> bool:
+    """Whether nothing of the machine is a part of a board, of a share that may be unknown: nobody rents out such parts by the share."""
+    boards = {board.index: board for board in case.hardware.boards}
+    return all(
+        a.compute_share in (None, 1.0) and a.profile is None and not boards[a.board].mig_enabled
+        for a in case.hardware.accelerators
+    ) and not any(board.virtualization == "VGPU" for board in boards.values())
+
+
 def find_hourly_price(hardware: str | None, case: Case, devices: int) -> HourlyPrice | None:
     """The price of the named instance, all of it; else the lowest of the catalogue per device, for ``devices`` of them."""
     match = COUNT_BEFORE.fullmatch(hardware or "")
@@ -95,7 +104,7 @@ def find_hourly_price(hardware: str | None, case: Case, devices: int) -> HourlyP
             return None
         of = f"{case.nodes} x {instance.name}" if case.nodes > 1 else instance.name
         return HourlyPrice(usd=instance.price.usd_per_hour * case.nodes, of=of, price=instance.price)
-    if case.on_cpu or case.portable or any(a.compute_share not in (None, 1.0) for a in case.hardware.accelerators):
+    if case.on_cpu or case.portable or not has_whole_boards(case):
         return None
     ours = [i for i in list_instances() if i.device == case.device.id and (case.nodes == 1 or is_joined(i))]
     priced = [(i.price.usd_per_hour / i.devices, i.name, i) for i in ours if i.price]

@@ -282,3 +282,38 @@ def test_a_recorded_board_has_the_instances_of_the_table(recordings):
 
 def test_same_text_same_machine():
     assert parse_spec("8xh100-sxm-80gb") == parse_spec("8XH100-SXM-80GB")
+
+
+@pytest.mark.parametrize(
+    ("spec", "cores", "gib", "processes"),
+    [
+        ("grace", 72, 480, None),
+        ("grace:144,960gb", 144, 960, None),
+        ("2xgrace", 72, 480, 2),
+        ("Grace:36", 36, 480, None),
+    ],
+)
+def test_grace_is_a_processor(spec, cores, gib, processes):
+    """`--hardware grace` was no device, no instance and not cpu."""
+    machine = parse_spec(spec)
+    assert (machine.cpu.model_name, machine.cpu.cores, machine.boards) == ("NVIDIA Grace", cores, ())
+    assert machine.memory.total_bytes == gib * GIB and machine.nodes.processes == processes
+    assert {"sve", "bf16", "i8mm"} <= set(machine.cpu.isa_features)
+
+
+@pytest.mark.parametrize(
+    ("spec", "cores", "gib"),
+    [("gh200", 72, 480), ("4xgb200", 144, 960), ("gb300", 72, 480), ("3xgb300", 144, 960), ("gh200:64,432gb", 64, 432)],
+)
+def test_a_superchip_brings_its_host(spec, cores, gib):
+    """Twice the memory of the devices was assumed, and 16 cores."""
+    machine = parse_spec(spec)
+    assert (machine.cpu.model_name, machine.cpu.cores) == ("NVIDIA Grace", cores)
+    assert machine.memory.total_bytes == gib * GIB
+    assert not any("assumed twice" in note.why or "16 CPUs" in note.why for note in machine.notes)
+
+
+@pytest.mark.parametrize("spec", ["graviton3", "Xeon 8480", "epyc-9654", "2xpower9"])
+def test_processors_are_said_by_their_cores(spec):
+    with pytest.raises(SpecError, match=r"a processor is said by its cores and what they can do: cpu:64"):
+        parse_spec(spec)

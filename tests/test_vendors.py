@@ -33,7 +33,10 @@ from generator.cost.device import compute_host_link_rate
 from generator.cost.of_case import build_cost_model
 from generator.decide.device_group import choose_case
 from generator.decide.notes import note_case
-from generator.decide.plan import decide
+from generator.decide.plan import Planned, decide
+from generator.decide.unemitted import check_emittable
+from generator.emit.asked import record_request
+from generator.emit.document import build_document
 from generator.emit.parallel import select_visible_devices
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
@@ -97,13 +100,13 @@ def ask(device: str, work: dict, weights: bool = True) -> Request:
     return Request(**named, config=config, hardware=device, offline=True, **chats, **work)
 
 
-def check_answer(device: str, work: dict) -> None:
-    """A plan with figures, or a refusal with a reason that is the device's own."""
+def check_answer(request: Request) -> Planned | None:
+    """A plan with figures, or a refusal with a reason that is the device's own, of which nothing is left to check."""
     try:
-        planned = plan_request(ask(device, work))
+        planned = plan_request(request)
     except NothingFits as error:
-        assert len(error.message) > 60 and not ARE_NONE.search(str(error)), error
-        return
+        assert error.code == 3 and len(error.message) > 60 and not ARE_NONE.search(str(error)), error
+        return None
     plan, case = planned.plan, planned.plan.case
     assert (
         plan.best.estimate.step_seconds > 0 and 0 < plan.best.estimate.peak_memory_gib <= plan.best.estimate.limit_gib
@@ -112,32 +115,30 @@ def check_answer(device: str, work: dict) -> None:
     assert bool(reasons) == bool(case.explain_unemitted())
     assert not any(ARE_NONE.search(text) for text in reasons)
     assumed = [note.text for note in planned.notes if "no published" in note.text]
-    assert bool(assumed) == (case.device.id not in MEASURED["infer" if "mode" in work else "train"])
+    assert bool(assumed) == (case.device.id not in MEASURED[request.mode])
+    return planned
 
 
 @pytest.mark.parametrize(("device", "work"), zip(SAMPLE, cycle(WORKS), strict=False))
 def test_every_maker_gets_an_answer(device, work):
-    check_answer(device, work)
+    check_answer(ask(device, work))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: "-".join(work.values()))
 @pytest.mark.parametrize("device", OTHERS + OF_NVIDIA)
-def test_every_device_gets_an_answer_for_every_work(device, work):
-    check_answer(device, work)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("work", WORKS, ids=lambda work: "-".join(work.values()))
-@pytest.mark.parametrize("device", OTHERS + OF_NVIDIA)
-def test_every_device_gets_a_project_or_a_reason(device, work, tmp_path):
-    """What `init --no-smoke` does: every file is parsed by what renders it, every keyword of the libraries is known there."""
+def test_every_device_gets_an_answer_and_a_project_or_a_reason(device, work, tmp_path):
+    """What `plan` and `init --no-smoke` do: every file is parsed by what renders it, every keyword of the libraries is known there."""
     request = ask(device, work)
+    planned = check_answer(request)
+    if planned is None:
+        return
     try:
-        document = to_json(document_request(request, "demo", for_project=True))
+        check_emittable(planned)
     except (NothingFits, NotEmitted) as error:
         assert error.code == 3 and len(error.message) > 60 and not ARE_NONE.search(str(error)), error
         return
+    document = to_json(replace(build_document(planned, "demo"), request=record_request(request, None)))
     render(json.loads(json.dumps(document)), tmp_path / "demo")
     for name in ("train.py", "infer.py", "model.py"):
         if (tmp_path / "demo" / name).exists():

@@ -180,8 +180,8 @@ class DistributedSealCheckpoints(SealCheckpoints):
         wait_for_files(checkpoint, args.local_process_index == 0)
         self.known = hash_parts(checkpoint)
         super().on_save(args, state, control, **kwargs)
-        # the first process hashes and removes alone. NCCL would end the others after 10 minutes: DeepSpeed's groups and
-        # those of a mesh do not have ddp_timeout
+        # the first process hashes and removes alone. The accelerators' backend would end the others after 10 minutes:
+        # DeepSpeed's groups and those of a mesh do not have ddp_timeout
         dist.barrier(group=gloo_group())
 
     def is_damaged(self, checkpoint: Path, state) -> bool:

@@ -1,6 +1,6 @@
 """Before a long run: are all processes there, equal, and as fast to each other as was planned?
 
-It takes less than a minute. Run on CPUs over gloo, never over NCCL.
+Under a minute. It was run on CPUs, over gloo: what joins accelerators was not there.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ELEMENTS = (1 << 20) if DEVICE == "cpu" else (1 << 25)  # float32: 4 MiB, 128 Mi
 REPEATS = 5
 SLOW_LINK = 0.5  # of what is predicted, or of the median of its kind
 SLOW_RANK = 0.5 if DEVICE == "cpu" else 0.8  # of the median: processes on a CPU share it with whatever else runs
-SHM_BYTES = 512 << 20  # Docker's own is 64 MiB: too little for NCCL and data workers
+SHM_BYTES = 512 << 20  # Docker's own is 64 MiB: too little for collectives and data workers
 CLOCK_SECONDS = 2.0  # between nodes: files would seem newer or older than they are
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "numpy")
 
@@ -60,9 +60,10 @@ def describe_rank() -> dict:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = None
+    if DEVICE != "cpu":
+        versions["device"] = getattr(torch, DEVICE).get_device_name()
     if DEVICE == "cuda":
-        versions["device"] = torch.cuda.get_device_name()
-        versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # RCCL on ROCm
     runs = HERE / CONFIG["output_dir"]
     disk = shutil.disk_usage(runs if runs.exists() else HERE)
     shm = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").exists() else None

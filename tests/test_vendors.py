@@ -420,6 +420,13 @@ def test_a_project_speaks_of_its_own_devices(project):
     assert ("docker" in text.lower()) != of_apple
 
 
+def test_who_needs_a_driver_beside_pytorch_is_told(project):
+    """`import torch` of an XPU build ends with "libze_loader.so.1: cannot open shared object file" without it."""
+    device, folder = project
+    said = "apt-get install libze-dev libze-intel-gpu1`" in (folder / "README.md").read_text(encoding="utf-8")
+    assert said == (device == "arc-b580")
+
+
 def test_uv_finds_beside_torch_what_its_build_needs(project):
     """uv asks an explicit index for direct dependencies alone; pip asks the index for all that torch needs, and passes groups over."""
     device, folder = project

@@ -753,6 +753,8 @@ class ImageRecord:
     packages: tuple[str, ...]
     compiler_packages: tuple[str, ...]
     """what compilers need on a Debian whose Python is its own"""
+    driver_packages: tuple[str, ...]
+    """what the build of torch loads besides"""
     flags: tuple[str, ...]
     """of `docker run`: what reaches the devices"""
     shm_size: str

@@ -59,6 +59,7 @@ def describe_image(
         toolkit=toolkit,
         packages=tuple(sorted({*list_image_packages(compilers), *build.packages, *fabric})),
         compiler_packages=list_debian_packages(compilers),
+        driver_packages=tuple(build.packages),
         flags=container.flags,
         shm_size="8g" if plan.best.execution.dataloader_workers or plan.best.layout.devices > 1 else "1g",
         stop_seconds=choose_stop_seconds(plan, saving),

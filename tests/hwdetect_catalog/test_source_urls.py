@@ -20,6 +20,7 @@ from hwdetect.catalog.matching import PCI_VENDORS, split_words
 REPOSITORIES = (
     "AI-Hypercomputer/cloud-accelerator-diagnostics",
     "NVIDIA/go-nvml",
+    "Project-HAMi/HAMi-WebUI",
     "api-evangelist/coreweave",
     "dstackai/dstack",
     "huggingface/huggingface.js",

@@ -126,6 +126,14 @@ def test_data_are_prepared_by_as_many_processes_as_the_container_has_time_for(
     assert leaf.count_cores(lay_out(tmp_path, files)) == cores
 
 
+def test_data_are_prepared_by_one_process_on_macos(load, monkeypatch):
+    """A fork of a process with Metal's or Accelerate's threads may hang or end there (Python's page about multiprocessing)."""
+    leaf = load("parts")
+    monkeypatch.setattr(leaf.sys, "platform", "darwin")
+    monkeypatch.setattr(leaf.os, "cpu_count", lambda: 16)
+    assert leaf.count_cores() == 1
+
+
 COUNTED = """
 import ctypes, importlib.util, resource, sys
 spec = importlib.util.spec_from_file_location("machine", sys.argv[1])

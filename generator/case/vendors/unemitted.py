@@ -45,8 +45,8 @@ VENDORS = (
         "neuron",
         "neuron",
         "NEURON_RT_VISIBLE_CORES",
-        "Neuron runs graphs that neuronx-cc compiled for one shape, by optimum-neuron and a torch of AWS's own index: that stack is "
-        "not pinned here, and its compiler was not run",
+        "optimum-neuron 0.4.5 is Trainer's way there, with Transformers 4.57 (its metadata), and torch-neuronx and the compiler neuronx-cc from "
+        "AWS's own index: this project's code is written for Transformers 5, and graphs of one shape were not compiled",
     ),
     describe_unemitted(
         "habana",
@@ -55,8 +55,8 @@ VENDORS = (
         "hpu",
         "hccl",
         "HABANA_VISIBLE_MODULES",
-        "Gaudi runs Trainer as GaudiTrainer of optimum-habana, which pins an older Transformers, on the torch of Habana's own images "
-        "(vault.habana.ai): that stack is not pinned here",
+        "Gaudi runs Trainer as GaudiTrainer of optimum-habana, whose last release (1.21.2) needs Transformers below 4.56 (its metadata), on the "
+        "torch of Habana's own images (vault.habana.ai), which no package registry has: this project's code is written for Transformers 5",
     ),
     describe_unemitted(
         "huawei",
@@ -65,7 +65,7 @@ VENDORS = (
         "npu",
         "hccl",
         "ASCEND_RT_VISIBLE_DEVICES",
-        "Ascend runs PyTorch by torch-npu, of one version with torch and with the CANN toolkit of the machine: that stack is not "
-        "pinned here",
+        "Ascend runs PyTorch by torch-npu, of one version with torch and with the machine's CANN toolkit. Without CANN, which no package registry "
+        "has, even `import torch` ends beside torch-npu 2.13.0 (libhccl.so is missing): nothing of a project could be run, not its imports either",
     ),
 )

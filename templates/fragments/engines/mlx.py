@@ -40,6 +40,11 @@ class Engine(EngineThread):
         super().__init__(serving["max_context"])
 
     @property
+    def memory_gib(self) -> float:
+        """Most that MLX has held: Metal's buffers are no resident memory of the process."""
+        return max(super().memory_gib, mx.get_peak_memory() / (1 << 30))
+
+    @property
     def is_busy(self) -> bool:
         return bool(self.running)
 

@@ -43,6 +43,7 @@ from generator.emit.render import render
 from generator.emit.run_total import find_hourly_price
 from generator.errors import NotEmitted, NothingFits, UsageError
 from generator.pipeline import document_request, plan_request
+from generator.run.process import list_device_variables
 from hwdetect import catalog
 from hwdetect.spec import parse_spec
 from hwdetect.types import Accelerator, Board, Hardware, Memory
@@ -609,6 +610,34 @@ def test_devices_have_the_numbers_of_their_own_makers_variable(specs, visible):
     case = choose_beside(*specs, pins=(("parallelism", "single"),))
     assert case.device.id == "rtx-4090"
     assert select_visible_devices(decide(case, build_cost_model(case))) == visible
+
+
+@pytest.mark.parametrize(
+    ("device", "variables"),
+    [
+        ("2xmi300x", {"HIP_VISIBLE_DEVICES": "0"}), ("4xarc-b580", {"ZE_AFFINITY_MASK": "0"}),
+        ("2xrtx-4090", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}),
+        ("tpu-v5e-8", {"TPU_PROCESS_BOUNDS": "1,1,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_VISIBLE_CHIPS": "0"}),
+    ],
+)  # fmt: skip
+def test_devices_are_hidden_in_the_words_of_their_maker(device, variables, tmp_path):
+    """The smoke run of any maker's project hid devices from CUDA, and a TPU's runtime waits for chips that no bounds leave out."""
+    work = (("task", "sft"), ("train", "full"), ("pins", (("parallelism", "single"),)))
+    plan = document(device, *work)
+    assert list_device_variables(plan) == variables
+    render(plan, tmp_path / "demo")
+    line = " ".join(f"{name}={value}" for name, value in variables.items())
+    assert f"{line} $(BIN)/python train.py" in (tmp_path / "demo" / "Makefile").read_text(encoding="utf-8")
+
+
+def test_some_chips_of_a_host_are_shown_to_the_one_process_that_takes_all():
+    """Two of eight chips: the runtime divided rows over all that it saw."""
+    plan = document(
+        "tpu-v5e-8", ("task", "sft"), ("train", "full"), ("pins", (("parallelism", "spmd"),)), ("global_batch", 2)
+    )
+    assert list_device_variables(plan) == {
+        "TPU_PROCESS_BOUNDS": "1,1,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,2,1", "TPU_VISIBLE_CHIPS": "0,1",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def nest_keys(settings: tuple[tuple[str, Any], ...]) -> dict:
 
 
 def select_visible_devices(plan: Plan) -> str | None:
-    """What CUDA_VISIBLE_DEVICES must be on the command line, or ``None`` where all devices, or the first of them, are used.
+    """What the variable of the maker must be on the command line, or ``None`` where all devices, or the first of them, are used.
 
     A training in one process would spread over every GPU it sees (Trainer's DataParallel).
     """
@@ -143,6 +143,6 @@ def select_visible_devices(plan: Plan) -> str | None:
     chosen = choose_devices(case.device, case.links, case.devices_per_node, layout.per_node)
     used = [numbers[case.accelerators[place]] for place in chosen]
     first = used == list(range(len(used)))
-    if len(used) == len(every) or (first and len(used) > 1):
+    if len(used) == len(every) or (first and len(used) > 1 and not case.vendor.sees_all):
         return None
     return ",".join(map(str, used))

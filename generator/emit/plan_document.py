@@ -93,7 +93,7 @@ class ProjectPart:
     hides_devices: str | None
     """the variable that hides devices from a process"""
     orders_devices: str | None
-    """what must be set beside it, so that both count in one order"""
+    """what must be set beside it, such as the order that both count in"""
     contained: bool
     """whether it can run in a container"""
     machine: str
@@ -849,7 +849,7 @@ class PlanDocument:
     modules: Mapping[str, str]
     """plain Python files of the project, by the leaf of templates/fragments that each is copied from"""
     visible_devices: str | None
-    """what CUDA_VISIBLE_DEVICES must be, ``None`` where all devices, or the first of them, are used"""
+    """what ``project.hides_devices`` must be, ``None`` where all devices, or the first of them, are used"""
     provenance: tuple[EditRecord, ...]
     yours: UserValues
     defaults: Mapping[str, str]

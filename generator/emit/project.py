@@ -97,7 +97,7 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         guard="portable" if case.portable else case.vendor.guard,
         accelerator=case.vendor.title,
         hides_devices=case.vendor.visible_devices,
-        orders_devices=case.vendor.device_order,
+        orders_devices=case.vendor.set_beside(planned.plan.best.layout.per_node),
         contained=case.vendor.contain is not None,
         machine=describe_machine(case),
         summary=f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",

@@ -16,11 +16,19 @@ HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 20
 """of what a stage prints: a cause stands in the first lines or the last"""
 
 
+def list_device_variables(plan: dict) -> dict[str, str]:
+    """What hides the devices that the plan does not use, in the words of their maker."""
+    if not plan["visible_devices"]:
+        return {}
+    project = plan["project"]
+    beside = [pair.partition("=") for pair in (project["orders_devices"] or "").split()]
+    return {name: value for name, _, value in beside} | {project["hides_devices"]: plan["visible_devices"]}
+
+
 def run_stage(name: str, command: tuple[str, ...], folder: Path, plan: dict, seconds: int) -> Stage:
     """Run one command to its end or its time, and leave no process behind. Raises ``SmokeError`` when it failed."""
     environment = os.environ | dict(plan["edits"]["environment"]) | {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    if plan["visible_devices"]:
-        environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": plan["visible_devices"]}
+    environment |= list_device_variables(plan)
     started = time.monotonic()
     ended = run_process(
         command,

@@ -85,6 +85,11 @@ def check_commands(folder: Path, plan: dict) -> None:
     for name, _ in plan["edits"]["environment"]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise SourceError(f"{folder / FILE}: edits.environment has {name!r}, which is no variable's name", HINT)
+    hides, beside = plan["project"].get("hides_devices"), plan["project"].get("orders_devices") or ""
+    if plan["visible_devices"] and not re.fullmatch(r"[A-Z_]+", str(hides)):
+        raise SourceError(f"{folder / FILE}: project.hides_devices is {hides!r}, which is no variable's name", HINT)
+    if not re.fullmatch(r"([A-Z_]+=[\w,]+ ?)*", beside):
+        raise SourceError(f"{folder / FILE}: project.orders_devices is {beside!r}, which sets no variables", HINT)
     words = plan["parallel"]["launcher"] if plan["parallel"] else None
     if words is not None and words[:1] not in [[program] for program in LAUNCHERS]:
         raise SourceError(

@@ -119,7 +119,7 @@ def end_unwritable(folder: Path, error: OSError) -> NoReturn:
 
 def count_cores(root: Path = Path("/")) -> int:
     """Those that this process may use: a container may have the time of four of the sixty-four that it sees."""
-    if sys.platform == "darwin":  # its frameworks have threads, which a fork does not survive: the tokenizer's own are used
+    if sys.platform == "darwin":  # no fork survives its frameworks' threads: the tokenizer's are used
         return 1
     seen = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return max(1, int(min([seen, *list_cpu_quotas(root)])))

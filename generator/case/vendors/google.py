@@ -111,6 +111,15 @@ SKELETON = Skeleton(
         "be a model of its own, which is not made here",
     ),
 )
+BOUNDS = {1: "1,1,1", 2: "1,2,1", 4: "2,2,1"}
+"""chips of one process, in each direction of the mesh: without them the runtime waits for the chips that it is not shown
+(https://github.com/pytorch/xla/pull/4121; Ray sets the same, python/ray/_private/accelerators/tpu.py)"""
+
+
+def set_bounds(count: int) -> str | None:
+    return f"TPU_PROCESS_BOUNDS=1,1,1 TPU_CHIPS_PER_PROCESS_BOUNDS={BOUNDS[count]}" if count in BOUNDS else None
+
+
 ON_A_TPU = replace(SKELETON, packages=(*SKELETON.packages, "libtpu"))
 """With the runtime of a TPU: torch-xla alone finds no device (its extra "tpu" asks for that version)"""
 TPU = Vendor(
@@ -122,6 +131,8 @@ TPU = Vendor(
     backend="xla",
     collectives="the inter-chip links",
     visible_devices="TPU_VISIBLE_CHIPS",
+    set_beside=set_bounds,
+    sees_all=True,
     choose_build=lambda role, device, driver: "xla" if role == ROLE else NO_BUILD.name,
     abilities={
         "bf16": has,

@@ -80,7 +80,7 @@ VENDORS = (
         backend="nccl",
         collectives="NCCL",
         visible_devices="CUDA_VISIBLE_DEVICES",
-        device_order="CUDA_DEVICE_ORDER=PCI_BUS_ID",
+        set_beside=lambda count: "CUDA_DEVICE_ORDER=PCI_BUS_ID",
         choose_build=lambda role, device, driver: (
             NO_BUILD.name
             if explain_old(device)

@@ -89,7 +89,8 @@ class Vendor:
 
     ``devices`` are (maker, kind) as hwdetect has them. ``title`` is what one is called in a sentence, ``torch_device`` the device
     string of PyTorch, ``guard`` the leaf of templates/fragments/machine that compares the machine, ``backend`` the one of
-    torch.distributed, ``visible_devices`` the variable that hides devices and ``device_order`` one that must be set beside it.
+    torch.distributed, ``visible_devices`` the variable that hides devices; ``set_beside`` gives what must be set beside it for so many
+    devices, and ``sees_all`` says that one process takes all that it sees.
     ``choose_build`` names the build of torch from role, device and driver; it raises ``UsageError`` where none runs.
     ``abilities`` has a rule for each that the vendor's devices may have. ``missing`` are distributions that it cannot have, with
     the reason. ``pad_to_multiple_of``: lengths in tokens that its matrix units like. ``environment``: variables
@@ -114,7 +115,8 @@ class Vendor:
     triton_compiler: str = "gcc"
     list_targets: Callable[[Device], tuple[str, ...]] = lambda device: ()
     visible_devices: str | None = None
-    device_order: str | None = None
+    set_beside: Callable[[int], str | None] = lambda count: None
+    sees_all: bool = False
     choose_build: Callable[[str, Device, str | None], str]
     abilities: Mapping[str, Rule] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)

@@ -80,7 +80,21 @@ TWO = (
     Form("expert", 2, ["ep 2", "tp 2"], "mixture"),
     Form("expert-fsdp2", 2, ["ep 2", "fsdp 2"], "mixture"),
 )
+TIED = (
+    Form("tensor", 2, ["tp 2"], "tied"),
+    Form("context-fsdp2", 2, ["fsdp 2", "parts 2"], "tied"),
+    Form("pipeline", 2, ["stages 2"], "tied"),
+    Form("expert-fsdp2", 2, ["ep 2", "fsdp 2"], "tied-mixture"),
+)
+"""One of each family whose output layer is its embedding: the others of them are in ``OTHER_WORK``."""
 OTHER_WORK = (
+    Form("tensor-fsdp2", 4, ["fsdp 2", "tp 2"], "tied"),
+    Form("context", 2, ["parts 2"], "tied"),
+    Form("ulysses", 2, ["fsdp 2", "parts 2"], "tied"),
+    Form("pipeline-ddp", 4, ["stages 2"], "tied"),
+    Form("pipeline-fsdp2", 4, ["fsdp 2", "stages 2"], "tied"),
+    Form("tensor-pipeline", 4, ["stages 2", "tp 2"], "tied"),
+    Form("expert", 2, ["ep 2", "tp 2"], "tied-mixture"),
     Form("tensor", 2, ["tp 2"], asked=SFT),
     Form("tensor", 2, ["tp 2"], "untrained", asked={"from_scratch": True}),
     Form("tensor", 2, ["tp 2"], "qwen3", words=HALVES),  # its norms of heads are summed once a step
@@ -88,12 +102,10 @@ OTHER_WORK = (
     Form("context-fsdp2", 2, ["fsdp 2", "parts 2"], asked=SFT),
     Form("context-fsdp2", 2, ["fsdp 2", "parts 2"], asked=LORA),
     Form("ulysses", 2, ["fsdp 2", "parts 2"], asked=LORA),
-    Form("pipeline", 2, ["stages 2"], "tied"),
     Form("pipeline", 2, ["stages 2"], asked=SFT),
     Form("pipeline", 2, ["stages 2"], asked=LORA),
     Form("pipeline", 2, ["stages 2"], "untrained", asked={"from_scratch": True}),
     Form("pipeline-fsdp2", 4, ["fsdp 2", "stages 2"], asked=LORA),
-    Form("tensor-pipeline", 4, ["stages 2", "tp 2"], "tied"),
     Form("tensor-pipeline", 4, ["stages 2", "tp 2"], "qwen3"),
 )
 """Other tasks and models than causal-lm of Llama."""
@@ -210,14 +222,15 @@ def inputs(tmp_path_factory) -> Path:
     alphabet = ByteLevel.alphabet()
     bpe.train_from_iterator([text], BpeTrainer(vocab_size=512, special_tokens=["<e>"], initial_alphabet=alphabet))
     words = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<e>", eos_token="<e>", pad_token="<e>")
-    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "head_dim": 16}
+    mixture = SIZES | EXPERTS | {"num_experts": 8, "head_dim": 16, "num_hidden_layers": 2}
     torch.manual_seed(0)
     models = {
         "dense": LlamaForCausalLM(LlamaConfig(**SIZES)),
         "tied": LlamaForCausalLM(LlamaConfig(**SIZES | {"tie_word_embeddings": True})),
         "untrained": LlamaForCausalLM(LlamaConfig(**SIZES)),
         "wide": LlamaForCausalLM(LlamaConfig(**SIZES | {"num_key_value_heads": 4})),
-        "mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES | experts | {"num_hidden_layers": 2})),
+        "mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**mixture)),
+        "tied-mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**mixture | {"tie_word_embeddings": True})),
     }
     for kind, more in TYPES.items():
         models[kind] = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SIZES | more))
@@ -316,7 +329,7 @@ def train(inputs: Path, folder: Path, forms: tuple[Form, ...], more=lambda made:
 @pytest.fixture(scope="session")
 def two(inputs, tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("two")
-    return train(inputs, folder, TWO, partial(list_killed, inputs, folder))
+    return train(inputs, folder, (*TWO, *TIED), partial(list_killed, inputs, folder))
 
 
 def list_killed(inputs: Path, folder: Path, made: dict[str, Path]) -> list[dict]:
@@ -387,7 +400,7 @@ def count_seeds(project: Path) -> int:
 
 
 @pytest.mark.core
-@pytest.mark.parametrize("form", TWO, ids=lambda form: form.id)
+@pytest.mark.parametrize("form", (*TWO, *TIED), ids=lambda form: form.id)
 def test_two_processes_have_the_losses_of_one(two, form):
     check_form(form, two)
 

@@ -127,7 +127,10 @@ class Division:
         partial = [pattern for pattern, style in model.tp_plan.items() if style == PARTIAL_GRADIENTS]
         self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
         plan = {pattern: style for pattern, style in model.tp_plan.items() if pattern not in partial}
-        apply_tensor_parallelism(model, self.mesh["ways"], model._expand_parallel_plan(plan))
+        styles = model._expand_parallel_plan(plan)
+        if tied and self.is_last:
+            del styles["lm_head.weight"]  # it is the embedding's, which is divided so
+        apply_tensor_parallelism(model, self.mesh["ways"], styles)
         if tied and self.is_last:
             model.lm_head.weight = model.model.embed_tokens.weight
         for weight in model.parameters():

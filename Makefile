@@ -37,6 +37,7 @@ setup: $(VENV)/.ready
 
 # what perfgen and its projects run on
 $(VENV)/.train: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is Python %d.%d, and perfgen needs 3.11 or newer: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.11" % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) $(TORCH)

@@ -44,3 +44,39 @@ def test_a_path_of_folders_to_change_to_leads_nowhere_else(tmp_path, case, scrip
         timeout=60,
     )
     assert done.returncode == 0 and set(done.stdout.split()) == {str(project.resolve())}, done.stderr
+
+
+OLD = """#!/bin/sh
+test "$1" = -c && exec {python} -c "import sys; sys.version_info = ({version}, 1); $2"
+echo "$@" >> {log}
+exit 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("folder", "target", "version", "refused"),
+    [
+        ("examples/tpu-v5e-8-1.5b-full/project", "setup", (3, 10), True),
+        ("examples/tpu-v5e-8-1.5b-full/project", "setup", (3, 11), False),
+        ("examples/rtx-4090-8b-lora/project", "train", (3, 14), True),
+        ("examples/rtx-4090-8b-lora/project", "lock", (3, 10), True),
+        ("examples/cpu-2-cores-serve/project", "convert", (3, 10), True),
+        ("examples/cpu-2-cores-serve/project", "convert", (3, 13), False),
+        ("", "demo", (3, 10), True),
+        ("", "demo", (3, 12), False),
+    ],
+)
+def test_a_python_that_is_too_old_is_refused_before_anything_is_downloaded(tmp_path, folder, target, version, refused):
+    """A TPU VM has Python 3.10: torch was downloaded there, and then its packages were refused by pip."""
+    project, log = tmp_path / "p", tmp_path / "log"
+    project.mkdir()
+    for path in (ROOT / folder).iterdir():
+        if path.is_file():
+            shutil.copy(path, project)
+    python = tmp_path / "old"
+    python.write_text(OLD.format(python=shutil.which("python3"), version="{}, {}".format(*version), log=log))
+    python.chmod(0o755)
+    done = subprocess.run(["make", target, f"PYTHON={python}"], cwd=project, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert ("is Python {}.{}, and ".format(*version) in done.stderr) == refused, done.stderr
+    assert log.exists() != refused and not (project / ".venv").exists()

@@ -96,6 +96,8 @@ class ProjectPart:
     """what must be set beside it, such as the order that both count in"""
     contained: bool
     """whether it can run in a container"""
+    python: str
+    """what versions of Python its packages were tested with"""
     machine: str
     summary: str
     elsewhere: bool = False

@@ -99,6 +99,7 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         hides_devices=case.vendor.visible_devices,
         orders_devices=case.vendor.set_beside(planned.plan.best.layout.per_node),
         contained=case.vendor.contain is not None,
+        python=case.stack.python,
         machine=describe_machine(case),
         summary=f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",
         elsewhere=request.hardware is not None and not case.portable,

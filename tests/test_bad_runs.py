@@ -91,9 +91,10 @@ def poison_at_step(step):
     stopping.SaveOnSignal.on_step_end = on_step_end
 
 def kill_after_last_step(_):
-    def kill(self):
+    import saved_weights
+    def kill(*_):
         os.kill(os.getpid(), signal.SIGKILL)
-    train.Trainer._load_best_model = kill
+    saved_weights.read_weights = kill
 
 def full_disk_from_step(step):
     import shutil

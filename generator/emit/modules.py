@@ -17,7 +17,7 @@ WRAPPINGS = {
 STATES = {"": "model_states/plain", "DeepSpeedEngine": "model_states/deepspeed"}
 """The leaf that lists weights, gradients and optimizer states, by the class that holds them."""
 WITH_ALL_WEIGHTS = ("DistributedDataParallel",)
-"""Wrappers under which one process alone can answer a prompt while the others wait."""
+"""Wrappers under which every process has all weights: one alone can answer a prompt while the others wait."""
 
 
 ALWAYS = (
@@ -142,7 +142,12 @@ def choose_modules(
         modules |= {name: name for name in edits.fragments if name in served}
         return dict(sorted(modules.items()))
     modules |= {name: name for name in (*ALWAYS, *edits.fragments)}
-    if not project.from_scratch or (parallel is not None and parallel.loop is not ABSENT):
+    has_all_weights = parallel is None or parallel.expected.wrapper in WITH_ALL_WEIGHTS
+    if (
+        has_all_weights and not project.adapter
+    ):  # FSDP and DeepSpeed save the model's own names, PEFT reads its adapters
+        modules["saved_weights"] = "saved_weights"
+    if not project.from_scratch or "saved_weights" in modules or (parallel is not None and parallel.loop is not ABSENT):
         modules["loaded_weights"] = "loaded_weights"
     if parallel is None or parallel.nodes == 1:
         modules |= {name: name for name in SEARCH}
@@ -154,7 +159,7 @@ def choose_modules(
         modules |= {"merge": "merge", "stop_tokens": "stop_tokens"}
     if project.task == "sft":
         modules["stop_tokens"] = "stop_tokens"
-    if project.task == "sft" and (parallel is None or parallel.expected.wrapper in WITH_ALL_WEIGHTS):
+    if project.task == "sft" and has_all_weights:
         modules["answers"] = "answers"
     if project.data_format != "hub":
         modules["rows"] = f"rows/{project.data_format}"

@@ -694,29 +694,3 @@ def test_early_stopping_counts_on_after_a_restart_and_ends_there_again(stop_earl
     without = make_control()
     resumed.on_evaluate(Values(**vars(args) | {"save_strategy": "no"}), state, without, {"eval_loss": 2.0})
     assert without.should_training_stop and not without.should_save
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_tied_weight_is_no_missing_key(checkpoints, tmp_path, caplog, tied):
-    """Each resumed run, and each that kept its best model, ended with a warning that names lm_head.weight."""
-    from safetensors.torch import load_file, save_file
-    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
-    from transformers.trainer import logger
-
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=32, tie_word_embeddings=tied))
-    checkpoints.name_tied_weights(model)
-    trainer = Trainer(model, TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"))
-    trainer.save_model()
-    assert ("lm_head.weight" in load_file(tmp_path / "model.safetensors")) is not tied
-    logger.addHandler(caplog.handler)
-    trainer._load_from_checkpoint(str(tmp_path))
-    logger.removeHandler(caplog.handler)
-    assert "missing keys" not in caplog.text
-    save_file(
-        {name: value for name, value in model.state_dict().items() if "embed" in name}, tmp_path / "model.safetensors"
-    )
-    logger.addHandler(caplog.handler)
-    trainer._load_from_checkpoint(str(tmp_path))
-    logger.removeHandler(caplog.handler)
-    assert "missing keys" in caplog.text

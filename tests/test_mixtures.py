@@ -1,0 +1,93 @@
+"""Mixtures of experts, trained for real: resumed they go on as the run that nobody ended, experts and all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+
+import torch
+from projects import TEXT, render_small_project
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.slow
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "moe_intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "vocab_size": 300,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.fixture(scope="module")
+def mixture(tmp_path_factory) -> Path:
+    """A saved Qwen3-MoE with a tokenizer."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    folder = tmp_path_factory.mktemp("mixture") / "model"
+    torch.manual_seed(0)
+    Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES)).save_pretrained(folder)
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    bpe.train_from_iterator(
+        [TEXT], trainers.BpeTrainer(vocab_size=300, special_tokens=["<e>"], initial_alphabet=alphabet)
+    )
+    PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<e>", eos_token="<e>", pad_token="<e>").save_pretrained(
+        folder
+    )
+    return folder
+
+
+def start(project: Path, output: str, *words: str) -> dict:
+    """The losses of a training, by step."""
+    parallel = json.loads((project / "plan.json").read_text())["parallel"]
+    program, *rest = parallel["launcher"] if parallel else ("python",)
+    command = [str(Path(sys.executable).with_name(program)), *rest, "train.py", "--output_dir", output, *words]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    process = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
+    return json.loads((project / output / "run.json").read_text())
+
+
+@pytest.mark.parametrize(("hardware", "asked"), [("cpu:1", {}), ("2xcpu:1", {}), ("cpu:1", {"from_scratch": True})])
+def test_a_resumed_mixture_has_the_experts_of_its_checkpoint(mixture, tmp_path, hardware, asked):
+    """It began again with those of the start, and nothing but a line of the log said so."""
+    pins = {"compile": "off", "precision": "fp32"} | ({"parallelism": "ddp"} if hardware != "cpu:1" else {})
+    request = {"model": str(mixture), "hardware": hardware, "pins": tuple(pins.items()), "learning_rate": 1e-2}
+    project = render_small_project(tmp_path, **request, **asked)
+    saves = ("--save_steps", "4", "--logging_steps", "1")
+    whole = start(project, "whole", *saves)
+    shutil.copytree(project / "whole" / "checkpoint-4", project / "resumed" / "checkpoint-4")
+    resumed = start(project, "resumed", *saves)
+    assert resumed["losses"][-1] == pytest.approx(whole["losses"][-1], rel=1e-6)
+    expected, weights = (load_file(project / name / "model.safetensors") for name in ("whole", "resumed"))
+    assert [name for name in expected if not torch.equal(expected[name], weights[name])] == []
+    first = load_file(project / "whole" / "checkpoint-4" / "model.safetensors")
+    experts = [name for name in expected if ".experts." in name]
+    assert experts and not any(torch.equal(first[name], expected[name]) for name in experts)
+
+
+def test_the_best_model_of_a_mixture_is_the_checkpoint_s(mixture, tmp_path):
+    project = render_small_project(tmp_path, model=str(mixture), eval="0.1", learning_rate=1e-2)
+    words = ("--load_best_model_at_end", "true", "--eval_strategy", "steps", "--eval_steps", "2", "--save_steps", "2")
+    words += ("--metric_for_best_model", "eval_loss", "--greater_is_better", "true")  # the first is the best
+    start(project, "best", *words)
+    best = load_file(project / "best" / "checkpoint-2" / "model.safetensors")
+    weights = load_file(project / "best" / "model.safetensors")
+    assert [name for name in best if not torch.equal(best[name], weights[name])] == []

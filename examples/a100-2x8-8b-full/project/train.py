@@ -24,14 +24,7 @@ from transformers import (
 )
 
 from arguments import parse_arguments
-from checkpoints import (
-    AlreadyTrained,
-    EndAtLastStep,
-    FollowArguments,
-    find_newest_checkpoint,
-    finish_training,
-    name_tied_weights,
-)
+from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
@@ -117,7 +110,6 @@ def main() -> None:
     trainer.add_callback(FollowArguments(run))
     trainer.add_callback(EndAtLastStep())
     checkpoint = broadcast_from_rank0(find_newest_checkpoint, Path(args.output_dir), run)
-    name_tied_weights(model)
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:

@@ -32,7 +32,6 @@ from checkpoints import (
     SealCheckpoints,
     find_newest_checkpoint,
     finish_training,
-    name_tied_weights,
 )
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
@@ -45,6 +44,7 @@ from progress import print_lines
 from run_folder import claim_folder
 from run_identity import describe_run
 from run_report import RunReport
+from saved_weights import load_all_weights
 from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
 from tokenizer import train_tokenizer
@@ -102,7 +102,7 @@ def main() -> None:
     trainer.add_callback(FollowArguments(run))
     trainer.add_callback(EndAtLastStep())
     checkpoint = find_newest_checkpoint(Path(args.output_dir), run)
-    name_tied_weights(model)
+    load_all_weights(trainer)
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:

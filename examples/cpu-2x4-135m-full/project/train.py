@@ -24,14 +24,7 @@ from transformers import (
 )
 
 from arguments import parse_arguments
-from checkpoints import (
-    AlreadyTrained,
-    EndAtLastStep,
-    FollowArguments,
-    find_newest_checkpoint,
-    finish_training,
-    name_tied_weights,
-)
+from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiled_layers import compile_layers
 from compiler import check_compilers
 from data import check_size, cut_blocks, load_texts, show_data
@@ -55,6 +48,7 @@ from parallel import (
 from progress import print_lines
 from run_identity import describe_run
 from run_report import RunReport
+from saved_weights import load_all_weights
 from sources import find_source
 from stopping import StopOnBadLoss, run_main
 
@@ -121,7 +115,7 @@ def main() -> None:
     trainer.add_callback(FollowArguments(run))
     trainer.add_callback(EndAtLastStep())
     checkpoint = broadcast_from_rank0(find_newest_checkpoint, Path(args.output_dir), run)
-    name_tied_weights(model)
+    load_all_weights(trainer)
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:

@@ -35,13 +35,6 @@ def finish_training(trainer: Trainer) -> None:
     trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
 
 
-def name_tied_weights(model: nn.Module) -> None:
-    """A checkpoint holds a tied weight once: Trainer takes the other name for a missing key unless it is named here."""
-    tied = getattr(model, "all_tied_weights_keys", None)
-    if tied and not model._keys_to_ignore_on_save:
-        model._keys_to_ignore_on_save = set(tied)
-
-
 def find_newest_checkpoint(output_dir: Path, run: dict) -> str | None:
     """The newest checkpoint of this run that is as it was saved. Those that are newer, and are not, are put away.
 

@@ -25,14 +25,7 @@ from trl import SFTConfig, SFTTrainer
 
 from arguments import parse_arguments
 from chat_template import ensure_chat_template
-from checkpoints import (
-    AlreadyTrained,
-    EndAtLastStep,
-    FollowArguments,
-    find_newest_checkpoint,
-    finish_training,
-    name_tied_weights,
-)
+from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
 from data import check_size, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
@@ -121,7 +114,6 @@ def main() -> None:
     trainer.add_callback(FollowArguments(run))
     trainer.add_callback(EndAtLastStep())
     checkpoint = broadcast_from_rank0(find_newest_checkpoint, Path(args.output_dir), run)
-    name_tied_weights(model)
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:

@@ -12,7 +12,7 @@ from loaded_weights import check_loaded
 
 
 def load_all_weights(trainer: Trainer) -> None:
-    """Where Trainer reads a checkpoint, to resume or to end with the best model, every weight is read, or the process ends.
+    """Where Trainer reads a checkpoint, to resume it or to end with the best model, every weight is read.
 
     Trainer looks for the names of the model, and keeps the weights of the start where it does not find one: the experts
     of a mixture are one tensor in the model, and saved one by one.
@@ -22,13 +22,15 @@ def load_all_weights(trainer: Trainer) -> None:
 
 
 def read_weights(model: PreTrainedModel, folder: str) -> None:
-    """File by file where they are saved as they are; else by from_pretrained, which holds them a second time meanwhile."""
+    """File by file where they are saved as they are; else by from_pretrained, which holds them a second time.
+
+    Ends the process where one is missing.
+    """
     files = sorted(Path(folder).glob("model*.safetensors"))
-    saved = {name for path in files for name in safe_open(path, "pt").keys()}
-    needed = model.state_dict().keys() - model.all_tied_weights_keys.keys()  # of tied weights one is saved
-    if needed == saved - model.all_tied_weights_keys.keys() and not get_model_conversion_mapping(
-        model, add_legacy=False
-    ):
+    saved = {name for path in files for name in safe_open(path, "pt").keys()}  # noqa: SIM118, it is no dict
+    tied = model.all_tied_weights_keys.keys()  # of those one is saved
+    converts = get_model_conversion_mapping(model, add_legacy=False)
+    if not converts and model.state_dict().keys() - tied == saved - tied:
         for path in files:
             model.load_state_dict(load_file(path), strict=False)
         return

@@ -40,7 +40,6 @@ from checkpoints import (
     SealCheckpoints,
     find_newest_checkpoint,
     finish_training,
-    name_tied_weights,
 )
 from class_metrics import ClassMetrics, keep_class
 from data import check_size, list_labels, load_examples, show_data, tokenize
@@ -55,6 +54,7 @@ from progress import print_lines
 from run_folder import claim_folder
 from run_identity import describe_run
 from run_report import RunReport
+from saved_weights import load_all_weights
 from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
 
@@ -120,7 +120,7 @@ def main() -> None:
     trainer.add_callback(FollowArguments(run))
     trainer.add_callback(EndAtLastStep())
     checkpoint = find_newest_checkpoint(Path(args.output_dir), run)
-    name_tied_weights(model)
+    load_all_weights(trainer)
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except AlreadyTrained:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from engine_projects import (
     FRAGMENTS,
     convert,
     drive,
+    drop_weights,
     encode_questions,
     find_model,
     find_python,
@@ -58,6 +60,20 @@ class EngineContract:
     @pytest.fixture(scope="class")
     def eager(self, model, prompts) -> list[list[int]]:
         return generate_eagerly(model, prompts, self.new_tokens)
+
+    def test_a_model_that_lacks_weights_is_not_converted(self, python, model, tmp_path):
+        """Libraries beneath the converters make them up; their logs alone say so."""
+        made = make_project(tmp_path / "p", self.leaf, self.leaf.replace("_", "-"), tmp_path / "m", **self.serving)
+        if not (made / "convert.py").exists():
+            pytest.skip("the engine reads the model's own files")
+        shutil.copytree(model, tmp_path / "m")
+        drop_weights(tmp_path / "m", "layers.1.")
+        command = [find_python(f"convert-{self.leaf}"), "convert.py"]
+        ended = subprocess.run(command, cwd=made, capture_output=True, text=True)
+        assert (
+            ended.returncode == 1 and "lacks 9 weights that its config.json tells of: model.layers.1." in ended.stderr
+        )
+        assert "Traceback" not in ended.stderr and not (made / "weights").exists()
 
     def test_greedy_tokens_are_those_of_transformers(self, python, project, prompts, eager):
         sampling = {"max_new_tokens": self.new_tokens, "ends": False}

@@ -13,6 +13,7 @@ import yaml
 
 FRAGMENTS = Path(__file__).resolve().parents[1] / "templates" / "fragments"
 SHARED = (
+    "loaded_weights",
     "sources",
     "stop_tokens",
     "serving/decoding",
@@ -65,6 +66,15 @@ def make_project(folder: Path, leaf: str, engine: str, model: Path, **serving) -
     settings |= {"max_concurrency": 4, "threads": THREADS} | serving
     (folder / "config.yaml").write_text(yaml.safe_dump({"model": str(model), "serving": settings}))
     return folder
+
+
+def drop_weights(folder: Path, part: str, file: str = "model.safetensors") -> None:
+    """Those with ``part`` in their names, out of the one file of a model."""
+    from safetensors.torch import load_file, save_file
+
+    path = folder / file
+    kept = {name: tensor for name, tensor in load_file(path).items() if part not in name}
+    save_file(kept, path, metadata={"format": "pt"})
 
 
 def convert(python: Path, project: Path) -> str:

@@ -125,7 +125,7 @@ ROWS = (
     Row(
         "from_pretrained",
         "output_loading_info",
-        ("asks-what-was-missing",),
+        ("loads",),
         "weights that the files lack end the run; Transformers would make them up, and say so in its log alone",
     ),
     Row("from_pretrained", "use_safetensors", ("loads",), "pickled weights can run code when they are loaded"),
@@ -430,9 +430,6 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
         "tokens": project.task in WRITES,
         "scripted": not serves and not by_row,
         "loads": loads,
-        "asks-what-was-missing": loads
-        if project.mode != "train"
-        else not project.from_scratch and (parallel is None or parallel.loop is ABSENT),
         "generates": project.task in WRITES and not serves,
         "chat": project.task == "sft" and project.sft_format == "messages" and not serves,
         "places-model": project.device != "cpu"

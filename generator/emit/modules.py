@@ -87,6 +87,8 @@ SERVER = (
 """Those that are the server in front of an engine which has none of its own."""
 CONVERSION = ("compare", "compare_reference", "converted_weights")
 """Those that make an engine's weights, and compare what it answers with them."""
+COPIES = ("gguf_file",)
+"""Leaves of conversions that take the model's file as it is: the engine refuses one that is not whole."""
 BESIDE = ("fields", "masking", "open_data", "seals", "stop_tokens")
 """Leaves that they share with trainings."""
 ROWS = ("csv", "jsonl", "txt")
@@ -135,7 +137,7 @@ def choose_modules(
         modules |= list_row_modules(project.task)
     if "infer" in modules and project.device == "portable":  # its infer.py is the same for every machine
         modules["machine"] = "machine/unplanned"
-    if "slots" in modules or computes_rows(project.mode, project.task):
+    if server is None or "slots" in modules:  # else the engine reads the model's files, and refuses what is not whole
         modules["loaded_weights"] = "loaded_weights"
     if project.mode != "train":
         served = [line.split()[1] for line in edits.infer_imports]
@@ -147,8 +149,6 @@ def choose_modules(
         has_all_weights and not project.adapter
     ):  # FSDP and DeepSpeed save the model's own names, PEFT reads its adapters
         modules["saved_weights"] = "saved_weights"
-    if not project.from_scratch or "saved_weights" in modules or (parallel is not None and parallel.loop is not ABSENT):
-        modules["loaded_weights"] = "loaded_weights"
     if parallel is None or parallel.nodes == 1:
         modules |= {name: name for name in SEARCH}
     if project.task == "text-classification":
@@ -205,4 +205,6 @@ def list_serving_modules(server: ServerRecord) -> dict[str, str]:
     if server.conversion:
         modules |= {name: f"serving/{name}" for name in CONVERSION}
         modules["convert"] = f"conversions/{server.conversion.leaf}"
+        if server.conversion.leaf not in COPIES:
+            modules["loaded_weights"] = "loaded_weights"
     return modules

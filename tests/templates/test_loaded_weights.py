@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
+from engine_projects import drop_weights
 from leaves import load_leaf
+from projects import render_small_project
 
 pytest.importorskip("transformers")
 from safetensors.torch import load_file, save_file
@@ -46,12 +50,6 @@ def check(auto, folder, **options):
     load_leaf("loaded_weights").check_loaded(model, loading, **options)
 
 
-def drop(folder, part: str) -> None:
-    path = folder / "model.safetensors"
-    kept = {name: tensor for name, tensor in load_file(path).items() if part not in name}
-    save_file(kept, path, metadata={"format": "pt"})
-
-
 @pytest.mark.parametrize("name", ["llama", "tied", "gpt2"])
 def test_a_whole_model_is_taken_and_a_head_that_is_the_embedding_is_there(saved, name):
     check(AutoModelForCausalLM, saved(name))
@@ -60,7 +58,7 @@ def test_a_whole_model_is_taken_and_a_head_that_is_the_embedding_is_there(saved,
 @pytest.mark.parametrize("part", ["lm_head", "layers.1.", "embed_tokens", "norm"])
 def test_what_is_missing_is_named_and_nothing_is_made_up(saved, part):
     folder = saved("llama")
-    drop(folder, part)
+    drop_weights(folder, part)
     with pytest.raises(SystemExit, match=part):
         check(AutoModelForCausalLM, folder)
 
@@ -100,7 +98,7 @@ def test_the_head_of_a_classifier_is_new(saved, name):
 )
 def test_the_rest_of_a_classifier_is_not(saved, name, part, auto):
     folder = saved(name)
-    drop(folder, part)
+    drop_weights(folder, part)
     with pytest.raises(SystemExit, match=part):
         check(auto, folder, adds_head=True)
 
@@ -109,3 +107,41 @@ def test_a_classifier_that_answers_has_its_head(saved):
     with pytest.raises(SystemExit, match="score"):
         check(AutoModelForSequenceClassification, saved("llama"))
     check(AutoModel, saved("bert"), adds_head=True)
+
+
+@pytest.mark.parametrize("name", ["llama", "tied", "gpt2"])
+def test_files_are_looked_at_before_a_converter_reads_them(saved, name):
+    folder, leaf = saved(name), load_leaf("loaded_weights")
+    leaf.check_files(folder)
+    drop_weights(folder, "h.1." if name == "gpt2" else "layers.1.")
+    with pytest.raises(SystemExit, match=r"that its config\.json tells of: "):
+        leaf.check_files(folder)
+
+
+def test_infer_does_not_answer_with_what_was_made_up(saved, tmp_path, load):
+    """`--model` takes any folder."""
+    folder = saved("llama")
+    load("tokenizer").train_tokenizer(["the lazy dog"] * 9, tmp_path / "words", 50).save_pretrained(folder)
+    drop_weights(folder, "layers.1.")
+    project = render_small_project(tmp_path / "made")
+    command = [sys.executable, "infer.py", "--model", str(folder)]
+    (folder / "run.json").write_text("{}")
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1 and "lacks 9 weights that its config.json tells of" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_adapter_lacks_none_either(saved, tmp_path):
+    peft = pytest.importorskip("peft")
+    model = AutoModelForCausalLM.from_pretrained(saved("llama"))
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+    adapted.save_pretrained(tmp_path / "run")
+    check_adapter = load_leaf("loaded_weights").check_adapter
+
+    def read(folder):
+        return AutoModelForCausalLM.from_pretrained(tmp_path / "llama").load_adapter(str(folder)).missing_keys
+
+    check_adapter(tmp_path / "run", read(tmp_path / "run"))
+    drop_weights(tmp_path / "run", "v_proj", "adapter_model.safetensors")
+    with pytest.raises(SystemExit, match=r"lacks 4 weights that its adapter_config\.json tells of: .*v_proj"):
+        check_adapter(tmp_path / "run", read(tmp_path / "run"))

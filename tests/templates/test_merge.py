@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from engine_projects import drop_weights
 from leaves import FRAGMENTS
 
 peft = pytest.importorskip("peft")
@@ -100,5 +101,18 @@ def test_an_adapter_is_merged_into_the_model_that_it_was_trained_beside(merge, t
         "another report": r"run\.json is damaged",
     }
     with pytest.raises(SystemExit, match=words[what]):
+        run(merge, monkeypatch)
+    assert not (tmp_path / "runs" / "merged").exists()
+
+
+@pytest.mark.parametrize(
+    ("lacking", "file"), [("q_proj", "base/model.safetensors"), ("lora_B", "runs/adapter_model.safetensors")]
+)
+def test_nothing_is_merged_where_weights_are_missing(merge, tmp_path, monkeypatch, lacking, file):
+    """Of the model, or of the adapter, which would be merged without them."""
+    path = tmp_path / file
+    drop_weights(path.parent, lacking, path.name)
+    monkeypatch.setattr(merge, "check_base", lambda *_: None)
+    with pytest.raises(SystemExit, match=lacking):
         run(merge, monkeypatch)
     assert not (tmp_path / "runs" / "merged").exists()

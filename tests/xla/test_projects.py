@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from engine_projects import drop_weights
 
 from generator.cli import perfgen
 
@@ -132,3 +134,18 @@ def test_tokens_are_those_of_eager(project, eager):
     end = eager["tokens"].index(2) + 1 if 2 in eager["tokens"] else None
     assert answer["tokens"] == eager["tokens"][:end]
     assert answer["compiled"]["compilations"] == len(answer["compiled"]["shapes"])
+
+
+def test_a_model_that_lacks_weights_is_not_filled_up(project):
+    """Transformers makes up what is missing, and its log alone says so."""
+    away = project.folder.parent / "lacking"
+    shutil.copytree(project.folder.parent / "model", away)
+    drop_weights(away, "h.1." if project.framework == "tensorflow" else "layers.1.")
+    (away / "run.json").write_text("{}")
+    said = project.run("infer.py", "--model", away, code=1)
+    assert "weights that its config.json tells of" in said and "Traceback" not in said
+    model = project.folder.parent / "model"
+    model.rename(model.with_name("whole"))
+    away.rename(model)
+    said = project.train("lacking", 1, code=1)
+    assert "weights that its config.json tells of" in said and "Traceback" not in said

@@ -43,6 +43,7 @@ REASONS = {
     "attn_implementation": "eager: XLA fuses attention itself, and the decomposition of SDPA mixes dtypes under its autocast",
     "revision": "config.yaml pins the version of the model that was looked at",
     "trust_remote_code": "no code of the model's repository is run, nor asked about",
+    "output_loading_info": "weights that the files lack end the run; Transformers would make them up, and say so in its log alone",
     "use_safetensors": "pickled weights can run code when they are loaded",
     "state_dict": "the trained weights, read back from the devices",
     "use_cache": "off in training, where no token is added; on in infer.py, whose second graph reads the cache",
@@ -75,7 +76,7 @@ REASONS = {
 SKELETON = Skeleton(
     role=ROLE,
     packages=("torch", "torch-xla", "transformers", "datasets", "pyyaml", "numpy", "safetensors"),
-    leaves={"train": "xla/train", "infer": "xla/infer"},
+    leaves={"train": "xla/train", "infer": "xla/infer", "loaded_weights": "loaded_weights"},
     sequences={"causal-lm": "sequences/blocks", "sft": "sequences/examples"},
     techniques=frozenset(
         [

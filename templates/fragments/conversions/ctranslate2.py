@@ -11,6 +11,7 @@ from pathlib import Path
 from ctranslate2.converters import TransformersConverter
 
 from converted_weights import convert_weights
+from loaded_weights import check_files
 
 
 def main() -> None:
@@ -18,6 +19,7 @@ def main() -> None:
 
 
 def write_model(model: Path, folder: Path, weights: str) -> None:
+    check_files(model)
     try:
         TransformersConverter(str(model)).convert(str(folder), quantization=weights, force=True)
     except ValueError as error:

@@ -14,6 +14,7 @@ import torch
 from conversion import ModelBase, ModelType, get_model_architecture, get_model_class
 
 from converted_weights import convert_weights
+from loaded_weights import check_files
 
 FILE_TYPES = {
     "float32": gguf.LlamaFileType.ALL_F32,
@@ -30,6 +31,7 @@ def main() -> None:
 
 
 def write_model(model: Path, folder: Path, weights: str) -> None:
+    check_files(model)
     logging.disable(logging.INFO)
     described = ModelBase.load_hparams(model, is_mistral_format=False)
     try:

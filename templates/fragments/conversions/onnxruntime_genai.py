@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from converted_weights import convert_weights
+from loaded_weights import check_files
 
 PRECISIONS = {"float32": "fp32", "int8": "int8", "int4": "int4"}
 OPTIONS = {"prune_lm_head": "true"}
@@ -29,6 +30,7 @@ def main() -> None:
 
 
 def write_graph(model: Path, folder: Path, weights: str) -> None:
+    check_files(model)
     options = OPTIONS | (QUANTIZED if weights.startswith("int") else {}) | (FOUR_BITS if weights == "int4" else {})
     command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-i", str(model), "-o", str(folder)]
     command += ["-p", PRECISIONS[weights], "-e", "cpu", "-c", str(folder / "cache")]

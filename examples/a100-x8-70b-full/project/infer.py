@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from chat_template import ensure_chat_template
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
+from loaded_weights import check_loaded
 from masking import mask_messages
 from sources import find_source
 from stop_tokens import list_stop_tokens
@@ -43,15 +44,18 @@ def main() -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder, revision=CONFIG["revision"], trust_remote_code=False)
     ensure_chat_template(tokenizer)
-    model = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         model_folder,
         revision=CONFIG["revision"],
         device_map="auto",  # layers spread over the devices
         dtype=torch.bfloat16,
         attn_implementation="sdpa",
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
-    ).eval()
+    )
+    check_loaded(model, loading)
+    model.eval()
     turns = [{"role": "user", "content": args.prompt}]
     inputs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
     inputs = inputs.to(model.device)

@@ -1,8 +1,10 @@
 """Whether the files of a model held all of it: what they lack Transformers makes up, and only its log says so."""
 
 import sys
+from collections.abc import Collection
+from pathlib import Path
 
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 SHOWN = 3
 
@@ -19,8 +21,27 @@ def check_loaded(model: PreTrainedModel, loading: dict, adds_head: bool = False)
             name for name in missing if name.startswith(own) and not name.removeprefix(own).startswith("pooler.")
         ]
     if missing:
-        first = ", ".join(missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
-        sys.exit(
-            f"{model.name_or_path} lacks {len(missing)} weights that its config.json tells of: {first}\n"
-            "They would be random. Download it again, or give the config.json that it was saved with."
+        end_incomplete(model.name_or_path, missing, "config.json")
+
+
+def check_adapter(folder: str | Path, missing: Collection[str]) -> None:
+    """The same for an adapter. ``missing``: what load_adapter says of it."""
+    if missing:
+        end_incomplete(folder, sorted(missing), "adapter_config.json")
+
+
+def check_files(folder: Path) -> None:
+    """The same before anything else reads them: a meta device takes the names of weights, and none of their bytes."""
+    check_loaded(
+        *AutoModelForCausalLM.from_pretrained(
+            folder, device_map="meta", output_loading_info=True, use_safetensors=True, trust_remote_code=False
         )
+    )
+
+
+def end_incomplete(folder: str | Path, missing: Collection[str], config: str) -> None:
+    first = ", ".join(list(missing)[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
+    sys.exit(
+        f"{folder} lacks {len(missing)} weights that its {config} tells of: {first}\n"
+        f"They would be random. Download it again, or give the {config} that it was saved with."
+    )

@@ -17,6 +17,7 @@ from transformers.exporters.exporter_openvino import OpenVINOConfig, OpenVINOExp
 from transformers.exporters.utils import decompose_prefill_decode
 
 from converted_weights import convert_weights
+from loaded_weights import check_files
 
 COMPRESSION = {
     "int8": {"mode": "INT8_ASYM"},
@@ -30,6 +31,7 @@ def main() -> None:
 
 
 def write_model(model: Path, folder: Path, weights: str) -> None:
+    check_files(model)
     program = export_step(model)
     if weights in COMPRESSION:
         settings = dict(COMPRESSION[weights])

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from finished_runs import choose_run
+from loaded_weights import check_loaded
 from masking import mask_messages
 from run_folder import LOCK, lock_folder
 from run_identity import check_base
@@ -55,7 +57,7 @@ def main() -> None:
     draft = open_draft(output)
 
     tokenizer = AutoTokenizer.from_pretrained(run, trust_remote_code=False)
-    adapted = PeftModel.from_pretrained(base, run).eval()
+    adapted = add_adapter(base, run).eval()
     inputs = tokenizer(TEXT, return_tensors="pt").to(adapted.device)
     before = compute_outputs(adapted, inputs)
     merged = adapted.merge_and_unload(safe_merge=True)
@@ -108,12 +110,26 @@ def load_base(run: Path, dtype: str):
     """The model as it was before training, unquantized: rounding to 4 bits is no part of an adapter."""
     model, revision = name_base()
     more: dict[str, Any] = {"revision": revision} if revision else {}
-    kind = AutoModelForCausalLM
+    kind, adds_head = AutoModelForCausalLM, False
     if PeftConfig.from_pretrained(run).task_type == "SEQ_CLS":
-        kind = AutoModelForSequenceClassification
+        kind, adds_head = AutoModelForSequenceClassification, True  # the adapter has it
         names = json.loads((run / "labels.json").read_text(encoding="utf-8"))
         more |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
-    return kind.from_pretrained(model, dtype=dtype, use_safetensors=True, trust_remote_code=False, **more)
+    base, loading = kind.from_pretrained(
+        model, dtype=dtype, output_loading_info=True, use_safetensors=True, trust_remote_code=False, **more
+    )
+    check_loaded(base, loading, adds_head)
+    return base
+
+
+def add_adapter(base, run: Path) -> PeftModel:
+    """PEFT only warns of weights that the adapter's file lacks: what it was to change would stay as it was."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Found missing adapter keys")
+        try:
+            return PeftModel.from_pretrained(base, run)
+        except UserWarning as warning:
+            sys.exit(f"{run} is not whole: {warning}")
 
 
 def compute_outputs(model, inputs) -> torch.Tensor:

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from compiler import check_compilers
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
+from loaded_weights import check_loaded
 from masking import mask_messages
 from terminal import EscapedStreamer, parse_flags
 
@@ -40,15 +41,18 @@ def main() -> None:
     print(f"{model_folder}: {describe_run(model_folder)}", file=sys.stderr)
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder, revision=CONFIG["revision"], trust_remote_code=False)
-    model = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         model_folder,
         revision=CONFIG["revision"],
         dtype=torch.bfloat16,
         attn_implementation="sdpa",
         device_map="cuda",
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
-    ).eval()
+    )
+    check_loaded(model, loading)
+    model.eval()
     inputs = tokenizer(args.prompt, return_tensors="pt")
     inputs = inputs.to(model.device)
     prompt_tokens = inputs["input_ids"].shape[1]

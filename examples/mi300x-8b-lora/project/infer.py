@@ -19,6 +19,7 @@ from chat_template import ensure_chat_template
 from compiler import check_compilers
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
+from loaded_weights import check_adapter, check_loaded
 from masking import mask_messages
 from run_identity import check_base
 from sources import find_source
@@ -48,18 +49,21 @@ def main() -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder, revision=CONFIG["revision"], trust_remote_code=False)
     ensure_chat_template(tokenizer)
-    model = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         find_source(CONFIG, "model") if adapted else model_folder,
         revision=CONFIG["revision"],
         dtype=torch.bfloat16,
         attn_implementation="sdpa",
         device_map="cuda",
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
-    ).eval()
+    )
+    check_loaded(model, loading)
+    model.eval()
     if adapted:
         check_base(Path(model_folder), find_source(CONFIG, "model"), CONFIG.get("revision"))
-        model.load_adapter(str(model_folder))
+        check_adapter(model_folder, model.load_adapter(str(model_folder)).missing_keys)
         model.eval()
     for layer in model.modules():
         if isinstance(layer, BaseTunerLayer):  # the adapters, into the weights that they stand beside

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
+from loaded_weights import check_loaded
 from terminal import EscapedStreamer, parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -37,14 +38,17 @@ def main() -> None:
     print(f"{model_folder}: {describe_run(model_folder)}", file=sys.stderr)
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder, trust_remote_code=False)
-    model = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         model_folder,
         dtype=torch.float32,
         attn_implementation="sdpa",
         device_map="auto",
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
-    ).eval()
+    )
+    check_loaded(model, loading)
+    model.eval()
     inputs = tokenizer(args.prompt, return_tensors="pt")
     inputs = inputs.to(model.device)
     prompt_tokens = inputs["input_ids"].shape[1]

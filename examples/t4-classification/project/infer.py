@@ -16,6 +16,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
+from loaded_weights import check_loaded
 from masking import mask_messages
 from terminal import escape_control, parse_flags
 
@@ -37,15 +38,18 @@ def main() -> None:
     print(f"{model_folder}: {describe_run(model_folder)}", file=sys.stderr)
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder, revision=CONFIG["revision"], trust_remote_code=False)
-    model = AutoModelForSequenceClassification.from_pretrained(
+    model, loading = AutoModelForSequenceClassification.from_pretrained(
         model_folder,
         revision=CONFIG["revision"],
         dtype=torch.float16,
         attn_implementation="sdpa",
         device_map="cuda",
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
-    ).eval()
+    )
+    check_loaded(model, loading)
+    model.eval()
     inputs = tokenizer(args.prompt, truncation=True, max_length=CONFIG["seq_len"], return_tensors="pt").to(model.device)
 
     seconds = []

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, StaticCache
 
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
+from loaded_weights import check_loaded
 from sources import find_source
 from static_run import Compilations
 from terminal import escape_control, parse_flags
@@ -91,13 +92,15 @@ def main() -> None:
     folder = find_source(CONFIG, "model") if args.base else choose_run(HERE, CONFIG["output_dir"], args.run)
     print(f"{folder}: {'the model as it was' if args.base else describe_run(folder)}", file=sys.stderr)
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    model = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=torch.bfloat16 if CONFIG["graphs"]["arguments"]["bf16"] else torch.float32,
         attn_implementation="eager",  # XLA fuses it itself
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
     )
+    check_loaded(model, loading)
     generator = Generator(model, CONFIG["graphs"]["multiple"])
     prompt = encode_prompt(tokenizer, args.prompt, args.raw)
     stops = list_stops(model, tokenizer)

@@ -28,6 +28,7 @@ from torch_xla.distributed.fsdp import checkpoint_module
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from finished_runs import record_run
+from loaded_weights import check_loaded
 from machine import check_machine, peak_memory
 from sequences import prepare_rows, show_rows
 from sources import find_source
@@ -66,14 +67,16 @@ def main() -> None:
     rows = prepare_rows(CONFIG, tokenizer)
     train_rows, held_rows = hold_out(rows, CONFIG, args, lambda config: prepare_rows(config, tokenizer))
     show_rows(rows, tokenizer, Path(args.output_dir))
-    model = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         source,
         revision=CONFIG.get("revision"),
         dtype=torch.float32,  # trained weights stay in fp32, bf16 is for the arithmetic
         attn_implementation="eager",  # XLA fuses it itself; SDPA's decomposition mixes dtypes under its autocast
+        output_loading_info=True,
         use_safetensors=True,
         trust_remote_code=False,
     )
+    check_loaded(model, loading)
     run = Run(model, tokenizer, args, mesh, train_rows, held_rows)
     run.train()
     weights = {name: weight.detach().cpu() for name, weight in name_weights(model)}

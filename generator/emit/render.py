@@ -93,7 +93,9 @@ def find_problems(path: Path, text: str) -> Iterator[str]:
         import yaml
 
         try:
-            list(yaml.safe_load_all(text))
+            list(
+                yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            )  # the first where libyaml is
         except yaml.YAMLError as error:
             yield str(error)
     if path.name == "Makefile" and any(line.startswith("    ") for line in text.splitlines()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,13 @@ from generator.case.saving import (
     STEP_SECONDS,
     choose_grace_seconds,
     choose_save_steps,
+    compute_save_seconds,
     read_disk_rate,
 )
 from generator.decide.plan import decide
 from generator.emit.saving import BY_EVALUATION, BY_TIME, describe_saving
 from generator.pipeline import document_request
-from hwdetect.types import Disk, Hardware
+from hwdetect.types import Cpu, Disk, Hardware
 
 MODELS = Path(__file__).resolve().parents[1] / "examples" / "models"
 
@@ -54,9 +56,26 @@ def test_an_interval_is_within_the_run_and_the_longest(step_seconds, steps, save
 
 def test_the_last_save_gets_the_time_that_its_bytes_take():
     """14 bytes of 70e9 parameters: 600 s would do at 1.65 GB/s and more only."""
-    seconds = choose_grace_seconds(14 * 70e9, 1e9)
+    seconds = choose_grace_seconds(14 * 70e9 / 1e9)
     assert seconds >= STEP_SECONDS + 980 and seconds % 60 == 0
-    assert choose_grace_seconds(1e9, 1e9) == LEAST_GRACE_SECONDS
+    assert choose_grace_seconds(1.0) == LEAST_GRACE_SECONDS
+
+
+def test_a_save_ends_with_the_hashes_of_its_seal():
+    """Each node those of what it wrote, on all its cores. A save of 1.61 GB on one core: 0.91 CPU seconds of hash_files."""
+    one = Hardware(cpu=Cpu(budget=1), disks=(Disk(role="work", kind="nvme"),))
+    assert compute_save_seconds(1.61e9, one, 1) - 1.61e9 / 1.5e9 == pytest.approx(0.91, rel=0.05)
+    many = replace(one, cpu=Cpu(budget=64))
+    hashes = [compute_save_seconds(1e12, many, nodes) - 1e12 / 1.5e9 for nodes in (1, 4)]
+    assert hashes == pytest.approx([1e12 / (16 * 1.8e9), 1e12 / (64 * 1.8e9)])
+    assert compute_save_seconds(1e9, Hardware(), 1) == pytest.approx(1 + 1 / 1.8)  # nothing known: one core
+    pins = (("parallelism", "tensor-fsdp2"),)
+    of = case(H100, llama(hidden=8192, layers=80, heads=64, ffn=28672), devices=8, nodes=4, host_gib=2048, pins=pins)
+    plan = decide(of, cost(of))
+    saving = describe_saving(plan)
+    assert str(saving.grace_seconds) in plan.edits.launcher  # torchrun's --shutdown-timeout
+    expected = compute_save_seconds(saving.checkpoint_gib * 2**30, of.hardware, 4)
+    assert saving.save_seconds == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_launcher_waits_as_long_as_the_plan_says():

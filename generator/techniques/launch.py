@@ -6,7 +6,7 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import Layout
-from generator.case.saving import STATE_BYTES, choose_grace_seconds, read_disk_rate
+from generator.case.saving import STATE_BYTES, choose_grace_seconds, compute_save_seconds
 from generator.case.stacks import parse_version
 from generator.case.strategies import MESH_AXES, STRATEGIES, TRAINER, find_skeletons
 from generator.techniques.edits import Edits
@@ -18,7 +18,14 @@ PORT = 29500
 def find_grace_seconds(case: Case) -> int:
     """How long a launcher waits for the last save after SIGTERM. torchrun's own 30 s end in a kill in the middle of it."""
     trained = case.model.params if case.workload.train == "full" else 0  # adapters are saved in no time
-    return choose_grace_seconds(STATE_BYTES * trained, read_disk_rate(case.hardware)[0])
+    return choose_grace_seconds(
+        compute_save_seconds(STATE_BYTES * trained, case.hardware, count_writing_nodes(case.layout))
+    )
+
+
+def count_writing_nodes(layout: Layout) -> int:
+    """On which a checkpoint's bytes are written and hashed: all, where each process saves its part (parallel.py, hash_parts)."""
+    return layout.nodes if STRATEGIES[layout.strategy].by_fsdp or is_by_loop(layout) else 1
 
 
 def launch_with_torchrun(case: Case) -> tuple[str, ...]:

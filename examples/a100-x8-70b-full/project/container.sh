@@ -73,7 +73,7 @@ PATHS
 # --stop-timeout: seconds for the last save after `docker stop`
 exec docker run --rm --init \
     --gpus all \
-    --shm-size 8g --stop-timeout 2040 \
+    --shm-size 8g --stop-timeout 2100 \
     --user "$(id -u):$(id -g)" \
     --env HF_TOKEN --env HF_ENDPOINT --env HF_HUB_OFFLINE \
     --env WANDB_API_KEY --env WANDB_BASE_URL --env WANDB_ENTITY --env WANDB_MODE --env WANDB_PROJECT \

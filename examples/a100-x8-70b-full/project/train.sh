@@ -6,7 +6,7 @@ CDPATH='' cd "$(dirname "$0")"
 [ ! -d .venv ] || PATH=$PWD/.venv/bin:$PATH
 # shellcheck source=/dev/null
 . ./env.sh
-export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT-2040}"
+export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT-2100}"
 export OMP_NUM_THREADS="${OMP_NUM_THREADS-16}"
 export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF-pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:64,expandable_segments:True}"
 exec accelerate launch --config_file accelerate.yaml "${PROGRAM-train.py}" "$@"

@@ -191,6 +191,14 @@ class CostModel:
         moment, static = self._compute_peak(run)
         return sum(moment.values()) / GIB + sum(self._compute_overheads(run, moment, static).values())
 
+    def peak_spread_gib(self, run: Execution, peak_gib: float) -> float:
+        """How far the P90 of ``estimate(run)`` lies above ``peak_gib``, its peak: exact where it matters, near the limit."""
+        interval = find_interval("allocator_peak", name_kind(self.device, run))
+        above = interval.high - 1.0 if interval else 0.0
+        if peak_gib * (1.0 + above) <= self.limit_gib:  # not all of the peak is the allocator's
+            return peak_gib * above
+        return sum(self._compute_peak(run)[0].values()) / GIB * above
+
     def host_gib(self, run: Execution) -> float:
         """The sum of ``estimate(run).host_memory``, for a search that asks for nothing else."""
         if self.on_cpu:

@@ -26,6 +26,9 @@ FULL_SHARE = 0.9
 """Of a device's memory. A step that gains less than 1 % by filling it further (PLAINNESS) is not worth what goes wrong there (ours):
 of nine in ten published runs the memory is within 3 % of its estimate, and a machine may have less than it says."""
 
+NARROW_GAIN = 0.1
+"""What a step must gain by a memory that one in ten published runs of its kind would not have fitted in: that one is begun again (ours)."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -184,7 +187,7 @@ def _find_best_split(
         step_seconds, fastest = cost.find_fastest_split(base, splits)
         run = base.but_split(splits[-1] if layout.pp == 1 else fastest)
         best = make(run, rank_seconds(space.case, members, step_seconds))
-        if not fills_memory(space, best.peak_gib):
+        if rate_fullness(space, run, best.peak_gib) == 1:
             return best
     rank = SplitRank(space, members, layout)
     runs = [base.but_split(split) for split in splits]
@@ -206,7 +209,7 @@ class SplitRank:
             tokens = count_computed_tokens(run) if grows_by_padding(run) else 1
             self.least = min(self.least, seconds / tokens)
             seconds = self.least * tokens
-        return seconds * (1 + PLAINNESS) if fills_memory(self.space, peak_gib) else seconds
+        return seconds * rate_fullness(self.space, run, peak_gib)
 
 
 def grows_by_padding(run: Execution) -> bool:
@@ -214,9 +217,14 @@ def grows_by_padding(run: Execution) -> bool:
     return bool(run.length_shares) and run.padding_left > 0
 
 
-def fills_memory(space: Space, peak_gib: float) -> bool:
-    """Whether a training run leaves next to nothing of the device."""
-    return space.case.workload.mode == "train" and peak_gib > FULL_SHARE * space.cost.limit_gib
+def rate_fullness(space: Space, run: Execution, peak_gib: float) -> float:
+    """What a training step is ranked slower by for the memory that it leaves: nothing where that is ample."""
+    limit = space.cost.limit_gib
+    if space.case.workload.mode != "train":
+        return 1.0
+    if peak_gib + space.cost.peak_spread_gib(run, peak_gib) > limit:
+        return 1 + NARROW_GAIN
+    return 1 + PLAINNESS if peak_gib > FULL_SHARE * limit else 1.0
 
 
 def rank_seconds(case: Case, members: tuple[Technique, ...], step_seconds: float) -> float:

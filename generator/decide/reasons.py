@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from generator.cost.estimate import Estimate
-from generator.decide.candidates import FULL_SHARE, LARGER_IS_FASTER, Candidate, cost_members, fills_memory
+from generator.decide.candidates import FULL_SHARE, LARGER_IS_FASTER, PLAINNESS, Candidate, cost_members, rate_fullness
 from generator.decide.device_count import MARGINAL_EFFICIENCY, wants_time
 from generator.decide.nearest import find_nearest
 from generator.decide.search import find_best
@@ -195,7 +195,10 @@ def explain_slower_choice(space: Space, best: Candidate, rival: Candidate) -> st
         return f" per step, but costs {once:.0f} s once, which {steps} steps do not earn back"
     if count_settings(rival) > count_settings(best):
         return ": not worth another setting"
-    if fills_memory(space, rival.peak_gib) and not fills_memory(space, best.peak_gib):
+    theirs, ours = (rate_fullness(space, c.execution, c.peak_gib) for c in (rival, best))
+    if theirs > ours:
+        if theirs > 1 + PLAINNESS:
+            return ": not worth a memory that one in ten published runs of its kind would not have fitted in"
         return f": not worth a device filled beyond {FULL_SHARE:.0%}"
     return f", but in smaller passes, and published runs say otherwise: {LARGER_IS_FASTER}"
 

@@ -124,6 +124,7 @@ def describe_machine(case: Case) -> str:
         cpu = case.hardware.cpu
         nodes = f"{case.nodes} nodes of " if case.nodes > 1 else ""
         several = f"{nodes}{case.devices_per_node} processes, each of " if case.devices > 1 else ""
-        return f"{several}{cpu.budget or cpu.cores} CPUs ({cpu.model_name or cpu.architecture}), {gib:.0f} GiB"
+        count = cpu.budget or cpu.cores
+        return f"{several}{count} CPU{'s' if count != 1 else ''} ({cpu.model_name or cpu.architecture}), {gib:.0f} GiB"
     nodes = f"{case.nodes} nodes of " if case.nodes > 1 else ""
     return f"{nodes}{case.devices_per_node} x {case.device.name}, {gib:.0f} GiB{' each' if case.devices > 1 else ''}"

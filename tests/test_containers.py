@@ -122,7 +122,10 @@ def test_offloading_to_a_disk_is_built_with_the_toolkit(tmp_path):
     assert base.startswith(f"nvidia/cuda:{version[1]}.{version[2]}.") and "-devel-" in base
     text = " ".join(v for i, v in instructions if i == "RUN")
     assert {"libaio-dev", "g++", "python3-venv", "python3-dev"} <= set(text.split())
-    assert '"nvcc"' in (project / "train.py").read_text() and "nvme_path" in (project / "container.sh").read_text()
+    assert (
+        "    check_nvcc()" in (project / "train.py").read_text()
+        and "nvme_path" in (project / "container.sh").read_text()
+    )
     check_shell(project)
 
 
@@ -132,7 +135,6 @@ def test_offloading_to_a_disk_is_built_with_the_toolkit(tmp_path):
         ((), ("gcc",), "apt-get install gcc libc6-dev"),
         (("gcc",), ("g++", "gcc"), "apt-get install g++"),
         (("clang",), ("gcc",), ""),
-        (("g++", "gcc"), ("g++", "gcc", "nvcc"), "CUDA toolkit"),
     ],
 )
 def test_a_missing_compiler_is_named_at_the_start(tmp_path, present, needed, advice):
@@ -140,8 +142,8 @@ def test_a_missing_compiler_is_named_at_the_start(tmp_path, present, needed, adv
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
     code = f"import sys; sys.path.insert(0, {str(ROOT / 'templates/fragments')!r}); import compiler\n"
-    # whatever this machine has of CUDA and of Python's headers
-    code += "compiler.COMMANDS['nvcc'] = ('nvcc',); compiler.sysconfig.get_path = lambda name: sys.argv[1]\n"
+    # whatever this machine has of Python's headers
+    code += "compiler.sysconfig.get_path = lambda name: sys.argv[1]\n"
     code += f"compiler.check_compilers(*{needed!r})"
     (tmp_path / "Python.h").touch()
     done = subprocess.run(
@@ -163,6 +165,18 @@ def test_a_missing_compiler_is_named_at_the_start(tmp_path, present, needed, adv
             check=False,
         )
         assert done.returncode == 1 and "-dev" in done.stderr
+
+
+def test_a_missing_nvcc_is_named_at_the_start(load, monkeypatch, tmp_path):
+    """In a project that needs it alone: all that compile had looked for CUDA's compiler, whoever made the GPU."""
+    nvcc = load("nvcc")
+    monkeypatch.setattr(nvcc, "COMMANDS", ("nvcc",))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    with pytest.raises(SystemExit, match="no nvcc: install the CUDA toolkit"):
+        nvcc.check_nvcc()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    nvcc.check_nvcc()
 
 
 # ---- docker run

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import sys
 import tomllib
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,7 +14,7 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import cycle
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -86,6 +88,7 @@ SAMPLE = [
     "gaudi3",
     "trainium2",
     "gb10",
+    "ascend-910b3",
 ]
 MEASURED = {"train": {"gh200-96gb", "a100-sxm-80gb", "l2"}, "infer": {"gh200-96gb", "a100-sxm-80gb", "l2", "m2", "m2-pro", "m2-max", "m2-ultra"}}  # fmt: skip
 """of those above, devices of a generation that published runs were compared with"""
@@ -154,7 +157,7 @@ def test_there_are_enough_devices():
     assert len(OTHERS + OF_NVIDIA) >= 60
 
 
-@pytest.mark.parametrize("device", ["8xtpu-v5e", "gaudi2", "trainium", "rx-6700-xt", "k80"])
+@pytest.mark.parametrize("device", ["8xtpu-v5e", "gaudi2", "trainium", "rx-6700-xt", "k80", "ascend-310p3"])
 def test_what_no_project_is_made_for_says_why(device):
     with pytest.raises(NotEmitted, match="is planned, and no project is made for it") as error:
         document_request(ask(device, {"mode": "infer"}), for_project=True)
@@ -196,6 +199,24 @@ def test_pinned_memory_is_asked_for_where_there_is_some(device, said):
 def test_an_orin_is_told_that_wheels_are_not_made_for_it(device, said):
     notes = plan_request(ask(device, {"task": "sft", "train": "lora"})).notes
     assert any("kernels made for compute capability 8.7" in note.text for note in notes) == said
+
+
+@pytest.mark.parametrize(
+    ("device", "tegra"),
+    [("jetson-agx-orin-64gb", True), ("jetson-agx-thor", True), ("gb10", False), ("rtx-3090", False)],
+)
+def test_a_jetson_has_a_driver_of_its_own(device, tegra, tmp_path):
+    """Segments that grow end a run there at its first allocation, and the container toolkit refuses --gpus."""
+    import yaml
+
+    plan = document(device, ("task", "sft"), ("train", "full"))
+    assert ("expandable_segments" in str(plan["edits"]["environment"])) != tegra
+    render(plan, tmp_path / "demo")
+    script = (tmp_path / "demo" / "container.sh").read_text(encoding="utf-8")
+    assert ("--gpus" in script, "--runtime nvidia" in script) == (not tegra, tegra)
+    (service,) = yaml.safe_load((tmp_path / "demo" / "compose.yaml").read_text(encoding="utf-8"))["services"].values()
+    assert (service.get("runtime"), "deploy" in service) == (("nvidia", False) if tegra else (None, True))
+    assert ("NVIDIA_VISIBLE_DEVICES=all" in service["environment"]) == tegra
 
 
 @pytest.mark.parametrize(
@@ -263,6 +284,7 @@ def test_nothing_else_names_a_vendor():
         ("rx-9070-xt", "fp8", True), ("rx-7900-xtx", "flash", False), ("rx-6800-xt", "bf16", False),
         ("arc-b580", "bf16", True), ("arc-b580", "tf32", False), ("arc-b580", "fsdp", True),
         ("m1", "bf16", False), ("m2-ultra", "bf16", False), ("m3", "bf16", True), ("m4-max", "fsdp", False),
+        ("ascend-910b4", "bf16", True), ("ascend-310p3", "bf16", False), ("ascend-310p3", "fp16", True), ("ascend-910c", "flash", False),
         ("t4", "bf16", False), ("h100-sxm-80gb", "fp8", True), ("a100-sxm-80gb", "fp8", False),
     ],
 )  # fmt: skip
@@ -396,7 +418,7 @@ def document(device: str, *work: tuple[str, object]) -> dict:
     return json.loads(json.dumps(to_json(document_request(ask(device, dict(work)), "demo"))))
 
 
-@pytest.fixture(scope="module", params=["mi300x", "arc-b580", "m4-max"])
+@pytest.fixture(scope="module", params=["mi300x", "arc-b580", "m4-max", "ascend-910b2"])
 def project(request, tmp_path_factory):
     """Its device and folder, every file of it parsed by what renders it."""
     folder = tmp_path_factory.mktemp(request.param) / "demo"
@@ -406,19 +428,48 @@ def project(request, tmp_path_factory):
 
 def test_a_project_speaks_of_its_own_devices(project):
     device, folder = project
-    of_apple = device == "m4-max"
+    contained = device in CONTAINED
     for name in ("Dockerfile", "container.sh", "compose.yaml", ".dockerignore"):
-        assert (folder / name).exists() != of_apple
+        assert (folder / name).exists() == contained
     files = ("train.py", "infer.py", "machine.py", "README.md", "Makefile", "pyproject.toml", "config.yaml")
     text = "\n".join((folder / name).read_text(encoding="utf-8") for name in files)
-    assert not re.search(r"nvidia|CUDA_|cu1\d\d|whl/cpu", text, re.IGNORECASE)
+    scripts = "\n".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
+    assert not re.search(r"nvidia|CUDA_|cu1\d\d|nvcc|backends\.cuda", text + scripts, re.IGNORECASE)
+    assert ("whl/cpu" in text) == (device == "ascend-910b2")
     words = {
         "mi300x": ("whl/rocm", "gfx942", "an AMD GPU", 'device_map="cuda"'),
         "arc-b580": ("whl/xpu", "an Intel GPU", 'device_map="xpu"'),
         "m4-max": ("an Apple GPU", 'device_map="mps"', "PYTORCH_ENABLE_MPS_FALLBACK"),
+        "ascend-910b2": (
+            "torch-npu==2.13.0",
+            "an Ascend NPU",
+            'device_map="npu"',
+            "CANN 9.1",
+            "quay.io/ascend/cann:9.1.0",
+        ),
     }[device]
     assert [word for word in words if word not in text] == []
-    assert ("docker" in text.lower()) != of_apple
+    assert ("docker" in text.lower()) == contained
+
+
+CONTAINED = ("mi300x", "arc-b580")
+
+
+def test_a_shell_that_does_not_know_the_makers_toolkit_is_told(project):
+    """`import torch` loads torch-npu, and that CANN: it ended with "libhccl.so: cannot open shared object file"."""
+    import subprocess
+
+    device, folder = project
+    for variables, said in (({}, device == "ascend-910b2"), ({"ASCEND_HOME_PATH": "/usr/local/Ascend/cann"}, False)):
+        done = subprocess.run(
+            ["sh", "-c", ". ./env.sh"],
+            cwd=folder,
+            env={"PATH": os.environ["PATH"], **variables},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0
+        assert ("/usr/local/Ascend/ascend-toolkit/set_env.sh" in done.stderr) == said and bool(done.stderr) == said
 
 
 def test_who_needs_a_driver_beside_pytorch_is_told(project):
@@ -434,7 +485,7 @@ def test_uv_finds_beside_torch_what_its_build_needs(project):
     made = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     needed = {"mi300x": ("triton-rocm", "torch-rocm7.2"), "arc-b580": ("triton-xpu", "torch-xpu")}.get(device)
     if needed is None:
-        assert "uv" not in made["tool"] and "dependency-groups" not in made
+        assert ("uv" in made["tool"]) == (device == "ascend-910b2") and "dependency-groups" not in made
         return
     name, index = needed
     assert made["dependency-groups"] == {index: [name]} and made["tool"]["uv"]["default-groups"] == [index]
@@ -453,7 +504,7 @@ def test_devices_reach_a_container(project):
     import yaml
 
     device, folder = project
-    if device == "m4-max":
+    if device not in CONTAINED:
         return
     needed = {"mi300x": ["/dev/kfd", "/dev/dri"], "arc-b580": ["/dev/dri"]}[device]
     script = (folder / "container.sh").read_text(encoding="utf-8")
@@ -464,7 +515,12 @@ def test_devices_reach_a_container(project):
 
 @pytest.mark.parametrize(
     ("device", "string", "resource"),
-    [("2xmi300x", "cuda", "amd.com/gpu"), ("arc-pro-b60", "xpu", "gpu.intel.com/xe"), ("m4-max", "mps", None)],
+    [
+        ("2xmi300x", "cuda", "amd.com/gpu"),
+        ("arc-pro-b60", "xpu", "gpu.intel.com/xe"),
+        ("m4-max", "mps", None),
+        ("ascend-910c", "npu", None),
+    ],
 )
 def test_a_server_of_its_own_devices(device, string, resource, tmp_path):
     folder = tmp_path / "demo"
@@ -518,7 +574,33 @@ def see_mps(stack: ExitStack) -> None:
     stack.enter_context(mock.patch("torch.mps.recommended_max_memory", return_value=96 << 30))
 
 
-SEES = {"mi300x": (see_rocm, "cuda"), "arc-b580": (see_xpu, "xpu"), "m4-max": (see_mps, "mps")}
+def see_npu(stack: ExitStack) -> None:
+    """What torch-npu adds to torch as it is imported, and the libraries that ask whether it is there."""
+    import torch
+
+    torch.utils.rename_privateuse1_backend(
+        "npu"
+    )  # which torch-npu does first; the name means nothing without its kernels
+    npu = ModuleType("torch.npu")
+    gpu = SimpleNamespace(name="Ascend910B2", total_memory=64 << 30)
+    for name, value in {
+        "is_available": True, "device_count": 1, "current_device": 0, "is_bf16_supported": True,
+        "get_device_properties": gpu, "set_device": None,
+    }.items():  # fmt: skip
+        setattr(npu, name, mock.Mock(return_value=value))
+    stack.enter_context(mock.patch.object(torch, "npu", npu, create=True))
+    stack.enter_context(mock.patch.dict(sys.modules, {"torch_npu": ModuleType("torch_npu")}))
+    for module in ("transformers.training_args", "transformers.utils.import_utils"):
+        stack.enter_context(mock.patch(f"{module}.is_torch_npu_available", return_value=True))
+    stack.enter_context(mock.patch("accelerate.state.is_npu_available", return_value=True))
+
+
+SEES = {
+    "mi300x": (see_rocm, "cuda"),
+    "arc-b580": (see_xpu, "xpu"),
+    "m4-max": (see_mps, "mps"),
+    "ascend-910b2": (see_npu, "npu"),
+}
 
 
 @pytest.fixture
@@ -560,7 +642,7 @@ def test_emitted_arguments_are_taken_where_they_run(seen, work, tmp_path, monkey
     try:
         plan = document(seen, *work.items())
     except NothingFits:
-        assert work["train"] == "qlora" and seen == "m4-max"
+        assert work["train"] == "qlora" and seen in ("m4-max", "ascend-910b2")
         return
     written = {a["name"]: ast.literal_eval(a["code"]) for a in (*plan["edits"]["training_arguments"], *plan["fixed"])}
     kind = SFTConfig if work["task"] == "sft" else TrainingArguments
@@ -616,6 +698,7 @@ def test_devices_have_the_numbers_of_their_own_makers_variable(specs, visible):
     ("device", "variables"),
     [
         ("2xmi300x", {"HIP_VISIBLE_DEVICES": "0"}), ("4xarc-b580", {"ZE_AFFINITY_MASK": "0"}),
+        ("8xascend-910b4", {"ASCEND_RT_VISIBLE_DEVICES": "0"}),
         ("2xrtx-4090", {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0"}),
         ("tpu-v5e-8", {"TPU_PROCESS_BOUNDS": "1,1,1", "TPU_CHIPS_PER_PROCESS_BOUNDS": "1,1,1", "TPU_VISIBLE_CHIPS": "0"}),
     ],

@@ -25,6 +25,8 @@ class Build:
     """of the image's distribution, which the build needs there"""
     beside: tuple[str, ...] = ()
     """distributions of the same index that this build of torch depends on, and PyPI has not"""
+    plugins: tuple[tuple[str, str], ...] = ()
+    """distributions of PyPI, with their versions, that add the device to this torch"""
     toolkit_image: str | None = None
     """an image with the CUDA toolkit of this build, for what is compiled with nvcc"""
 
@@ -63,7 +65,10 @@ def list_builds(role: str) -> dict[str, Build]:
     """The builds of torch that a role can have, its own or those of the role that it names. KeyError for an unknown role."""
     entry = _read_tables()[role]
     builds = _read_tables()[entry["builds_of"]]["builds"] if "builds_of" in entry else entry["builds"]
-    return {name: Build(name=name, **build) for name, build in builds.items()}
+    return {
+        name: Build(name=name, **build | {"plugins": tuple(build.get("plugins", {}).items())})
+        for name, build in builds.items()
+    }
 
 
 def load_stack(role: str, build: str, missing: Mapping[str, str] | None = None) -> Stack:
@@ -71,11 +76,13 @@ def load_stack(role: str, build: str, missing: Mapping[str, str] | None = None) 
     have of it, and why."""
     entry = _read_tables()[role]
     lacking = entry.get("missing", {}) | dict(missing or {})
+    chosen = NO_BUILD if build == NO_BUILD.name else list_builds(role)[build]
+    packages = entry["packages"] | dict(chosen.plugins)
     return Stack(
         role=role,
         python=entry["python"],
-        packages=tuple(sorted((name, version) for name, version in entry["packages"].items() if name not in lacking)),
-        build=NO_BUILD if build == NO_BUILD.name else list_builds(role)[build],
+        packages=tuple(sorted((name, version) for name, version in packages.items() if name not in lacking)),
+        build=chosen,
         missing=tuple(sorted(lacking.items())),
         tested=entry["tested"],
     )

@@ -6,7 +6,9 @@ from generator.decide.plan import Plan
 from generator.emit.plan_document import CompilerRecord
 from generator.techniques.base import Technique
 
-DEBIAN_PACKAGES = {"gcc": ("gcc", "libc6-dev"), "g++": ("g++",), "nvcc": ("libaio-dev",)}
+NVCC = "nvcc"
+"""CUDA's compiler, which a leaf of its own looks for"""
+DEBIAN_PACKAGES = {"gcc": ("gcc", "libc6-dev"), "g++": ("g++",), NVCC: ("libaio-dev",)}
 """By command. Without its recommendations gcc has no headers of the C library; g++ depends on both. CUDA's toolkit comes with
 the base image (``toolkit_image`` of stacks.toml)."""
 PYTHON_PACKAGES = ("python3", "python3-dev", "python3-venv")
@@ -27,7 +29,7 @@ def list_training_compilers(plan: Plan) -> tuple[str, ...]:
     if plan.case.explain_missing("triton") is None and plan.case.workload.task == "sft":
         needed.add(plan.case.vendor.triton_compiler)
     if builds_deepspeed_ops(plan):
-        needed |= {"g++", "nvcc"}
+        needed |= {"g++", NVCC}
     return tuple(sorted(needed))
 
 
@@ -56,7 +58,7 @@ def reads_nvme(plan: Plan) -> bool:
 
 def list_image_packages(compilers: CompilerRecord) -> tuple[str, ...]:
     """What apt-get must add to the base image. Python's own image has the interpreter's headers."""
-    python = PYTHON_PACKAGES if "nvcc" in compilers.train else ()
+    python = PYTHON_PACKAGES if NVCC in compilers.train else ()
     return tuple(sorted({*list_compiler_packages(compilers), *python}))
 
 

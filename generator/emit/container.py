@@ -121,7 +121,7 @@ def escape_dollars(text: str) -> str:
 def reach_devices(plan: Plan, visible: str | None) -> Container:
     """What a container needs to reach the devices of the plan, of which ``visible`` are numbers, all where it is ``None``."""
     contain = plan.case.vendor.contain
-    return contain(visible) if contain else Container()
+    return contain(visible, plan.case.device) if contain else Container()
 
 
 def list_scratch(plan: Plan) -> tuple[str, ...]:

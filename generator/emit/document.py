@@ -79,6 +79,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         saving = describe_saving(plan, evaluation.interval)  # the best model is one that was saved
     config = build_config(planned, parallel, saving, evaluation)
     config = keep_known(config, plan) if skeleton else config
+    asks_kernel = config.first_step is not ABSENT and config.first_step.kernel is not ABSENT
     compilers = list_compilers(plan)
     visible_devices = select_visible_devices(plan)
     container = reach_devices(plan, visible_devices)
@@ -105,7 +106,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         parallel=parallel,
         modules=list_skeleton_modules(project, skeleton)
         if skeleton
-        else choose_modules(project, edits, parallel, compilers, server),
+        else choose_modules(project, edits, parallel, compilers, server, asks_kernel),
         visible_devices=visible_devices,
         provenance=() if skeleton else trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
         yours=yours,

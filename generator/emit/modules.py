@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from generator.case.workload import computes_rows
+from generator.emit.compilers import NVCC
 from generator.emit.plan_document import ABSENT, CompilerRecord, ParallelRecord, ProjectPart, ServerRecord
 from generator.techniques.edits import Edits
 
@@ -116,8 +117,10 @@ def choose_modules(
     parallel: ParallelRecord | None,
     compilers: CompilerRecord,
     server: ServerRecord | None,
+    asks_kernel: bool,
 ) -> dict[str, str]:
-    """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes."""
+    """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes. ``asks_kernel``: whether the first
+    step asks PyTorch which kernel of attention it would take."""
     modules = {
         "machine": f"machine/{project.guard}",
         "infer_report": "infer_report",
@@ -127,6 +130,8 @@ def choose_modules(
     }
     if compilers.train or compilers.infer:
         modules["compiler"] = "compiler"
+    if NVCC in compilers.train:
+        modules["nvcc"] = "nvcc"
     if project.mode == "train" or project.hub:
         modules["masking"] = "masking"
     if project.sft_format == "messages" and not project.chat_template:
@@ -144,6 +149,8 @@ def choose_modules(
         modules |= {name: name for name in edits.fragments if name in served}
         return dict(sorted(modules.items()))
     modules |= {name: name for name in (*ALWAYS, *edits.fragments)}
+    if asks_kernel:
+        modules["attention_kernel"] = "attention_kernel"
     has_all_weights = parallel is None or parallel.expected.wrapper in WITH_ALL_WEIGHTS
     if (
         has_all_weights and not project.adapter

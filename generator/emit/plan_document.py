@@ -53,6 +53,17 @@ class LocalSourceRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ToolkitRecord:
+    """Libraries that torch loads as it is imported, and that no package registry has."""
+
+    title: str
+    variable: str
+    """that is set where a shell knows them"""
+    set_by: str
+    image: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectPart:
     """The project as a whole: what kind of scripts are written, and for what."""
 
@@ -98,6 +109,8 @@ class ProjectPart:
     """whether it can run in a container"""
     python: str
     """what versions of Python its packages were tested with"""
+    toolkit: ToolkitRecord | None
+    """what torch loads of the maker's that is no package"""
     machine: str
     summary: str
     elsewhere: bool = False

@@ -7,7 +7,7 @@ import re
 
 from generator.case.case import Case
 from generator.decide.plan import Planned
-from generator.emit.plan_document import LocalSourceRecord, ProjectPart, TokenizerRecord
+from generator.emit.plan_document import LocalSourceRecord, ProjectPart, TokenizerRecord, ToolkitRecord
 from generator.inputs.data_files import DataSource
 from generator.inputs.tokenizer_revision import is_on_hub
 from hwdetect.machine.installed import list_versions
@@ -100,11 +100,17 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         orders_devices=case.vendor.set_beside(planned.plan.best.layout.per_node),
         contained=case.vendor.contain is not None,
         python=case.stack.python,
+        toolkit=describe_toolkit(case),
         machine=describe_machine(case),
         summary=f"{case.model.name}: {doing}, {workload.seq_len} tokens, on {describe_machine(case)}",
         elsewhere=request.hardware is not None and not case.portable,
         sources=sources,
     )
+
+
+def describe_toolkit(case: Case) -> ToolkitRecord | None:
+    kit = None if case.portable else case.vendor.toolkit
+    return ToolkitRecord(title=kit.title, variable=kit.variable, set_by=kit.set_by, image=kit.image) if kit else None
 
 
 def choose_example_leaf(data: DataSource | None, task: str) -> str | None:

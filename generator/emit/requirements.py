@@ -6,7 +6,7 @@ from generator.case.limits import GRACE_SECONDS
 from generator.case.vendors import Container
 from generator.case.workload import TRACKERS
 from generator.decide.plan import Plan, Planned
-from generator.emit.compilers import list_debian_packages, list_image_packages
+from generator.emit.compilers import NVCC, list_debian_packages, list_image_packages
 from generator.emit.container import STOP_MARGIN_SECONDS
 from generator.emit.plan_document import CompilerRecord, ImageRecord, SavingRecord
 from generator.emit.project import describe_project
@@ -29,7 +29,12 @@ def pin_requirements(planned: Planned) -> tuple[str, ...]:
         return pin(plan, given | set(plan.edits.requirements))
     if plan.case.skeleton:
         return pin(plan, set(plan.case.skeleton.packages))
-    wanted = {*BASE, *plan.edits.requirements, *(plan.serving.edits.requirements if plan.serving else ())}
+    wanted = {
+        *BASE,
+        *dict(plan.case.stack.build.plugins),
+        *plan.edits.requirements,
+        *(plan.serving.edits.requirements if plan.serving else ()),
+    }
     if workload.task == "sft":
         wanted.add("trl")
     if workload.mode == "train" and tracker in TRACKERS:
@@ -51,7 +56,7 @@ def describe_image(
 ) -> ImageRecord:
     """The base image, what it lacks, and the shared memory that data-loading workers need."""
     build = plan.case.stack.build
-    toolkit = "nvcc" in compilers.train
+    toolkit = NVCC in compilers.train
     fabric = () if plan.best.layout.nodes == 1 or plan.case.on_cpu else RDMA_PACKAGES
     return ImageRecord(
         base=(build.toolkit_image or build.image) if toolkit else build.image,

@@ -11,7 +11,7 @@ import pkgutil
 from functools import cache
 
 from generator.case.vendors.cpu import CPU
-from generator.case.vendors.vendor import ABILITIES, PYTORCH, Container, Skeleton, Vendor
+from generator.case.vendors.vendor import ABILITIES, PYTORCH, Container, Skeleton, Toolkit, Vendor
 from generator.errors import UsageError
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "PYTORCH",
     "Container",
     "Skeleton",
+    "Toolkit",
     "Vendor",
     "choose_vendor",
     "find_vendor",

@@ -53,7 +53,7 @@ def explain_unemitted(device: Device) -> str | None:
     return None
 
 
-def contain(visible: str | None) -> Container:
+def contain(visible: str | None, device: Device) -> Container:
     """ROCm's kernel driver and the render nodes, by the group that owns them
     (https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html); RCCL and hipMalloc map memory in ways that
     Docker's seccomp profile forbids, says the same page."""

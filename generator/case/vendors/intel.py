@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from generator.case.stacks import choose_build_of
 from generator.case.vendors.vendor import Container, Vendor, has
+from hwdetect.types import Device
 
 
-def contain(visible: str | None) -> Container:
+def contain(visible: str | None, device: Device) -> Container:
     """The render nodes, by the group that owns them."""
     chosen = (f"--env ZE_AFFINITY_MASK={visible}",) if visible else ()
     return Container(

@@ -55,8 +55,27 @@ def explain_old(device: Device) -> str | None:
     return f"PyTorch's wheels of today begin with compute capability {oldest}, and {device.name} has {device.compute_capability}"
 
 
-def contain(visible: str | None) -> Container:
-    """By NVIDIA's container toolkit."""
+TEGRA = ("7.2", "8.7", "11.0")
+"""compute capabilities of Jetson boards, whose GPU is a part of the host's chip and has a driver of its own"""
+
+
+def explain_growing_segments(device: Device) -> str | None:
+    """On a Jetson the first allocation ends with "CUDA driver error: out of memory", whatever is free; on GB10 they work
+    (https://github.com/unslothai/unsloth-zoo/pull/1235)."""
+    tegra = device.compute_capability in TEGRA
+    return f"{device.name} maps no segments that grow: the first one ends the run" if tegra else None
+
+
+def contain(visible: str | None, device: Device) -> Container:
+    """By NVIDIA's container toolkit. Where the driver is Tegra's it refuses --gpus, and asks for its runtime
+    (https://github.com/NVIDIA/nvidia-container-toolkit, cmd/nvidia-container-runtime-hook/main.go)."""
+    if device.compute_capability in TEGRA:
+        shown = (f"NVIDIA_VISIBLE_DEVICES={visible or 'all'}", "NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+        return Container(
+            flags=("--runtime nvidia", " ".join(f"--env {variable}" for variable in shown)),
+            compose={"runtime": "nvidia"},
+            compose_environment=shown,
+        )
     chosen = {"device_ids": visible.split(",")} if visible else {"count": "all"}
     reserved = {"driver": "nvidia", "capabilities": ["gpu"]} | chosen
     return Container(
@@ -108,7 +127,7 @@ VENDORS = (
             "fsdp": has,
             "pinned-memory": has,
             "numa-binding": has,
-            "growing-segments": has,
+            "growing-segments": explain_growing_segments,
             "nvcc": has,
         },
         pad_to_multiple_of=TENSOR_CORE_MULTIPLE,

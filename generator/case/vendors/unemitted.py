@@ -58,14 +58,4 @@ VENDORS = (
         "Gaudi runs Trainer as GaudiTrainer of optimum-habana, whose last release (1.21.2) needs Transformers below 4.56 (its metadata), on the "
         "torch of Habana's own images (vault.habana.ai), which no package registry has: this project's code is written for Transformers 5",
     ),
-    describe_unemitted(
-        "huawei",
-        (("huawei", "accelerator"), ("huawei", "gpu")),
-        "Ascend NPU",
-        "npu",
-        "hccl",
-        "ASCEND_RT_VISIBLE_DEVICES",
-        "Ascend runs PyTorch by torch-npu, of one version with torch and with the machine's CANN toolkit. Without CANN, which no package registry "
-        "has, even `import torch` ends beside torch-npu 2.13.0 (libhccl.so is missing): nothing of a project could be run, not its imports either",
-    ),
 )

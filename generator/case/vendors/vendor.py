@@ -56,6 +56,17 @@ class Container:
     compose_environment: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolkit:
+    """Libraries of a maker that no package registry has, and that torch loads as it is imported: its ``title``, the ``variable`` that
+    tells that a shell knows them, the command by which it does, and an ``image`` that has them."""
+
+    title: str
+    variable: str
+    set_by: str
+    image: str
+
+
 PYTORCH = "pytorch"
 """the framework of whoever names none, where the vendor has no other"""
 
@@ -95,7 +106,7 @@ class Vendor:
     ``abilities`` has a rule for each that the vendor's devices may have. ``missing`` are distributions that it cannot have, with
     the reason. ``pad_to_multiple_of``: lengths in tokens that its matrix units like. ``environment``: variables
     that every script is started with. ``kubernetes`` is the resource of one device.
-    ``contain`` says how a container reaches the devices of that list, all where there is none; ``None``: there are no containers.
+    ``contain`` says how a container reaches the devices of that list, all where there is none, of this kind; ``None``: there are no containers.
     ``share_memory`` gives the bytes that a process can use of a memory that a device shares with its host, ``more_memory`` says how it gets
     more of it, and ``reports_shared_memory`` whether PyTorch reports all of it, and not the share. ``explain_unemitted``: why no project can be made for one,
     ``explain_doubt``: why one that is made may not run.
@@ -123,7 +134,8 @@ class Vendor:
     pad_to_multiple_of: int | None = None
     environment: tuple[tuple[str, str], ...] = ()
     kubernetes: str | None = None
-    contain: Callable[[str | None], Container] | None = lambda visible: Container()
+    toolkit: Toolkit | None = None
+    contain: Callable[[str | None, Device], Container] | None = lambda visible, device: Container()
     share_memory: Callable[[Device, int], int] = lambda device, memory_bytes: memory_bytes
     more_memory: str = ""
     reports_shared_memory: bool = False

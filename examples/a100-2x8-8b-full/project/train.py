@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from arguments import parse_arguments
+from attention_kernel import explain_refusal
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
 from data import check_size, cut_blocks, load_texts, show_data
@@ -100,7 +101,7 @@ def main() -> None:
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),
-        CheckFirstStep(trainer, CONFIG),
+        CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),
         DistributedSealCheckpoints(run, report.write_figures),
         StopOnBadLoss(),

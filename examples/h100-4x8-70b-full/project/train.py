@@ -23,6 +23,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, default_data_collator, set_seed
 
 from arguments import parse_arguments
+from attention_kernel import explain_refusal
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from data import check_size, cut_blocks, load_texts, show_data
 from division import Division
@@ -101,7 +102,7 @@ def main() -> None:
     report = LoopReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),
-        CheckFirstStep(trainer, CONFIG),
+        CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),
         DistributedSealCheckpoints(run, report.write_figures),
         StopOnBadLoss(),

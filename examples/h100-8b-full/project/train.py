@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, 
 from trl import SFTConfig, SFTTrainer
 
 from arguments import parse_arguments
+from attention_kernel import explain_refusal
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
@@ -104,7 +105,7 @@ def main() -> None:
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),
-        CheckFirstStep(trainer, CONFIG),
+        CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),
         DistributedSealCheckpoints(run, report.write_figures),
         StopOnBadLoss(),

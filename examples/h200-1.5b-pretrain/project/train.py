@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from arguments import parse_arguments
+from attention_kernel import explain_refusal
 from checkpoints import (
     AlreadyTrained,
     EndAtLastStep,
@@ -102,7 +103,7 @@ def main() -> None:
     run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
-    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):
+    for callback in (CheckFirstStep(trainer, CONFIG, explain_refusal), SaveOnSignal(), seal, StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)
     trainer.add_callback(FollowArguments(run))

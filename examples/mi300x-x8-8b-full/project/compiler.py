@@ -7,13 +7,12 @@ import sysconfig
 from pathlib import Path
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
-COMMANDS = {"gcc": ("gcc", "clang"), "g++": ("g++",), "nvcc": ("nvcc", "/usr/local/cuda/bin/nvcc")}
+COMMANDS = {"gcc": ("gcc", "clang"), "g++": ("g++",)}
 """The first that is there is taken, unless VARIABLES names one."""
-VARIABLES = {"gcc": "CC", "g++": "CXX", "nvcc": "CUDA_HOME"}
+VARIABLES = {"gcc": "CC", "g++": "CXX"}
 ADVICE = {
     "gcc": "no C compiler: apt-get install gcc libc6-dev",
     "g++": "no C++ compiler: apt-get install g++",
-    "nvcc": "no nvcc: install the CUDA toolkit of PyTorch's CUDA version, and apt-get install libaio-dev",
 }
 
 

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
 from unittest import mock
 
@@ -20,11 +20,16 @@ TOLERANCE = 0.1
 REMEDY = "plan again with the libraries that are installed; without first_step in config.yaml it trains as it is"
 
 
+def accept(*call) -> None:
+    """Of a kernel that the plan does not name nothing is asked."""
+
+
 class CheckFirstStep(TrainerCallback):
     """Stops where dtypes, device, attention or labels are not as planned; prints whose bytes are more than 10 % off."""
 
-    def __init__(self, trainer: Trainer, config: dict):
+    def __init__(self, trainer: Trainer, config: dict, explain_refusal: Callable[..., str | None] = accept):
         self.trainer = trainer
+        self.explain_refusal = explain_refusal
         self.planned = config.get("first_step")
         self.checks_turns = config.get("loss_on") == "assistant"
         self.sizes: dict[str, int] = {}
@@ -72,7 +77,7 @@ class CheckFirstStep(TrainerCallback):
             looks = self.planned.keys() & OF_ATTENTION
             if self.trainer.args.torch_compile or not looks:  # a graph would be compiled again without the look at it
                 return compute_loss(model, inputs, *args, **kwargs)
-            attention = WatchedAttention()
+            attention = WatchedAttention(self.explain_refusal)
             beside = attention.watch_varlen() if self.planned.get("attention") == "varlen" else nullcontext()
             with mock.patch.object(F, "scaled_dot_product_attention", attention), beside:
                 loss = compute_loss(model, inputs, *args, **kwargs)
@@ -204,10 +209,11 @@ NAMES = {
 
 
 class WatchedAttention:
-    """PyTorch's attention, which remembers its masks, and the calls for which the GPU has no fused kernel."""
+    """PyTorch's attention, which remembers its masks, and the calls that no fused kernel takes."""
 
-    def __init__(self):
+    def __init__(self, explain_refusal: Callable[..., str | None]):
         self.function = F.scaled_dot_product_attention
+        self.explain_refusal = explain_refusal
         self.calls = 0
         self.caches = False
         self.masks: list[int] = []
@@ -234,15 +240,10 @@ class WatchedAttention:
         self.rows.append(query.shape[-2])
         if attn_mask is not None:
             self.masks.append(attn_mask.numel())
-        if query.is_cuda:
-            dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
-            cast = [tensor.detach().to(dtype) for tensor in (query, key, value)]  # as autocast will
-            grouped = kwargs.get("enable_gqa", False)
-            call = torch.backends.cuda.SDPAParams(*cast, attn_mask, dropout_p, is_causal, grouped)
-            if not (
-                torch.backends.cuda.can_use_flash_attention(call) or torch.backends.cuda.can_use_cudnn_attention(call)
-            ):
-                self.refusals.append(f"{dtype} of {tuple(query.shape)}")
+        grouped = kwargs.get("enable_gqa", False)
+        refusal = self.explain_refusal(query, key, value, attn_mask, dropout_p, is_causal, grouped)
+        if refusal:
+            self.refusals.append(refusal)
         return self.function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
 
 

@@ -27,6 +27,7 @@ from trl import SFTConfig, SFTTrainer
 
 from answers import SampleAnswers
 from arguments import parse_arguments
+from attention_kernel import explain_refusal
 from chat_template import ensure_chat_template
 from checkpoints import (
     AlreadyTrained,
@@ -116,7 +117,7 @@ def main() -> None:
     run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
-    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):
+    for callback in (CheckFirstStep(trainer, CONFIG, explain_refusal), SaveOnSignal(), seal, StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)
     answers = SampleAnswers(held_out, tokenizer, CONFIG["seq_len"], Path(args.output_dir))

@@ -91,3 +91,63 @@ def test_the_best_model_of_a_mixture_is_the_checkpoint_s(mixture, tmp_path):
     best = load_file(project / "best" / "checkpoint-2" / "model.safetensors")
     weights = load_file(project / "best" / "model.safetensors")
     assert [name for name in best if not torch.equal(best[name], weights[name])] == []
+
+
+CHATS = "\n".join(
+    json.dumps(
+        {
+            "messages": [
+                {"role": "user", "content": f"a fox {n}"},
+                {"role": "assistant", "content": "dog " * (1 + n % 4)},
+            ]
+        }
+    )
+    for n in range(40)
+)
+SFT = {"task": "sft", "data": CHATS, "name": "d.jsonl", "seq_len": 48}
+
+
+def logs(project: Path, output: str) -> list[dict]:
+    """What was logged of each step."""
+    state = json.loads((project / output / "checkpoint-8" / "trainer_state.json").read_text())
+    return [entry for entry in state["log_history"] if "loss" in entry]
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, SFT, SFT | {"train": "lora"}, {"from_scratch": True}], ids=["full", "sft", "sft-lora", "from-scratch"]
+)
+def test_a_mixture_is_trained_with_the_loss_of_its_routers(mixture, tmp_path, asked):
+    project = render_small_project(tmp_path, model=str(mixture), eval="0.2", **asked)
+    config = project / "config.yaml"
+    assert "router_loss: null" in config.read_text()
+    words = ("--logging_steps", "1", "--save_steps", "8", "--eval_steps", "8")
+    start(project, "with", *words)
+    config.write_text(config.read_text().replace("router_loss: null", "router_loss: 0"))
+    start(project, "without", *words)
+    both, alone = logs(project, "with")[0], logs(project, "without")[0]
+    assert "aux_loss" not in alone
+    assert both["loss"] - alone["loss"] == pytest.approx(0.001 * both["aux_loss"], rel=0.02)
+    first = [json.loads((project / name / "run.json").read_text())["evaluations"][0] for name in ("with", "without")]
+    assert first[0]["loss"] == pytest.approx(first[1]["loss"], rel=1e-6)  # before the first step, of the tokens alone
+    if asked.get("train") != "lora":
+        assert not json.loads((project / "with" / "config.json").read_text()).get("output_router_logits")
+
+
+def test_two_processes_have_the_loss_of_one(mixture, tmp_path):
+    losses = []
+    for hardware in ("cpu:1", "2xcpu:1"):
+        pins = {"compile": "off", "precision": "fp32"} | ({"parallelism": "ddp"} if hardware != "cpu:1" else {})
+        project = render_small_project(
+            tmp_path / hardware.replace(":", "-"), model=str(mixture), hardware=hardware, pins=tuple(pins.items())
+        )
+        split = (
+            "--per_device_train_batch_size",
+            "2",
+            "--gradient_accumulation_steps",
+            "1" if "2x" in hardware else "2",
+        )
+        config = project / "config.yaml"
+        config.write_text(config.read_text().replace("router_loss: null", "router_loss: 1.0"))
+        start(project, "run", "--logging_steps", "1", "--save_steps", "8", *split)
+        losses.append([entry["loss"] for entry in logs(project, "run")])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)

@@ -20,6 +20,7 @@ from generator.decide.reasons import NOT_EMITTED
 from generator.decide.shortfall import explain_unpacked_experts
 from generator.model import ModelSpec
 from generator.techniques.launch import explain_numa_binding, explain_ports, is_by_accelerate
+from generator.techniques.router_loss import explain_missing_router_loss, has_router_loss
 
 BUSY = 0.95
 """Less free memory than this share is worth a word: an idle board keeps 1 to 4 % for itself (recordings of nvidia-smi)."""
@@ -87,6 +88,15 @@ def note_experts(best: Candidate) -> tuple[Note, ...]:
     """Of a base in 4 bits, what is not."""
     why = explain_unpacked_experts(best) if best.execution.mode == "train" else None
     return (Note(kind="memory", text=why),) if why else ()
+
+
+def note_router_loss(case: Case, best: Candidate) -> tuple[Note, ...]:
+    """A mixture learns from more than its tokens, or does not where its config says that it should."""
+    case = replace(case, layout=best.layout)
+    if not has_router_loss(case):
+        return ()
+    added = "a loss of its routers balances its experts, weighed as its config has it (router_loss in config.yaml)"
+    return (Note(kind="model", text=explain_missing_router_loss(case) or added),)
 
 
 def note_full_memory(best: Candidate, splits: Sequence[Candidate], runners_up: Sequence[Candidate]) -> tuple[Note, ...]:

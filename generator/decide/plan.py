@@ -18,6 +18,7 @@ from generator.decide.notes import (
     note_full_memory,
     note_offload,
     note_reduction,
+    note_router_loss,
 )
 from generator.decide.reasons import Decision, explain_decisions
 from generator.decide.refusal import refuse_space
@@ -96,6 +97,7 @@ def plan_space(space: Space) -> Plan | None:
             *note_reduction(best),
             *note_full_memory(best, splits, runners_up),
             *note_experts(best),
+            *note_router_loss(case, best),
             *note_offload(case, best),
             *note_fabric(case, best),
         ),

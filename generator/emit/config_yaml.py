@@ -44,6 +44,7 @@ def build_config(
         output_dir="runs" if training else ABSENT,
         training=build_training_config(planned, saving.save_steps, evaluation) if saving else ABSENT,
         **(list_evaluation_values(request, evaluation) if training else {}),
+        router_loss=None if "router_loss" in plan.edits.fragments else ABSENT,
         lora=build_lora_config(plan) if training and workload.train != "full" else ABSENT,
         machine=ABSENT if plan.case.portable else describe_fingerprint(plan),
         processes=describe_launch(planned.plan, parallel, saving) if parallel else ABSENT,

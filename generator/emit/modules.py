@@ -152,10 +152,10 @@ def choose_modules(
     if asks_kernel:
         modules["attention_kernel"] = "attention_kernel"
     has_all_weights = parallel is None or parallel.expected.wrapper in WITH_ALL_WEIGHTS
-    if (
-        has_all_weights and not project.adapter
-    ):  # FSDP and DeepSpeed save the model's own names, PEFT reads its adapters
+    if has_all_weights and not project.adapter:  # others read what they save under the model's own names
         modules["saved_weights"] = "saved_weights"
+    if "router_loss" in modules:
+        modules["router_loss"] = f"router_loss/{'sft' if project.task == 'sft' else 'trainer'}"
     if parallel is None or parallel.nodes == 1:
         modules |= {name: name for name in SEARCH}
     if project.task == "text-classification":

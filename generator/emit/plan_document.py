@@ -724,6 +724,8 @@ class ConfigRecord:
     output_dir: str = ABSENT
     training: TrainingConfig = ABSENT
     graphs: GraphsConfig = ABSENT
+    router_loss: float | None = ABSENT
+    """weight of the loss that balances the experts of a mixture; ``None``: that of the model's config"""
     lora: LoraConfig = ABSENT
     machine: MachineConfig = ABSENT
     processes: ProcessesConfig = ABSENT

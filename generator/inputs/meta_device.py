@@ -13,6 +13,7 @@ from pathlib import Path
 from generator.errors import SourceError, quote_error
 from generator.inputs.json_files import load_json, replace_file
 from generator.model import ModelSpec
+from generator.model.routers import WITH_LOSS
 from generator.model.stored_formats import read_stored_bytes, read_stored_format
 from hwdetect.machine.process import HeadAndTail, build_own_command, isolate_python, run_process
 
@@ -63,6 +64,7 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
     return ModelSpec(
         name=name,
         model_type=config["model_type"],
+        router_loss=bool(sizes["experts"]) and config["model_type"] in WITH_LOSS,
         dtype=config.get("dtype") or config.get("torch_dtype"),
         quantization=(config.get("quantization_config") or {}).get("quant_method"),
         stored_format=read_stored_format(config.get("quantization_config") or {}),

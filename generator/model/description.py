@@ -9,6 +9,7 @@ from generator.model.builders import Family
 from generator.model.components import Component, Scores, State, Weights
 from generator.model.families import SAME_AS, find_family
 from generator.model.guard import check_sizes_given, check_understood
+from generator.model.routers import WITH_LOSS
 from generator.model.settings import Settings
 from generator.model.spec import Attended, ModelSpec, NeedsMetaDevice
 from generator.model.stored_formats import read_stored_bytes, read_stored_format
@@ -54,6 +55,7 @@ def describe(config: Mapping, name: str) -> ModelSpec:
         experts_per_token=text.size("experts_per_token") if routed else 0,
         expert_ffn=routed.inputs if routed else 0,
         shared_expert_ffn=next((w.inputs for w in own if w.role == "shared"), 0),
+        router_loss=routed is not None and settings.values["model_type"] in WITH_LOSS,
         sliding_window=find_widest_window(scores),
         max_positions=text.positions,
         row_positions=count_row_positions(family, settings, weights),

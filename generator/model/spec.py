@@ -48,6 +48,8 @@ class ModelSpec:
     experts_per_token: int = 0
     expert_ffn: int = 0
     shared_expert_ffn: int = 0
+    router_loss: bool = False
+    """whether its forward can add a loss that balances the experts"""
     sliding_window: int | None = None
     max_positions: int | None = None
     row_positions: int | None = None

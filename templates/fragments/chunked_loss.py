@@ -2,24 +2,26 @@
 
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 
 CHUNK_TOKENS = 1024
 
 
 def chunk_loss(model) -> None:
-    """Make ``model`` return its loss alone; the value and the gradients are those of its own forward."""
+    """Make ``model`` return its loss without logits; the value and the gradients are those of its own forward."""
     backbone, head = model.get_decoder(), model.get_output_embeddings()
 
     def summed_loss(hidden, targets):
         return F.cross_entropy(head(hidden).float(), targets, reduction="sum")
 
     def forward(input_ids, labels, num_items_in_batch=None, **inputs):
-        hidden = backbone(input_ids=input_ids, **inputs).last_hidden_state.flatten(0, 1)
+        outputs = backbone(input_ids=input_ids, **inputs)
+        hidden = outputs.last_hidden_state.flatten(0, 1)
         targets = F.pad(labels, (0, 1), value=-100)[:, 1:].flatten()  # each token predicts the next
         chunks = zip(hidden.split(CHUNK_TOKENS), targets.split(CHUNK_TOKENS), strict=True)
         total = sum(checkpoint(summed_loss, h, t, use_reentrant=False) for h, t in chunks)
         count = (targets != -100).sum() if num_items_in_batch is None else num_items_in_batch
-        return CausalLMOutputWithPast(loss=total / count)
+        routers = outputs.get("router_logits")  # of a mixture, where they are asked for
+        return MoeCausalLMOutputWithPast(loss=total / count, router_logits=routers)
 
     model.forward = forward

@@ -3,6 +3,8 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Technique
+from generator.techniques.edits import Edits
+from generator.techniques.router_loss import make_router_edits
 
 
 class Full(Technique):
@@ -22,3 +24,6 @@ class Full(Technique):
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"train": "full"}
+
+    def edits(self, case: Case) -> Edits:
+        return make_router_edits(case)

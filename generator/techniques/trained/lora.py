@@ -4,8 +4,9 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.edits import Code, Edits, make_argument
+from generator.techniques.edits import Code, Edits, make_argument, merge_edits
 from generator.techniques.launch import is_by_loop
+from generator.techniques.router_loss import make_router_edits
 
 WIDEN_HEAD = """\
 for weight in model.parameters():  # PEFT makes its adapters float32, and leaves the head that it trains in 16 bits
@@ -58,7 +59,11 @@ class Lora(Technique):
 
 
 def make_adapter_edits(case: Case) -> Edits:
-    """The adapter, where the trainer of the task takes it."""
+    """The adapter, where the trainer of the task takes it, and what a mixture learns besides."""
+    return merge_edits([("adapters", place_adapter(case)), ("router loss", make_router_edits(case))])
+
+
+def place_adapter(case: Case) -> Edits:
     peft_task = "SEQ_CLS" if case.workload.task == "text-classification" else "CAUSAL_LM"
     left = UNADAPTED.get(case.model.model_type)
     exclude = f", exclude_modules={list(left)}" if left else ""

@@ -71,7 +71,7 @@ class QLora(Technique):
                 make_argument("quantization_config", Code("quantization"), "base weights in 4 bits"),
                 *place_on_own_device(case),
             ),
-            after_trainer=(RESTORE_ADAPTERS,) if case.workload.task == "sft" else (),
+            after_trainer=(*base.after_trainer, *((RESTORE_ADAPTERS,) if case.workload.task == "sft" else ())),
             requirements=(*base.requirements, "bitsandbytes"),
         )
 
@@ -89,7 +89,7 @@ def make_sharded_edits(case: Case) -> Edits:
             "from packed_on_gpu import pack_on",
             "from transformers import BitsAndBytesConfig",
         ),
-        fragments=("packed_on_gpu",),
+        fragments=(*base.fragments, "packed_on_gpu"),
         setup=(
             "pack_on(args.device, args.process_index, args.world_size)",
             write_nf4_config(case, stored="bfloat16"),
@@ -99,7 +99,7 @@ def make_sharded_edits(case: Case) -> Edits:
             make_argument("quantization_config", Code("quantization"), "base weights in 4 bits"),
             place,
         ),
-        after_trainer=(RESTORE_ADAPTERS,) if case.workload.task == "sft" else (),
+        after_trainer=(*base.after_trainer, *((RESTORE_ADAPTERS,) if case.workload.task == "sft" else ())),
         requirements=(*base.requirements, "bitsandbytes"),
     )
 

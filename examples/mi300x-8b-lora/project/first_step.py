@@ -32,6 +32,7 @@ class CheckFirstStep(TrainerCallback):
         self.explain_refusal = explain_refusal
         self.planned = config.get("first_step")
         self.checks_turns = config.get("loss_on") == "assistant"
+        self.adds_router_loss = "router_loss" in config
         self.sizes: dict[str, int] = {}
         self.trained_tokens: list[torch.Tensor] = []
         self.shared: list[int] = []
@@ -98,6 +99,8 @@ class CheckFirstStep(TrainerCallback):
         self.stop_watching()
         if not any(count.item() for count in self.trained_tokens):
             self.stop(f"trained {self.unit} of the first step", "some", 0, "mend the data, or give a larger seq_len")
+        if self.adds_router_loss and self.trainer.router_aux_loss_coef and not self.trainer.router_losses:
+            self.stop("loss of the routers", f"{self.trainer.router_aux_loss_coef:g} of it", "none")
         self.check_dtypes("gradients")
 
     def on_step_end(self, args, state, control, **kwargs):

@@ -35,6 +35,7 @@ REASONS = {
     # the model
     "revision": "config.yaml pins the version of the model that was looked at",
     "trust_remote_code": "no code of the model's repository is run, nor asked about",
+    "output_loading_info": "weights that the files lack end the run; Transformers would make them up, and say so in its log alone",
     "framework": "who wrote the file stands in its head, and is read without a tensor",
     "safe_serialization": "safetensors, which PyTorch reads as well; pickled weights can run code",
     "training": "dropout in the step, none in the evaluation; both are graphs of their own",

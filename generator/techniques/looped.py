@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from generator.case.case import Case
@@ -11,8 +12,20 @@ from generator.techniques.launch import launch_with_torchrun, restrict_links
 from generator.techniques.layouts import explain_one_device
 from generator.techniques.traits import Trait
 
-RUN_TYPES = frozenset({"deepseek_v3", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"})
+RUN_TYPES = frozenset(
+    {"deepseek_v3", "glm4", "llama", "mistral", "mixtral", "olmo2", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3"}
+)
 """Model types that were trained so on several processes, and had the losses of one (tests/test_loop_projects.py)."""
+WHOLE_LAYERS_TYPES = RUN_TYPES | {"gemma3_text"}
+"""Where each process has all layers: each kind of Gemma 3's rotates positions in its own way."""
+GATHERED = "Transformers' plan gathers {what} of its layers on every tensor part, which no price is known of"
+TENSOR_FAULTS = {
+    "glm4": GATHERED.format(what="the gate"),
+    "llama4_text": "its tensor parts end in an error of autograd (Transformers 5.23)",
+    "olmo2": GATHERED.format(what="queries, keys and values"),
+    "phi3": GATHERED.format(what="queries, keys, values and the gate"),
+}
+"""Of the model types that were tried in tensor parts."""
 
 
 def explain_windows(case: Case) -> str | None:
@@ -29,6 +42,8 @@ class Looped(Technique):
 
     axis = "parallelism"
     model_types: ClassVar[frozenset[str]] = RUN_TYPES
+    faults: ClassVar[Mapping[str, str]] = {}
+    """why a model type that was tried is not among them"""
     trained: ClassVar[tuple[str, ...]] = ("full",)
     last_resort = 1  # run on CPUs over gloo, never on GPUs
     adds = 2  # loop.py, and what it saves with
@@ -62,6 +77,8 @@ class Looped(Technique):
             return "it was run with adapters of models without experts"
         if workload.task not in ("causal-lm", "sft"):
             return f"its loop trains causal-lm and sft, not {workload.task}"
+        if model.model_type in self.faults:
+            return self.faults[model.model_type]
         if model.model_type not in self.model_types:
             return f"it was run with {', '.join(sorted(self.model_types))}, not with {model.model_type}"
         return None

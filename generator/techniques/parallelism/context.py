@@ -5,7 +5,7 @@ from generator.case.layout import Layout
 from generator.case.strategies import GATHER
 from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
-from generator.techniques.looped import Looped, explain_windows
+from generator.techniques.looped import WHOLE_LAYERS_TYPES, Looped, explain_windows
 from generator.techniques.traits import Trait
 
 
@@ -20,6 +20,7 @@ class Context(Looped):
     """
 
     name = "context"
+    model_types: ClassVar = WHOLE_LAYERS_TYPES
     trained: ClassVar = ("full", "lora")
     strategy: ClassVar[str] = "summed_copies"
     needs: ClassVar = {Trait.SDPA: "attention over gathered keys and values is written for SDPA"}

@@ -23,6 +23,7 @@ class Expert(Looped):
     """
 
     name = "expert"
+    faults: ClassVar = {"llama4_text": "Transformers 5.23 has no plan for its experts"}
     model_types: ClassVar = MIXTURE_TYPES
     provides = frozenset({Trait.DTENSOR})
     evidence = (

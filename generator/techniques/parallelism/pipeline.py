@@ -18,6 +18,7 @@ class Pipeline(Looped):
     """
 
     name = "pipeline"
+    faults: ClassVar = {"gemma3_text": "each kind of its layers rotates positions in its own way, and stages know one"}
     trained: ClassVar = ("full", "lora")
     strategy: ClassVar[str] = "none"
     evidence = (

@@ -1,8 +1,10 @@
+from typing import ClassVar
+
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
-from generator.techniques.looped import Looped
+from generator.techniques.looped import TENSOR_FAULTS, WHOLE_LAYERS_TYPES, Looped
 from generator.techniques.traits import Trait
 
 
@@ -17,6 +19,8 @@ class Tensor(Looped):
     """
 
     name = "tensor"
+    model_types: ClassVar = WHOLE_LAYERS_TYPES - TENSOR_FAULTS.keys()
+    faults: ClassVar = TENSOR_FAULTS
     modes = ("train", "infer")
     provides = frozenset({Trait.DTENSOR, Trait.TRANSFORMERS_MODEL})
     evidence = (Published("https://arxiv.org/abs/1909.08053", "76 % scaling efficiency over 8 GPUs with NVLink"),)

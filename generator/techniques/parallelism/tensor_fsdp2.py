@@ -1,8 +1,10 @@
+from typing import ClassVar
+
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
-from generator.techniques.looped import Looped
+from generator.techniques.looped import TENSOR_FAULTS, WHOLE_LAYERS_TYPES, Looped
 from generator.techniques.parallelism.tensor import divides_heads, explain_indivisible
 from generator.techniques.traits import Trait
 
@@ -16,6 +18,8 @@ class TensorFsdp2(Looped):
     """
 
     name = "tensor-fsdp2"
+    model_types: ClassVar = WHOLE_LAYERS_TYPES - TENSOR_FAULTS.keys()
+    faults: ClassVar = TENSOR_FAULTS
     provides = frozenset({Trait.DTENSOR})
     evidence = (
         Published(

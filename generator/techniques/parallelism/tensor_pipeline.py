@@ -4,6 +4,7 @@ from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
+from generator.techniques.looped import RUN_TYPES, TENSOR_FAULTS
 from generator.techniques.parallelism.pipeline import Pipeline
 from generator.techniques.parallelism.tensor import divides_heads
 from generator.techniques.traits import Trait
@@ -19,6 +20,8 @@ class TensorPipeline(Pipeline):
     """
 
     name = "tensor-pipeline"
+    model_types: ClassVar = RUN_TYPES - TENSOR_FAULTS.keys()
+    faults: ClassVar = TENSOR_FAULTS | Pipeline.faults
     trained: ClassVar = ("full",)  # adapters of divided matrices are not written
     strategy: ClassVar[str] = "fsdp_shard_grad_op"
     provides = frozenset({Trait.DTENSOR})

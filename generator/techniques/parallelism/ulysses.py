@@ -5,7 +5,7 @@ from generator.case.layout import Layout
 from generator.case.strategies import ULYSSES
 from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
-from generator.techniques.looped import Looped, explain_windows
+from generator.techniques.looped import WHOLE_LAYERS_TYPES, Looped, explain_windows
 from generator.techniques.traits import Trait
 
 
@@ -18,6 +18,7 @@ class Ulysses(Looped):
     """
 
     name = "ulysses"
+    model_types: ClassVar = WHOLE_LAYERS_TYPES
     trained: ClassVar = ("full", "lora")
     provides = frozenset({Trait.DTENSOR})
     needs: ClassVar = {Trait.SDPA: "the exchange of heads is written for SDPA"}

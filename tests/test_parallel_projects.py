@@ -511,7 +511,17 @@ def test_interrupted_and_resumed(inputs, alone, tmp_path):
     assert 1 <= step < STEPS and (checkpoint / "complete.json").exists()
     assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
 
-    interrupt(folder, slow, lambda process: os.kill(descendants(process.pid)[-1], signal.SIGKILL))
+    pids: list[int] = []
+
+    def kill_last(process: subprocess.Popen) -> None:
+        pids.extend(descendants(process.pid))
+        os.kill(pids[-1], signal.SIGKILL)
+
+    output = interrupt(folder, slow, kill_last)
+    cause = output[output.index("Root Cause (first observed failure)") :]
+    assert re.search(rf"rank +: [01] .*\n +exitcode +: -9 \(pid: {pids[-1]}\)", cause), output[-3000:]
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    assert [path.parent for path in (folder / "runs").glob("checkpoint-*/complete.json")] == [checkpoint]
     run(folder, gpus=False)
     measured = report(folder)
     assert measured["resumed_from"] == step

@@ -118,20 +118,19 @@ def end_in(step: int, where: str) -> None:
     import torch.distributed.checkpoint as dcp
     from transformers.trainer_callback import CallbackHandler
 
-    seen = {"step": 0}
     begin, save = CallbackHandler.on_step_begin, dcp.save
 
     def count(handler, args, state, control):
-        seen["step"] = state.global_step + 1
-        if where == "step" and seen["step"] == step:
+        if where == "step" and state.global_step + 1 == step:
             os.kill(os.getpid(), signal.SIGKILL)
         return begin(handler, args, state, control)
 
-    def end(*arguments, **keywords):
-        if where == "save" and seen["step"] == step:
+    def end(*arguments, checkpoint_id, **keywords):
+        killed = Path(checkpoint_id).parent.name == f"checkpoint-{step}"
+        if where == "save" and killed:
             os.kill(os.getpid(), signal.SIGKILL)
-        written = save(*arguments, **keywords)
-        if where == "written" and seen["step"] == step:
+        written = save(*arguments, checkpoint_id=checkpoint_id, **keywords)
+        if where == "written" and killed:
             os.kill(os.getpid(), signal.SIGKILL)
         return written
 

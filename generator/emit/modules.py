@@ -38,7 +38,7 @@ ALWAYS = (
 """The leaves of every training."""
 SEARCH = ("search", "search_report", "search_trials", "search_values")
 """Those that try other values of what is the user's, where one node trains."""
-LOOP = ("divided_states", "loop", "loop_arguments", "loop_states", "row_order")
+LOOP = ("background_save", "divided_states", "loop", "loop_arguments", "loop_states", "room", "row_order")
 """Those of a training with a loop of its own."""
 NAMES_CLASSES = ("parquet", "arrow", "hub")
 """formats of data in which labels may be numbers that have names"""

@@ -219,11 +219,14 @@ class SealCheckpoints(TrainerCallback):
 
     def on_save(self, args, state, control, **kwargs):
         self.before_seal(args, state)
+        self.seal(args, state)
+        if control.should_training_stop:
+            self.leave_damaged_best(args, state)
+
+    def seal(self, args, state) -> None:
         if state.is_world_process_zero:
             write_seal(Path(args.output_dir) / f"checkpoint-{state.global_step}", self.run, self.known)
         self.remove_old(args, state)
-        if control.should_training_stop:
-            self.leave_damaged_best(args, state)
 
     def remove_old(self, args, state) -> None:
         if state.is_world_process_zero:

@@ -1,7 +1,7 @@
 """The flags of train.py: TrainingArguments, less what only Trainer does."""
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from transformers import TrainingArguments
@@ -26,6 +26,10 @@ class LoopArguments(TrainingArguments):
     """``world_size`` counts copies of the model, each with rows of its own; ``sharers`` are the processes of a copy."""
 
     copies: ClassVar[int] = 1
+    async_save: bool = field(
+        default=False,
+        metadata={"help": "Write checkpoints while the training goes on, from a copy of the states in host memory."},
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, 
 
 from arguments import parse_arguments
 from attention_kernel import explain_refusal
+from background_save import SealWritten
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from data import check_size, cut_blocks, load_texts, show_data
 from division import Division
@@ -38,7 +39,6 @@ from model_card import write_model_card
 from parallel import (
     CheckParallel,
     DistributedSaveOnSignal,
-    DistributedSealCheckpoints,
     broadcast_from_rank0,
     check_launch,
     claim_shared_folder,
@@ -104,7 +104,7 @@ def main() -> None:
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),
-        DistributedSealCheckpoints(run, report.write_figures),
+        SealWritten(run, report.write_figures),
         StopOnBadLoss(),
     ):
         trainer.add_callback(callback)

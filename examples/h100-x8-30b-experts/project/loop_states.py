@@ -12,7 +12,8 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback, ExportableState, TrainerState
 from transformers.trainer_pt_utils import safe_globals
 
-from divided_states import load_states, save_states
+from background_save import begin_to_write
+from divided_states import PARTS, collect_states, load_states, make_contiguous, save_states
 
 STATE = "trainer_state.json"
 
@@ -79,7 +80,10 @@ def check_learned(count: torch.Tensor, loop) -> torch.Tensor:
 
 def save(folder: Path, loop) -> None:
     """Every process writes its parts and its random numbers, the first one all else."""
-    save_states(folder, loop.model, loop.optimizer)
+    if loop.args.async_save:
+        begin_to_write(make_contiguous(collect_states(loop.model, loop.optimizer)), folder / PARTS)
+    else:
+        save_states(folder, loop.model, loop.optimizer)
     rank, state = int(os.environ["RANK"]), loop.state
     numbers = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
     if device := torch.accelerator.current_accelerator(check_available=True):

@@ -16,6 +16,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, default_data_collator, set_seed
 
 from arguments import parse_arguments
+from background_save import SealWritten
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from data import check_size, cut_blocks, load_texts, show_data
 from division import Division
@@ -30,7 +31,6 @@ from model_card import write_model_card
 from parallel import (
     CheckParallel,
     DistributedSaveOnSignal,
-    DistributedSealCheckpoints,
     broadcast_from_rank0,
     check_launch,
     claim_shared_folder,
@@ -96,7 +96,7 @@ def main() -> None:
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG),
         DistributedSaveOnSignal(),
-        DistributedSealCheckpoints(run, report.write_figures),
+        SealWritten(run, report.write_figures),
         StopOnBadLoss(),
     ):
         trainer.add_callback(callback)

@@ -1,5 +1,6 @@
 """How sequences are divided: each process has its part of every row, and attention exchanges what it needs."""
 
+import sys
 from collections.abc import Callable
 
 import torch
@@ -48,6 +49,7 @@ class Division:
         )
         check_loaded(model, loading)
         refuse_router_loss(model.config)
+        self.longest = find_longest(model.config)
         model = adapt_equally(model, adapt, self.args)
         return model if self.sharded else model.to(self.device)
 
@@ -67,6 +69,11 @@ class Division:
             :, 1:
         ]  # each token predicts the next, which another may have
         asked = count if count is not None else targets.ne(-100).sum().clamp(min=1)
+        if self.longest and targets.shape[1] > self.longest:
+            message = (
+                f"this model rotates rows of more than {self.longest} tokens by where they end, which a part does not"
+            )
+            sys.exit(f"{message} see: take another parallelism, or seq_len." if dist.get_rank() == 0 else 1)
         positions = torch.arange(targets.shape[1], device=targets.device)[None]
         ids, targets, positions = map(self.attention.take_part, (inputs["input_ids"], targets, positions))
         loss = model(
@@ -104,3 +111,11 @@ class Division:
         weights = list(model.parameters())
         shards = {w.device_mesh.size() if isinstance(w, DTensor) else 1 for w in weights}
         return [f"fsdp {n}" for n in sorted(shards) if n > 1] + ([f"parts {parts}"] if parts > 1 else [])
+
+
+def find_longest(config) -> int | None:
+    """Tokens of the longest row whose rotary embeddings do not depend on its length; ``None``: none do."""
+    parameters = config.rope_parameters or {}
+    if parameters.get("rope_type") == "longrope":
+        return parameters["original_max_position_embeddings"]
+    return config.max_position_embeddings if parameters.get("rope_type") == "dynamic" else None

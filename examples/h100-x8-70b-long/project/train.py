@@ -26,6 +26,7 @@ from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from adapter_inputs import share_inputs
 from arguments import parse_arguments
+from background_save import SealWritten
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
@@ -42,7 +43,6 @@ from model_card import write_model_card
 from parallel import (
     CheckParallel,
     DistributedSaveOnSignal,
-    DistributedSealCheckpoints,
     broadcast_from_rank0,
     check_launch,
     claim_shared_folder,
@@ -116,7 +116,7 @@ def main() -> None:
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG),
         DistributedSaveOnSignal(),
-        DistributedSealCheckpoints(run, report.write_figures),
+        SealWritten(run, report.write_figures),
         StopOnBadLoss(),
     ):
         trainer.add_callback(callback)

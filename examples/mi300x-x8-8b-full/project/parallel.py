@@ -174,12 +174,12 @@ class DistributedSealCheckpoints(SealCheckpoints):
         ):  # a process that finds no folder keeps no best model, and the others wait for it to load that
             (Path(args.output_dir) / f"checkpoint-{state.global_step}").mkdir(parents=True, exist_ok=True)
 
-    def on_save(self, args, state, control, **kwargs):
+    def seal(self, args, state) -> None:
         dist.barrier(group=gloo_group())
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         wait_for_files(checkpoint, args.local_process_index == 0)
         self.known = hash_parts(checkpoint)
-        super().on_save(args, state, control, **kwargs)
+        super().seal(args, state)
         # the first process hashes and removes alone. The accelerators' backend would end the others after 10 minutes:
         # DeepSpeed's groups and those of a mesh do not have ddp_timeout
         dist.barrier(group=gloo_group())

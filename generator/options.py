@@ -227,7 +227,8 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option(
         "--framework",
         type=click.Choice(list_frameworks()),
-        help="On a CPU: pytorch-xla tries a TPU's project, tensorflow is the guides' (both slower).  [default: what is recommended there]",
+        help="On a CPU: pytorch-xla tries a TPU's project, tensorflow is the guides' (both slower). On a TPU: torch-tpu is planned alone.  "
+        "[default: what is recommended there]",
     ),
     click.option("--offline", is_flag=True, envvar="HF_HUB_OFFLINE", help="Never ask the model hub."),
 )

@@ -158,6 +158,25 @@ def test_there_are_enough_devices():
     assert len(OTHERS + OF_NVIDIA) >= 60
 
 
+def test_torch_tpu_is_planned_and_says_why_no_project_is_made():
+    request = ask("tpu-v5e-8", {"task": "sft", "train": "lora", "framework": "torch-tpu"})
+    planned = plan_request(request)
+    assert planned.plan.best.estimate.step_seconds > 0 and planned.plan.case.vendor.torch_device == "tpu"
+    assert any("no project is made" in note.text and "Accelerate" in note.text for note in planned.notes)
+    with pytest.raises(NotEmitted, match="moves the model there"):
+        document_request(request, for_project=True)
+    with pytest.raises(UsageError, match="--framework torch-tpu is not for NVIDIA GPUs"):
+        plan_request(ask("h100", {"task": "sft", "train": "lora", "framework": "torch-tpu"}))
+
+
+def test_accelerate_takes_the_cpu_where_only_torch_tpu_is():
+    """What stands in the way of torch-tpu: a version that knows its device gets a project."""
+    from accelerate.state import PartialState
+
+    with mock.patch("transformers.training_args.is_torch_tpu_available", return_value=True):
+        assert PartialState().default_device.type == "cpu"
+
+
 @pytest.mark.parametrize("device", ["8xtpu-v5e", "gaudi2", "trainium", "rx-6700-xt", "k80", "ascend-310p3"])
 def test_what_no_project_is_made_for_says_why(device):
     with pytest.raises(NotEmitted, match="is planned, and no project is made for it") as error:

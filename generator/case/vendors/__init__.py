@@ -52,8 +52,8 @@ def choose_vendor(maker: str, kind: str, framework: str | None) -> Vendor | None
     plain = CPU if kind == "cpu" else find_vendor(maker, kind)
     if plain is None or framework in (None, plain.framework):
         return plain
-    if kind == "cpu":
-        return find_vendor(framework or "", "cpu")
+    if kind == "cpu" or (framework and find_vendor(framework, kind)):
+        return find_vendor(framework or "", kind)
     raise UsageError(
         f"--framework {framework} is not for {plain.title}s", f"leave it out: {plain.framework} is what runs there"
     )

@@ -73,6 +73,11 @@ REASONS = {
 }
 
 
+WITHOUT_ACCELERATE = (
+    "Transformers 5.23 finds its device (tpu:0), and Accelerate 1.15 knows none such: it takes the CPU, moves the model there and has no "
+    "torch.distributed for several chips; the wheel of 0.2.0 (for torch 2.11 to 2.15) has no CPU runtime in which anything else could be seen"
+)
+"""accelerate/state.py, PartialState.default_device; seen on 2026-11-25"""
 SKELETON = Skeleton(
     role=ROLE,
     packages=("torch", "torch-xla", "transformers", "datasets", "pyyaml", "numpy", "safetensors"),
@@ -106,8 +111,7 @@ SKELETON = Skeleton(
         "the project reads and writes safetensors and JSON alone",
     ),
     beside=(
-        "torch-tpu 0.2 (October 2026), PyTorch's own successor of PyTorch/XLA, has no CPU runtime: nothing of it could be run, so no "
-        "project is made of it",
+        f"torch-tpu, PyTorch's own successor of PyTorch/XLA (--framework torch-tpu plans for it): {WITHOUT_ACCELERATE}, so no project is made of it",
         "JAX with Flax (MaxText) is what larger TPU trainings are written in: Transformers 5 has no Flax models, so a project would "
         "be a model of its own, which is not made here",
     ),
@@ -150,6 +154,17 @@ TPU = Vendor(
 )
 VENDORS = (
     TPU,
+    replace(
+        TPU,
+        name="torch-tpu",
+        devices=(("torch-tpu", "tpu"),),
+        torch_device="tpu",
+        guard="tpu",
+        choose_build=lambda role, device, driver: NO_BUILD.name,
+        framework="torch-tpu",
+        skeleton=None,
+        explain_unemitted=lambda device: WITHOUT_ACCELERATE,
+    ),
     replace(
         TPU,
         name="xla-cpu",

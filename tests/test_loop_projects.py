@@ -92,6 +92,15 @@ TIED = (
     Form("expert-fsdp2", 2, ["ep 2", "fsdp 2"], "tied-mixture"),
 )
 """One of each family whose output layer is its embedding: the others of them are in ``OTHER_WORK``."""
+BALANCE = 0.02
+BALANCED = (
+    Form("tensor", 2, ["tp 2"], "balanced"),
+    Form("expert", 2, ["ep 2", "tp 2"], "balanced"),
+    Form("tensor-fsdp2", 4, ["fsdp 2", "tp 2"], "balanced", tolerance=2e-3),
+    Form("expert-fsdp2", 2, ["ep 2", "fsdp 2"], "balanced", tolerance=2e-3),
+)
+"""With the loss of their routers. It is no sum over rows: the mean of two copies' differs from that of both together, here by 0.07,
+which weighs ``BALANCE`` of that in the loss. The forms of one copy have the Trainer's."""
 OTHER_WORK = (
     Form("tensor-fsdp2", 4, ["fsdp 2", "tp 2"], "tied"),
     Form("context", 2, ["parts 2"], "tied"),
@@ -135,7 +144,8 @@ SIZES = {
     "tie_word_embeddings": False,
     "initializer_range": 0.1,
 }
-EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 32, "router_aux_loss_coef": 0.0}
+"""Without the loss that balances them, which is of all rows and layers at once: ``BALANCED`` have it."""
 TYPES: dict[str, dict[str, object]] = {
     "deepseek_v3": {
         **EXPERTS,
@@ -146,7 +156,7 @@ TYPES: dict[str, dict[str, object]] = {
     "gemma3_text": {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 64},  # as long as the rows
     "glm4": {"head_dim": 16, "pad_token_id": 0},
     "mistral": {"head_dim": 16},
-    "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 16},
+    "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2, "head_dim": 16, "router_aux_loss_coef": 0.0},
     "olmo2": {},
     "phi3": {"pad_token_id": 0},
     "qwen2": {},
@@ -250,6 +260,7 @@ def inputs(tmp_path_factory) -> Path:
         "untrained": LlamaForCausalLM(LlamaConfig(**SIZES)),
         "wide": LlamaForCausalLM(LlamaConfig(**SIZES | {"num_key_value_heads": 4})),
         "mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**mixture)),
+        "balanced": Qwen3MoeForCausalLM(Qwen3MoeConfig(**mixture | {"router_aux_loss_coef": BALANCE})),
         "tied-mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**mixture | {"tie_word_embeddings": True})),
     }
     for kind, more in TYPES.items():
@@ -459,6 +470,27 @@ def others(inputs, tmp_path_factory) -> dict[str, Path]:
 @pytest.mark.parametrize("form", OTHER_WORK, ids=lambda form: form.id)
 def test_other_work_has_the_losses_of_one_process(others, form):
     check_form(form, others)
+
+
+def test_experts_are_balanced_as_by_the_trainer(inputs, tmp_path):
+    """Losses, which have the routers' in them, evaluations, which have not, and the mean that is logged."""
+    made = train(inputs, tmp_path, BALANCED)
+    alone = read_balance(made["balanced"])
+    assert len(alone) == STEPS and min(alone) > 1
+    for form in BALANCED:
+        report, whole = read_report(made[form.id]), read_report(made[form.alone])
+        assert report["losses"] == pytest.approx(whole["losses"], abs=form.tolerance)
+        pairs = zip(report["evaluations"], whole["evaluations"], strict=True)
+        assert all(row["loss"] == pytest.approx(other["loss"], abs=form.tolerance) for row, other in pairs)
+        assert read_gradient_norms(made[form.id]) == pytest.approx(read_gradient_norms(made["balanced"]), rel=0.02)
+        assert read_balance(made[form.id]) == pytest.approx(alone, abs=form.tolerance / BALANCE)
+
+
+def read_balance(project: Path) -> list[float]:
+    """``aux_loss`` of each step, as the newest checkpoint has it."""
+    newest = max(project.glob("runs/checkpoint-*"), key=lambda path: int(path.name[11:]))
+    history = json.loads((newest / "trainer_state.json").read_text())["log_history"]
+    return [row["aux_loss"] for row in history if "aux_loss" in row]
 
 
 @pytest.mark.parallel

@@ -155,7 +155,8 @@ def choose_modules(
     if has_all_weights and not project.adapter:  # others read what they save under the model's own names
         modules["saved_weights"] = "saved_weights"
     if "router_loss" in modules:
-        modules["router_loss"] = f"router_loss/{'sft' if project.task == 'sft' else 'trainer'}"
+        by_loop = parallel is not None and parallel.loop is not ABSENT
+        modules["router_loss"] = f"router_loss/{'loop' if by_loop else 'sft' if project.task == 'sft' else 'trainer'}"
     if parallel is None or parallel.nodes == 1:
         modules |= {name: name for name in SEARCH}
     if project.task == "text-classification":

@@ -25,7 +25,10 @@ def has_router_loss(case: Case) -> bool:
 
 def explain_missing_router_loss(case: Case) -> str | None:
     """Why a mixture that has such a loss is trained without it, or ``None``."""
-    if not has_router_loss(case) or (case.skeleton is None and not is_by_loop(case.layout)):
+    divides = is_by_loop(case.layout) and (
+        case.layout.pp > 1 or case.layout.cp > 1
+    )  # no process has all layers, or all tokens
+    if not has_router_loss(case) or (case.skeleton is None and not divides):
         return None
     return "no loss balances its experts: this project's loop leaves out what router_aux_loss_coef of the model's config weighs"
 
@@ -38,6 +41,7 @@ def make_router_edits(case: Case) -> Edits:
         return Edits(training_arguments=(make_argument("router_aux_loss_coef", 0.0),) if unweighed else ())
     if explain_missing_router_loss(case):
         return Edits()
+    sft = sft and not is_by_loop(case.layout)  # loop.py adds it in one way for both
     own = 'None if CONFIG["router_loss"] is None else float(CONFIG["router_loss"])'  # its config refuses a whole number
     weight = make_argument("router_aux_loss_coef", Code(own), "balances the experts")
     return Edits(

@@ -14,6 +14,7 @@ class Division:
     """``sizes`` are DistributedConfig's. Processes of one tensor-parallel group share their rows."""
 
     stages = None
+    router_losses: list[torch.Tensor] | None = None  # of a mixture whose experts a loss balances (router_loss.py)
 
     def __init__(self, args, **sizes: int):
         self.config = DistributedConfig(**sizes, fsdp_mixed_precision=args.bf16)
@@ -56,7 +57,12 @@ class Division:
     def compute_loss(self, model, inputs: dict, count) -> torch.Tensor:
         """The sum of losses over ``count``; without one, their mean."""
         more = {} if count is None else {"num_items_in_batch": count}
-        return model(input_ids=inputs["input_ids"], labels=inputs["labels"], use_cache=False, **more).loss
+        balances = count is not None and self.router_losses is not None
+        more |= {"output_router_logits": True} if balances else {}
+        outputs = model(input_ids=inputs["input_ids"], labels=inputs["labels"], use_cache=False, **more)
+        if balances:
+            self.router_losses.append(outputs.aux_loss.detach())
+        return outputs.loss
 
     def backward(self, loss: torch.Tensor) -> None:
         (loss * self.copies).backward()  # FSDP averages the gradients of the copies

@@ -38,6 +38,7 @@ from parallel import (
     shut_down,
 )
 from progress import print_lines
+from router_loss import add_router_loss
 from row_order import LoopReport
 from run_identity import describe_run
 from sources import find_source
@@ -83,6 +84,7 @@ def main() -> None:
         processing_class=tokenizer,
         collate=default_data_collator,
     )
+    add_router_loss(trainer, CONFIG["router_loss"])
     check_size(trainer.train_dataset, args)
     if args.process_index == 0:
         show_data(train_dataset, tokenizer, Path(args.output_dir))

@@ -11,6 +11,9 @@ BASE: dict[str, dict] = {
     "ministral": {"head_dim": 10},
     "deepseek_v2": {"num_key_value_heads": 6},
     "deepseek_v3": {"num_key_value_heads": 6, "n_group": 2, "topk_group": 2},
+    "deepseek_v32": {"num_key_value_heads": 6, "n_group": 2, "topk_group": 2},
+    "glm_moe_dsa": {"num_key_value_heads": 6},
+    "gemma3n_text": {"num_kv_shared_layers": 0},
     "mamba2": {"head_dim": 16, "n_groups": 2},
     "bamba": {"mamba_n_heads": 8, "mamba_d_state": 12, "attn_layer_indices": [1, 3]},
     "granitemoehybrid": {

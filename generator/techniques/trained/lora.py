@@ -14,16 +14,31 @@ for weight in model.parameters():  # PEFT makes its adapters float32, and leaves
         weight.data = weight.data.float()"""
 """A head in bf16 would lose small updates, and fp16's scaler refuses the gradients of one in fp16."""
 
+INDEXER = ("indexer.weights_proj", "indexer.wk", "indexer.wq_b")
 UNADAPTED = {
+    "axk2": INDEXER,
+    "deepseek_v32": INDEXER,
+    "deepseek_v4": ("o_a_proj", "indexer.gate_proj", "indexer.kv_proj", "indexer.q_b_proj", "scorer.weights_proj"),
+    "dots3_note": INDEXER,
+    "dots3_note_text": INDEXER,
     "falcon_h1": ("out_proj",),
     "falcon_mamba": ("dt_proj", "out_proj"),
+    "gemma3n": ("correction_coefs",),
+    "gemma3n_text": ("correction_coefs",),
+    "glm_moe_dsa": INDEXER,
+    "hy_v4": INDEXER,
     "jamba": ("dt_proj",),
+    "llama4": ("router",),
+    "llama4_text": ("router",),
     "mamba": ("dt_proj", "out_proj"),
     "mamba2": ("out_proj",),
     "nemotron_h": ("out_proj",),
+    "phimoe": ("router",),
 }
-"""Linear layers of a state-space block whose weight its scan reads by itself, by model type: PEFT 0.21 raises for ``out_proj``
-(tuners_utils.py: _check_lora_target_modules_mamba), and an adapter of ``dt_proj`` has no gradient (modeling_mamba.py, modeling_jamba.py)."""
+"""Linear layers that are no plain product of their input, by model type. Of a state-space block the scan reads the weight by itself:
+PEFT 0.21 raises for ``out_proj`` (tuners_utils.py: _check_lora_target_modules_mamba), and an adapter of ``dt_proj`` has no gradient
+(modeling_mamba.py, modeling_jamba.py). An indexer of sparse attention chooses keys without gradients, a router that is a Linear
+returns several tensors, ``o_a_proj`` has a weight for each group of heads, ``correction_coefs`` are read clamped (Transformers 5.23)."""
 
 
 class Lora(Technique):

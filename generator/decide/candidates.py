@@ -228,7 +228,10 @@ def rate_fullness(space: Space, run: Execution, peak_gib: float) -> float:
 
 
 def rank_seconds(case: Case, members: tuple[Technique, ...], step_seconds: float) -> float:
-    """A step with 1 % for everything that techniques other than the plain ones add, and its share of what is paid once."""
+    """A step with 1 % for everything that techniques other than the plain ones add, what one must gain over others of its axis, and
+    its share of what is paid once."""
     plain = 1 + PLAINNESS * sum(t.adds for t in members if not t.baseline)
+    if case.workload.mode == "infer":
+        plain *= 1 + sum(t.least_gain(case) for t in members)
     steps = case.workload.steps
     return step_seconds * plain + (sum(t.once_seconds(case) for t in members) / steps if steps else 0.0)

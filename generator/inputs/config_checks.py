@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import TypeGuard
 
 from generator.errors import SourceError
 from generator.inputs.dtypes import find_unknown_dtypes
 from generator.inputs.json_files import read_json
 from generator.model import ModelSpec
+from generator.model.settings import load_defaults
 
 SHAPES = {
     "model_type": str,
@@ -20,6 +23,8 @@ SHAPES = {
     "quantization_config": (dict, type(None)),
     "dtype": (str, type(None)),
     "torch_dtype": (str, type(None)),
+    **dict.fromkeys(("hidden_act", "activation_function", "hidden_activation"), (str, type(None))),
+    **dict.fromkeys(("rope_scaling", "rope_parameters"), (dict, type(None))),
 }
 """What JSON holds under the keys that are read as something else than a size."""
 COUNTS = {
@@ -50,9 +55,15 @@ COUNTS = {
 }
 """The least and the most of the sizes that are read; 10^12 positions, for some configs say 1e9 or more for "no limit"."""
 NEVER_BELOW_0 = re.compile(
-    r"(.*_)?(size|dim|rank|width|depth|heads|channels|layers|experts|groups|kernel|replace|step|period|interval|pattern|d_state|d_conv)"
+    r"(?!chunk_size)(.*_)?(size|dim|rank|width|depth|heads|channels|layers|experts|groups|kernel|replace|step|period|interval|pattern|d_state|d_conv)"
 )
-"""Endings of further sizes, of one architecture or a few each."""
+"""Endings of further sizes, of one architecture or a few each. Phi-4's chunk_size is -1: none."""
+NUMBERS = re.compile(r"(.*_)?(size|dim|rank|width|depth|heads|channels|layers|experts|groups)")
+"""Those of them that are no text in any architecture; others may spell a pattern of layers."""
+RATES = re.compile(
+    r"(.*_)?(eps|epsilon|theta|partial_rotary_factor)|((attention|attn|resid|embd|hidden|activation)_)?(dropout|pdrop|dropout_prob)"
+)
+"""Endings of what changes no size, and is a number that is not negative all the same: Transformers would end at it after the plan."""
 NEVER_0 = re.compile(r"(.*_)?(patch_size|image_size|channels|v_head_dim|kv_lora_rank|state_size)")
 
 
@@ -71,11 +82,14 @@ def load_config(path: Path) -> dict:
     return normalize_config(config)
 
 
-def find_oddities(config: dict) -> Iterator[str]:
-    """What in a config cannot be meant: text where a number belongs, a negative size, a null object."""
+def find_oddities(config: dict, default_type: str = "") -> Iterator[str]:
+    """What in a config cannot be meant: text where a number belongs, a negative size, a null object. ``default_type``: of a config
+    inside another that names none."""
+    model_type = config.get("model_type", default_type)
+    entry = load_defaults()["types"].get(model_type, {}) if isinstance(model_type, str) else {}
     for key, value in config.items():
         if key in SHAPES and not isinstance(value, SHAPES[key]):
-            yield f"{key} is {shorten(value)}"
+            yield f"{key} is {shorten(value)}, {name_kinds(SHAPES[key])} is expected"
         elif key == "architectures" and not all(isinstance(name, str) for name in value or ()):
             yield f"{key} holds {shorten(value)}, names are expected"
         elif key == "quantization_config" and value and not isinstance(read_quant_method(value), str):
@@ -86,10 +100,38 @@ def find_oddities(config: dict) -> Iterator[str]:
             for number in value if per_layer else [value]:
                 if number is not None and not is_count(number, least, most):
                     yield f"{key} is {shorten(number)}, a whole number from {least} to {most} is expected"
+        elif value is not None and (expected := find_other_kind(key, value, entry.get("defaults", {}).get(key))):
+            yield f"{key} is {shorten(value)}, {expected} is expected"
         elif isinstance(value, dict):
-            yield from find_oddities(value)
+            yield from find_oddities(value, entry.get("nested", {}).get(key, {}).get("type", ""))
         elif (least := find_least(key)) is not None and is_below(value, least):
             yield f"{key} is {shorten(value)}, a whole number from {least} is expected"
+
+
+def find_other_kind(key: str, value: object, default: object) -> str | None:
+    """What a value should be that is of another kind than Transformers takes; ``default`` is its config class's own."""
+    if RATES.fullmatch(key):
+        numbers = value if isinstance(value, list) else [value]
+        return None if all(is_number(number) and number >= 0 for number in numbers) else "a number from 0"
+    if isinstance(default, bool):
+        return None if isinstance(value, bool) else "true or false"
+    if isinstance(default, int) or (NUMBERS.fullmatch(key) and isinstance(value, str)):
+        numbers = value if isinstance(value, list) else [value]
+        return None if all(is_count(number, -math.inf, math.inf) for number in numbers) else "a whole number"
+    if isinstance(default, float):
+        return None if is_number(value) else "a number"
+    if isinstance(default, str):
+        return None if isinstance(value, str) or is_number(value) else "text or a number"  # "auto", or a rank
+    return None
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def name_kinds(kinds: type | tuple[type, ...]) -> str:
+    names = {str: "text", dict: "an object", list: "a list", type(None): "null"}
+    return " or ".join(names[kind] for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
 
 
 def find_least(key: str) -> int | None:
@@ -109,9 +151,8 @@ def read_quant_method(settings: dict) -> object:
     return settings.get("quant_method") or ("bitsandbytes" if old else None)
 
 
-def is_count(value: object, least: int, most: int) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and least <= value <= most and value == int(value)
+def is_count(value: object, least: float, most: float) -> bool:
+    return is_number(value) and least <= value <= most and value == int(value)
 
 
 def shorten(value: object) -> str:

@@ -119,6 +119,10 @@ class Technique:
         """The ways to divide the devices among which it lets the plan choose; ``None``: it does not say."""
         return None
 
+    def least_gain(self, case: Case) -> float:
+        """The share by which a prediction must have it faster than others of its axis, or they are taken."""
+        return 0.0
+
     def once_seconds(self, case: Case) -> float:
         """Seconds it costs once, before the first step (compilation)."""
         return 0.0

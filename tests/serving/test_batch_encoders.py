@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,20 @@ def test_pooling_leaves_padding_out(load, side):
     }
     for mode, vectors in expected.items():
         assert torch.allclose(pooling.POOLS[mode](states, mask), torch.stack(vectors))
+
+
+@pytest.mark.slow
+def test_a_text_is_cut_where_sentence_transformers_cuts_it(minilm, tmp_path):
+    """MiniLM has 512 positions, and was trained on 256 tokens at most."""
+    model = tmp_path / "m"
+    shutil.copytree(minilm, model)
+    (model / "sentence_bert_config.json").write_text('{"max_seq_length": 32, "do_lower_case": false}')
+    project = make_row_project(tmp_path / "p", model, BATCH | EMBEDDINGS, "AutoModel", 4, 64)
+    compute(project, write_rows(tmp_path), tmp_path / "out.jsonl")
+    said = read(tmp_path / "out.jsonl")[5]["error"]
+    assert "max_seq_length of the model's sentence_bert_config.json is 32" in said
+    compute(project, tmp_path / "in.jsonl", tmp_path / "cut.jsonl", "--truncate")
+    assert read(tmp_path / "cut.jsonl")[5]["prompt_tokens"] == 32
 
 
 def test_pooling_is_read_from_old_and_new_files_and_else_refused(load):

@@ -26,12 +26,14 @@ class Encoder:
         settings = {name: config["rows"][name] for name in ("weights", "batch", "positions")}
         return {"truncate": args.truncate, **settings, **describe_model(config, here)}
 
-    def __init__(self, config: dict, args: argparse.Namespace) -> None:
+    def __init__(self, config: dict, args: argparse.Namespace, longest: tuple[int, str] | None = None) -> None:
+        """``longest``: tokens of a text that the model is meant for, and who says so."""
         import torch
         from transformers import AutoTokenizer
 
         self.torch, self.args = torch, args
-        self.most, self.batch = config["rows"]["positions"], config["rows"]["batch"]
+        limits = [(config["rows"]["positions"], "rows.positions of config.yaml"), *([longest] if longest else [])]
+        (self.most, self.limit), self.batch = min(limits), config["rows"]["batch"]
         named = "tokenizer" if config.get("tokenizer") else "model"
         revision = config.get("tokenizer_revision" if named == "tokenizer" else "revision")
         self.tokenizer = AutoTokenizer.from_pretrained(
@@ -71,7 +73,7 @@ class Encoder:
         tokens = self.tokenizer(text, truncation=self.args.truncate, max_length=self.most)["input_ids"]
         if len(tokens) > self.most:
             raise ValueError(
-                f"the text has {len(tokens):,} tokens, and rows.positions of config.yaml is {self.most:,}: "
+                f"the text has {len(tokens):,} tokens, and {self.limit} is {self.most:,}: "
                 "--truncate takes its beginning"
             )
         return tokens

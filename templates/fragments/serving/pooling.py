@@ -41,6 +41,13 @@ def read_pooling(config: dict) -> Callable:
     return pool
 
 
+def read_longest(config: dict) -> tuple[int, str] | None:
+    """Tokens of the longest text that the model's makers embed, and who says so: sentence-transformers cuts there."""
+    name = "sentence_bert_config.json"
+    most = (read_file(config, name) or {}).get("max_seq_length")
+    return (most, f"max_seq_length of the model's {name}") if isinstance(most, int) else None
+
+
 def read_mode(pooling: dict) -> str:
     """The name of one way to pool, of the keys of old files or the word of new ones."""
     if isinstance(pooling.get("pooling_mode"), str):

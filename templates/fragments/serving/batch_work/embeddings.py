@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from encoder import Encoder
-from pooling import read_pooling
+from pooling import read_longest, read_pooling
 
 Results = list[tuple[int, dict]]
 
@@ -36,7 +36,7 @@ class Work:
         return Encoder.describe(config, here, args)
 
     def __init__(self, config: dict, here: Path, args: argparse.Namespace) -> None:
-        self.encoder = Encoder(config, args)
+        self.encoder = Encoder(config, args, read_longest(config))
         self.pool = read_pooling(config)
 
     def compute(self, rows: list) -> Iterator[Results]:

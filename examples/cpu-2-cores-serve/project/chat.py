@@ -100,11 +100,11 @@ def describe_refusal(response: httpx.Response) -> str:
         return f"{response.status_code} {response.text[:200]}"
 
 
-def talk(conversation: Conversation) -> int:
-    """Line by line from a terminal, all at once from a pipe. The exit code."""
-    if not sys.stdin.isatty():
+def talk(conversation: Conversation, piped: str | None) -> int:
+    """Line by line from a terminal, all at once what was ``piped``. The exit code."""
+    if piped is not None:
         try:
-            conversation.ask(sys.stdin.read())
+            conversation.ask(piped)
         except ServerError as error:
             print(escape_control(str(error)), file=sys.stderr)
             return 1
@@ -131,6 +131,14 @@ def talk(conversation: Conversation) -> int:
                 conversation.ask(text)
             except ServerError as error:
                 print(escape_control(str(error)))
+
+
+def read_piped() -> str:
+    """Before a server is started for it."""
+    text = sys.stdin.read()
+    if not text.strip():
+        sys.exit("nothing was asked: standard input is empty, and no terminal. Pipe a question in")
+    return text
 
 
 def is_answered(url: str) -> bool:
@@ -215,15 +223,16 @@ def main() -> None:
     args = parse_flags(parser)
     given = {"temperature": args.temperature, "max_tokens": args.max_new_tokens}
     options = {name: value for name, value in given.items() if value is not None}
+    for stream in (sys.stdin, sys.stdout, sys.stderr):  # what the terminal cannot show or say is no reason to end
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    piped = None if sys.stdin.isatty() else read_piped()
     key = read_key()
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     url = (args.url or own).rstrip("/").removesuffix("/v1")
     answered = is_answered(url)
     if args.url and not answered:
         sys.exit(f"no server answers at {escape_control(args.url)}: start one there, or leave --url out")
-    for stream in (sys.stdin, sys.stdout, sys.stderr):  # what the terminal cannot show or say is no reason to end
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))  # not without the server that it started
     patience = httpx.Timeout(10, read=None)
@@ -231,7 +240,7 @@ def main() -> None:
         nullcontext(url) if answered else start_server() as url,
         httpx.Client(base_url=url, headers=headers, timeout=patience) as client,
     ):
-        code = talk(Conversation(client, find_model(client), options, args.system))
+        code = talk(Conversation(client, find_model(client), options, args.system), piped)
     sys.exit(code)
 
 

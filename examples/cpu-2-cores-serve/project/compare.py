@@ -11,6 +11,7 @@ import math
 import statistics
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import yaml
@@ -81,22 +82,22 @@ def ask_engine(prompts: list[list[int]], new_tokens: int) -> tuple[list, list, l
     """Greedy answers; the likeliest token after beginnings of the prompts; log-probabilities of prompts, or none."""
     from engine import Engine  # takes seconds: what is wrong with a flag is said before
 
-    engine, batch = Engine(CONFIG, HERE), CONFIG["serving"]["max_concurrency"]
+    batch = CONFIG["serving"]["max_concurrency"]
+    with closing(Engine(CONFIG, HERE)) as engine:
 
-    def generate(asked: list[list[int]], count: int) -> list[list[int]]:
-        parts = [asked[start : start + batch] for start in range(0, len(asked), batch)]
-        how = Sampling(count, ends=False)
-        return [answer for part in parts for answer in engine.generate(part, [how] * len(part))]
+        def generate(asked: list[list[int]], count: int) -> list[list[int]]:
+            parts = [asked[start : start + batch] for start in range(0, len(asked), batch)]
+            how = Sampling(count, ends=False)
+            return [answer for part in parts for answer in engine.generate(part, [how] * len(part))]
 
-    answers = generate(prompts, new_tokens)
-    guesses = iter(generate([prompt[:place] for prompt in prompts for place in list_places(prompt)], 1))
-    guessed = [[next(guesses)[0] for _ in list_places(prompt)] for prompt in prompts]
-    try:
-        scores = [engine.score(prompt) for prompt in prompts]
-    except RuntimeError as error:  # a library that says no probabilities of a text
-        print(f"no perplexity: {escape_control(str(error))}", file=sys.stderr)
-        scores = []
-    engine.close()
+        answers = generate(prompts, new_tokens)
+        guesses = iter(generate([prompt[:place] for prompt in prompts for place in list_places(prompt)], 1))
+        guessed = [[next(guesses)[0] for _ in list_places(prompt)] for prompt in prompts]
+        try:
+            scores = [engine.score(prompt) for prompt in prompts]
+        except RuntimeError as error:  # a library that says no probabilities of a text
+            print(f"no perplexity: {escape_control(str(error))}", file=sys.stderr)
+            scores = []
     return answers, guessed, scores
 
 

@@ -16,7 +16,7 @@ def end_on_signal(advice: str) -> None:
     def leave(signum: int, frame: FrameType | None) -> None:
         for each in handled:
             signal.signal(each, signal.SIG_IGN)  # once is enough: a second one would cut the engine's farewell short
-        with suppress(OSError):  # the terminal is closed
+        with suppress(OSError, AttributeError):  # the terminal is closed, or standard error was never open
             os.write(sys.stderr.fileno(), f"\nstopped by {signal.Signals(signum).name}: {advice}\n".encode())
         raise SystemExit(128 + signum)
 

@@ -1,8 +1,14 @@
 """What the terminal gives and gets: names near a flag that is wrong, and text that it shows and does not obey."""
 
 import argparse
+import atexit
+import io
+import os
 import re
+import select
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 
 from transformers import TextStreamer
@@ -28,11 +34,65 @@ class EscapedStreamer(TextStreamer):
 
 def parse_flags(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """The flags; one line and exit code 2 for one that there is not."""
+    open_streams()
     args, unknown = parser.parse_known_args()
     if unknown:
         parser.usage = argparse.SUPPRESS  # it would stand before the message
         parser.error(describe_unknown(parser, unknown))
     return args
+
+
+def open_streams() -> None:
+    """One that is closed (`<&-`) is None, and its number goes to the next file that is opened, into which others then
+    write. Where nobody reads what is printed any more (`| head -1`), the program ends, which is no error of it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if not is_open(number):
+                os.dup2(null, number)
+            setattr(sys, name, os.fdopen(null, "w" if number else "r"))
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = Log(sys.stderr.buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    show = sys.excepthook
+
+    def show_unless_unread(kind, error, trace) -> None:
+        if not (drop_unread() and issubclass(kind, BrokenPipeError)):
+            show(kind, error, trace)
+
+    sys.excepthook = show_unless_unread
+    atexit.register(drop_unread)  # what is still to be written then
+
+
+def is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+class Log(io.TextIOWrapper):
+    """Standard error, as long as somebody reads it. Its end is none of the work, and tqdm waits for itself for ever
+    where its bar cannot be written."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+def drop_unread() -> bool:
+    """Whether nobody reads standard output. What is still to be written then goes nowhere: Python would speak of it."""
+    poll = select.poll()
+    poll.register(1, select.POLLOUT)
+    unread = any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    if unread:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return unread
 
 
 def describe_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -130,25 +131,25 @@ def compute_shards(shards: Shards, args: argparse.Namespace, total: int) -> dict
     """Compute and seal what is missing; what all rows hold together."""
     work, counts = None, dict.fromkeys(("rows", "errors", "prompt_tokens", "new_tokens"), 0)
     line, began, fresh = ProgressLine(), 0.0, dict.fromkeys(counts, 0)
-    for number, shard in enumerate(cut_input(args, [args.column, *Work.READS])):
-        lines = shards.read(number)
-        if lines is not None:
-            count_results(counts, map(json.loads, lines))
-            line.show(f"{counts['rows']:,}/{total:,} rows were done before")
-            continue
-        if work is None:
-            work, began = Work(CONFIG, HERE, args), time.monotonic()
-        results: list[dict] = [{}] * len(shard)
-        for done in work.compute(shard):
-            for place, result in done:
-                results[place] = result
-            count_results(fresh, (result for _, result in done))
-            line.show(describe_progress(counts["rows"] + fresh["rows"], total, fresh, time.monotonic() - began))
-        shards.seal(number, results)
+    with ExitStack() as opened:
+        for number, shard in enumerate(cut_input(args, [args.column, *Work.READS])):
+            lines = shards.read(number)
+            if lines is not None:
+                count_results(counts, map(json.loads, lines))
+                line.show(f"{counts['rows']:,}/{total:,} rows were done before")
+                continue
+            if work is None:
+                work = opened.enter_context(closing(Work(CONFIG, HERE, args)))
+                began = time.monotonic()
+            results: list[dict] = [{}] * len(shard)
+            for done in work.compute(shard):
+                for place, result in done:
+                    results[place] = result
+                count_results(fresh, (result for _, result in done))
+                line.show(describe_progress(counts["rows"] + fresh["rows"], total, fresh, time.monotonic() - began))
+            shards.seal(number, results)
     line.show(describe_progress(counts["rows"] + fresh["rows"], total, fresh, time.monotonic() - began), at_once=True)
     line.close()
-    if work is not None:
-        work.close()
     return {name: counts[name] + fresh[name] for name in counts}
 
 

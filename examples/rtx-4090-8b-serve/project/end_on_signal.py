@@ -21,6 +21,6 @@ def end_on_signal(advice: str) -> None:
 def wait_for_signal(advice: str) -> None:
     signum = signal.sigwait(SIGNALS)
     line = f"\nstopped by {signal.Signals(signum).name}: {advice}\n"
-    with suppress(OSError):  # the terminal is closed
+    with suppress(OSError, AttributeError):  # the terminal is closed, or standard error was never open
         os.write(sys.stderr.fileno(), line.encode())
     os._exit(128 + signum)

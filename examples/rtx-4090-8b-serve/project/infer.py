@@ -11,6 +11,7 @@ import queue
 import statistics
 import sys
 import time
+from contextlib import closing
 from operator import truediv
 from pathlib import Path
 
@@ -40,18 +41,17 @@ def main() -> None:
     from engine import Engine  # takes seconds: what is wrong with a flag is said before
 
     started = time.perf_counter()
-    engine = Engine(CONFIG, HERE)
-    loaded = time.perf_counter()
-    call(engine, tokens, Sampling(2, ends=False))  # reads a prompt and adds a token: compiled, if anything is
-    warm = time.perf_counter()
-    if not args.json and not chat:
-        print(escape_control(args.prompt), end="", flush=True)
-    answers = []
-    for number in range(args.calls):
-        pieces = Pieces(prompts) if number == 0 and not args.json else None  # shown once
-        answers.append(call(engine, tokens, Sampling(most), pieces))
-    memory = engine.memory_gib
-    engine.close()
+    with closing(Engine(CONFIG, HERE)) as engine:  # whatever ends it: its thread must not outlive this one
+        loaded = time.perf_counter()
+        call(engine, tokens, Sampling(2, ends=False))  # reads a prompt and adds a token: compiled, if anything is
+        warm = time.perf_counter()
+        if not args.json and not chat:
+            print(escape_control(args.prompt), end="", flush=True)
+        answers = []
+        for number in range(args.calls):
+            pieces = Pieces(prompts) if number == 0 and not args.json else None  # shown once
+            answers.append(call(engine, tokens, Sampling(most), pieces))
+        memory = engine.memory_gib
     new, seconds, first = zip(*answers, strict=True)
     text = prompts.decode(new[-1])
     write_report(

@@ -207,11 +207,11 @@ class Server(uvicorn.Server):
         if self.should_exit or self.service.engine is None:
             os._exit(128 + number)
         loop, grace = asyncio.get_running_loop(), self.service.config["serving"].get("grace_seconds", GRACE_SECONDS)
-        print(f"stopping: answers that are being written have {grace} s; again to end at once", file=sys.stderr)
         self.service.stop()
         self.should_exit = True
         loop.call_later(grace, self.service.cut)
         loop.call_later(grace + 2, setattr, self, "force_exit", True)
+        print(f"stopping: answers that are being written have {grace} s; again to end at once", file=sys.stderr)
 
 
 def load(service: Service) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,19 @@ def test_a_model_on_memory_and_disk_answers_as_it_does_in_memory(tmp_path):
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     tokens = loaded.generate(**inputs, max_new_tokens=8, do_sample=False)[0, inputs["input_ids"].shape[1] :]
     assert json.loads(done.stdout)["answer"] == tokenizer.decode(tokens, skip_special_tokens=True)
+
+
+def test_several_devices_hold_what_they_can_before_the_host_does(tmp_path):
+    """405B on two H100: it was refused for any number of devices but one, with room for all of it in the host's memory."""
+    asked = {"model": "meta-llama/Llama-3.1-405B-Instruct", "host_memory": "1000gb"}
+    with pytest.raises(NothingFits) as error:
+        plan_70b(**asked, hardware="2xh100-sxm-80gb")
+    assert any("--allow parallelism=device-map-offload" in rung.option for rung in error.value.ladder)
+    planned = {n: plan_70b(**asked, hardware=f"{n}xh100-sxm-80gb", allow=ALLOWED) for n in (1, 2)}
+    assert [document.config.machine.gpus for document in planned.values()] == [1, 2]
+    seconds = [document.estimate.step_seconds for document in planned.values()]
+    assert 0.8 * seconds[0] < seconds[1] < seconds[0]  # less comes over the link
+    render(to_json(planned[2]), tmp_path / "p")
+    code = (tmp_path / "p" / "model.py").read_text()
+    most = re.search(r"max_memory=\{0: \"(\d+)MiB\", 1: \"(\d+)MiB\", \"cpu\": \"(\d+)MiB\"\}", code)
+    assert most and sum(map(int, most.groups())) > 2 * 405e9 / (1 << 20)

@@ -79,13 +79,13 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
 
 
 def compute_offloaded_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
-    """Of one pass: weights that the device has no room for come over the link from the host, before that from its disk. Nothing is
-    computed meanwhile (accelerate 1.15, hooks.py)."""
+    """Of one pass: weights that the devices have no room for come over the link from the host, before that from its disk, device after
+    device. Nothing is computed meanwhile (accelerate 1.15, hooks.py)."""
     if run.offload_params == "none":
         return 0.0
     places = place_weights(shape, run)
     over = 0.0 if rates.on_cpu else (places.host + places.disk) / (rates.host_link_bytes_per_s * c.PAGEABLE_SHARE)
-    return over + places.disk / rates.nvme_bytes_per_s
+    return run.pp * (over + places.disk / rates.nvme_bytes_per_s)
 
 
 def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine: Engine, rows: float) -> float:

@@ -111,7 +111,7 @@ def compute_loading(shape: Shape, run: Execution, processes: int) -> HostMemory:
     if packs_on_host(run):
         return {"checkpoint shard": shard, "model before it moves": compute_packed_loading(shape, run, processes) / GIB}
     if run.mode == "infer" and (host := place_weights(shape, run).host):
-        return {"checkpoint shard": shard, "offloaded weights": host / GIB}
+        return {"checkpoint shard": shard, "offloaded weights": run.pp * host / GIB}
     if run.mode == "infer" or run.quant != "none":
         return {"checkpoint shard": shard}
     if run.sharding.loads == EACH_ITS_SHARD or reads_its_parts(run):

@@ -52,7 +52,7 @@ def compute_embedding_bytes_beyond(shape: Shape, run: Execution) -> float:
 
 
 class Places(NamedTuple):
-    """Bytes of a served model: on the device, in the host's memory, on its disk."""
+    """Bytes of a served model, of one device's part: there, in the host's memory, on its disk."""
 
     device: float
     host: float
@@ -65,7 +65,7 @@ def place_weights(shape: Shape, run: Execution) -> Places:
     if run.offload_params == "none":
         return Places(held, 0.0, 0.0)
     device = min(held, run.resident_gib * GIB)
-    host = min(held - device, run.host_weights_gib * GIB)
+    host = min(held - device, run.host_weights_gib * GIB / run.pp)
     return Places(device, host, held - device - host)
 
 

@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 
 class DeviceMapOffload(Technique):
-    """device_map="auto" with max_memory: layers that the device has no room for stay with the host, those that it has not on its disk.
+    """device_map="auto" with max_memory: layers that the devices have no room for stay with the host, those that it has not on its disk.
 
     What it does: serves what fits nowhere else; each such layer comes over when it is used, in every pass.
     When it loses: against everything that fits: a token takes as long as the weights take over the link, or off the disk.
@@ -43,8 +43,8 @@ class DeviceMapOffload(Technique):
     def obstacle(self, case: Case) -> str | None:
         if case.portable:
             return "the machine is not known"
-        if case.nodes > 1 or case.devices_per_node > 1:
-            return "several devices share the model first: device-map spreads it over them"
+        if case.nodes > 1:
+            return "one process fills the devices of its own node, and its host"
         if not case.on_cpu and case.device.unified_memory:
             return f"{case.device.name} and its host share one memory: nothing would leave it"
         if not case.on_cpu and not case.hardware.memory.usable_bytes:
@@ -53,7 +53,7 @@ class DeviceMapOffload(Technique):
 
     def explain_disk(self, case: Case) -> str | None:
         """Why what host and device have no room for finds none on a disk, or ``None``. Weights that are cast are written anew."""
-        needed = 4 * case.model.params / GIB - find_device_gib(case) - find_host_gib(case)
+        needed = 4 * case.model.params / GIB - count_devices(case) * find_device_gib(case) - find_host_gib(case)
         free = [
             disk.free_bytes / GIB for disk in case.hardware.disks if disk.role == "work" and disk.free_bytes is not None
         ]
@@ -62,7 +62,9 @@ class DeviceMapOffload(Technique):
         return None
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
-        return (Layout(),)
+        """All devices of the node: what each holds need not come over."""
+        count = count_devices(case)
+        return (Layout(per_node=count, pp=count),)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {
@@ -73,7 +75,8 @@ class DeviceMapOffload(Technique):
 
     def edits(self, case: Case) -> Edits:
         device, host = int(find_device_gib(case) * 1024), int(find_host_gib(case) * 1024)
-        most = {"cpu": f"{device}MiB"} if case.on_cpu else {0: f"{device}MiB", "cpu": f"{host}MiB"}
+        devices = dict.fromkeys(range(count_devices(case)), f"{device}MiB")
+        most = {"cpu": f"{device}MiB"} if case.on_cpu else {**devices, "cpu": f"{host}MiB"}
         return Edits(
             infer_imports=("from room import check_room",),
             infer_setup=(f"check_room(source, {write_literal(most)})",),
@@ -88,10 +91,15 @@ class DeviceMapOffload(Technique):
         )
 
 
+def count_devices(case: Case) -> int:
+    return min(case.devices_per_node, case.model.layers)
+
+
 def find_device_gib(case: Case) -> float:
-    """For weights: beside what answers keep, of all requests at once, in the format that weights have most often."""
+    """Of each device, for weights: beside what answers keep, of all requests at once, in the format that weights have most often."""
     workload = case.workload
     kept = case.model.kv_bytes_per_token * (workload.seq_len + workload.new_tokens) * max(1, workload.concurrency) / GIB
+    kept /= count_devices(case)
     return max(0.25, WEIGHTS_SHARE * case.device_memory_bytes / GIB - kept - (2.0 if not case.on_cpu else 1.0))
 
 

@@ -126,3 +126,11 @@ def test_a_refusal_names_what_can_be_done_with_the_model(config, way, mode, tmp_
     with pytest.raises(UsageError, match="needs a decoder-only model") as refused:
         document_request(Request(model="owner/name", config=str(path), offline=True, hardware="cpu:4", **asked))
     assert way in refused.value.hint
+
+
+def test_rows_are_computed_together_where_nobody_says_how_many():
+    """batch.py computed one row after another, on an H100 too; for latency it still does."""
+    asked = {"mode": "infer", "task": "feature-extraction", "offline": True, "hardware": "1xh100-sxm-80gb"}
+    asked_more = ({}, {"optimize_for": "latency"}, {"concurrency": 4})
+    planned = [document_request(Request(model="BAAI/bge-small-en-v1.5", **asked, **more)) for more in asked_more]
+    assert [document.config.rows.batch for document in planned] == [32, 1, 4]

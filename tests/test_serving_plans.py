@@ -170,8 +170,8 @@ def test_what_is_allowed_is_taken_where_it_is_faster():
 
 
 def test_vllm_takes_its_share_of_what_a_host_that_shares_its_memory_leaves():
-    """It asks for a share of all that CUDA reports, and ends where that is not free: 0.9 of a GB10's 122 GiB never is."""
-    for hardware, least, most in (("gb10", 0.7, 0.75), ("rtx-4090", 0.85, 0.95)):
+    """It asks for a share of all that CUDA reports, and ends where that is not free: 0.92 of a GB10's 122 GiB never is."""
+    for hardware, least, most in (("gb10", 0.7, 0.78), ("rtx-4090", 0.85, 0.95)):
         flags = plan_8b(hardware=hardware, pins=(("engine", "vllm"),)).config.serving.flags
         assert least < flags["gpu-memory-utilization"] < most
 

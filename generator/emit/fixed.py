@@ -374,6 +374,7 @@ CONFIG_REASONS = {
     "graphs.arguments.per_device_train_batch_size": "the plan's micro-batch: `why batch`",
     "graphs.arguments.gradient_accumulation_steps": "micro-batches of an optimizer step: `why batch`",
     "graphs.arguments.bf16": "the decision precision",
+    "router_loss": "what balances the experts is added to the loss times this; null: as config.json of the model says",
     "machine.name": "the device that the plan was made for",
     "machine.compute_capability": "what the plan's kernels and dtypes need at least",
     "machine.targets": "what the plan's kernels and dtypes are for, as the compiler calls it: one of them",

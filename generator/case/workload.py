@@ -166,8 +166,8 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
 
 
 UNPACKED = ("mxfp4",)
-"""Formats whose weights Transformers makes 16-bit ones of while it reads them, in the tested stack: without the package ``kernels``
-(5.23, quantizers/quantizer_mxfp4.py). Others stay packed, and are of packages that no training project has (GPTQ, AWQ,
+"""Formats whose weights Transformers makes 16-bit ones of while it reads them, where it is told to (5.23,
+quantizers/quantizer_mxfp4.py, ``dequantize``). Others stay packed, and are of packages that no training project has (GPTQ, AWQ,
 compressed-tensors), of kernels without a backward pass (fp8), or what --train qlora makes by itself (bitsandbytes)."""
 
 
@@ -176,6 +176,8 @@ def check_trains_quantized(workload: Workload, model: ModelSpec) -> None:
     if not model.quantization or workload.mode != "train":
         return
     unpacked = model.quantization in UNPACKED
+    if unpacked and workload.train != "qlora":
+        return
     adapted = "--train lora, " if unpacked else ""
     plain = (
         "the unquantized checkpoint"
@@ -185,19 +187,18 @@ def check_trains_quantized(workload: Workload, model: ModelSpec) -> None:
     if workload.train == "full":
         raise UsageError(
             f"--train full cannot train {model.name}: its weights are already quantized ({model.quantization})",
-            f"use {adapted}{plain}, or --from-scratch for new weights",
+            f"use {plain}, or --from-scratch for new weights",
         )
     if workload.train == "qlora":
         raise UsageError(
             f"--train qlora would quantize {model.name} a second time (it is already {model.quantization})",
             f"use {adapted}{plain}",
         )
-    if not unpacked:
-        raise UsageError(
-            f"--train {workload.train} cannot adapt {model.name}: its weights stay packed ({model.quantization}), and no project "
-            "trains beside such weights",
-            f"use {plain}",
-        )
+    raise UsageError(
+        f"--train {workload.train} cannot adapt {model.name}: its weights stay packed ({model.quantization}), and no project "
+        "trains beside such weights",
+        f"use {plain}",
+    )
 
 
 def check_positions(workload: Workload, model: ModelSpec) -> None:

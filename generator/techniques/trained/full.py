@@ -3,8 +3,9 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.techniques.base import Technique
-from generator.techniques.edits import Edits
+from generator.techniques.edits import Edits, merge_edits
 from generator.techniques.router_loss import make_router_edits
+from generator.techniques.unpacking import make_unpacking_edits
 
 
 class Full(Technique):
@@ -26,4 +27,5 @@ class Full(Technique):
         return {"train": "full"}
 
     def edits(self, case: Case) -> Edits:
-        return make_router_edits(case)
+        parts = {"unpacking": make_unpacking_edits(case), "router loss": make_router_edits(case)}
+        return merge_edits(list(parts.items()))

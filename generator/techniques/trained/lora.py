@@ -7,6 +7,7 @@ from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Code, Edits, make_argument, merge_edits
 from generator.techniques.launch import is_by_loop
 from generator.techniques.router_loss import make_router_edits
+from generator.techniques.unpacking import make_unpacking_edits
 
 WIDEN_HEAD = """\
 for weight in model.parameters():  # PEFT makes its adapters float32, and leaves the head that it trains in 16 bits
@@ -75,7 +76,12 @@ class Lora(Technique):
 
 def make_adapter_edits(case: Case) -> Edits:
     """The adapter, where the trainer of the task takes it, and what a mixture learns besides."""
-    return merge_edits([("adapters", place_adapter(case)), ("router loss", make_router_edits(case))])
+    parts = {
+        "unpacking": make_unpacking_edits(case),
+        "adapters": place_adapter(case),
+        "router loss": make_router_edits(case),
+    }
+    return merge_edits(list(parts.items()))
 
 
 def place_adapter(case: Case) -> Edits:

@@ -276,3 +276,18 @@ def test_a_form_is_trained_resumed_served_and_merged(tmp_path, form):
     answer = json.loads(run("infer.py", *asked))["answer"]
     run("merge.py", "--run", "runs/whole")
     assert json.loads(run("infer.py", *asked[:-1], "runs/whole/merged"))["answer"] == answer
+
+
+@pytest.mark.parametrize(("model_type", "adapted"), [("qwen3_moe", True), ("gpt_oss", False), ("llama", None)])
+def test_a_mixture_says_whether_its_experts_get_adapters(tmp_path, model_type, adapted):
+    (tmp_path / "config.json").write_text(json.dumps(configs(model_type)[0] | {"architectures": ["X"]}))
+    request = {"config": str(tmp_path / "config.json"), "seq_len": 16}
+    notes = [note["text"] for note in document(**request)["notes"] if "experts" in note["text"]]
+    assert any("of each of its experts too" in note for note in notes) == (adapted is True)
+    assert any("its experts stay as they are" in note for note in notes) == (adapted is False)
+    assert not any("adapters" in note["text"] for note in document(**request, train="full")["notes"])
+    if adapted:  # PEFT: lora.ParamWrapper does not work with lora_dropout != 0
+        with pytest.raises(UsageError, match="without dropout"):
+            document(**request, lora_dropout=0.1)
+    else:
+        assert document(**request, lora_dropout=0.1)["config"]["lora"]["lora_dropout"] == 0.1

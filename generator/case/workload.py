@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from generator.errors import UsageError
 from generator.model import ModelSpec
+from generator.model.block_traits import read_block_traits
 from generator.model.classifiers import CLASSIFIED, HEAD
 
 WRITES = ("causal-lm", "sft")
@@ -136,7 +137,7 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
             f"--train {workload.train} adapts trained weights, and --from-scratch asks for random ones",
             "drop --from-scratch, or use --train full",
         )
-    check_adapters(workload)
+    check_adapters(workload, model)
     if workload.max_latency is not None and workload.mode != "infer":
         raise UsageError("--max-latency is for answers", "use it with --mode infer")
     check_trains_quantized(workload, model)
@@ -215,8 +216,8 @@ def check_positions(workload: Workload, model: ModelSpec) -> None:
         )
 
 
-def check_adapters(workload: Workload) -> None:
-    """Raises ``UsageError`` for what is said of adapters that nobody trains."""
+def check_adapters(workload: Workload, model: ModelSpec) -> None:
+    """Raises ``UsageError`` for what is said of adapters that nobody trains, and for what PEFT refuses of those of experts."""
     infers = workload.mode == "infer"
     for option, value, plain in (
         ("--adapter", workload.adapter, "lora"),
@@ -226,6 +227,16 @@ def check_adapters(workload: Workload) -> None:
             why = "--mode infer trains nothing" if infers else "--train full trains none"
             ways = f"drop {option}" if infers else f"add --train lora, or qlora; or drop {option}"
             raise UsageError(f"{option} {value} is of adapters, and {why}", ways)
+    if (
+        workload.train != "full"
+        and workload.lora_dropout
+        and read_block_traits(model.model_type).get("adapted_experts")
+    ):
+        raise UsageError(
+            f"--lora-dropout {workload.lora_dropout} is not to be had for {model.name}: PEFT adapts its experts as tensors, and those "
+            "without dropout",
+            "drop --lora-dropout",
+        )
 
 
 def check_row_task(workload: Workload, model: ModelSpec) -> None:

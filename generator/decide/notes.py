@@ -19,6 +19,7 @@ from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, spee
 from generator.decide.reasons import NOT_EMITTED
 from generator.decide.shortfall import explain_unpacked_experts
 from generator.model import ModelSpec
+from generator.model.block_traits import read_block_traits
 from generator.techniques.launch import explain_numa_binding, explain_ports, is_by_accelerate
 from generator.techniques.router_loss import explain_missing_router_loss, has_router_loss
 
@@ -88,6 +89,23 @@ def note_experts(best: Candidate) -> tuple[Note, ...]:
     """Of a base in 4 bits, what is not."""
     why = explain_unpacked_experts(best) if best.execution.mode == "train" else None
     return (Note(kind="memory", text=why),) if why else ()
+
+
+def note_adapted_experts(best: Candidate, model: ModelSpec) -> tuple[Note, ...]:
+    """Which part of a mixture its adapters change."""
+    if best.execution.train != "lora" or best.execution.mode != "train" or not model.experts:
+        return ()
+    if read_block_traits(model.model_type).get("adapted_experts"):
+        text = (
+            f"adapters of rank {best.execution.lora_rank} are made of each of its experts too (PEFT's target_parameters), and none "
+            "of shared or dense feed-forwards beside them"
+        )
+    else:
+        text = (
+            "its experts stay as they are: PEFT makes adapters of linear layers, and the experts of a block are one tensor "
+            "(target_parameters of LoraConfig in train.py would name them)"
+        )
+    return (Note(kind="model", text=text),)
 
 
 def note_router_loss(case: Case, best: Candidate) -> tuple[Note, ...]:

@@ -13,6 +13,7 @@ from generator.decide.frontier import find_frontier
 from generator.decide.notes import (
     Note,
     explain_unused_devices,
+    note_adapted_experts,
     note_experts,
     note_fabric,
     note_full_memory,
@@ -97,6 +98,7 @@ def plan_space(space: Space) -> Plan | None:
             *note_reduction(best),
             *note_full_memory(best, splits, runners_up),
             *note_experts(best),
+            *note_adapted_experts(best, case.model),
             *note_router_loss(case, best),
             *note_offload(case, best),
             *note_fabric(case, best),

@@ -57,6 +57,7 @@ def test_choices_keep_their_kinds(values):
         (["learning_rate=1,1"], "stands twice"),
         (["learning_rate=1,,2"], "missing"),
         (["output_dir=a,b"], "search.py itself"),
+        (["metric_for_best_model=loss,accuracy"], "compared by one"),
         (["seed=1..2", "seed=3..4"], "given twice"),
     ],
 )
@@ -68,6 +69,26 @@ def test_what_cannot_be_tried_is_said(values, words, why):
 def test_behind_the_dashes_are_flags_of_train(values):
     assert values.split_words(["seed=1..2", "--", "--max_steps", "3"]) == (["seed=1..2"], ["--max_steps", "3"])
     assert values.split_words(["seed=1..2"]) == (["seed=1..2"], [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "standing", "metric"),
+    [
+        ([], None, "loss"),
+        ([], "eval_perplexity", "perplexity"),
+        (["--max_steps", "3", "--metric_for_best_model", "eval_accuracy"], "eval_loss", "accuracy"),
+        (["--metric-for-best-model=macro_f1", "--seed", "1"], None, "macro_f1"),
+    ],
+)
+def test_trials_are_judged_by_the_metric_that_they_train_by(values, flags, standing, metric):
+    """That of a flag behind -- was not looked at: trials were compared by their loss."""
+    assert values.read_metric(flags, {"metric_for_best_model": standing}) == metric
+
+
+def test_a_metric_that_no_evaluation_has_is_refused(values):
+    """It was a KeyError, after the first training."""
+    with pytest.raises(ValueError, match="mean_token_accuracy: a search compares by loss, perplexity"):
+        values.read_metric(["--metric_for_best_model", "eval_mean_token_accuracy"], {})
 
 
 @pytest.mark.parametrize("metric", ["loss", "perplexity", "accuracy", "macro_f1"])
@@ -132,6 +153,7 @@ def test_a_trial_is_held_until_its_process_ends(trials, tmp_path):
         (["CUDA out of memory"], None, "FAIL", "CUDA out of memory"),
         ([], [{"step": 0, "loss": 4.0}], "FAIL", "no evaluation after its first step"),
         ([], None, "FAIL", "no evaluation after its first step"),
+        ([], [{"step": 2, "perplexity": 4.0}], "FAIL", "its evaluations have perplexity, and no loss"),
         ([], [{"step": 0, "loss": 1.0}, {"step": 2, "loss": 3.0}, {"step": 4, "loss": 3.5}], "COMPLETE", ""),
     ],
 )

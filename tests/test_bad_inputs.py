@@ -25,6 +25,7 @@ import pytest
 from endless import ENDLESS_KINDS, make_endless
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from leaves import load_leaf
 from projects import ANSWERED, TRAINED
 
 from generator import cli
@@ -652,11 +653,13 @@ def test_data_02_a_parquet_of_one_long_value_is_bounded(tmp_path):
     pq.write_table(pa.table({"text": values}), tmp_path / "d.parquet", compression="zstd")
     with pq.ParquetFile(tmp_path / "d.parquet") as table:
         assert choose_batch_rows(table) == 16
+        in_project = load_leaf("rows/parquet").choose_batch_rows  # a thousand of them were a gigabyte in each process
+        assert in_project(table, [0]) == 16
     data = read_data(str(tmp_path / "d.parquet"), task="causal-lm")
     assert data.rows == 5000 and data.tokens == 5000 * 250_000
     pq.write_table(pa.table({"text": [f"{n} words" for n in range(2000)]}), tmp_path / "e.parquet")
     with pq.ParquetFile(tmp_path / "e.parquet") as table:
-        assert choose_batch_rows(table) == 256
+        assert choose_batch_rows(table) == 256 and in_project(table, [0]) == 1000
 
 
 def test_data_02_a_compressed_file_of_nothing_is_bounded(tmp_path):

@@ -316,6 +316,8 @@ def test_labels_of_the_hub_are_called_by_their_names(tmp_path, model, load_data,
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
 def test_labels_of_a_table_are_called_by_their_names(tmp_path, model, load_data, ending):
     """`datasets` writes 0 and 1, and the names into the schema: the model answered "1"."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
     from datasets import ClassLabel, Dataset, Features, Value
 
     columns = {"text": [f"film {n}" for n in range(40)], "label": [1, 0] * 20}
@@ -338,6 +340,23 @@ def test_labels_of_a_table_are_called_by_their_names(tmp_path, model, load_data,
     config["data"] = path
     examples = data.load_examples(config)
     assert examples["label"][:3] == ["pos", "neg", "pos"] and data.list_labels(examples) == ["neg", "pos"]
+
+    other = Features({"text": Value("string"), "label": ClassLabel(names=["pos", "neg"])})
+    Dataset.from_dict({"text": ["a film"] * 4, "label": [1] * 4}, features=other).to_parquet(tmp_path / "zz.parquet")
+    if ending == "parquet":  # each file by its own names, and not by the first one's
+        (tmp_path / "films.parquet").rename(tmp_path / "aa.parquet")
+        config["data"] = str(tmp_path / "*.parquet")
+        assert data.load_examples(config)["label"][-4:] == ["neg"] * 4
+        unnamed = Features({"text": Value("string"), "label": ClassLabel(names=["bad", "good"])})
+        Dataset.from_dict(columns, features=unnamed).to_parquet(tmp_path / "aa.parquet")
+        several = read_data(str(tmp_path / "*.parquet"), task="text-classification")
+        assert several.label_names == ("bad", "good", "neg")
+    beyond = pa.table({"text": ["a film"] * 3, "label": [0, 1, 7]}).replace_schema_metadata(
+        Dataset.from_dict(columns, features=features).data.schema.metadata or features.arrow_schema.metadata
+    )
+    pq.write_table(beyond, tmp_path / "beyond.parquet")
+    with pytest.raises(SourceError, match="row 3: the label 7 has no name: there are those of 0 to 1"):
+        read_data(str(tmp_path / "beyond.parquet"), task="text-classification")
 
     unlabelled = Dataset.from_dict(columns | {"label": [1, 0] * 19 + [1, -1]}, features=features)
     unlabelled.to_parquet(tmp_path / "part.parquet")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from os.path import commonprefix
 from pathlib import Path
 
@@ -316,7 +316,7 @@ def describe_table_data(
     recognised = recognise_format(columns, [row for _, row in sample], task, hints, where=str(path))
     make_example, column_of = load_make_example(recognised.leaf), recognised.column_of
     label = column_of.get("label")
-    for where, row in name_labels(chain(sample, rows), label, files[0], reader) if label else chain(sample, rows):
+    for where, row in name_labels(chain(sample, rows), label, reader) if label else chain(sample, rows):
         try:
             example = make_example(row, column_of)
         except ValueError as error:
@@ -362,13 +362,15 @@ def describe_table_data(
     )
 
 
-def name_labels(rows: Iterator[tuple[str, dict]], column: str, file: Path, reader: str) -> Iterator[tuple[str, dict]]:
-    """The rows with labels by their names, where a table has names for its numbers: as a project calls them."""
+def name_labels(rows: Iterator[tuple[str, dict]], column: str, reader: str) -> Iterator[tuple[str, dict]]:
+    """The rows with labels by their names, where their own file has names for its numbers: as a project calls them."""
+    if reader not in ("parquet", "arrow"):
+        yield from rows
+        return
     leaf = load_class_names()
-    names = None
-    if reader in ("parquet", "arrow"):
-        names = leaf.read_class_names(load_read_schema(reader)(file).metadata, column)
-    return leaf.name_labels(rows, column, names)
+    for file, of_file in groupby(rows, key=lambda row: row[0].rpartition(", row ")[0]):
+        names = leaf.read_class_names(load_read_schema(reader)(Path(file)).metadata, column)
+        yield from leaf.name_labels(of_file, column, names)
 
 
 def show_first_fault(scan: Scan) -> str:

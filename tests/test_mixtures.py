@@ -125,6 +125,9 @@ def test_a_mixture_is_trained_with_the_loss_of_its_routers(mixture, tmp_path, as
     config.write_text(config.read_text().replace("router_loss: null", "router_loss: 0"))
     start(project, "without", *words)
     both, alone = logs(project, "with")[0], logs(project, "without")[0]
+    shutil.copytree(project / "with" / "checkpoint-8", project / "other" / "checkpoint-8")
+    with pytest.raises(AssertionError, match=r"loss of the routers: times 0\.001 then, times 0 now"):
+        start(project, "other", *words, "--max_steps", "9")
     assert "aux_loss" not in alone
     assert both["loss"] - alone["loss"] == pytest.approx(0.001 * both["aux_loss"], rel=0.02)
     first = [json.loads((project / name / "run.json").read_text())["evaluations"][0] for name in ("with", "without")]

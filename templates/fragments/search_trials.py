@@ -126,8 +126,8 @@ def run_trial(trial: optuna.Trial, given: dict, flags: Sequence[str], folder: Pa
         if not rows:
             return Outcome(TrialState.FAIL, "no evaluation after its first step: give --eval_steps behind --")
         if judge.metric not in rows[-1]:
-            found = ", ".join(name for name in METRICS if name in rows[-1])
-            return Outcome(TrialState.FAIL, f"its evaluations have {found}, and no {judge.metric}")
+            measured = ", ".join(name for name in METRICS if name in rows[-1])
+            return Outcome(TrialState.FAIL, f"its evaluations have {measured}, and no {judge.metric}")
         values = [row[judge.metric] for row in rows]
         value = judge.best(values) if judge.best else values[-1]  # of the model that the training would keep
         return Outcome(TrialState.COMPLETE, format_duration(time.perf_counter() - begun), value)

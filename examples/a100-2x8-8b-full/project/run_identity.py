@@ -18,6 +18,7 @@ LATER = (
     MEASURED,
     *("processes", "Adam", "weight decay", "schedule", *MAY_CHANGE, "learned from", "data order", "gradient clipping"),
     *("label smoothing", "NEFTune", "optimizer arguments", "LoRA", "config of the model", "weights of the model"),
+    "loss of the routers",
 )
 """What seals of earlier versions leave out."""
 SAMPLES = 4096
@@ -46,6 +47,7 @@ def describe_run(trainer: Trainer, config: dict, model: str | Path, trained_para
         "gradient clipping": args.max_grad_norm,
         "label smoothing": args.label_smoothing_factor,
         "NEFTune": args.neftune_noise_alpha or 0.0,
+        **({"loss of the routers": f"times {trainer.router_aux_loss_coef:g}"} if "router_loss" in config else {}),
         "schedule": f"{args.lr_scheduler_type.value} {args.lr_scheduler_kwargs or ''}".strip(),
         "seed": args.seed,
         "processes": args.world_size,

@@ -122,9 +122,14 @@ def run_trial(trial: optuna.Trial, given: dict, flags: Sequence[str], folder: Pa
             log.writelines(output)
             raise
     if process.returncode == 0:
-        value = read_value(target, judge)
-        if value is None:
+        rows = read_evaluations(target)
+        if not rows:
             return Outcome(TrialState.FAIL, "no evaluation after its first step: give --eval_steps behind --")
+        if judge.metric not in rows[-1]:
+            measured = ", ".join(name for name in METRICS if name in rows[-1])
+            return Outcome(TrialState.FAIL, f"its evaluations have {measured}, and no {judge.metric}")
+        values = [row[judge.metric] for row in rows]
+        value = judge.best(values) if judge.best else values[-1]  # of the model that the training would keep
         return Outcome(TrialState.COMPLETE, format_duration(time.perf_counter() - begun), value)
     if pruned_at is not None:
         return Outcome(TrialState.PRUNED, f"ended at step {pruned_at}: worse than half of the others there")
@@ -155,11 +160,10 @@ def report_evaluation(trial: optuna.Trial, line: str, metric: str) -> int | None
     return int(match[1])
 
 
-def read_value(folder: Path, judge: Judge) -> float | None:
-    """That of the model that the training would keep: of its evaluations the best, or the last; ``None`` without."""
+def read_evaluations(folder: Path) -> list[dict]:
+    """Those of a training that has ended, but the one before its first step."""
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    values = [row[judge.metric] for row in run.get("evaluations", ()) if row["step"]]
-    return (judge.best(values) if judge.best else values[-1]) if values else None
+    return [row for row in run.get("evaluations", ()) if row["step"]]
 
 
 def keep_report(folder: Path, number: int) -> None:

@@ -24,12 +24,10 @@ from finished_runs import STUDY
 from masking import mask_messages
 from search_report import describe_trial, list_complete, list_results, write_results
 from search_trials import ENDED, Judge, hold, hold_trial, is_held, keep_report, release_trial, run_trial
-from search_values import Values, parse_values, refuse_flags, split_words
+from search_values import Values, parse_values, read_metric, refuse_flags, split_words
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
-METRIC = str(CONFIG["training"].get("metric_for_best_model") or "eval_loss").removeprefix("eval_")
-BEST = min if METRIC.endswith(("loss", "perplexity")) else max
 FIRST_TRIALS = 5
 """Trials that are never ended early: what is compared with must be there first."""
 FAILED = "failed"
@@ -49,6 +47,7 @@ def main() -> None:
         parser.error("nothing is held out to judge by: set eval_data in config.yaml to a file or a share")
     try:
         space = parse_values(args.values, CONFIG["training"]["learning_rate"])
+        metric = read_metric(flags, CONFIG["training"])
     except ValueError as error:
         parser.error(str(error))
     refuse_flags(parser, flags, space)
@@ -58,24 +57,27 @@ def main() -> None:
     def say(text: str) -> None:
         print(text, file=sys.stderr if args.json else sys.stdout, flush=True)
 
-    study = open_study(args.folder, space, flags)
-    say(f"trying {', '.join(map(str, space))}: the {'lowest' if BEST is min else 'highest'} {METRIC} is the best")
+    best = min if metric in ("loss", "perplexity") else max
+    keeps_best = CONFIG["training"].get("load_best_model_at_end")
+    judge = Judge(metric, best if keeps_best else None, prune=not args.no_prune)
+    study = open_study(args.folder, space, flags, "minimize" if best is min else "maximize")
+    say(f"trying {', '.join(map(str, space))}: the {'lowest' if best is min else 'highest'} {metric} is the best")
     try:
         while (trial := begin_trial(study, args.folder, args.trials)) is not None:
-            try_values(study, trial, space, flags, args, say)
+            try_values(study, trial, space, flags, args.folder, judge, say)
     except KeyboardInterrupt:
         say("interrupted: the same command goes on")
         sys.exit(128 + signal.SIGINT)
     finally:
         with hold(args.folder / "search.lock"):
-            write_results(args.folder, study, METRIC)
+            write_results(args.folder, study, metric)
         if list_complete(study):
-            say(list_results(args.folder, study, METRIC))
+            say(list_results(args.folder, study, metric))
     if args.json:
         print((args.folder / "search.json").read_text(encoding="utf-8"), end="")
 
 
-def open_study(folder: Path, space: list[Values], flags: list[str]) -> optuna.Study:
+def open_study(folder: Path, space: list[Values], flags: list[str], direction: str) -> optuna.Study:
     """The study in the folder, begun with the values of config.yaml. Ends the process where it is one of something
     else: with another model, other data or other flags its trials cannot be compared."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -87,7 +89,7 @@ def open_study(folder: Path, space: list[Values], flags: list[str]) -> optuna.St
             storage=f"sqlite:///{folder.resolve() / STUDY}",
             study_name="search",
             load_if_exists=True,
-            direction="minimize" if BEST is min else "maximize",
+            direction=direction,
             pruner=optuna.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
         )
         known = study.user_attrs.get("search")
@@ -120,21 +122,20 @@ def begin_trial(study: optuna.Study, folder: Path, most: int) -> optuna.Trial | 
         return trial
 
 
-def try_values(study: optuna.Study, trial: optuna.Trial, space: list[Values], flags: list[str], args, say) -> None:
+def try_values(study: optuna.Study, trial: optuna.Trial, space, flags: list[str], folder: Path, judge, say) -> None:
     """One training. One that fails ends the search, if none has worked before. Only the best keeps its weights."""
     given = {values.name: values.suggest(trial) for values in space}
-    best = BEST if CONFIG["training"].get("load_best_model_at_end") else None
-    outcome = run_trial(trial, given, flags, args.folder, Judge(METRIC, best, prune=not args.no_prune))
-    with hold(args.folder / "search.lock"):
+    outcome = run_trial(trial, given, flags, folder, judge)
+    with hold(folder / "search.lock"):
         if outcome.state == TrialState.FAIL:
             trial.set_user_attr(FAILED, outcome.text)
         study.tell(trial, outcome.value, state=outcome.state)
-        release_trial(args.folder, trial.number)
+        release_trial(folder, trial.number)
         kept = [done.number for done in list_complete(study)[:1]]
         for other in study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)):
             if other.number not in kept:
-                keep_report(args.folder, other.number)
-        write_results(args.folder, study, METRIC)
+                keep_report(folder, other.number)
+        write_results(folder, study, judge.metric)
     if outcome.state == TrialState.FAIL and not any(done.state in ENDED for done in study.trials):
         sys.exit(f"the first trial failed: {outcome.text}")
     say(describe_trial(study, trial.number, outcome.text))

@@ -17,7 +17,13 @@ from typing import Any
 import torch
 import yaml
 from peft import PeftConfig, PeftModel
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    Mxfp4Config,
+)
 
 from finished_runs import choose_run
 from loaded_weights import check_loaded
@@ -110,15 +116,20 @@ def load_base(run: Path, dtype: str):
     """The model as it was before training, unquantized: rounding to 4 bits is no part of an adapter."""
     model, revision = name_base()
     more: dict[str, Any] = {"revision": revision} if revision else {}
+    packed = "quantization_config" in AutoConfig.from_pretrained(model, trust_remote_code=False, **more).to_dict()
     kind, adds_head = AutoModelForCausalLM, False
     if PeftConfig.from_pretrained(run).task_type == "SEQ_CLS":
         kind, adds_head = AutoModelForSequenceClassification, True  # the adapter has it
         names = json.loads((run / "labels.json").read_text(encoding="utf-8"))
         more |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
+    if packed:  # as gpt-oss is published: of packed models no other is adapted
+        more["quantization_config"] = Mxfp4Config(dequantize=True)
     base, loading = kind.from_pretrained(
         model, dtype=dtype, output_loading_info=True, use_safetensors=True, trust_remote_code=False, **more
     )
     check_loaded(base, loading, adds_head)
+    if packed:
+        base._weight_conversions = None  # its 16-bit experts would be saved under the names of packed ones
     return base
 
 

@@ -7,10 +7,13 @@ from dataclasses import dataclass, fields
 
 from transformers import TrainingArguments
 
+from evaluation import METRICS
 from terminal import suggest_names
 
 OWN = ("output_dir", "save_strategy", "load_best_model_at_end", "resume_from_checkpoint")
 """Flags that search.py gives itself."""
+JUDGING = "metric_for_best_model"
+"""The flag that says what trials are compared by: the same of all."""
 LOGARITHMIC = 10
 """Times the low value: from there on each factor counts the same, and not each difference."""
 
@@ -66,6 +69,8 @@ def parse_word(word: str) -> Values:
         raise ValueError(f"{word}: say what to try, as in learning_rate=1e-5..1e-3 or weight_decay=0,0.01,0.1")
     if name in OWN:
         raise ValueError(f"{name} is given by search.py itself")
+    if name == JUDGING:
+        raise ValueError(f"{name}: trials are compared by one; give it behind --, or under training in config.yaml")
     if name not in known:
         raise ValueError(f"{name} is no name of TrainingArguments{suggest_names([name], known)}")
     low, dots, high = text.partition("..")
@@ -94,6 +99,21 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     words = list(words)
     at = words.index("--") if "--" in words else len(words)
     return words[:at], words[at + 1 :]
+
+
+def read_metric(flags: Sequence[str], training: dict) -> str:
+    """What trials are judged by: that of the flags, else of config.yaml. ``ValueError``: no evaluation has it."""
+    named = training.get(JUDGING)
+    for place, flag in enumerate(flags):
+        name, equals, value = flag.partition("=")
+        if name.removeprefix("--").replace("-", "_") == JUDGING:
+            named = value if equals else flags[place + 1] if place + 1 < len(flags) else None
+    metric = str(named or "loss").removeprefix("eval_")
+    if metric not in METRICS:
+        raise ValueError(
+            f"{JUDGING} {named}: a search compares by {', '.join(METRICS)}{suggest_names([metric], METRICS)}"
+        )
+    return metric
 
 
 def refuse_flags(parser: argparse.ArgumentParser, flags: Sequence[str], space: Sequence[Values]) -> None:

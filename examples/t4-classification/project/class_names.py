@@ -14,9 +14,17 @@ def read_class_names(metadata: Mapping[bytes, bytes] | None, column: str) -> lis
 
 
 def name_labels(rows: Iterator[tuple], column: str, names: Sequence[str] | None) -> Iterator[tuple]:
-    """Rows, each with where it stands, and with its label by name: -1, as any number without a name, is none."""
+    """Rows, each with where it stands, and with its label by name: -1 is none, another number without one an error."""
     for where, row in rows:
         number = row.get(column)
         if names is not None and isinstance(number, int):
-            row[column] = names[number] if 0 <= number < len(names) else None
+            row[column] = name_label(number, names)
         yield where, row
+
+
+def name_label(number: int, names: Sequence[str]) -> str | ValueError | None:
+    if 0 <= number < len(names):
+        return names[number]
+    if number == -1:
+        return None
+    return ValueError(f"the label {number} has no name: there are those of 0 to {len(names) - 1}")

@@ -6,6 +6,8 @@ from fields import check_text, list_columns, read_text
 def make_example(row: dict, columns: dict[str, str]) -> dict:
     """ValueError says what is wrong with the row."""
     label = row.get(columns["label"])
+    if isinstance(label, ValueError):  # a number without a name
+        raise label
     if isinstance(label, float) and label.is_integer():  # whole numbers beside a null become floats in many a library
         label = int(label)
     if isinstance(label, (list, dict)):

@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from test_parallel_projects import environment, inputs, on_cpu, run  # noqa: F401  inputs is a fixture
 
 from generator import pipeline
@@ -134,9 +133,9 @@ def list_flags(project: Path) -> list[str]:
 
 def train(project: Path, code: int = 0) -> str:
     flags = list_flags(project)
-    if json.loads((project / "plan.json").read_text())["parallel"]:
-        gpus = yaml.safe_load((project / "config.yaml").read_text())["machine"]["device"] != "cpu"
-        return run(project, *flags, gpus=gpus, code=code)
+    plan = json.loads((project / "plan.json").read_text())
+    if plan["parallel"]:  # config.yaml says cpu by now
+        return run(project, *flags, gpus=plan["case"]["device"]["kind"] != "cpu", code=code)
     done = subprocess.run(
         [sys.executable, "train.py", "--use_cpu", "true", *flags],
         cwd=project,

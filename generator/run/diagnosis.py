@@ -30,13 +30,16 @@ CAUSES = (
 STEP = re.compile(r"^step +(\d+)/(\d+) ", re.MULTILINE)
 """how a project logs a step (templates/fragments/progress.py)"""
 
+LAUNCHERS_REPORT = re.compile(r"torch/distributed/elastic/\S+ (?:Sending process|failed \(exitcode)")
+"""where torchrun begins to say which process ended, after what that process said"""
+
 
 def diagnose(done: Stage, seconds: int, folder: Path, planned_seconds: float) -> tuple[str, str]:
     """What went wrong, in words, and what to do; the end of the output is part of it.
 
     ``planned_seconds`` of a step tell a run that is slow from one that hangs.
     """
-    tail = "\n".join(line[:300] for line in done.output.strip().splitlines()[-12:])
+    tail = "\n".join(line[:300] for line in list_own_lines(done.output)[-12:])
     shown = f"the last it said:\n{tail}" if tail else "it said nothing"
     if done.returncode is None:
         steps = STEP.findall(done.output)
@@ -52,3 +55,10 @@ def diagnose(done: Stage, seconds: int, folder: Path, planned_seconds: float) ->
         (words for pattern, words in CAUSES if re.search(pattern, done.output)), f"crashed (exit {done.returncode})"
     )
     return f"{done.name}: {cause}", shown
+
+
+def list_own_lines(output: str) -> list[str]:
+    """Without the launcher's report of two dozen lines, which names no cause; all lines where there is nothing before it."""
+    lines = output.strip().splitlines()
+    ended = next((place for place, line in enumerate(lines) if LAUNCHERS_REPORT.search(line)), 0)
+    return lines[:ended] or lines

@@ -6,6 +6,23 @@ from generator.techniques.launch import launch_with_torchrun, restrict_links
 from generator.techniques.layouts import explain_one_device, explain_uneven, list_data_parallel
 from generator.techniques.traits import Trait
 
+GRADIENTLESS = frozenset(
+    {
+        *("afmoe", "ernie4_5_moe", "laguna"),  # the bias that balances experts is set, not learned
+        *(
+            "axk2",
+            "deepseek_v32",
+            "deepseek_v4",
+            "dots3_note_text",
+            "glm_moe_dsa",
+            "hy_v4",
+        ),  # indexers of sparse attention
+        "hrm_text",  # the initial state
+    }
+)
+"""Types of decoders with weights that full training leaves without a gradient, for which DDP waits in vain: of 131 types that
+Transformers 5.23 makes from a small config, one backward pass each."""
+
 
 class Ddp(Technique):
     """DistributedDataParallel: every device has the whole model and its part of the batch; gradients are averaged.
@@ -33,10 +50,13 @@ class Ddp(Technique):
         return list_data_parallel(case, "ddp")
 
     def edits(self, case: Case) -> Edits:
-        none_unused = case.model.kind == "decoder"  # its every weight has a gradient in every step
-        why = "every weight has a gradient: saves a search of the graph"
+        trained = "every weight" if case.workload.train == "full" else "every adapter"
+        reached = case.workload.train != "full" or case.model.model_type not in GRADIENTLESS
+        why = f"{trained} has a gradient: saves a search of the graph" if reached else "some weights have no gradient"
+        # of an encoder the pooler has one or not, by the task: Trainer's default looks
+        known = case.model.kind == "decoder"
         return Edits(
             launcher=launch_with_torchrun(case),
-            training_arguments=(make_argument("ddp_find_unused_parameters", False, why),) if none_unused else (),
+            training_arguments=(make_argument("ddp_find_unused_parameters", not reached, why),) if known else (),
             environment=restrict_links(case),
         )

@@ -41,12 +41,15 @@ def test_ddp_looks_for_weights_without_a_gradient_where_there_are_any(model_type
     assert argument.code == str(looks)
 
 
-SAID = """\
+SAID = (
+    """\
 [rank0]: RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.
 W1125 09:08:15.1 17208 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17245 closing signal SIGTERM
 E1125 09:08:16.0 17208 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 17244)
 Traceback (most recent call last):
-""" + "  File run.py\n" * 30
+"""
+    + "  File run.py\n" * 30
+)
 
 
 def test_what_a_process_said_is_shown_and_not_its_launchers_report():

@@ -35,3 +35,16 @@ def test_as_transformers_has_it_for_every_type():
 def test_the_plan_says_so():
     assert "no SDPA for models of type gemma2" in Sdpa().obstacle(case(model=llama(model_type="gemma2")))
     assert Sdpa().obstacle(case()) is None
+
+
+def test_as_every_language_model_and_classifier_has_it():
+    """A project for DeepSeek-V4 asked for SDPA in infer.py, which raised."""
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.auto import modeling_auto as auto
+
+    names = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES | auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
+    classes = {name: getattr(transformers, of, None) for name, of in names.items()}
+    without = {name for name, kind in classes.items() if kind is not None and not kind._supports_sdpa}
+    assert len(classes) > 200
+    assert without <= WITHOUT_SDPA
+    assert not {name for name in WITHOUT_SDPA & classes.keys() if classes[name] is not None} - without

@@ -21,6 +21,8 @@ def score_trained_tokens(model: nn.Module) -> None:
     """``model`` is that of an SFTTrainer, with its adapters if it has any."""
     causal = model.get_base_model() if hasattr(model, "get_base_model") else model
     forward, vocabulary = causal.forward, causal.get_output_embeddings().weight.shape[0]
+    # Llama 4's prefix names what a model of text and images has it by, and base_model is the whole
+    backbone = causal.model if causal.base_model is causal else causal.base_model
 
     @wraps(forward)  # generate reads its parameters
     def score(*args, fused_lm_head: bool = False, labels: torch.Tensor | None = None, **inputs):
@@ -34,7 +36,7 @@ def score_trained_tokens(model: nn.Module) -> None:
         def select(module: nn.Module, args: tuple, output):
             output.last_hidden_state = output.last_hidden_state[trained][None]
 
-        with causal.base_model.register_forward_hook(select):
+        with backbone.register_forward_hook(select):
             if targets.numel() * vocabulary > HELD_LOGITS:
                 return forward(*args, fused_lm_head=True, shift_labels=targets, **inputs)
             return score_targets(forward(*args, **inputs), targets)

@@ -65,6 +65,30 @@ def test_the_others_have_no_logits():
     assert output.log_probs.shape == (1, (batch["labels"][:, 1:] != -100).sum())
 
 
+def test_a_model_whose_prefix_is_not_its_own_has_them_alone_too():
+    """The prefix of Llama4ForCausalLM names it within the model of text and images."""
+    from transformers import Llama4ForCausalLM, Llama4TextConfig
+
+    config = Llama4TextConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=32,
+        intermediate_size_mlp=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        num_local_experts=2,
+    )
+    model = Llama4ForCausalLM(config)
+    add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
+    load_leaf("trained_tokens").score_trained_tokens(model)
+    tokens = torch.randint(1, 64, (2, 8))
+    labels = tokens.clone()
+    labels[:, :5] = -100
+    assert model(input_ids=tokens, labels=labels, use_cache=False, fused_lm_head=True).log_probs.shape == (1, 6)
+
+
 def test_a_batch_without_a_trained_token_has_no_loss():
     """Rows that fill the last batch of an evaluation are such."""
     model, batch = build_model("llama"), make_batch(padding_free=False)

@@ -4,9 +4,10 @@
 
 A run is ``{"folder", "processes", "words", "kill"}``; ``kill`` is ``[rank, step, where]``: the process is ended by SIGKILL in that
 step ("step"), before it writes its part of the checkpoint behind it ("save"), or when it has ("written"), and the others after it, as a launcher
-ends them. What every process printed is in ``log-RANK`` of the folder, the exit codes of all in ``codes.json``; of all runs, in
-``ended.json`` beside RUNS.json, with whether they left a run.json, and whether they were ``too_late``: past its limit a run shows
-where each of its processes stands, is ended with all that it has started, and what its processes printed is shown.
+ends them; or all are asked to end by SIGTERM in that step ("stop"). What every process printed is in ``log-RANK`` of
+the folder, the exit codes of all in ``codes.json``; of all runs, in ``ended.json`` beside RUNS.json, with whether
+they left a run.json, and whether they were ``too_late``: past its limit a run shows where each of its processes
+stands, is ended with all that it has started, and what its processes printed is shown.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def fork(folder: Path, rank: int, run: dict, port: str, before: list[int]) -> in
 
 
 def end_in(step: int, where: str) -> None:
-    """This process, by SIGKILL, in the middle of that step or of the save behind it."""
+    """This process, by SIGKILL, in the middle of that step or of the save behind it; all, by SIGTERM, where they are to "stop"."""
     import torch.distributed.checkpoint as dcp
     from transformers.trainer_callback import CallbackHandler
 
@@ -123,6 +124,8 @@ def end_in(step: int, where: str) -> None:
     def count(handler, args, state, control):
         if where == "step" and state.global_step + 1 == step:
             os.kill(os.getpid(), signal.SIGKILL)
+        if where == "stop" and state.global_step + 1 == step:
+            os.killpg(0, signal.SIGTERM)  # to all of the run, as a launcher hands it on
         return begin(handler, args, state, control)
 
     def end(*arguments, checkpoint_id, **keywords):

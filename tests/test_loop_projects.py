@@ -449,6 +449,30 @@ def test_a_killed_run_goes_on_to_the_same_weights(two, form, processes, kill, wo
     compare_models(project, two[Form(form, processes, []).id])
 
 
+@pytest.mark.slow
+def test_a_stopped_run_saves_and_goes_on_to_the_same_weights(inputs, tmp_path):
+    """SIGTERM to all processes: all save after that step, which no save was planned behind, and nothing of it is lost."""
+    forms = Form("tensor", 2, ["tp 2"]), Form("pipeline", 2, ["stages 2"])
+
+    def list_stopped(made: dict[str, Path]) -> list[dict]:
+        runs = []
+        for form in forms:
+            project = made[f"{form.id}-stopped"] = make_form(inputs, tmp_path / f"{form.id}-stopped", form)
+            runs.append(describe_run(project, 2, *SAVES, kill=(0, 3, "stop")))
+        return runs
+
+    made = train(inputs, tmp_path, forms, list_stopped)
+    for form in forms:
+        project = made[f"{form.id}-stopped"]
+        assert "stopped by SIGTERM after step 3" in (project / "log-0").read_text()
+        assert (project / "runs/checkpoint-3/complete.json").exists()
+        run_all(tmp_path, [describe_run(project, 2, *SAVES)])
+        report, whole = read_report(project), read_report(made[form.id])
+        assert report["resumed_from"] == 3
+        assert report["losses"] == pytest.approx(whole["losses"], abs=1e-6)
+        compare_models(project, made[form.id])
+
+
 @pytest.mark.parametrize("kind", TYPES)
 def test_other_types_of_models_have_the_losses_of_one_process(inputs, tmp_path, kind):
     forms = tuple(form for form in OTHER_TYPES if form.model == kind)

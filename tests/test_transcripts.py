@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -21,6 +22,10 @@ RECORD = FOLDER / "record.txt"
 def read_commands() -> list[str]:
     lines = (FOLDER / "commands.txt").read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
+
+
+SIZE = re.compile(r"(  project +\d+ files +)\d+ kB")
+"""of all files of a project, rounded"""
 
 
 def run_command(command: str, scratch: Path) -> str:
@@ -46,6 +51,7 @@ def run_command(command: str, scratch: Path) -> str:
     )
     text = f"$ perfgen {command}\n{done.stdout}--- stderr\n{done.stderr}--- exit {done.returncode}\n"
     text = text.replace(str(models), "{models}").replace(str(scratch), "{tmp}").replace(str(ROOT), "{root}")
+    text = SIZE.sub(r"\1{size}", text)  # every line of a template changes it
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 

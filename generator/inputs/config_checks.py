@@ -130,7 +130,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def name_kinds(kinds: type | tuple[type, ...]) -> str:
-    names = {str: "text", dict: "an object", list: "a list", type(None): "null"}
+    names: dict[type, str] = {str: "text", dict: "an object", list: "a list", type(None): "null"}
     return " or ".join(names[kind] for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
 
 

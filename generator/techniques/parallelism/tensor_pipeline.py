@@ -21,7 +21,7 @@ class TensorPipeline(Pipeline):
 
     name = "tensor-pipeline"
     model_types: ClassVar = RUN_TYPES - TENSOR_FAULTS.keys()
-    faults: ClassVar = TENSOR_FAULTS | Pipeline.faults
+    faults: ClassVar = {**TENSOR_FAULTS, **Pipeline.faults}
     trained: ClassVar = ("full",)  # adapters of divided matrices are not written
     strategy: ClassVar[str] = "fsdp_shard_grad_op"
     provides = frozenset({Trait.DTENSOR})

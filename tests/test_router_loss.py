@@ -165,6 +165,18 @@ def test_the_weight_is_the_config_s_where_none_is_given_and_0_leaves_it_out(tmp_
     assert "aux_loss" not in trainer.state.log_history[0] and not trainer.router_losses
 
 
+def test_0_leaves_it_out_where_the_config_asks_for_it(tmp_path):
+    """As that of a mixture which TRL has trained does."""
+    losses = []
+    for asked in (False, True):
+        model = make_model("olmoe")
+        model.config.output_router_logits = asked
+        trainer = make_trainer(model, tmp_path, 0.0)
+        trainer.train()
+        losses.append((trainer.state.log_history[0]["loss"], trainer.evaluate()["eval_loss"]))
+    assert losses[0] == losses[1]
+
+
 def test_a_term_without_a_gradient_ends_the_process(tmp_path):
     """As that of a forward that computes its layers again, and keeps what was computed without a graph."""
     model = make_model("qwen3_moe")

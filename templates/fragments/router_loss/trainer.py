@@ -14,9 +14,9 @@ def add_router_loss(trainer: Trainer, weight: float | None) -> None:
     model = trainer.model.get_base_model() if hasattr(trainer.model, "get_base_model") else trainer.model
     weight = model.config.router_aux_loss_coef if weight is None else weight
     trainer.router_aux_loss_coef, trainer.router_losses = weight, []  # named as TRL names it
+    model.router_aux_loss_coef = 0.0  # what its own forward adds, where its config asks for it
     if not weight:
         return
-    model.router_aux_loss_coef = 0.0  # what its own forward adds
     compute_balance = sys.modules[type(model).__module__].load_balancing_loss_func
     compute_loss, log = trainer.compute_loss, trainer.log
 

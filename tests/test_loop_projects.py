@@ -621,6 +621,49 @@ def test_a_step_that_learns_nothing_ends_the_run_in_words(inputs, tmp_path):
         assert kept == ["checkpoint-2"]
 
 
+BEST_IS_2 = """
+import time
+
+import torch.distributed.checkpoint as dcp
+from transformers.trainer_callback import CallbackHandler
+
+save, end = dcp.save, CallbackHandler.on_evaluate
+
+
+def write(*args, **kwargs):
+    time.sleep(5)
+    return save(*args, **kwargs)
+
+
+def on_evaluate(handler, args, state, control, metrics):
+    metrics["eval_loss"] = 5.0 + abs(state.global_step - 2)
+    return end(handler, args, state, control, metrics)
+
+
+dcp.save, CallbackHandler.on_evaluate = write, on_evaluate
+"""
+
+
+def test_a_run_that_is_stopped_early_keeps_its_best_model_that_is_being_written(inputs, tmp_path):
+    """A disk so slow that the evaluation behind the best model asks for one more checkpoint before that one is there."""
+    runs = []
+    for name, words in (("waits", ()), ("async", ASYNC)):
+        project = make(inputs, tmp_path / name, "pipeline", 2, "dense")
+        (project / "slow.py").write_text(BEST_IS_2)
+        (project / "train.py").write_text(f"import slow\n{(project / 'train.py').read_text()}")
+        config = (project / "config.yaml").read_text()
+        assert "early_stopping: null" in config
+        (project / "config.yaml").write_text(config.replace("early_stopping: null", "early_stopping: 1"))
+        runs.append(describe_run(project, 2, "--eval_steps", "1", "--save_steps", "2", *words))
+    ended = run_all(tmp_path, runs)
+    output = (tmp_path / "async/log-0").read_text()
+    assert [run["codes"] for run in ended] == [[0, 0], [0, 0]], output
+    assert "step 3: stopped early" in output and "is not as it was saved" not in output
+    sealed = sorted(path.parent.name for path in (tmp_path / "async").glob("runs/checkpoint-*/complete.json"))
+    assert sealed == ["checkpoint-2", "checkpoint-3"]
+    compare_models(tmp_path / "async", tmp_path / "waits", exactly=True)
+
+
 def test_a_loss_of_routers_is_refused(inputs, tmp_path):
     """Of a part of the layers, or of the tokens, it would be left out, or another one."""
     for form in ("pipeline", "context"):

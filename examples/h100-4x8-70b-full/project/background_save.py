@@ -68,6 +68,8 @@ class SealWritten(DistributedSealCheckpoints):
         if not args.async_save:
             super().on_save(args, state, control, **kwargs)
             return
+        if self.saved:  # an evaluation asked for this one: no end of a step lies between
+            self.finish(args)
         self.before_seal(args, state)
         self.saved = copy.copy(state)
         if control.should_training_stop:

@@ -81,6 +81,7 @@ def check_learned(count: torch.Tensor, loop) -> torch.Tensor:
 def save(folder: Path, loop) -> None:
     """Every process writes its parts and its random numbers, the first one all else."""
     if loop.args.async_save:
+        folder.mkdir(parents=True, exist_ok=True)  # what is beside the parts is here before them
         begin_to_write(make_contiguous(collect_states(loop.model, loop.optimizer)), folder / PARTS)
     else:
         save_states(folder, loop.model, loop.optimizer)

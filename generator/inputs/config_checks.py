@@ -64,6 +64,8 @@ RATES = re.compile(
     r"(.*_)?(eps|epsilon|theta|partial_rotary_factor)|((attention|attn|resid|embd|hidden|activation)_)?(dropout|pdrop|dropout_prob)"
 )
 """Endings of what changes no size, and is a number that is not negative all the same: Transformers would end at it after the plan."""
+FACTORS = re.compile(r".*_(alpha|beta)_factor")
+"""MiniMax's, whose defaults are whole: published ones are 3.55…"""
 NEVER_0 = re.compile(r"(.*_)?(patch_size|image_size|channels|v_head_dim|kv_lora_rank|state_size)")
 
 
@@ -100,9 +102,11 @@ def find_oddities(config: dict, default_type: str = "") -> Iterator[str]:
             for number in value if per_layer else [value]:
                 if number is not None and not is_count(number, least, most):
                     yield f"{key} is {shorten(number)}, a whole number from {least} to {most} is expected"
+        elif key == "sliding_window_pattern" and isinstance(value, str) and config.get("layer_types"):
+            continue  # EXAONE 4's "LLLG", which nobody reads where the layers are listed
         elif value is not None and (expected := find_other_kind(key, value, entry.get("defaults", {}).get(key))):
             yield f"{key} is {shorten(value)}, {expected} is expected"
-        elif isinstance(value, dict):
+        elif isinstance(value, dict) and key != "quantization_config":  # whose group_size is -1 for a whole row
             yield from find_oddities(value, entry.get("nested", {}).get(key, {}).get("type", ""))
         elif (least := find_least(key)) is not None and is_below(value, least):
             yield f"{key} is {shorten(value)}, a whole number from {least} is expected"
@@ -115,6 +119,10 @@ def find_other_kind(key: str, value: object, default: object) -> str | None:
         return None if all(is_number(number) and number >= 0 for number in numbers) else "a number from 0"
     if isinstance(default, bool):
         return None if isinstance(value, bool) else "true or false"
+    if FACTORS.fullmatch(key):
+        return None if is_number(value) else "a number"
+    if key.endswith("rank") and value == "auto":  # by the width: Mamba's and Jamba's
+        return None
     if isinstance(default, int) or (NUMBERS.fullmatch(key) and isinstance(value, str)):
         numbers = value if isinstance(value, list) else [value]
         return None if all(is_count(number, -math.inf, math.inf) for number in numbers) else "a whole number"

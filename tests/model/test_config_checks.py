@@ -85,6 +85,21 @@ def test_what_is_inside_another_is_held_to_its_own_type(tmp_path):
     assert 'patch_size is "14"' in refuse(tmp_path, config)
 
 
+@pytest.mark.parametrize(
+    "published",
+    [
+        {"model_type": "exaone4", "sliding_window_pattern": "LLLG", "layer_types": ["full_attention"]},
+        {"model_type": "minimax", "mlp_alpha_factor": 3.5565588200778455, "mlp_beta_factor": 1},
+        {"model_type": "mamba", "time_step_rank": "auto"},
+        {"model_type": "jamba", "mamba_dt_rank": "auto"},
+        {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": -1}},
+    ],
+    ids=lambda published: published["model_type"],
+)
+def test_what_published_configs_hold_beside_the_kind_of_a_default(published):
+    assert not list(find_oddities(published))
+
+
 def test_published_models_are_taken_as_they_are():
     odd = {name: list(find_oddities(dict(model.config))) for name, model in load_catalog().items()}
     assert not {name: said for name, said in odd.items() if said}

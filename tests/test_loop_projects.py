@@ -664,6 +664,39 @@ def test_a_run_that_is_stopped_early_keeps_its_best_model_that_is_being_written(
     compare_models(tmp_path / "async", tmp_path / "waits", exactly=True)
 
 
+BAD_STEP_5 = """
+import time
+
+import torch.distributed.checkpoint as dcp
+from transformers.trainer_callback import CallbackHandler
+
+save, log = dcp.save, CallbackHandler.on_log
+
+
+def write(*args, **kwargs):
+    time.sleep(3)
+    return save(*args, **kwargs)
+
+
+def on_log(handler, args, state, control, logs):
+    return log(handler, args, state, control, logs | ({"loss": float("nan")} if state.global_step == 5 else {}))
+
+
+dcp.save, CallbackHandler.on_log = write, on_log
+"""
+
+
+def test_a_loss_that_is_no_number_leaves_the_checkpoint_before_it_that_is_being_written(inputs, tmp_path):
+    project = make(inputs, tmp_path / "bad", "pipeline", 2, "dense")
+    (project / "bad.py").write_text(BAD_STEP_5)
+    (project / "train.py").write_text(f"import bad\n{(project / 'train.py').read_text()}")
+    (ended,) = run_all(tmp_path, [describe_run(project, 2, *SAVES, *ASYNC)])
+    output = (project / "log-0").read_text()
+    assert ended["codes"] == [1, 1] and "step 5: non-finite loss (nan). Earlier checkpoints are good" in output
+    sealed = sorted(path.parent.name for path in project.glob("runs/checkpoint-*/complete.json"))
+    assert sealed == ["checkpoint-2", "checkpoint-4"]
+
+
 def test_a_loss_of_routers_is_refused(inputs, tmp_path):
     """Of a part of the layers, or of the tokens, it would be left out, or another one."""
     for form in ("pipeline", "context"):

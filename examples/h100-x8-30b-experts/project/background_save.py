@@ -4,6 +4,7 @@ Each gets its seal once all processes have written their parts: the next one wai
 """
 
 import copy
+import math
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -63,6 +64,10 @@ class SealWritten(DistributedSealCheckpoints):
         if self.saved and (control.should_save or control.should_training_stop or is_written()):
             self.finish(args)
         super().on_step_end(args, state, control, **kwargs)
+
+    def on_log(self, args, state, control, logs, **kwargs):
+        if self.saved and not all(map(math.isfinite, logs.values())):  # all processes log it, and may end right after
+            self.finish(args)
 
     def on_save(self, args, state, control, **kwargs):
         if not args.async_save:

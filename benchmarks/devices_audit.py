@@ -76,6 +76,7 @@ def explain(device: Device, field: str) -> str | None:
 
 
 def read_pci_names(path: Path) -> dict[str, str]:
+    """By ``vendor:device``."""
     names, vendor = {}, ""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("C "):
@@ -83,16 +84,22 @@ def read_pci_names(path: Path) -> dict[str, str]:
         if match := re.match(r"([0-9a-f]{4})  ", line):
             vendor = match.group(1)
         elif match := re.match(r"\t([0-9a-f]{4})  (.+)", line):
-            names[f"{vendor}:{match.group(1)}"] = match.group(2)
+            names[f"{vendor}:{match.group(1)}"] = match.group(2).strip()
     return names
+
+
+def read_pci_version(path: Path) -> str | None:
+    """Such as 2026.08.22."""
+    stated = re.search(r"Version:\s+(\S+)", path.read_text(encoding="utf-8", errors="replace"))
+    return stated[1] if stated else None
 
 
 def audit_pci(path: Path, known: tuple[Device, ...]) -> list[str]:
     """Ids that pci.ids gives to a product of another number than the file's, and those that it does not list and that no other source
     has. What only the maker lists is printed with that source."""
     names, wrong, newer = read_pci_names(path), [], []
-    version = re.search(r"Version:\s+(\S+)", path.read_text(encoding="utf-8", errors="replace"))
-    older = version is not None and version[1] < IDS_READ
+    version = read_pci_version(path)
+    older = version is not None and version < IDS_READ
     for device in known:
         numbers = set(re.findall(r"[a-z]*\d{2,4}[a-z]*", f"{device.name} {device.id}".lower()))
         for pci_id in device.pci_ids:
@@ -109,8 +116,8 @@ def audit_pci(path: Path, known: tuple[Device, ...]) -> list[str]:
                 wrong.append(f"{device.id}: {pci_id} is {names[pci_id]!r}")
     if newer:
         print(
-            f"  explained  {len(newer)} ids are not in this pci.ids of {version[1]}: they were read in that of {IDS_READ}"
-        )  # ty: ignore[not-subscriptable]
+            f"  explained  {len(newer)} ids are not in this pci.ids of {version}: they were read in that of {IDS_READ}"
+        )
     listed = sum(pci_id in names for device in known for pci_id in device.pci_ids)
     print(f"pci.ids: {listed} of {sum(len(d.pci_ids) for d in known)} ids listed, {len(wrong)} of another product")
     return wrong

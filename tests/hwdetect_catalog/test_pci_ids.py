@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.devices_audit import read_pci_names, read_pci_version
 from hwdetect import catalog
 from hwdetect.catalog.matching import DISTINGUISHING, MAKERS, SERIES, fits_memory, split_words
 from hwdetect.types import Device
@@ -27,9 +28,9 @@ def explain_unusable(path: Path | None) -> str | None:
     """Why a copy tells nothing: it is not there, or from before boards got the names that they have now (Debian 12's is of 2023)."""
     if path is None:
         return "no pci.ids here: install the package pci.ids or hwdata"
-    version = re.search(r"Version:\s+(\S+)", path.read_text(encoding="utf-8", errors="replace"))
-    old = version is not None and version[1] < OLDEST
-    return f"{path} is of {version[1]}, before {OLDEST}: PCI_IDS names a newer one" if old else None
+    version = read_pci_version(path)
+    old = version is not None and version < OLDEST
+    return f"{path} is of {version}, before {OLDEST}: PCI_IDS names a newer one" if old else None
 
 
 UNUSABLE = explain_unusable(DATABASE)
@@ -61,19 +62,6 @@ BEGINS_ALIKE = {("h20", "h20-3e-141gb"), ("rtx-5090-d", "rtx-5090-d-v2")}
 LAPTOP = re.compile(r"laptop|mobile|max-q", re.IGNORECASE)
 NO_NAMES = MAKERS | SERIES | {"generation", "hbm3", "hbm3e", "data", "center", "ai", "ac", "144g", "aws"}
 FORMS = frozenset(["pcie", "nvl", "sxm"])
-
-
-def read_database(path: Path) -> dict[str, str]:
-    """Names by ``vendor:device``."""
-    names, vendor = {}, ""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("C "):
-            break  # the classes begin
-        if match := re.match(r"([0-9a-f]{4})  ", line):
-            vendor = match.group(1)
-        elif match := re.match(r"\t([0-9a-f]{4})  (.+)", line):
-            names[f"{vendor}:{match.group(1)}"] = match.group(2).strip()
-    return names
 
 
 def find_product(name: str) -> str:
@@ -114,7 +102,7 @@ def find_difference(device: Device, product: str) -> str | None:
     return "; ".join(reasons)
 
 
-NAMES = read_database(DATABASE) if DATABASE else {}
+NAMES = read_pci_names(DATABASE) if DATABASE else {}
 IDS = [(device, pci_id) for device in catalog.list_devices() for pci_id in device.pci_ids]
 LISTED = [(device, pci_id) for device, pci_id in IDS if find_product(NAMES.get(pci_id, ""))]
 

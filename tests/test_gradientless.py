@@ -10,8 +10,6 @@ import pytest
 from making import H100, case, llama
 
 from generator.inputs.meta_device import make_config
-from generator.run.diagnosis import diagnose, list_own_lines
-from generator.run.stage import Stage
 from generator.techniques.base import find_technique
 from generator.techniques.parallelism.ddp import GRADIENTLESS
 
@@ -39,24 +37,3 @@ def test_ddp_looks_for_weights_without_a_gradient_where_there_are_any(model_type
     of = case(H100, replace(llama(), model_type=model_type), train=train, devices=2)
     (argument,) = find_technique("parallelism", "ddp").edits(of).training_arguments
     assert argument.code == str(looks)
-
-
-SAID = (
-    """\
-[rank0]: RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one.
-W1125 09:08:15.1 17208 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 17245 closing signal SIGTERM
-E1125 09:08:16.0 17208 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 0 (pid: 17244)
-Traceback (most recent call last):
-"""
-    + "  File run.py\n" * 30
-)
-
-
-def test_what_a_process_said_is_shown_and_not_its_launchers_report():
-    """A crash in two processes showed twelve lines of torchrun's summary, without the error."""
-    done = Stage(name="train", command=("python", "train.py"), output=SAID, returncode=1, seconds=3.0)
-    words, shown = diagnose(done, 60, Path("x"), 1.0)
-    assert words == "train: crashed (exit 1)"
-    assert shown.splitlines()[1:] == [SAID.splitlines()[0]]
-    assert list_own_lines("a\nb") == ["a", "b"]
-    assert list_own_lines("\n".join(SAID.splitlines()[2:5]))

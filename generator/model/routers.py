@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 WITH_LOSS = frozenset(
-    {"deepseek_v4", "ernie4_5_moe", "flex_olmo", "flint", "gpt_oss", "granitemoe", "granitemoe_swa", "granitemoehybrid"}
-    | {
+    [
+        "deepseek_v4",
+        "ernie4_5_moe",
+        "flex_olmo",
+        "flint",
+        "gpt_oss",
+        "granitemoe",
+        "granitemoe_swa",
+        "granitemoehybrid",
         "granitemoeshared",
         "jamba",
         "laguna",
@@ -14,7 +21,11 @@ WITH_LOSS = frozenset(
         "minimax_m3_vl_text",
         "mixtral",
         "olmoe",
-    }
-    | {"phimoe", "qwen2_moe", "qwen3_5_moe_text", "qwen3_moe", "qwen3_next"}
+        "phimoe",
+        "qwen2_moe",
+        "qwen3_5_moe_text",
+        "qwen3_moe",
+        "qwen3_next",
+    ]
 )
 """Model types; the weight of the loss is ``router_aux_loss_coef`` of the config, or its class's default."""

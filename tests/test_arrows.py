@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
     "bundle",
     "masking",
+    "figures",
     "errors",
     "progress",
     "model",

@@ -14,6 +14,7 @@ from generator.decide.device_count import choose_candidate
 from generator.decide.device_group import choose_case
 from generator.decide.space import open_space
 from generator.errors import NothingFits, UsageError
+from generator.figures import format_figure
 from generator.model import ModelSpec
 from hwdetect import catalog
 from hwdetect.cloud import Instance, list_instances
@@ -130,7 +131,7 @@ def explain_no_offer(model: str, target: Target, fastest: Offer | None) -> Nothi
         )
     return NothingFits(
         f"no machine of the instance catalogue reaches {target.describe()} with {model}: the fastest, {fastest.hardware}, makes "
-        f"{fastest.tokens_per_day:,.0f} tokens a day, {fastest.latency_seconds:.3g} s a {'step' if target.max_latency is None else 'batch'}",
+        f"{fastest.tokens_per_day:,.0f} tokens a day, {format_figure(fastest.latency_seconds)} s a {'step' if target.max_latency is None else 'batch'}",
         "lower the target, or change the work",
     )
 

@@ -25,6 +25,7 @@ from generator.decide.reasons import Decision, explain_decisions
 from generator.decide.refusal import refuse_space
 from generator.decide.space import Space, open_space
 from generator.errors import NothingFits
+from generator.figures import format_figure
 from generator.techniques.base import Technique
 from generator.techniques.edits import Edits, merge_edits
 
@@ -71,7 +72,7 @@ def check_latency(plan: Plan) -> None:
         return
     raise NothingFits(
         f"no plan answers within {workload.max_latency:g} s ({workload.seq_len} tokens of prompt, {workload.new_tokens} new, "
-        f"{workload.concurrency} at a time): the best takes {seconds:.3g} s on {plan.best.layout.devices} x {plan.case.device.name}",
+        f"{workload.concurrency} at a time): the best takes {format_figure(seconds)} s on {plan.best.layout.devices} x {plan.case.device.name}",
         "fewer --new-tokens or --prompt-tokens, a smaller --concurrency, --optimize-for latency, or --allow quantization=int4",
     )
 

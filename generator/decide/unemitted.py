@@ -13,6 +13,7 @@ from generator.decide.plan import Plan, Planned
 from generator.decide.reasons import NOT_EMITTED
 from generator.decide.space import open_space
 from generator.errors import NotEmitted, SourceError, UsageError
+from generator.figures import format_figure
 from hwdetect.types import Hardware
 
 
@@ -62,7 +63,7 @@ def refuse_unemitted(plan: Plan) -> None:
     slower = best.estimate.step_seconds / plan.best.estimate.step_seconds
     raise NotEmitted(
         what,
-        f"the best plan that can be emitted is {offer}: {best.estimate.step_seconds:.3g} s a step "
+        f"the best plan that can be emitted is {offer}: {format_figure(best.estimate.step_seconds)} s a step "
         f"({slower:.2f} times the time), {best.estimate.peak_memory_gib:.1f} GiB",
     )
 

@@ -12,6 +12,7 @@ from generator.decide.notes import Note
 from generator.decide.plan import Planned
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import EvaluationRecord, SavingRecord
+from generator.figures import format_figure
 
 
 def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord | None:
@@ -53,7 +54,7 @@ def summarize_evaluation(record: EvaluationRecord) -> str:
     rows = f"{count} of {record.source}" if isinstance(record.source, str) else f"{count} held out of the data"
     when = f"before the first step and every {record.interval:,} step{'s' if record.interval > 1 else ''}"
     share = f"{record.share * 100:.1f} % of the run{'' if record.count else ' if it has as many steps'}"
-    return f"{rows}{' (a default: --eval)' if record.default else ''}, {when}: {record.seconds:.2g} s each, {share}"
+    return f"{rows}{' (a default: --eval)' if record.default else ''}, {when}: {format_figure(record.seconds, 2)} s each, {share}"
 
 
 def note_few_rows(evaluation: EvaluationRecord | None) -> tuple[Note, ...]:

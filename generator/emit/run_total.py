@@ -10,6 +10,7 @@ from generator.case.defaults import count_steps
 from generator.decide.plan import Planned
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import RunRecord
+from generator.figures import format_figure
 from hwdetect.cloud import Instance, Price, find_instance, list_instances
 
 COUNT_BEFORE = re.compile(r"\s*(?:(\d+)\s*[x×](?!_)\s*)?(.+)", re.IGNORECASE | re.DOTALL)
@@ -66,7 +67,7 @@ def summarize_run(run: RunRecord) -> str:
         words = [f"{format_duration(run.seconds)} for {run.steps:,} step{'s' if run.steps > 1 else ''}"]
         words += [f"of which {format_duration(run.once_seconds)} once"] if run.once_seconds else []
     hours = run.gpu_hours_per_1000_steps if run.steps is None else run.gpu_hours
-    words += [f"{hours:,.3g} GPU-hours"] if hours is not None else []
+    words += [f"{format_figure(hours)} GPU-hours"] if hours is not None else []
     if usd is not None:
         dollars = f"{usd:,.2f} US dollars" if usd >= LEAST_USD else "less than a cent"
         words.append(f"{dollars} ({run.usd_per_hour:,.2f} an hour: {run.price_of}, read on {run.price_read})")
@@ -77,7 +78,7 @@ def format_duration(seconds: float) -> str:
     """In the largest unit of which there are two."""
     for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}"
+            return f"{format_figure(seconds / length)} {unit}"
     return f"{seconds:.3g} s"
 
 

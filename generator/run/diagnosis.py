@@ -7,6 +7,7 @@ import shlex
 import signal
 from pathlib import Path
 
+from generator.figures import format_figure
 from generator.run.stage import Stage
 
 CAUSES = (
@@ -44,7 +45,7 @@ def diagnose(done: Stage, seconds: int, folder: Path, planned_seconds: float) ->
     if done.returncode is None:
         steps = STEP.findall(done.output)
         state = f"too slow: {steps[-1][0]} of {steps[-1][1]} steps" if steps else "hung: not done"
-        planned = f" ({planned_seconds:.3g} s a step were planned)" if steps else ""
+        planned = f" ({format_figure(planned_seconds)} s a step were planned)" if steps else ""
         return (
             f"{done.name}: {state} after {seconds} s{planned}, killed with all its processes",
             f"{shown}\n  `perfgen smoke {shlex.quote(str(folder))} --timeout SECONDS` gives it longer",

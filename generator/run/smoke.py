@@ -14,6 +14,7 @@ from pathlib import Path
 from generator.case.workload import computes_rows
 from generator.emit.place import lock_destination
 from generator.errors import SmokeError, SourceError, escape_control
+from generator.figures import format_figure
 from generator.inputs.json_files import replace_file
 from generator.progress import Say, choose_say, echo_json, tell_progress
 from generator.run import report
@@ -133,7 +134,7 @@ def try_project(folder: Path, say: Say) -> dict | None:
         if steps >= LEAST_STEPS:
             return run_project(folder, say=say, steps=steps)
         again = f"perfgen smoke {shlex.quote(str(folder))} --steps {LEAST_STEPS} --timeout SECONDS"
-        say(f"smoke run: not done, a step is planned to take {planned_seconds / 60:.3g} minutes: `{again}`")
+        say(f"smoke run: not done, a step is planned to take {format_figure(planned_seconds / 60)} minutes: `{again}`")
         return None
     lacks = f"{interpreter} lacks {', '.join(missing)}"
     say(f"smoke run: not done, {lacks}: `make setup`, then `perfgen smoke {folder}`")
@@ -175,7 +176,7 @@ def run_stages(plan: dict, folder: Path, out: Path, steps: int, seconds: int, py
     stages, run = [], None
     if plan["project"]["mode"] == "train":
         planned_seconds = plan["estimate"]["step_seconds"]
-        tell_progress(f"smoke run: {steps} training steps, by the plan {planned_seconds:.3g} s each …")
+        tell_progress(f"smoke run: {steps} training steps, by the plan {format_figure(planned_seconds)} s each …")
         stages.append(run_stage("train", build_train_command(plan, python, steps, out), folder, plan, seconds))
         run = read_figures(RunFigures, out / "run.json", "train")
     tell_progress("smoke run: inference …")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from generator.emit.plan_document import (
 )
 from generator.emit.plan_json import to_json
 from generator.errors import escape_control
+from generator.figures import format_figure
 from generator.progress import is_quiet
 
 if TYPE_CHECKING:
@@ -21,11 +23,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+PIPED_COLUMNS = 120
+"""in a file or a pipe, which have no width: rich would take 80, too few for a table's last column"""
+
+
 def show_plan(document: PlanDocument, *, every: bool = False) -> None:
     """Print the plan; with ``every``, decisions without a choice too."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPED_COLUMNS
     if is_quiet():
         print_result(document, console)
     else:
@@ -165,7 +173,7 @@ def build_offers_table(goal: GoalRecord) -> Table:
             f"{offer.price_region or 'cheapest US'}, {offer.price_read}" if price else "-",
             f"{offer.tokens_per_day:,.0f}",
             f"{each:.3f}" if each else "-",
-            f"{offer.latency_seconds:.3g} s",
+            f"{format_figure(offer.latency_seconds)} s",
             f"{offer.choice['parallelism']} on {offer.devices}"
             + (f", {offer.copies} copies" if offer.copies > 1 else ""),
         )
@@ -227,7 +235,7 @@ def format_speed(document: PlanDocument) -> str:
 def format_runner_up(row: RunnerUpRecord) -> str:
     """What differs from the choice, and what it costs."""
     estimate = row.estimate
-    return f"{', '.join(row.changes)}: {estimate.step_seconds:.3g} s, {estimate.peak_memory_gib:.1f} GiB"
+    return f"{', '.join(row.changes)}: {format_figure(estimate.step_seconds)} s, {estimate.peak_memory_gib:.1f} GiB"
 
 
 def build_devices_table(document: PlanDocument) -> Table:
@@ -237,7 +245,7 @@ def build_devices_table(document: PlanDocument) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     of_run = any(row.gpu_hours is not None for row in document.devices)
     unit = "step" if document.project.mode == "train" else "answer"
-    hours = "GPU-hours" if of_run else f"GPU-hours per 1,000 {unit}s"
+    hours = "GPU-hours" if of_run else f"GPU-hours per\n1,000 {unit}s"
     for column in ("devices", f"s per {unit}", "tokens/s", hours, "memory"):
         table.add_column(column, justify="right", overflow="fold")
     table.add_column("", overflow="fold")
@@ -248,9 +256,9 @@ def build_devices_table(document: PlanDocument) -> Table:
         spent = row.gpu_hours if of_run else row.gpu_hours_per_1000_steps
         table.add_row(
             f"[bold]{row.count}[/bold]" if row.chosen else str(row.count),
-            f"{row.step_seconds:.3g}",
+            format_figure(row.step_seconds),
             f"{row.tokens_per_second:,.0f}",
-            "-" if spent is None else f"{spent:,.3g}",
+            "-" if spent is None else format_figure(spent),
             f"{row.peak_memory_gib:.1f} GiB",
             "this plan" if row.chosen else escape_text(", ".join(row.changes)),
         )
@@ -262,5 +270,5 @@ def format_ladder(ladder: tuple) -> Iterator[str]:
         estimate = rung.best.estimate
         yield (
             f"{rung.option:<34} {rung.change}: {estimate.peak_memory_gib:.1f} of {estimate.limit_gib:.1f} GiB, "
-            f"{estimate.step_seconds:.3g} s, {estimate.tokens_per_second:,.0f} tokens/s"
+            f"{format_figure(estimate.step_seconds)} s, {estimate.tokens_per_second:,.0f} tokens/s"
         )

@@ -22,6 +22,7 @@ from generator.emit.plan_document import (
 )
 from generator.emit.plan_json import to_json
 from generator.errors import NothingFits, UsageError, suggest_names
+from generator.figures import format_figure
 from generator.techniques.base import Measured, Published
 from generator.techniques.edits import write_literal
 
@@ -186,7 +187,7 @@ def format_copies(document: PlanDocument) -> str:
 
 
 def format_cost(cost: CandidateCostRecord) -> str:
-    return f"{cost.step_seconds:.3g} s a step, {cost.peak_memory_gib:.1f} GiB"
+    return f"{format_figure(cost.step_seconds)} s a step, {cost.peak_memory_gib:.1f} GiB"
 
 
 DEVICES = {
@@ -210,7 +211,7 @@ def explain_devices(document: PlanDocument, key: str) -> Answer | None:
         value=getattr(layout, DEVICES[key]),
         technique=f"parallelism={document.choice['parallelism']}",
         why="; ".join(find_device_notes(document))
-        or f"all {layout.devices} are used: {estimate.step_seconds:.3g} s {each}",
+        or f"all {layout.devices} are used: {format_figure(estimate.step_seconds)} s {each}",
         basis=estimate.basis,
         rejected=tuple(
             Alternative(
@@ -235,11 +236,11 @@ def format_device_count(row: DeviceCountRecord, each: str, many: str) -> str:
         return row.why_not or ""
     hours = ""
     if row.gpu_hours is not None:
-        hours = f", {row.gpu_hours:,.3g} GPU-hours"
+        hours = f", {format_figure(row.gpu_hours)} GPU-hours"
     elif row.gpu_hours_per_1000_steps is not None:
-        hours = f", {row.gpu_hours_per_1000_steps:,.3g} GPU-hours per 1,000 {many}"
+        hours = f", {format_figure(row.gpu_hours_per_1000_steps)} GPU-hours per 1,000 {many}"
     changes = f" (with {', '.join(row.changes)})" if row.changes else ""
-    return f"{row.step_seconds:.3g} s {each}, {row.peak_memory_gib:.1f} GiB{hours}{changes}"
+    return f"{format_figure(row.step_seconds)} s {each}, {row.peak_memory_gib:.1f} GiB{hours}{changes}"
 
 
 def explain_fixed(document: PlanDocument, key: str) -> Answer | None:
@@ -367,7 +368,7 @@ def explain_allowance(ladder: tuple, technique: str) -> Verdict | None:
             cost = rung.best.estimate
             why = (
                 f"nothing fits without it, and it is taken on request only: {rung.change}; with {rung.option} it fits: "
-                f"{cost.peak_memory_gib:.1f} of {cost.limit_gib:.1f} GiB, {cost.step_seconds:.3g} s a step"
+                f"{cost.peak_memory_gib:.1f} of {cost.limit_gib:.1f} GiB, {format_figure(cost.step_seconds)} s a step"
             )
             return Verdict(technique=rung.technique, taken=False, why=why, instead=None)
     return None

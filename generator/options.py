@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from generator.case.tasks import list_tasks
 from generator.case.vendors import list_frameworks
 from generator.case.workload import (
     ADAPTERS,
@@ -20,7 +21,6 @@ from generator.case.workload import (
     MAX_GLOBAL_BATCH,
     MAX_SEQ_LEN,
     MODES,
-    TASKS,
     TRACKERS,
     TRAINED,
 )
@@ -180,7 +180,7 @@ CASE_OPTIONS: tuple[Callable, ...] = (
         help="What joins the devices of a node: pcie4x16 (the host too), pcie, nvlink (bridges), or a rate (300gb/s).",
     ),
     click.option("--measure", is_flag=True, help="Time this machine's memory and matrix products first (seconds)."),
-    click.option("--task", type=click.Choice(TASKS), default="causal-lm", show_default=True),
+    click.option("--task", type=click.Choice(tuple(list_tasks())), default="causal-lm", show_default=True),
     click.option("--mode", type=click.Choice(MODES), default="train", show_default=True),
     click.option("--train", type=click.Choice(TRAINED), default="full", show_default=True, help="What is trained."),
     click.option("--from-scratch", is_flag=True, help="Start from random weights even if the model has trained ones."),

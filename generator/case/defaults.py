@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from generator.case.request import Request
-from generator.case.workload import DEFAULT_GOAL, MEDIA_TASKS, READS, Workload, computes_rows
+from generator.case.tasks import find_task
+from generator.case.workload import DEFAULT_GOAL, Workload, computes_rows
 from generator.inputs.data_files import DataSource
 from generator.inputs.model_source import ModelSource
 from generator.model import ModelSpec
@@ -18,24 +19,9 @@ DEFAULT_LEARNING_RATE = {
     "qlora": (2e-4, "what the QLoRA paper used for models up to 13B (arXiv 2305.14314)"),
 }
 FROM_SCRATCH_LEARNING_RATE = 3e-4, "what Llama 7B was pre-trained with (arXiv 2302.13971); small models bear more"
-DEFAULT_SEQ_LEN = {
-    "causal-lm": 2048,
-    "sft": 2048,
-    "text-classification": 512,
-    "feature-extraction": 512,
-    "image-classification": 197,
-    "automatic-speech-recognition": 1500,
-}
-"""of the last two where config.json does not say: the patches of an image of 224 pixels, 16 each way, with the class token (ViT), and
-Whisper's frames of 30 s"""
 DEFAULT_GLOBAL_BATCH = 32
-INPUTS = {"image-classification": "patches of an image", "automatic-speech-recognition": "frames of sound"}
 THROUGHPUT_CONCURRENCY = 64
 """Prompts at a time where throughput is wanted and nobody said how many (ours): most of what batching gains on today's GPUs."""
-ROWS_TOGETHER = 32
-"""batch_size of sentence-transformers' encode(): a model of texts or images reads as many rows for little more than the time of one"""
-SOUNDS_TOGETHER = 8
-"""of a model of speech, which keeps the sound's keys and values beside what it writes (ours)"""
 PLAIN_ALPHA = 8
 """of rank-stabilized adapters, at every rank: PEFT's own (LoraConfig.lora_alpha). Their scale is alpha / sqrt(rank): at rank 16
 the same as that of LoRA with an alpha of twice the rank"""
@@ -96,7 +82,7 @@ def fill_workload(request: Request, spec: ModelSpec, source: ModelSource, data: 
 
 def choose_new_tokens(request: Request) -> int:
     """None of a model that only reads: one pass is the whole answer."""
-    return 0 if request.mode == "infer" and request.task in READS else request.new_tokens
+    return 0 if request.mode == "infer" and not find_task(request.task).generates else request.new_tokens
 
 
 def choose_concurrency(request: Request) -> tuple[int, str]:
@@ -107,7 +93,7 @@ def choose_concurrency(request: Request) -> tuple[int, str]:
             "many prompts at a time, since throughput is wanted, unless --concurrency says otherwise",
         )
     if computes_rows(request.mode, request.task) and request.optimize_for != "latency":
-        rows = ROWS_TOGETHER if request.task in READS else SOUNDS_TOGETHER
+        rows = find_task(request.task).rows_together
         return (
             rows,
             f"{rows} rows of a file at a time: batch.py computes all that there are, unless --concurrency says otherwise",
@@ -139,11 +125,12 @@ def choose_learning_rate(train: str, from_scratch: bool) -> tuple[float, str]:
 def choose_seq_len(request: Request, spec: ModelSpec, data: DataSource | None) -> tuple[int, str]:
     """The length that nobody gave, and where it comes from: what holds 99 % of the examples, where their lengths are known."""
     most = spec.max_positions or 1 << 30
-    usual = DEFAULT_SEQ_LEN.get(request.task, 2048)
-    if request.task in MEDIA_TASKS:  # its max_positions are those of what it writes
+    task = find_task(request.task)
+    usual = task.seq_len
+    if task.reads_media:  # its max_positions are those of what it writes
         if spec.row_positions:
-            return spec.row_positions, f"{spec.row_positions:,} {INPUTS[request.task]}, as config.json has them"
-        return usual, f"{usual:,} {INPUTS[request.task]}, the usual number"
+            return spec.row_positions, f"{spec.row_positions:,} {task.positions}, as config.json has them"
+        return usual, f"{usual:,} {task.positions}, the usual number"
     if request.mode == "infer":
         room = max(1, most - choose_new_tokens(request))
         of_model = f", here what {most:,} positions of {spec.name} leave beside the answer" if usual > room else ""

@@ -10,7 +10,7 @@ from generator.bundle import find_sample_file
 from generator.case.defaults import Origin, count_sequences, count_steps, fill_workload, trace_values
 from generator.case.held_out import HeldOut, count_held_rows, read_held_out
 from generator.case.request import Request
-from generator.case.workload import MEDIA_TASKS, Workload, check_workload, choose_task
+from generator.case.workload import Workload, check_workload, choose_task
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import BYTES_PER_TOKEN, DataSource, list_data_files, read_data
 from generator.inputs.lengths import count_lengths
@@ -150,7 +150,7 @@ def read_request_data(request: Request, data: str) -> DataSource:
 def check_sources(request: Request, workload: Workload, source: ModelSource, data: DataSource | None) -> None:
     """Refuse what the files cannot give. Raises ``SourceError``."""
     tokenizer = source.has_tokenizer or request.tokenizer
-    if request.label_column and workload.task != "text-classification":
+    if request.label_column and not workload.task_facts.classifies:
         raise UsageError(
             f"--label-column {request.label_column!r} is not used by --task {workload.task}",
             "drop it, or use --task text-classification",
@@ -168,7 +168,7 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
             f"--labels {request.labels}: {data.path} has {data.labels} labels ({', '.join(data.label_names[:9])})",
             "drop it: the labels of the data are counted",
         )
-    if source.has_weights and not tokenizer and workload.task not in MEDIA_TASKS:
+    if source.has_weights and not tokenizer and not workload.task_facts.reads_media:
         raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
     if data is None or workload.mode == "infer":
         return
@@ -188,8 +188,8 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
 
 def lacks_tokenizer(work: Work) -> bool:
     """Whether it trains on text, from sizes alone, and not on a tokenizer that is trained for it."""
-    own = work.source.has_tokenizer or work.request.tokenizer
-    return not own and not work.source.has_weights and work.workload.task not in ("causal-lm", *MEDIA_TASKS)
+    own, kind = work.source.has_tokenizer or work.request.tokenizer, work.workload.task_facts
+    return not own and not work.source.has_weights and not kind.reads_media and kind.name != "causal-lm"
 
 
 def count_most_blocks(data: DataSource, seq_len: int) -> int | None:

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from generator.case.tasks import Task, find_task, list_tasks
 from generator.errors import UsageError
 from generator.model import ModelSpec
 from generator.model.block_traits import read_block_traits
-from generator.model.classifiers import CLASSIFIED, HEAD
 
-WRITES = ("causal-lm", "sft")
-"""Tasks of a model that goes on with a text: any engine may run it, behind a server."""
-MEDIA_TASKS = ("image-classification", "automatic-speech-recognition")
-ROW_TASKS = (*MEDIA_TASKS, "feature-extraction")
-"""Tasks of what Transformers computes row by row, in batch.py, that nothing trains here. Those of media read files, the others texts."""
-READS = ("text-classification", "image-classification", "feature-extraction")
-"""Tasks of which one pass is the whole answer."""
-TASKS = (*WRITES, "text-classification", *ROW_TASKS)
-SPEECH_TYPES = ("whisper",)
-"""Model types of our tables that hear and write (Transformers' MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING)."""
 TRAINED = ("full", "lora", "qlora")
 ADAPTERS = ("lora", "dora", "rslora")
 MODES = ("train", "infer")
@@ -83,6 +73,11 @@ class Workload:
     pins: tuple[tuple[str, str], ...] = ()
 
     @property
+    def task_facts(self) -> Task:
+        """What there is to know of its task."""
+        return find_task(self.task)
+
+    @property
     def length_option(self) -> str:
         """What ``seq_len`` is called where it is asked for."""
         return "--prompt-tokens" if self.mode == "infer" else "--seq-len"
@@ -90,7 +85,7 @@ class Workload:
     @property
     def serves(self) -> bool:
         """Whether the project is a server of a model that writes."""
-        return self.mode == "infer" and self.task in WRITES and not self.after_training
+        return self.mode == "infer" and self.task_facts.writes and not self.after_training
 
     @property
     def by_row(self) -> bool:
@@ -102,25 +97,18 @@ def choose_task(mode: str, asked: str, given: bool, model: ModelSpec) -> str:
     """Where nobody says what a model is to be used for, the one thing that perfgen does with its kind."""
     if mode != "infer" or given:
         return asked
-    architecture = model.architecture or ""
-    if model.kind == "vision" and architecture.endswith("ForImageClassification"):
-        return "image-classification"
-    if architecture.endswith(HEAD):
-        return "text-classification"
-    if model.kind == "encoder" and architecture.endswith("Model"):
-        return "feature-extraction"
-    return "automatic-speech-recognition" if model.model_type in SPEECH_TYPES else asked
+    return next((task.name for task in list_tasks().values() if task.suits(model)), asked)
 
 
 def computes_rows(mode: str, task: str) -> bool:
     """Whether a project of this mode and task computes rows: the task of a model that does not write."""
-    return mode == "infer" and task not in WRITES
+    return mode == "infer" and not find_task(task).writes
 
 
 def check_workload(workload: Workload, model: ModelSpec) -> None:
     """Refuse what contradicts itself, before anything is planned. Raises ``UsageError``."""
     for name, value, allowed in (
-        ("--task", workload.task, TASKS),
+        ("--task", workload.task, tuple(list_tasks())),
         ("--train", workload.train, TRAINED),
         ("--adapter", workload.adapter, ADAPTERS),
         ("--mode", workload.mode, MODES),
@@ -146,20 +134,15 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
             "--no-packing is not for --task causal-lm: plain text is one stream, cut into full sequences",
             "drop it; or give rows, and --task sft",
         )
-    if workload.mode == "train" and workload.task in WRITES and workload.seq_len < 2:
+    if workload.mode == "train" and workload.task_facts.writes and workload.seq_len < 2:
         raise UsageError(
             f"a sequence of {workload.seq_len} token has no next one to learn",
             "give a --seq-len of 2 or more, and a model with as many positions",
         )
-    if workload.task in ROW_TASKS:
-        check_row_task(workload, model)
-    elif workload.task == "text-classification":
-        check_classifies(workload, model)
-    else:
-        check_generates(workload, model)
-    if workload.mode == "infer" and workload.task in WRITES:
+    check_task(workload, model)
+    if workload.mode == "infer" and workload.task_facts.writes:
         check_positions(workload, model)
-    if workload.task not in MEDIA_TASKS and model.max_positions and workload.seq_len > model.max_positions:
+    if not workload.task_facts.reads_media and model.max_positions and workload.seq_len > model.max_positions:
         raise UsageError(
             f"{workload.length_option} {workload.seq_len} is longer than the {model.max_positions} positions of {model.name}",
             f"use {workload.length_option} {model.max_positions} or less",
@@ -239,73 +222,12 @@ def check_adapters(workload: Workload, model: ModelSpec) -> None:
         )
 
 
-def check_row_task(workload: Workload, model: ModelSpec) -> None:
-    """Refuse to train, and a model of another kind. Raises ``UsageError``."""
-    if workload.mode == "train":
+def check_task(workload: Workload, model: ModelSpec) -> None:
+    """Refuse to train what nothing trains here, and a model that is not for the task. Raises ``UsageError``."""
+    if workload.mode == "train" and not workload.task_facts.trained:
         raise UsageError(
             f"--task {workload.task} is for --mode infer: perfgen emits no training for it", "add --mode infer"
         )
-    name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
-    if workload.task == "feature-extraction":
-        if model.kind in ("encoder", "decoder"):
-            return
-        raise UsageError(
-            f"--task {workload.task} needs a model of texts, and {name} is {model.kind}", "give one, such as a BERT"
-        )
-    if workload.task == "image-classification":
-        if model.kind == "vision" and (model.architecture or "").endswith("ForImageClassification"):
-            return
-        raise UsageError(
-            f"--task {workload.task} needs a classifier of images, and {name} is none",
-            "give one, such as a ViT, whose config.json names its class: …ForImageClassification",
-        )
-    if model.model_type not in SPEECH_TYPES:
-        raise UsageError(
-            f"--task {workload.task} needs one of {', '.join(SPEECH_TYPES)}, and {name} is none of them", "give one"
-        )
-
-
-def check_classifies(workload: Workload, model: ModelSpec) -> None:
-    """Refuse to classify texts by a model that has no head for labels, or none that was trained. Raises ``UsageError``."""
-    name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
-    if model.kind not in ("encoder", "decoder") or model.model_type not in CLASSIFIED:
-        raise UsageError(
-            f"--task {workload.task} needs an encoder or a decoder of text that Transformers has a classifier of, and {name} is none",
-            "give another model, such as a BERT or a Llama",
-        )
-    if workload.mode == "infer" and not workload.after_training and not (model.architecture or "").endswith(HEAD):
-        raise UsageError(
-            f"--task {workload.task} needs trained weights for the labels, and {name} has none: its answers would be random",
-            "give a classifier, or train one first (--mode train)",
-        )
-
-
-def check_generates(workload: Workload, model: ModelSpec) -> None:
-    """Refuse a task on text for a model that is no decoder. Raises ``UsageError``."""
-    name = f"{model.name} ({model.model_type})"
-    asked = f"--task {workload.task}" if workload.mode == "train" else "generating text"
-    if model.kind == "encoder" and workload.mode == "train":
-        raise UsageError(
-            f"--task {workload.task} needs a decoder, and {name} is an encoder: plain text trains it by masked language "
-            "modelling (masked-lm), which perfgen does not emit yet",
-            "give a decoder; or, for rows that have labels, --task text-classification",
-        )
-    if model.kind == "encoder":
-        raise UsageError(
-            f"{asked} needs a decoder, and {name} is an encoder",
-            "use --task text-classification for a classifier, feature-extraction for embeddings; filling masks is not emitted yet",
-        )
-    if model.kind != "decoder":
-        raise UsageError(
-            f"{asked} needs a decoder-only model, and {name} is {model.kind}", suggest_use(workload, model)
-        )
-
-
-def suggest_use(workload: Workload, model: ModelSpec) -> str:
-    """What perfgen does with a model that is no model of text, if anything."""
-    if model.kind == "vision":
-        return "perfgen runs classifiers of images (--mode infer, …ForImageClassification in config.json) and no other model of this kind"
-    if model.model_type in SPEECH_TYPES:
-        return "perfgen writes down what it hears: --mode infer --task automatic-speech-recognition"
-    doing = "training" if workload.mode == "train" else "inference"
-    return f"perfgen does not emit {doing} for this kind of model yet"
+    trained = workload.mode == "infer" and not workload.after_training
+    if refusal := workload.task_facts.explain_model(model, f"--task {workload.task}", trained):
+        raise UsageError(*refusal)

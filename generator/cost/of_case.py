@@ -19,7 +19,7 @@ def build_cost_model(case: Case) -> CostModel:
         nvme_bytes_per_s=find_nvme_rate(case),
         measured=case.hardware.measured,
         accelerators=case.accelerators,
-        num_labels=case.workload.labels if case.workload.task == "text-classification" else 0,
+        num_labels=case.workload.labels if case.workload.task_facts.classifies else 0,
         task=case.workload.task,
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from generator.case.defaults import (
-    DEFAULT_SEQ_LEN,
     HELD_PERCENT,
     choose_seq_len,
     count_sequences,
@@ -98,7 +97,7 @@ def note_other_length(work: Work, plan: Plan) -> str | None:
         return f"{longest}, and {HELD_PERCENT} % fit into {needed:,}: --seq-len {needed} {compared}"
     if data.lengths_exact and data.token_quantiles[-1] <= workload.seq_len:
         return None
-    usual = DEFAULT_SEQ_LEN[workload.task]
+    usual = workload.task_facts.seq_len
     usual = min(usual, spec.max_positions or usual)
     if usual <= workload.seq_len:
         return None

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from generator.case.case import Case
-from generator.case.defaults import DEFAULT_SEQ_LEN
 from generator.case.devices import is_mig_instance
 from generator.case.request import Request
 from generator.case.sources import Work, lacks_tokenizer
+from generator.case.tasks import find_task
 from generator.case.workload import Workload
 from generator.cost.constants import NVME_BYTES_PER_S
 from generator.cost.device import find_coherent_link_rate
@@ -41,7 +41,7 @@ class Note:
 
 
 def note_clamped_length(request: Request, workload: Workload, spec: ModelSpec) -> tuple[Note, ...]:
-    usual = DEFAULT_SEQ_LEN[request.task]
+    usual = find_task(request.task).seq_len
     if request.seq_len or request.prompt_tokens or workload.fill_shares or workload.seq_len == usual:
         return ()
     text = f"seq_len is {workload.seq_len}, all the positions that {spec.name} has; the usual is {usual}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from generator.case.case import Case
 from generator.case.stacks import load_stack
-from generator.case.workload import DEFAULT_GOAL, READS, WRITES, Workload
+from generator.case.workload import DEFAULT_GOAL, Workload
 from generator.cost.of_case import build_cost_model
 from generator.decide.notes import Note
 from generator.decide.plan import Plan, decide, plan_space
@@ -35,7 +35,7 @@ def use_engine_stack(plan: Plan) -> Plan:
     """The plan with the environment of its engine."""
     case = plan.case
     roles = [t.role for t in plan.best.members if isinstance(t, Engine)]
-    if case.workload.task not in WRITES or roles == [case.stack.role]:
+    if not case.workload.task_facts.writes or roles == [case.stack.role]:
         return plan
     (role,) = roles
     build = case.vendor.choose_build(role, case.device, case.hardware.software.driver)
@@ -49,7 +49,7 @@ def derive_serving_workload(workload: Workload) -> Workload:
         mode="infer",
         after_training=True,
         concurrency=1,
-        new_tokens=0 if workload.task in READS else workload.new_tokens,
+        new_tokens=workload.new_tokens if workload.task_facts.generates else 0,
         pins=(),
         allow=(),
         steps=None,

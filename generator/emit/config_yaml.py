@@ -86,7 +86,7 @@ def list_data_values(planned: Planned) -> dict[str, Any]:
         values["columns"] = data.recognised.column_of if data.recognised else {meaning: data.text_column}
     elif data and kind != "txt":
         values["text_column"] = data.text_column
-    if workload.task == "text-classification":
+    if workload.task_facts.classifies:
         values["label_column"] = data.label_column if data else request.label_column
     if workload.loss_on is not None:
         values["loss_on"] = workload.loss_on

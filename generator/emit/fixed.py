@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from generator.case.tasks import find_task
 from generator.case.vendors import list_vendors
 from generator.case.vendors.vendor import TENSOR_CORE_MULTIPLE
-from generator.case.workload import WRITES, computes_rows
+from generator.case.workload import computes_rows
 from generator.emit.environment import ALLOCATOR, EXPANDABLE
 from generator.emit.plan_document import ABSENT, ParallelRecord, PlanDocument, ProjectPart
 from generator.techniques.edits import Argument, Edits, write_literal
@@ -414,7 +415,7 @@ def list_rows(document: PlanDocument) -> tuple[Row, ...]:
 
 def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> frozenset[str]:
     """What rows ask for: the mode, the task, the device, and what else holds."""
-    serves = project.mode == "infer" and project.task in WRITES
+    serves = project.mode == "infer" and find_task(project.task).writes
     by_row = computes_rows(project.mode, project.task)
     loads = not serves or bool(edits.infer_model_arguments)  # else the engine reads the model's files itself
     others = {
@@ -428,10 +429,10 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
         "callbacks": bool(edits.callbacks),
         "cuts": all(argument.name != "max_length" for argument in edits.training_arguments),
         "expandable": ALLOCATOR in dict(edits.environment),
-        "tokens": project.task in WRITES,
+        "tokens": find_task(project.task).writes,
         "scripted": not serves and not by_row,
         "loads": loads,
-        "generates": project.task in WRITES and not serves,
+        "generates": find_task(project.task).writes and not serves,
         "chat": project.task == "sft" and project.sft_format == "messages" and not serves,
         "places-model": project.device != "cpu"
         and loads

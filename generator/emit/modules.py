@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from generator.case.tasks import find_task
 from generator.case.workload import computes_rows
 from generator.emit.compilers import NVCC
 from generator.emit.plan_document import ABSENT, CompilerRecord, ParallelRecord, ProjectPart, ServerRecord
@@ -66,16 +67,6 @@ BATCH = ("assembly", "batch", "batch_input", "end_on_signal", "progress_line", "
 """The leaves of templates/fragments/serving that are batch.py, but for what it computes of a row."""
 OF_ROWS = ("fields", "masking", "open_data", "seals")
 """Leaves that it shares with trainings."""
-ROW_WORK = {
-    "image-classification": {"batch_work": "serving/batch_work/images", "media": "serving/media"},
-    "automatic-speech-recognition": {"batch_work": "serving/batch_work/transcripts", "media": "serving/media"},
-    "text-classification": {"batch_work": "serving/batch_work/labels", "encoder": "serving/encoder"},
-    "feature-extraction": {
-        **{"batch_work": "serving/batch_work/embeddings", "encoder": "serving/encoder"},
-        "pooling": "serving/pooling",
-    },
-}
-"""What is computed of a row, by task: its modules and their leaves."""
 SERVER = (
     "generation_defaults",
     "http_call",
@@ -159,7 +150,7 @@ def choose_modules(
         modules["router_loss"] = f"router_loss/{'loop' if by_loop else 'sft' if project.task == 'sft' else 'trainer'}"
     if parallel is None or parallel.nodes == 1:
         modules |= {name: name for name in SEARCH}
-    if project.task == "text-classification":
+    if find_task(project.task).classifies:
         modules["class_metrics"] = "class_metrics"
         if project.data_format in NAMES_CLASSES:
             modules["class_names"] = "class_names"
@@ -196,7 +187,7 @@ def choose_modules(
 def list_row_modules(task: str) -> dict[str, str]:
     """Of a project that computes rows by Transformers itself: batch.py, and infer.py for one."""
     modules = {name: f"serving/{name}" for name in BATCH} | {name: name for name in OF_ROWS}
-    modules |= {"infer": "serving/infer_row"} | ROW_WORK[task]
+    modules |= {"infer": "serving/infer_row"} | dict(find_task(task).row_leaves)
     return modules | {f"rows_{kind}": f"rows/{kind}" for kind in ROWS}
 
 

@@ -64,6 +64,14 @@ class ToolkitRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowExample:
+    """A row of a file: the column that is read, and what it may hold."""
+
+    column: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectPart:
     """The project as a whole: what kind of scripts are written, and for what."""
 
@@ -74,6 +82,10 @@ class ProjectPart:
     adapter: bool
     title: str
     trainer: str
+    model_class: str
+    """of Transformers, which loads the model"""
+    row: RowExample = ABSENT
+    """what batch.py computes, where it does not answer prompts"""
     from_scratch: bool
     quantized: bool
     """whether the model's own weights are"""

@@ -6,28 +6,20 @@ import json
 import re
 
 from generator.case.case import Case
+from generator.case.tasks import find_task
 from generator.decide.plan import Planned
-from generator.emit.plan_document import LocalSourceRecord, ProjectPart, TokenizerRecord, ToolkitRecord
+from generator.emit.plan_document import (
+    ABSENT,
+    LocalSourceRecord,
+    ProjectPart,
+    RowExample,
+    TokenizerRecord,
+    ToolkitRecord,
+)
 from generator.inputs.data_files import DataSource
 from generator.inputs.tokenizer_revision import is_on_hub
 from hwdetect.machine.installed import list_versions
 
-TITLES = {
-    "causal-lm": "causal language modelling",
-    "sft": "supervised fine-tuning",
-    "text-classification": "text classification",
-}
-ROWS = {
-    "image-classification": "image classification",
-    "automatic-speech-recognition": "speech recognition",
-    "feature-extraction": "embeddings of texts",
-}
-SERVED = {
-    "causal-lm": "text generation",
-    "sft": "text generation",
-    "text-classification": "text classification",
-    **ROWS,
-}
 TRAINED = {"full": "full training", "lora": "{adapter}", "qlora": "QLoRA{form}"}
 TRAINING = {
     "full": "Train",
@@ -35,11 +27,6 @@ TRAINING = {
     "qlora": "Train {adapter} adapters on the 4-bit weights of",
 }
 ADAPTER = {"lora": "LoRA", "dora": "DoRA", "rslora": "rsLoRA"}
-LEARNER = {
-    "causal-lm": "a language model on plain text",
-    "sft": "a language model on examples",
-    "text-classification": "a text classifier",
-}
 
 
 def read_version() -> str:
@@ -54,7 +41,7 @@ def make_slug(text: str) -> str:
 
 def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSourceRecord, ...] = ()) -> ProjectPart:
     case, request = planned.plan.case, planned.work.request
-    workload = case.workload
+    workload, task = case.workload, case.workload.task_facts
     adapter = ADAPTER[workload.adapter]
     form = "" if workload.adapter == "lora" else f" with {adapter} adapters"
     what = (
@@ -62,7 +49,7 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         if not workload.from_scratch
         else "training from scratch"
     )
-    doing = f"{what}, {TITLES[workload.task]}" if workload.mode == "train" else f"inference, {SERVED[workload.task]}"
+    doing = f"{what}, {task.training}" if workload.mode == "train" else f"inference, {task.title}"
     hub = planned.work.source.kind == "hub"
     data = planned.work.data
     recognised = data.recognised if data else None
@@ -73,8 +60,10 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         task=workload.task,
         train=workload.train,
         adapter=workload.train != "full",
-        title=f"{TRAINING[workload.train].format(adapter=adapter)} {LEARNER.get(workload.task, workload.task)}",
-        trainer="SFTTrainer" if workload.task == "sft" else "Trainer",
+        title=f"{TRAINING[workload.train].format(adapter=adapter)} {task.learner or workload.task}",
+        trainer=task.trainer,
+        model_class=task.model_class,
+        row=RowExample(column=task.column, value=task.example) if workload.by_row else ABSENT,
         from_scratch=workload.from_scratch,
         quantized=case.model.quantization is not None,
         drops_packing=workload.from_scratch and "quantization_config" in json.loads(planned.work.source.config),
@@ -118,7 +107,7 @@ def choose_example_leaf(data: DataSource | None, task: str) -> str | None:
     if data is None or data.format == "txt":
         return None
     if data.recognised is None:
-        return {"sft": "messages", "text-classification": "label"}.get(task, "text")
+        return find_task(task).example_leaf
     return data.recognised.leaf
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from generator.case.limits import GRACE_SECONDS
+from generator.case.tasks import list_tasks
 from generator.case.vendors import Container
 from generator.case.workload import TRACKERS
 from generator.decide.plan import Plan, Planned
@@ -14,8 +15,6 @@ from generator.emit.server import is_server
 
 OPTIONAL = {"bitsandbytes", "peft", "pytest"}
 """Of a stack that serves: what a technique must ask for, and the tests."""
-DECODERS = {"image-classification": {"pillow"}, "automatic-speech-recognition": {"soundfile", "soxr"}}
-"""By task: what opens the files of rows."""
 BASE = ("torch", "transformers", "accelerate", "datasets", "pyyaml", "matplotlib")
 
 
@@ -24,7 +23,7 @@ def pin_requirements(planned: Planned) -> tuple[str, ...]:
     plan, tracker = planned.plan, planned.work.request.report_to
     workload = plan.case.workload
     if is_server(plan) or workload.by_row:
-        others = set().union(*DECODERS.values()) - DECODERS.get(workload.task, set())
+        others = set().union(*(task.packages for task in list_tasks().values())) - workload.task_facts.packages
         given = {name for name, _ in plan.case.stack.packages} - OPTIONAL - others
         return pin(plan, given | set(plan.edits.requirements))
     if plan.case.skeleton:

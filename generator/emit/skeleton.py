@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+from generator.case.tasks import find_task
 from generator.case.vendors import Skeleton
 from generator.decide.plan import Plan
 from generator.emit.modules import COMPRESSIBLE, LABELS, NAMES_CLASSES
@@ -39,7 +40,7 @@ def list_skeleton_modules(project: ProjectPart, skeleton: Skeleton) -> dict[str,
         modules["open_data"] = "open_data"
     if project.example_leaf is not None:
         modules |= {"examples": f"examples/{project.example_leaf}", "fields": "fields"}
-    if project.task == "text-classification" and project.data_format in NAMES_CLASSES:
+    if find_task(project.task).classifies and project.data_format in NAMES_CLASSES:
         modules["class_names"] = "class_names"
     if project.task == "sft":
         modules["labels"] = LABELS[project.sft_format or "messages"]

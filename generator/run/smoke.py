@@ -11,6 +11,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from generator.case.tasks import find_task
 from generator.case.workload import computes_rows
 from generator.emit.place import lock_destination
 from generator.errors import SmokeError, SourceError, escape_control
@@ -194,7 +195,7 @@ def build_train_command(plan: dict, python: str, steps: int, out: Path) -> tuple
 def build_infer_command(plan: dict, python: str, out: Path) -> tuple[str, ...]:
     if computes_rows(plan["project"]["mode"], plan["project"]["task"]):  # of a sample that it makes
         return (python, "infer.py", "--report", str(out / "infer.json"))
-    classifies = plan["project"]["task"] == "text-classification"
+    classifies = find_task(plan["project"]["task"]).classifies
     words = ["--prompt", "The quick brown fox" if classifies else "To be, or not"]
     words += ["--report", str(out / "infer.json")]
     if not classifies:

@@ -250,7 +250,7 @@ def build_devices_table(document: PlanDocument) -> Table:
         table.add_column(column, justify="right", overflow="fold")
     table.add_column("", overflow="fold")
     for row in document.devices:
-        if not row.fits:
+        if row.step_seconds is None:
             table.add_row(str(row.count), "-", "-", "-", "-", escape_text(row.why_not or ""))
             continue
         spent = row.gpu_hours if of_run else row.gpu_hours_per_1000_steps

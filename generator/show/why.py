@@ -232,7 +232,7 @@ def find_device_notes(document: PlanDocument) -> list[str]:
 
 def format_device_count(row: DeviceCountRecord, each: str, many: str) -> str:
     """What the best plan on so many devices costs, and what else changes."""
-    if not row.fits:
+    if row.step_seconds is None:
         return row.why_not or ""
     hours = ""
     if row.gpu_hours is not None:

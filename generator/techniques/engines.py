@@ -9,7 +9,6 @@ from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.case.limits import ServingLimits
 from generator.case.stacks import list_builds
-from generator.case.workload import WRITES
 from generator.errors import UsageError
 from generator.techniques.base import Technique
 from generator.techniques.edits import Edits
@@ -46,7 +45,7 @@ class Engine(Technique):
     def obstacle(self, case: Case) -> str | None:
         if case.portable:
             return "the machine is not known"
-        if case.workload.task not in WRITES:
+        if not case.workload.task_facts.writes:
             return f"it goes on with texts, and Transformers does {case.workload.task}"
         return self.explain_model(case) or self.explain_device(case)
 

@@ -2,7 +2,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from generator.case.case import Case
-from generator.case.workload import READS
 from generator.techniques.base import Technique
 from generator.techniques.traits import Trait
 
@@ -35,7 +34,7 @@ class Dynamic(Technique):
 
 def explain_no_generation(case: Case) -> str | None:
     """Why no tokens are generated, or ``None``."""
-    return "the model reads, and generates nothing" if case.workload.task in READS else None
+    return "the model reads, and generates nothing" if not case.workload.task_facts.generates else None
 
 
 def explain_short_memory(case: Case) -> str | None:

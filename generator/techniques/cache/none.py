@@ -2,7 +2,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from generator.case.case import Case
-from generator.case.workload import READS
 from generator.techniques.base import Technique
 
 
@@ -19,7 +18,7 @@ class NoCache(Technique):
     modes = ("infer",)
 
     def obstacle(self, case: Case) -> str | None:
-        if case.workload.task not in READS:
+        if case.workload.task_facts.generates:
             return "generation would compute every past token again"
         return None
 

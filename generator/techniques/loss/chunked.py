@@ -49,7 +49,7 @@ class Chunked(Technique):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        if case.workload.task == "text-classification":
+        if case.workload.task_facts.classifies:
             return "a classification head has no vocabulary-sized logits"
         if case.workload.task == "causal-lm" and case.model.model_type not in VERIFIED:
             return f"not verified equal to the plain loss for models of type {case.model.model_type}"

@@ -34,7 +34,7 @@ class Liger(Technique):
     def obstacle(self, case: Case) -> str | None:
         if why := case.explain_missing("liger"):
             return why
-        if case.workload.task == "text-classification":
+        if case.workload.task_facts.classifies:
             return "a classification head has no vocabulary-sized logits to fuse"
         if case.workload.task == "sft":
             return "TRL computes the loss in chunks itself, and deprecates Liger"

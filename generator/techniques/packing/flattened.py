@@ -43,7 +43,7 @@ class Flattened(Technique):
 
 def explain_unequal_flattening(case: Case) -> str | None:
     """Why texts one after the other cannot be trained on, or would give another loss, or ``None``."""
-    if case.workload.task == "text-classification":
+    if case.workload.task_facts.classifies:
         return "every text has its own label: the head reads one token a sequence"
     if case.portable:
         return "the machine is not known"

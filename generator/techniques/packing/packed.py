@@ -25,7 +25,7 @@ class Packed(Technique):
     )
 
     def obstacle(self, case: Case) -> str | None:
-        if case.workload.task == "text-classification":
+        if case.workload.task_facts.classifies:
             return "every text has its own label"
         if not case.workload.packing:
             return "you asked for --no-packing"

@@ -69,7 +69,7 @@ class Lora(Technique):
 
     def edits(self, case: Case) -> Edits:
         edits = make_adapter_edits(case)
-        if case.workload.task != "text-classification":
+        if not case.workload.task_facts.classifies:
             return edits
         return replace(edits, after_model=(*edits.after_model, WIDEN_HEAD))
 
@@ -85,7 +85,7 @@ def make_adapter_edits(case: Case) -> Edits:
 
 
 def place_adapter(case: Case) -> Edits:
-    peft_task = "SEQ_CLS" if case.workload.task == "text-classification" else "CAUSAL_LM"
+    peft_task = "SEQ_CLS" if case.workload.task_facts.classifies else "CAUSAL_LM"
     left = UNADAPTED.get(case.model.model_type)
     exclude = f", exclude_modules={list(left)}" if left else ""
     adapter = f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear"{exclude}, **CONFIG["lora"])'

@@ -60,7 +60,7 @@ class QLora(Technique):
             return make_sharded_edits(case)
         # without PEFT's prepare_model_for_kbit_training, which makes embedding and head float32: get_peft_model freezes by itself
         base = make_adapter_edits(case)
-        widened = (WIDEN_HEAD,) if case.workload.task == "text-classification" else ()
+        widened = (WIDEN_HEAD,) if case.workload.task_facts.classifies else ()
         kept, imported = ((KEEP_GRADIENTS,), ("from bitsandbytes.nn import Linear4bit",)) if case.on_cpu else ((), ())
         return replace(
             base,

@@ -1,0 +1,35 @@
+"""What models of texts are refused for, in the words that their tasks share."""
+
+from __future__ import annotations
+
+from generator.case.tasks.automatic_speech_recognition import SPEECH_TYPES
+from generator.case.tasks.task import Refusal
+from generator.model import ModelSpec
+
+
+def explain_no_decoder(model: ModelSpec, asked: str, trained: bool) -> Refusal | None:
+    """Why the model cannot go on with a text, or ``None``; what perfgen does with it instead."""
+    name = f"{model.name} ({model.model_type})"
+    if model.kind == "decoder":
+        return None
+    if model.kind != "encoder":
+        return f"{asked} needs a decoder-only model, and {name} is {model.kind}", suggest_use(model, trained)
+    if trained:
+        return (
+            f"{asked} needs a decoder, and {name} is an encoder",
+            "use --task text-classification for a classifier, feature-extraction for embeddings; filling masks is not emitted yet",
+        )
+    return (
+        f"{asked} needs a decoder, and {name} is an encoder: plain text trains it by masked language modelling (masked-lm), which perfgen "
+        "does not emit yet",
+        "give a decoder; or, for rows that have labels, --task text-classification",
+    )
+
+
+def suggest_use(model: ModelSpec, trained: bool) -> str:
+    """What perfgen does with a model that is no model of text, if anything."""
+    if model.kind == "vision":
+        return "perfgen runs classifiers of images (--mode infer, …ForImageClassification in config.json) and no other model of this kind"
+    if model.model_type in SPEECH_TYPES:
+        return "perfgen writes down what it hears: --mode infer --task automatic-speech-recognition"
+    return f"perfgen does not emit {'inference' if trained else 'training'} for this kind of model yet"

@@ -1,0 +1,42 @@
+"""Labels of texts, by a head that is trained."""
+
+from __future__ import annotations
+
+from generator.case.tasks.task import Refusal, Task
+from generator.model import ModelSpec
+from generator.model.classifiers import CLASSIFIED, HEAD
+
+
+def explain_model(model: ModelSpec, asked: str, trained: bool) -> Refusal | None:
+    """Why it has no head for labels, or none that was trained."""
+    name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
+    if model.kind not in ("encoder", "decoder") or model.model_type not in CLASSIFIED:
+        return (
+            f"{asked} needs an encoder or a decoder of text that Transformers has a classifier of, and {name} is none",
+            "give another model, such as a BERT or a Llama",
+        )
+    if trained and not suits(model):
+        return (
+            f"{asked} needs trained weights for the labels, and {name} has none: its answers would be random",
+            "give a classifier, or train one first (--mode train)",
+        )
+    return None
+
+
+def suits(model: ModelSpec) -> bool:
+    return (model.architecture or "").endswith(HEAD)
+
+
+TASK = Task(
+    name="text-classification",
+    title="text classification",
+    training="text classification",
+    learner="a text classifier",
+    model_class="AutoModelForSequenceClassification",
+    explain_model=explain_model,
+    suits=suits,
+    seq_len=512,
+    classifies=True,
+    row_leaves={"batch_work": "serving/batch_work/labels", "encoder": "serving/encoder"},
+    example_leaf="label",
+)

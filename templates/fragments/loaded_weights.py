@@ -4,6 +4,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 SHOWN = 3
@@ -24,8 +25,14 @@ def check_loaded(model: PreTrainedModel, loading: dict, adds_head: bool = False)
         end_incomplete(model.name_or_path, missing, "config.json")
 
 
-def check_adapter(folder: str | Path, missing: Collection[str]) -> None:
-    """The same for an adapter. ``missing``: what load_adapter says of it."""
+def load_adapter(model: PreTrainedModel, folder: Path) -> None:
+    """Put the adapter of ``folder`` beside the weights. Ends the process where its file lacks some of it."""
+    # DoRA's magnitudes have this name in the model, and PEFT alone knows that it is not that of the file
+    weights = {
+        f"{name}.weight" if name.endswith("lora_magnitude_vector") else name: weight
+        for name, weight in load_file(folder / "adapter_model.safetensors").items()
+    }
+    missing = model.load_adapter(str(folder), adapter_state_dict=weights).missing_keys
     if missing:
         end_incomplete(folder, sorted(missing), "adapter_config.json")
 

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from chat_template import ensure_chat_template
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
-from loaded_weights import check_adapter, check_loaded
+from loaded_weights import check_loaded, load_adapter
 from masking import mask_messages
 from run_identity import check_base
 from sources import find_source
@@ -61,7 +61,7 @@ def main() -> None:
     model.eval()
     if adapted:
         check_base(Path(model_folder), find_source(CONFIG, "model"), CONFIG.get("revision"))
-        check_adapter(model_folder, model.load_adapter(str(model_folder)).missing_keys)
+        load_adapter(model, Path(model_folder))
         model.eval()
     for layer in model.modules():
         if isinstance(layer, BaseTunerLayer):  # the adapters, into the weights that they stand beside

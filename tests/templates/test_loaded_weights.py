@@ -11,8 +11,9 @@ from engine_projects import drop_weights
 from leaves import load_leaf
 from projects import render_small_project
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("transformers")
+import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModel,

@@ -41,6 +41,29 @@ PEFT 0.21 raises for ``out_proj`` (tuners_utils.py: _check_lora_target_modules_m
 (modeling_mamba.py, modeling_jamba.py). An indexer of sparse attention chooses keys without gradients, a router that is a Linear
 returns several tensors, ``o_a_proj`` has a weight for each group of heads, ``correction_coefs`` are read clamped (Transformers 5.23)."""
 
+POOLED = ("pooler.dense",)
+HEADS = {
+    "albert": ("pooler",),
+    "bert": POOLED,
+    "deberta": POOLED,
+    "deberta-v2": POOLED,
+    "distilbert": ("pre_classifier",),
+    "ernie": POOLED,
+    "eurobert": ("dense",),
+    "flaubert": ("sequence_summary",),
+    "gte": POOLED,
+    "megatron-bert": POOLED,
+    "modernbert": ("head",),
+    "modernbert-decoder": ("head",),
+    "nomic_bert": POOLED,
+    "rembert": POOLED,
+    "roc_bert": POOLED,
+    "xlm": ("sequence_summary",),
+    "xlnet": ("sequence_summary", "logits_proj"),
+}
+"""What stands between the model and the labels and is new with them, where PEFT does not know it by its name (it does ``classifier`` and
+``score``): an adapter beside random weights that nobody saves gives other answers each time it is loaded."""
+
 
 class Lora(Technique):
     """Freeze the model and train low-rank adapters on its linear layers.
@@ -85,10 +108,15 @@ def make_adapter_edits(case: Case) -> Edits:
 
 
 def place_adapter(case: Case) -> Edits:
-    peft_task = "SEQ_CLS" if case.workload.task_facts.classifies else "CAUSAL_LM"
+    classifies = case.workload.task_facts.classifies
+    peft_task = "SEQ_CLS" if classifies else "CAUSAL_LM"
+    whole = list_head(case) if classifies else ()
+    head = f", modules_to_save={list(whole)}" if whole else ""
     left = UNADAPTED.get(case.model.model_type)
     exclude = f", exclude_modules={list(left)}" if left else ""
-    adapter = f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear"{exclude}, **CONFIG["lora"])'
+    adapter = (
+        f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear"{exclude}{head}, **CONFIG["lora"])'
+    )
     if is_by_loop(case.layout):  # as soon as the model is read: then it is divided
         return Edits(
             imports=("from peft import LoraConfig, get_peft_model",),
@@ -109,3 +137,8 @@ def place_adapter(case: Case) -> Edits:
         after_model=("model = get_peft_model(model, adapter)",),
         requirements=("peft",),
     )
+
+
+def list_head(case: Case) -> tuple[str, ...]:
+    """The modules of a classifier that are learned whole, beside those that PEFT knows."""
+    return HEADS.get(case.model.model_type, ())

@@ -8,7 +8,7 @@ from generator.techniques.edits import Argument, Code, Edits, make_argument
 from generator.techniques.launch import is_by_accelerate
 from generator.techniques.precision.bf16 import explain_missing_bf16
 from generator.techniques.precision.fp16 import explain_missing_fp16
-from generator.techniques.trained.lora import WIDEN_HEAD, make_adapter_edits
+from generator.techniques.trained.lora import WIDEN_HEAD, list_head, make_adapter_edits
 from generator.techniques.traits import Trait
 
 RESTORE_ADAPTERS = """\
@@ -121,9 +121,18 @@ def write_nf4_config(case: Case, stored: str | None = None) -> str:
         '    bnb_4bit_quant_type="nf4",\n'
         "    bnb_4bit_use_double_quant=True,\n"
         f"    bnb_4bit_compute_dtype=torch.{choose_dequantized_dtype(case)},\n"
-        f"{storage}"
+        f"{storage}{write_skipped_head(case)}"
         ")"
     )
+
+
+def write_skipped_head(case: Case) -> str:
+    """A classifier's head stays unpacked: its weights are new, and a product in 4 bits whose weights are no packed ones ends the first
+    step. Transformers 5.23 keeps a last layer by the name of its weight, and an encoder's ends in a bias (quantizers/base.py)."""
+    whole = list_head(case)
+    if not case.workload.task_facts.classifies or not (whole or case.model.kind == "encoder"):
+        return ""
+    return f"    llm_int8_skip_modules={['classifier', *whole]},  # the head is learned whole\n"
 
 
 def choose_dequantized_dtype(case: Case) -> str:

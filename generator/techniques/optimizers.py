@@ -48,3 +48,18 @@ class Optimizer(Technique):
             fragments=("projections",),
             callbacks=(f"RestoreProjections({', '.join(self.projectors)})",),
         )
+
+
+class ProjectingOptimizer(Optimizer):
+    """Base of those that project the gradients of ``nn.Linear``: all in the numbered layers, whatever an architecture calls them."""
+
+    targets: ClassVar[str] = r".*\.\d+\..*"
+
+    def obstacle(self, case: Case) -> str | None:
+        if case.model.model_type in CONV1D and case.workload.train == "full":
+            return f"{case.model.model_type} has no nn.Linear in its layers, and the Trainer projects no other weights"
+        return super().obstacle(case)
+
+
+CONV1D = ("gpt2", "gpt-sw3", "openai-gpt")
+"""Types whose products are Transformers' ``Conv1D``."""

@@ -1,10 +1,10 @@
 from typing import ClassVar
 
 from generator.techniques.base import Published
-from generator.techniques.optimizers import Optimizer
+from generator.techniques.optimizers import ProjectingOptimizer
 
 
-class Apollo(Optimizer):
+class Apollo(ProjectingOptimizer):
     """APOLLO: channel-wise learning rates from a random low-rank projection.
 
     What it does: scales the learning rate channel by channel from a random low-rank projection; states near those of
@@ -21,7 +21,7 @@ class Apollo(Optimizer):
     requires = "apollo-torch"
     request_only = "it is another optimizer than AdamW"
     arguments: ClassVar = {
-        "optim_target_modules": ["attn", "mlp"],
+        "optim_target_modules": ProjectingOptimizer.targets,
         "optim_args": "proj=random,rank=256,scale=1.0,scale_type=channel,update_proj_gap=200",
     }
     projectors: ClassVar = {

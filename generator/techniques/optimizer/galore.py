@@ -1,10 +1,10 @@
 from typing import ClassVar
 
 from generator.techniques.base import Published
-from generator.techniques.optimizers import Optimizer
+from generator.techniques.optimizers import ProjectingOptimizer
 
 
-class GaLore(Optimizer):
+class GaLore(ProjectingOptimizer):
     """GaLore: AdamW on gradients projected to a low rank.
 
     What it does: AdamW on gradients projected to a low rank: full-parameter training with little optimizer memory.
@@ -20,7 +20,7 @@ class GaLore(Optimizer):
     requires = "galore-torch"
     request_only = "it trains in a low-rank subspace"
     arguments: ClassVar = {
-        "optim_target_modules": ["attn", "mlp"],
+        "optim_target_modules": ProjectingOptimizer.targets,
         "optim_args": "rank=128, update_proj_gap=200, scale=0.25",
     }
     projectors: ClassVar = {"GaLoreProjector": "galore_torch.galore_projector"}

@@ -192,6 +192,19 @@ def test_a_model_that_says_sdpa_and_does_not_call_it(first_step, tmp_path, monke
     assert "attention: 0 calls of PyTorch's own (sdpa)" in stop_of(first_step, make_trainer(tmp_path))
 
 
+def test_compiled_layers_are_not_looked_into(first_step, tmp_path, capsys, monkeypatch):
+    """Dynamo ended at what stood in the place of PyTorch's attention, where no evaluation had compiled before."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    monkeypatch.delattr(first_step, "WatchedAttention")
+    trainer = make_trainer(tmp_path)
+    for layer in trainer.model.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            layer.compile(backend="eager")
+    train(first_step, trainer, attention="sdpa", dense_mask=False)
+    assert "as planned: " in capsys.readouterr().out
+
+
 def test_a_padding_mask(first_step, tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["padding"], "drop_padding_mask", lambda model: None)
     assert "attention: with a mask of 128 elements, planned without" in stop_of(first_step, make_trainer(tmp_path))

@@ -76,7 +76,7 @@ class CheckFirstStep(TrainerCallback):
             if self.checks_turns:
                 self.check_turns(inputs["input_ids"].tolist(), labels.tolist())
             looks = self.planned.keys() & OF_ATTENTION
-            if self.trainer.args.torch_compile or not looks:  # a graph would be compiled again without the look at it
+            if self.is_compiled() or not looks:  # a graph would be compiled again without the look at it, if at all
                 return compute_loss(model, inputs, *args, **kwargs)
             attention = WatchedAttention(self.explain_refusal)
             beside = attention.watch_varlen() if self.planned.get("attention") == "varlen" else nullcontext()
@@ -92,6 +92,11 @@ class CheckFirstStep(TrainerCallback):
 
         self.trainer.compute_loss = watch
         self.stop_watching = lambda: setattr(self.trainer, "compute_loss", compute_loss)
+
+    def is_compiled(self) -> bool:
+        """The model, or its layers each by itself."""
+        layers = (module._compiled_call_impl for module in self.trainer.model.modules())
+        return self.trainer.args.torch_compile or any(layers)
 
     def on_pre_optimizer_step(self, args, state, control, **kwargs):
         if not self.watches:

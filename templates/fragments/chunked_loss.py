@@ -1,5 +1,7 @@
 """Cross-entropy without all logits at once: one chunk of tokens at a time, computed again in the backward pass."""
 
+import sys
+
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_outputs import MoeCausalLMOutputWithPast
@@ -7,8 +9,12 @@ from transformers.modeling_outputs import MoeCausalLMOutputWithPast
 CHUNK_TOKENS = 1024
 
 
-def chunk_loss(model) -> None:
+def chunk_loss(model, label_smoothing: float = 0.0) -> None:
     """Make ``model`` return its loss without logits; the value and the gradients are those of its own forward."""
+    if label_smoothing:  # Trainer takes the labels away, and computes it from the logits
+        sys.exit(
+            "--label_smoothing_factor needs all logits at once, and this plan never has them: take --pin loss=plain"
+        )
     backbone, head = model.get_decoder(), model.get_output_embeddings()
 
     def summed_loss(hidden, targets):

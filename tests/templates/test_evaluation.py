@@ -363,3 +363,43 @@ def test_an_answer_that_takes_long_is_its_beginning(ask, monkeypatch):
     answers.answer(model)
     asked = answers.tokenizer("abc", add_special_tokens=False)["input_ids"]
     assert made[0].shape[1] == len(asked) + 1
+
+
+@pytest.mark.parametrize("by_flag", [True, False])
+@pytest.mark.parametrize("planned", [True, False])
+def test_an_old_name_is_followed_although_the_plan_has_the_new_one(planned, by_flag):
+    """TrainingArguments reads `gradient_checkpointing` only where `activation_checkpointing` is not set: it was silently ignored."""
+    from transformers import HfArgumentParser, TrainingArguments
+
+    given = {} if by_flag else {"gradient_checkpointing": not planned}
+    sys.argv = ["train.py", *(["--gradient_checkpointing", str(not planned)] if by_flag else [])]
+    parser = HfArgumentParser(TrainingArguments)
+    parser.set_defaults(activation_checkpointing=planned, output_dir="/tmp/none", use_cpu=True, **given)
+    config = {"training": given, "eval_data": None}
+    assert load_leaf("arguments").parse_arguments(parser, config).activation_checkpointing is not planned
+    sys.argv = ["train.py", "--gradient_checkpointing", "True", "--activation_checkpointing", "False"]
+    assert not load_leaf("arguments").parse_arguments(parser, config).activation_checkpointing
+
+
+def test_fp16_on_a_cpu_is_refused(capsys):
+    """Accelerate computes in 32 bits there; run.json said fp16."""
+    with pytest.raises(SystemExit):
+        parse(["--fp16", "True"], {"training": {}, "eval_data": None})
+    assert "--fp16: Accelerate computes in 32 bits on a CPU" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("--completion_only_loss", "False"), ("--assistant_only_loss", "True")])
+def test_what_data_py_decides_is_no_flag(words, capsys):
+    """TRL reads it of rows without tokens; here it changed nothing."""
+    pytest.importorskip("trl")
+    from trl import SFTConfig
+
+    with pytest.raises(SystemExit):
+        parse(words, {"training": {}, "eval_data": None}, SFTConfig)
+    assert f"{words[0]} is not read" in capsys.readouterr().err
+
+
+def test_a_loss_in_chunks_is_not_smoothed():
+    """Trainer took the labels from it, which ended the first step with a traceback."""
+    with pytest.raises(SystemExit, match="--label_smoothing_factor needs all logits"):
+        load_leaf("chunked_loss").chunk_loss(None, 0.1)

@@ -76,5 +76,5 @@ class Chunked(Technique):
         return Edits(
             imports=("from chunked_loss import chunk_loss",),
             fragments=("chunked_loss",),
-            after_model=("chunk_loss(model)",),
+            after_model=("chunk_loss(model, args.label_smoothing_factor)",),
         )

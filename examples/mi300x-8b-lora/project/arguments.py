@@ -28,6 +28,8 @@ def parse_arguments(parser: HfArgumentParser, config: dict):
         near = suggest_names(wrong, known)
         parser.error(f"config.yaml: training.{wrong[0]} is no name of TrainingArguments{near}")
     fit_saves_and_evaluations(parser, config)
+    follow_old_names(parser, config)
+    refuse_unread(parser, list_given(config) & known)
     try:
         args, unknown = parser.parse_args_into_dataclasses(return_remaining_strings=True)
     except (ValueError, TypeError, ImportError, RuntimeError, OSError, NotImplementedError) as error:
@@ -39,6 +41,8 @@ def parse_arguments(parser: HfArgumentParser, config: dict):
             "--resume_from_checkpoint is not read: a run that can go on does so by itself, from the newest checkpoint "
             "in --output_dir. To go on from an earlier one, move the newer ones away."
         )
+    if args.fp16 and "fp16" in list_given(config) and args.device.type == "cpu":
+        parser.error("--fp16: Accelerate computes in 32 bits on a CPU, and says nothing; --bf16 True is for CPUs too")
     check_trackers(parser, args)
     if args.push_to_hub and args.process_index == 0:
         check_hub(parser, args)
@@ -49,6 +53,33 @@ def list_given(config: dict) -> set[str]:
     """Names of TrainingArguments that flags or config.yaml set."""
     flags = {word.split("=")[0][2:].replace("-", "_") for word in sys.argv[1:] if word.startswith("--")}
     return flags | config.get("training", {}).keys()
+
+
+def follow_old_names(parser: HfArgumentParser, config: dict) -> None:
+    """TrainingArguments reads an old name only where the new one is not set, and the plan sets it."""
+    given = list_given(config)
+    for old, new in OLD_NAMES.items():
+        if old in given and new not in given:
+            parser.set_defaults(**{new: None})
+
+
+OLD_NAMES = {
+    "gradient_checkpointing": "activation_checkpointing",
+    "gradient_checkpointing_kwargs": "activation_checkpointing_kwargs",
+}
+
+
+def refuse_unread(parser: HfArgumentParser, given: set[str]) -> None:
+    """What SFTTrainer does with rows that have no tokens yet."""
+    for name in OF_DATA:
+        if name in given:
+            parser.error(
+                f"--{name} is not read: data.py makes the tokens, and config.yaml says of what (columns) and which "
+                "are learned (loss_on)"
+            )
+
+
+OF_DATA = ("assistant_only_loss", "chat_template_path", "completion_only_loss", "dataset_text_field", "eos_token")
 
 
 def fit_saves_and_evaluations(parser: HfArgumentParser, config: dict) -> None:

@@ -91,6 +91,18 @@ def test_a_slow_link_and_a_slow_rank_are_named(preflight, monkeypatch):
     assert len(problems) == 3 and problems[-1].startswith("rank 2 (node-1): each of its links is slow")
 
 
+def test_a_slow_rank_of_few_is_named_beside_the_others(preflight, monkeypatch):
+    """Of three hosts that nobody said the rate of, two links are slow: their median would be the slow one."""
+    monkeypatch.setattr(preflight, "PLANNED", {"disk_gib": 0})
+    ranks = [rank | {"host": f"node-{n}"} for n, rank in enumerate(make_report()["ranks"])]
+    for count in (3, 4):
+        rates = {f"{n}-{(n + 1) % count}": 1.5e9 + n * 1e8 for n in range(count)} | {f"{count - 1}-0": 1e7}
+        rates[f"{count - 2}-{count - 1}"] = 1e7
+        report = make_report(links=rates) | {"ranks": ranks[:count]}
+        *links, rank = preflight.find_problems(report)
+        assert len(links) == 2 and rank.startswith(f"rank {count - 1} (node-{count - 1}): each of its links is slow")
+
+
 def test_every_pair_of_neighbours_has_its_turn(preflight):
     for count in range(2, 9):
         rounds = preflight.list_rounds(count)

@@ -62,6 +62,7 @@ LABELS = {
     "batch_work": "serving/batch_work/labels",
     "encoder": "serving/encoder",
 }
+ENTITIES = {"batch_work": "serving/batch_work/entities", "encoder": "serving/encoder"}
 EMBEDDINGS = {
     "batch_work": "serving/batch_work/embeddings",
     "encoder": "serving/encoder",

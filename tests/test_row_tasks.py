@@ -30,7 +30,12 @@ BERT = {
 CLASSIFIER = BERT | {"architectures": ["BertForSequenceClassification"]}
 DINO = {"model_type": "dinov2_with_registers", "architectures": ["Dinov2WithRegistersForImageClassification"]}
 DINO |= {"patch_size": 14}
-TEXTS = {"text-classification": CLASSIFIER, "feature-extraction": BERT | {"architectures": ["BertModel"]}}
+MARKER = BERT | {"architectures": ["BertForTokenClassification"]}
+TEXTS = {
+    "token-classification": MARKER,
+    "text-classification": CLASSIFIER,
+    "feature-extraction": BERT | {"architectures": ["BertModel"]},
+}
 TASKS = {"automatic-speech-recognition": WHISPER, "image-classification": VIT}
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
-from serving_projects import BATCH, EMBEDDINGS, LABELS, find_minilm, make_row_project
+from serving_projects import BATCH, EMBEDDINGS, ENTITIES, LABELS, find_minilm, make_row_project
 
 TEXTS = [
     "A man plays the guitar on a stage.",
@@ -95,6 +95,50 @@ def test_labels_are_those_of_the_classifier_with_their_probabilities(minilm, tmp
         assert list(row["probabilities"].values()) == pytest.approx(shares.tolist(), abs=1e-5)
         assert row["label"] == names[int(shares.argmax())] and row["probability"] == max(row["probabilities"].values())
     assert [row["label"] is None for row in rows] == [False] * 4 + [True] * 2
+
+
+@pytest.mark.slow
+def test_entities_are_those_of_the_pipeline_of_transformers(minilm, tmp_path):
+    """Random heads mark whatever they mark: the words, what is joined, and each probability must be the same."""
+    from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
+
+    torch.manual_seed(0)
+    names = dict(enumerate(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "MISC"]))
+    model = AutoModelForTokenClassification.from_pretrained(minilm, num_labels=6, id2label=names).eval()
+    torch.nn.init.normal_(model.classifier.weight, std=0.3)
+    model.save_pretrained(tmp_path / "m")
+    tokenizer = AutoTokenizer.from_pretrained(minilm)
+    tokenizer.save_pretrained(tmp_path / "m")
+    modules = BATCH | ENTITIES
+    project = make_row_project(tmp_path / "p", tmp_path / "m", modules, "AutoModelForTokenClassification", 4, 64)
+    texts = [
+        *TEXTS,
+        "Ada Lovelace-Byron, née Byron, lived in London's unpronounceable neighbourhoods.",
+        "Zürich 🙂 Oerlikon",
+    ]
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in [*texts, " "]))
+    assert "7 rows, 1 of them with an error" in compute(project, source, output)
+    rows = read(output)
+    find = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="first")
+    for text, row in zip(texts, rows, strict=False):
+        expected = find(text)
+        assert [(e["label"], e["start"], e["end"]) for e in row["entities"]] == [
+            (e["entity_group"], e["start"], e["end"]) for e in expected
+        ]
+        assert [e["probability"] for e in row["entities"]] == pytest.approx(
+            [float(e["score"]) for e in expected], abs=1e-5
+        )
+        assert all(text[e["start"] : e["end"]] == e["text"] for e in row["entities"])
+    assert any(len(e["text"].split()) > 1 for row in rows[:-1] for e in row["entities"])
+    compute(project, source, tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist()[4]["entities"][0].keys() == {
+        "label",
+        "text",
+        "start",
+        "end",
+        "probability",
+    }
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

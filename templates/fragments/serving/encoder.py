@@ -1,7 +1,7 @@
 """An encoder of Transformers over the rows of a batch: of like length together, each as often as it stands there."""
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from batch_input import Row
@@ -45,35 +45,39 @@ class Encoder:
         self.model.config.pad_token_id = self.tokenizer.pad_token_id
 
     def compute(self, rows: list[Row], describe: Callable, columns: dict) -> Iterator[Results]:
-        """What ``describe`` makes of the model's output, with places in ``rows``; first what cannot be computed."""
+        """What ``describe`` makes of the model's output, its inputs and the texts, with places in ``rows``.
+
+        First what cannot be computed.
+        """
         tasks, failed = [], []
         for place, row in enumerate(rows):
             try:
-                tasks.append((place, self.prepare(row)))
+                tasks.append((place, *self.prepare(row)))
             except ValueError as error:
                 failed.append((place, dict.fromkeys(columns) | {"error": str(error)}))
         yield failed
-        tasks.sort(key=lambda task: -len(task[1]))
+        tasks.sort(key=lambda task: -len(task[2]["input_ids"]))
         for start in range(0, len(tasks), self.batch):
             part = tasks[start : start + self.batch]
-            inputs = self.tokenizer.pad({"input_ids": [tokens for _, tokens in part]}, return_tensors="pt")
+            tokens = [encoding["input_ids"] for _, _, encoding in part]
+            inputs = self.tokenizer.pad({"input_ids": tokens}, return_tensors="pt")
             inputs = inputs.to(self.model.device)
             with self.torch.inference_mode():
-                made = describe(self.model(**inputs), inputs)
+                made = describe(self.model(**inputs), inputs, [(text, encoding) for _, text, encoding in part])
             yield [
-                (place, row | {"prompt_tokens": len(tokens), "error": None})
-                for (place, tokens), row in zip(part, made, strict=True)
+                (place, row | {"prompt_tokens": len(ids), "error": None})
+                for (place, _, _), ids, row in zip(part, tokens, made, strict=True)
             ]
 
-    def prepare(self, row: Row) -> list[int]:
-        """Its tokens. ValueError says why there are none, or too many."""
+    def prepare(self, row: Row) -> tuple[str, Mapping]:
+        """Its text and tokens. ValueError says why there are none, or too many."""
         if row.problem is not None:
             raise ValueError(row.problem)
         text = read_text(row.values, self.args.column)
-        tokens = self.tokenizer(text, truncation=self.args.truncate, max_length=self.most)["input_ids"]
-        if len(tokens) > self.most:
+        encoding = self.tokenizer(text, truncation=self.args.truncate, max_length=self.most)
+        count = len(encoding["input_ids"])
+        if count > self.most:
             raise ValueError(
-                f"the text has {len(tokens):,} tokens, and {self.limit} is {self.most:,}: "
-                "--truncate takes its beginning"
+                f"the text has {count:,} tokens, and {self.limit} is {self.most:,}: --truncate takes its beginning"
             )
-        return tokens
+        return text, encoding

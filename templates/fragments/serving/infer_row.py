@@ -59,10 +59,14 @@ def main() -> None:
     )
 
 
-def describe_answer(value: str | list[float]) -> str:
-    """A text as it is, of a vector the first numbers."""
+def describe_answer(value: str | list) -> str:
+    """A text as it is, entities one a line, of a vector the first numbers."""
     if isinstance(value, str):
         return value
+    if not value or isinstance(value[0], dict):
+        return (
+            "\n".join(f"{entity['label']} {entity['text']} ({entity['probability']:.2f})" for entity in value) or "none"
+        )
     return f"{', '.join(f'{number:.4f}' for number in value[:4])}, ... ({len(value)} numbers)"
 
 

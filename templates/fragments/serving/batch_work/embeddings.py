@@ -43,7 +43,7 @@ class Work:
         """Results with their places in ``rows``, as they are done."""
         yield from self.encoder.compute(rows, self.describe_rows, self.COLUMNS)
 
-    def describe_rows(self, output, inputs) -> list[dict]:
+    def describe_rows(self, output, inputs, read) -> list[dict]:
         vectors = self.pool(output.last_hidden_state, inputs["attention_mask"])
         return [{"embedding": vector} for vector in vectors.float().tolist()]
 

@@ -48,7 +48,7 @@ class Work:
         """Results with their places in ``rows``, as they are done."""
         yield from self.encoder.compute(rows, self.describe_rows, self.COLUMNS)
 
-    def describe_rows(self, output, inputs) -> list[dict]:
+    def describe_rows(self, output, inputs, read) -> list[dict]:
         shares = output.logits.float().softmax(-1).tolist()
         return [self.describe_shares(row) for row in shares]
 

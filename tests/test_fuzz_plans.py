@@ -130,3 +130,8 @@ def test_a_model_that_nobody_knows_is_refused_in_a_few_words(tmp_path):
     with pytest.raises(SourceError, match="do not know 'x'") as refused:
         plan_request(Request(model=str(tmp_path), mode="infer", hardware="1xt4", offline=True))
     assert not list(check_refusal(refused.value))
+
+
+def test_reasons_that_differ_by_a_name_alone_are_one(tmp_path):
+    """ "sdpa would …; eager would …" in a chain of three axes took more than a message's length."""
+    assert run_case(draw_case(771230, MODELS)).faults == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -154,3 +155,60 @@ def test_two_processes_have_the_loss_of_one(mixture, tmp_path):
         start(project, "run", "--logging_steps", "1", "--save_steps", "8", *split)
         losses.append([entry["loss"] for entry in logs(project, "run")])
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+DENSE = {
+    "granitemoehybrid": {
+        "num_local_experts": 0,
+        "shared_intermediate_size": 48,
+        "mamba_n_heads": 8,
+        "layer_types": ["full_attention"] * 2,
+    },
+    "qwen3_moe": {"mlp_only_layers": [0, 1]},
+    "doge": {"is_moe": False},
+}
+
+
+@pytest.mark.parametrize("model_type", DENSE)
+def test_a_dense_model_of_such_a_type_answers(mixture, tmp_path, model_type):
+    """SFTTrainer asked it for the logits of routers, which it has not: the first step raised."""
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    folder = tmp_path / "model"
+    shutil.copytree(mixture, folder)
+    kind = CONFIG_MAPPING[model_type]
+    known = {field.name for field in dataclasses.fields(kind)}
+    config = kind(**{name: value for name, value in (SIZES | DENSE[model_type]).items() if name in known})
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    project = render_small_project(tmp_path, model=str(folder), **SFT)
+    assert len(start(project, "runs")["losses"]) == 8
+
+
+@pytest.mark.parametrize("form", ["lora", "rslora"])
+def test_adapters_of_experts_go_on_and_are_merged(mixture, tmp_path, form):
+    """PEFT adapts a block's experts as one tensor: resumed and merged, they answer as they did."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    project = render_small_project(tmp_path, model=str(mixture), train="lora", adapter=form, learning_rate=1e-2)
+    saves = ("--save_steps", "4")
+    start(project, "whole", *saves)
+    shutil.copytree(project / "whole" / "checkpoint-4", project / "resumed" / "checkpoint-4")
+    start(project, "resumed", *saves)
+    whole, resumed = (load_file(project / name / "adapter_model.safetensors") for name in ("whole", "resumed"))
+    assert any(".experts." in name for name in whole) and all(weight.any() for weight in whole.values())
+    assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
+    command = [sys.executable, "merge.py", "--run", "whole"]
+    subprocess.run(command, cwd=project, env=os.environ | {"HF_HUB_OFFLINE": "1"}, check=True, timeout=600)
+    base = AutoModelForCausalLM.from_pretrained(mixture, dtype=torch.float32)
+    tokens = torch.arange(4, 40)[None]
+    with torch.inference_mode():
+        plain = base(tokens).logits
+        expected = PeftModel.from_pretrained(base, project / "whole").eval()(tokens).logits
+        merged, loading = AutoModelForCausalLM.from_pretrained(
+            project / "whole" / "merged", dtype=torch.float32, output_loading_info=True
+        )
+        assert not loading["missing_keys"] and not loading["unexpected_keys"]
+        outputs = merged.eval()(tokens).logits
+    torch.testing.assert_close(outputs, expected, rtol=1e-3, atol=1e-4)
+    assert (outputs - plain).abs().max() > 0.01

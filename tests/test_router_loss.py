@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "model"))  # small.py a
 import torch
 from leaves import load_leaf
 from small import small
-from transformers import AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, Trainer, TrainerCallback, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from variants import configs
 
@@ -21,6 +21,7 @@ from generator.inputs.meta_device import make_config
 from generator.model import describe
 from generator.model.families import GROUPS, find_family, load_families
 from generator.model.routers import WITH_LOSS
+from generator.techniques.router_loss import WEIGHED
 
 KNOWN = {name for group in GROUPS for name in load_families(group) if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
 WEIGHT = 0.5
@@ -53,6 +54,16 @@ def test_no_other_type_of_the_tables_has_one(model_type):
     if spec.experts and not spec.router_loss:
         module = sys.modules[type(make_model(model_type)).__module__]
         assert "router_aux_loss_coef" not in Path(module.__file__).read_text()
+
+
+def test_every_type_whose_config_weighs_one_is_known():
+    """SFTTrainer goes by the config: of a dense Granite 4 or Doge it would ask for the logits of routers that it has not."""
+    weighed = set()
+    for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        if model_type != "gemma4_assistant":  # has no config of its own
+            text = CONFIG_MAPPING[model_type]().get_text_config(decoder=True)
+            weighed |= {model_type} if getattr(text, "router_aux_loss_coef", 0) else set()
+    assert weighed == WEIGHED
 
 
 # ---- what train.py adds

@@ -133,8 +133,9 @@ def explain_exclusions(part: Space, members: Sequence[Technique], certain: tuple
     names: dict[str, list[str]] = {}
     for technique in members:
         if why := explain_exclusion(part, technique, certain):
-            names.setdefault(why, []).append(technique.name)
-    whys = [f"{' and '.join(named)}: {why}" for why, named in names.items()]
+            own = why.startswith(f"{technique.name} ")  # "sdpa would …" and "eager would …" are one reason
+            names.setdefault(why.removeprefix(technique.name) if own else f": {why}", []).append(technique.name)
+    whys = [f"{' and '.join(named)}{why}" for why, named in names.items()]
     more = f"; and {len(whys) - SHOWN} more" if len(whys) > SHOWN else ""
     return "; ".join(whys[:SHOWN]) + more
 

@@ -9,6 +9,7 @@ from generator.case.layout import Layout
 from generator.case.saving import STATE_BYTES, choose_grace_seconds, compute_save_seconds
 from generator.case.stacks import parse_version
 from generator.case.strategies import MESH_AXES, STRATEGIES, TRAINER, find_skeletons
+from generator.model.buffers import SAVED_BUFFERS
 from generator.techniques.edits import Edits
 
 PORT = 29500
@@ -92,7 +93,11 @@ def make_fsdp_edits(case: Case, *, reshard: bool) -> Edits:
             "parallelism_config.parallelism_config_dp_replicate_size": layout.replicate,
             "parallelism_config.parallelism_config_dp_shard_size": layout.shard,
         }
+    kept = case.model.model_type in SAVED_BUFFERS
     return Edits(
+        imports=("from kept_buffers import keep_buffers",) if kept else (),
+        fragments=("kept_buffers",) if kept else (),
+        after_trainer=("keep_buffers(trainer)",) if kept else (),
         launcher=launch_with_accelerate(layout),
         accelerate=tuple((describe_processes(layout) | sharding).items()),
         # Accelerate's launcher has no flag for the first

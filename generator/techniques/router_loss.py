@@ -11,11 +11,13 @@ means it. DeepSeek-V3 and others balance by a bias of their routers instead, and
 from __future__ import annotations
 
 from generator.case.case import Case
+from generator.model.routers import WITH_LOSS
 from generator.techniques.edits import Code, Edits, make_argument
 from generator.techniques.launch import is_by_loop
 
-WEIGHED_FOR_NOTHING = frozenset({"llama4_text"})
-"""Types whose config has a weight of it, and whose model has no such loss: SFTTrainer multiplies the two."""
+WEIGHED = WITH_LOSS | {"doge", "llama4", "llama4_text", "qwen3_5_moe", "qwen4_exp", "qwen4_exp_text"}
+"""Types whose config has a weight of it, mixture or not. SFTTrainer goes by the config alone: of a model that is no mixture (Granite 4
+and Jamba come dense too), or that has no such loss, it asks for the logits of routers, which raises or is multiplied by nothing."""
 
 
 def has_router_loss(case: Case) -> bool:
@@ -35,13 +37,12 @@ def explain_missing_router_loss(case: Case) -> str | None:
 
 def make_router_edits(case: Case) -> Edits:
     """What trains with it, by Trainer and by SFTTrainer."""
-    sft = case.workload.task == "sft"
+    sft = case.workload.task == "sft" and not is_by_loop(case.layout)  # loop.py adds it in one way for both
     if not has_router_loss(case):
-        unweighed = sft and case.model.model_type in WEIGHED_FOR_NOTHING
+        unweighed = sft and case.model.model_type in WEIGHED
         return Edits(training_arguments=(make_argument("router_aux_loss_coef", 0.0),) if unweighed else ())
     if explain_missing_router_loss(case):
         return Edits()
-    sft = sft and not is_by_loop(case.layout)  # loop.py adds it in one way for both
     own = 'None if CONFIG["router_loss"] is None else float(CONFIG["router_loss"])'  # its config refuses a whole number
     weight = make_argument("router_aux_loss_coef", Code(own), "balances the experts")
     return Edits(

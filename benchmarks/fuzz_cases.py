@@ -12,8 +12,9 @@ from typing import Any
 from generator.bundle import find_sample_file
 from generator.case.case import Case
 from generator.case.request import Request
+from generator.case.tasks import list_tasks
 from generator.case.vendors import find_vendor
-from generator.case.workload import LOSS_ON, MODES, TASKS, TRACKERS, TRAINED, Workload
+from generator.case.workload import LOSS_ON, MODES, TRACKERS, TRAINED, Workload
 from generator.decide.device_group import choose_case
 from generator.decide.goal import Target
 from generator.errors import PerfgenError
@@ -197,7 +198,7 @@ def draw_work(draw: Random) -> dict[str, Any]:
     mode = draw.choice((*MODES, "train"))
     work: dict[str, Any] = {
         "mode": mode,
-        "task": draw.choice((*TASKS, "causal-lm")),
+        "task": draw.choice((*list_tasks(), "causal-lm")),
         "train": draw.choice(TRAINED),
         "seq_len": draw_seq_len(draw),
         "global_batch": draw.choice(

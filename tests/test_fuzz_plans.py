@@ -134,4 +134,19 @@ def test_a_model_that_nobody_knows_is_refused_in_a_few_words(tmp_path):
 
 def test_reasons_that_differ_by_a_name_alone_are_one(tmp_path):
     """ "sdpa would …; eager would …" in a chain of three axes took more than a message's length."""
-    assert run_case(draw_case(771230, MODELS)).faults == ()
+    from benchmarks.fuzz import check_refusal
+    from generator.errors import UsageError
+    from generator.pipeline import plan_request
+
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    (tmp_path / "d.jsonl").write_text("\n".join([json.dumps({"messages": turns})] * 64))
+    how = {
+        "task": "sft",
+        "data": str(tmp_path / "d.jsonl"),
+        "seq_len": 64,
+        "global_batch": 32,
+        "pins": (("precision", "fp8-rowwise"),),
+    }
+    with pytest.raises(UsageError, match="sdpa and eager would join") as refused:
+        plan_request(Request(hardware="8xrtx-5060-laptop", offline=True, **how))
+    assert not list(check_refusal(refused.value))

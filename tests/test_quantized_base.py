@@ -88,3 +88,33 @@ def test_an_evaluation_leaves_gradients_on_a_cpu():
 
 def test_nothing_of_a_cpu_is_emitted_for_a_gpu():
     assert KEEP_GRADIENTS not in plan_case(case(RTX_4090, llama(), task="causal-lm", **QLORA)).edits.after_model
+
+
+@pytest.mark.parametrize("adapter", ["lora", "dora"])
+def test_an_answer_on_a_cpu_reads_the_weights_that_were_trained_on(tmp_path, adapter):
+    """Packed anew for a kernel of CPUs with AVX512-BF16 they were other weights to DoRA, and of 176 outputs an error."""
+    torch = pytest.importorskip("torch")
+    bitsandbytes = pytest.importorskip("bitsandbytes")
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
+
+    sizes = {"vocab_size": 96, "hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.1}
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**sizes, **heads)).to(torch.bfloat16).save_pretrained(tmp_path)
+    nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)
+    of = case(cpu_device(bf16=True), llama(**SMALL), task="causal-lm", adapter=adapter, **QLORA)
+    statements = plan_case(of).serving.edits.infer_after_model
+    logits = []
+    for packs in (True, False):
+        model = AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=nf4, dtype=torch.bfloat16)
+        torch.manual_seed(1)
+        form = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, use_dora=adapter == "dora")
+        model = get_peft_model(model, form).eval()
+        for layer in model.modules():
+            if isinstance(layer, bitsandbytes.nn.Linear4bit) and not packs:
+                layer.support_avx512bf16_for_cpu = False
+        exec("\n".join(statements), {"model": model, "Linear4bit": bitsandbytes.nn.Linear4bit})
+        with torch.inference_mode():
+            logits.append(model(torch.arange(3, 19)[None]).logits.float())
+    assert torch.allclose(*logits, atol=0.1 * logits[1].abs().max().item())

@@ -1,3 +1,4 @@
+from generator.case.case import Case
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -18,3 +19,8 @@ class PagedAdamW8bit(Optimizer):
     evidence = (
         Published("https://arxiv.org/abs/2305.14314", "paged optimizers avoid the memory spikes of long sequences"),
     )
+
+    def obstacle(self, case: Case) -> str | None:
+        if case.on_cpu:  # bitsandbytes 0.50 warns, and keeps them where they are
+            return "there is no accelerator whose memory could run short"
+        return super().obstacle(case)

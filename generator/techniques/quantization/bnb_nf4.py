@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from generator.case.case import Case
@@ -6,6 +7,11 @@ from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Code, Edits, make_argument
 from generator.techniques.trained.qlora import write_nf4_config
 from generator.techniques.traits import Trait
+
+KEEP_UNPACKED = """\
+for layer in model.modules():
+    if isinstance(layer, Linear4bit){condition}:  # {why}
+        layer.support_avx512bf16_for_cpu = False"""
 
 
 class BnbNf4(Technique):
@@ -33,7 +39,24 @@ class BnbNf4(Technique):
         return {"quant": "nf4"}
 
     def edits(self, case: Case) -> Edits:
-        return make_quantized_edits(write_nf4_config(case))
+        edits = make_quantized_edits(write_nf4_config(case))
+        if not case.on_cpu:
+            return edits
+        return replace(
+            edits,
+            infer_imports=(*edits.infer_imports, "from bitsandbytes.nn import Linear4bit"),
+            infer_after_model=(keep_unpacked(case),),
+        )
+
+
+def keep_unpacked(case: Case) -> str:
+    """On a CPU with AVX512-BF16 bitsandbytes 0.50 packs weights anew at the first answer, for a kernel that takes blocks of 32 outputs
+    by 64 inputs (functional.py: _convert_weight_packed_for_cpu). PEFT 0.21 unpacks them as if it had not, for the norms of DoRA."""
+    if case.workload.train == "qlora" and case.workload.adapter == "dora":
+        return KEEP_UNPACKED.format(condition="", why="DoRA reads the weights, not in the order of a kernel for CPUs")
+    return KEEP_UNPACKED.format(
+        condition=" and (layer.out_features % 32 or layer.in_features % 64)", why="its kernel takes whole blocks"
+    )
 
 
 def explain_unquantizable(case: Case) -> str | None:

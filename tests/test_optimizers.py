@@ -1,4 +1,4 @@
-"""GaLore and APOLLO project the products of all layers, whatever an architecture calls them."""
+"""Optimizers where they can do what they are for: GaLore and APOLLO project the products of all layers, whatever an architecture calls them."""
 
 from __future__ import annotations
 
@@ -52,6 +52,13 @@ def test_products_of_every_layer_are_projected(model_type, name):
     projected = {name for name in linear if check_target_module_exists(targets, name)}
     layered = {name for name in linear if any(part.isdigit() for part in name.split("."))}
     assert projected == layered and layered
+
+
+def test_states_are_paged_from_an_accelerator():
+    """On a CPU bitsandbytes trains with adamw-8bit in its place, and warns."""
+    paged = find_technique("optimizer", "paged-adamw-8bit")
+    assert "no accelerator" in paged.obstacle(make_case(cpu_device(), llama()))
+    assert paged.obstacle(make_case()) is None
 
 
 @pytest.mark.parametrize("name", ["galore", "apollo"])

@@ -118,3 +118,15 @@ def test_an_answer_on_a_cpu_reads_the_weights_that_were_trained_on(tmp_path, ada
         with torch.inference_mode():
             logits.append(model(torch.arange(3, 19)[None]).logits.float())
     assert torch.allclose(*logits, atol=0.1 * logits[1].abs().max().item())
+
+
+def test_processes_on_cpus_have_no_device_of_their_own():
+    """`device_map={"": 0}` is a GPU: QLoRA by DDP on two CPUs ended as it loaded."""
+    from dataclasses import replace
+
+    from generator.case.layout import Layout
+    from generator.techniques.trained.qlora import place_on_own_device
+
+    two = Layout(strategy="ddp", per_node=2, replicate=2)
+    assert place_on_own_device(replace(case(cpu_device(), devices=2, **QLORA), layout=two)) == ()
+    assert place_on_own_device(replace(case(RTX_4090, devices=2, **QLORA), layout=two))

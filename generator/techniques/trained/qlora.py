@@ -106,7 +106,7 @@ def make_sharded_edits(case: Case) -> Edits:
 
 def place_on_own_device(case: Case) -> tuple[Argument, ...]:
     """Quantized weights cannot be moved once they are loaded: each process loads them where it will train."""
-    if case.layout.devices == 1:
+    if case.layout.devices == 1 or case.on_cpu:
         return ()
     return (make_argument("device_map", Code('{"": args.local_process_index}'), "each process on its own GPU"),)
 

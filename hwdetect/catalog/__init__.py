@@ -19,6 +19,7 @@ from hwdetect.catalog.matching import (
     names_another,
     normalize_pci_id,
     select_telling_words,
+    split_words,
 )
 from hwdetect.topology import get_pcie_bytes_per_s
 from hwdetect.types import Device
@@ -176,8 +177,11 @@ def _strip_separators(name: str) -> str:
 
 
 def find_close_names(name: str) -> tuple[str, ...]:
-    """Ids and aliases that are nearest to a name that is none."""
+    """Ids with every word of a name that is none (``xavier``), else ids and aliases that are nearest to it."""
     wanted = " ".join(name.lower().split())
+    words = set(split_words(wanted))
+    if words and (holding := [i for i in list_ids() if words <= set(split_words(i))]):
+        return tuple(holding[:4])
     names = set(list_ids()) | {alias for device in list_devices() for alias in device.aliases}
     return tuple(difflib.get_close_matches(wanted, sorted(names), n=4, cutoff=0.6))
 

@@ -67,7 +67,7 @@ def _build_cpu(values: dict[str, str], brand: str | None, silicon: bool) -> Cpu:
         vendor="Apple" if silicon else values.get("machdep.cpu.vendor"),
         microarchitecture=_find_label(values, brand, silicon, x86),
         packages=_get_first(values, "hw.packages"),
-        cores=_get_first(values, "hw.physicalcpu", "machdep.cpu.core_count"),
+        cores=_get_first(values, "hw.physicalcpu", "machdep.cpu.core_count") or _add_up_cores(values),
         cpus_online=online,
         cpus_allowed=online,  # macOS has no affinity that could take CPUs away
         budget=online,
@@ -104,10 +104,14 @@ def _list_caches(values: dict[str, str]) -> tuple[Cache, ...] | None:
     return tuple(caches) or None
 
 
+def _add_up_cores(values: dict[str, str]) -> int | None:
+    return sum(_get_first(values, f"hw.perflevel{level}.physicalcpu") or 0 for level in range(4)) or None
+
+
 def _list_core_kinds(values: dict[str, str]) -> tuple[CoreKind, ...] | None:
     """Performance and efficiency cores: ``perflevel0`` is the faster."""
     kinds = []
-    for level in range(min(_get_first(values, "hw.nperflevels") or 0, 4)):
+    for level in range(4):
         cpus = _get_first(values, f"hw.perflevel{level}.logicalcpu")
         name = values.get(f"hw.perflevel{level}.name") or ("performance" if level == 0 else "efficiency")
         if cpus:

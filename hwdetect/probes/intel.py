@@ -18,6 +18,7 @@ SECONDS = 2.0
 VENDOR = 0x8086
 INTEGRATED_ADDRESS = "0000:00:02.0"
 ECC_STATES = {"enabled": True, "disabled": False}
+KINDS = ("GPU", "Discrete GPU")
 DISPLAY = frozenset({0x0300, 0x0380, 0x0302})
 
 
@@ -115,7 +116,7 @@ def _is_card(entry: dict[str, object]) -> bool:
     kind, function = get_text(entry.get("device_type")), get_text(entry.get("device_function_type"))
     address = (get_text(entry.get("pci_bdf_address")) or "").lower()
     # Where every Intel processor with graphics has it.
-    return kind in (None, "GPU") and function != "virtual" and address != INTEGRATED_ADDRESS
+    return (kind or "GPU") in KINDS and function != "virtual" and address != INTEGRATED_ADDRESS
 
 
 def _build_board(index: int, entry: dict[str, object]) -> Board:

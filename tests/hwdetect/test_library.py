@@ -21,6 +21,10 @@ def test_catalogue_and_instances():
     assert hwdetect.lookup("NVIDIA A100-SXM4-80GB").id == "a100-sxm-80gb"
     with pytest.raises(hwdetect.UnknownDevice, match="close to it"):
         hwdetect.lookup("h10")
+    with pytest.raises(hwdetect.UnknownDevice, match="a800-pcie-40gb, a800-pcie-80gb"):
+        hwdetect.lookup("A800 PCIe")
+    with pytest.raises(hwdetect.UnknownDevice, match="jetson-agx-xavier-16gb"):
+        hwdetect.lookup("Xavier")
     assert len(hwdetect.devices()) > 240 and isinstance(hwdetect.devices()[0], hwdetect.Device)
     priced = [i for i in hwdetect.instances() if i.price]
     assert len(priced) > 150 and all(i.price.read >= "2026" for i in priced)

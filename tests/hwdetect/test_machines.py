@@ -99,4 +99,4 @@ def test_every_recording_says_where_it_is_from():
         origins[path] = recording["origin"]
     told = {path for path, origin in origins.items() if origin.startswith("https://")}
     kept = {path for path, origin in origins.items() if origin.startswith("seen in a public repository on ")}
-    assert told | kept == origins.keys() and len(told) >= 88 and len({origins[path] for path in told}) >= 85
+    assert told | kept == origins.keys() and len(told) >= 99 and len({origins[path] for path in told}) >= 96

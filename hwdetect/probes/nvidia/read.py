@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +9,7 @@ from dataclasses import replace
 from hwdetect.machine.protocol import Machine, NvmlLibrary
 from hwdetect.probes import pci
 from hwdetect.probes.notes import Notes
+from hwdetect.probes.nvidia.jetson import name_jetson, read_jetson
 from hwdetect.probes.nvidia.nvml import read_nvml
 from hwdetect.probes.nvidia.nvml_messages import NvmlMessage, NvmlProgress, decode_last_message
 from hwdetect.probes.nvidia.smi import read_nvidia_smi
@@ -35,7 +35,9 @@ def read_nvidia(machine: Machine, notes: Notes) -> PartialHardware:
         from_files = _read_files(machine, listed, notes)
         hardware = replace(from_files, software=fill_unknown(hardware.software, from_files.software))
     if not hardware.boards:
-        hardware = replace(hardware, boards=_read_jetson(machine))
+        jetson = read_jetson(machine)
+        hardware = replace(hardware, boards=(jetson,) if jetson else ())
+    hardware = replace(hardware, boards=name_jetson(machine, hardware.boards))
     return _add_distances(machine, _add_addresses(hardware, listed))
 
 
@@ -122,14 +124,6 @@ def _read_files(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Note
     words = version.split("\n")[0].split()
     number = next((word for word in words if word[:1].isdigit() and word.count(".") in (1, 2)), None)
     return PartialHardware(boards=tuple(boards), software=Software(driver=number))
-
-
-def _read_jetson(machine: Machine) -> tuple[Board, ...]:
-    """A Jetson without its tools: the device tree names it; its GPU shares the memory of the processor."""
-    model = clean_line(machine.read("proc/device-tree/model")) or ""
-    if not re.search(r"jetson|orin|xavier|thor", model, re.IGNORECASE):
-        return ()
-    return (Board(index=0, vendor="nvidia", name=model, unified_memory=True),)
 
 
 def _add_distances(machine: Machine, hardware: PartialHardware) -> PartialHardware:

@@ -511,6 +511,31 @@ def test_uv_finds_beside_torch_what_its_build_needs(project):
     assert not any(name in line for line in made["project"]["dependencies"])
 
 
+@pytest.mark.parametrize(
+    ("device", "hours"),
+    [("8xmi300x", "GPU"), ("m4-max", "GPU"), ("ascend-910b2", "NPU"), ("tpu-v5e-8", "TPU"), ("gaudi3", "Gaudi"), ("trainium2", "device")],
+)  # fmt: skip
+def test_hours_are_of_what_the_maker_calls_its_devices(device, hours, tmp_path):
+    """And whoever has none is told of no GPU, save as the reason why something is not for them."""
+    plan = to_json(document_request(ask(device, {"task": "causal-lm", "train": "full"}), "demo"))
+    assert f" {hours}-hours" in plan["run"]["summary"]
+    if hours == "GPU" or device in ("gaudi3", "trainium2"):
+        return
+    render(json.loads(json.dumps(plan)), tmp_path / "demo")
+    texts = [
+        path
+        for path in (tmp_path / "demo").rglob("*")
+        if path.suffix in (".py", ".sh", ".toml") or path.name in ("README.md", "Makefile", "config.yaml")
+    ]
+    lines = [
+        f"{path.name}: {line}"
+        for path in texts
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"\bGPUs?\b", line)
+    ]
+    assert lines == []
+
+
 @pytest.mark.parametrize(("device", "says"), [("8xmi300x", True), ("4xmax-1550", False)])
 def test_nccl_is_named_where_it_is_spoken(device, says, tmp_path):
     folder = tmp_path / "demo"

@@ -1,4 +1,4 @@
-"""Time, GPU-hours and price of the whole run, from a step and what is paid once."""
+"""Time, hours of devices and price of the whole run, from a step and what is paid once."""
 
 from __future__ import annotations
 
@@ -54,11 +54,16 @@ def describe_run(planned: Planned, held_rows: int = 0) -> RunRecord:
         "price_read": hourly.price.read if hourly else None,
     }
     record = RunRecord(summary="", **round_floats(figures))
-    return replace(record, summary=summarize_run(record))
+    return replace(record, summary=summarize_run(record, name_hours(case.vendor.title)))
 
 
-def summarize_run(run: RunRecord) -> str:
-    """Time, GPU-hours and price in words; those of 1,000 steps where their number is not known."""
+def name_hours(accelerator: str) -> str:
+    """``GPU-hours`` of an AMD GPU, ``NPU-hours`` of an Ascend NPU."""
+    return f"{accelerator.split()[-1]}-hours"
+
+
+def summarize_run(run: RunRecord, hours_name: str) -> str:
+    """Time, hours of devices and price in words; those of 1,000 steps where their number is not known."""
     if run.steps is None or run.seconds is None:
         usd = run.usd_per_1000_steps
         words = [f"{format_duration(run.seconds_per_1000_steps)} for 1,000 steps, the number of steps is not known"]
@@ -67,7 +72,7 @@ def summarize_run(run: RunRecord) -> str:
         words = [f"{format_duration(run.seconds)} for {run.steps:,} step{'s' if run.steps > 1 else ''}"]
         words += [f"of which {format_duration(run.once_seconds)} once"] if run.once_seconds else []
     hours = run.gpu_hours_per_1000_steps if run.steps is None else run.gpu_hours
-    words += [f"{format_figure(hours)} GPU-hours"] if hours is not None else []
+    words += [f"{format_figure(hours)} {hours_name}"] if hours is not None else []
     if usd is not None:
         dollars = f"{usd:,.2f} US dollars" if usd >= LEAST_USD else "less than a cent"
         words.append(f"{dollars} ({run.usd_per_hour:,.2f} an hour: {run.price_of}, read on {run.price_read})")

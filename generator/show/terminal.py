@@ -14,6 +14,7 @@ from generator.emit.plan_document import (
     RunnerUpRecord,
 )
 from generator.emit.plan_json import to_json
+from generator.emit.run_total import name_hours
 from generator.errors import escape_control
 from generator.figures import format_figure
 from generator.progress import is_quiet
@@ -245,7 +246,7 @@ def build_devices_table(document: PlanDocument) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     of_run = any(row.gpu_hours is not None for row in document.devices)
     unit = "step" if document.project.mode == "train" else "answer"
-    hours = "GPU-hours" if of_run else f"GPU-hours per\n1,000 {unit}s"
+    hours = name_hours(document.project.accelerator) + ("" if of_run else f" per\n1,000 {unit}s")
     for column in ("devices", f"s per {unit}", "tokens/s", hours, "memory"):
         table.add_column(column, justify="right", overflow="fold")
     table.add_column("", overflow="fold")

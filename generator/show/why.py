@@ -21,6 +21,7 @@ from generator.emit.plan_document import (
     RejectedRecord,
 )
 from generator.emit.plan_json import to_json
+from generator.emit.run_total import name_hours
 from generator.errors import NothingFits, UsageError, suggest_names
 from generator.figures import format_figure
 from generator.techniques.base import Measured, Published
@@ -216,7 +217,7 @@ def explain_devices(document: PlanDocument, key: str) -> Answer | None:
         rejected=tuple(
             Alternative(
                 name=f"{other.count} device{'s' if other.count > 1 else ''}",
-                why=format_device_count(other, each, many),
+                why=format_device_count(other, each, many, name_hours(document.project.accelerator)),
                 cost=other if other.fits else None,
             )
             for other in document.devices
@@ -230,15 +231,15 @@ def find_device_notes(document: PlanDocument) -> list[str]:
     return [note.text for note in document.notes if note.kind == "devices"]
 
 
-def format_device_count(row: DeviceCountRecord, each: str, many: str) -> str:
+def format_device_count(row: DeviceCountRecord, each: str, many: str, hours_name: str) -> str:
     """What the best plan on so many devices costs, and what else changes."""
     if row.step_seconds is None:
         return row.why_not or ""
     hours = ""
     if row.gpu_hours is not None:
-        hours = f", {format_figure(row.gpu_hours)} GPU-hours"
+        hours = f", {format_figure(row.gpu_hours)} {hours_name}"
     elif row.gpu_hours_per_1000_steps is not None:
-        hours = f", {format_figure(row.gpu_hours_per_1000_steps)} GPU-hours per 1,000 {many}"
+        hours = f", {format_figure(row.gpu_hours_per_1000_steps)} {hours_name} per 1,000 {many}"
     changes = f" (with {', '.join(row.changes)})" if row.changes else ""
     return f"{format_figure(row.step_seconds)} s {each}, {row.peak_memory_gib:.1f} GiB{hours}{changes}"
 

@@ -110,7 +110,7 @@ def list_tree(process: int) -> list[int]:
 
 
 class DeviceMemory:
-    """Memory in use on all GPUs that NVML sees, above what was in use before the server began."""
+    """Memory in use on all GPUs that NVML sees (NVIDIA's alone), above what was in use before the server began."""
 
     def __init__(self) -> None:
         self.handles: list = []

@@ -1,7 +1,7 @@
-"""Pin what is installed: `make lock` writes requirements.lock and the base image's digest.
+"""Pin what is installed: `make lock` writes requirements.lock, and into a Dockerfile the digest of its base image.
 
-Every package that pip would install here now, with the sha256 of its file; `make setup` and the Dockerfile then install
-these files and no others. The lines of another Python or platform are kept: run it there too, as in the image.
+Every package that pip would install here now, with the sha256 of its file; `make setup`, and an image built of this
+project, then install these files and no others. The lines of another Python or platform are kept: run it there too.
 """
 
 import argparse

@@ -6,8 +6,9 @@ from generator.case.stacks import choose_build_of
 from generator.case.vendors.vendor import Rule, Toolkit, Vendor, has
 from hwdetect.types import Device
 
-TRAINS = ("ascend-910",)
+TRAINS = ("ascend-910b", "ascend-910c")
 """how the ids of what a training was published for begin: Atlas A2 and A3 (https://github.com/Ascend/pytorch, README of 2.13.0)"""
+INFERS = ("ascend-310",)
 
 
 def with_bf16(device: Device) -> bool:
@@ -25,6 +26,11 @@ def explain_fp16(device: Device) -> str | None:
 def explain_unemitted(device: Device) -> str | None:
     if device.id.startswith(TRAINS):
         return None
+    if not device.id.startswith(INFERS):
+        return (
+            f"torch-npu 2.13 is published for Atlas A2 and A3 (910B1 to 910B4, 910C), and {device.name} is none that is known here: what "
+            "npu-smi calls 910A or 910B, without a number, is the 910 of 2019"
+        )
     return (
         f"{device.name} is made for inference, which Huawei's MindIE and vLLM Ascend run there: nobody says that Trainer's or "
         "generate's operators of PyTorch run on it"

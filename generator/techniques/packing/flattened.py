@@ -31,7 +31,7 @@ class Flattened(Technique):
 
     def obstacle(self, case: Case) -> str | None:
         if not case.on_cpu:
-            return "on a GPU texts one after the other take a kernel for them, not one call each"
+            return "off the CPU, texts one after the other take a kernel for them, not one call each"
         return explain_unequal_flattening(case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 
 def main() -> None:
     args = parse_arguments()
-    from machine import check_machine  # takes seconds on a GPU: what is wrong with a flag is said before
+    from machine import check_machine  # takes seconds with an accelerator: what is wrong with a flag is said before
 
     check_machine(CONFIG.get("machine"))
     prompts = Prompts(CONFIG)

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import json
 import sys
+import tomllib
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
@@ -111,6 +112,15 @@ def test_the_runtime_of_a_tpu_is_the_one_that_its_compiler_asks_for(tmp_path):
     document = to_json(document_request(ask(hardware="cpu:4", framework="pytorch-xla"), for_project=True))
     render(document, tmp_path / "project")
     assert "libtpu" not in (tmp_path / "project" / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize("machine", [{"hardware": "cpu:4", "framework": "pytorch-xla"}, {"hardware": "tpu-v5e-8"}])
+def test_torch_is_the_build_for_cpus(machine, tmp_path):
+    """What computes is torch-xla's: PyPI's torch would bring 5 GB of CUDA and Triton."""
+    render(to_json(document_request(ask(**machine), for_project=True)), tmp_path / "project")
+    made = tomllib.loads((tmp_path / "project" / "pyproject.toml").read_text())
+    assert made["tool"]["uv"]["index"][0]["url"] == "https://download.pytorch.org/whl/cpu"
+    assert "--index-url https://download.pytorch.org/whl/cpu" in (tmp_path / "project" / "Makefile").read_text()
 
 
 def test_nobody_gets_another_framework_unasked():

@@ -66,7 +66,7 @@ class CheckParallel(TrainerCallback):
 
 @cache
 def gloo_group() -> dist.ProcessGroup:
-    """For what the processes tell each other between steps: over the CPU, so that no GPU waits for it.
+    """For what the processes tell each other between steps: over the CPU, so that no device waits for it.
 
     PyTorch's half hour is less than a first process may need to write a large model while the others wait.
     """

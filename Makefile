@@ -31,7 +31,7 @@ XLA_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-xla
 AUDIT_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-audit
 PCI_IDS ?= $(firstword $(wildcard /usr/share/misc/pci.ids /usr/share/hwdata/pci.ids))
 
-.PHONY: setup demo demo-scratch test test-slow test-devices test-parallel test-hosts test-image test-engines test-launchers test-xla check golden validate peers devices-audit fuzz clean
+.PHONY: setup demo demo-scratch test test-slow test-devices test-parallel test-hosts test-image test-engines test-launchers test-xla check golden validate peers devices-audit fuzz zoo clean
 
 setup: $(VENV)/.ready
 
@@ -144,6 +144,10 @@ devices-audit: setup
 # random cases, each a plan within its limits or a refusal with a reason; 300 projects read by their real consumers; an hour
 fuzz: setup
 	$(BIN)/python benchmarks/fuzz.py --cases $(CASES) --render 300 --workers $(WORKERS) $(if $(wildcard $(MODELS)),--models $(MODELS)) --out benchmarks/results/fuzz.json
+
+# a small model of every type that Transformers has, trained for two steps by its project, with adapters and in full; an hour on one core
+zoo: setup
+	$(BIN)/python benchmarks/zoo.py $(if $(TYPES),--types $(TYPES)) --out benchmarks/results/zoo.json
 
 clean:
 	rm -rf $(VENV) demo dist build

@@ -61,7 +61,7 @@ def sources() -> dict[str, str]:
         p
         for name in WRITERS
         for p in (ROOT / name, *(ROOT / name).rglob("*"))
-        if p.suffix in (".py", ".jinja", ".toml")
+        if p.suffix in (".py", ".jinja", ".toml") and p.name != "elsewhere.toml"  # it says why they are not written
     ]
     return {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in paths if p.is_file()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -359,7 +359,8 @@ def explain_rejection(document: PlanDocument, technique: str) -> Verdict:
             cost=rejected.cost,
             instead=decision.chosen,
         )
-    return explain_inapplicable(technique, document.project.mode)
+    chosen = [f"{d.axis}={d.chosen}" for d in document.decisions]
+    return explain_inapplicable(technique, document.project.mode, chosen)
 
 
 def explain_allowance(ladder: tuple, technique: str) -> Verdict | None:
@@ -395,14 +396,20 @@ def explain_refused(error: NothingFits, technique: str, mode: str) -> Verdict | 
     return Verdict(technique=named[0].id, taken=False, why=f"{why}: {error.message}", instead=None)
 
 
-def explain_inapplicable(technique: str, mode: str) -> Verdict:
-    """A technique of the other mode. Raises ``UsageError`` for a name that no technique has."""
+def explain_inapplicable(technique: str, mode: str, chosen: Sequence[str] = ()) -> Verdict:
+    """A technique of the other mode, or what is known by a name that none has: it is taken where one of ``chosen`` does it.
+    Raises ``UsageError`` for any other name."""
     from generator.techniques.base import list_axes
+    from generator.techniques.elsewhere import find_named
 
     known = [t.name for a in list_axes() for t in a.members] + [t.id for a in list_axes() for t in a.members]
     if technique in known:
         why = f"it is not a technique of --mode {mode}"
         return Verdict(technique=technique, taken=False, why=why, cost=None, instead=None)
+    if named := find_named(technique):
+        taken = [t for t in named.here if t in chosen]
+        why = named.describe() + (f"; this plan takes {' and '.join(taken)}" if taken else "")
+        return Verdict(technique=technique, taken=bool(taken) and not named.retired, why=why, cost=None, instead=None)
     hint = suggest_names(technique, known, "`perfgen techniques` lists them")
     raise UsageError(f"there is no technique {technique}", hint)
 

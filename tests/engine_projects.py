@@ -60,9 +60,10 @@ def make_project(folder: Path, leaf: str, engine: str, model: Path, **serving) -
     for name in SHARED:
         shutil.copy(FRAGMENTS / f"{name}.py", folder)
     shutil.copy(FRAGMENTS / "engines" / f"{leaf}.py", folder / "engine.py")
+    settings = {"engine": engine, "weights": "float32", "max_context": 512}
     if (convert := FRAGMENTS / "conversions" / f"{leaf}.py").exists():
         shutil.copy(convert, folder / "convert.py")
-    settings = {"engine": engine, "weights": "float32", "converted": "weights", "max_context": 512}
+        settings["converted"] = "weights"
     settings |= {"max_concurrency": 4, "threads": THREADS} | serving
     (folder / "config.yaml").write_text(yaml.safe_dump({"model": str(model), "serving": settings}))
     return folder

@@ -124,6 +124,18 @@ def test_another_file_of_the_same_version_is_refused(project, places, tmp_path):
     assert not (tmp_path / "installed" / "gamma.py").exists()
 
 
+def test_an_engine_with_a_torch_of_its_own_is_locked_from_its_index(project, places):
+    """No torch is asked for: the engine's wheel says which."""
+    places.add("torch", "engine", "0.31.0+rocm723", "torch==2.13.0+cpu")
+    text = (project / "pyproject.toml").read_text()
+    (project / "pyproject.toml").write_text(text.replace("torch==2.13.0", "engine==0.31.0+rocm723"))
+    done = run_lock(project, places, "--packages")
+    assert done.returncode == 0, done.stderr
+    lock = (project / "requirements.lock").read_text()
+    assert "engine==0.31.0+rocm723 ;" in lock and "torch==2.13.0+cpu ;" in lock
+    assert f"--extra-index-url {places.url}/torch" in lock
+
+
 def test_a_lock_of_other_requirements_or_another_python_is_named(project, places):
     assert run_lock(project, places).returncode == 0
     text = (project / "requirements.lock").read_text()

@@ -11,7 +11,7 @@ import pytest
 from generator.case.request import Request
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
-from generator.errors import PerfgenError
+from generator.errors import PerfgenError, UsageError
 from generator.pipeline import document_request
 
 LLAMA = json.loads((Path(__file__).parents[1] / "examples" / "models" / "llama-3.1-8b.json").read_text())
@@ -139,3 +139,10 @@ def test_new_weights_do_not_say_that_they_are_packed(tmp_path):
     exec(statement, {"config": config})
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "saved")
     assert "quantization_config" not in json.loads((tmp_path / "saved" / "config.json").read_text())
+
+
+def test_amds_boards_run_the_formats_that_vllm_lists_for_them(tmp_path):
+    """Its table of hardware has fp8 alone for AMD."""
+    assert plan(tmp_path, FP8, "1xmi300x").choice["engine"] == "vllm"
+    with pytest.raises(UsageError, match=r"quantized .gptq., and of such it runs those of fp8 alone"):
+        plan(tmp_path, GPTQ, "1xmi300x", pins=(("engine", "vllm"),))

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from generator.decide.limits import find_limits, fits
 from generator.emit.plan_document import PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
+from generator.emit.requirements import dump_pyproject
 from generator.errors import NothingFits, UsageError
 from generator.pipeline import document_request, plan_request
 from generator.techniques.base import list_axes
@@ -432,3 +434,35 @@ def test_the_readme_asks_what_the_model_answers(tmp_path, template):
     assert ("/v1/completions" in commands[0]) == (template is False)
     assert ("/v1/chat/completions" in commands[0].split("curl", 1)[1]) == (template is not False)
     assert "--exclude=/.venv --exclude=/.venv-convert " in commands[1]
+
+
+def test_boards_of_amd_are_served_by_vllm_from_its_own_wheels():
+    """8 MI300X for 64 users were one board with plain Transformers."""
+    asked = {"hardware": "8xmi300x", "concurrency": 64}
+    document = plan_70b(**asked)
+    assert document.choice["engine"] == "vllm" and document.choice["parallelism"] == "served"
+    assert document.layout.devices == 8 and document.config.serving.flags["tensor-parallel-size"] > 1
+    assert document.docker.base.startswith("vllm/vllm-openai-rocm:v") and not document.docker.torch_index
+    assert any("/opt/rocm" in line for line in document.untested)
+    # the wheel's own torch: neither PyTorch's nor PyPI's is asked for
+    request = Request(model=str(MODELS / "llama-3.1-70b.json"), mode="infer", **asked)
+    project = tomllib.loads(dump_pyproject(plan_request(request), "demo"))
+    versions = dict(line.split("==") for line in project["project"]["dependencies"])
+    assert not set(versions) & {"torch", "transformers", "nvidia-ml-py"}
+    (index,) = project["tool"]["uv"]["index"]
+    assert index["url"] == document.docker.engine_index and "explicit" not in index
+    assert versions["vllm"] == "+".join(index["url"].split("/")[-2:])
+    assert project["project"]["requires-python"] == ">=3.12,<3.13"
+
+
+@pytest.mark.parametrize(
+    ("device", "why"),
+    [
+        ("mi100", "no kernels for gfx908"),
+        ("rx-7600-xt", "no kernels for gfx1102"),
+        ("rx-6800-xt", "no kernels for gfx1030"),
+    ],
+)
+def test_vllm_is_refused_on_boards_that_its_wheels_have_no_kernels_for(device, why):
+    with pytest.raises(UsageError, match=why):
+        plan_8b(hardware=f"4x{device}", pins=(("engine", "vllm"),))

@@ -187,7 +187,7 @@ def test_what_no_project_is_made_for_says_why(device):
 @pytest.mark.parametrize(
     ("device", "engine"),
     [("gaudi3", "transformers"), ("trainium2", "transformers"), ("ascend-910b4", "transformers"), ("tpu-v5e", "transformers"),
-     ("mi300x", "transformers"), ("m4-max", "mlx"), ("h100", "vllm")],
+     ("mi300x", "vllm"), ("mi100", "transformers"), ("rx-7600-xt", "transformers"), ("m4-max", "mlx"), ("h100", "vllm")],
 )  # fmt: skip
 def test_an_engine_is_planned_where_its_stack_has_a_build(device, engine):
     """Where no stack is pinned, none of an engine's is: a Gaudi was planned with Apple's MLX."""

@@ -27,6 +27,18 @@ class Build:
     """distributions of the same index that this build of torch depends on, and PyPI has not"""
     plugins: tuple[tuple[str, str], ...] = ()
     """distributions of PyPI, with their versions, that add the device to this torch"""
+    engine_index: str = ""
+    """where an engine's own wheels of this build are, and the torch that they were built with"""
+    loads: str = ""
+    """what its wheels load from the machine, and do not bring"""
+    without: tuple[str, ...] = ()
+    """packages of the role that this build brings itself, or has no use for"""
+    python: str | None = None
+    """versions of Python that its wheels are for, where they are fewer than the role's"""
+    targets: tuple[str, ...] = ()
+    """LLVM's names of the targets that its kernels are compiled for; none: those of torch"""
+    checkpoints: tuple[str, ...] | None = None
+    """quantized formats (quant_method of config.json) that the engine runs with this build; ``None``: all that it runs"""
     toolkit_image: str | None = None
     """an image with the CUDA toolkit of this build, for what is compiled with nvcc"""
 
@@ -75,12 +87,14 @@ def load_stack(role: str, build: str, missing: Mapping[str, str] | None = None) 
     """The stack for ``role`` with one of its builds; KeyError for an unknown one. ``missing``: what a vendor's devices cannot
     have of it, and why."""
     entry = _read_tables()[role]
-    lacking = entry.get("missing", {}) | dict(missing or {})
     chosen = NO_BUILD if build == NO_BUILD.name else list_builds(role)[build]
+    lacking = (
+        entry.get("missing", {}) | dict.fromkeys(chosen.without, f"{chosen.name} needs none") | dict(missing or {})
+    )
     packages = entry["packages"] | dict(chosen.plugins)
     return Stack(
         role=role,
-        python=entry["python"],
+        python=chosen.python or entry["python"],
         packages=tuple(sorted((name, version) for name, version in packages.items() if name not in lacking)),
         build=chosen,
         missing=tuple(sorted(lacking.items())),

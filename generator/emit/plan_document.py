@@ -777,6 +777,8 @@ class ImageRecord:
 
     base: str
     torch_index: str
+    engine_index: str
+    """of the engine's own wheels, beside PyPI; empty: PyPI has them"""
     toolkit: bool
     """the base is NVIDIA's with the CUDA toolkit, and brings no Python of its own"""
     packages: tuple[str, ...]

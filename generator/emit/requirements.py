@@ -60,6 +60,7 @@ def describe_image(
     return ImageRecord(
         base=(build.toolkit_image or build.image) if toolkit else build.image,
         torch_index=build.index,
+        engine_index=build.engine_index,
         toolkit=toolkit,
         packages=tuple(sorted({*list_image_packages(compilers), *build.packages, *fabric})),
         compiler_packages=list_debian_packages(compilers),
@@ -93,13 +94,15 @@ def dump_pyproject(planned: Planned, name: str | None) -> str:
 
     plan, stack = planned.plan, planned.plan.case.stack
     index = {"name": f"torch-{stack.build.name}", "url": stack.build.index, "explicit": True}
+    # an engine's own index comes before PyPI: its torch is of a version that PyPI has too, and is another
+    own = {"uv": {"index": [{"name": f"engine-{stack.build.name}", "url": stack.build.engine_index}]}}
     # an engine without torch asks no index of its own, and a wheel of PyPI's none
     asked = stack.version("torch") and stack.build.index
     sources = {name: [{"index": index["name"]}] for name in ("torch", *stack.build.beside)}
     # uv asks that index for direct dependencies alone: those of torch stand in a group, which pip passes over
     group = {index["name"]: list(stack.build.beside)} if asked and stack.build.beside else {}
     default = {"default-groups": [index["name"]]} if group else {}
-    uv = {"uv": {**default, "sources": sources, "index": [index]}} if asked else {}
+    uv = {"uv": {**default, "sources": sources, "index": [index]}} if asked else own if stack.build.engine_index else {}
     return tomli_w.dumps(
         {
             "build-system": {"requires": ["setuptools>=77"], "build-backend": "setuptools.build_meta"},

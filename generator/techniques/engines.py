@@ -51,14 +51,19 @@ class Engine(Technique):
 
     def explain_model(self, case: Case) -> str | None:
         """Why it cannot run the model, or ``None``."""
-        if self.conversion and case.model.quantization and not self.checkpoints:
+        checkpoints = self.list_checkpoints(case)
+        if self.conversion and case.model.quantization and not checkpoints:
             return f"its converter reads plain weights, and the checkpoint is quantized ({case.model.quantization})"
-        if case.model.quantization and case.model.quantization not in self.checkpoints:
-            ways = f"those of {', '.join(sorted(self.checkpoints))} alone" if self.checkpoints else "none"
+        if case.model.quantization and case.model.quantization not in checkpoints:
+            ways = f"those of {', '.join(sorted(checkpoints))} alone" if checkpoints else "none"
             return f"the checkpoint is quantized ({case.model.quantization}), and of such it runs {ways}"
         if self.model_types and case.model.model_type not in self.model_types:
             return f"its converter knows no models of type {case.model.model_type}"
         return None
+
+    def list_checkpoints(self, case: Case) -> frozenset[str]:
+        """Of ``checkpoints``, those that it runs on the device."""
+        return self.checkpoints
 
     def choose_conversion(self, case: Case) -> tuple[str, str]:
         """The environment that makes its weights of the model's files, and the leaf of templates/fragments/conversions."""
@@ -98,14 +103,20 @@ class CpuEngine(Engine):
 
 
 class GpuEngine(Engine):
-    """One with paged keys and values, continuous batching and a server of its own, on NVIDIA boards."""
+    """One with paged keys and values, continuous batching and a server of its own, on the boards that it has a build for."""
 
     provides = frozenset({Trait.OWN_KERNELS, Trait.DIVIDES_SERVED_MODEL, Trait.SERVES_16_BITS})
     excludes: ClassVar = {Trait.FLOAT32_ARITHMETIC: "its attention kernels are of 16 bits"}
     adds = 2
 
     def explain_device(self, case: Case) -> str | None:
-        return "its wheels are of CUDA" if case.on_cpu else explain_missing_build(self.role, case)
+        return "its wheels are for GPUs" if case.on_cpu else explain_missing_build(self.role, case)
+
+    def list_checkpoints(self, case: Case) -> frozenset[str]:
+        if case.on_cpu or explain_missing_build(self.role, case):
+            return self.checkpoints
+        build = list_builds(self.role)[case.vendor.choose_build(self.role, case.device, case.hardware.software.driver)]
+        return self.checkpoints if build.checkpoints is None else self.checkpoints.intersection(build.checkpoints)
 
 
 def explain_missing_build(role: str, case: Case) -> str | None:

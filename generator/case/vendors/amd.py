@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from generator.case.stacks import choose_build_of
+from generator.case.stacks import choose_build_of, list_builds
 from generator.case.vendors.vendor import Container, Rule, Vendor, has
+from generator.errors import UsageError
 from hwdetect.types import Device
 
 GFX = {
@@ -19,6 +20,8 @@ GFX = {
 }
 """LLVM's names of the targets that PyTorch's ROCm wheels have kernels for, by architecture of the catalogue
 (https://github.com/pytorch/pytorch/blob/main/.ci/docker/manywheel/build.sh, PYTORCH_ROCM_ARCH; opened 2026-11)."""
+OF_ONE_TARGET = {"rx-7600": ("gfx1102",), "rx-7600-xt": ("gfx1102",)}
+"""devices of which one target of their architecture's is known: what others of it have kernels for says nothing of them"""
 NOT_BUILT = {"rx-6700-xt": "gfx1031"}
 """targets that they leave out, by device of the catalogue"""
 INSTINCT = ("cdna2", "cdna3", "cdna4")
@@ -53,6 +56,21 @@ def explain_unemitted(device: Device) -> str | None:
     return None
 
 
+def choose_build(role: str, device: Device, driver: str | None) -> str:
+    """That of ROCm. Raises ``UsageError`` where the role has none, or none with kernels for the device."""
+    name = choose_build_of("rocm", role, device.name)
+    compiled = list_builds(role)[name].targets
+    targets = list_targets(device)
+    if compiled and not set(targets) & set(compiled):
+        kind = " and ".join(targets) or f"architecture {device.architecture}"
+        raise UsageError(f"the wheels of {role} ({name}) have no kernels for {kind}, which {device.name} is")
+    return name
+
+
+def list_targets(device: Device) -> tuple[str, ...]:
+    return OF_ONE_TARGET.get(device.id) or GFX.get(device.architecture or "", ())
+
+
 def contain(visible: str | None, device: Device) -> Container:
     """ROCm's kernel driver and the render nodes, by the group that owns them
     (https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html); RCCL and hipMalloc map memory in ways that
@@ -83,8 +101,8 @@ VENDORS = (
         backend="nccl",
         collectives="RCCL",
         visible_devices="HIP_VISIBLE_DEVICES",
-        choose_build=lambda role, device, driver: choose_build_of("rocm", role, device.name),
-        list_targets=lambda device: GFX.get(device.architecture or "", ()),
+        choose_build=choose_build,
+        list_targets=list_targets,
         abilities={
             "bf16": on(WITH_MATRIX_UNITS, "{device} has no bf16 products: they begin with CDNA and RDNA 3"),
             "fp16": explain_fp16,

@@ -38,7 +38,7 @@ SECONDS = 60
 
 
 def read_wanted() -> tuple[list[str], str | None]:
-    """The requirements of pyproject.toml, and the index of torch, or of an engine with a torch of its own, if one is named."""
+    """The requirements of pyproject.toml, and the index of torch, or of an engine that brings its own, if any."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))
     requirements = project["project"]["dependencies"] + project["project"]["optional-dependencies"][EXTRA]
     uv = project["tool"].get("uv")

@@ -38,7 +38,7 @@ SECONDS = 60
 
 
 def read_wanted() -> tuple[list[str], str | None]:
-    """The requirements of pyproject.toml, and the index that torch comes from, if torch is among them."""
+    """The requirements of pyproject.toml, and the index of torch, or of an engine that brings its own, if any."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))
     requirements = project["project"]["dependencies"] + project["project"]["optional-dependencies"][EXTRA]
     uv = project["tool"].get("uv")
@@ -83,7 +83,9 @@ def lock_packages() -> list[dict]:
     requirements, index = read_wanted()
     if index is None:
         return sorted(resolve(requirements), key=lambda package: package["name"])
-    torch = next(line for line in requirements if re.match(r"torch\b(?!-)", line))
+    torch = next((line for line in requirements if re.match(r"torch\b(?!-)", line)), None)
+    if torch is None:
+        return sorted(resolve(requirements, "--extra-index-url", index), key=lambda package: package["name"])
     (build,) = resolve([torch], "--no-deps", "--index-url", index)
     rest = [line for line in requirements if line != torch]
     packages = resolve([f"torch=={build['version']}", *rest], "--extra-index-url", index)

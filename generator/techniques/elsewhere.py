@@ -23,7 +23,7 @@ class Named:
 
 
 def load_named() -> tuple[Named, ...]:
-    text = resources.files(__package__).joinpath("elsewhere.toml").read_text(encoding="utf-8")
+    text = resources.files("generator.techniques").joinpath("elsewhere.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)["named"]
     return tuple(Named(**row | {"names": tuple(row["names"]), "here": tuple(row.get("here", ()))}) for row in rows)
 

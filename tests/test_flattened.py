@@ -159,7 +159,7 @@ def test_a_cpu_with_bf16_instructions_takes_it_with_autocast_and_prices_the_trai
 @pytest.mark.parametrize(
     ("of", "words"),
     [
-        (case(H100, **CPU), "on a GPU"),
+        (case(H100, **CPU), "off the CPU"),
         (case(cpu_device(), **CPU | {"task": "causal-lm"}), "plain text is one stream"),
         (case(cpu_device(), **CPU | {"task": "text-classification"}), "its own label"),
         (case(cpu_device(), llama(model_type="nemotron"), **CPU), "models of type nemotron"),

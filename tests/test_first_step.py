@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from generator.cost.execution import Execution
-from generator.emit.first_step import expect_dtypes
+from generator.cost.optimizers import OPTIMIZER_STATES, compute_state_bytes
+from generator.emit.first_step import expect_dtypes, name_states_dtype
+from generator.techniques.base import Technique, list_axes
 from generator.techniques.precision.bf16 import DROP_CASTS
 
 PLANNED = {
@@ -21,6 +23,12 @@ PLANNED = {
     "dense_mask": False,
     "gib": {"weights": 1.0},
 }
+
+
+def list_installed_optimizers() -> list[Technique]:
+    """Of the libraries that the tests have."""
+    axis = next(axis for axis in list_axes() if axis.name == "optimizer")
+    return [technique for technique in axis.members if technique.requires in (None, "bitsandbytes")]
 
 
 @pytest.fixture
@@ -359,6 +367,10 @@ EXPECTED = {
         Execution(weights_dtype="bfloat16", optimizer="adafactor"),
         ("bfloat16", None, "bfloat16", "float32"),
     ),
+    "ademamix in bf16": (
+        Execution(weights_dtype="bfloat16", optimizer="ademamix"),
+        ("bfloat16", None, "bfloat16", "float32"),
+    ),
     "lomo": (Execution(optimizer="lomo"), ("float32", None, None, None)),
     "sgd": (Execution(optimizer="sgd"), ("float32", None, "float32", None)),
     "qlora": (
@@ -385,6 +397,27 @@ def test_expected_dtypes(name):
     run, dtypes = EXPECTED[name]
     expected = expect_dtypes(run)
     assert tuple(expected[kind] or None for kind in ("trained", "frozen", "gradients", "states")) == dtypes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("technique", list_installed_optimizers(), ids=lambda technique: technique.name)
+def test_states_of_each_optimizer_that_is_installed(first_step, tmp_path, technique, dtype):
+    """AdEMAMix keeps float32 states of any weights: with precision=bf16-pure the check ended the run."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 96}
+    config = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    trainer = make_trainer(tmp_path, optim=technique.optim, **technique.arguments)
+    trainer.model = trainer.model_wrapped = LlamaForCausalLM(config).to(getattr(torch, dtype))
+    trainer.train()
+    states = sys.modules["model_states"].list_model_states(trainer)["states"]
+    name = technique.effects(None)["optimizer"]
+    expected = name_states_dtype(name, dtype)
+    assert first_step.has_dtype(states, expected) if expected else not states
+    if OPTIMIZER_STATES[name].full_states or name == "ademamix":
+        planned = compute_state_bytes(name, trainer.model.num_parameters(), 4 if dtype == "float32" else 2, 64)
+        assert sum(state.nbytes for state in states) == pytest.approx(planned, rel=0.1)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -46,6 +46,8 @@ class OptimizerState:
     moments_8bit: bool = False
     """the projected moments take a byte each"""
     stores_gradients: bool = True
+    compensated: bool = False
+    """weights of 16 bits have one full state more: what rounding took from them"""
     paged: bool = False
     lives_on_host: bool = False
     """the device borrows the states of one weight at a time (not a CPU, which has one memory)"""
@@ -104,7 +106,9 @@ OPTIMIZER_STATES: dict[str, OptimizerState] = OptimizerTable(
         "lion-8bit": _ONE_STATE_8BIT,
         "paged-lion-8bit": replace(_ONE_STATE_8BIT, paged=True),
         "ademamix": OptimizerState(
-            full_states=3, step_passes=9, source="AdEMAMix keeps three moments (Pagliardini et al.)"
+            fixed_bytes=12,
+            step_passes=9,
+            source="AdEMAMix keeps three moments (Pagliardini et al.), in 32 bits of any weights (bitsandbytes 0.50)",
         ),
         "ademamix-8bit": _ADEMAMIX_8BIT,
         "paged-ademamix-8bit": replace(_ADEMAMIX_8BIT, paged=True),
@@ -126,7 +130,12 @@ OPTIMIZER_STATES: dict[str, OptimizerState] = OptimizerTable(
             source="AdaLomo: factored second moment, fused update",
         ),
         "schedule-free": OptimizerState(full_states=2, step_passes=8, source="AdamWScheduleFree: z and one moment"),
-        "stable-adamw": OptimizerState(full_states=2, step_passes=8, source=ADAM),
+        "stable-adamw": OptimizerState(
+            full_states=2,
+            compensated=True,
+            step_passes=8,
+            source=f"{ADAM}; Kahan's sum of 16-bit weights (torch-optimi 0.3)",
+        ),
         "grokadamw": OptimizerState(full_states=3, step_passes=9, source="AdamW and a gradient average"),
     }
 )
@@ -135,7 +144,8 @@ OPTIMIZER_STATES: dict[str, OptimizerState] = OptimizerTable(
 def compute_state_bytes(name: str, params: float, dtype_bytes: float, hidden: int) -> float:
     """Bytes of optimizer state for ``params`` trained parameters stored with ``dtype_bytes`` each."""
     kind = OPTIMIZER_STATES[name]
-    total = params * (kind.full_states * dtype_bytes + kind.fixed_bytes)
+    full_states = kind.full_states + (kind.compensated and dtype_bytes < 4)
+    total = params * (full_states * dtype_bytes + kind.fixed_bytes)
     if kind.factored:
         # a float32 mean per row and one per column: of a matrix of hidden x hidden, 2 / hidden of its elements
         total += params * 2 * 4 / max(hidden, 1)

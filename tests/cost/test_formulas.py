@@ -76,6 +76,19 @@ def test_optimizer_states(name, bytes_per_param, tolerance):
     assert compute_state_bytes(name, 3 * B, 4, 4096) == pytest.approx(bytes_per_param * 3 * B, rel=tolerance)
 
 
+@pytest.mark.parametrize(
+    ("name", "bytes_per_param"),
+    [
+        ("adamw", 4),
+        ("ademamix", 12),  # bitsandbytes keeps them in 32 bits
+        ("stable-adamw", 6),  # torch-optimi adds what rounding loses (Kahan)
+    ],
+)
+def test_optimizer_states_of_16_bit_weights(name, bytes_per_param):
+    """By the dtypes of the states after a step: ademamix was planned with 6 bytes, stable-adamw with 4."""
+    assert compute_state_bytes(name, 3 * B, 2, 4096) == bytes_per_param * 3 * B
+
+
 def test_m7_adafactor_keeps_rows_and_columns_only():
     """The guide's "slightly more than 4 bytes" counts a momentum that the Trainer's adafactor leaves off."""
     assert 0 < compute_state_bytes("adafactor", 3 * B, 4, 4096) < 0.01 * 4 * 3 * B

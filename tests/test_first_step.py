@@ -41,7 +41,9 @@ def first_step(load):
     return load("first_step")
 
 
-def make_trainer(folder: Path, *, adapters: bool = False, attention: str = "sdpa", dtype: str = "float32", **more):
+def make_trainer(
+    folder: Path, *, adapters: bool = False, attention: str = "sdpa", dtype: str = "float32", rank: int = 8, **more
+):
     """A Trainer of two rows a batch, one of them padded."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -52,7 +54,7 @@ def make_trainer(folder: Path, *, adapters: bool = False, attention: str = "sdpa
     config = LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, attn_implementation=attention)
     model = LlamaForCausalLM(config).to(getattr(torch, dtype))
     if adapters:
-        model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear"))
+        model = get_peft_model(model, LoraConfig(r=rank, task_type="CAUSAL_LM", target_modules="all-linear"))
     tokens = [[1, *range(10, 17)], [1, *range(20, 24), 0, 0, 0]]
     labels = [[-100, *row[1:5], *(-100 if t == 0 else t for t in row[5:])] for row in tokens]
     masks = [[int(place == 0 or token != 0) for place, token in enumerate(row)] for row in tokens]
@@ -354,6 +356,21 @@ def test_packed_states_stand_beside_small_ones(first_step):
     small, packed = torch.zeros(9), torch.zeros(4, dtype=torch.uint8)
     assert first_step.has_dtype([small, packed], "uint8")
     assert not first_step.has_dtype([small], "uint8")
+
+
+@pytest.mark.parametrize("optim", ["adamw_8bit", "paged_adamw_8bit", "lion_8bit"])
+def test_adapters_that_are_too_small_to_pack(first_step, tmp_path, capsys, optim):
+    """Their states are float32: the check ended the run ("float32, planned uint8")."""
+    pytest.importorskip("bitsandbytes")
+    trainer = make_trainer(tmp_path, adapters=True, optim=optim)
+    train(first_step, trainer, frozen="float32", states="uint8")
+    assert "states float32" in capsys.readouterr().out
+
+
+def test_adapters_that_are_large_enough_to_pack(first_step, tmp_path):
+    trainer = make_trainer(tmp_path, adapters=True, optim="adamw_torch", rank=128)
+    words = stop_of(first_step, trainer, frozen="float32", states="uint8")
+    assert "dtype of the optimizer's states: float32, planned uint8" in words
 
 
 EXPECTED = {

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from generator.cost import constants as c
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, Execution
-from generator.cost.shape import Linear, Shape, select_adapted
+from generator.cost.optimizers import SMALLEST_PACKED
+from generator.cost.shape import Linear, Shape, list_factors, select_adapted
 
 
 def has_magnitudes(run: Execution) -> bool:
@@ -23,6 +24,13 @@ def count_magnitudes(shape: Shape, run: Execution) -> float:
     if not has_magnitudes(run):
         return 0.0
     return float(shape.layers * sum(x.outputs * x.count for x in select_adapted(shape, run.lora_targets)))
+
+
+def count_unpacked(shape: Shape, run: Execution) -> float:
+    """Trained parameters in tensors so small that 8-bit optimizers keep their states in 32 bits."""
+    factors = list_factors(shape, run.lora_targets, run.lora_rank)
+    small = sum(size * number for size, number in factors if size < SMALLEST_PACKED)
+    return small + count_magnitudes(shape, run)  # one for each output: few linears have as many
 
 
 def count_magnitude_bytes(run: Execution, compute: float, adapted: Sequence[Linear]) -> float:

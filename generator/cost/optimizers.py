@@ -10,6 +10,8 @@ BLOCKWISE8 = 4 / 256
 """bitsandbytes and torchao keep a float32 scale per block of 256 for each 8-bit state (Dettmers et al. 2022; torchao.optim)"""
 BLOCKWISE4 = 4 / 128
 """torchao.optim keeps one per block of 128 for each 4-bit state"""
+SMALLEST_PACKED = 4096
+"""elements of a tensor whose states bitsandbytes (min_8bit_size) and torchao pack; those of smaller ones stay in 32 bits"""
 PROJECTION_RANK = 128
 """of GaLore and APOLLO in the Trainer's optim_args (galore-torch 1.0)"""
 
@@ -51,6 +53,8 @@ class OptimizerState:
     paged: bool = False
     lives_on_host: bool = False
     """the device borrows the states of one weight at a time (not a CPU, which has one memory)"""
+    unpacked_bytes: float = 0.0
+    """of a parameter in a tensor that is too small to pack (``SMALLEST_PACKED``)"""
     embedding_bytes: float | None = None
     """of a parameter of the embedding, which the Trainer lets bitsandbytes keep in 32 bits (Transformers 5.23, create_optimizer)"""
     step_passes: float = 7.0
@@ -62,15 +66,21 @@ class OptimizerState:
 ADAM = "Adam keeps two moments (Kingma and Ba), in the parameter's dtype in torch.optim"
 BNB = "bitsandbytes 8-bit optimizers: one byte per state and a fp32 scale per block of 256 (Dettmers et al. 2022)"
 _ADAM = OptimizerState(full_states=2, foreach=True, source=ADAM)
-_ADAM_8BIT = OptimizerState(fixed_bytes=2 + 2 * BLOCKWISE8, embedding_bytes=8, step_passes=5, source=BNB)
+_ADAM_8BIT = OptimizerState(
+    fixed_bytes=2 + 2 * BLOCKWISE8, unpacked_bytes=8, embedding_bytes=8, step_passes=5, source=BNB
+)
 TORCHTUNE = "Llama 3.1 8B on one RTX 4090: 18.9 GiB, and 16 GB of states are not among them (torchtune 0.3, README)"
-_ONE_STATE_8BIT = OptimizerState(fixed_bytes=1 + BLOCKWISE8, embedding_bytes=4, step_passes=4, source=BNB)
-_ADEMAMIX_8BIT = OptimizerState(fixed_bytes=3 + 3 * BLOCKWISE8, embedding_bytes=12, step_passes=6, source=BNB)
+_ONE_STATE_8BIT = OptimizerState(
+    fixed_bytes=1 + BLOCKWISE8, unpacked_bytes=4, embedding_bytes=4, step_passes=4, source=BNB
+)
+_ADEMAMIX_8BIT = OptimizerState(
+    fixed_bytes=3 + 3 * BLOCKWISE8, unpacked_bytes=12, embedding_bytes=12, step_passes=6, source=BNB
+)
 _SGD_MOMENTUM = OptimizerState(
     full_states=1, step_passes=5, foreach=True, source="one momentum buffer (torch.optim.SGD)"
 )
 _ADAMW_4BIT = OptimizerState(
-    fixed_bytes=1 + 2 * BLOCKWISE4, step_passes=5, source="torchao.optim AdamW4bit, block size 128"
+    fixed_bytes=1 + 2 * BLOCKWISE4, unpacked_bytes=8, step_passes=5, source="torchao.optim AdamW4bit, block size 128"
 )
 
 OPTIMIZER_STATES: dict[str, OptimizerState] = OptimizerTable(
@@ -84,7 +94,10 @@ OPTIMIZER_STATES: dict[str, OptimizerState] = OptimizerTable(
         ),
         "paged-adamw": OptimizerState(fixed_bytes=8, paged=True, source=BNB),
         "adamw-torchao-8bit": OptimizerState(
-            fixed_bytes=2 + 2 * BLOCKWISE8, step_passes=5, source="torchao.optim AdamW8bit, block size 256"
+            fixed_bytes=2 + 2 * BLOCKWISE8,
+            unpacked_bytes=8,
+            step_passes=5,
+            source="torchao.optim AdamW8bit, block size 256",
         ),
         "adamw-torchao-4bit": _ADAMW_4BIT,
         "adamw-4bit": _ADAMW_4BIT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -276,7 +277,7 @@ def fuse_linears(shape: Shape, linears: tuple[Linear, ...]) -> tuple[Linear, ...
 def count_lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int, *, expert_loop: bool = False) -> float:
     """Trained parameters of the adapters of the whole model. "all-linear" also adapts fused experts and their router (PEFT >= 0.19) where
     ``shape.adapted_experts``, and experts that are linear layers by themselves (``expert_loop``)."""
-    total = shape.layers * sum(x.share * (x.inputs + x.outputs) for x in select_adapted(shape, targets))
+    total = sum(width * number for width, number in list_factors(shape, targets, 1))
     if targets == "all-linear" and (shape.adapted_experts or expert_loop):
         experts = tuple(x for x in shape.linears if x.count > 1)
         each = sum((x.inputs + x.outputs) * x.count for x in experts)
@@ -284,3 +285,10 @@ def count_lora_params(shape: Shape, targets: str | tuple[str, ...], rank: int, *
         each += sum(2 * x.outputs * x.count for x in experts if x.role == "gate")
         total += shape.moe_layers * (each + shape.hidden + shape.experts)
     return rank * total
+
+
+def list_factors(shape: Shape, targets: str | tuple[str, ...], rank: int) -> Iterator[tuple[int, float]]:
+    """Elements of each low-rank factor, routed experts' aside, and how many such the model has."""
+    for x in select_adapted(shape, targets):
+        for width in (x.inputs, x.outputs):
+            yield rank * width, shape.layers * x.share

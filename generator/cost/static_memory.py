@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from generator.cost.activations import READ, BlockActivations, compute_block_activations
-from generator.cost.adapters import compute_norm_bytes, count_magnitudes
+from generator.cost.adapters import compute_norm_bytes, count_magnitudes, count_unpacked
 from generator.cost.deepspeed import (
     allocates_gradients_at_once,
     compute_large_gradient,
@@ -241,6 +241,8 @@ def compute_states(shape: Shape, run: Execution, each: ParameterBytes, trained: 
     kind = OPTIMIZER_STATES[run.optimizer]
     if kind.embedding_bytes is not None and run.train == "full":
         states += shape.embedding * (kind.embedding_bytes - kind.fixed_bytes)
+    if kind.unpacked_bytes and run.train != "full":
+        states += count_unpacked(shape, run) * (kind.unpacked_bytes - kind.fixed_bytes)
     if run.sharding.float32_masters:  # of float32 weights, too, DeepSpeed keeps its own part, flat
         states += 4.0 * trained
     return states

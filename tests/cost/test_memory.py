@@ -14,7 +14,7 @@ from generator.cost.memory import compute_training_moments, count_embedding_copi
 from generator.cost.shape import build_shape, count_lora_params
 from generator.cost.static_memory import compute_static_memory
 from generator.cost.weights import count_packed_params
-from tests.cost.models import LLAMA2_7B, MISTRAL_7B, MIXTRAL, model
+from tests.cost.models import LLAMA2_7B, MISTRAL_7B, MIXTRAL, model, spec
 
 
 def parts(cost, run) -> dict[str, float]:
@@ -169,3 +169,12 @@ def test_logits_of_trained_tokens_are_made_at_once_on_a_cpu_up_to_those_of_a_til
     tile = HELD_LOGITS / LLAMA2_7B.vocab
     assert count(run, tile) < count(run, 2 * tile) < 2 * count(run, tile)
     assert count(run, 1024) > 2 * count(run.but(threads=None), 1024)  # Triton folds its tiles in place
+
+
+@pytest.mark.parametrize(("rank", "bytes_per_param"), [(2, 8.0), (8, 4.89), (16, 2.03)])
+def test_states_of_adapters_that_are_too_small_to_pack(rank, bytes_per_param):
+    """Of 2,048 elements each by rank 8, and of 8,192 in the feed-forward: the small ones keep 8 bytes of states."""
+    sizes = spec("llama", 8, 256, 4, 4, 1024, 1000, 10_000_000)
+    run = Execution(train="lora", lora_rank=rank, weights_dtype="bfloat16", optimizer="adamw-8bit")
+    held = compute_static_memory(build_shape(sizes, "causal-lm", 0), run)
+    assert held.states / held.trained == pytest.approx(bytes_per_param, rel=0.01)

@@ -572,3 +572,12 @@ def holds_text(node: ast.expr, texts: set[str]) -> bool:
         (isinstance(n, ast.Constant) and isinstance(n.value, str)) or (isinstance(n, ast.Name) and n.id in texts)
         for n in ast.walk(node)
     )
+
+
+@pytest.mark.parametrize(
+    "form", ["tensor", "tensor-fsdp2", "expert", "context", "ulysses", "pipeline", "pipeline-fsdp2"]
+)
+def test_the_reason_against_other_attention_is_of_the_form(form):
+    """Forms without stages were refused for those of a pipeline."""
+    why = explain_conflict(find_technique("attention", "eager"), find_technique("parallelism", form), FULL)
+    assert why and ("stages" in why) == form.startswith("pipeline")

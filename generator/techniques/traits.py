@@ -123,7 +123,7 @@ NEEDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
     Trait.WHOLE_LOGITS: {Trait.OWN_LOOP: "TRL's SFTTrainer never holds all logits"},
     Trait.OWN_LOOP: {
         Trait.TORCH_ADAMW: "{other} was not run with the loop that trains a divided model",
-        Trait.SDPA: "{other} was not run on a model divided so: stages of a pipeline give attention no mask",
+        Trait.SDPA: "{other} was not run on a model divided so",
     },
     Trait.DEEPSPEED_ENGINE: {
         Trait.TORCH_ADAMW: (

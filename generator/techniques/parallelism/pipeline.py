@@ -5,6 +5,7 @@ from generator.case.layout import Layout
 from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
 from generator.techniques.looped import Looped, explain_windows
+from generator.techniques.traits import Trait
 
 
 class Pipeline(Looped):
@@ -21,6 +22,7 @@ class Pipeline(Looped):
     faults: ClassVar = {"gemma3_text": "each kind of its layers rotates positions in its own way, and stages know one"}
     trained: ClassVar = ("full", "lora")
     strategy: ClassVar[str] = "none"
+    needs: ClassVar = {Trait.SDPA: "its stages give attention no mask, and were not run with {other}"}
     evidence = (
         Published("https://arxiv.org/abs/2104.04473", "pipeline across nodes, tensor parallelism inside: 52 % of peak"),
     )

@@ -403,3 +403,31 @@ def test_a_loss_in_chunks_is_not_smoothed():
     """Trainer took the labels from it, which ended the first step with a traceback."""
     with pytest.raises(SystemExit, match="--label_smoothing_factor needs all logits"):
         load_leaf("chunked_loss").chunk_loss(None, 0.1)
+
+
+@pytest.mark.parametrize("classifies", [False, True])
+def test_a_metric_that_no_evaluation_has_is_refused_in_one_line(tmp_path, classifies):
+    """Trainer raised a KeyError after the first evaluation."""
+    trainer = make_trainer(tmp_path, 2, [[1, 2, 3]])
+    trainer.compute_metrics = len if classifies else None
+    trainer.args.metric_for_best_model = "eval_perplexity" if classifies else "accuracy"
+    has = "loss, accuracy, macro_f1" if classifies else "loss, perplexity"
+    with pytest.raises(SystemExit, match=f"evaluations have {has}$"):
+        load_leaf("evaluation").prepare_evaluation(trainer, None)
+
+
+def test_liger_without_its_package_is_refused(capsys):
+    """Trainer raised an ImportError once the model was loaded."""
+    with pytest.raises(SystemExit):
+        parse(["--use_liger_kernel", "True"], {"training": {}, "eval_data": None})
+    assert "--use_liger_kernel: not installed; .venv/bin/pip install liger-kernel" in capsys.readouterr().err
+
+
+def test_rows_without_padding_are_not_packed(capsys):
+    """TRL raised a ValueError once the model was loaded."""
+    pytest.importorskip("trl")
+    from trl import SFTConfig
+
+    with pytest.raises(SystemExit):
+        parse(["--packing", "True"], {"training": {"padding_free": True}, "eval_data": None}, SFTConfig)
+    assert "--packing: rows stand one after the other already (padding_free)" in capsys.readouterr().err

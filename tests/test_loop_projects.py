@@ -621,6 +621,34 @@ def test_a_step_that_learns_nothing_ends_the_run_in_words(inputs, tmp_path):
         assert kept == ["checkpoint-2"]
 
 
+SLOW_WRITE = """
+import time
+
+import torch.distributed.checkpoint as dcp
+
+save = dcp.save
+
+
+def write(*args, **kwargs):
+    time.sleep(3)
+    return save(*args, **kwargs)
+
+
+dcp.save = write
+"""
+
+
+def test_a_step_that_learns_nothing_leaves_the_checkpoint_before_it_that_is_being_written(inputs, tmp_path):
+    """It had no seal: the next start left it out."""
+    project = make(inputs, tmp_path / "masked", "pipeline", 2, "dense")
+    (project / "masked.py").write_text(MASKED + SLOW_WRITE)
+    (project / "train.py").write_text(f"import masked\n{(project / 'train.py').read_text()}")
+    (ended,) = run_all(tmp_path, [describe_run(project, 2, *SAVES, *ASYNC)])
+    output = (project / "log-0").read_text()
+    assert ended["codes"] == [1, 1] and "step 3: all labels of its rows are -100" in output, output
+    assert [path.parent.name for path in project.glob("runs/checkpoint-*/complete.json")] == ["checkpoint-2"]
+
+
 BEST_IS_2 = """
 import time
 

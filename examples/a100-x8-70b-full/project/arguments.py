@@ -43,6 +43,10 @@ def parse_arguments(parser: HfArgumentParser, config: dict):
         )
     if args.fp16 and "fp16" in list_given(config) and args.device.type == "cpu":
         parser.error("--fp16: Accelerate computes in 32 bits on a CPU, and says nothing; --bf16 True is for CPUs too")
+    if getattr(args, "padding_free", False) and args.packing:
+        parser.error("--packing: rows stand one after the other already (padding_free), and have no padding")
+    if args.use_liger_kernel and find_spec("liger_kernel") is None:
+        parser.error("--use_liger_kernel: not installed; .venv/bin/pip install liger-kernel")
     check_trackers(parser, args)
     if args.push_to_hub and args.process_index == 0:
         check_hub(parser, args)

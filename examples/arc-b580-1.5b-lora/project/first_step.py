@@ -130,6 +130,8 @@ class CheckFirstStep(TrainerCallback):
             part = {"trained": "adapters" if adapters else "weights", "frozen": "weights"}.get(kind, kind)
             if kind != "frozen" or adapters:
                 self.sizes[part] = sum(tensor.numel() * tensor.element_size() for tensor in on_device)
+            if kind == "states" and self.planned.get(kind) == "uint8" and not any(map(is_packed, states["trained"])):
+                self.planned = self.planned | {kind: "float32"}
             if kind in self.planned and not has_dtype(tensors, self.planned[kind]):
                 self.stop(f"dtype of the {NAMES[kind]}", self.planned[kind], describe_dtypes(tensors))
 
@@ -253,6 +255,11 @@ class WatchedAttention:
         if refusal:
             self.refusals.append(refusal)
         return self.function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
+
+
+def is_packed(weight: torch.Tensor) -> bool:
+    """Its optimizer's states, by bitsandbytes (min_8bit_size) and torchao: smaller ones stay in 32 bits."""
+    return weight.numel() >= 4096
 
 
 def has_dtype(tensors: list[torch.Tensor], planned: str) -> bool:

@@ -112,6 +112,7 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
     """Count losses by token, give every process equal batches, stop early after ``patience`` evaluations, if any."""
     if trainer.eval_dataset is None:
         return
+    check_metric(trainer)
     average_over_tokens(trainer)
     compare_saved_models(trainer)
     if trainer.args.world_size > 1:
@@ -125,6 +126,14 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
     elif patience is not None:
         trainer.args.metric_for_best_model = trainer.args.metric_for_best_model or "eval_loss"
         trainer.add_callback(StopEarly(early_stopping_patience=patience))
+
+
+def check_metric(trainer: Trainer) -> None:
+    """The best model is one by a metric that evaluations have."""
+    given = trainer.args.metric_for_best_model
+    has = ("loss", "perplexity") if trainer.compute_metrics is None else ("loss", "accuracy", "macro_f1")
+    if given is not None and given.removeprefix("eval_") not in has:
+        sys.exit(f"--metric_for_best_model {given}: evaluations have {', '.join(has)}")
 
 
 def compare_saved_models(trainer: Trainer) -> None:

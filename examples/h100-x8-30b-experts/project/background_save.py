@@ -90,6 +90,13 @@ class SealWritten(DistributedSealCheckpoints):
         self.saved = None
 
 
+def finish_writing(callbacks: list, args) -> None:
+    """Where the run ends outside of its callbacks, on all processes."""
+    for callback in callbacks:
+        if isinstance(callback, SealWritten) and callback.saved:
+            callback.finish(args)
+
+
 def is_written() -> bool:
     """By all processes."""
     return not all_reduce_max(float(any(not writing.done() for writing in UNDER_WAY.values())))

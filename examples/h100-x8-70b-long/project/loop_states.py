@@ -12,7 +12,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback, ExportableState, TrainerState
 from transformers.trainer_pt_utils import safe_globals
 
-from background_save import begin_to_write
+from background_save import begin_to_write, finish_writing
 from divided_states import PARTS, collect_states, load_states, make_contiguous, save_states
 
 STATE = "trainer_state.json"
@@ -72,6 +72,7 @@ def seed_dropout(loop, step: int) -> None:
 def check_learned(count: torch.Tensor, loop) -> torch.Tensor:
     """The loss is a mean over so many tokens: of none it is no number, and no weight would be one after the step."""
     if not count.item():
+        finish_writing(loop.callback_handler.callbacks, loop.args)
         step = loop.state.global_step + 1
         message = f"step {step}: all labels of its rows are -100, it would learn nothing. Mend data.py, or the data."
         sys.exit(message if loop.is_world_process_zero() else 1)

@@ -152,7 +152,7 @@ EXPERTS = {"model_type": "mixtral", "num_local_experts": 8}
         (None, {"model_type": "\ud800"}, "half a surrogate pair"),
         (None, {"architectures": "Llama"}, "architectures"),
         (None, {"architectures": [{}]}, "architectures"),
-        (None, {"text_config": None}, "text_config is null"),
+        (None, {"text_config": []}, "text_config is [], an object or null"),
         (None, {"text_config": {"hidden_size": {}}}, "hidden_size is {}"),
         (None, {"quantization_config": "gptq"}, "quantization_config"),
         (None, {"quantization_config": {"bits": 4}}, "quant_method"),
@@ -1323,3 +1323,10 @@ def test_secret_01_a_token_in_a_wrong_place_is_not_repeated():
         done = perfgen(*words)
         refused(2, "***", by=done)
         assert not any(secret in done.err for secret in ("hf_0123", "hunter2", "\x1b[31m"))
+
+
+def test_a_null_text_config_is_none(tmp_path):
+    plain, null = (model(tmp_path / name, **changes) for name, changes in (("a", {}), ("b", {"text_config": None})))
+    assert (
+        read_spec(read_model(str(null), offline=True)).params == read_spec(read_model(str(plain), offline=True)).params
+    )

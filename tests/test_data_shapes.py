@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from test_data_formats import refuse, write_rows
 
-from generator.errors import UsageError
+from generator.errors import SourceError, UsageError
+from generator.inputs.chat_rendering import THOUGHTS
 from generator.inputs.data_files import read_data
 from generator.inputs.data_formats import Hints
 from generator.inputs.leaves import load_make_example
@@ -66,6 +67,45 @@ SHAPES = {
         ("messages", ["user: Q?", "assistant: A."]),
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", THOUGHTS)
+def test_a_thought_is_kept_by_each_name_that_transformers_takes(tmp_path, name):
+    write_rows(tmp_path / "d.jsonl", [{"messages": [USER, ANSWER | {name: "Because."}]}])
+    recognised = read_data(str(tmp_path / "d.jsonl"), task="sft").recognised
+    row = {"messages": [USER, ANSWER | {name: "Because."}]}
+    answer = load_make_example(recognised.leaf)(row, recognised.column_of)["messages"][-1]
+    assert json.loads(answer["further"]) == {name: "Because."}
+
+
+WRITTEN = json.dumps([USER, ANSWER])
+
+
+@pytest.mark.parametrize("task", ["sft", "causal-lm"])
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("d.jsonl", {"messages": WRITTEN}),
+        ("d.csv", {"id": "1", "conversations": json.dumps([{"from": "human", "value": "Q?"}])}),
+        ("d.parquet", {"chat": "\n " + WRITTEN, "source": "a"}),
+        ("d.jsonl", {"text": WRITTEN}),
+    ],
+)
+def test_conversations_written_as_json_text_are_no_texts(tmp_path, task, name, row):
+    """Brackets and role names would be learned, by a model that answers with them."""
+    column = next(key for key, value in row.items() if "[" in value)
+    write_rows(tmp_path / name, [row] * 4)
+    with pytest.raises(SourceError, match=f"'{column}' holds conversations as JSON in a text") as raised:
+        read_data(str(tmp_path / name), task=task)
+    assert "json.loads" in str(raised.value.hint)
+    named = Hints(text_column=column, format="text" if task == "sft" else None)
+    assert read_data(str(tmp_path / name), task=task, hints=named).recognised.form == "text"
+
+
+def test_a_named_column_of_conversations_as_text_is_not_learned_as_text(tmp_path):
+    write_rows(tmp_path / "d.jsonl", [{"messages": WRITTEN}] * 4)
+    with pytest.raises(SourceError, match="as JSON in a text"):
+        read_data(str(tmp_path / "d.jsonl"), task="sft", hints=Hints(columns={"messages": "messages"}))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -130,7 +130,7 @@ def test_the_first_of_a_micro_batch_keeps_what_is_shared():
     ("of", "words"),
     [
         (case(cpu_device(), MODEL, **CPU | {"shared_tokens": 0}), "not seen to begin"),
-        (case(H100, MODEL, **CPU), "on a GPU"),
+        (case(H100, MODEL, **CPU), "off the CPU"),
         (case(cpu_device(), replace(MODEL, model_type="mixtral", experts=8), **CPU), "balances experts"),
         (case(cpu_device(), replace(MODEL, model_type="gpt2"), **CPU), "dropout"),
         (case(cpu_device(), MODEL, **CPU | {"train": "lora", "lora_dropout": 0.1}), "dropout of adapters"),

@@ -19,7 +19,7 @@ from generator.model.settings import load_defaults
 SHAPES = {
     "model_type": str,
     "architectures": (list, type(None)),
-    "text_config": dict,
+    "text_config": (dict, type(None)),
     "quantization_config": (dict, type(None)),
     "dtype": (str, type(None)),
     "torch_dtype": (str, type(None)),

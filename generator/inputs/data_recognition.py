@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -121,6 +122,8 @@ def recognise_examples(sample: Sample, hints: Hints) -> Format:
         return make_format("text", {"text": text_column}, "you named the column", sample)
     named = ({} if text_column is None else {"messages": text_column}) | dict(hints.columns)
     recognised = recognise_conversation(sample, named) or recognise_pair(sample, named)
+    if recognised is None:
+        refuse_written_conversations(sample, [named["messages"]] if "messages" in named else sample.columns)
     if recognised is not None:
         check_order(sample, hints.columns)
         if "messages" not in named and not {"prompt", "answer"} <= named.keys():
@@ -393,8 +396,34 @@ def recognise_text(sample: Sample, text_column: str | None, pairs: str = "") -> 
         other = recognise_conversation(sample, {}) or recognise_pair(sample, {})
         if other is not None:
             raise OtherTask(f"--data {sample.where} holds {other.describe()}, and no text by itself", "sft")
+    refuse_written_conversations(sample, sample.pick(TEXT_COLUMNS)[:1] or sample.columns)
     column, evidence = choose_text(sample, pairs)
     return make_format("text", {"text": column}, evidence, sample)
+
+
+def refuse_written_conversations(sample: Sample, columns: Sequence[str]) -> None:
+    """Raises ``SourceError`` where one of ``columns`` holds conversations written as JSON, as tables of texts must hold them: their
+    brackets and the names of roles would be learned as text."""
+    for column in columns:
+        values = [value for value in sample.read_column(column) if isinstance(value, str)]
+        written = sum(is_written_conversation(value) for value in values)
+        if written and written >= MANY * len(values):
+            raise SourceError(
+                f"--data {sample.where}: {column!r} holds conversations as JSON in a text ({written} of {len(values)} rows looked at)",
+                f"write them as lists, row[{column!r}] = json.loads(row[{column!r}]), in JSON Lines or Parquet; to learn the JSON itself, "
+                f"--format text --text-column {column} (--task causal-lm: --text-column alone)",
+            )
+
+
+def is_written_conversation(text: str) -> bool:
+    """Whether ``text`` is JSON of a list of turns."""
+    if not text.lstrip().startswith("["):
+        return False
+    try:
+        turns = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(turns) and all(isinstance(t, dict) and ("role" in t or {"from", "value"} <= t.keys()) for t in turns)
 
 
 def choose_text(sample: Sample, pairs: str = "") -> tuple[str, str]:

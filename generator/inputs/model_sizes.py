@@ -93,7 +93,7 @@ SIZE_HINT = "a config.json with the usual size fields is needed"
 
 
 def size_model(config: dict, name: str) -> ModelSpec:
-    inner = config.get("text_config", config)
+    inner = config.get("text_config") or config
     by_layer = sorted(key for key in COUNTS if isinstance(inner.get(key), list))
     if by_layer:
         return describe_on_meta(config, name, f"{', '.join(by_layer)} differ by layer")

@@ -23,7 +23,7 @@ ROLES = {
     "tool_response": "tool",
 }
 """Who speaks, by the words of OpenAI, ShareGPT and their like."""
-FURTHER = ("name", "tool_call_id", "reasoning_content", "thinking", "weight")
+FURTHER = ("name", "tool_call_id", "reasoning_content", "thinking", "reasoning", "weight")
 """Keys of a message that chat templates read, and OpenAI's weight: 0 is a turn that is not learned from."""
 
 NAMED = 20

@@ -112,7 +112,7 @@ def quote(part: str) -> tuple[str, str]:
 def leaves_thoughts_out(messages: list[dict], text: str) -> bool:
     """Whether the template drops what the assistant thinks before its last words, which models do not learn then."""
     last = messages[-1]
-    thoughts = [last.get("reasoning_content") or "", last.get("thinking") or ""]
+    thoughts = [last.get(name) or "" for name in ("reasoning_content", "thinking", "reasoning")]
     thoughts += [last["content"].partition("</think>")[0]] if "</think>" in last["content"] else []
     words = "".join(text.split())
     return last["role"] == "assistant" and any(

@@ -12,8 +12,6 @@ BLOCKWISE4 = 4 / 128
 """torchao.optim keeps one per block of 128 for each 4-bit state"""
 SMALLEST_PACKED = 4096
 """elements of a tensor whose states bitsandbytes (min_8bit_size) and torchao pack; those of smaller ones stay in 32 bits"""
-PROJECTION_RANK = 128
-"""of GaLore and APOLLO in the Trainer's optim_args (galore-torch 1.0)"""
 
 
 class MissingOptimizer(PerfgenError, KeyError):
@@ -36,7 +34,7 @@ class OptimizerTable(dict[str, "OptimizerState"]):
 class OptimizerState:
     """``full_states`` are kept in the parameter's dtype, ``fixed_bytes`` per parameter whatever its dtype.
 
-    ``factored`` states grow with rows + columns instead of their product; ``projected`` states with a projection's rank.
+    ``factored`` states grow with rows + columns instead of their product; ``rank`` is that of projected states.
     ``stores_gradients`` is False where the update is fused into the backward pass. ``paged`` states may move to the host.
     ``step_passes`` is how many times the step reads or writes a parameter-sized array.
     """
@@ -44,7 +42,8 @@ class OptimizerState:
     full_states: float = 0.0
     fixed_bytes: float = 0.0
     factored: bool = False
-    projected: bool = False
+    rank: int = 0
+    """of the projection of a layer's matrix, as emitted (optim_args); embedding and output layer keep two whole moments. 0: none"""
     moments_8bit: bool = False
     """the projected moments take a byte each"""
     stores_gradients: bool = True
@@ -125,15 +124,9 @@ OPTIMIZER_STATES: dict[str, OptimizerState] = OptimizerTable(
         ),
         "ademamix-8bit": _ADEMAMIX_8BIT,
         "paged-ademamix-8bit": replace(_ADEMAMIX_8BIT, paged=True),
-        "galore": OptimizerState(
-            projected=True, step_passes=9, source="GaLore: two moments of rank r and a projection"
-        ),
-        "galore-8bit": OptimizerState(
-            projected=True, moments_8bit=True, step_passes=9, source="GaLore with 8-bit moments"
-        ),
-        "apollo": OptimizerState(
-            projected=True, step_passes=8, source="APOLLO: moments in a random projection of rank r"
-        ),
+        "galore": OptimizerState(rank=128, step_passes=9, source="GaLore: two moments of rank r and a projection"),
+        "galore-8bit": OptimizerState(rank=128, moments_8bit=True, step_passes=9, source="GaLore with 8-bit moments"),
+        "apollo": OptimizerState(rank=256, step_passes=8, source="APOLLO: moments in a random projection of rank r"),
         "muon": OptimizerState(full_states=1, step_passes=12, source="Muon keeps one momentum (Jordan et al. 2024)"),
         "lomo": OptimizerState(stores_gradients=False, step_passes=3, source="LOMO updates in the backward pass"),
         "adalomo": OptimizerState(
@@ -162,8 +155,10 @@ def compute_state_bytes(name: str, params: float, dtype_bytes: float, hidden: in
     if kind.factored:
         # a float32 mean per row and one per column: of a matrix of hidden x hidden, 2 / hidden of its elements
         total += params * 2 * 4 / max(hidden, 1)
-    if kind.projected:
-        # both moments have r of hidden columns, and the projection itself is hidden x r
-        moments = 2 if kind.moments_8bit else 2 * dtype_bytes
-        total += params * min(1.0, PROJECTION_RANK / max(hidden, 1)) * (moments + dtype_bytes)
-    return total
+    return total + params * compute_projected_bytes(kind, dtype_bytes, hidden)
+
+
+def compute_projected_bytes(kind: OptimizerState, dtype_bytes: float, hidden: int) -> float:
+    """Per parameter of a layer: both moments have ``rank`` of ``hidden`` columns, and so has the projection itself."""
+    moments = 2 if kind.moments_8bit else 2 * dtype_bytes
+    return min(1.0, kind.rank / max(hidden, 1)) * (moments + dtype_bytes)

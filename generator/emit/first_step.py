@@ -61,7 +61,7 @@ def name_frozen_dtype(run: Execution, stored: str) -> str:
 def name_states_dtype(optimizer: str, trained: str) -> Any:
     """Of the states that grow with the parameters; absent where there are none."""
     kind = OPTIMIZER_STATES[optimizer]
-    if kind.full_states or kind.projected:
+    if kind.full_states or kind.rank:
         return trained
     if kind.fixed_bytes:
         return "uint8" if kind.fixed_bytes < BYTES["float32"] else "float32"

@@ -347,6 +347,14 @@ def test_m32_fused_updates_store_no_gradients_and_projections_store_less():
         assert compute_state_bytes(name, B, 4, 4096) < 0.1 * compute_state_bytes("adamw", B, 4, 4096)
 
 
+@pytest.mark.parametrize("name", ["galore", "apollo"])
+def test_projected_states_are_those_of_the_emitted_rank_and_embeddings_are_not_projected(name):
+    assert f"rank={OPTIMIZER_STATES[name].rank}" in find_technique("optimizer", name).arguments["optim_args"]
+    states = compute_static_memory(shape(), full(optimizer=name)).states
+    outside = shape().embedding + shape().head
+    assert states >= 2 * 4 * outside > 4 * compute_state_bytes(name, outside, 4, 4096)
+
+
 def test_every_optimizer_has_a_source():
     for name, kind in OPTIMIZER_STATES.items():
         assert kind.source, name

@@ -34,19 +34,13 @@ def plan(hardware: str, model: str, seq_len: int, global_batch: int, form: str |
 
 @pytest.mark.parametrize(("nodes", "copies"), [(1024, 64), (2048, 128)])
 def test_llama_405b_is_divided_as_it_was(nodes, copies):
-    """Table 4: 16 M tokens a step, 8 tensor parts, 16 stages, 64 and 128 copies, 400 TFLOP/s a GPU. The report's interleaved
-    schedule idles less than 1F1B does, and its tensor parts divide the tokens, which Transformers' plans do not."""
+    """Table 4: 16 M tokens a step, 8 tensor parts, 16 stages, 64 and 128 copies, 400 TFLOP/s a GPU. Its tensor parts divide
+    the tokens, as ours do; its interleaved schedule idles less than 1F1B does."""
     planned, document, _ = plan(f"{nodes}x8xh100-sxm-80gb", LLAMA, 8192, 2048, "tensor-pipeline")
     layout = document.layout
     assert (layout.tp, layout.pp, layout.cp, layout.replicate * layout.shard) == (8, 16, 1, copies)
     assert planned.plan.best.execution.micro_batch == 1
-    best, peak = planned.plan.best, document.estimate.peak_memory_gib
-    ours, step = (
-        sum(item.value for item in best.cost.estimate(best.execution.but(sequence_parallel=divides)).time)
-        for divides in (False, True)
-    )
-    assert ours == pytest.approx(document.estimate.step_seconds, rel=1e-4)
-    assert ours > step  # it repeats norms and residuals
+    step, peak = document.estimate.step_seconds, document.estimate.peak_memory_gib
     published = 2048 * 8192 * 3 * planned.plan.case.model.flops_per_token / (layout.devices * 400e12)
     idle = 1 + (layout.pp - 1) / planned.plan.best.execution.accumulation
     assert published < step < 1.3 * published * idle and peak < 80

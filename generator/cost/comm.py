@@ -72,7 +72,11 @@ def compute_served_all_reduce_seconds(total_bytes: float, group: Group, rates: R
 
 
 def compute_tensor_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
-    """Two all-reduces of the hidden states per block and pass (after attention and after the feed-forward); nothing hides them."""
+    """Two all-reduces of the hidden states per block and pass (after attention and after the feed-forward); nothing hides them.
+
+    Transformers' plans sum the gradient behind each product that reads them by itself: of queries, keys, values and the experts' input,
+    counted on two processes (torch's CommDebugMode).
+    """
     if run.tp <= 1:
         return 0.0
     volume = tokens * shape.hidden * BYTES[run.compute_dtype]
@@ -80,7 +84,8 @@ def compute_tensor_parallel_seconds(shape: Shape, run: Execution, rates: Rates, 
     parts = Group(run, run.tp)
     if run.sequence_parallel:  # a gather and a scatter apart
         return 2 * passes * 2 * compute_ring_seconds(volume, parts, rates)
-    return 2 * passes * compute_all_reduce_seconds(volume, parts, rates)
+    sums = 2 * passes + (2.0 if run.own_loop else 0.0)
+    return sums * compute_all_reduce_seconds(volume, parts, rates)
 
 
 def compute_sequence_parallel_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float, again: float) -> float:
@@ -226,8 +231,9 @@ def compute_pipeline_seconds(shape: Shape, run: Execution, rates: Rates) -> floa
     """Hidden states and their gradients from stage to stage, once per micro-batch and while the pipeline fills."""
     if run.pp <= 1:
         return 0.0
-    # tensor parts send a part each (Narayanan et al. 2021, section 4.1)
-    volume = run.micro_batch * run.seq_len / (run.cp * run.tp) * shape.hidden * BYTES[run.compute_dtype]
+    # tensor parts send a part each (Narayanan et al. 2021, section 4.1); the loop's have whole states where they divide no tokens
+    senders = 1 if run.own_loop and not run.sequence_parallel else run.tp
+    volume = run.micro_batch * run.seq_len / (run.cp * senders) * shape.hidden * BYTES[run.compute_dtype]
     stages = Group(run, 2, run.devices // run.pp)
     hop = volume / (stages.bytes_per_s(rates) * c.COLLECTIVE_REALISED) + c.COLLECTIVE_LATENCY_SECONDS
     return 2 * hop * (run.accumulation + run.pp - 1)

@@ -211,10 +211,14 @@ def count_scores_in_flight(shape: Shape, run: Execution) -> int:
 
 
 def repeat_hidden_states(shape: Shape, run: Execution, block: BlockActivations) -> BlockActivations:
-    """Per token of a tensor part. Without sequence parallelism each part has the hidden states of all tokens."""
-    others = 0 if run.sequence_parallel else run.tp - 1
+    """Per token of a tensor part. Without sequence parallelism each part has the hidden states of all tokens; with it the inputs of
+    attention and feed-forward, which Megatron-LM gathers anew for the backward pass and the loop keeps (token_parts.py)."""
+    others = run.tp - 1 if run.own_loop or not run.sequence_parallel else 0
     if not others:
         return block
+    if run.sequence_parallel:
+        gathered = others * min(block.saved, 2 * BYTES[run.compute_dtype] * shape.hidden)
+        return block._replace(saved=block.saved + gathered, peak=block.peak + gathered)
     each = c.REPEATED_BYTES * shape.hidden
     if not divides_attention(shape, run):  # queries, keys, values and what comes of them
         each += BYTES[run.compute_dtype] * 2 * (shape.query + shape.key)
@@ -239,7 +243,8 @@ def compute_kept_activations(
     inputs = 0.0 if run.checkpoint_offload else block.kept  # offloaded, those of recomputed blocks go to the host
     kept = in_pipeline * tokens * (recomputed * (inputs + selected) + kept_whole * (block.saved + scores))
     if run.own_loop and run.pp > 1:  # what was sent on, and a place for the gradient that comes back
-        kept += (count_under_way(run) + 1) * tokens * run.tp * block.residual_bytes * shape.hidden
+        sent = tokens * (1 if run.sequence_parallel else run.tp)
+        kept += (count_under_way(run) + 1) * sent * block.residual_bytes * shape.hidden
     if run.packed_keeps == "weights":
         unpacked = count_packed_params(shape, run) * BYTES[run.compute_dtype] / run.parts
         kept += unpacked * kept_whole / shape.layers

@@ -14,6 +14,7 @@ from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution, Split
 from generator.decide.space import ONE_DEVICE, Space, find_usable_gib
 from generator.techniques.base import Technique
+from generator.techniques.looped import divides_tokens
 
 PLAINNESS = 0.01
 """A technique that gains less than 1 % is not worth its line of code (ours); keeps the ranking a total order."""
@@ -90,7 +91,7 @@ def build_execution(space: Space, members: tuple[Technique, ...], layout: Layout
 def describe_script(case: Case) -> dict[str, Any]:
     """What the workload says of the script."""
     workload = case.workload
-    trained = {"own_loop": True, "sequence_parallel": False}
+    trained = {"own_loop": True, "sequence_parallel": divides_tokens(case)}
     more = {"new_tokens": workload.new_tokens} if workload.mode == "infer" else trained
     asked = {"mode": workload.mode, "seq_len": workload.seq_len, "from_scratch": workload.from_scratch}
     return asked | more

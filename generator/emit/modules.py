@@ -181,6 +181,8 @@ def choose_modules(
         modules |= {name: name for name in LOOP} | {"division": parallel.loop.division}
         if parallel.loop.attention is not None:
             modules["sequence_attention"] = parallel.loop.attention
+        if parallel.loop.tokens is not None:
+            modules["token_parts"] = parallel.loop.tokens
     return dict(sorted(modules.items()))
 
 

@@ -14,6 +14,7 @@ from generator.cost.stages import split_layers
 from generator.decide.plan import Plan
 from generator.emit.plan_document import ABSENT, ExpectedRecord, LoopRecord, ParallelRecord
 from generator.techniques.launch import is_by_loop
+from generator.techniques.looped import divides_tokens
 
 
 def describe_processes(plan: Plan) -> ParallelRecord | None:
@@ -42,24 +43,26 @@ def describe_loop(case: Case, layout: Layout) -> LoopRecord | None:
     if not is_by_loop(layout):
         return None
     sharded = STRATEGIES[layout.strategy].divides_states
+    tokens = "token_parts" if layout.tp > 1 and divides_tokens(case) else None
     if layout.pp > 1:
         shape = build_shape(case.model, case.workload.task, 0)
         layers = split_layers(shape.layers, layout.pp, shape.head_params / shape.block_params)
         sizes = {"layers": layers, "copies": layout.dp, "sharded": sharded}
         more = {"ways": layout.tp} if layout.tp > 1 else {}
-        return LoopRecord(division="division/pipeline", attention=None, sizes={**sizes, **more})
+        return LoopRecord(division="division/pipeline", attention=None, tokens=tokens, sizes={**sizes, **more})
     if layout.sequence_form is not None:
         heads = SEQUENCE_FORMS[layout.sequence_form].exchanges_heads
         attention = f"sequence_attention/{'ulysses' if heads else 'context'}"
         sizes = {"parts": layout.cp, "copies": layout.dp, "sharded": sharded}
-        return LoopRecord(division="division/sequence", attention=attention, sizes=sizes)
+        return LoopRecord(division="division/sequence", attention=attention, tokens=None, sizes=sizes)
     named = {
         "tp_size": layout.tp,
         "fsdp_size": layout.shard,
         "dp_replicate_size": layout.replicate,
         "ep_size": layout.ep,
     }
-    return LoopRecord(division="division/sharded", attention=None, sizes={k: n for k, n in named.items() if n > 1})
+    sizes = {name: size for name, size in named.items() if size > 1}
+    return LoopRecord(division="division/sharded", attention=None, tokens=tokens, sizes=sizes)
 
 
 def expect_division(layout: Layout, loop: LoopRecord) -> tuple[str, ...]:

@@ -34,6 +34,12 @@ def explain_windows(case: Case) -> str | None:
     return f"it attends to all earlier tokens, and this model to {min(windows)}" if windows else None
 
 
+def divides_tokens(case: Case) -> bool:
+    """Whether tensor parts divide the tokens, too, between their products (templates/fragments/token_parts.py): of experts
+    Transformers' plans sum what each part computes of all tokens."""
+    return not case.model.experts
+
+
 class Looped(Technique):
     """Base of the forms that the Trainer does not run, or whose states it does not save.
 

@@ -118,6 +118,20 @@ def test_tensor_parts_have_hidden_states_and_logits_whole():
     assert parts["kept activations"] == pytest.approx(alone["kept activations"])
 
 
+def test_tensor_parts_that_divide_the_tokens_keep_a_part_of_each():
+    """And the inputs of attention and feed-forward whole, which are gathered for them (token_parts.py)."""
+    shape = build_shape(describe(make_model("Llama", tied=False).config.to_dict(), "x"), "causal-lm", 0)
+    asked = replace(RUN, tp=4, micro_batch=1, seq_len=512, sequence_parallel=True)
+
+    def kept(run):
+        return compute_training_moments(shape, run, compute_static_memory(shape, run))["loss"]["kept activations"]
+
+    again = replace(asked, checkpoint_every=1)
+    assert kept(again) == pytest.approx(kept(replace(again, sequence_parallel=False)) / 4)
+    gathered = 3 / 4 * 512 * 2 * 2 * shape.hidden * shape.layers  # two inputs of a block, in bf16
+    assert kept(asked) == pytest.approx(kept(replace(asked, own_loop=False)) + gathered)
+
+
 def test_the_stage_with_the_loss_has_one_micro_batch_under_way():
     """And each has sent on what it computed, of which it keeps the output until the gradient is back."""
     shape = build_shape(describe(make_model("Llama", tied=False).config.to_dict(), "x"), "causal-lm", 0)

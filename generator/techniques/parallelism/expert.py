@@ -6,7 +6,7 @@ from generator.case.layout import Layout
 from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
 from generator.techniques.looped import Looped
-from generator.techniques.parallelism.tensor import divides_heads
+from generator.techniques.parallelism.tensor import divides_model
 from generator.techniques.traits import Trait
 
 MIXTURE_TYPES = frozenset({"deepseek_v3", "mixtral", "qwen3_moe"})
@@ -41,5 +41,5 @@ class Expert(Looped):
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
         divided = list_split(case, "none", tp=True)
-        even = (x for x in divided if x.tp > 1 and x.dp == 1 and divides_heads(case, x.tp))
+        even = (x for x in divided if x.tp > 1 and x.dp == 1 and divides_model(case, x.tp))
         return tuple(replace(x, ep=x.tp) for x in even if case.model.experts % x.tp == 0)

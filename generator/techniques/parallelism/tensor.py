@@ -4,7 +4,7 @@ from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
-from generator.techniques.looped import TENSOR_FAULTS, WHOLE_LAYERS_TYPES, Looped
+from generator.techniques.looped import TENSOR_FAULTS, WHOLE_LAYERS_TYPES, Looped, divides_tokens
 from generator.techniques.traits import Trait
 
 
@@ -33,19 +33,22 @@ class Tensor(Looped):
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
         divided = list_split(case, "none", tp=True)
-        even = tuple(x for x in divided if x.tp > 1 and x.dp == 1 and divides_heads(case, x.tp))
+        even = tuple(x for x in divided if x.tp > 1 and x.dp == 1 and divides_model(case, x.tp))
         return even if case.workload.mode == "train" else tuple(x for x in even if x.nodes == 1)
 
 
-def divides_heads(case: Case, ways: int) -> bool:
-    """Whether each device gets whole query heads and key-value heads, and an equal part of the feed-forward width."""
+def divides_model(case: Case, ways: int) -> bool:
+    """Whether each device gets whole query heads and key-value heads, and equal parts of the feed-forward width and of each row."""
+    return all(n % ways == 0 for n in list_divided(case).values() if n)
+
+
+def list_divided(case: Case) -> dict[str, int]:
     model = case.model
-    return all(n % ways == 0 for n in (model.heads, model.kv_heads, model.ffn) if n)
+    sizes = {"query heads": model.heads, "key-value heads": model.kv_heads, "the feed-forward width": model.ffn}
+    rows = case.workload.mode == "train" and divides_tokens(case)
+    return sizes | ({"tokens": case.workload.seq_len} if rows else {})
 
 
 def explain_indivisible(case: Case) -> str:
-    model = case.model
-    return (
-        f"no number of devices divides {model.heads} query heads, {model.kv_heads} key-value heads, "
-        f"the feed-forward width {model.ffn} and the global batch"
-    )
+    sizes = [f"{name} {n}" if name.startswith("the ") else f"{n} {name}" for name, n in list_divided(case).items()]
+    return f"no number of devices divides {', '.join(sizes)} and the global batch"

@@ -5,7 +5,7 @@ from generator.case.layout import Layout
 from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
 from generator.techniques.looped import TENSOR_FAULTS, WHOLE_LAYERS_TYPES, Looped
-from generator.techniques.parallelism.tensor import divides_heads, explain_indivisible
+from generator.techniques.parallelism.tensor import divides_model, explain_indivisible
 from generator.techniques.traits import Trait
 
 
@@ -36,4 +36,4 @@ class TensorFsdp2(Looped):
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
         divided = list_split(case, "fsdp_full_shard", tp=True)
-        return tuple(x for x in divided if x.tp > 1 and x.dp > 1 and divides_heads(case, x.tp))
+        return tuple(x for x in divided if x.tp > 1 and x.dp > 1 and divides_model(case, x.tp))

@@ -6,7 +6,7 @@ from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
 from generator.techniques.looped import RUN_TYPES, TENSOR_FAULTS
 from generator.techniques.parallelism.pipeline import Pipeline
-from generator.techniques.parallelism.tensor import divides_heads
+from generator.techniques.parallelism.tensor import divides_model
 from generator.techniques.traits import Trait
 
 
@@ -33,4 +33,4 @@ class TensorPipeline(Pipeline):
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
         divided = list_split(case, self.strategy, tp=True, pp=True)
-        return tuple(x for x in divided if x.tp > 1 and x.pp > 1 and divides_heads(case, x.tp))
+        return tuple(x for x in divided if x.tp > 1 and x.pp > 1 and divides_model(case, x.tp))

@@ -27,6 +27,8 @@ from loaded_weights import check_loaded
 class Stage(nn.Module):
     """The layers of one stage; the first has the embedding, the last the norm and the output layer."""
 
+    parts = 1  # of each row, where the processes of a stage divide its tokens
+
     def __init__(self, model, args, is_first: bool, is_last: bool):
         super().__init__()
         self.base, self.head = model.model, model.lm_head
@@ -36,7 +38,8 @@ class Stage(nn.Module):
         """Token ids on the first stage, hidden states on the others; logits from the last."""
         with torch.autocast(self.device_type, torch.bfloat16, enabled=self.bf16):
             hidden = self.base.embed_tokens(states) if self.is_first else states
-            positions = torch.arange(hidden.shape[1], device=hidden.device)[None]
+            count = hidden.shape[1] * (1 if self.is_first else self.parts)
+            positions = torch.arange(count, device=hidden.device)[None]
             rotations = self.base.rotary_emb(hidden, positions)
             for layer in self.base.layers.children():
                 hidden = layer(hidden, attention_mask=None, position_embeddings=rotations, position_ids=positions)
@@ -70,10 +73,12 @@ class LeanStage(PipelineStage):
 class Division:
     """A stage for each number of ``layers``; ``copies`` of the pipeline have rows of their own.
 
-    FSDP2 divides ``sharded`` stages over the copies. ``ways`` processes share each stage by tensor parallelism.
+    FSDP2 divides ``sharded`` stages over the copies. ``ways`` processes share each stage by tensor parallelism; given
+    ``tokens`` they divide those of each row, too, and send them on so (token_parts.py).
     """
 
-    def __init__(self, args, layers: list[int], copies: int, sharded: bool, ways: int = 1):
+    def __init__(self, args, layers: list[int], copies: int, sharded: bool, ways: int = 1, tokens=None):
+        self.tokens = tokens
         self.args, self.layers, self.sharded, self.copies, self.count = args, layers, sharded, copies, len(layers)
         names = ("stages", "copies", "ways")  # neighbours share a stage, and stages lie on other nodes first
         self.mesh = init_device_mesh(args.device.type, (self.count, copies, ways), mesh_dim_names=names)
@@ -112,6 +117,8 @@ class Division:
         if self.loss_copies > 1:
             self.divide_matrices(model, tied)
         self.part = Stage(model, self.args, self.is_first, self.is_last)
+        if self.tokens:
+            self.divide_tokens()
         if self.sharded:
             self.shard()
         if tied and (self.is_first or self.is_last):
@@ -127,7 +134,7 @@ class Division:
         partial = [pattern for pattern, style in model.tp_plan.items() if style == PARTIAL_GRADIENTS]
         self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
         plan = {pattern: style for pattern, style in model.tp_plan.items() if pattern not in partial}
-        styles = model._expand_parallel_plan(plan)
+        styles = model._expand_parallel_plan(plan | (self.tokens.choose_styles(plan) if self.tokens else {}))
         if tied and self.is_last:
             del styles["lm_head.weight"]  # it is the embedding's, which is divided so
         apply_tensor_parallelism(model, self.mesh["ways"], styles)
@@ -136,6 +143,15 @@ class Division:
         for weight in model.parameters():
             if isinstance(weight, DTensor):
                 weight.register_post_accumulate_grad_hook(divide_gradient)
+
+    def divide_tokens(self) -> None:
+        layers = list(self.part.base.layers.children())
+        self.part.parts, mesh = self.loss_copies, self.mesh["ways"]
+        self.partial += self.tokens.list_divided(layers)
+        if self.is_first:
+            self.tokens.begin_in(layers[0], mesh)
+        if self.is_last:
+            self.tokens.end_in(self.part.base.norm, mesh)
 
     def shard(self) -> None:
         """Weights stay whole from the forward to the backward pass: others would be gathered for every micro-batch."""

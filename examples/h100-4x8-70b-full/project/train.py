@@ -50,6 +50,7 @@ from row_order import LoopReport
 from run_identity import describe_run
 from sources import find_source
 from stopping import StopOnBadLoss, run_main
+from token_parts import TokenParts
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -61,7 +62,7 @@ def main() -> None:
     args = training_arguments()
     source = find_source(CONFIG, "model")
     claim_shared_folder(Path(args.output_dir), source)
-    division = Division(args, layers=[10, 10, 10, 10, 10, 10, 11, 9], copies=2, sharded=True, ways=2)
+    division = Division(args, layers=[10, 10, 10, 10, 10, 10, 11, 9], copies=2, sharded=True, ways=2, tokens=TokenParts())
     set_seed(args.seed)
 
     with args.distributed_state.main_process_first():  # the others read what it has prepared

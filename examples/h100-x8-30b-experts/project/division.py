@@ -1,7 +1,10 @@
 """How the model is divided: matrices, experts and what is left of the weights, while the checkpoint is read."""
 
+import math
+
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from transformers import AutoConfig
 from transformers.distributed import DistributedConfig
@@ -11,12 +14,16 @@ from loaded_weights import check_loaded
 
 
 class Division:
-    """``sizes`` are DistributedConfig's. Processes of one tensor-parallel group share their rows."""
+    """``sizes`` are DistributedConfig's. Processes of one tensor-parallel group share their rows.
+
+    ``tokens``: and divide their tokens, where no product needs all of them (token_parts.py).
+    """
 
     stages = None
     router_losses: list[torch.Tensor] | None = None  # of a mixture whose experts a loss balances (router_loss.py)
 
-    def __init__(self, args, **sizes: int):
+    def __init__(self, args, tokens=None, **sizes: int):
+        self.tokens = tokens
         self.config = DistributedConfig(**sizes, fsdp_mixed_precision=args.bf16)
         args.copies = self.copies = self.config.dp_size
         self.loss_copies = self.config.tp_size
@@ -29,24 +36,30 @@ class Division:
         """Every process reads its parts alone."""
         revision = {"revision": keywords["revision"]} if "revision" in keywords else {}
         plan = AutoConfig.from_pretrained(source, trust_remote_code=False, **revision).base_model_tp_plan or {}
-        partial = [f"model.{name}" for name, style in plan.items() if style == PARTIAL_GRADIENTS]
-        if self.config.tp_size > 1 and partial:
-            # Transformers sums these after every micro-batch, and what was summed before once more: sum_gradients does
-            self.config.tp_plan = dict.fromkeys(partial, "replicate")
+        plan = {f"model.{name}": style for name, style in plan.items()}
+        partial = [name for name, style in plan.items() if style == PARTIAL_GRADIENTS]
+        # Transformers sums these after every micro-batch, and what was summed before once more: sum_gradients does
+        styles = dict.fromkeys(partial, "replicate") | (self.tokens.choose_styles(plan) if self.tokens else {})
+        if self.config.tp_size > 1 and styles:
+            self.config.tp_plan = styles
         model, loading = auto.from_pretrained(
             source, distributed_config=self.config, output_loading_info=True, **keywords
         )
         check_loaded(model, loading)
         if self.config.tp_size > 1:
             self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
+            if self.tokens:
+                self.partial += self.tokens.list_divided(model.model.layers)
+                self.tokens.begin_in(model.model.layers[0], find_ways(model))
+                self.tokens.end_in(model.model.norm, find_ways(model))
             for weight in model.parameters():
                 if isinstance(weight, DTensor) and weight.device_mesh.mesh_dim_names == ("tp",):  # FSDP divides its own
                     weight.register_post_accumulate_grad_hook(divide_gradient)
         return model
 
     def choose_row_multiple(self, seq_len: int) -> int:
-        """Any number of tokens goes."""
-        return 8
+        """Any number of tokens goes that its processes can divide."""
+        return math.lcm(8, self.config.tp_size) if self.tokens else 8
 
     def join(self, micro_batches: tuple[dict, ...]) -> tuple[dict, ...]:
         return micro_batches
@@ -70,9 +83,7 @@ class Division:
     def sum_gradients(self, model) -> None:
         """FSDP has done it, and tensor parallelism needs it for few."""
         if self.partial:
-            meshes = (weight.device_mesh for weight in model.parameters() if isinstance(weight, DTensor))
-            ways = next(mesh for mesh in meshes if "tp" in mesh.mesh_dim_names)["tp"]
-            sum_over_processes([get_local(weight.grad) for weight in self.partial], ways.get_group())
+            sum_over_processes([get_local(weight.grad) for weight in self.partial], find_ways(model).get_group())
 
     def list_counted(self, model) -> list[torch.nn.Parameter]:
         """Every process has all of them, or its part of each."""
@@ -91,3 +102,9 @@ class Division:
                     if placement.is_shard() and size > 1:
                         axes[name] = size
         return [f"{name} {size}" for name, size in sorted(axes.items())]
+
+
+def find_ways(model) -> DeviceMesh:
+    """The tensor-parallel group."""
+    meshes = (weight.device_mesh for weight in model.parameters() if isinstance(weight, DTensor))
+    return next(mesh for mesh in meshes if "tp" in mesh.mesh_dim_names)["tp"]

@@ -75,6 +75,7 @@ class Form:
 
 
 SFT, LORA = {"task": "sft"}, {"task": "sft", "train": "lora"}
+RECOMPUTED = {"checkpointing": "full"}
 HALVES = ("--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "2")
 TWO = (
     Form("tensor", 2, ["tp 2"]),
@@ -112,6 +113,9 @@ OTHER_WORK = (
     Form("tensor", 2, ["tp 2"], asked=SFT),
     Form("tensor", 2, ["tp 2"], "untrained", asked={"from_scratch": True}),
     Form("tensor", 2, ["tp 2"], "qwen3", words=HALVES),  # its norms of heads are summed once a step
+    Form("tensor", 2, ["tp 2"], "biased", pins=RECOMPUTED),  # biases are added after the sum
+    Form("tensor-fsdp2", 4, ["fsdp 2", "tp 2"], pins=RECOMPUTED),
+    Form("tensor-pipeline", 4, ["stages 2", "tp 2"], pins=RECOMPUTED),
     Form("context", 2, ["parts 2"], asked=LORA),
     Form("context-fsdp2", 2, ["fsdp 2", "parts 2"], asked=SFT),
     Form("context-fsdp2", 2, ["fsdp 2", "parts 2"], asked=LORA),
@@ -187,6 +191,7 @@ OTHER_TYPES = tuple(
 """The model types that the forms are said to be run with (generator/techniques/looped.py), besides Llama."""
 EIGHT = (
     Form("tensor-pipeline", 8, ["fsdp 2", "stages 2", "tp 2"]),
+    Form("tensor-pipeline", 8, ["fsdp 2", "stages 2", "tp 2"], "qwen3"),
     Form("tensor-pipeline", 8, ["stages 4", "tp 2"], "tied", sizes={"pp": 4, "shard": 1}),
 )
 OTHER_KILLED = (
@@ -258,6 +263,7 @@ def inputs(tmp_path_factory) -> Path:
         "dense": LlamaForCausalLM(LlamaConfig(**SIZES)),
         "tied": LlamaForCausalLM(LlamaConfig(**SIZES | {"tie_word_embeddings": True})),
         "untrained": LlamaForCausalLM(LlamaConfig(**SIZES)),
+        "biased": LlamaForCausalLM(LlamaConfig(**SIZES | {"attention_bias": True, "mlp_bias": True})),
         "wide": LlamaForCausalLM(LlamaConfig(**SIZES | {"num_key_value_heads": 4})),
         "mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**mixture)),
         "balanced": Qwen3MoeForCausalLM(Qwen3MoeConfig(**mixture | {"router_aux_loss_coef": BALANCE})),
@@ -647,6 +653,18 @@ def test_a_step_that_learns_nothing_leaves_the_checkpoint_before_it_that_is_bein
     output = (project / "log-0").read_text()
     assert ended["codes"] == [1, 1] and "step 3: all labels of its rows are -100" in output, output
     assert [path.parent.name for path in project.glob("runs/checkpoint-*/complete.json")] == ["checkpoint-2"]
+def test_rows_that_tensor_parts_cannot_divide_end_the_run_in_words(inputs, tmp_path):
+    """A seq_len that was set in config.yaml: parts of two lengths would be gathered as if they were as long."""
+    forms = {"tensor": 2, "tensor-pipeline": 4}
+    for form, count in forms.items():
+        config = make(inputs, tmp_path / form, form, count, "dense") / "config.yaml"
+        assert "seq_len: 64" in config.read_text()
+        config.write_text(config.read_text().replace("seq_len: 64", "seq_len: 63"))
+    ended = run_all(tmp_path, [describe_run(tmp_path / form, count) for form, count in forms.items()])
+    for form, run in zip(forms, ended, strict=True):
+        output = (tmp_path / form / "log-0").read_text()
+        assert not run["finished"] and run["codes"][:2] == [1, 1], output
+        assert "2 processes cannot divide rows of 63 tokens: set another seq_len" in output, output
 
 
 BEST_IS_2 = """
@@ -772,6 +790,8 @@ def test_sixteen_bits(inputs, tmp_path):
         Form(name, count, divided, pins={"precision": "bf16"}, tolerance=0.03)
         for name, count, divided in (
             ("tensor", 2, ["tp 2"]),
+            ("tensor-fsdp2", 4, ["fsdp 2", "tp 2"]),
+            ("tensor-pipeline", 4, ["stages 2", "tp 2"]),
             ("context", 2, ["parts 2"]),
             ("context-fsdp2", 2, ["fsdp 2", "parts 2"]),
             ("pipeline", 2, ["stages 2"]),

@@ -121,6 +121,8 @@ class Division:
             self.divide_tokens()
         if self.sharded:
             self.shard()
+        if self.loss_copies > 1:
+            self.partial = self.list_partial(model)
         if tied and (self.is_first or self.is_last):
             self.shared = model.get_input_embeddings().weight
         stage = LeanStage(self.part, self.number, self.count, self.args.device, group=self.stages)
@@ -131,9 +133,7 @@ class Division:
 
     def divide_matrices(self, model, tied: bool) -> None:
         """By the model's own plan. What it leaves whole every process of the stage has."""
-        partial = [pattern for pattern, style in model.tp_plan.items() if style == PARTIAL_GRADIENTS]
-        self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
-        plan = {pattern: style for pattern, style in model.tp_plan.items() if pattern not in partial}
+        plan = {pattern: style for pattern, style in model.tp_plan.items() if style != PARTIAL_GRADIENTS}
         styles = model._expand_parallel_plan(plan | (self.tokens.choose_styles(plan) if self.tokens else {}))
         if tied and self.is_last:
             del styles["lm_head.weight"]  # it is the embedding's, which is divided so
@@ -147,7 +147,6 @@ class Division:
     def divide_tokens(self) -> None:
         layers = list(self.part.base.layers.children())
         self.part.parts, mesh = self.loss_copies, self.mesh["ways"]
-        self.partial += self.tokens.list_divided(layers)
         if self.is_first:
             self.tokens.begin_in(layers[0], mesh)
         if self.is_last:
@@ -161,6 +160,13 @@ class Division:
         for layer in self.part.base.layers.children():
             fully_shard(layer, **settings)
         fully_shard(self.part, **settings)
+
+    def list_partial(self, model) -> list[nn.Parameter]:
+        """Weights that every way has, and uses for its own heads or tokens. FSDP2 has put others in their place."""
+        patterns = [pattern for pattern, style in model.tp_plan.items() if style == PARTIAL_GRADIENTS]
+        layers = list(self.part.base.layers.children())
+        weights = [weight for pattern in patterns for weight in list_weights(model, pattern)]
+        return weights + (self.tokens.list_divided(layers) if self.tokens else [])
 
     def choose_row_multiple(self, seq_len: int) -> int:
         """Stages have agreed on shapes: all rows are as long."""
@@ -202,8 +208,7 @@ class Division:
         """The schedule has done it."""
 
     def sum_gradients(self, model) -> None:
-        partial = [get_local(weight.grad) for weight in self.partial if weight.grad is not None]
-        sum_over_processes(partial, self.mesh.get_group("ways"))
+        sum_over_processes([get_local(weight.grad) for weight in self.partial], self.mesh.get_group("ways"))
         by_fsdp: list[torch.Tensor] = []
         whole: list[torch.Tensor] = []
         for weight in model.parameters():

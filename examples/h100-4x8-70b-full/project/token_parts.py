@@ -4,7 +4,10 @@ Norms and residuals are computed, and kept for the backward pass, by part (Megat
 feed-forward gather all tokens once, and leave each process its part of their sum: as much is sent as for whole sums.
 """
 
+import sys
+
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
@@ -35,6 +38,11 @@ def move(states: torch.Tensor, mesh: DeviceMesh, before: list, after: list) -> D
     return DTensor.from_local(states, mesh, before, run_check=False).redistribute(placements=after)
 
 
+def refuse(message: str) -> None:
+    """In every process, and said by the first."""
+    sys.exit(message if dist.get_rank() == 0 else 1)
+
+
 class TokenParts:
     """Of rows whose tokens the processes of a group divide evenly."""
 
@@ -50,11 +58,21 @@ class TokenParts:
     def list_divided(self, layers: list[nn.Module]) -> list[nn.Parameter]:
         """Weights that a process uses for its own tokens: their gradients are to be summed."""
         norms = [child for layer in layers for name, child in layer.named_children() if name not in self.blocks]
-        return [weight for norm in norms for weight in norm.parameters()]
+        weights = [weight for norm in norms for weight in norm.parameters()]
+        if any(weight.dim() > 1 for weight in weights):  # of an attention, say, that would see a part of the tokens
+            refuse("Transformers' plan leaves matrices of this model's layers whole: plan another parallelism")
+        return weights
 
     def begin_in(self, layer: nn.Module, mesh: DeviceMesh) -> None:
         """It gets whole rows, and goes on with parts."""
-        layer.register_forward_pre_hook(lambda _, args: (move(args[0], mesh, WHOLE, PART).to_local(), *args[1:]))
+
+        def divide(_, args: tuple) -> tuple:
+            states, ways = args[0], mesh.size()
+            if states.shape[1] % ways:
+                refuse(f"{ways} processes cannot divide rows of {states.shape[1]} tokens: set another seq_len")
+            return move(states, mesh, WHOLE, PART).to_local(), *args[1:]
+
+        layer.register_forward_pre_hook(divide)
 
     def end_in(self, norm: nn.Module, mesh: DeviceMesh) -> None:
         """It gets parts, and goes on with whole rows."""

@@ -14,8 +14,9 @@ class Tensor(Looped):
     What it does: no device holds a whole layer, nor its activations; rows need not be divided.
     When it loses: without NVLink or the like: two reductions of the hidden states per layer and pass, which nothing
     hides.
-    Known problems: its size must divide query heads, key-value heads and the feed-forward width, or loading fails late;
-    the Trainer cannot save it, so it trains with a loop of its own; run on CPUs over gloo, never on GPUs.
+    Known problems: its size must divide query heads, key-value heads and the feed-forward width, or loading fails late,
+    and of models without experts the tokens of a row; the Trainer cannot save it, so it trains with a loop of its own;
+    run on CPUs over gloo, never on GPUs.
     """
 
     name = "tensor"
@@ -39,16 +40,21 @@ class Tensor(Looped):
 
 def divides_model(case: Case, ways: int) -> bool:
     """Whether each device gets whole query heads and key-value heads, and equal parts of the feed-forward width and of each row."""
-    return all(n % ways == 0 for n in list_divided(case).values() if n)
+    return all(size % ways == 0 for size in list_divided(case).values() if size)
 
 
 def list_divided(case: Case) -> dict[str, int]:
-    model = case.model
-    sizes = {"query heads": model.heads, "key-value heads": model.kv_heads, "the feed-forward width": model.ffn}
-    rows = case.workload.mode == "train" and divides_tokens(case)
-    return sizes | ({"tokens": case.workload.seq_len} if rows else {})
+    """What tensor parts divide, as a refusal names it, and its size."""
+    model, tokens = case.model, case.workload.seq_len
+    divided = {
+        f"{model.heads} query heads": model.heads,
+        f"{model.kv_heads} key-value heads": model.kv_heads,
+        f"the feed-forward width {model.ffn}": model.ffn,
+    }
+    if case.workload.mode == "train" and divides_tokens(case):
+        divided[f"rows of {tokens} tokens"] = tokens
+    return divided
 
 
 def explain_indivisible(case: Case) -> str:
-    sizes = [f"{name} {n}" if name.startswith("the ") else f"{n} {name}" for name, n in list_divided(case).items()]
-    return f"no number of devices divides {', '.join(sizes)} and the global batch"
+    return f"no number of devices divides {', '.join(list_divided(case))} and the global batch"

@@ -283,8 +283,8 @@ RULES = (
         id="R027",
         words="the sizes multiply to the processes that are started",
         look=without(laid_out("tensor", per_node=3)),
-        takes=on(devices=3),
-        leaves=on(H100, PARTS_OF_3, devices=3, global_batch=33),
+        takes=(on(devices=3), on(H100, PARTS_OF_3, devices=3, global_batch=33)),  # rows of 2,048 tokens
+        leaves=on(H100, PARTS_OF_3, devices=3, global_batch=33, seq_len=3072),
     ),
     Rule(
         id="R028",

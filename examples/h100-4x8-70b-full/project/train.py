@@ -62,7 +62,14 @@ def main() -> None:
     args = training_arguments()
     source = find_source(CONFIG, "model")
     claim_shared_folder(Path(args.output_dir), source)
-    division = Division(args, layers=[10, 10, 10, 10, 10, 10, 11, 9], copies=2, sharded=True, ways=2, tokens=TokenParts())
+    division = Division(
+        args,
+        layers=[10, 10, 10, 10, 10, 10, 11, 9],
+        copies=2,
+        sharded=True,
+        ways=2,
+        tokens=TokenParts(),
+    )
     set_seed(args.seed)
 
     with args.distributed_state.main_process_first():  # the others read what it has prepared

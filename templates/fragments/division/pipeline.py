@@ -118,7 +118,7 @@ class Division:
             self.divide_matrices(model, tied)
         self.part = Stage(model, self.args, self.is_first, self.is_last)
         if self.tokens:
-            self.divide_tokens()
+            self.divide_tokens(self.tokens)
         if self.sharded:
             self.shard()
         if self.loss_copies > 1:
@@ -144,13 +144,13 @@ class Division:
             if isinstance(weight, DTensor):
                 weight.register_post_accumulate_grad_hook(divide_gradient)
 
-    def divide_tokens(self) -> None:
+    def divide_tokens(self, tokens) -> None:
         layers = list(self.part.base.layers.children())
         self.part.parts, mesh = self.loss_copies, self.mesh["ways"]
         if self.is_first:
-            self.tokens.begin_in(layers[0], mesh)
+            tokens.begin_in(layers[0], mesh)
         if self.is_last:
-            self.tokens.end_in(self.part.base.norm, mesh)
+            tokens.end_in(self.part.base.norm, mesh)
 
     def shard(self) -> None:
         """Weights stay whole from the forward to the backward pass: others would be gathered for every micro-batch."""

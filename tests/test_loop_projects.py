@@ -653,6 +653,8 @@ def test_a_step_that_learns_nothing_leaves_the_checkpoint_before_it_that_is_bein
     output = (project / "log-0").read_text()
     assert ended["codes"] == [1, 1] and "step 3: all labels of its rows are -100" in output, output
     assert [path.parent.name for path in project.glob("runs/checkpoint-*/complete.json")] == ["checkpoint-2"]
+
+
 def test_rows_that_tensor_parts_cannot_divide_end_the_run_in_words(inputs, tmp_path):
     """A seq_len that was set in config.yaml: parts of two lengths would be gathered as if they were as long."""
     forms = {"tensor": 2, "tensor-pipeline": 4}

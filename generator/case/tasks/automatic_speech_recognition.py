@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator.case.tasks.task import Refusal, Task
+from generator.case.tasks.task import Refusal, Task, name_model
 from generator.model import ModelSpec
 
 SPEECH_TYPES = ("whisper",)
@@ -12,8 +12,7 @@ SPEECH_TYPES = ("whisper",)
 def explain_model(model: ModelSpec, asked: str, trained: bool) -> Refusal | None:
     if suits(model):
         return None
-    name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
-    return f"{asked} needs one of {', '.join(SPEECH_TYPES)}, and {name} is none of them", "give one"
+    return f"{asked} needs one of {', '.join(SPEECH_TYPES)}, and {name_model(model)} is none of them", "give one"
 
 
 def suits(model: ModelSpec) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from generator.case.tasks.task import Refusal, Task
+from generator.case.tasks.task import Refusal, Task, name_model
 from generator.model import ModelSpec
 
 
 def explain_model(model: ModelSpec, asked: str, trained: bool) -> Refusal | None:
     if model.kind in ("encoder", "decoder"):
         return None
-    name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
-    return f"{asked} needs a model of texts, and {name} is {model.kind}", "give one, such as a BERT"
+    return f"{asked} needs a model of texts, and {name_model(model)} is {model.kind}", "give one, such as a BERT"
 
 
 def suits(model: ModelSpec) -> bool:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from generator.case.tasks.task import Refusal, Task
+from generator.case.tasks.task import Refusal, Task, name_model
 from generator.model import ModelSpec
 
 
 def explain_model(model: ModelSpec, asked: str, trained: bool) -> Refusal | None:
     if suits(model):
         return None
-    name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
     return (
-        f"{asked} needs a classifier of images, and {name} is none",
+        f"{asked} needs a classifier of images, and {name_model(model)} is none",
         "give one, such as a ViT, whose config.json names its class: …ForImageClassification",
     )
 

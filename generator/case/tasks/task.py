@@ -56,3 +56,8 @@ class Task:
     def reads_media(self) -> bool:
         """Rows name files, and no tokenizer reads them."""
         return self.positions != "tokens"
+
+
+def name_model(model: ModelSpec) -> str:
+    """With its type and its class, as a refusal names it."""
+    return f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from generator.case.tasks.task import Refusal, Task
+from generator.case.tasks.task import Refusal, Task, name_model
 from generator.model import ModelSpec
 from generator.model.classifiers import CLASSIFIED, HEAD
 
 
 def explain_model(model: ModelSpec, asked: str, trained: bool) -> Refusal | None:
     """Why it has no head for labels, or none that was trained."""
-    name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
     if model.kind not in ("encoder", "decoder") or model.model_type not in CLASSIFIED:
         return (
-            f"{asked} needs an encoder or a decoder of text that Transformers has a classifier of, and {name} is none",
+            f"{asked} needs an encoder or a decoder of text that Transformers has a classifier of, and {name_model(model)} is none",
             "give another model, such as a BERT or a Llama",
         )
     if trained and not suits(model):
         return (
-            f"{asked} needs trained weights for the labels, and {name} has none: its answers would be random",
+            f"{asked} needs trained weights for the labels, and {name_model(model)} has none: its answers would be random",
             "give a classifier, or train one first (--mode train)",
         )
     return None

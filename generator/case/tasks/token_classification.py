@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from generator.case.tasks.task import Refusal, Task
+from generator.case.tasks.task import Refusal, Task, name_model
 from generator.model import ModelSpec
 
 
 def explain_model(model: ModelSpec, asked: str, trained: bool) -> Refusal | None:
     if suits(model):
         return None
-    name = f"{model.name} ({model.model_type}, {model.architecture or 'without a head'})"
     return (
-        f"{asked} needs a model with a trained head for the labels of tokens, and {name} has none",
+        f"{asked} needs a model with a trained head for the labels of tokens, and {name_model(model)} has none",
         "give one whose config.json names its class: …ForTokenClassification",
     )
 

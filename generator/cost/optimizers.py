@@ -158,7 +158,11 @@ def compute_state_bytes(name: str, params: float, dtype_bytes: float, hidden: in
     return total + params * compute_projected_bytes(kind, dtype_bytes, hidden)
 
 
+def compute_moment_bytes(kind: OptimizerState, dtype_bytes: float) -> float:
+    """Both moments of an element, of a projection or of a weight that is not projected."""
+    return 2 if kind.moments_8bit else 2 * dtype_bytes
+
+
 def compute_projected_bytes(kind: OptimizerState, dtype_bytes: float, hidden: int) -> float:
     """Per parameter of a layer: both moments have ``rank`` of ``hidden`` columns, and so has the projection itself."""
-    moments = 2 if kind.moments_8bit else 2 * dtype_bytes
-    return min(1.0, kind.rank / max(hidden, 1)) * (moments + dtype_bytes)
+    return min(1.0, kind.rank / max(hidden, 1)) * (compute_moment_bytes(kind, dtype_bytes) + dtype_bytes)

@@ -20,7 +20,12 @@ from generator.cost.deepspeed import (
     mixes_in_16_bits,
 )
 from generator.cost.execution import BYTES, Execution
-from generator.cost.optimizers import OPTIMIZER_STATES, compute_projected_bytes, compute_state_bytes
+from generator.cost.optimizers import (
+    OPTIMIZER_STATES,
+    compute_moment_bytes,
+    compute_projected_bytes,
+    compute_state_bytes,
+)
 from generator.cost.shape import Linear, Shape, count_lora_params, select_adapted
 from generator.cost.sharding import (
     compute_gathered_block,
@@ -242,10 +247,8 @@ def compute_states(shape: Shape, run: Execution, each: ParameterBytes, trained: 
     if kind.embedding_bytes is not None and run.train == "full":
         states += shape.embedding * (kind.embedding_bytes - kind.fixed_bytes)
     if kind.rank and run.train == "full":
-        whole = 2 if kind.moments_8bit else 2 * each.state_dtype
-        states += (shape.embedding + shape.head) * (
-            whole - compute_projected_bytes(kind, each.state_dtype, shape.hidden)
-        )
+        projected = compute_projected_bytes(kind, each.state_dtype, shape.hidden)
+        states += (shape.embedding + shape.head) * (compute_moment_bytes(kind, each.state_dtype) - projected)
     if kind.unpacked_bytes and run.train != "full":
         states += count_unpacked(shape, run) * (kind.unpacked_bytes - kind.fixed_bytes)
     if run.sharding.float32_masters:  # of float32 weights, too, DeepSpeed keeps its own part, flat

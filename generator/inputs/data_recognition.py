@@ -122,13 +122,12 @@ def recognise_examples(sample: Sample, hints: Hints) -> Format:
         return make_format("text", {"text": text_column}, "you named the column", sample)
     named = ({} if text_column is None else {"messages": text_column}) | dict(hints.columns)
     recognised = recognise_conversation(sample, named) or recognise_pair(sample, named)
-    if recognised is None:
-        refuse_written_conversations(sample, [named["messages"]] if "messages" in named else sample.columns)
     if recognised is not None:
         check_order(sample, hints.columns)
         if "messages" not in named and not {"prompt", "answer"} <= named.keys():
             refuse_left_out(sample, recognised)
         return recognised
+    refuse_written_conversations(sample, [named["messages"]] if "messages" in named else sample.columns)
     questions = [column for column in sample.pick(QUESTIONS) if sample.holds_texts(column)]
     if questions:
         others = [column for column in sample.columns if column not in questions and sample.holds_texts(column)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from generator.emit.plan_document import (
@@ -213,22 +213,21 @@ def draw_bar(estimate: EstimateRecord, width: int = 28) -> str:
     share = min(1.0, estimate.peak_memory_gib / estimate.limit_gib)
     filled = round(share * width)
     bar = "█" * filled + "░" * (width - filled)
-    between = format_range(estimate.peak_memory_gib_p10, estimate.peak_memory_gib_p90, ".1f")
+    between = format_range(estimate.peak_memory_gib_p10, estimate.peak_memory_gib_p90, "{:.1f}".format)
     return f"memory {bar} {estimate.peak_memory_gib:.1f}{between} of {estimate.limit_gib:.1f} GiB ({estimate.basis})"
 
 
-def format_range(low: float | None, high: float | None, form: str) -> str:
+def format_range(low: float | None, high: float | None, write: Callable[[float], str]) -> str:
     """P10 and P90 in brackets; nothing where they are not known."""
-    return "" if low is None or high is None else f" ({low:{form}}–{high:{form}})"
+    return "" if low is None or high is None else f" ({write(low)}–{write(high)})"
 
 
 def format_speed(document: PlanDocument) -> str:
     estimate = document.estimate
     unit = "step" if document.project.mode == "train" else "answer"
-    form = ".3g" if (estimate.step_seconds_p90 or estimate.step_seconds) < 999.5 else ",.0f"
-    between = format_range(estimate.step_seconds_p10, estimate.step_seconds_p90, form)
+    between = format_range(estimate.step_seconds_p10, estimate.step_seconds_p90, format_figure)
     return (
-        f"time   {estimate.step_seconds:{form}} s{between} a{'n' if unit == 'answer' else ''} {unit}, "
+        f"time   {format_figure(estimate.step_seconds)} s{between} a{'n' if unit == 'answer' else ''} {unit}, "
         f"{estimate.tokens_per_second:,.0f} tokens/s ({estimate.basis})"
     )
 

@@ -23,7 +23,9 @@ ROLES = {
     "tool_response": "tool",
 }
 """Who speaks, by the words of OpenAI, ShareGPT and their like."""
-FURTHER = ("name", "tool_call_id", "reasoning_content", "thinking", "reasoning", "weight")
+THOUGHTS = ("reasoning_content", "thinking", "reasoning")
+"""Keys of what the assistant thinks before it answers."""
+FURTHER = ("name", "tool_call_id", *THOUGHTS, "weight")
 """Keys of a message that chat templates read, and OpenAI's weight: 0 is a turn that is not learned from."""
 
 NAMED = 20

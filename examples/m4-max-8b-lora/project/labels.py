@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
-from fields import quote_arguments, unpack_conversation
+from fields import THOUGHTS, quote_arguments, unpack_conversation
 
 GENERATION = re.compile(r"%-?\s*generation\s*-?%")
 """What a template may put around the words of the assistant."""
@@ -112,7 +112,7 @@ def quote(part: str) -> tuple[str, str]:
 def leaves_thoughts_out(messages: list[dict], text: str) -> bool:
     """Whether the template drops what the assistant thinks before its last words, which models do not learn then."""
     last = messages[-1]
-    thoughts = [last.get(name) or "" for name in ("reasoning_content", "thinking", "reasoning")]
+    thoughts = [last.get(name) or "" for name in THOUGHTS]
     thoughts += [last["content"].partition("</think>")[0]] if "</think>" in last["content"] else []
     words = "".join(text.split())
     return last["role"] == "assistant" and any(

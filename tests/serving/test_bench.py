@@ -113,6 +113,25 @@ def test_an_axis_ends_at_a_round_number_above_all(load, requests, figures):
         assert largest <= end <= 2.6 * largest and float(f"{end / 4:.2g}") == pytest.approx(end / 4)
 
 
+def test_the_peak_on_amds_gpus_is_read_from_their_driver(load, requests, monkeypatch, tmp_path):
+    """vLLM's metrics have none, and the host's memory is not the device's."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    server = load("serving/bench_server", "bench_server")
+    monkeypatch.setattr(server, "AMD_CARDS", tmp_path)
+    assert server.DeviceMemory().peak_gib is None
+    for card in ("card0", "card1"):
+        (tmp_path / card / "device").mkdir(parents=True)
+        (tmp_path / card / "device" / "mem_info_vram_used").write_text(f"{1 << 30}\n")
+        (tmp_path / card / "device" / "mem_info_gtt_used").write_text("0\n")
+    (tmp_path / "card1" / "device" / "product_name").write_text("AMD Instinct MI300X OAM\n")
+    device = server.DeviceMemory()
+    assert device.peak_gib == 0 and device.names == ["AMD Instinct MI300X OAM"]
+    for used in (5 << 30, 2 << 30):
+        (tmp_path / "card0" / "device" / "mem_info_vram_used").write_text(f"{used}\n")
+        device.look()
+    assert device.peak_gib == 4.0
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     if find_spec("uvicorn") is None:

@@ -1,0 +1,21 @@
+"""What of the weights a job is compared by when it is resumed."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def leaf(load):
+    load("sources")
+    return load("serving/weights_identity", "weights_identity")
+
+
+def test_converted_weights_that_are_missing_are_named_as_such(leaf, tmp_path, monkeypatch):
+    """Not as an output that cannot be written: the error of a file of the job has its name."""
+    (tmp_path / "model").mkdir()
+    config = {"model": str(tmp_path / "model"), "serving": {"converted": "weights"}}
+    with pytest.raises(SystemExit, match="weights is not here: make the engine's weights with `make setup`"):
+        leaf.describe_model(config, tmp_path)
+    (tmp_path / "weights").mkdir()
+    assert leaf.describe_model(config, tmp_path)["weights_sha256"]

@@ -329,6 +329,7 @@ CONFIG_REASONS = {
             "max-num-queued-reqs": "serving.max_concurrency and max_waiting together: it counts those that run, too",
             "shutdown-timeout": "seconds for answers that are being written when it is told to stop",
             "quantization": "the decision quantization",
+            "kv-cache-dtype": "the decision cache",
             "speculative-config": "the decision speculation",
             "tensor-parallel-size": "the decision parallelism",
             "pipeline-parallel-size": "the decision parallelism",

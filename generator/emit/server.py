@@ -117,8 +117,9 @@ def build_serving_config(planned: Planned) -> ServingConfig:
 
 def list_flags(plan: Plan, engine: Engine, limits: ServingLimits, weights: str) -> dict[str, Flag]:
     run = plan.best.execution
+    cache = engine.list_cache_flags(run.cache_dtype) if run.cache_dtype else {}
     lookup = engine.list_lookup_flags(run.draft_tokens) if run.draft_tokens else {}
-    return {**engine.list_flags(limits, plan.best.layout, run.compute_dtype, weights), **lookup}
+    return {**engine.list_flags(limits, plan.best.layout, run.compute_dtype, weights), **cache, **lookup}
 
 
 def predict(plan: Plan) -> PredictedConfig:

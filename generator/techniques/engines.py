@@ -81,6 +81,10 @@ class Engine(Technique):
         arithmetic, ``weights`` how they are stored, as config.yaml has it."""
         return {}
 
+    def list_cache_flags(self, dtype: str) -> Mapping[str, Flag]:
+        """Those that make its own server keep keys and values in another format than that of the arithmetic."""
+        return {}
+
     def list_lookup_flags(self, tokens: int) -> Mapping[str, Flag]:
         """Those that make its own server look prompts up for proposals of so many tokens."""
         return {}

@@ -22,6 +22,9 @@ LOADING = (502, 503, 504)
 """A server that is loading, or a proxy before one."""
 STRANGER_SECONDS = 10.0
 """For a server that is to run already to answer at all."""
+AMD_CARDS = Path("/sys/class/drm")
+AMD_MEMORY = ("mem_info_vram_used", "mem_info_gtt_used")
+"""Of the amdgpu driver: bytes on a board, and those of the host that it uses (all, where the two share a memory)."""
 SHOWN_LINES = 15
 """Of a server's log, where it ended before it answered."""
 
@@ -110,32 +113,39 @@ def list_tree(process: int) -> list[int]:
 
 
 class DeviceMemory:
-    """Memory in use on all GPUs that NVML sees (NVIDIA's alone), above what was in use before the server began."""
+    """Memory in use on all GPUs, above what was in use before the server began: of NVIDIA's by NVML, of AMD's by files of
+    their driver."""
 
     def __init__(self) -> None:
         self.handles: list = []
-        try:
+        self.files: list[Path] = []
+        with suppress(ImportError):
             import pynvml
-        except ImportError:
-            return
-        self.nvml = pynvml
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlInit()
-            self.handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+
+            self.nvml = pynvml
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlInit()
+                self.handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+        if not self.handles:
+            self.files = [file for name in AMD_MEMORY for file in sorted(AMD_CARDS.glob(f"card*/device/{name}"))]
         self.before = self.read()
         self.peak = 0
 
     def read(self) -> int:
-        return sum(self.nvml.nvmlDeviceGetMemoryInfo(handle).used for handle in self.handles)
+        held = [int(file.read_text(encoding="utf-8")) for file in self.files]
+        return sum(held) + sum(self.nvml.nvmlDeviceGetMemoryInfo(handle).used for handle in self.handles)
 
     def look(self) -> None:
-        if self.handles:
-            self.peak = max(self.peak, self.read() - self.before)
+        self.peak = max(self.peak, self.read() - self.before)
 
     @property
     def peak_gib(self) -> float | None:
-        return self.peak / GIB if self.handles else None
+        return self.peak / GIB if self.handles or self.files else None
 
     @property
     def names(self) -> list[str]:
-        return [str(self.nvml.nvmlDeviceGetName(handle)) for handle in self.handles]
+        named = [str(self.nvml.nvmlDeviceGetName(handle)) for handle in self.handles]
+        for card in sorted({file.parent for file in self.files}):
+            with suppress(OSError):  # boards for servers have it
+                named.append((card / "product_name").read_text(encoding="utf-8").strip())
+        return named

@@ -1,6 +1,7 @@
 """Which weights answer: names, sizes and a sample of the bytes of their files, for a job that is resumed later."""
 
 import hashlib
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -20,6 +21,8 @@ def describe_model(config: dict, here: Path) -> dict:
     source = find_source(config, "model")
     converted = config.get("serving", {}).get("converted")  # a project without a server converts nothing
     places = [source] if isinstance(source, Path) else []
+    if converted and not (here / converted).is_dir():
+        sys.exit(f"{here / converted} is not here: make the engine's weights with `make setup`, or python convert.py")
     places += [here / converted] if converted else []
     return {
         "model": config["model"],

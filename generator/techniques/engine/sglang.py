@@ -45,3 +45,7 @@ class Sglang(GpuEngine):
                 {"tp-size": layout.tp, "pp-size": layout.pp, "nnodes": layout.nodes, "dp-size": layout.replicate}
             ),
         }
+
+    def list_cache_flags(self, dtype: str) -> Mapping[str, Flag]:
+        """Of sglang/srt/arg_groups/fields (0.5.23)."""
+        return {"kv-cache-dtype": {"float8": "fp8_e4m3"}[dtype]}

@@ -52,6 +52,10 @@ class Vllm(GpuEngine):
             ),
         }
 
+    def list_cache_flags(self, dtype: str) -> Mapping[str, Flag]:
+        """Of vllm/config/cache.py (0.33): e4m3 on NVIDIA's and AMD's boards alike."""
+        return {"kv-cache-dtype": {"float8": "fp8"}[dtype]}
+
     def list_lookup_flags(self, tokens: int) -> Mapping[str, Flag]:
         """Of vllm/config/speculative.py (0.33): n-grams of the text itself, found on the CPU."""
         asked = {"method": "ngram", "num_speculative_tokens": tokens, "prompt_lookup_max": 3, "prompt_lookup_min": 1}

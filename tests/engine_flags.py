@@ -29,6 +29,7 @@ ASKED = (
     {"concurrency": 64, "prompt_tokens": 1024, "new_tokens": 256},
     {"concurrency": 256, "allow": ("quantization=fp8",)},
     {"concurrency": 1, "pins": (("speculation", "prompt-lookup"),)},
+    {"concurrency": 16, "pins": (("cache", "engine-fp8"),)},
 )
 
 

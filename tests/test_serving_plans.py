@@ -414,6 +414,20 @@ def test_prompts_are_looked_up_on_request():
         plan_8b(hardware="cpu", pins=(*pins, ("engine", "onnxruntime-genai")))
 
 
+@pytest.mark.parametrize(("engine", "dtype"), [("vllm", "fp8"), ("sglang", "fp8_e4m3")])
+def test_a_cache_in_8_bits_holds_twice_as_much_and_is_told_to_the_engine(engine, dtype):
+    told = {"hardware": "1xl40s", "concurrency": 8}
+    plain, packed = (plan_8b(**told, pins=(("engine", engine), ("cache", cache))) for cache in ("engine", "engine-fp8"))
+    assert "kv-cache-dtype" not in plain.config.serving.flags
+    assert packed.config.serving.flags["kv-cache-dtype"] == dtype
+    whole, half = ({row.context: row.sequences for row in each.server.frontier} for each in (plain, packed))
+    assert 1.95 < half[8192] / whole[8192] < 2.2
+    with pytest.raises(UsageError, match="compute capability"):
+        plan_8b(hardware="1xa100-sxm-80gb", pins=(("engine", engine), ("cache", "engine-fp8")))
+    with pytest.raises(UsageError, match="keeps no cache of its own"):
+        plan_8b(hardware="1xl40s", pins=(("engine", "transformers"), ("cache", "engine-fp8")))
+
+
 @pytest.mark.parametrize("concurrency", [1, 8])
 @pytest.mark.parametrize("weights", ["none", "int8", "int4"])
 def test_a_cpu_takes_the_engine_that_was_fastest_there(weights, concurrency):

@@ -62,10 +62,6 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     "R506": ("no multi-process CPU training yet", ("ACCELERATE_USE_CPU",)),
     "R513": ("Gaudi is not planned for", ("PT_HPU", "habana")),
     # inference
-    "R605": (
-        "a cache that does not fit is a refusal: neither quantized nor offloaded caches yet",
-        ("cache_config", "QuantizedCache"),
-    ),
     "R606": ("no assisted generation", ("num_assistant_tokens",)),
     "R611": ("server.py is in front of Transformers, never its own server", ("transformers serve",)),
     # search

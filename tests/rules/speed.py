@@ -39,6 +39,7 @@ from rules.table import (
 LM = {"task": "causal-lm"}
 GPU_12 = gpu("8.9", 12, 120, 0.5e12, "a 12 GiB GPU")
 GPU_8_BITS = gpu("9.0", 640, 989, 3.35e12, "a large H100", fp8=1979)
+L40S = gpu("8.9", 45, 362, 0.864e12, "L40S")
 SERVED, SERVED_8B = by_transformers(on(mode="infer")), by_transformers(on(H100, llama(), mode="infer"))
 LLAMA_70B = llama(hidden=8192, layers=80, heads=64, kv_heads=8, ffn=28672)
 ASKED_FOR = (
@@ -349,6 +350,19 @@ RULES = (
         look=lambda of: of.skeleton is not None and all("jit_compile=True" in text for text in read_leaves(of)),
         takes=IN_TENSORFLOW,
         leaves=on(TPU),
+    ),
+    Rule(
+        id="R605",
+        words="a cache that does not fit is kept in 8 bits, where an engine's kernels read them; offloaded ones are not emitted",
+        look=chosen("cache", "engine-fp8"),
+        takes=on(L40S, llama(), mode="infer", seq_len=8000, new_tokens=200, concurrency=32),
+        leaves=(
+            on(L40S, llama(), mode="infer", seq_len=8000, new_tokens=200, concurrency=8),
+            on(
+                gpu("8.0", 40, 312, 1.5e12, "A100"), llama(), mode="infer", seq_len=1000, new_tokens=200, concurrency=32
+            ),
+            SERVED,
+        ),
     ),
     Rule(
         id="R610",

@@ -113,8 +113,8 @@ def list_tree(process: int) -> list[int]:
 
 
 class DeviceMemory:
-    """Memory in use on all GPUs, above what was in use before the server began: of NVIDIA's by NVML, of AMD's by files of
-    their driver."""
+    """Memory in use on all GPUs, above what was in use before the server began: by NVML of NVIDIA's, by files of
+    their driver of AMD's."""
 
     def __init__(self) -> None:
         self.handles: list = []

@@ -1,13 +1,14 @@
-"""Writes ``hwdetect/prices.toml`` from the tables that four projects generate and keep: prices of AWS, Azure, GCP and RunPod, AWS's network.
+"""Writes ``hwdetect/prices.toml`` from the tables that five projects generate and keep: prices of AWS, Azure, GCP and RunPod, AWS's network.
 
     python benchmarks/instance_tables.py --aws karpenter-provider-aws --azure karpenter-provider-azure --gcp karpenter-provider-gcp
-        --sky gcp 8427bbff... 2026-11-24 gcp.csv --sky runpod 01acdfd4... 2026-11-24 runpod.csv
+        --sky gcp 8427bbff... 2026-11-24 gcp.csv --sky runpod 01acdfd4... 2026-11-24 runpod.csv --spot 69bcec67... 2026-08-06 spot.json
 
 The first three are clones (or bare git directories) of https://github.com/aws/karpenter-provider-aws,
 https://github.com/Azure/karpenter-provider-azure and https://github.com/cloudpilot-ai/karpenter-provider-gcp. SkyPilot's catalogue
-(https://github.com/skypilot-org/skypilot-catalog) has 1.8 GB: a file of it is given, or some of its lines, with its revision and the day. The
-tables of what is not given stay as they are. Only facts about types of ``instances.toml`` are taken: dollars an hour on demand and as spot,
-and megabits a second that a type sustains; each with the commit and the day on which that table was made. A type is priced in its cloud's
+(https://github.com/skypilot-org/skypilot-catalog) has 1.8 GB: a file of it is given, or some of its lines, with its revision and the day;
+likewise AWS's own feed of spot prices, which https://github.com/alexei-led/spotinfo keeps (internal/spot/data/spot-price-data.json, and a
+manifest with the day). The tables of what is not given stay as they are. Only facts about types of ``instances.toml`` are taken: dollars an
+hour on demand and as spot, and megabits a second that a type sustains; each with the commit and the day on which that table was made. A type is priced in its cloud's
 home region, or, where that has it not, in the cheapest of the United States.
 """
 
@@ -28,10 +29,13 @@ from hwdetect.cloud import list_instances
 AWS, AZURE = "https://github.com/aws/karpenter-provider-aws", "https://github.com/Azure/karpenter-provider-azure"
 GCP = "https://github.com/cloudpilot-ai/karpenter-provider-gcp"
 SKY = "https://github.com/skypilot-org/skypilot-catalog"
+SPOT = "https://github.com/alexei-led/spotinfo"
+SPOT_PRICES = "internal/spot/data/spot-price-data.json"
 GCP_PRICES = "pkg/providers/pricing/initial-prices.json"
 BANDWIDTH = "pkg/providers/instancetype/zz_generated.bandwidth.go"
 AWS_PRICES = "pkg/providers/pricing/zz_generated.pricing_aws.go"
 AZURE_PRICES = "pkg/providers/pricing/zz_generated.pricing.go"
+AWS_HOME = "us-east-1"
 ROW = re.compile(r'"([\w.-]+)":\s*([\d.]+)')
 REGION = re.compile(r'(?:"([\w-]+)": |\["([\w-]+)"\] = map\[string\]float64)\{\n')
 US = re.compile(r"^us(-(?!gov)|$)|^(?!us)[a-z]+us\d?$")
@@ -100,7 +104,23 @@ def read_aws(repository: Path) -> Iterator[Table]:
     network = {name: float(mbit) / 1000 for name, mbit in ROW.findall(show(repository, BANDWIDTH))}
     source = f"{AWS}/blob/{commit}/{BANDWIDTH}"
     yield Table(cloud="aws", key="network_gbit_per_s", rows=network, source=source, day=day)
-    yield from read_go_prices("aws", repository, AWS, AWS_PRICES, "us-east-1")
+    yield from read_go_prices("aws", repository, AWS, AWS_PRICES, AWS_HOME)
+
+
+def read_spot(commit: str, day: str, path: str) -> Iterator[Table]:
+    """What AWS itself told that day of each type with Linux, in the region in which its types are priced."""
+    regions = {
+        r["region"]: r["instanceTypes"] for r in json.loads(Path(path).read_text(encoding="utf-8"))["config"]["regions"]
+    }
+    rows = {
+        size["size"]: float(column["prices"]["USD"])
+        for kind in regions[AWS_HOME]
+        for size in kind["sizes"]
+        for column in size["valueColumns"]
+        if column["name"] == "linux" and not column["prices"]["USD"].startswith("N/A")
+    }
+    source = f"{SPOT}/blob/{commit}/{SPOT_PRICES}"
+    yield Table(cloud="aws", key="spot_usd_per_hour", rows=rows, source=source, day=day, region=AWS_HOME)
 
 
 def read_go_prices(cloud: str, repository: Path, address: str, path: str, home: str) -> Iterator[Table]:
@@ -172,14 +192,18 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "hwdetect/prices.toml")
     parser.add_argument("--sky", nargs=4, action="append", default=[], metavar=("CLOUD", "COMMIT", "DAY", "CSV"))
+    parser.add_argument("--spot", nargs=3, metavar=("COMMIT", "DAY", "JSON"))
     arguments = vars(parser.parse_args())
     clones = {name: arguments[name] for name in readers if arguments[name]}
     given = {(name, readers[name][0]) for name in clones} | {(file[0], SKY) for file in arguments["sky"]}
+    given |= {("aws", SPOT)} if arguments["spot"] else set()
     tables = list(read_kept(arguments["out"], given))
     for name, clone in clones.items():
         tables += readers[name][1](clone)
     for file in arguments["sky"]:
         tables += read_sky(*file)
+    if arguments["spot"]:
+        tables += read_spot(*arguments["spot"])
     tables.sort(key=lambda table: table.cloud)
     known = {(i.cloud, i.name) for i in list_instances()}
     all_ours = (replace(t, rows={n: v for n, v in t.rows.items() if (t.cloud, n) in known}) for t in tables)

@@ -13,13 +13,16 @@ GIGABIT = 1e9 / 8
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
     """On-demand US dollars an hour for the whole instance; ``source`` pins the revision, ``read`` is the ISO date. ``region``: ``None``
-    for the cheapest of the United States. ``spot_usd_per_hour``: of capacity that can be taken away, where the table has it."""
+    for the cheapest of the United States. ``spot_usd_per_hour``: of capacity that can be taken away, in the same region, where a table has it,
+    with the source and the day of that table."""
 
     usd_per_hour: float
     source: str
     read: str
     region: str | None = None
     spot_usd_per_hour: float | None = None
+    spot_source: str | None = None
+    spot_read: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,22 +118,27 @@ def _parse_instance(family: dict, name: str, row: dict) -> Instance:
 
 def _parse_price(family: dict, name: str, row: dict) -> Price | None:
     if "usd_per_hour" in row:
+        day, spot = family["price_read"].isoformat(), row.get("spot_usd_per_hour")
         return Price(
             usd_per_hour=row["usd_per_hour"],
             source=family["price_source"],
-            read=family["price_read"].isoformat(),
+            read=day,
             region=family.get("price_region"),
-            spot_usd_per_hour=row.get("spot_usd_per_hour"),
+            spot_usd_per_hour=spot,
+            spot_source=family["price_source"] if spot else None,
+            spot_read=day if spot else None,
         )
     tabled = read_tables().get((family["cloud"], "usd_per_hour", name))
     if tabled is None:
         return None
     usd, table = tabled
-    spot = read_tables().get((family["cloud"], "spot_usd_per_hour", name))
+    spot, of_spot = read_tables().get((family["cloud"], "spot_usd_per_hour", name), (None, {}))
     return Price(
         usd_per_hour=usd,
         source=table["source"],
         read=table["read"].isoformat(),
         region=table.get("region"),
-        spot_usd_per_hour=spot[0] if spot else None,
+        spot_usd_per_hour=spot,
+        spot_source=of_spot.get("source"),
+        spot_read=of_spot["read"].isoformat() if of_spot else None,
     )

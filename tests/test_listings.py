@@ -109,7 +109,8 @@ def test_tables_cut_no_name():
             latency_seconds=1234.5,
             price_read="2026-11-21",
             price_region="us-east-1",
-            spot_usd_per_hour=None,
+            spot_usd_per_hour=99999.99,
+            spot_read="2026-08-06",
             price_source=None,
             peak_memory_gib=1.0,
             choice={"parallelism": "fsdp2-no-reshard"},
@@ -124,3 +125,4 @@ def test_tables_cut_no_name():
         assert "…" not in text
         if width == 200:
             assert all(offer.hardware in text for offer in offers)
+            assert "(spot 2026-08-06)" in text

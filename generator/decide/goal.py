@@ -70,6 +70,7 @@ class Offer:
     price_read: str | None
     price_region: str | None = None
     spot_usd_per_hour: float | None = None
+    spot_read: str | None = None
 
     @property
     def tokens_per_day(self) -> float:
@@ -197,6 +198,7 @@ def make_offer(machine: Machine) -> Offer | None:
         price_read=price.read if price else None,
         price_region=price.region if price else None,
         spot_usd_per_hour=price.spot_usd_per_hour * machine.nodes if price and price.spot_usd_per_hour else None,
+        spot_read=price.spot_read if price else None,
     )
 
 

@@ -32,4 +32,5 @@ def describe_offer(offer: Offer) -> OfferRecord:
         price_read=offer.price_read,
         price_region=offer.price_region,
         spot_usd_per_hour=offer.spot_usd_per_hour,
+        spot_read=offer.spot_read,
     )

@@ -813,6 +813,7 @@ class OfferRecord:
     price_read: str | None
     price_region: str | None
     spot_usd_per_hour: float | None
+    spot_read: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

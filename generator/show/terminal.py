@@ -10,6 +10,7 @@ from generator.emit.plan_document import (
     EstimateRecord,
     GoalRecord,
     LayoutRecord,
+    OfferRecord,
     PlanDocument,
     RunnerUpRecord,
 )
@@ -171,7 +172,7 @@ def build_offers_table(goal: GoalRecord) -> Table:
             offer.cloud,
             (f"{price:.2f}" if price else "-")
             + (f" ({offer.spot_usd_per_hour:.2f} spot)" if offer.spot_usd_per_hour else ""),
-            f"{offer.price_region or 'cheapest US'}, {offer.price_read}" if price else "-",
+            describe_price_day(offer),
             f"{offer.tokens_per_day:,.0f}",
             f"{each:.3f}" if each else "-",
             f"{format_figure(offer.latency_seconds)} s",
@@ -184,6 +185,14 @@ def build_offers_table(goal: GoalRecord) -> Table:
     )
     table.caption_justify = "left"
     return table
+
+
+def describe_price_day(offer: OfferRecord) -> str:
+    """Where and on which day the price was asked; a spot price of another day says its own."""
+    if not offer.price_read:
+        return "-"
+    of_spot = f" (spot {offer.spot_read})" if offer.spot_read not in (None, offer.price_read) else ""
+    return f"{offer.price_region or 'cheapest US'}, {offer.price_read}{of_spot}"
 
 
 def describe_division(layout: LayoutRecord) -> str:

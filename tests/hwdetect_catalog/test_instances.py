@@ -22,7 +22,7 @@ UNPRICED = {
 def test_there_are_enough_of_each_cloud():
     clouds = Counter(instance.cloud for instance in INSTANCES)
     assert len(INSTANCES) >= 100
-    assert {"aws", "gcp", "azure", "oci", "lambda", "coreweave", "nebius", "runpod"} <= set(clouds)
+    assert {"aws", "gcp", "azure", "oci", "lambda", "coreweave", "nebius", "runpod", "crusoe"} <= set(clouds)
     assert clouds["aws"] >= 50 and clouds["gcp"] >= 25 and clouds["azure"] >= 15
 
 
@@ -97,6 +97,19 @@ def test_prices_say_where_and_which_are_spot():
     pods = [i for i in INSTANCES if i.cloud == "runpod"]
     assert len(pods) == 26 and all(i.price and i.price.region == "US" and not i.price.spot_usd_per_hour for i in pods)
     assert {i.name for i in INSTANCES if i.price is None} == UNPRICED
+
+
+def test_spot_prices_are_of_the_region_and_say_their_day():
+    """AWS's are its own feed's of another day than its prices on demand; nobody pays more for what can be taken away."""
+    p4d = find_instance("p4d.24xlarge").price
+    assert (p4d.region, p4d.usd_per_hour, p4d.spot_usd_per_hour) == ("us-east-1", 21.9576, 14.2313)
+    assert p4d.read == "2026-07-20" and p4d.spot_read == "2026-08-06" and "spotinfo" in p4d.spot_source
+    priced = [i.price for i in INSTANCES if i.price and i.price.spot_usd_per_hour]
+    assert all(0.05 * price.usd_per_hour < price.spot_usd_per_hour < price.usd_per_hour for price in priced)
+    assert all(price.spot_read and re.fullmatch(r"https://\S+/[0-9a-f]{40}/\S+", price.spot_source) for price in priced)
+    boards = [i for i in INSTANCES if i.cloud == "aws" and i.device and i.price]
+    assert boards and all(i.price.spot_usd_per_hour for i in boards), "every type with a board"
+    assert find_instance("l40s-48gb.10x").price.spot_usd_per_hour == 10 * 0.5
 
 
 def test_efa_devices_are_counted_where_there_are_any():

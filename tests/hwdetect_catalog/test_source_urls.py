@@ -23,6 +23,7 @@ REPOSITORIES = (
     "Project-HAMi/HAMi-WebUI",
     "api-evangelist/coreweave",
     "dstackai/dstack",
+    "dstackai/gpuhunt",
     "huggingface/huggingface.js",
     "influxdata/telegraf",
     "iree-org/iree",

@@ -177,7 +177,9 @@ def test_accelerate_takes_the_cpu_where_only_torch_tpu_is():
         assert PartialState().default_device.type == "cpu"
 
 
-@pytest.mark.parametrize("device", ["8xtpu-v5e", "gaudi2", "trainium", "rx-6700-xt", "k80", "ascend-310p3"])
+@pytest.mark.parametrize(
+    "device", ["8xtpu-v5e", "gaudi2", "trainium", "rx-6700-xt", "k80", "ascend-310p3", "ascend-910"]
+)
 def test_what_no_project_is_made_for_says_why(device):
     with pytest.raises(NotEmitted, match="is planned, and no project is made for it") as error:
         document_request(ask(device, {"mode": "infer"}), for_project=True)
@@ -304,7 +306,8 @@ def test_nothing_else_names_a_vendor():
         ("rx-9070-xt", "fp8", True), ("rx-7900-xtx", "flash", False), ("rx-6800-xt", "bf16", False),
         ("arc-b580", "bf16", True), ("arc-b580", "tf32", False), ("arc-b580", "fsdp", True),
         ("m1", "bf16", False), ("m2-ultra", "bf16", False), ("m3", "bf16", True), ("m4-max", "fsdp", False),
-        ("ascend-910b4", "bf16", True), ("ascend-310p3", "bf16", False), ("ascend-310p3", "fp16", True), ("ascend-910c", "flash", False),
+        ("ascend-910b4", "bf16", True), ("ascend-310p3", "bf16", False), ("ascend-910", "bf16", False),
+        ("ascend-910", "fp16", True), ("ascend-310p3", "fp16", True), ("ascend-910c", "flash", False),
         ("t4", "bf16", False), ("h100-sxm-80gb", "fp8", True), ("a100-sxm-80gb", "fp8", False),
     ],
 )  # fmt: skip

@@ -25,6 +25,8 @@ HEALTH = {"ok": "ok", "warning": "warning", "alarm": "alarm", "critical": "criti
 # A board of the A3 series prints no more than "Ascend910" for each die of its 910C, as the first 910 did, which has half the memory:
 # https://github.com/vllm-project/vllm-ascend/issues/2534
 UNNAMED, DIE_OF_910C_MIB = "910", 65536
+# The 910 of 2019 in its versions, each with 32 GiB. Of the 910B of 2022 every version has a number.
+OF_2019, OF_2019_MIB = frozenset(["910", "910A", "910B", "910ProA", "910ProB", "910PremiumA"]), 32768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +84,23 @@ def _name_chip(card: tuple[str, str, float | None]) -> Chip:
 
 
 def _build_board(index: int, chip: Chip) -> Board:
-    is_910c = chip.name == UNNAMED and chip.total_mib == DIE_OF_910C_MIB
     return Board(
         index=index,
         vendor="huawei",
         name=f"Ascend {chip.name}",
-        device="ascend-910c" if is_910c else None,
+        device=_tell_unnumbered(chip),
         state=chip.state,
         memory_bytes=chip.total_mib * MIB if chip.total_mib else None,
         pci_address=chip.address,
         temperature_c=chip.temperature_c,
     )
+
+
+def _tell_unnumbered(chip: Chip) -> str | None:
+    """Of the names that two products have, the one whose memory it is."""
+    if chip.name == UNNAMED and chip.total_mib == DIE_OF_910C_MIB:
+        return "ascend-910c"
+    return "ascend-910" if chip.name in OF_2019 and chip.total_mib == OF_2019_MIB else None
 
 
 def _build_accelerator(index: int, chip: Chip) -> Accelerator:

@@ -302,6 +302,28 @@ def test_ascend():
     ] * 2
 
 
+@pytest.mark.parametrize(
+    ("name", "mib", "device"),
+    [("910A", 32768, "ascend-910"), ("910B", 32768, "ascend-910"), ("910ProB", 32768, "ascend-910"), ("910B", 65536, "ascend-910b3"),
+     ("910", 65536, "ascend-910c"), ("910B4", 32768, "ascend-910b4")],
+)  # fmt: skip
+def test_the_910_of_2019_is_told_by_its_memory(name, mib, device):
+    """npu-smi calls it 910B, which since 2022 is the name of another, of which every version has a number."""
+    boards = machine({"npu-smi.txt": NPU.replace("910B3  ", name.ljust(7)).replace("65536", str(mib))}).boards
+    assert {board.device for board in boards} == {device}
+
+
+@pytest.mark.parametrize(
+    ("module", "device"),
+    [("p3668-0001", "jetson-xavier-nx-8gb"), ("p3668-0003", "jetson-xavier-nx-16gb"), ("p3767-0000", "jetson-orin-nx-16gb"),
+     ("p3767-0001", "jetson-orin-nx-8gb"), ("p3767-0003", "jetson-orin-nano-8gb"), ("p3767-0004", "jetson-orin-nano-4gb"),
+     ("p3701-0004", "jetson-agx-orin-32gb"), ("p2888-0001", "jetson-agx-xavier-16gb")],
+)  # fmt: skip
+def test_a_jetson_is_told_by_the_number_of_its_module(module, device):
+    tree = {"proc/device-tree/model": "NVIDIA Jetson", "proc/device-tree/compatible": f"nvidia,p3509-0000+{module}\0"}
+    assert [board.device for board in machine(tree).boards] == [device]
+
+
 @pytest.mark.parametrize(("subsystem", "device"), [("0x004e", "tpu-v2"), ("0x004f", "tpu-v3"), ("0x0001", None)])
 def test_versions_2_and_3_of_the_tpu_have_one_id(subsystem, device):
     hardware = machine(pci("0000:00:04.0", "0x1ae0", "0x0027", "0x088000", subsystem_device=subsystem))

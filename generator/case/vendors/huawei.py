@@ -9,6 +9,7 @@ from hwdetect.types import Device
 TRAINS = ("ascend-910b", "ascend-910c")
 """how the ids of what a training was published for begin: Atlas A2 and A3 (https://github.com/Ascend/pytorch, README of 2.13.0)"""
 INFERS = ("ascend-310",)
+OF_2019 = "ascend-910"
 
 
 def with_bf16(device: Device) -> bool:
@@ -26,6 +27,8 @@ def explain_fp16(device: Device) -> str | None:
 def explain_unemitted(device: Device) -> str | None:
     if device.id.startswith(TRAINS):
         return None
+    if device.id == OF_2019:
+        return f"torch-npu 2.13 is published for Atlas A2 and A3 (910B1 to 910B4, 910C), and {device.name} is the 910 of 2019"
     if not device.id.startswith(INFERS):
         return (
             f"torch-npu 2.13 is published for Atlas A2 and A3 (910B1 to 910B4, 910C), and {device.name} is none that is known here: what "

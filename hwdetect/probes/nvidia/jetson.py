@@ -21,7 +21,7 @@ MODULES = {
     "p3834": "AGX Thor",
 }
 SIZES = {"p3701-0004": 32, "p3701-0005": 64, "p3701-0008": 64, "p3767-0000": 16, "p3767-0001": 8, "p3767-0003": 8,
-         "p3767-0005": 8, "p2888-0004": 32, "p2888-0001": 16}  # fmt: skip
+         "p3767-0004": 4, "p3767-0005": 8, "p2888-0004": 32, "p2888-0001": 16, "p3668-0001": 8, "p3668-0003": 16}  # fmt: skip
 """GB of a module, for where the memory cannot be read"""
 FAMILIES = re.compile(r"(AGX (?:Orin|Xavier|Thor)|(?:Orin|Xavier) NX|Orin Nano)\b", re.IGNORECASE)
 OF_TEGRA = re.compile(r"\(nvgpu\)|NVIDIA Thor", re.IGNORECASE)

@@ -7,9 +7,9 @@ The first three are clones (or bare git directories) of https://github.com/aws/k
 https://github.com/Azure/karpenter-provider-azure and https://github.com/cloudpilot-ai/karpenter-provider-gcp. SkyPilot's catalogue
 (https://github.com/skypilot-org/skypilot-catalog) has 1.8 GB: a file of it is given, or some of its lines, with its revision and the day;
 likewise AWS's own feed of spot prices, which https://github.com/alexei-led/spotinfo keeps (internal/spot/data/spot-price-data.json, and a
-manifest with the day). The tables of what is not given stay as they are. Only facts about types of ``instances.toml`` are taken: dollars an
-hour on demand and as spot, and megabits a second that a type sustains; each with the commit and the day on which that table was made. A type is priced in its cloud's
-home region, or, where that has it not, in the cheapest of the United States.
+manifest with the day). The tables of what is not given stay as they are. Only facts about types of ``instances.toml`` are taken: dollars
+an hour on demand and as spot, and megabits a second that a type sustains; each with the commit and the day on which that table was made.
+A type is priced in its cloud's home region, or, where that has it not, in the cheapest of the United States.
 """
 
 from __future__ import annotations

@@ -74,10 +74,15 @@ CHATS = {
         "»A two.<|end|>\n<|endoftext|>«",
         0,
     ),
-    "qwen3": (  # earlier thinking is dropped: the first answer is rendered as no model would say it
-        "<|im_start|>user\nQ1?<|im_end|>\n<|im_start|>assistant\nA one.<|im_end|>\n<|im_start|>user\nQ2?<|im_end|>\n"
+    "qwen3": (  # what it would think is not written of the first answer, which is learned as it stands
+        "<|im_start|>user\nQ1?<|im_end|>\n<|im_start|>assistant\n»A one.<|im_end|>«\n<|im_start|>user\nQ2?<|im_end|>\n"
         "<|im_start|>assistant\n»<think>\n\n</think>\n\nA two.<|im_end|>«\n",
-        1,
+        0,
+    ),
+    "glm4moe": (  # the end of an answer is the mark of the next turn, and stands behind the last one too
+        "[gMASK]<sop><|user|>\nQ1?<|assistant|>»\n<think></think>\nA one.<|user|>«\nQ2?<|assistant|>"
+        "»\n<think></think>\nA two.<|user|>«",
+        0,
     ),
     "qwen3_training": (  # its own {% generation %}
         "<|im_start|>user\nQ1?<|im_end|>\n<|im_start|>assistant\n»<think>\n\n</think>\n\nA one.<|im_end|>«\n"
@@ -106,6 +111,35 @@ def test_tool_calls_are_learned_and_their_results_are_not(tokenize):
     drawn, _ = tokenize("qwen2_5", WITH_TOOL, tools=json.dumps(TOOLS))
     call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call><|im_end|>'
     assert re.findall("»(.*?)«", drawn, re.DOTALL) == [call, "Two.<|im_end|>"] and '"description": "d"' in drawn
+
+
+@pytest.mark.parametrize(("template", "learned"), [("qwen3", 2), ("qwen3_5_think", 2), ("glm4moe", 2), ("gptoss", 2)])
+def test_a_tool_call_is_learned_where_the_template_writes_it_otherwise_once_its_result_follows(
+    tokenize, template, learned
+):
+    """Qwen3 opens a thought in the last turn alone: of a call with its result nothing was learned but the answer."""
+    drawn, left_out = tokenize(template, WITH_TOOL, tools=TOOLS)
+    turns = re.findall("»(.*?)«", drawn, re.DOTALL)
+    assert len(turns) == learned and left_out == 0
+    assert "add" in turns[0] and "2" not in turns[0] and turns[0].endswith(">") and "Two." in turns[1]
+
+
+@pytest.mark.parametrize("template", ["qwen3", "glm4moe", "gptoss"])
+def test_a_turn_whose_thought_is_dropped_once_others_follow_is_not_learned_without_it(tokenize, template):
+    turns = [{**turn, "reasoning_content": "So I think."} if "A " in turn["content"] else turn for turn in TURNS]
+    turns = [{**turn, "thinking": turn.get("reasoning_content")} for turn in turns]
+    drawn, left_out = tokenize(template, turns)
+    assert left_out == 1 and drawn.count("»") == 1 and drawn.index("A one.") < drawn.index("»") < drawn.index("A two.")
+
+
+def test_a_template_that_writes_one_of_two_calls_is_refused(tokenize):
+    """gpt-oss: the name of the second, which alone was looked for, stands in the first too."""
+    calls = [CALL[0], {**CALL[0], "id": "c2", "function": {"name": "add", "arguments": '{"a": 5}'}}]
+    two = [TURNS[0], {**WITH_TOOL[1], "tool_calls": calls}, WITH_TOOL[2], WITH_TOOL[2], WITH_TOOL[3]]
+    with pytest.raises(ValueError, match="writes the first of 2 calls in a turn alone"):
+        tokenize("gptoss", two, tools=TOOLS)
+    drawn, left_out = tokenize("qwen3", two, tools=TOOLS)
+    assert '"a": 5' in drawn and left_out == 0
 
 
 def test_a_template_that_takes_arguments_as_a_text_alone_gets_one(load, tokenize):
@@ -141,18 +175,22 @@ def test_a_result_beyond_ascii_is_seen_where_the_template_writes_it_as_json(toke
         ("qwen2_5", {"content": "<think>So I think.</think>A."}, False),
         ("deepseek_r1_distill", {"content": "<think>\nSo I think.\n</think>\n\nA."}, True),
         ("qwen2_5", {"content": "A."}, False),
+        ("qwen2_5", {"content": "", "reasoning_content": "So I think.", "tool_calls": CALL}, True),
+        ("llama3_1", {"content": "I shall add.", "tool_calls": CALL}, True),
+        ("qwen2_5", {"content": "I shall add.", "tool_calls": CALL}, False),
     ],
 )
-def test_a_thought_that_the_template_drops_is_counted(load, tmp_path, template, answer, lost):
+def test_words_that_the_template_drops_are_counted(load, tmp_path, template, answer, lost):
+    """A thought, or what is said beside a call, also of another turn than the last."""
     import trl
 
     load("fields")
-    turns = [TURNS[0], {"role": "assistant", **answer}]
+    turns = [TURNS[0], {"role": "assistant", **answer}, *(WITH_TOOL[2:] if "tool_calls" in answer else [])]
     example = load("examples/messages", "examples").make_example({"messages": turns}, {"messages": "messages"})
     text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
     tokenizer = make_tokenizer(tmp_path / "tokenizer", text)
     tokenizer.bos_token = "<|endoftext|>"
-    assert tokenize_one(load("labels/messages", "labels"), example, tokenizer)["left_out_thoughts"] == lost
+    assert tokenize_one(load("labels/messages", "labels"), example, tokenizer)["left_out_words"] == lost
 
 
 def test_a_template_that_raises_is_named(tokenize):
@@ -174,9 +212,7 @@ def test_a_template_that_fails_is_named(load, tmp_path, code):
     assert load("answers").split_row(example, tokenizer) is None
 
 
-def test_a_template_without_an_end_of_turn_is_said(load, tokenize, tmp_path, capsys):
-    drawn, _ = tokenize("glm4moe", TURNS)
-    assert "A one.«<|user|>" in drawn
+def test_a_template_without_an_end_of_turn_is_said(load, tmp_path, capsys):
     tokenizer = make_tokenizer(tmp_path / "plain")
     load("terminal")
     shown = load("first_example")

@@ -15,6 +15,9 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] + '\n' + m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+LATE_END = (
+    "{% for m in messages %}<|{{ 'im_end' if m['role'] == 'user' else 'im_start' }}|> {{ m['content'] }}{% endfor %}"
+)
 NO_END = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
 REFUSES = "{{ raise_exception('tools first') }}"
 
@@ -25,6 +28,7 @@ REFUSES = "{{ raise_exception('tools first') }}"
         (CHATML, 1, [1, 3]),
         (CHATML, [1, 3], [1, 3]),
         (CHATML, None, [1, 3]),
+        (LATE_END, None, [1, 3]),
         (NO_END, None, [1]),
         (REFUSES, 1, [1]),
         (None, 1, [1]),

@@ -27,7 +27,7 @@ def label_completion(asked: list[int], tokens: list[int], *, completes: bool) ->
         "input_ids": tokens,
         "labels": [-100] * start + tokens[start:],
         "left_out_turns": 0,
-        "left_out_thoughts": False,
+        "left_out_words": False,
     }
 
 

@@ -61,7 +61,13 @@ def show_lengths(dataset, examples: int, seq_len: int) -> None:
         print(f"{examples - len(lengths)} examples have nothing to learn within {seq_len} tokens: left out")
     turns = sum(dataset["left_out_turns"][:])
     if turns:
-        print(f"{turns} turns of the assistant are not learned from: the chat template changes them once others follow")
-    thoughts = sum(dataset["left_out_thoughts"][:])
-    if thoughts:
-        print(f"in {thoughts} examples the chat template leaves out what the assistant thinks: it is not learned")
+        print(
+            f"{turns} turns of the assistant are not learned from: the chat template drops what they think once others "
+            "follow, or writes other turns otherwise then"
+        )
+    incomplete = sum(dataset["left_out_words"][:])
+    if incomplete:
+        print(
+            f"in {incomplete} examples the chat template leaves out what the assistant thinks, or says beside a tool "
+            "call: it is not learned"
+        )

@@ -130,7 +130,7 @@ TOKENIZED = Features(
         "learned": Value("int32"),
         "full_length": Value("int32"),
         "left_out_turns": Value("int32"),
-        "left_out_thoughts": Value("bool"),
+        "left_out_words": Value("bool"),
     }
 )
 
@@ -176,7 +176,7 @@ def tokenize_examples(
         if isinstance(tokenized, ValueError):
             if not skip_bad:
                 sys.exit(f"example {index + 1}: {tokenized}. Mend it, or set skip_bad: true in config.yaml.")
-            tokenized = {"input_ids": [], "labels": [], "left_out_turns": 0, "left_out_thoughts": False}
+            tokenized = {"input_ids": [], "labels": [], "left_out_turns": 0, "left_out_words": False}
         ids, labels = tokenized["input_ids"][:seq_len], tokenized["labels"][:seq_len]
         learned = len(labels) - labels.count(-100)
         full_length = len(tokenized["input_ids"])

@@ -25,14 +25,15 @@ class Rendered(NamedTuple):
     """``None``: all of it"""
     left_out_turns: int
     """that are to be learned, and are not located"""
-    left_out_thoughts: bool
+    left_out_words: bool
+    """of a turn that is learned: a thought, or what is said beside a tool call"""
     marked: tuple[list[int], list[int]] | None = None
     """tokens, and 1 where they are learned, where the template says so itself"""
 
 
 def tokenize_batch(examples: list[dict], tokenizer, loss_on: str) -> list[dict | ValueError]:
-    """Of each example token ids, labels (-100 where nothing is learned), how many turns are not located, and if a
-    thought is lost; or why the template refuses it. All are tokenized in one call: of short ones, in half the time.
+    """Of each example token ids, labels (-100 where nothing is learned), how many turns are not located, and if words
+    are lost; or why the template refuses it. All are tokenized in one call: of short ones, in half the time.
     """
     rendered = [render_example(example, tokenizer, loss_on) for example in examples]
     texts = [one.text for one in rendered if isinstance(one, Rendered) and not one.marked]
@@ -53,15 +54,20 @@ def render_example(example: dict, tokenizer, loss_on: str) -> Rendered | ValueEr
         check_rendered(messages, tools, text, tokenizer)
     except ValueError as error:
         return error
-    thoughts = leaves_thoughts_out(messages, text)
-    if loss_on == "all":
-        return Rendered(text, None, 0, thoughts)
     turns = [number for number, turn in enumerate(messages) if turn["role"] == "assistant"]
     learned_turns = [number for number in turns if messages[number].get("weight") != 0]
+    if loss_on == "all":
+        return Rendered(text, None, 0, any(leaves_words_out(messages[number], text) for number in learned_turns))
     if len(learned_turns) == len(turns) and (marked := read_marks(messages, len(turns), tools, tokenizer)):
-        return Rendered(text, None, 0, thoughts, marked)
-    spans = [find_turn(messages, number, text, tools, tokenizer) for number in learned_turns]
-    return Rendered(text, [span for span in spans if span], spans.count(None), thoughts)
+        return Rendered(text, None, 0, any(leaves_words_out(messages[number], text) for number in turns), marked)
+    if messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
+        text += find_late_end(tokenizer)
+    spans = {number: find_turn(messages, number, text, tools, tokenizer) for number in learned_turns}
+    for number in [number for number, span in spans.items() if span is None]:
+        spans[number] = find_replaced_turn(messages, number, text, tools, tokenizer)
+    located = {number: span for number, span in spans.items() if span}
+    incomplete = any(leaves_words_out(messages[number], text[slice(*span)]) for number, span in located.items())
+    return Rendered(text, list(located.values()), len(spans) - len(located), incomplete)
 
 
 def read_marks(messages: list[dict], turns: int, tools: list | None, tokenizer) -> tuple[list[int], list[int]] | None:
@@ -84,7 +90,7 @@ def label_tokens(rendered: Rendered, encodings: Iterator, tokenizer) -> dict:
         "input_ids": tokens,
         "labels": [-100, *labels[1:]],  # nothing predicts the first token
         "left_out_turns": rendered.left_out_turns,
-        "left_out_thoughts": rendered.left_out_thoughts,
+        "left_out_words": rendered.left_out_words,
     }
 
 
@@ -92,16 +98,24 @@ def check_rendered(messages: list[dict], tools: list | None, text: str, tokenize
     """ValueError where the template leaves out what was said: those of models without tools drop calls in silence."""
     silent = [{key: value for key, value in m.items() if key != "tool_calls"} for m in messages]
     drops_calls = silent != messages and render(silent, tools, tokenizer) == text  # a name may stand among the tools
-    for message in messages:
+    for number, message in enumerate(messages):
         names = [call["function"]["name"] for call in message.get("tool_calls", ())]
-        content = message["content"].strip() if message["role"] != "assistant" else ""
-        missing = [
-            part for part in [*names, content] if not (part in text or any(form in text for form in quote(part)))
-        ]
+        content = message["content"] if message["role"] != "assistant" else ""
+        missing = [part for part in (*names, content.strip()) if not stands_in(part, text)]
         missing = names if names and drops_calls else missing
         if missing:
             what = f"a call of {missing[0]!r}" if names else f"the turn of {message['role']}"
             raise ValueError(f"the model's chat template leaves out {what}: train a model whose template has it")
+        first = {**message, "tool_calls": message["tool_calls"][:1]} if len(names) > 1 else message
+        if first != message and render([*messages[:number], first, *messages[number + 1 :]], tools, tokenizer) == text:
+            raise ValueError(
+                f"the model's chat template writes the first of {len(names)} calls in a turn alone: "
+                "put each call into a turn of its own, with its result behind it"
+            )
+
+
+def stands_in(part: str, text: str) -> bool:
+    return part in text or any(form in text for form in quote(part))
 
 
 def quote(part: str) -> tuple[str, str]:
@@ -109,15 +123,16 @@ def quote(part: str) -> tuple[str, str]:
     return json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]
 
 
-def leaves_thoughts_out(messages: list[dict], text: str) -> bool:
-    """Whether the template drops what the assistant thinks before its last words, which models do not learn then."""
-    last = messages[-1]
-    thoughts = [last.get(name) or "" for name in THOUGHTS]
-    thoughts += [last["content"].partition("</think>")[0]] if "</think>" in last["content"] else []
+def leaves_words_out(turn: dict, text: str) -> bool:
+    """Whether the template drops what the assistant thinks, or says beside a tool call: models do not learn it then."""
+    thought, thinks, answer = turn["content"].partition("</think>")
+    parts = [turn.get(name) or "" for name in THOUGHTS] + ([thought.replace("<think>", ""), answer] if thinks else [])
+    parts += [turn["content"]] if turn.get("tool_calls") and not thinks else []
+    parts = ["".join(part.split()) for part in parts]
+    if not any(parts):
+        return False
     words = "".join(text.split())
-    return last["role"] == "assistant" and any(
-        "".join(thought.replace("<think>", "").split()) not in words for thought in thoughts
-    )
+    return not all(stands_in(part, words) for part in parts)
 
 
 def encode(texts: list[str], tokenizer) -> list[list[int]]:
@@ -146,7 +161,8 @@ def find_turn(messages: list[dict], number: int, text: str, tools: list | None, 
     """
     asked = render(messages[:number], tools, tokenizer, prompt=True)
     until = text if number + 1 == len(messages) else render(messages[: number + 1], tools, tokenizer)
-    if until is not None and not text.startswith(until):  # some templates end the text itself, after the last turn
+    ends = until is not None and not text.startswith(until)
+    if until is not None and ends:  # some templates end the text itself, after the last turn
         until = until.removesuffix(tokenizer.eos_token or "")
     if asked is None or until is None or not text.startswith(until):
         return None
@@ -155,9 +171,61 @@ def find_turn(messages: list[dict], number: int, text: str, tools: list | None, 
         before, start = render(messages[:number], tools, tokenizer), count_common(asked, text)
         if before is None or not text.startswith(before) or start <= len(before):
             return None
-    stripped = until.rstrip()
-    closed = stripped.endswith(list_added(tokenizer))
-    return start, len(stripped if closed else until)  # a line break after the end of the turn is not said
+    end = len(until.rstrip())  # a line break after the end of the turn is not said
+    closed = until[:end].endswith(list_added(tokenizer)) and not find_late_end(tokenizer)
+    return start, end if ends or closed else find_end(text, len(until), tokenizer)
+
+
+PLACEHOLDER = "\u2e18"
+"""A turn of this alone shows what the template writes around it."""
+
+
+def find_replaced_turn(
+    messages: list[dict], number: int, text: str, tools: list | None, tokenizer
+) -> tuple[int, int] | None:
+    """Where in ``text`` a turn stands that is rendered otherwise once others follow: what differs with other words in
+    its place. ``None`` where the template refuses these, or writes other turns otherwise then."""
+    other = {"role": "assistant", "content": PLACEHOLDER}
+    replaced = render([*messages[:number], other, *messages[number + 1 :]], tools, tokenizer) or ""
+    before, placed, after = replaced.partition(PLACEHOLDER)
+    start = count_common(before, text)
+    shared = count_common(after[::-1], text[start:][::-1])
+    end = len(text) - shared
+    turn, span = json.dumps(messages[number], ensure_ascii=False), text[start:end]
+    others = [message["content"].strip() for place, message in enumerate(messages) if place != number]
+    if not placed or any(other and span.count(other) > turn.count(other) for other in others):
+        return None
+    if leaves_words_out(messages[number], span):  # without its thought no model would say it, unless it never has one
+        as_last = render(messages[: number + 1], tools, tokenizer)
+        if as_last is None or not leaves_words_out(messages[number], as_last[count_common(as_last, before) :]):
+            return None
+    end = find_end(text, end, tokenizer) if shared == len(after) else start + len(span.rstrip())
+    return (start, end) if text[:end].endswith(list_added(tokenizer)) else None
+
+
+def find_end(text: str, end: int, tokenizer) -> int:
+    """Where a turn ends whose words do so at ``end``: behind the token that follows, or those up to the end token."""
+    rest, place = text[end:].lstrip(), 0
+    while (token := match_added(rest, place, tokenizer)) and not rest[:place].endswith(tokenizer.eos_token or "\0"):
+        place += len(token)
+    ends = rest[:place].endswith(tokenizer.eos_token or "\0")
+    place = place if ends else len(match_added(rest, 0, tokenizer))
+    return len(text) - len(rest) + place if place else end
+
+
+def match_added(text: str, place: int, tokenizer) -> str:
+    """The longest of the added tokens that stands there, or nothing."""
+    return max((token for token in list_added(tokenizer) if text.startswith(token, place)), key=len, default="")
+
+
+@cache
+def find_late_end(tokenizer) -> str:
+    """What ends an answer where the template writes it before the next turn alone (GLM's), and not behind the last."""
+    turns = [{"role": role, "content": PLACEHOLDER} for role in ("user", "assistant", "user")]
+    alone, followed = render(turns[:2], None, tokenizer), render(turns, None, tokenizer)
+    if alone is None or followed is None or not followed.startswith(alone) or not alone.endswith(PLACEHOLDER):
+        return ""
+    return followed[len(alone) : find_end(followed, len(alone), tokenizer)]
 
 
 def count_common(first, second) -> int:

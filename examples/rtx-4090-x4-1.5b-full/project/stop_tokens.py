@@ -14,10 +14,13 @@ def find_end_of_turn(tokenizer) -> int | None:
     """The token behind an answer, if it is one of the tokenizer's marks: words may stand within an answer too."""
     if not tokenizer.chat_template:
         return None
-    try:
-        text = tokenizer.apply_chat_template(TURNS, tokenize=False)
-    except Exception:  # a template is a program of others: it may want other turns
-        return None
-    _, answer, rest = text.rpartition(TURNS[1]["content"])
-    tokens = tokenizer(rest.lstrip(), add_special_tokens=False)["input_ids"] if answer else []
-    return tokens[0] if tokens and tokens[0] in tokenizer.get_added_vocab().values() else None
+    for turns in (TURNS, [*TURNS, TURNS[0]]):  # some write the end before the next turn alone (GLM's)
+        try:
+            text = tokenizer.apply_chat_template(turns, tokenize=False)
+        except Exception:  # a template is a program of others: it may want other turns
+            return None
+        _, answer, rest = text.rpartition(TURNS[1]["content"])
+        tokens = tokenizer(rest.lstrip(), add_special_tokens=False)["input_ids"] if answer else []
+        if tokens:
+            return tokens[0] if tokens[0] in tokenizer.get_added_vocab().values() else None
+    return None

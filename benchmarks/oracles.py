@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from generator.case.devices import describe_cpu
 from generator.cost import CostModel
 from generator.cost.execution import Execution
+from generator.estimate.optimizers import list_optimizer_states
 from generator.model import describe
 from hwdetect import detect
 
@@ -54,8 +55,9 @@ def read_sizes(name: str) -> dict:
     return {field: getattr(spec, field) for field in names}
 
 
-def make_execution(threads: int, **more) -> Execution:
-    return Execution(threads=threads, optimizer_fused=more.get("optimizer", "adamw") == "adamw", **more)
+def make_execution(threads: int, optimizer: str = "adamw", **more) -> Execution:
+    state = list_optimizer_states()[optimizer]
+    return Execution(threads=threads, optimizer=state, optimizer_fused=optimizer == "adamw", **more)
 
 
 def train(name: str, run: dict, threads: int) -> dict:

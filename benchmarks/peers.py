@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.validate import list_tables
 from generator.case.devices import group_equal_accelerators, make_case
+from generator.case.optimizer_states import NO_UPDATE
 from generator.case.workload import Workload
 from generator.cost.of_case import build_cost_model
 from generator.cost.static_memory import mixes_in_16_bits
@@ -90,7 +91,7 @@ def list_fastest(folder: Path, only: str | None) -> dict[Setting, tuple[str, dic
                     case = read_row(row)
                 except Uncostable:
                     continue
-                if case.execution.optimizer == "none":
+                if case.execution.optimizer == NO_UPDATE:
                     continue
                 setting = name_setting(row, case)
                 if setting not in fastest or speed > float(fastest[setting][1]["tokens_per_s_per_gpu"]):

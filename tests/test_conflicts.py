@@ -19,6 +19,7 @@ from rules.outside import NEVER, OUT_OF_SCOPE
 from rules.table import NVME, by_transformers, medium, mixture, on, pin, room, technique, tiny
 
 from generator.case.case import Case
+from generator.case.optimizer_states import ADAM
 from generator.decide.search import find_best
 from generator.decide.space import open_space
 from generator.errors import UsageError
@@ -495,6 +496,7 @@ class Shampoo(Optimizer):
 
     name = "shampoo"
     optim = "shampoo"
+    state = ADAM
 
 
 @pytest.mark.parametrize("form", [*FSDP, *ZERO, "tensor", "context", "ulysses"])

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from generator.cost.execution import Execution
-from generator.cost.optimizers import OPTIMIZER_STATES, compute_state_bytes
+from generator.cost.optimizers import compute_state_bytes
 from generator.emit.first_step import expect_dtypes, name_states_dtype
+from generator.estimate.optimizers import list_optimizer_states
 from generator.techniques.base import Technique, list_axes
 from generator.techniques.precision.bf16 import DROP_CASTS
 
@@ -373,23 +374,24 @@ def test_adapters_that_are_large_enough_to_pack(first_step, tmp_path):
     assert "dtype of the optimizer's states: float32, planned uint8" in words
 
 
+STATES = list_optimizer_states()
 EXPECTED = {
     "mixed precision": (
         Execution(weights_dtype="float32", autocast_dtype="bfloat16"),
         ("float32", None, "float32", "float32"),
     ),
     "pure bf16": (Execution(weights_dtype="bfloat16"), ("bfloat16", None, "bfloat16", "bfloat16")),
-    "8-bit states": (Execution(optimizer="adamw-8bit"), ("float32", None, "float32", "uint8")),
+    "8-bit states": (Execution(optimizer=STATES["adamw-8bit"]), ("float32", None, "float32", "uint8")),
     "adafactor in bf16": (
-        Execution(weights_dtype="bfloat16", optimizer="adafactor"),
+        Execution(weights_dtype="bfloat16", optimizer=STATES["adafactor"]),
         ("bfloat16", None, "bfloat16", "float32"),
     ),
     "ademamix in bf16": (
-        Execution(weights_dtype="bfloat16", optimizer="ademamix"),
+        Execution(weights_dtype="bfloat16", optimizer=STATES["ademamix"]),
         ("bfloat16", None, "bfloat16", "float32"),
     ),
-    "lomo": (Execution(optimizer="lomo"), ("float32", None, None, None)),
-    "sgd": (Execution(optimizer="sgd"), ("float32", None, "float32", None)),
+    "lomo": (Execution(optimizer=STATES["lomo"]), ("float32", None, None, None)),
+    "sgd": (Execution(optimizer=STATES["sgd"]), ("float32", None, "float32", None)),
     "qlora": (
         Execution(train="lora", quant="nf4", weights_dtype="float16", autocast_dtype="float16"),
         ("float32", "uint8", "float32", "float32"),
@@ -429,11 +431,12 @@ def test_states_of_each_optimizer_that_is_installed(first_step, tmp_path, techni
     trainer.model = trainer.model_wrapped = LlamaForCausalLM(config).to(getattr(torch, dtype))
     trainer.train()
     states = sys.modules["model_states"].list_model_states(trainer)["states"]
-    name = technique.effects(None)["optimizer"]
-    expected = name_states_dtype(name, dtype)
+    expected = name_states_dtype(technique.state, dtype)
     assert first_step.has_dtype(states, expected) if expected else not states
-    if OPTIMIZER_STATES[name].full_states or name == "ademamix":
-        planned = compute_state_bytes(name, trainer.model.num_parameters(), 4 if dtype == "float32" else 2, 64)
+    if technique.state.full_states or technique.name == "ademamix":
+        planned = compute_state_bytes(
+            technique.state, trainer.model.num_parameters(), 4 if dtype == "float32" else 2, 64
+        )
         assert sum(state.nbytes for state in states) == pytest.approx(planned, rel=0.1)
 
 

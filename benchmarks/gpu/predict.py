@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from generator.case.optimizer_states import ADAM
 from generator.cost import CostModel, device, time
 from generator.cost import constants as c
 from generator.cost.execution import BYTES, Execution
-from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import build_shape
 from generator.model import describe
 from hwdetect import catalog
@@ -117,7 +117,7 @@ class Predictor:
         run = row["run"]
         if run["kernel"] == "clip":
             return {}
-        passes = OPTIMIZER_STATES["adamw"].step_passes + (0.0 if run["kernel"] == "fused" else c.UNFUSED_UPDATE_PASSES)
+        passes = ADAM.step_passes + (0.0 if run["kernel"] == "fused" else c.UNFUSED_UPDATE_PASSES)
         size = 4.0 * run["tensors"] * run["elements"]
         return {"seconds": passes * size / self.rates.elementwise_bytes_per_s}
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from generator.case.optimizer_states import SMALLEST_PACKED
 from generator.cost import constants as c
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, Execution
-from generator.cost.optimizers import SMALLEST_PACKED
 from generator.cost.shape import Linear, Shape, list_factors, select_adapted
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from generator.cost.execution import CAPTURED
-from generator.cost.optimizers import OPTIMIZER_STATES
 
 
 def rank_in_order(*fastest_first: Any) -> Callable[[Any], Any]:
@@ -26,7 +25,7 @@ FASTEST: Mapping[str, Callable[[Any], Any]] = {
     "loss_kernel": rank_in_order("fused", "plain", "chunked", "tiled"),
     "fused_kernels": rank_in_order("liger", "none"),
     "compile": lambda mode: 2 if mode is None else 1 if mode not in CAPTURED else 0,
-    "optimizer": lambda name: OPTIMIZER_STATES[name].step_passes,
+    "optimizer": lambda kind: kind.step_passes,
     "optimizer_fused": rank_in_order(True, False),
     "dataloader_workers": lambda workers: workers == 0,
     "pin_memory": rank_equal,
@@ -42,8 +41,6 @@ FASTEST: Mapping[str, Callable[[Any], Any]] = {
 """A rank by field, the lowest is fastest. A field that is not here (attention: which kernel wins depends on length and device)
 must be decided before anything is bounded."""
 
-LEAST_STATES = "lomo"
-"""an optimizer that keeps neither states nor gradients: no other needs less memory at any moment of a step"""
 NEUTRAL = frozenset(
     {
         "compile",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
+from generator.case.optimizer_states import OptimizerState
 from generator.cost import constants as c
 from generator.cost.activations import READ_FIELDS, BlockActivations, compute_block_activations
 from generator.cost.decode import compute_cache_bytes
@@ -217,13 +218,13 @@ class CostModel:
         """What no batch is small enough to save: the moment of the optimizer step."""
         return sum(compute_update_moment(run, self._find_static(run)).values()) / GIB
 
-    def drop_heavier_optimizers(self, run: Execution, names: Sequence[str]) -> list[str]:
-        """``names`` without those with which a run like ``run`` holds as much as with one before, or more, at every moment."""
-        kept: dict[str, StaticMemory] = {}
-        for name in names:
-            static = self._find_static(run.but(optimizer=name))
+    def drop_heavier_optimizers(self, run: Execution, kinds: Sequence[OptimizerState]) -> list[OptimizerState]:
+        """``kinds`` without those with which a run like ``run`` holds as much as with one before, or more, at every moment."""
+        kept: dict[OptimizerState, StaticMemory] = {}
+        for kind in kinds:
+            static = self._find_static(run.but(optimizer=kind))
             if not any(needs_as_much(static, other) for other in kept.values()):
-                kept[name] = static
+                kept[kind] = static
         return list(kept)
 
     def _compute_peak(self, run: Execution) -> tuple[Moment, StaticMemory | None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from generator.case.optimizer_states import ADAM, OptimizerState
 from generator.case.strategies import STRATEGIES, Strategy
 
 CAPTURED = ("reduce-overhead", "max-autotune")
@@ -24,7 +25,7 @@ class Execution:
 
     ``weights_dtype`` is how the trained (or served) parameters are stored, ``autocast_dtype`` the compute dtype under
     autocast (``None``: compute in the storage dtype). ``quant`` says how a frozen base is stored (none, nf4, int8,
-    gptq-4bit). ``optimizer`` is one of ``generator.cost.optimizers.OPTIMIZER_STATES``. ``checkpoint_every`` = 0 keeps all
+    gptq-4bit). ``checkpoint_every`` = 0 keeps all
     activations, n checkpoints every n-th block. ``loss_kernel``: plain, chunked (the emitted chunk_loss),
     tiled (TRL's SFTTrainer), fused.
     ``fused_kernels``: none, liger (RMSNorm, RoPE, SwiGLU), foak (fms-acceleration's fused LoRA set), pretraining (the fused
@@ -65,7 +66,7 @@ class Execution:
     double_quant: bool = True
     """bitsandbytes' nested quantization of the nf4 scales"""
     # memory for time
-    optimizer: str = "adamw"
+    optimizer: OptimizerState = ADAM
     optimizer_fused: bool = True
     checkpoint_every: int = 0
     checkpoint_offload: bool = False

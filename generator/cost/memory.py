@@ -15,7 +15,6 @@ from generator.cost import constants as c
 from generator.cost.activations import BlockActivations, select_attention_kernel
 from generator.cost.execution import BYTES, Execution
 from generator.cost.loss import compute_loss_bytes
-from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import Shape
 from generator.cost.sharding import divides_attention, keeps_checkpointed_inputs
 from generator.cost.stages import count_kept_layers, count_under_way
@@ -51,12 +50,12 @@ def find_source(name: str, run: Execution) -> str:
     if name == "weights":
         return name_stored_source(run)
     if name == "optimizer states":
-        return OPTIMIZER_STATES[run.optimizer].source
+        return run.optimizer.source
     if name == "reduce buckets" and run.sharding.buckets_every_gradient:
         return DDP_BUCKETS
     if name == "gradients" and run.sharding.by_deepspeed:
         return SOURCES["gradients of DeepSpeed"]
-    if name == "optimizer temporary" and not OPTIMIZER_STATES[run.optimizer].stores_gradients:
+    if name == "optimizer temporary" and not run.optimizer.stores_gradients:
         return "the embedding's gradient, which comes last (torch.autograd)"
     return SOURCES[name]
 
@@ -166,7 +165,7 @@ def describe_lengths(shares: tuple[float, ...]) -> tuple[float, float]:
 def count_waiting_gradients(run: Execution, static: StaticMemory) -> float:
     """Bytes of those that are there when the first block's come. An update in the backward pass drops all but a tied head's, whose
     other part is the embedding's."""
-    if OPTIMIZER_STATES[run.optimizer].stores_gradients:
+    if run.optimizer.stores_gradients:
         return static.gradients - static.embedding_gradient
     return static.head_gradient
 
@@ -180,7 +179,7 @@ def count_embedding_copies(shape: Shape, run: Execution) -> int:
     autograd's hands as they come.
     """
     whole = not (run.sharding.by_deepspeed or run.sharding.divides_weights)
-    if run.train != "full" or not whole or not OPTIMIZER_STATES[run.optimizer].stores_gradients:
+    if run.train != "full" or not whole or not run.optimizer.stores_gradients:
         return 0
     added = int(run.accumulation > 1)
     if not ties_head(shape):

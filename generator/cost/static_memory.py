@@ -21,7 +21,6 @@ from generator.cost.deepspeed import (
 )
 from generator.cost.execution import BYTES, Execution
 from generator.cost.optimizers import (
-    OPTIMIZER_STATES,
     compute_moment_bytes,
     compute_projected_bytes,
     compute_state_bytes,
@@ -164,7 +163,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     weights, states = compute_weights(shape, run, each, trained), compute_states(shape, run, each, trained)
     fullest = compute_fullest_share(shape, run) * compute_whole_share(shape, run)
     fullest_trained = fullest if run.train == "full" else compute_most_layers_share(shape, run)
-    kind = OPTIMIZER_STATES[run.optimizer]
+    kind = run.optimizer
     return StaticMemory(
         weights=(
             divide_weights(run, weights, trained * each.trained, shards.weights, fullest, fullest_trained)
@@ -238,12 +237,12 @@ def divide_weights(
 
 
 def compute_gradients(run: Execution, each: ParameterBytes, trained: float) -> float:
-    return trained * each.gradient if OPTIMIZER_STATES[run.optimizer].stores_gradients else 0.0
+    return trained * each.gradient if run.optimizer.stores_gradients else 0.0
 
 
 def compute_states(shape: Shape, run: Execution, each: ParameterBytes, trained: float) -> float:
     states = compute_state_bytes(run.optimizer, trained, each.state_dtype, shape.hidden)
-    kind = OPTIMIZER_STATES[run.optimizer]
+    kind = run.optimizer
     if kind.embedding_bytes is not None and run.train == "full":
         states += shape.embedding * (kind.embedding_bytes - kind.fixed_bytes)
     if kind.rank and run.train == "full":
@@ -258,16 +257,16 @@ def compute_states(shape: Shape, run: Execution, each: ParameterBytes, trained: 
 
 def borrows_states(run: Execution) -> bool:
     """Whether the states are in host memory, and the device has those of one weight at a time."""
-    return OPTIMIZER_STATES[run.optimizer].lives_on_host and run.threads is None
+    return run.optimizer.lives_on_host and run.threads is None
 
 
 def compute_step_temporary(shape: Shape, run: Execution, each: ParameterBytes, trained: float, shards: int) -> float:
     """What only lives while the optimizer updates, on one device."""
-    if not OPTIMIZER_STATES[run.optimizer].stores_gradients and run.train == "full":
+    if not run.optimizer.stores_gradients and run.train == "full":
         # the embedding's gradient comes last; tied, the output layer's has waited for it, and both are added up
         return shape.embedding * each.gradient * (3 if ties_head(shape) else 1)
     # foreach computes one operation for all parameters at once: its result is as large as they are
-    foreach = OPTIMIZER_STATES[run.optimizer].foreach and not run.optimizer_fused
+    foreach = run.optimizer.foreach and not run.optimizer_fused
     if run.sharding.float32_masters:
         return compute_update_temporary(run, trained) + (4.0 * trained / shards if foreach else 0.0)
     return trained * each.trained / shards if foreach else 0.0

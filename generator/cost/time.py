@@ -28,7 +28,6 @@ from generator.cost.device import Rates
 from generator.cost.execution import BYTES, CAPTURED, Execution
 from generator.cost.loss import is_classifier, scores_at_once
 from generator.cost.memory import count_checkpointed_blocks
-from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.shape import FEED_FORWARD, Linear, Shape
 from generator.cost.sharding import (
     count_attention_parts,
@@ -492,7 +491,7 @@ def count_routing_operators(shape: Shape, run: Execution) -> float:
 
 def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:
     """The optimizer's reads and writes, on the device or, offloaded, on the host beside the traffic to it."""
-    kind = OPTIMIZER_STATES[run.optimizer]
+    kind = run.optimizer
     unfused = c.CPU_UNFUSED_UPDATE_PASSES if rates.on_cpu else c.UNFUSED_UPDATE_PASSES
     passes = kind.step_passes + (0.0 if run.optimizer_fused else unfused)
     # bytes of one parameter-sized array of this device

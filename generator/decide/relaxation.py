@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 from generator.case.layout import ONE_DEVICE, Layout
-from generator.cost.bounds import FASTEST, LEAST_STATES, NEUTRAL, choose_fastest
+from generator.case.optimizer_states import ADAM, LEAST_STATES, OptimizerState
+from generator.cost.bounds import FASTEST, NEUTRAL, choose_fastest
 from generator.cost.execution import Execution, Split
 from generator.cost.static_memory import identify_memory
 from generator.decide.candidates import describe_layout, describe_script, rank_seconds, split_batch
@@ -37,7 +38,7 @@ class Relaxation:
         self.space, self.case, self.open = space, space.case, open_members
         self.free, self.memory_axes = free, memory_axes
         self._savings: list[dict[str, Any]] | None = None
-        self._optimizers: list[Any] | None = None
+        self._optimizers: list[OptimizerState] | None = None
         self._standing: dict[tuple[Members, int], list[Members]] = {}
 
     def list_standing(self, members: Members, depth: int) -> list[Members]:
@@ -84,18 +85,20 @@ class Relaxation:
 
     def list_static_gib(self, run: Execution) -> Iterator[float]:
         """What weights and states take at the optimizer step's moment, by optimizer."""
-        return (self.find_static_gib(run.but(optimizer=name)) for name in self.list_optimizers(run))
+        return (self.find_static_gib(run.but(optimizer=kind)) for kind in self.list_optimizers(run))
 
     def find_static_gib(self, run: Execution) -> float:
         """What weights and states take at the optimizer step's moment; inference has none."""
         return 0.0 if run.mode == "infer" else self.space.cost.static_gib(run)
 
-    def list_optimizers(self, run: Execution) -> list[str]:
+    def list_optimizers(self, run: Execution) -> list[OptimizerState]:
         """The optimizers that the open members may set, what is leanest in the first run that was asked for first."""
         if self._optimizers is None:
             effects = [self.space.effects(t, ONE_DEVICE) for members in self.open.values() for t in members]
-            names = sorted({e["optimizer"] for e in effects if "optimizer" in e}) or [DEFAULTS["optimizer"]]
-            self._optimizers = sorted(names, key=lambda name: self.find_static_gib(run.but(optimizer=name)))
+            kinds: Iterable[OptimizerState] = dict.fromkeys(e["optimizer"] for e in effects if "optimizer" in e) or (
+                ADAM,
+            )
+            self._optimizers = sorted(kinds, key=lambda kind: self.find_static_gib(run.but(optimizer=kind)))
         return self._optimizers
 
     def least_seconds(self, members: Members, run: Execution, splits: Splits) -> float:
@@ -187,7 +190,7 @@ class LeanestRuns:
 
     def __init__(self, relaxation: Relaxation, decided: Execution, runs: list[Execution]):
         self.relaxation, self.decided, self.runs = relaxation, decided, runs
-        self._lean: list[str] = []
+        self._lean: list[OptimizerState] = []
 
     def fit(self, split: Split) -> bool:
         """Whether one of them fits with this split."""
@@ -195,16 +198,16 @@ class LeanestRuns:
 
     def fits(self, run: Execution, split: Split) -> bool:
         """Whether one of them fits with one of the optimizers."""
-        return any(self.relaxation.is_small_enough(run.but(optimizer=name), split) for name in self.list_optimizers())
+        return any(self.relaxation.is_small_enough(run.but(optimizer=kind), split) for kind in self.list_optimizers())
 
-    def list_optimizers(self) -> Iterator[str]:
+    def list_optimizers(self) -> Iterator[OptimizerState]:
         """All but those that need as much as one before in everything that memory depends on. The first is asked at once: where it
         fits, nobody asks for the others."""
         relaxation, cost = self.relaxation, self.relaxation.space.cost
-        names = relaxation.list_optimizers(self.decided)
-        yield names[0]
+        kinds = relaxation.list_optimizers(self.decided)
+        yield kinds[0]
         if not self._lean:
-            self._lean = cost.drop_heavier_optimizers(self.decided, names)
+            self._lean = cost.drop_heavier_optimizers(self.decided, kinds)
         yield from self._lean[1:]
 
 

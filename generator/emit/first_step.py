@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from generator.case.optimizer_states import OptimizerState
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.of_case import build_cost_model
-from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.sharding import count_adapter_shards, count_shards, sums_whole_gradients
 from generator.cost.stages import compute_most_layers_share
 from generator.cost.static_memory import compute_static_memory, find_parameter_bytes, mixes_in_16_bits
@@ -44,7 +44,7 @@ def expect_dtypes(run: Execution) -> dict[str, Any]:
     # FSDP's mixed precision keeps float32 shards; adapters are float32 wherever DeepSpeed does not cast the model
     wide = bool(run.sharding.divides_weights and run.autocast_dtype) if full else True
     trained = "float32" if wide and not mixed else stored
-    kept = OPTIMIZER_STATES[run.optimizer].stores_gradients
+    kept = run.optimizer.stores_gradients
     return {
         "trained": trained,
         "frozen": ABSENT if full else name_frozen_dtype(run, stored),
@@ -58,9 +58,8 @@ def name_frozen_dtype(run: Execution, stored: str) -> str:
     return "bfloat16" if run.quant == "nf4" and run.sharding.by_fsdp else PACKED.get(run.quant, stored)
 
 
-def name_states_dtype(optimizer: str, trained: str) -> Any:
+def name_states_dtype(kind: OptimizerState, trained: str) -> Any:
     """Of the states that grow with the parameters; absent where there are none."""
-    kind = OPTIMIZER_STATES[optimizer]
     if kind.full_states or kind.rank:
         return trained
     if kind.fixed_bytes:

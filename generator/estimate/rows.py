@@ -10,9 +10,9 @@ from generator.case.strategies import RING, STRATEGIES
 from generator.cost.constants import COLLECTIVE_REALISED, CONTEXT_GIB
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
-from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.serving_limits import compute_serving_limits
 from generator.cost.shape import build_shape
+from generator.estimate.optimizers import list_optimizer_states
 from generator.model import ModelSpec
 from hwdetect.types import Device
 
@@ -531,7 +531,8 @@ def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
         optimizer = "none"
     if re.fullmatch(r"galore\d+", optimizer):
         optimizer = "galore"
-    if optimizer not in OPTIMIZER_STATES:
+    states = list_optimizer_states()
+    if optimizer not in states:
         raise Uncostable(f"optimizer {get('optimizer', '')!r} has no formula")
     checkpointing = get("activation_checkpointing", "") or "none"
     selected = get("checkpointing_text", "")
@@ -552,7 +553,7 @@ def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
         "double_quant": get("quant_text", "") != "bnb.nf4",
         "returns_cache": get("framework", "").startswith("HF") and bool(date) and date < TRAINS_WITHOUT_CACHE,
         "lora_upcast": get("variant", "").startswith("baseline-peft") or "PEFT" in get("framework", ""),
-        "optimizer": optimizer,
+        "optimizer": states[optimizer],
         "optimizer_fused": not date or date >= "2025-09",
         **({"checkpoint_every": 1 if checkpointing == "full" else 0} | SELECTIVE.get(selected, {})),
         "loss_kernel": "fused" if "liger" in get("fused_kernels", "") else "plain",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from generator.case.case import Case
+from generator.case.optimizer_states import OptimizerState
 from generator.techniques.base import Technique
 from generator.techniques.edits import Edits, make_argument
 
@@ -16,22 +17,33 @@ class Optimizer(Technique):
 
     ``optim`` is the value of ``TrainingArguments.optim``, ``why`` the comment beside it, ``requires`` the distribution
     that it needs, ``arguments`` further TrainingArguments that it cannot do without. ``projectors`` are classes, each
-    with its module, of objects that it keeps in its states. Bytes of state and passes of a step stand in
-    generator/cost/optimizers.py, under ``name``.
+    with its module, of objects that it keeps in its states. ``state`` is what the cost model knows of it: bytes per parameter and
+    passes of a step.
     """
 
     axis = "optimizer"
     optim: ClassVar[str]
+    state: ClassVar[OptimizerState]
     why: ClassVar[str] = ""
     requires: ClassVar[str | None] = None
     arguments: ClassVar[Mapping[str, object]] = {}
     projectors: ClassVar[Mapping[str, str]] = {}
 
+    def __init_subclass__(cls) -> None:
+        """Raises ``TypeError`` at import for one that the cost model could not price."""
+        super().__init_subclass__()
+        if hasattr(cls, "name") and not hasattr(cls, "state"):
+            raise TypeError(
+                f"{cls.__name__} has no state: add state = OptimizerState(...) (generator/case/optimizer_states.py), what it keeps per"
+                " trained parameter (full_states in the parameter's dtype, or fixed_bytes), how often its step reads or writes an"
+                " array as large as the parameters (step_passes), and the source of both"
+            )
+
     def obstacle(self, case: Case) -> str | None:
         return case.stack.why_missing(self.requires) if self.requires else None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"optimizer": self.name, "optimizer_fused": False}
+        return {"optimizer": self.state, "optimizer_fused": False}
 
     def edits(self, case: Case) -> Edits:
         more = tuple(make_argument(name, value) for name, value in self.arguments.items())

@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 
 from generator.cost import constants as c
-from generator.cost.optimizers import OPTIMIZER_STATES, MissingOptimizer
-from generator.cost.optimizers import __file__ as OPTIMIZERS
-from tests.cost.models import LLAMA2_7B, model
 
 ROOT = Path(__file__).resolve().parents[2]
 COST = ROOT / "generator/cost"
@@ -98,8 +95,8 @@ ALLOWED = {
 
 @pytest.mark.parametrize("path", sorted(COST.glob("*.py")), ids=lambda path: path.name)
 def test_no_other_file_holds_constants(path: Path):
-    if path.name in ("constants.py", Path(OPTIMIZERS).name):
-        return  # optimizers.py is the table of what optimizers keep, each row with its source
+    if path.name == "constants.py":
+        return
     assert [name for name in module_numbers(path) if name.split(":")[0] not in ALLOWED] == []
 
 
@@ -119,29 +116,3 @@ def test_a_constant_computes_and_copies_as_a_float():
     constant = copy.deepcopy(c.OVERLAP_SHARE)
     assert constant == c.OVERLAP_SHARE and constant.source == c.OVERLAP_SHARE.source
     assert type(constant * 2) is float
-
-
-def test_an_optimizer_without_a_row_says_what_to_add_and_where():
-    from generator.cost.bounds import FASTEST
-    from generator.cost.execution import Execution
-
-    for ask in (
-        lambda: model(LLAMA2_7B).estimate(Execution(optimizer="sophia")),
-        lambda: FASTEST["optimizer"]("sophia"),
-    ):
-        with pytest.raises(MissingOptimizer) as caught:
-            ask()
-        message = str(caught.value)
-        assert "'sophia'" in message and "generator/cost/optimizers.py" in message
-        assert all(name in message for name in ("full_states", "fixed_bytes", "step_passes", "source"))
-
-
-def test_every_technique_of_an_optimizer_has_a_row():
-    from making import H100, case, llama
-
-    from generator.techniques.base import list_axes
-
-    of = case(H100, llama())
-    (axis,) = [a for a in list_axes() if a.name == "optimizer"]
-    used = {t.effects(of).get("optimizer", "adamw") for t in axis.members}
-    assert used <= OPTIMIZER_STATES.keys()

@@ -18,7 +18,7 @@ from generator.cost.device import compute_rates
 from generator.cost.execution import Execution
 from generator.cost.host import compute_loading
 from generator.cost.memory import compute_training_moments
-from generator.cost.optimizers import OPTIMIZER_STATES, compute_state_bytes
+from generator.cost.optimizers import compute_state_bytes
 from generator.cost.shape import build_shape
 from generator.cost.sharding import keeps_checkpointed_inputs
 from generator.cost.static_memory import STATIC_FIELDS, compute_static_memory, identify_memory
@@ -26,11 +26,13 @@ from generator.cost.time import DEVICE_FIELDS, compute_device_seconds
 from generator.cost.weights import compute_stored_bytes
 from generator.decide.candidates import split_batch
 from generator.decide.space import HEADROOM_SHARE
+from generator.estimate.optimizers import list_optimizer_states
 from generator.techniques.base import find_technique
 from hwdetect import catalog
 from tests.cost import deepspeed_estimators as oracles
 from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, TINY, model, spec
 
+STATES = list_optimizer_states()
 CHECKLIST = Path(__file__).resolve().parents[2] / "../shared/TECHNIQUES.md"
 GIB = 2**30
 B = 1_000_000_000
@@ -73,7 +75,7 @@ def test_m3_gradients_stay_fp32_under_autocast():
     ],
 )
 def test_optimizer_states(name, bytes_per_param, tolerance):
-    assert compute_state_bytes(name, 3 * B, 4, 4096) == pytest.approx(bytes_per_param * 3 * B, rel=tolerance)
+    assert compute_state_bytes(STATES[name], 3 * B, 4, 4096) == pytest.approx(bytes_per_param * 3 * B, rel=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +88,12 @@ def test_optimizer_states(name, bytes_per_param, tolerance):
 )
 def test_optimizer_states_of_16_bit_weights(name, bytes_per_param):
     """By the dtypes of the states after a step: ademamix was planned with 6 bytes, stable-adamw with 4."""
-    assert compute_state_bytes(name, 3 * B, 2, 4096) == bytes_per_param * 3 * B
+    assert compute_state_bytes(STATES[name], 3 * B, 2, 4096) == bytes_per_param * 3 * B
 
 
 def test_m7_adafactor_keeps_rows_and_columns_only():
     """The guide's "slightly more than 4 bytes" counts a momentum that the Trainer's adafactor leaves off."""
-    assert 0 < compute_state_bytes("adafactor", 3 * B, 4, 4096) < 0.01 * 4 * 3 * B
+    assert 0 < compute_state_bytes(STATES["adafactor"], 3 * B, 4, 4096) < 0.01 * 4 * 3 * B
 
 
 def test_m8_total_of_mixed_precision_adamw_is_18_bytes():
@@ -112,7 +114,7 @@ def test_m9_m12_serving_in_16_bits_holds_no_fp32_copy():
 @pytest.mark.parametrize(("trained", "gigabytes"), [(7 * B, 84.0), (0.2 * B, 2.4)])
 def test_m10_optimizer_share_of_full_training_and_of_adapters(trained, gigabytes):
     """12 bytes a trained parameter: its fp32 value and two moments."""
-    assert (4 * trained + compute_state_bytes("adamw", trained, 4, 4096)) / 1e9 == pytest.approx(gigabytes)
+    assert (4 * trained + compute_state_bytes(STATES["adamw"], trained, 4, 4096)) / 1e9 == pytest.approx(gigabytes)
 
 
 def test_m10_lora_pays_for_adapters_only():
@@ -341,24 +343,24 @@ def test_m31_loading(processes):
 
 
 def test_m32_fused_updates_store_no_gradients_and_projections_store_less():
-    assert not OPTIMIZER_STATES["lomo"].stores_gradients
-    assert compute_static_memory(shape(), full(optimizer="adalomo")).gradients == 0
+    assert not STATES["lomo"].stores_gradients
+    assert compute_static_memory(shape(), full(optimizer=STATES["adalomo"])).gradients == 0
     for name in ("galore", "apollo"):
-        assert compute_state_bytes(name, B, 4, 4096) < 0.1 * compute_state_bytes("adamw", B, 4, 4096)
+        assert compute_state_bytes(STATES[name], B, 4, 4096) < 0.1 * compute_state_bytes(STATES["adamw"], B, 4, 4096)
 
 
 @pytest.mark.parametrize("name", ["galore", "apollo"])
 def test_projected_states_are_those_of_the_emitted_rank_and_embeddings_are_not_projected(name):
-    assert f"rank={OPTIMIZER_STATES[name].rank}" in find_technique("optimizer", name).arguments["optim_args"]
-    states = compute_static_memory(shape(), full(optimizer=name)).states
+    assert f"rank={STATES[name].rank}" in find_technique("optimizer", name).arguments["optim_args"]
+    states = compute_static_memory(shape(), full(optimizer=STATES[name])).states
     outside = shape().embedding + shape().head
-    assert states >= 2 * 4 * outside > 4 * compute_state_bytes(name, outside, 4, 4096)
+    assert states >= 2 * 4 * outside > 4 * compute_state_bytes(STATES[name], outside, 4, 4096)
 
 
 def test_every_optimizer_has_a_source():
-    for name, kind in OPTIMIZER_STATES.items():
+    for name, kind in STATES.items():
         assert kind.source, name
-        assert compute_state_bytes(name, 1e6, 4.0, TINY.hidden) >= 0
+        assert compute_state_bytes(kind, 1e6, 4.0, TINY.hidden) >= 0
 
 
 def test_every_row_of_the_checklist_has_its_test():
@@ -415,7 +417,7 @@ def test_static_memory_depends_on_what_it_is_kept_under():
     sizes = [{}, {"dp": 8, "dp_shard": 2, "nodes": 2}, {"tp": 2, "pp": 2, "cp": 2, "ep": 2, "compile": "default"}]
     moe = replace(shape(), experts=8, moe_layers=shape().layers, experts_per_token=2)
     for one, two, three, four in product(WEIGHTS, TRAINED, offloads, sizes):
-        for strategy, optimizer, what in product(STRATEGIES, OPTIMIZER_STATES, (shape(TINY), moe)):
+        for strategy, optimizer, what in product(STRATEGIES, STATES.values(), (shape(TINY), moe)):
             compute_static_memory(what, watched(strategy=strategy, optimizer=optimizer, **one, **two, **three, **four))
     assert {"weights_dtype", "optimizer", "dp", "sums_dtype", "offload_params"} <= asked
     assert not asked & unseen, sorted(asked & unseen)

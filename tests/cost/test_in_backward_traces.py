@@ -12,6 +12,7 @@ import torch
 from generator.cost.execution import Execution
 from generator.cost.memory import compute_training_moments
 from generator.cost.static_memory import compute_static_memory
+from generator.estimate.optimizers import list_optimizer_states
 from tests.cost import traces
 from tests.cost.architectures import ARCHITECTURES
 from tests.cost.traces import Script, trace_step
@@ -31,7 +32,7 @@ def test_the_gradients_that_wait(name, monkeypatch):
 
     monkeypatch.setattr(traces, "_fill", fill_and_drop)
     step = trace_step(ARCHITECTURES[name].config(4), SCRIPT)
-    optimizer = "in-backward-paged-adamw-8bit"
+    optimizer = list_optimizer_states()["in-backward-paged-adamw-8bit"]
     run = Execution(seq_len=2048, weights_dtype="bfloat16", checkpoint_every=1, optimizer=optimizer)
     shape = ARCHITECTURES[name].shape(4)
     moments = compute_training_moments(shape, run, compute_static_memory(shape, run))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.oracles import make_execution
 from generator.cost import CostModel
-from generator.cost.execution import Execution
 from hwdetect.types import Device
 from tests.cost.models import spec
 
@@ -32,8 +32,7 @@ def compute_errors(row: dict) -> tuple[float, float]:
     llama = spec("llama", **model)
     memory = known["memory_bytes"]
     cost = CostModel(device, llama, device_memory_bytes=memory, host_memory_bytes=memory, cpu_budget=known["cores"])
-    fused = row["run"].get("optimizer", "adamw") == "adamw"
-    estimate = cost.estimate(Execution(threads=known["cores"], optimizer_fused=fused, **row["run"]))
+    estimate = cost.estimate(make_execution(known["cores"], **row["run"]))
     measured = row["measured"]
     return (
         estimate.peak_memory_gib * 2**30 / measured["peak_bytes"] - 1,

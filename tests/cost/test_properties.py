@@ -13,8 +13,8 @@ from generator.cost.engines import ENGINES
 from generator.cost.estimate import BASES
 from generator.cost.execution import BYTES, Execution
 from generator.cost.memory import compute_training_moments
-from generator.cost.optimizers import OPTIMIZER_STATES
 from generator.cost.weights import FORMATS
+from generator.estimate.optimizers import list_optimizer_states
 from tests.cost.models import BERT, CPU2, LLAMA2_7B, MISTRAL_7B, MIXTRAL, TINY, model
 
 GPU = model(MISTRAL_7B, host_memory_bytes=256 << 30)
@@ -49,7 +49,7 @@ def executions(draw, mode=either):
         train=train,
         lora_rank=rank,
         quant=quant,
-        optimizer=draw(st.sampled_from(sorted(OPTIMIZER_STATES))),
+        optimizer=draw(st.sampled_from([*list_optimizer_states().values()])),
         optimizer_fused=draw(st.booleans()),
         checkpoint_every=draw(st.integers(0, 4)),
         loss_kernel=draw(st.sampled_from(["plain", "chunked", "fused"])),

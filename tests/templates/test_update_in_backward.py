@@ -124,7 +124,7 @@ def test_a_run_with_another_optimizer_is_resumed_too(tmp_path, optim):
 
 @pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
 def test_the_embedding_has_states_of_32_bits(tmp_path):
-    """What the cost model counts (embedding_bytes in generator/cost/optimizers.py)."""
+    """What the cost model counts (embedding_bytes of generator/case/optimizer_states.py)."""
     trainer = make_trainer(tmp_path, in_backward=True)
     trainer.train()
     model = trainer.model

@@ -1,3 +1,4 @@
+from generator.case.optimizer_states import OptimizerState
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -12,6 +13,9 @@ class Adafactor(Optimizer):
 
     name = "adafactor"
     optim = "adafactor"
+    state = OptimizerState(
+        factored=True, step_passes=9, source="without momentum: row and column means (Shazeer and Stern 2018)"
+    )
     quality = 2
     quality_note = "another second-moment estimate than AdamW: check convergence"
     evidence = (

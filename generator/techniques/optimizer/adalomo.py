@@ -1,4 +1,5 @@
 from generator.case.case import Case
+from generator.case.optimizer_states import OptimizerState
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -15,6 +16,9 @@ class AdaLomo(Optimizer):
     name = "adalomo"
     accumulates = False
     optim = "adalomo"
+    state = OptimizerState(
+        stores_gradients=False, factored=True, step_passes=6, source="factored second moment, fused update"
+    )
     quality = 3
     quality_note = "factored second moment, updates during the backward pass"
     requires = "lomo-optim"

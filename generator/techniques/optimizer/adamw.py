@@ -1,3 +1,4 @@
+from generator.case.optimizer_states import ADAM
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 from generator.techniques.traits import Trait
@@ -13,6 +14,7 @@ class AdamW(Optimizer):
 
     name = "adamw"
     optim = "adamw_torch"
+    state = ADAM
     provides = frozenset({Trait.TORCH_ADAMW})
     evidence = (
         Published(

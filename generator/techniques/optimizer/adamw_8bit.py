@@ -1,3 +1,4 @@
+from generator.case.optimizer_states import pack_in_8_bits
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -13,6 +14,7 @@ class AdamW8bit(Optimizer):
 
     name = "adamw-8bit"
     optim = "adamw_bnb_8bit"
+    state = pack_in_8_bits(2)
     quality = 1
     quality_note = "optimizer states are kept in 8 bits"
     requires = "bitsandbytes"

@@ -18,4 +18,4 @@ class AdamWFused(AdamW):
     baseline = True
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"optimizer": "adamw", "optimizer_fused": True}
+        return {"optimizer": self.state, "optimizer_fused": True}

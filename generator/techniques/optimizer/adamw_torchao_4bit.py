@@ -1,3 +1,4 @@
+from generator.case.optimizer_states import BLOCKWISE4, OptimizerState
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -13,6 +14,12 @@ class AdamWTorchao4bit(Optimizer):
     name = "adamw-torchao-4bit"
     compiles = True
     optim = "adamw_torch_4bit"
+    state = OptimizerState(
+        fixed_bytes=1 + 2 * BLOCKWISE4,
+        unpacked_bytes=8,
+        step_passes=5,
+        source="torchao.optim AdamW4bit, block size 128",
+    )
     quality = 2
     quality_note = "optimizer states are kept in 4 bits"
     requires = "torchao"

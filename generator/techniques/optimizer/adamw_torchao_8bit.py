@@ -1,3 +1,4 @@
+from generator.case.optimizer_states import BLOCKWISE8, OptimizerState
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -13,6 +14,12 @@ class AdamWTorchao8bit(Optimizer):
     name = "adamw-torchao-8bit"
     compiles = True
     optim = "adamw_torch_8bit"
+    state = OptimizerState(
+        fixed_bytes=2 + 2 * BLOCKWISE8,
+        unpacked_bytes=8,
+        step_passes=5,
+        source="torchao.optim AdamW8bit, block size 256",
+    )
     quality = 1
     quality_note = "optimizer states are kept in 8 bits"
     requires = "torchao"

@@ -1,3 +1,4 @@
+from generator.case.optimizer_states import OptimizerState
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -12,6 +13,11 @@ class AdEMAMix(Optimizer):
 
     name = "ademamix"
     optim = "ademamix"
+    state = OptimizerState(
+        fixed_bytes=12,
+        step_passes=9,
+        source="three moments (Pagliardini et al.), in 32 bits of any weights (bitsandbytes 0.50)",
+    )
     quality = 2
     quality_note = "another update rule"
     requires = "bitsandbytes"

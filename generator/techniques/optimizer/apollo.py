@@ -1,5 +1,6 @@
 from typing import ClassVar
 
+from generator.case.optimizer_states import OptimizerState
 from generator.techniques.base import Published
 from generator.techniques.optimizers import ProjectingOptimizer
 
@@ -16,6 +17,7 @@ class Apollo(ProjectingOptimizer):
 
     name = "apollo"
     optim = "apollo_adamw"
+    state = OptimizerState(rank=256, step_passes=8, source="moments in a random projection of rank r")
     quality = 3
     quality_note = "the learning rate is scaled by a rank-limited estimate"
     requires = "apollo-torch"

@@ -1,5 +1,6 @@
 from typing import ClassVar
 
+from generator.case.optimizer_states import OptimizerState
 from generator.techniques.base import Published
 from generator.techniques.optimizers import ProjectingOptimizer
 
@@ -15,6 +16,7 @@ class GaLore(ProjectingOptimizer):
 
     name = "galore"
     optim = "galore_adamw"
+    state = OptimizerState(rank=128, step_passes=9, source="two moments of rank r and a projection")
     quality = 3
     quality_note = "gradients are projected to a low rank"
     requires = "galore-torch"

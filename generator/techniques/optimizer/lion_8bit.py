@@ -1,3 +1,4 @@
+from generator.case.optimizer_states import pack_in_8_bits
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -12,6 +13,7 @@ class Lion8bit(Optimizer):
 
     name = "lion-8bit"
     optim = "lion_8bit"
+    state = pack_in_8_bits(1)
     quality = 2
     quality_note = "another update rule: needs its own learning rate"
     requires = "bitsandbytes"

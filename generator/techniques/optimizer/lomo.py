@@ -1,3 +1,4 @@
+from generator.case.optimizer_states import OptimizerState
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -13,6 +14,7 @@ class Lomo(Optimizer):
     name = "lomo"
     accumulates = False
     optim = "lomo"
+    state = OptimizerState(stores_gradients=False, step_passes=3, source="LOMO updates in the backward pass")
     quality = 3
     quality_note = "plain SGD updates during the backward pass"
     requires = "lomo-optim"

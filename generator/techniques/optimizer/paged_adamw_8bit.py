@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 from generator.case.case import Case
 from generator.techniques.base import Published
+from generator.techniques.optimizer.adamw_8bit import AdamW8bit
 from generator.techniques.optimizers import Optimizer
 
 
@@ -13,6 +16,7 @@ class PagedAdamW8bit(Optimizer):
 
     name = "paged-adamw-8bit"
     optim = "paged_adamw_8bit"
+    state = replace(AdamW8bit.state, paged=True)
     quality = 1
     quality_note = "optimizer states are kept in 8 bits"
     requires = "bitsandbytes"

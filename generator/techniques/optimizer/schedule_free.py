@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from generator.case.case import Case
+from generator.case.optimizer_states import OptimizerState
 from generator.techniques.base import Published
 from generator.techniques.edits import Edits
 from generator.techniques.optimizers import Optimizer
@@ -16,6 +17,7 @@ class ScheduleFree(Optimizer):
 
     name = "schedule-free"
     optim = "schedule_free_adamw"
+    state = OptimizerState(full_states=2, step_passes=8, source="AdamWScheduleFree: z and one moment")
     quality = 2
     quality_note = "no learning-rate schedule: another training recipe"
     requires = "schedulefree"

@@ -1,3 +1,4 @@
+from generator.case.optimizer_states import OptimizerState
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -12,6 +13,7 @@ class Sgd(Optimizer):
 
     name = "sgd"
     optim = "sgd"
+    state = OptimizerState(step_passes=3, foreach=True, source="torch.optim.SGD without momentum keeps nothing")
     quality = 3
     quality_note = "plain SGD: needs its own learning rate"
     request_only = "it is another optimizer than AdamW"

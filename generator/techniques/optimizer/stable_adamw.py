@@ -1,3 +1,6 @@
+from dataclasses import replace
+
+from generator.case.optimizer_states import ADAM
 from generator.techniques.base import Published
 from generator.techniques.optimizers import Optimizer
 
@@ -12,6 +15,13 @@ class StableAdamW(Optimizer):
 
     name = "stable-adamw"
     optim = "stable_adamw"
+    state = replace(
+        ADAM,
+        foreach=False,
+        compensated=True,
+        step_passes=8,
+        source=f"{ADAM.source}; Kahan's sum of 16-bit weights (torch-optimi 0.3)",
+    )
     quality = 1
     quality_note = "update clipping in place of gradient clipping"
     requires = "torch-optimi"

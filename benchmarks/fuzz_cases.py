@@ -11,7 +11,7 @@ from typing import Any
 
 from generator.bundle import find_sample_file
 from generator.case.case import Case
-from generator.case.request import Request
+from generator.case.request import OF_TRAINING, Request
 from generator.case.tasks import list_tasks
 from generator.case.vendors import find_vendor
 from generator.case.workload import LOSS_ON, MODES, TRACKERS, TRAINED, Workload
@@ -148,10 +148,21 @@ def mend_work(draw: Random, work: dict[str, Any], spec: ModelSpec | None) -> Non
     work["packing"] |= work["task"] == "causal-lm"
     work["from_scratch"] &= work["train"] == "full"
     if work["mode"] == "infer":
-        for name in ("optimize_for", "eval", "early_stopping", "max_steps", "epochs", "learning_rate", "loss_on"):
+        for name in ("optimize_for", "loss_on"):
             work.pop(name, None)
+    drop_misplaced(work)
     if work.get("eval") == "none":
         work.pop("early_stopping", None)
+
+
+def drop_misplaced(work: dict[str, Any]) -> None:
+    """What would be of another mode, or of adapters that nobody trains."""
+    if work["mode"] == "infer":
+        for name in OF_TRAINING:
+            work.pop(name, None)
+        work |= {"train": "full", "global_batch": None, "packing": True}
+    if work["train"] == "full":
+        work.pop("lora_rank", None)
 
 
 def open_case(work: dict[str, Any], spec: ModelSpec | None, hardware: Hardware | None) -> Case | None:
@@ -227,6 +238,8 @@ def draw_work(draw: Random) -> dict[str, Any]:
         work["loss_on"] = draw.choice(LOSS_ON)
     if mode == "infer":
         work |= {"new_tokens": draw.choice((1, 128, 4096)), "concurrency": draw.choice((1, 4, 64, 1000))}
+    if draw.random() < 0.95:
+        drop_misplaced(work)
     return work
 
 

@@ -69,6 +69,8 @@ def detect(as_json, root, capture, private, measure, schema):
 
         click.echo((files("hwdetect") / "schema.json").read_text(encoding="utf-8"), nl=False)
         return
+    if private and not capture:
+        raise click.UsageError("--private says what --capture keeps: give --capture FOLDER, or drop it")
     progress = tell_progress if measure else None
     if capture:
         if root:
@@ -149,6 +151,8 @@ def init(dest, as_json, **options):
     from generator.pipeline import InitOptions, check_machine, write_project
 
     written = InitOptions(as_json=as_json, **take_fields(InitOptions, options))
+    if written.full and not written.diff:
+        raise click.UsageError("--full is how --diff says it: add --diff, or drop it")
     if options["hardware"] is not None:
         check_machine(options["hardware"])
     asked = ask_sources(options, data=True, may_ask=not written.yes, project=dest)
@@ -337,6 +341,8 @@ def main() -> None:
         usage = io.StringIO()
         error.show(file=usage)  # it repeats what was typed, as a token in a wrong place
         click.echo(escape_control(mask_secrets(usage.getvalue())), err=True, nl=False)
+        if outcome.get(AS_JSON, False):
+            echo_error(UsageError(error.format_message()))
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
@@ -366,7 +372,7 @@ def end_on_signals() -> None:
 
 def report_error(error: PerfgenError, as_json: bool) -> None:
     """The message on standard error; with ``as_json`` also as JSON on standard output."""
-    from generator.errors import NothingFits, ReportedError
+    from generator.errors import NothingFits
 
     click.echo(f"perfgen: {mask_secrets(str(error))}", err=True)
     ladder = error.ladder if isinstance(error, NothingFits) else ()
@@ -377,19 +383,27 @@ def report_error(error: PerfgenError, as_json: bool) -> None:
         for line in terminal.format_ladder(ladder):
             click.echo(f"  {line}", err=True)
     if as_json:
+        echo_error(error, ladder)
+
+
+def echo_error(error: PerfgenError, ladder: tuple = ()) -> None:
+    from generator.errors import ReportedError
+
+    rungs = []
+    if ladder:
         from generator.emit.figures import list_costs
 
         rungs = [
             {"option": r.option, "change": r.change, "choice": r.best.choice} | list_costs(r.best.estimate)
             for r in ladder
         ]
-        content = {
-            "message": mask_secrets(error.message),
-            "hint": error.hint and mask_secrets(error.hint),
-            "exit_code": error.code,
-            "ladder": rungs,
-        }
-        echo_json({"schema": 1} | (error.report if isinstance(error, ReportedError) else {}) | {"error": content})
+    content = {
+        "message": mask_secrets(error.message),
+        "hint": error.hint and mask_secrets(error.hint),
+        "exit_code": error.code,
+        "ladder": rungs,
+    }
+    echo_json({"schema": 1} | (error.report if isinstance(error, ReportedError) else {}) | {"error": content})
 
 
 if __name__ == "__main__":

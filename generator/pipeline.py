@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from generator.case.devices import make_portable_case
-from generator.case.request import Request, check_lengths, check_text
+from generator.case.request import Request, check_lengths, check_text, check_used
 from generator.case.sources import read_work
 from generator.decide.device_group import choose_case
 from generator.decide.goal import Target, check_target, find_offers, use_machine, use_whole_machine
@@ -53,6 +53,7 @@ def check_machine(hardware: str) -> None:
 def plan_request(request: Request) -> Planned:
     """Read the machine, the model and the data, and decide. Raises ``PerfgenError`` for whatever a user can cause."""
     check_text(request)
+    check_used(request)
     check_lengths(request)
     with time_stage("read the machine"):
         hardware = state_values(read_hardware(request.hardware, request.measure), request.stated)
@@ -81,6 +82,7 @@ def find_machine(request: Request, target: Target, say: Callable[[str], None]) -
     """The request on the rented machine that meets ``target`` best, and all that meet it. Raises ``NothingFits``."""
     check_target(target, request)
     check_text(request)
+    check_used(request)
     request = use_whole_machine(request)
     work = read_work(request)
     offers = find_offers(work.spec, work.workload, target, say)

@@ -1133,7 +1133,7 @@ def test_flags_04_typos_and_repetitions(tmp_path, monkeypatch):
     [
         (("why", "precison", *HERE), "did you mean precision"),
         (("why", "precison", *HERE, "--json"), "did you mean precision"),
-        (("why", "zzzz", *HERE), "nothing in this project is called zzzz"),
+        (("why", "zzzz", *HERE), "nothing in this project is called 'zzzz'"),
         (("why-not", "bf17", *HERE), "did you mean bf16"),
         (("why-not", "none=", *HERE), "did you mean none?"),
         (("why-not", "zzzz", *HERE, "--json"), "perfgen techniques"),

@@ -11,7 +11,9 @@ from generator.case.request import Request
 from generator.case.sources import read_work
 from generator.cli import perfgen
 from generator.decide import goal
+from generator.decide.goal import Target
 from generator.errors import NothingFits, UsageError
+from generator.pipeline import find_machine
 
 CONFIG = {
     "model_type": "llama",
@@ -75,16 +77,11 @@ def test_an_unreachable_target_names_the_best_there_is(request_of):
     assert refused.value.code == 3
 
 
-@pytest.mark.parametrize(
-    ("options", "target", "words"),
-    [
-        ({"hardware": "1xt4"}, {}, "names one"),
-        ({}, {"max_latency": 1.0}, "for answers"),
-    ],
-)
-def test_wishes_that_contradict_each_other(request_of, options, target, words):
-    with pytest.raises(UsageError, match=words):
-        offers(request_of(**options), **target)
+def test_wishes_that_contradict_each_other(request_of):
+    with pytest.raises(UsageError, match="names one"):
+        offers(request_of(hardware="1xt4"))
+    with pytest.raises(UsageError, match="--max-latency is for answers"):
+        find_machine(request_of(max_latency=1.0), Target("cheapest", None, 1.0), say=print)
 
 
 def test_the_command_plans_for_the_machine_it_found(request_of, tmp_path):

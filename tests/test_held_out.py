@@ -59,7 +59,6 @@ def test_few_held_out_rows_are_said(tmp_path):
         (Request(eval="missing.jsonl"), "neither a file, nor a share"),
         (Request(eval="x" * 5000), "File name too long"),
         (Request(eval="none", early_stopping=2), "needs an evaluation"),
-        (Request(mode="infer", eval="0.1"), "not for --mode infer"),
     ],
 )
 def test_what_is_refused(request_, words):

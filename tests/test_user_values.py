@@ -16,6 +16,7 @@ from generator.case.request import Request
 from generator.case.sources import read_work
 from generator.cli import main, perfgen
 from generator.cost.costmodel import expect_longest
+from generator.emit.asked import merge_requests
 from generator.emit.plan_json import to_json
 from generator.errors import UsageError
 from generator.inputs.lengths import find_tokenizer_file
@@ -91,6 +92,65 @@ def test_labels_that_contradict_the_data_and_data_that_nothing_reads_are_refused
         read_work(Request(**(request | {"task": "sft"}), mode="infer"))
     served = document_request(Request(model=str(model_folder), task="sft", mode="infer", hardware="cpu:4"))
     assert "inference, text generation" in served.project.summary
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ({"mode": "infer", "global_batch": 4}, "--global-batch is for training"),
+        ({"mode": "infer", "train": "lora"}, "--train is for training"),
+        ({"mode": "infer", "lora_rank": 8}, "--lora-rank is for training"),
+        ({"mode": "infer", "packing": False}, "--no-packing is for training"),
+        ({"mode": "infer", "eval": "none"}, "--eval is for training"),
+        ({"mode": "infer", "report_to": "wandb"}, "--report-to is for training"),
+        ({"new_tokens": 5}, "--new-tokens is for answers"),
+        ({"concurrency": 5}, "--concurrency is for answers\n.*--global-batch is for training"),
+        ({"lora_rank": 8}, "--lora-rank 8 is of adapters"),
+        ({"labels": 3}, "--labels is not used by --task causal-lm"),
+        ({"skip_bad": True}, "--skip-bad is of data"),
+        ({"columns": (("text", "x"),)}, "--column is of data"),
+    ],
+)
+def test_what_nothing_of_this_work_reads_is_refused(words, reason):
+    with pytest.raises(UsageError, match=reason):
+        document_request(Request(**LLAMA, hardware="8xh100-sxm-80gb", **words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--seq-len", "0"),
+        ("detect", "--root", "nowhere"),
+        ("smoke", "nowhere"),
+        ("detect", "--private"),
+        ("init", "x", "--full"),
+    ],
+)
+def test_a_refused_value_is_json_too(monkeypatch, capsys, words):
+    """Whoever reads --json got nothing where the command line itself was refused."""
+    monkeypatch.setattr(sys, "argv", ["perfgen", *words, "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    printed = capsys.readouterr()
+    error = json.loads(printed.out)["error"]
+    assert error["exit_code"] == ended.value.code == 2 and error["message"] in printed.err
+
+
+def test_another_mode_drops_what_was_asked_of_the_first():
+    kept = Request(
+        epochs=2.0,
+        train="lora",
+        lora_rank=8,
+        seq_len=64,
+        data="d",
+        given=("epochs", "train", "lora_rank", "seq_len", "data"),
+    )
+    merged, dropped = merge_requests(kept, Request(mode="infer", given=("mode",)))
+    assert set(dropped) == {"--epochs", "--train", "--lora-rank", "--data"} and merged.seq_len == 64
+    kept = Request(
+        train="lora", lora_rank=8, lora_dropout=0.1, data="d", given=("train", "lora_rank", "lora_dropout", "data")
+    )
+    assert set(merge_requests(kept, Request(train="full", given=("train",)))[1]) == {"--lora-rank", "--lora-dropout"}
 
 
 def test_short_runs_have_a_price_and_runs_without_an_end_have_gpu_hours():

@@ -35,9 +35,6 @@ class HeldOut:
 def read_held_out(request: Request, data: DataSource | None) -> HeldOut | None:
     """``None``: there is no evaluation. Raises ``UsageError``, and ``SourceError`` naming a row of the file."""
     if request.mode != "train":
-        for name in ("eval", "early_stopping"):
-            if getattr(request, name) is not None:
-                raise UsageError(f"--{name.replace('_', '-')} is not for --mode {request.mode}", "drop it")
         return None
     if request.eval == "none":
         if request.early_stopping is not None:

@@ -86,17 +86,46 @@ class Request:
         return name in self.given or getattr(self, name) != default
 
 
+OF_ANSWERS = ("prompt_tokens", "new_tokens", "concurrency", "max_latency")
+OF_TRAINING = (
+    "train", "adapter", "lora_rank", "lora_dropout", "global_batch", "learning_rate", "epochs", "max_steps", "packing", "eval",
+    "early_stopping", "report_to",
+)  # fmt: skip
+OF_DATA = ("data_config", "split", "text_column", "label_column", "format", "columns", "skip_bad")
+"""Options that nothing reads outside of --mode infer, outside of --mode train, and without --data."""
+INSTEAD = {"prompt_tokens": "--seq-len", "concurrency": "--global-batch", "max_latency": "--target-tokens-per-day"}
+OPTIONS = {"packing": "--no-packing", "columns": "--column", "pins": "--pin"}
+"""Options that are called otherwise than their fields."""
+
+
+def name_option(field: str) -> str:
+    return OPTIONS.get(field, f"--{field.replace('_', '-')}")
+
+
 def check_lengths(request: Request) -> None:
-    """Refuse two lengths of a prompt, and one where nothing is prompted. Raises ``UsageError``."""
-    if request.prompt_tokens is None:
-        return
-    if request.mode != "infer":
-        raise UsageError("--prompt-tokens is for answers", "use it with --mode infer; --seq-len is for training")
-    if request.seq_len not in (None, request.prompt_tokens):
+    """Refuse two lengths of a prompt. Raises ``UsageError``."""
+    if request.prompt_tokens is not None and request.seq_len not in (None, request.prompt_tokens):
         raise UsageError(
             f"--prompt-tokens {request.prompt_tokens} and --seq-len {request.seq_len} are the same thing in --mode infer",
             "give one of them",
         )
+
+
+def check_used(request: Request) -> None:
+    """Refuse what says something of another kind of work than this, and would be passed over. Raises ``UsageError``."""
+    default = Request()
+    changed = {field.name for field in fields(request) if getattr(request, field.name) != getattr(default, field.name)}
+    if request.mode == "train" and (misplaced := next((name for name in OF_ANSWERS if name in changed), None)):
+        instead = INSTEAD.get(misplaced)
+        raise UsageError(
+            f"{name_option(misplaced)} is for answers",
+            "use it with --mode infer" + (f"; {instead} is for training" if instead else ""),
+        )
+    if request.mode == "infer" and (misplaced := next((name for name in OF_TRAINING if name in changed), None)):
+        raise UsageError(f"{name_option(misplaced)} is for training, and --mode infer trains nothing", "drop it")
+    has_data = request.data is not None or request.model is None  # the embedded sample brings a text
+    if not has_data and (misplaced := next((name for name in OF_DATA if name in changed), None)):
+        raise UsageError(f"{name_option(misplaced)} is of data, and --data names none", "give --data, or drop it")
 
 
 def check_text(request: Request) -> None:
@@ -105,7 +134,7 @@ def check_text(request: Request) -> None:
         value = getattr(request, field.name)
         texts = [value] if isinstance(value, str) else value if isinstance(value, tuple) else []
         for text in [t for pair in texts for t in (pair if isinstance(pair, tuple) else [pair])]:
-            option = f"--{field.name.removesuffix('s').replace('_', '-')}"
+            option = name_option(field.name)
             if not text.strip():
                 raise UsageError(f"{option} is empty", "give a value, or leave the option out")
             if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):

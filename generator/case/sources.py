@@ -113,10 +113,6 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
     else:
         model = read_model(request.model, offline=request.offline, config=request.config, mode=use)
         data = request.data
-    if data is None and (request.data_config or request.split):
-        raise UsageError(
-            "--data-config and --split are of a data set of the hub, and --data names none", "give --data ID"
-        )
     data_source = read_request_data(request, data) if data else None
     if request.config and model.kind != "hub":
         raise UsageError(f"--config {request.config} stands for a hub id's own, and --model names none", "drop one")
@@ -150,10 +146,11 @@ def read_request_data(request: Request, data: str) -> DataSource:
 def check_sources(request: Request, workload: Workload, source: ModelSource, data: DataSource | None) -> None:
     """Refuse what the files cannot give. Raises ``SourceError``."""
     tokenizer = source.has_tokenizer or request.tokenizer
-    if request.label_column and not workload.task_facts.classifies:
+    of_labels = {"--label-column": request.label_column, "--labels": request.labels}
+    misplaced = next((option for option, value in of_labels.items() if value is not None), None)
+    if misplaced and not workload.task_facts.classifies:
         raise UsageError(
-            f"--label-column {request.label_column!r} is not used by --task {workload.task}",
-            "drop it, or use --task text-classification",
+            f"{misplaced} is not used by --task {workload.task}", "drop it, or use --task text-classification"
         )
     sft_only = {"--format": request.format, "--loss-on": request.loss_on}
     misplaced = next((option for option, value in sft_only.items() if value and workload.task != "sft"), None)

@@ -126,8 +126,6 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
             "drop --from-scratch, or use --train full",
         )
     check_adapters(workload, model)
-    if workload.max_latency is not None and workload.mode != "infer":
-        raise UsageError("--max-latency is for answers", "use it with --mode infer")
     check_trains_quantized(workload, model)
     if workload.mode == "train" and workload.task == "causal-lm" and not workload.packing:
         raise UsageError(
@@ -201,15 +199,16 @@ def check_positions(workload: Workload, model: ModelSpec) -> None:
 
 def check_adapters(workload: Workload, model: ModelSpec) -> None:
     """Raises ``UsageError`` for what is said of adapters that nobody trains, and for what PEFT refuses of those of experts."""
-    infers = workload.mode == "infer"
     for option, value, plain in (
         ("--adapter", workload.adapter, "lora"),
+        ("--lora-rank", workload.lora_rank, 16),
         ("--lora-dropout", workload.lora_dropout, 0.0),
     ):
         if value != plain and workload.train == "full":
-            why = "--mode infer trains nothing" if infers else "--train full trains none"
-            ways = f"drop {option}" if infers else f"add --train lora, or qlora; or drop {option}"
-            raise UsageError(f"{option} {value} is of adapters, and {why}", ways)
+            raise UsageError(
+                f"{option} {value} is of adapters, and --train full trains none",
+                f"add --train lora, or qlora; or drop {option}",
+            )
     if (
         workload.train != "full"
         and workload.lora_dropout

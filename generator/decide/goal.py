@@ -94,10 +94,6 @@ def check_target(target: Target, request: Request) -> None:
     stated = next((option for option, text in request.stated.items() if text is not None), None)
     if stated:
         raise UsageError(f"--goal looks for a machine, and {stated} says something of one", "give one of them")
-    if target.max_latency is not None and request.mode != "infer":
-        raise UsageError(
-            "--max-latency is for answers", "use it with --mode infer; --target-tokens-per-day is for training"
-        )
 
 
 def find_offers(spec: ModelSpec, workload: Workload, target: Target, say: Callable[[str], None]) -> tuple[Offer, ...]:

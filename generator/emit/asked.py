@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from generator.case.held_out import NUMBER
-from generator.case.request import Request
+from generator.case.request import OF_ANSWERS, OF_DATA, OF_TRAINING, Request
 from generator.case.workload import ADAPTERS
 from generator.emit.plan_json import read_value
 from generator.errors import UsageError
@@ -32,10 +32,10 @@ DEPENDENT = {
     "task": ("format", "columns", "loss_on", "label_column", "labels"),
     "hardware": ("measure", "host_memory", "disk", "link"),
     "measure": ("hardware", "host_memory", "disk", "link"),
-    "mode": ("data", "eval", "early_stopping", "optimize_for", "pins", "allow"),
+    "mode": (*OF_ANSWERS, *OF_TRAINING, *OF_DATA, "data", "loss_on", "optimize_for", "pins", "allow"),
 }
 """What was said of the one that is now another."""
-OF_ADAPTERS = ("adapter", "lora_dropout")
+OF_ADAPTERS = ("adapter", "lora_rank", "lora_dropout")
 """What is dropped where none are trained any more."""
 SHARES = ("lora_dropout",)
 """From 0, below 1."""

@@ -73,7 +73,8 @@ def explain_key(document: PlanDocument, key: str) -> Answer:
     answers = (explain(document, key) for explain in EXPLAINERS)
     answer = next((a for a in answers if a is not None), None)
     if answer is None:
-        raise UsageError(f"nothing in this project is called {key}", suggest_names(key, list_known(document)))
+        others = "name an axis (precision), a technique (bf16) or a key of config.yaml"
+        raise UsageError(f"nothing in this project is called {key!r}", suggest_names(key, list_known(document), others))
     return answer
 
 

@@ -142,6 +142,7 @@ CASE_OPTIONS: tuple[Callable, ...] = (
     click.option("--model", shell_complete=completion.complete_model, help="Folder, config.json, or hub id."),
     click.option("--config", help="A config.json to use for a hub id whose own cannot be fetched."),
     click.option("--tokenizer", help="Tokenizer folder or hub id, where the model has none."),
+    click.option("--draft-model", help="A small model of the same vocabulary that proposes tokens (--mode infer)."),
     click.option("--data", help="File (.jsonl .json .csv .tsv .parquet .arrow .txt, also .gz), folder, or hub id."),
     click.option("--data-config", help="Config of a data set of the hub, where it has several."),
     click.option("--split", help="Split of a data set of the hub.  [default: train, else the only one]"),

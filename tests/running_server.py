@@ -23,6 +23,7 @@ MODULES = {
     "engine": "engines/transformers",
     "machine": "machine/cpu",
     **{name: name for name in ("masking", "sources", "stop_tokens", "terminal")},
+    "proposals": "serving/proposals/prompt_lookup",
     **{
         name: f"serving/{name}"
         for name in (

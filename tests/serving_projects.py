@@ -26,6 +26,7 @@ BATCH = {
 ENGINE = {
     "engine": "engines/transformers",
     "machine": "machine/unplanned",
+    "proposals": "serving/proposals/prompt_lookup",
     "stop_tokens": "stop_tokens",
     **{
         name: f"serving/{name}"

@@ -18,6 +18,7 @@ class Request:
     model: str | None = None
     config: str | None = None
     tokenizer: str | None = None
+    draft_model: str | None = None
     data: str | None = None
     data_config: str | None = None
     split: str | None = None
@@ -86,7 +87,7 @@ class Request:
         return name in self.given or getattr(self, name) != default
 
 
-OF_ANSWERS = ("prompt_tokens", "new_tokens", "concurrency", "max_latency")
+OF_ANSWERS = ("draft_model", "prompt_tokens", "new_tokens", "concurrency", "max_latency")
 OF_TRAINING = (
     "train", "adapter", "lora_rank", "lora_dropout", "global_batch", "learning_rate", "epochs", "max_steps", "packing", "eval",
     "early_stopping", "report_to",

@@ -10,7 +10,7 @@ from generator.bundle import find_sample_file
 from generator.case.defaults import Origin, count_sequences, count_steps, fill_workload, trace_values
 from generator.case.held_out import HeldOut, count_held_rows, read_held_out
 from generator.case.request import Request
-from generator.case.workload import Workload, check_workload, choose_task
+from generator.case.workload import Draft, Workload, check_workload, choose_task
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import BYTES_PER_TOKEN, DataSource, list_data_files, read_data
 from generator.inputs.lengths import count_lengths
@@ -37,6 +37,8 @@ class Work:
     held_out: HeldOut | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
     """where each value of the user's comes from, by its name in ``workload``"""
+    draft: ModelSource | None = None
+    """the small model that proposes tokens"""
     local: tuple[LocalSource, ...] = ()
     """what the project will read of this machine's files; the embedded sample is no part of them"""
 
@@ -47,7 +49,7 @@ def read_work(request: Request) -> Work:
     request, source, data = read_sources(typed)
     spec = read_spec(source)
     request = replace(request, task=choose_task(request.mode, request.task, "task" in request.given, spec))
-    workload = fill_workload(request, spec, source, data)
+    workload, draft = add_draft(fill_workload(request, spec, source, data), request)
     if workload.from_scratch and workload.mode == "train":  # how published weights are packed says nothing of new ones
         spec = replace(spec, quantization=None)
     check_workload(workload, spec)
@@ -63,18 +65,39 @@ def read_work(request: Request) -> Work:
         spec=spec,
         workload=replace(workload, steps=count_steps(workload, data, held_rows=held_rows)),
         held_out=held_out,
+        draft=draft,
         origins=trace_values(request, workload, spec, data),
-        local=list_local_sources(typed, request, source, data, held_out),
+        local=list_local_sources(typed, request, source, data, held_out, draft),
     )
 
 
+def add_draft(workload: Workload, request: Request) -> tuple[Workload, ModelSource | None]:
+    """The model of --draft-model; who names one asks for it. Raises ``SourceError``."""
+    if request.draft_model is None:
+        return workload, None
+    source = read_model(request.draft_model, offline=request.offline, mode="infer")
+    spec = read_spec(source)
+    cached = sum(kind.layers * kind.cached for kind in spec.attended)
+    draft = Draft(name=spec.name, params=spec.params, cached=cached, vocab=spec.vocab)
+    pins = (*workload.pins, ("speculation", "draft-model"))
+    return replace(workload, draft=draft, pins=pins), source
+
+
 def expand_homes(request: Request) -> Request:
-    paths = {name: expand_home(getattr(request, name)) for name in ("model", "config", "tokenizer", "data", "eval")}
+    paths = {
+        name: expand_home(getattr(request, name))
+        for name in ("model", "config", "tokenizer", "draft_model", "data", "eval")
+    }
     return replace(request, **paths)
 
 
 def list_local_sources(
-    typed: Request, request: Request, source: ModelSource, data: DataSource | None, held_out: HeldOut | None
+    typed: Request,
+    request: Request,
+    source: ModelSource,
+    data: DataSource | None,
+    held_out: HeldOut | None,
+    draft: ModelSource | None,
 ) -> tuple[LocalSource, ...]:
     """Model, tokenizer and data that are paths. ``typed``: as the user wrote them."""
     named = []
@@ -82,6 +105,8 @@ def list_local_sources(
         named.append(("model", typed.model, source.path))
     if request.tokenizer is not None and Path(request.tokenizer).is_dir():
         named.append(("tokenizer", typed.tokenizer or request.tokenizer, request.tokenizer))
+    if typed.draft_model is not None and draft is not None and draft.kind != "hub":
+        named.append(("draft_model", typed.draft_model, draft.path))
     if typed.data is not None and data is not None and data.format != "hub" and request.mode == "train":
         named.append(("data", typed.data, data.path))
     if typed.eval is not None and held_out and held_out.file:

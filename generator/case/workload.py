@@ -24,6 +24,16 @@ MAX_GLOBAL_BATCH = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A small model that proposes tokens. ``cached``: elements that it keeps of a token."""
+
+    name: str
+    params: int
+    cached: int
+    vocab: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """``global_batch`` is sequences per optimizer step, ``seq_len`` tokens per sequence.
 
@@ -54,6 +64,8 @@ class Workload:
     """infer: of the project that trains the model, by its infer.py, one prompt at a time"""
     max_latency: float | None = None
     """seconds that an answer may take, prompt and new tokens; ``None``: any"""
+    draft: Draft | None = None
+    """infer: the small model that was named"""
     from_scratch: bool = False
     packing: bool = True
     """whether several texts may share one sequence; the user's choice, since it changes what a sequence is"""

@@ -138,6 +138,10 @@ class Execution:
     """share of them that the model accepts, each for itself"""
     draft_cost: float = 0.0
     """seconds of proposing one over those of a pass of the model; prompt lookup: 0"""
+    draft_params: int = 0
+    """parameters of the small model that proposes them; 0: none does"""
+    draft_cached: int = 0
+    """elements that it keeps of each token"""
     keeps_all_logits: bool = False
     """generation that makes logits for the whole prompt (Transformers before 4.45)"""
     cache: str = "dynamic"

@@ -195,6 +195,9 @@ def explain_slower_choice(space: Space, best: Candidate, rival: Candidate) -> st
         return f" per step, but costs {once:.0f} s once, which {steps} steps do not earn back"
     if count_settings(rival) > count_settings(best):
         return ": not worth another setting"
+    told_apart = [sum(t.least_gain(case) for t in candidate.members) for candidate in (rival, best)]
+    if told_apart[0] > told_apart[1]:
+        return f", and predictions do not tell apart what is nearer than {told_apart[0]:.0%}"
     theirs, ours = (rate_fullness(space, c.execution, c.peak_gib) for c in (rival, best))
     if theirs > ours:
         if theirs > 1 + PLAINNESS:

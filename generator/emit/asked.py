@@ -23,7 +23,7 @@ from generator.inputs.hub_ids import is_hub_id
 NOT_KEPT = ("given", "offline")
 """Of the terminal that it was typed in, not of the project."""
 SOURCES = {
-    "model": "model", "tokenizer": "tokenizer", "data": "data", "eval": "eval_data", "config": None, "hardware": None,
+    "model": "model", "tokenizer": "tokenizer", "draft_model": "draft_model", "data": "data", "eval": "eval_data", "config": None, "hardware": None,
 }  # fmt: skip
 """Options that may be paths, and the key of config.yaml that has the same."""
 DEPENDENT = {

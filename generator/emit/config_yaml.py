@@ -32,7 +32,8 @@ def build_config(
     evaluation: EvaluationRecord | None,
 ) -> ConfigRecord:
     """config.yaml: every value that comes from outside, and of those the ones that this project reads."""
-    plan, source, request = planned.plan, planned.work.source, planned.work.request
+    plan, work = planned.plan, planned.work
+    source, request = work.source, work.request
     workload = plan.case.workload
     training = workload.mode == "train"
     return ConfigRecord(
@@ -40,6 +41,8 @@ def build_config(
         revision=source.revision if source.kind == "hub" else ABSENT,
         tokenizer=ABSENT if request.tokenizer is None else request.tokenizer,
         tokenizer_revision=source.tokenizer_revision if is_on_hub(request.tokenizer or "/") else ABSENT,
+        draft_model=work.draft.path if work.draft else ABSENT,
+        draft_revision=work.draft.revision if work.draft and work.draft.kind == "hub" else ABSENT,
         seq_len=workload.seq_len if training else ABSENT,
         output_dir="runs" if training else ABSENT,
         training=build_training_config(planned, saving.save_steps, evaluation) if saving else ABSENT,

@@ -225,6 +225,8 @@ CONFIG_REASONS = {
     "model": "--model, else the embedded sample",
     "revision": "config.yaml pins the version of the model that was looked at",
     "tokenizer": "--tokenizer, else the folder beside the model's config that holds one",
+    "draft_model": "--draft-model: the small model that proposes tokens",
+    "draft_revision": "config.yaml pins the version of the small model that was looked at",
     "data": "--data, else the embedded sample's text",
     "data_config": "--data-config, else the default of the data set",
     "data_split": "--split, else train, else the only one; empty: chosen when the data is loaded",
@@ -316,7 +318,7 @@ CONFIG_REASONS = {
     "serving.cache": "how keys and values are kept: the decision cache of the plan",
     "serving.step": "how Transformers computes the next token: direct, where the engine knows the model's layers",
     "serving.compile": "the mode of torch.compile: the decision compile of the plan",
-    "serving.prompt_lookup_tokens": "tokens that are proposed at a time: the decision speculation of the plan",
+    "serving.proposed_tokens": "before a pass that checks them: the decision speculation of the plan",
     "serving.flags": "what the engine's own server is started with, so that it keeps within the limits",
     **{
         f"serving.flags.{name}": why

@@ -199,6 +199,8 @@ def list_serving_modules(server: ServerRecord) -> dict[str, str]:
     modules = {name: f"serving/{name}" for name in served} | {name: name for name in BESIDE}
     modules |= {"engine": f"engines/{server.leaf}", "batch_work": "serving/batch_work/answers"}
     modules |= {f"rows_{kind}": f"rows/{kind}" for kind in ROWS}
+    if "slots" in modules:
+        modules["proposals"] = f"serving/proposals/{server.proposals}"
     if server.leaf in STARTS_PROCESSES:
         modules["end_on_signal"] = "serving/end_with_children"
     if server.command:

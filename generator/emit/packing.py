@@ -87,6 +87,11 @@ def list_hub_names(document: PlanDocument) -> list[tuple[str, str]]:
     config, local = document.config, {source.key for source in document.project.sources}
     names = [("model", config.model)] if document.project.hub else []
     names += [("tokenizer", config.tokenizer)] if isinstance(config.tokenizer, str) and "tokenizer" not in local else []
+    names += [
+        (key, value)
+        for key, value in [("draft_model", config.draft_model)]
+        if isinstance(value, str) and key not in local
+    ]
     names += [("data", config.data)] if document.project.data_format == "hub" and isinstance(config.data, str) else []
     return names
 

@@ -634,8 +634,8 @@ class ServingConfig:
     """of Transformers: static, rows that are allocated once; dynamic, what the model keeps of each answer by itself"""
     step: str = ABSENT
     """of Transformers: direct, products of the next token past the model's own forward pass; absent: by that"""
-    prompt_lookup_tokens: int = ABSENT
-    """proposed before a pass, from the text itself; absent where nothing is"""
+    proposed_tokens: int = ABSENT
+    """of Transformers: before a pass, from the text itself or by the model of draft_model; absent where nothing is"""
     compile: str = ABSENT
     """mode of torch.compile for the step of one token; absent where nothing is compiled"""
     flags: Mapping[str, str | int | float | bool] = ABSENT
@@ -698,6 +698,8 @@ class ServerRecord:
     """between SIGTERM and the end of answers that are being written"""
     cpus_per_task: int | None
     """of a Slurm job; ``None``: all of whole nodes"""
+    proposals: str
+    """the leaf that proposes tokens to Transformers' engine, where the plan asks for any"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -722,6 +724,8 @@ class ConfigRecord:
     revision: str | None = ABSENT
     tokenizer: str = ABSENT
     tokenizer_revision: str | None = ABSENT
+    draft_model: str = ABSENT
+    draft_revision: str | None = ABSENT
     data: str | None = ABSENT
     data_config: str | None = ABSENT
     data_split: str | None = ABSENT

@@ -56,6 +56,7 @@ def describe_server(plan: Plan) -> ServerRecord:
         frontier=tuple(FrontierRecord(context=context, sequences=n) for context, n in limits.frontier),
         grace_seconds=GRACE_SECONDS,
         cpus_per_task=count_server_cpus(plan),
+        proposals="draft_model" if plan.best.execution.draft_params else "prompt_lookup",
     )
 
 
@@ -110,7 +111,7 @@ def build_serving_config(planned: Planned) -> ServingConfig:
         cache=run.cache if not run.engine else ABSENT,
         step="direct" if run.steps_directly else ABSENT,
         compile=run.compile or ABSENT,
-        prompt_lookup_tokens=run.draft_tokens or ABSENT,
+        proposed_tokens=run.draft_tokens or ABSENT if not run.engine else ABSENT,
         flags=list_flags(plan, engine, limits, weights) if engine.command else ABSENT,
     )
 
@@ -118,8 +119,9 @@ def build_serving_config(planned: Planned) -> ServingConfig:
 def list_flags(plan: Plan, engine: Engine, limits: ServingLimits, weights: str) -> dict[str, Flag]:
     run = plan.best.execution
     cache = engine.list_cache_flags(run.cache_dtype) if run.cache_dtype else {}
-    lookup = engine.list_lookup_flags(run.draft_tokens) if run.draft_tokens else {}
-    return {**engine.list_flags(limits, plan.best.layout, run.compute_dtype, weights), **cache, **lookup}
+    propose = engine.list_draft_flags if run.draft_params else engine.list_lookup_flags
+    proposals = propose(run.draft_tokens) if run.draft_tokens else {}
+    return {**engine.list_flags(limits, plan.best.layout, run.compute_dtype, weights), **cache, **proposals}
 
 
 def predict(plan: Plan) -> PredictedConfig:

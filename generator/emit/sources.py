@@ -75,6 +75,7 @@ def localize(planned: Planned, placed: tuple[PlacedSource, ...]) -> Planned:
             work,
             request=replace(work.request, tokenizer=place.get("tokenizer", work.request.tokenizer)),
             source=source,
+            draft=work.draft and replace(work.draft, path=place.get("draft_model", work.draft.path)),
             data=data,
             held_out=held,
             origins={name: replace(origin, why=write(origin.why)) for name, origin in work.origins.items()},

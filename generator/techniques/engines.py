@@ -89,6 +89,10 @@ class Engine(Technique):
         """Those that make its own server look prompts up for proposals of so many tokens."""
         return {}
 
+    def list_draft_flags(self, tokens: int) -> Mapping[str, Flag]:
+        """Those that make its own server let a small model propose so many tokens; its launcher adds where that lies."""
+        return {}
+
 
 class CpuEngine(Engine):
     """One that is taken on CPUs, its weights converted before it is served."""

@@ -62,7 +62,6 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     "R506": ("no multi-process CPU training yet", ("ACCELERATE_USE_CPU",)),
     "R513": ("Gaudi is not planned for", ("PT_HPU", "habana")),
     # inference
-    "R606": ("no assisted generation", ("num_assistant_tokens",)),
     "R611": ("server.py is in front of Transformers, never its own server", ("transformers serve",)),
     # search
     "R701": (

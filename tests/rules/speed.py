@@ -8,6 +8,7 @@ from pathlib import Path
 from making import A100, H100, T4, V100, gpu, llama
 
 from generator.case.stacks import load_stack
+from generator.case.workload import Draft
 from generator.emit.pods import describe_resources
 from hwdetect import catalog
 from hwdetect.catalog import list_devices
@@ -39,6 +40,7 @@ from rules.table import (
 LM = {"task": "causal-lm"}
 GPU_12 = gpu("8.9", 12, 120, 0.5e12, "a 12 GiB GPU")
 GPU_8_BITS = gpu("9.0", 640, 989, 3.35e12, "a large H100", fp8=1979)
+SMALL = Draft(name="test/small", params=10**9, cached=16 * 1024, vocab=llama().vocab)
 L40S = gpu("8.9", 45, 362, 0.864e12, "L40S")
 SERVED, SERVED_8B = by_transformers(on(mode="infer")), by_transformers(on(H100, llama(), mode="infer"))
 LLAMA_70B = llama(hidden=8192, layers=80, heads=64, kv_heads=8, ffn=28672)
@@ -362,6 +364,18 @@ RULES = (
                 gpu("8.0", 40, 312, 1.5e12, "A100"), llama(), mode="infer", seq_len=1000, new_tokens=200, concurrency=32
             ),
             SERVED,
+        ),
+    ),
+    Rule(
+        id="R606",
+        words="one answer at a time and a small model of the same vocabulary: that proposes, the model checks",
+        look=chosen("speculation", "draft-model"),
+        takes=on(H100, llama(), mode="infer", draft=SMALL),
+        leaves=(
+            on(H100, llama(), mode="infer"),
+            on(H100, llama(), mode="infer", draft=SMALL, concurrency=8),
+            on(H100, llama(), mode="infer", draft=replace(SMALL, params=llama().params // 2)),
+            on(H100, tiny(), mode="infer", draft=SMALL),
         ),
     ),
     Rule(

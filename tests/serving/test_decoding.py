@@ -1,4 +1,4 @@
-"""The next token: chosen as `generate` would, by what a request may ask; or proposed from the text before."""
+"""The next token: chosen as `generate` would, by what a request may ask."""
 
 from __future__ import annotations
 
@@ -72,8 +72,3 @@ def test_a_penalty_is_that_of_transformers(decoding):
 def test_logits_that_are_no_numbers_are_an_error(decoding):
     with pytest.raises(ValueError):
         draw(decoding, logits=np.full(4, np.nan, np.float32), temperature=1.0)
-
-
-def test_what_followed_the_same_words_is_proposed(decoding):
-    assert decoding.propose_tokens([1, 2, 3, 9, 9, 1, 2, 3], 3) == [9, 9, 1]
-    assert decoding.propose_tokens([1, 2, 3], 3) == [] == decoding.propose_tokens([4, 4], 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import shutil
 import sys
@@ -30,6 +31,7 @@ def modules(load, monkeypatch):
         load(leaf, name)
     for name in ("sampling", "prompts", "decoding", "engine_thread", "scheduler", "direct_step", "slots"):
         load(f"serving/{name}", name)
+    load("serving/proposals/prompt_lookup", "proposals")
     given = SimpleNamespace(load_model=load_plain)
     monkeypatch.setitem(sys.modules, "model", given)
     return load("engines/transformers", "engine")
@@ -94,9 +96,7 @@ class Inbox:
 
 @pytest.mark.slow
 @pytest.mark.core
-@pytest.mark.parametrize(
-    "serving", [{}, {"step": "direct"}, {"prompt_lookup_tokens": 4}], ids=["plain", "direct", "lookup"]
-)
+@pytest.mark.parametrize("serving", [{}, {"step": "direct"}, {"proposed_tokens": 4}], ids=["plain", "direct", "lookup"])
 def test_greedy_tokens_of_a_real_model_are_those_of_generate(modules, model, serving):
     """64 tokens in float32, by batches whose rows end and are taken by others, and one by one."""
     prompts = encode(modules, model)
@@ -152,7 +152,7 @@ def test_looking_up_changes_no_token(modules, tiny):
     """A model that repeats itself, so that what is proposed is often right."""
     prompts = [[5, 6, 7, 8, 9] * 6, [100, 200, 300]]
     samplings = [modules.Sampling(100, ends=False)]
-    plain, looking = make_engine(modules, tiny), make_engine(modules, tiny, prompt_lookup_tokens=5)
+    plain, looking = make_engine(modules, tiny), make_engine(modules, tiny, proposed_tokens=5)
     for prompt in prompts:
         assert plain.generate([prompt], samplings) == looking.generate([prompt], samplings)
 
@@ -202,3 +202,87 @@ def test_a_failure_is_told_and_the_next_request_is_answered(modules, tiny, monke
     assert len(Inbox(engine, [3, 4], modules.Sampling(4, ends=False)).read()[0]) == 4
     engine.close()
     assert "no memory left" in capsys.readouterr().err
+
+
+def test_what_followed_the_same_words_is_proposed(load):
+    for leaf, name in (("sources", "sources"), ("stop_tokens", "stop_tokens"), ("serving/prompts", "prompts")):
+        load(leaf, name)
+    propose = load("serving/proposals/prompt_lookup", "proposals").Proposer({}, None, None).propose
+    assert propose([1, 2, 3, 9, 9, 1, 2, 3], 3) == [9, 9, 1]
+    assert propose([1, 2, 3], 3) == [] == propose([4], 1)
+
+
+def make_drafted(load, modules, model: Path, draft: Path):
+    """An engine whose small model counts how much of what it says is taken."""
+    load("loaded_weights")
+    modules.Proposer = load("serving/proposals/draft_model", "proposals").Proposer
+    serving = LIMITS | {"proposed_tokens": 4}
+    return modules.Engine({"model": str(model), "draft_model": str(draft), "serving": serving}, model)
+
+
+def count_passes(engine) -> list[int]:
+    """Tokens of each pass that checks."""
+    passes: list[int] = []
+    check = engine.decoder.check
+
+    def count(tokens, past):
+        passes.append(len(tokens))
+        return check(tokens, past)
+
+    engine.decoder.check = count
+    return passes
+
+
+def test_a_small_model_changes_no_token(load, modules, tiny, tmp_path):
+    """One that guesses wrongly, over requests that share beginnings and that do not, and one that is the model itself."""
+    other = make_other(tmp_path / "other", tiny)
+    prompts = [[5, 6, 7, 8, 9] * 6, [5, 6, 7, 100, 200, 300], [100, 200, 300], [5, 6, 7, 8, 9] * 6, [11]]
+    expected = [generate_plainly(tiny, [prompt], 40)[0] for prompt in prompts]
+    for draft, most in ((other, 41), (tiny, 10)):
+        engine = make_drafted(load, modules, tiny, draft)
+        passes = count_passes(engine)
+        for prompt, answer in zip(prompts, expected, strict=True):
+            passes.clear()
+            assert engine.generate([prompt], [modules.Sampling(40)]) == [answer]
+            assert len(passes) <= most
+        assert engine.generate(prompts, [modules.Sampling(40)] * len(prompts)) == expected  # several: none is proposed
+        engine.close()
+
+
+def make_other(folder: Path, like: Path) -> Path:
+    """Other weights, of the same tokenizer and sizes."""
+    shutil.copytree(like, folder)
+    torch.manual_seed(7)
+    changed = load_plain({"model": str(like)})
+    with torch.no_grad():
+        for parameter in changed.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    changed.save_pretrained(folder)
+    return folder
+
+
+def test_another_vocabulary_ends_the_server(load, modules, tiny, tmp_path):
+    other = make_other(tmp_path / "other", tiny)
+    settings = json.loads((other / "tokenizer.json").read_text())
+    settings["added_tokens"].append(settings["added_tokens"][0] | {"content": "<|another|>", "id": 49152})
+    (other / "tokenizer.json").write_text(json.dumps(settings))
+    with pytest.raises(SystemExit, match="another vocabulary than the model"):
+        make_drafted(load, modules, tiny, other)
+
+
+@pytest.mark.slow
+@pytest.mark.core
+def test_a_small_model_changes_no_token_of_a_real_one(load, modules, model, tmp_path):
+    """SmolLM2 with its first ten layers as the small one, which guesses some: 64 tokens in float32."""
+    draft = shutil.copytree(model, tmp_path / "draft")
+    small = load_plain({"model": str(model)})
+    small.model.layers = small.model.layers[:10]
+    small.config.num_hidden_layers = 10
+    small.save_pretrained(draft)
+    prompts = encode(modules, model)
+    expected = generate_plainly(model, prompts, 64)
+    engine = make_drafted(load, modules, model, draft)
+    passes = count_passes(engine)
+    assert [engine.generate([prompt], [modules.Sampling(64)])[0] for prompt in prompts] == expected
+    assert passes
+    engine.close()

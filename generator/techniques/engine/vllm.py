@@ -60,3 +60,7 @@ class Vllm(GpuEngine):
         """Of vllm/config/speculative.py (0.33): n-grams of the text itself, found on the CPU."""
         asked = {"method": "ngram", "num_speculative_tokens": tokens, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
         return {"speculative-config": json.dumps(asked)}
+
+    def list_draft_flags(self, tokens: int) -> Mapping[str, Flag]:
+        """Of vllm/config/speculative.py (0.33); its launcher adds the model."""
+        return {"speculative-config": json.dumps({"method": "draft_model", "num_speculative_tokens": tokens})}

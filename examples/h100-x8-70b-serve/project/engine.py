@@ -29,6 +29,9 @@ class Engine(WholeAnswers):
         flags = {k.replace("-", "_"): v for k, v in serving["flags"].items() if k not in OF_THE_SERVER}
         if "speculative_config" in flags:  # JSON, as the flag has it
             flags["speculative_config"] = json.loads(flags["speculative_config"])
+            if config.get("draft_model"):
+                draft = {"model": str(find_source(config, "draft_model")), "revision": config.get("draft_revision")}
+                flags["speculative_config"] |= draft
         self.llm = LLM(
             str(find_source(config, "model")),
             tokenizer=str(find_source(config, "tokenizer")) if config.get("tokenizer") else None,

@@ -3,6 +3,7 @@
 Other flags are vLLM's own.
 """
 
+import json
 import os
 import sys
 
@@ -18,7 +19,11 @@ def main() -> None:
     if key := read_key():
         os.environ["VLLM_API_KEY"] = key  # not a flag: those of a process can be read by others
     words = ["serve", str(find_source(config, "model")), "--served-model-name", serving["name"], *address]
-    words += list_words(serving["flags"])
+    flags = dict(serving["flags"])
+    if config.get("draft_model"):
+        draft = {"model": str(find_source(config, "draft_model")), "revision": config.get("draft_revision")}
+        flags["speculative-config"] = json.dumps(json.loads(flags["speculative-config"]) | draft)
+    words += list_words(flags)
     if config.get("revision"):
         words += ["--revision", config["revision"]]
     if config.get("tokenizer"):

@@ -1,4 +1,4 @@
-"""The next token of an answer: chosen from the model's logits, or proposed from what was said before."""
+"""The next token of an answer, chosen from the model's logits."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,6 @@ from sampling import Sampling
 
 APPLIED = frozenset({"top_k", "min_p", "repetition_penalty"})
 """What ``choose_token`` does beside temperature and top_p; other engines may do less."""
-NGRAM = 3
-"""Last tokens that must have stood there before; fewer are tried where these have not."""
 
 
 def choose_token(logits: np.ndarray, sampling: Sampling, random: np.random.Generator, before: Sequence[int]) -> int:
@@ -44,15 +42,3 @@ def find_log_probability(logits: np.ndarray, token: int) -> float:
     scores = logits.astype(np.float64)
     top = scores.max()
     return float(scores[token] - top - np.log(np.exp(scores - top).sum()))
-
-
-def propose_tokens(tokens: list[int], count: int) -> list[int]:
-    """What followed the last place where the text had its present end: prompt-lookup decoding."""
-    if count < 1:
-        return []
-    for length in range(min(NGRAM, len(tokens) - 1), 0, -1):
-        end = tokens[-length:]
-        for start in range(len(tokens) - length - 1, -1, -1):
-            if tokens[start : start + length] == end:
-                return tokens[start + length : start + length + count]
-    return []

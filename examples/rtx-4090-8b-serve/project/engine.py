@@ -9,29 +9,30 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from decoding import propose_tokens
 from direct_step import pack_products
 from machine import peak_memory
 from model import load_model
 from prompts import Prompts
+from proposals import Proposer
 from sampling import Sampling
 from scheduler import Scheduler, Sequenced
 from slots import EXACT, ROUNDED, Decoder, Together, make_decoder
 
 
-def load_decoder(config: dict) -> Decoder:
+def load_models(config: dict, prompts: Prompts) -> tuple[Decoder, Proposer]:
     serving, model = config["serving"], load_model(config)
+    proposer = Proposer(config, prompts, model)
     tolerance = EXACT if serving["weights"] == "float32" else ROUNDED
     rows, length = serving["max_concurrency"], serving["max_context"]
     if direct := serving.get("step") == "direct":
         pack_products(model)
-    return make_decoder(model, serving["cache"], rows, length, tolerance, direct)
+    return make_decoder(model, serving["cache"], rows, length, tolerance, direct), proposer
 
 
-def load_apart(load: Callable[[], Decoder]) -> Decoder:
+def load_apart(load: Callable[[], tuple[Decoder, Proposer]]) -> tuple[Decoder, Proposer]:
     """In a thread that ends. OpenMP keeps a team for each thread that computes, and where those are more threads than
     CPUs, all of them sleep at every barrier: half of the tokens."""
-    loaded: Future[Decoder] = Future()
+    loaded: Future[tuple[Decoder, Proposer]] = Future()
 
     def work() -> None:
         try:
@@ -52,10 +53,10 @@ class Engine(Scheduler):
         serving = config["serving"]
         if "threads" in serving:
             torch.set_num_threads(serving["threads"])
-        stops = Prompts(config).stop_tokens
-        self.decoder = load_apart(lambda: load_decoder(config))
-        self.lookup = serving.get("prompt_lookup_tokens", 0)
-        super().__init__(self.decoder, stops)
+        prompts = Prompts(config)
+        self.decoder, self.proposer = load_apart(lambda: load_models(config, prompts))
+        self.proposed_tokens = serving.get("proposed_tokens", 0)
+        super().__init__(self.decoder, prompts.stop_tokens)
         if "compile" in serving:
             self.compile(serving["compile"])
 
@@ -84,15 +85,16 @@ class Engine(Scheduler):
 
     def add_tokens(self) -> None:
         alone = len(self.active) == 1 and self.active[0].sampling.takes_likeliest
-        if self.lookup and alone and isinstance(self.decoder, Together):
-            self.look_up(self.active[0], self.decoder)
+        if self.proposed_tokens and alone and isinstance(self.decoder, Together):
+            self.check_proposal(self.active[0], self.decoder)
         else:
             super().add_tokens()
 
-    def look_up(self, sequence: Sequenced, decoder: Together) -> None:
-        """What followed the same words before is checked in one pass, and kept as far as the model would choose it."""
+    def check_proposal(self, sequence: Sequenced, decoder: Together) -> None:
+        """What is proposed is checked in one pass, and kept as far as the model would choose it."""
         left = sequence.sampling.max_new_tokens - sequence.added - 1
-        proposed = propose_tokens(sequence.tokens, min(self.lookup, left))
+        count = min(self.proposed_tokens, left)
+        proposed = self.proposer.propose(sequence.tokens, count) if count else []
         chosen = decoder.check([sequence.tokens[-1], *proposed], sequence.past).argmax(-1).tolist()
         agreed = next((n for n, token in enumerate(proposed) if token != chosen[n]), len(proposed))
         sequence.past += agreed + 1

@@ -33,4 +33,4 @@ class EngineFp8Cache(EngineCache):
         return "the model keeps states, which stay in 16 bits" if case.model.state_elements else None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return super().effects(case) | {"cache_dtype": "float8"}
+        return {**super().effects(case), "cache_dtype": "float8"}

@@ -22,6 +22,7 @@ from generator.decide.nearest import find_nearest
 from generator.decide.plan import decide
 from generator.decide.reasons import explain_decisions
 from generator.decide.refusal import advise
+from generator.decide.relaxation import Relaxation, divide_axes
 from generator.decide.search import RISKS, find_best
 from generator.decide.serving import plan_case
 from generator.decide.space import HEADROOM_SHARE, LAST, open_space
@@ -474,6 +475,26 @@ def test_the_nearest_is_soon_known_where_the_host_is_short():
     space = open_space(of, cost(of))
     nearest = find_nearest(space)
     assert nearest and nearest.estimate.fullness == pytest.approx(5.58, rel=0.1) and space.asked < 3000
+
+
+def test_what_did_not_fit_with_more_to_choose_from_is_not_asked_again(monkeypatch):
+    refused = []
+
+    def remember(relaxation, members, layout, splits):
+        fits = may_fit(relaxation, members, layout, splits)
+        free = {axis.name for axis in divide_axes(relaxation.space.root)[1]}
+        branch = layout, tuple(t for t in members if t.axis not in free)
+        if not fits:
+            listed = frozenset(t for members in relaxation.open.values() for t in members)
+            refused.append((branch, listed, relaxation.space.most_gib))
+        return fits
+
+    may_fit = Relaxation.may_fit
+    monkeypatch.setattr(Relaxation, "may_fit", remember)
+    of = case(T4, llama(), devices=8, nodes=4)
+    decide(of, cost(of))
+    assert len(refused) > 50
+    assert not [(a, b) for a, b in combinations(refused, 2) if a[0] == b[0] and b[1] <= a[1] and b[2] <= a[2]]
 
 
 def test_a_pin_that_the_work_rules_out_is_named_with_its_reason():

@@ -9,6 +9,7 @@ from generator.decide.candidates import Candidate, cost_members, split_batch
 from generator.decide.relaxation import Members
 from generator.decide.search import RISKS, LevelSearch
 from generator.decide.space import Space
+from generator.techniques.base import Technique
 
 Needs = tuple[float, float]
 """The share of a device or of the host, whichever is scarcer, and GiB of a device: where the host is short, candidates share the
@@ -59,8 +60,8 @@ def list_leanest(level: LevelSearch, members: Members, layout: Layout) -> Iterat
     for chosen in level.combine(axes, joined) if joined else ():
         for axis in (axis for axis in level.free if axis not in axes):
             fitting = level.list_standing(axis, chosen)
-            if axis.name == "optimizer":
-                fitting.sort(key=lambda t: count_static_gib(level, (*chosen, t), layout))
+            if axis.name == "optimizer" and fitting:
+                fitting = [find_leanest_optimizer(level, chosen, fitting, layout)]
             chosen = (*chosen, *fitting[:1])
         if len(chosen) == len(level.place):
             yield tuple(sorted(chosen, key=lambda t: level.place[t.axis]))
@@ -80,7 +81,8 @@ def measure_needs(space: Space, gib: float, host_gib: float) -> Needs:
     return max(gib / space.cost.limit_gib, host_gib / limit if limit else 0.0), gib
 
 
-def count_static_gib(level: LevelSearch, members: Members, layout: Layout) -> float:
-    """What the weights and states of a complete set take of the device."""
-    run = level.relaxation.build_run(members, layout, len(level.free))
-    return level.relaxation.find_static_gib(run)
+def find_leanest_optimizer(level: LevelSearch, chosen: Members, fitting: list[Technique], layout: Layout) -> Technique:
+    """With which optimizer the weights and states of what is chosen take least of the device."""
+    relaxation, space = level.relaxation, level.space
+    run = relaxation.build_run(chosen, layout, len(level.free))
+    return min(fitting, key=lambda t: relaxation.find_static_gib(run.but(**space.effects(t, layout))))

@@ -39,30 +39,32 @@ class Relaxation:
         self.free, self.memory_axes = free, memory_axes
         self._savings: list[dict[str, Any]] | None = None
         self._optimizers: list[OptimizerState] | None = None
-        self._standing: dict[tuple[Members, int], list[Members]] = {}
+        self._standing: dict[tuple[Members, int], tuple[Members, ...]] = {}
 
-    def list_standing(self, members: Members, depth: int) -> list[Members]:
+    def list_standing(self, members: Members, depth: int) -> tuple[Members, ...]:
         """Of each free axis from ``depth`` on, the open members that can stand beside these."""
         if (members, depth) not in self._standing:
             foes = self.space.list_foes(members)
             listed = (self.open[axis.name] for axis in self.free[depth:])
-            self._standing[members, depth] = [tuple(t for t in every if t not in foes) for every in listed]
+            self._standing[members, depth] = tuple([tuple([t for t in every if t not in foes]) for every in listed])
         return self._standing[members, depth]
 
     def relax(self, members: Members, known: LayoutMemo, depth: int) -> dict[str, Any]:
         """The fastest value of every field that the free axes from ``depth`` on may set beside ``members``."""
-        fastest: dict[str, Any] = {}
-        for axis, standing in zip(self.free[depth:], self.list_standing(members, depth), strict=True):
-            for name, value in pick_fastest(known, standing or self.open[axis.name]).items():
-                fastest[name] = choose_fastest(name, [fastest[name], value]) if name in fastest else value
-        return fastest
+        standing = self.list_standing(members, depth)
+        if not all(standing):  # what leaves no choice on an axis is bounded as if nothing stood there
+            free = self.free[depth:]
+            standing = tuple(have or self.open[axis.name] for axis, have in zip(free, standing, strict=True))
+        if standing not in known.relaxed:
+            known.relaxed[standing] = join_fastest([pick_fastest(known, every) for every in standing])
+        return known.relaxed[standing]
 
     def build_run(self, members: Members, layout: Layout, depth: int) -> Execution:
         """The script of what is decided, with the free axes from ``depth`` on at their fastest."""
         known = self.space.remember(layout)
         if known.run is None:
             known.run = Execution(**describe_script(self.case), **describe_layout(layout))
-        decided = self.relax(members, known, depth)
+        decided = dict(self.relax(members, known, depth))
         for technique in members:
             decided.update(known.effects(technique))
         return known.run.but(**decided)
@@ -185,6 +187,15 @@ def pick_fastest(known: LayoutMemo, members: Members) -> dict[str, Any]:
     return known.fastest[members]
 
 
+def join_fastest(each: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of a field that several axes may set, the fastest of their values."""
+    fastest: dict[str, Any] = {}
+    for values in each:
+        for name, value in values.items():
+            fastest[name] = choose_fastest(name, [fastest[name], value]) if name in fastest else value
+    return fastest
+
+
 class LeanestRuns:
     """A partly decided script, once for each way in which what is undecided may save memory, the optimizer apart."""
 
@@ -229,6 +240,13 @@ def find_first_misfit(splits: Sequence[Split], start: int, fits: Callable[[Split
 def divide_axes(root: Space) -> tuple[list[Axis], list[Axis], list[Axis]]:
     """The axes to enumerate; those whose fields have a known order, in the order in which they are decided; and those of them
     that device memory depends on."""
+    known, key = root.memo.axes, tuple(root.open.values())
+    if key not in known:  # every search asks
+        known[key] = _divide_axes(root)
+    return known[key]
+
+
+def _divide_axes(root: Space) -> tuple[list[Axis], list[Axis], list[Axis]]:
     fields_of: dict[str, set[str]] = {axis.name: list_fields(root, axis) for axis in root.axes}
     decided = [axis for axis in root.axes if not fields_of[axis.name] <= FASTEST.keys()]
     bounded = [axis for axis in root.axes if axis not in decided]

@@ -227,9 +227,9 @@ class LevelSearch:
         members = self.join_forced(branch.members)
         if members is None or self.is_covered(members, 0):
             return None
-        splits = split_batch(self.case, branch.layout.dp)
-        if not self.relaxation.may_fit(members, branch.layout, splits):
+        if not self.may_fit(members, branch):
             return None
+        splits = split_batch(self.case, branch.layout.dp)
         run = self.relaxation.build_run(members, branch.layout, 0)
         # never below the bound of the whole branch, which fewer splits may lose sight of
         seconds = max(self.relaxation.least_seconds(members, run, splits), branch.seconds)
@@ -288,8 +288,16 @@ class LevelSearch:
     def list_promising(self) -> list[Branch]:
         """The branches that may hold anything that fits, in any time."""
         joined = ((b, self.join_forced(b.members)) for b in list_branches(self))
-        return [b for b, members in joined if members and self.may_fit(members, b.layout)]
+        return [b for b, members in joined if members and self.may_fit(members, b)]
 
-    def may_fit(self, members: Members, layout: Layout) -> bool:
-        """Whether any completion may fit, with any of the batch splits."""
-        return self.relaxation.may_fit(members, layout, split_batch(self.case, layout.dp))
+    def may_fit(self, members: Members, branch: Branch) -> bool:
+        """Whether any completion of a branch, with what there is no choice of, may fit with any of the batch splits. What did not with
+        more to choose from, on as much memory, is not asked again."""
+        failed = self.space.memo.misfits.setdefault((branch.members, branch.layout), [])
+        gib = self.space.most_gib
+        if any(gib <= most and self.admitted <= admitted for admitted, most in failed):
+            return False
+        fits = self.relaxation.may_fit(members, branch.layout, split_batch(self.case, branch.layout.dp))
+        if not fits:
+            failed.append((self.admitted, gib))
+        return fits

@@ -48,6 +48,8 @@ class LayoutMemo:
     run: Execution | None = None
     """the script before any technique"""
     fastest: dict[tuple[Technique, ...], dict[str, Any]] = field(default_factory=dict)
+    relaxed: dict[tuple[tuple[Technique, ...], ...], dict[str, Any]] = field(default_factory=dict)
+    """of the members that are open on each axis, the fastest value of every field"""
 
 
 @dataclass(slots=True)
@@ -66,6 +68,9 @@ class Memo:
     costed: dict[tuple, list] = field(default_factory=dict)
     best_splits: dict[tuple, Any] = field(default_factory=dict)
     decided: dict[tuple, tuple] = field(default_factory=dict)
+    axes: dict[tuple, tuple] = field(default_factory=dict)
+    misfits: dict[tuple, list] = field(default_factory=dict)
+    """by branch, the techniques and the memory with which nothing of it fits"""
 
 
 @dataclass(frozen=True, slots=True)

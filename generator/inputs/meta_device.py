@@ -12,7 +12,8 @@ from pathlib import Path
 
 from generator.errors import SourceError, quote_error
 from generator.inputs.json_files import load_json, replace_file
-from generator.model import ModelSpec
+from generator.inputs.kept_on_meta import measure_kept
+from generator.model import Attended, ModelSpec
 from generator.model.routers import WITH_LOSS
 from generator.model.stored_formats import read_stored_bytes, read_stored_format
 from hwdetect.machine.process import HeadAndTail, build_own_command, isolate_python, run_process
@@ -22,7 +23,7 @@ SHOWN = 40
 SECONDS = 300
 HEAD_BYTES, TAIL_BYTES = 0, 1 << 20
 """of what it prints: the counts are the last line"""
-VERSION = 4
+VERSION = 5
 """of what is counted: an older cache is not read"""
 UNREAD = ("transformers_version", "quantization_config", "auto_map", "model_type")
 SIZES = {
@@ -39,7 +40,9 @@ SIZES = {
     "max_positions": ("max_position_embeddings",),
 }
 NUMBERS = dict.fromkeys((*SIZES, "params", "active_params", "linear_params", "embedding_params"), int)
-LIMITED = NUMBERS | {"architecture": str, "kind": str, "gated": bool, "tied_embeddings": bool, "scans": bool}
+LIMITED = NUMBERS | {
+    "architecture": str, "kind": str, "gated": bool, "tied_embeddings": bool, "scans": bool, "attention": list, "state_elements": int,
+}  # fmt: skip
 COUNTED = (LIMITED, LIMITED | {"max_positions": type(None)})
 """What ``count`` gives: types by key."""
 
@@ -60,7 +63,8 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
         "its layers convolve the tokens, as those do that keep a recurrent state: what their scan keeps and takes is not in the "
         "estimates (Transformers may run it by plain PyTorch operators, slower and in more memory): smoke-run first",
     )
-    sizes = {key: value for key, value in counts.items() if key != "scans"}
+    sizes = {key: value for key, value in counts.items() if key not in ("scans", "attention")}
+    attention = tuple(Attended(*kind) for kind in counts["attention"])
     return ModelSpec(
         name=name,
         model_type=config["model_type"],
@@ -71,9 +75,11 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
         stored_bytes=read_stored_bytes(config.get("quantization_config") or {}),
         basis="meta-device",
         notes=(
-            f"{why}: counted by Transformers on the meta device; activations are those of a plain transformer (assumed)",
+            f"{why}: counted by Transformers on the meta device; activations "
+            f"{'are' if attention else 'and the cache of keys and values are'} those of a plain transformer (assumed)",
             *(scanned if counts["scans"] else ()),
         ),
+        attention=attention,
         **sizes | {"architecture": (config.get("architectures") or [counts["architecture"]])[0]},
     )
 
@@ -161,6 +167,17 @@ def build_model(config) -> tuple:
     raise ValueError(f"no model of Transformers is made from {type(config).__name__}")
 
 
+def build_text_model(text, model):
+    """What writes of a model, ready to be run on shapes: experts multiply in 16 bits alone."""
+    import torch
+    from transformers.models.auto import modeling_auto as auto
+
+    if text is not model.config and type(text) in auto.MODEL_FOR_CAUSAL_LM_MAPPING:
+        with torch.device("meta"):
+            model = auto.AutoModelForCausalLM.from_config(text)
+    return model.bfloat16().eval()
+
+
 def make_sense(model) -> str:
     """What a model without a head takes: text, images, sound, or several of them."""
     if "text_config" in model.config.sub_configs:
@@ -186,6 +203,11 @@ def count(config_values: dict) -> dict:
     fused = [p for p in routed if p.dim() == 3]
     idle = sum(p.numel() for p in routed) * (experts - active) // experts if experts and active else 0
     hidden, heads = sizes["hidden"], sizes["heads"]
+    head_dim = sizes["head_dim"] or (hidden // heads if heads else 0)
+    tied, attention, state_elements = find_tied(model), [], 0
+    if kind in ("decoder", "multimodal"):
+        width = heads * (find_latent_head(text) or head_dim)
+        attention, state_elements = measure_kept(build_text_model(text, model), sizes["layers"], width)
     return sizes | {
         "architecture": type(model).__name__,
         "kind": kind,
@@ -194,13 +216,15 @@ def count(config_values: dict) -> dict:
         "linear_params": sum(m.weight.numel() for m in linears) + sum(p.numel() for p in fused),
         "embedding_params": sum(p.numel() for m in model.modules() if id(m) in outside for p in m.parameters()),
         "kv_heads": sizes["kv_heads"] or heads,
-        "head_dim": sizes["head_dim"] or (hidden // heads if heads else 0),
+        "head_dim": head_dim,
         "experts_per_token": active if experts else 0,
         "expert_ffn": (sizes["expert_ffn"] or sizes["ffn"]) if experts else 0,
         "max_positions": sizes["max_positions"] or None,
         "gated": any(name.endswith(("gate_proj", "gate_up_proj", "w3")) for name, _ in model.named_modules())
         or bool(fused),
-        "tied_embeddings": find_tied(model),
+        "tied_embeddings": tied,
+        "attention": attention,
+        "state_elements": state_elements,
         "scans": kind == "decoder" and any(convolves_tokens(m) for m in model.modules()),
     }
 
@@ -209,6 +233,12 @@ def describe_count(config, key: str) -> int | None:
     """A whole number of the config, ``None`` where it says nothing or one for each layer."""
     value = config.to_dict().get(config.attribute_map.get(key, key))
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def find_latent_head(config) -> int:
+    """Of a model that keeps a latent for all heads (DeepSeek): the mean of a key's and a value's size; 0 for others."""
+    sizes = [describe_count(config, key) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")]
+    return sum(sizes) // 2 if all(sizes) else 0
 
 
 def convolves_tokens(module) -> bool:

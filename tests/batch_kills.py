@@ -37,7 +37,8 @@ def time_first_part(process: subprocess.Popen, output: Path) -> float:
 
 
 def kill_again_and_again(start, output: Path, seconds: float) -> int:
-    """Start and SIGKILL, each time about the ``seconds`` after which a shard is sealed; after how many there was one."""
+    """Start and SIGKILL, each time about the ``seconds`` after which a shard is sealed; after how many there was one. On a machine that
+    has become slower meanwhile later ones wait longer."""
     moments, moved = random.Random(0), 0
     for _ in range(KILLS):
         before = len(list_parts(output))
@@ -45,7 +46,8 @@ def kill_again_and_again(start, output: Path, seconds: float) -> int:
             time.sleep(seconds * moments.uniform(0.6, 1.25))
             process.kill()
             process.communicate()
-        moved += len(list_parts(output)) > before
+        gained = len(list_parts(output)) > before
+        moved, seconds = moved + gained, seconds if gained else 1.1 * seconds
     return moved
 
 

@@ -228,6 +228,23 @@ def test_kubernetes_gets_what_the_plan_uses():
     assert service["spec"]["ports"][0]["port"] == document.config.serving.port
 
 
+def test_a_pod_sees_every_folder_that_the_server_reads(tmp_path):
+    """A tokenizer and a small model of their own, too: the model's folder alone was there."""
+    small = make_small(tmp_path / "small")
+    tokenizer = tmp_path / "tokenizer"
+    tokenizer.mkdir()
+    (tokenizer / "tokenizer.json").write_text("{}")
+    told = {"hardware": "1xh100-sxm-80gb", "pins": (("engine", "vllm"),)}
+    document = plan_8b(**told, draft_model=str(small), tokenizer=str(tokenizer))
+    *claims, deployment, _ = yaml.safe_load_all(document.files["serve.k8s.yaml"])
+    pod = deployment["spec"]["template"]["spec"]
+    mounts = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] != "shm"}
+    assert set(mounts) == {"cache", "model", "tokenizer", "draft-model"} and len(claims) == len(mounts)
+    assert mounts["tokenizer"]["mountPath"] == "/project/tokenizer/tokenizer" and mounts["draft-model"]["readOnly"]
+    claimed = {claim["metadata"]["name"] for claim in claims}
+    assert {v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if v["name"] != "shm"} == claimed
+
+
 def test_a_training_project_answers_by_transformers():
     plan = plan_request(Request(hardware="1xh100-sxm-80gb", global_batch=4)).plan
     assert plan.serving.best.choice["engine"] == "transformers"

@@ -22,6 +22,9 @@ from generator.emit.pods import (
 
 START_SECONDS = 900
 """that a server may take to compile, capture graphs and warm up before it is started anew (ours)"""
+READ = ("model", "tokenizer", "draft_model")
+"""What a server reads of config.yaml that may be a path, beginning with one of ``MARKS``."""
+MARKS = ("/", "./", "../")
 LOAD_GIB_PER_S = 0.05
 """at which the model's files come from a slow hub or network disk (ours): what is added to that"""
 
@@ -43,8 +46,8 @@ def dump_deployment(project: ProjectPart, config: ConfigRecord, server: ServerRe
 
     name, port = name_object(project.name), config.serving.port
     labels = {"app": name}
-    model = find_model_folder(config)
-    claims = {f"{name}-cache": ("cache", HOME_CACHE)} | ({f"{name}-model": ("model", model)} if model else {})
+    folders = list_folders(config)
+    claims = {f"{name}-{volume}": (volume, path) for volume, path in [("cache", HOME_CACHE), *folders.items()]}
     starts = START_SECONDS + round(needs.files_gib / LOAD_GIB_PER_S)
     container: dict[str, Any] = {
         "name": "serve",
@@ -59,7 +62,7 @@ def dump_deployment(project: ProjectPart, config: ConfigRecord, server: ServerRe
         "resources": describe_resources(needs.devices, needs.cpus, needs.memory_gib),
         "volumeMounts": [
             *(
-                {"name": volume, "mountPath": path} | ({"readOnly": True} if volume == "model" else {})
+                {"name": volume, "mountPath": path} | ({"readOnly": True} if volume in folders else {})
                 for volume, path in claims.values()
             ),
             {"name": "shm", "mountPath": "/dev/shm"},
@@ -107,8 +110,8 @@ def describe_probe(period: int, timeout: int, failures: int) -> dict[str, Any]:
     return {"httpGet": asked, "periodSeconds": period, "timeoutSeconds": timeout, "failureThreshold": failures}
 
 
-def find_model_folder(config: ConfigRecord) -> str | None:
-    """Where the container finds a model that is no name on the hub."""
-    if not config.model or not config.model.startswith(("/", "./", "../")):
-        return None
-    return posixpath.normpath(posixpath.join(PROJECT, config.model))
+def list_folders(config: ConfigRecord) -> dict[str, str]:
+    """By volume: where the container finds what is a path of config.yaml."""
+    values = {key.replace("_", "-"): getattr(config, key) for key in READ}
+    places = {key: value for key, value in values.items() if isinstance(value, str) and value.startswith(MARKS)}
+    return {key: posixpath.normpath(posixpath.join(PROJECT, value)) for key, value in places.items()}

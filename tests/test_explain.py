@@ -116,6 +116,7 @@ def test_no_reason_is_for_a_key_that_no_project_has():
     assert keys <= set(CONFIG_REASONS) and set(CONFIG_REASONS) - keys <= {
         *(
             "tokenizer",
+            "adapter",
             "lora.use_dora",
             "lora.use_rslora",
             "draft_model",

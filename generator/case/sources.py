@@ -10,7 +10,7 @@ from generator.bundle import find_sample_file
 from generator.case.defaults import Origin, count_sequences, count_steps, fill_workload, trace_values
 from generator.case.held_out import HeldOut, count_held_rows, read_held_out
 from generator.case.request import Request
-from generator.case.workload import Draft, Workload, check_workload, choose_task
+from generator.case.workload import Draft, Served, Workload, check_workload, choose_task
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import BYTES_PER_TOKEN, DataSource, list_data_files, read_data
 from generator.inputs.lengths import count_lengths
@@ -50,6 +50,14 @@ def read_work(request: Request) -> Work:
     spec = read_spec(source)
     request = replace(request, task=choose_task(request.mode, request.task, "task" in request.given, spec))
     workload, draft = add_draft(fill_workload(request, spec, source, data), request)
+    if source.adapter is not None:
+        facts = Served(rank=source.adapter.rank, bytes=source.adapter.bytes, form=source.adapter.form)
+        workload = replace(workload, served_adapter=facts)
+        if not workload.serves:
+            raise UsageError(
+                f"{request.model} holds an adapter, and --task {workload.task} takes whole models",
+                "merge it into its model",
+            )
     if workload.from_scratch and workload.mode == "train":  # how published weights are packed says nothing of new ones
         spec = replace(spec, quantization=None)
     check_workload(workload, spec)
@@ -103,6 +111,8 @@ def list_local_sources(
     named = []
     if typed.model is not None and source.kind != "hub":
         named.append(("model", typed.model, source.path))
+    if typed.model is not None and source.adapter is not None:
+        named.append(("adapter", typed.model, source.adapter.path))
     if request.tokenizer is not None and Path(request.tokenizer).is_dir():
         named.append(("tokenizer", typed.tokenizer or request.tokenizer, request.tokenizer))
     if typed.draft_model is not None and draft is not None and draft.kind != "hub":

@@ -34,6 +34,15 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """An adapter that is served beside its model."""
+
+    rank: int
+    bytes: int
+    form: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """``global_batch`` is sequences per optimizer step, ``seq_len`` tokens per sequence.
 
@@ -66,6 +75,8 @@ class Workload:
     """seconds that an answer may take, prompt and new tokens; ``None``: any"""
     draft: Draft | None = None
     """infer: the small model that was named"""
+    served_adapter: Served | None = None
+    """infer: what was given as the model, where that was an adapter"""
     from_scratch: bool = False
     packing: bool = True
     """whether several texts may share one sequence; the user's choice, since it changes what a sequence is"""

@@ -142,6 +142,8 @@ class Execution:
     """parameters of the small model that proposes them; 0: none does"""
     draft_cached: int = 0
     """elements that it keeps of each token"""
+    adapter_bytes: int = 0
+    """of an adapter that stays beside the served weights"""
     keeps_all_logits: bool = False
     """generation that makes logits for the whole prompt (Transformers before 4.45)"""
     cache: str = "dynamic"

@@ -25,6 +25,7 @@ SOURCES = {
     "kv cache": "2 x layers x kv heads x head size x tokens x bytes (transformers docs, llm_tutorial_optimization)",
     "prefill activations": "widest point of one block over the prompt (Transformers implementation)",
     "checkpoint being cast": "safetensors maps the file, and its pages stay until it is closed (transformers 5.23, modeling_utils)",
+    "adapter": "its file: an engine keeps as much for one of its rank",
     "draft model": "its parameters, and 2 x layers x kv heads x head size x tokens of its cache",
     "decode buffers": "torch.cat holds the old and the new cache of one layer",
 }
@@ -64,7 +65,7 @@ def compute_inference_memory(shape: Shape, run: Execution) -> dict[str, float]:
         "weights": place_weights(shape, run).device,
         "fetched weights": compute_largest_fetch(shape, run),
         "dequantized weights": compute_dequantized_bytes(shape, run),
-        **compute_draft_memory(run),
+        **compute_memory_beside(run),
     }
     if cached_prompt + prefill >= full_cache + grows + logits:
         return {**held, "kv cache": cached_prompt, "prefill activations": prefill}
@@ -99,12 +100,14 @@ def compute_reserved_memory(shape: Shape, run: Execution) -> dict[str, float]:
         "weights": compute_held_bytes(shape, run),
         "kv cache": compute_filled_bytes(shape, run, users, run.seq_len + run.new_tokens),
         "prefill activations": compute_step_bytes(shape, run, find_engine(run.engine).batched_tokens, users),
-        **compute_draft_memory(run),
+        **compute_memory_beside(run),
     }
 
 
-def compute_draft_memory(run: Execution) -> dict[str, float]:
-    """Of a small model that proposes tokens, whole on each device: its weights and what it keeps of all tokens."""
+def compute_memory_beside(run: Execution) -> dict[str, float]:
+    """An adapter, or a small model that proposes tokens, whole on each device: its weights and what it keeps of all tokens."""
+    if run.adapter_bytes:
+        return {"adapter": float(run.adapter_bytes)}
     if not run.draft_params:
         return {}
     kept = run.draft_cached * run.micro_batch * (run.seq_len + run.new_tokens)

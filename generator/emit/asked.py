@@ -126,7 +126,8 @@ def find_source(name: str, value: str | None, config: Mapping[str, Any], folder:
     if value is not None and not value.startswith(("./", "../", "/", "~")) and not Path(value).is_absolute():
         return value
     if value is None:
-        value = config.get(SOURCES[name] or "")
+        given = "adapter" if name == "model" and "adapter" in config else SOURCES[name] or ""
+        value = config.get(given)
     if not isinstance(value, str):
         raise UsageError(f"the project was planned with a file for --{name}, and does not say which", f"give --{name}")
     path = follow_link(Path(os.path.normpath(folder / value)))

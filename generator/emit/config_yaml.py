@@ -39,6 +39,7 @@ def build_config(
     return ConfigRecord(
         model=source.path,
         revision=source.revision if source.kind == "hub" else ABSENT,
+        adapter=source.adapter.path if source.adapter else ABSENT,
         tokenizer=ABSENT if request.tokenizer is None else request.tokenizer,
         tokenizer_revision=source.tokenizer_revision if is_on_hub(request.tokenizer or "/") else ABSENT,
         draft_model=work.draft.path if work.draft else ABSENT,

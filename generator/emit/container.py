@@ -19,7 +19,7 @@ STOP_MARGIN_SECONDS = 10
 """after a server has cut what it was writing: until it is killed"""
 STARTS_AFTER = "30m"
 """within which a server that does not answer yet is called starting, not unhealthy"""
-PATHS = ("model", "tokenizer", "draft_model", "data", "eval_data")
+PATHS = ("model", "adapter", "tokenizer", "draft_model", "data", "eval_data")
 """values of config.yaml that may be a path"""
 HUB = ("HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE")
 PASSED = (

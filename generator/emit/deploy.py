@@ -22,7 +22,7 @@ from generator.emit.pods import (
 
 START_SECONDS = 900
 """that a server may take to compile, capture graphs and warm up before it is started anew (ours)"""
-READ = ("model", "tokenizer", "draft_model")
+READ = ("model", "adapter", "tokenizer", "draft_model")
 """What a server reads of config.yaml that may be a path, beginning with one of ``MARKS``."""
 MARKS = ("/", "./", "../")
 LOAD_GIB_PER_S = 0.05

@@ -224,6 +224,7 @@ ROWS = (
 CONFIG_REASONS = {
     "model": "--model, else the embedded sample",
     "revision": "config.yaml pins the version of the model that was looked at",
+    "adapter": "--model, a folder with an adapter: model is that which it was trained for",
     "tokenizer": "--tokenizer, else the folder beside the model's config that holds one",
     "draft_model": "--draft-model: the small model that proposes tokens",
     "draft_revision": "config.yaml pins the version of the small model that was looked at",
@@ -331,6 +332,8 @@ CONFIG_REASONS = {
             "max-num-queued-reqs": "serving.max_concurrency and max_waiting together: it counts those that run, too",
             "shutdown-timeout": "seconds for answers that are being written when it is told to stop",
             "quantization": "the decision quantization",
+            "enable-lora": "config.yaml names an adapter",
+            "max-lora-rank": "room for the rank of the adapter, in a size that vLLM has",
             "kv-cache-dtype": "the decision cache",
             "speculative-config": "the decision speculation",
             "tensor-parallel-size": "the decision parallelism",

@@ -722,6 +722,7 @@ class ConfigRecord:
 
     model: str
     revision: str | None = ABSENT
+    adapter: str = ABSENT
     tokenizer: str = ABSENT
     tokenizer_revision: str | None = ABSENT
     draft_model: str = ABSENT

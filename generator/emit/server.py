@@ -119,9 +119,11 @@ def build_serving_config(planned: Planned) -> ServingConfig:
 def list_flags(plan: Plan, engine: Engine, limits: ServingLimits, weights: str) -> dict[str, Flag]:
     run = plan.best.execution
     cache = engine.list_cache_flags(run.cache_dtype) if run.cache_dtype else {}
+    adapter = plan.case.workload.served_adapter
+    adapted = engine.list_adapter_flags(adapter.rank) if adapter else {}
     propose = engine.list_draft_flags if run.draft_params else engine.list_lookup_flags
     proposals = propose(run.draft_tokens) if run.draft_tokens else {}
-    return {**engine.list_flags(limits, plan.best.layout, run.compute_dtype, weights), **cache, **proposals}
+    return {**engine.list_flags(limits, plan.best.layout, run.compute_dtype, weights), **cache, **adapted, **proposals}
 
 
 def predict(plan: Plan) -> PredictedConfig:

@@ -67,7 +67,14 @@ def localize(planned: Planned, placed: tuple[PlacedSource, ...]) -> Planned:
         data = replace(data, path=place.get("data", data.path), notes=tuple(map(write, data.notes)))
     if held is not None and held.file is not None:
         held = replace(held, file=replace(held.file, path=place["eval_data"]))
-    source = replace(work.source, path=place.get("model", work.source.path), notes=tuple(map(write, work.source.notes)))
+    adapter = work.source.adapter
+    adapter = adapter and replace(adapter, path=place.get("adapter", adapter.path))
+    source = replace(
+        work.source,
+        path=place.get("model", work.source.path),
+        adapter=adapter,
+        notes=tuple(map(write, work.source.notes)),
+    )
     return replace(
         planned,
         notes=tuple(Note(kind=note.kind, text=write(note.text)) for note in planned.notes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from generator.errors import SourceError
+from generator.inputs.adapter_folder import is_adapter, read_adapter
 from generator.inputs.chat_templates import find_chat_template
 from generator.inputs.gguf_files import read_gguf
 from generator.inputs.hub import read_hub
@@ -20,6 +21,8 @@ def read_model(source: str, *, offline: bool, config: str | None = None, mode: s
         is_dir, is_file = path.is_dir(), path.is_file()
     except (OSError, ValueError) as error:
         raise SourceError(f"--model {source!r}: {error}", "give a folder, a config.json or a hub id") from error
+    if is_dir and mode == "infer" and is_adapter(path):
+        return read_adapter(path.resolve(), source, lambda base: read_model(base, offline=offline, mode=mode))
     if is_dir:
         return read_folder(path.resolve(), source, mode)
     if is_file and path.suffix == ".gguf":

@@ -6,6 +6,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterSource:
+    """An adapter of a folder of its own. ``form``: lora, dora, rslora."""
+
+    path: str
+    rank: int
+    bytes: int
+    form: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSource:
     """A model as found: ``kind`` folder, config or hub; ``path`` what the project's config.yaml will say."""
 
@@ -24,4 +34,6 @@ class ModelSource:
     tokenizer_revision: str | None = None
     """the commit of a tokenizer that has a hub id of its own"""
     """its folder, where ``path`` is not that"""
+    adapter: AdapterSource | None = None
+    """what was given, where that was no whole model"""
     notes: tuple[str, ...] = ()

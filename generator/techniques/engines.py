@@ -29,7 +29,7 @@ class Engine(Technique):
     templates/fragments/engines. ``conversion`` is the role of the environment that makes its weights, "" where it reads the
     model's own files; ``model_types`` those that it can convert, none: every decoder. ``command`` are the words that start its own
     OpenAI-compatible server, none where the project's server.py is in front of it. ``checkpoints`` are the methods (quant_method of
-    config.json) whose packed weights it runs.
+    config.json) whose packed weights it runs, ``adapters`` the forms of adapters that it takes beside a model.
     """
 
     axis = "engine"
@@ -41,6 +41,7 @@ class Engine(Technique):
     model_types: ClassVar[frozenset[str]] = frozenset()
     command: ClassVar[tuple[str, ...]] = ()
     checkpoints: ClassVar[frozenset[str]] = frozenset()
+    adapters: ClassVar[frozenset[str]] = frozenset()
 
     def obstacle(self, case: Case) -> str | None:
         if case.portable:
@@ -51,6 +52,9 @@ class Engine(Technique):
 
     def explain_model(self, case: Case) -> str | None:
         """Why it cannot run the model, or ``None``."""
+        adapter = case.workload.served_adapter
+        if adapter and adapter.form not in self.adapters:
+            return f"it takes no adapter ({adapter.form}) beside a model: merge it into one (python merge.py where it was trained)"
         checkpoints = self.list_checkpoints(case)
         if self.conversion and case.model.quantization and not checkpoints:
             return f"its converter reads plain weights, and the checkpoint is quantized ({case.model.quantization})"
@@ -74,7 +78,9 @@ class Engine(Technique):
         return None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"engine": self.engine, **serve_many(case)}
+        adapter = case.workload.served_adapter
+        beside = {"adapter_bytes": adapter.bytes} if adapter else {}
+        return {"engine": self.engine, **serve_many(case), **beside}
 
     def list_flags(self, limits: ServingLimits, layout: Layout, dtype: str, weights: str) -> Mapping[str, Flag]:
         """Of its own server, without dashes: what keeps it within the limits, and how it divides the model. ``dtype`` is that of the
@@ -83,6 +89,10 @@ class Engine(Technique):
 
     def list_cache_flags(self, dtype: str) -> Mapping[str, Flag]:
         """Those that make its own server keep keys and values in another format than that of the arithmetic."""
+        return {}
+
+    def list_adapter_flags(self, rank: int) -> Mapping[str, Flag]:
+        """Those that make its own server take an adapter; its launcher adds where that lies."""
         return {}
 
     def list_lookup_flags(self, tokens: int) -> Mapping[str, Flag]:

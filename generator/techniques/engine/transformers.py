@@ -2,6 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from generator.case.case import Case
+from generator.techniques.edits import Edits
 from generator.techniques.engines import Engine, serve_many
 from generator.techniques.traits import Trait
 
@@ -30,6 +31,8 @@ class Transformers(Engine):
     """what the tested stack reads: for the others it would take packages and kernels that are not in it (gptqmodel,
     compressed-tensors, the kernels hub), or unpack them"""
 
+    adapters = frozenset({"lora", "rslora", "dora"})
+
     def obstacle(self, case: Case) -> str | None:
         return self.explain_model(case) if case.workload.serves else None
 
@@ -40,3 +43,13 @@ class Transformers(Engine):
     def effects(self, case: Case) -> Mapping[str, Any]:
         direct = case.workload.serves and case.on_cpu and case.model.model_type in DIRECT_TYPES
         return serve_many(case) | ({"direct_step": True} if direct and not case.model.quantization else {})
+
+    def edits(self, case: Case) -> Edits:
+        if case.workload.served_adapter is None:
+            return Edits()
+        return Edits(
+            fragments=("served_adapter",),
+            infer_imports=("from served_adapter import add_adapter",),
+            infer_after_model=('add_adapter(model, find_source(config, "adapter"))',),
+            requirements=("peft",),
+        )

@@ -7,6 +7,9 @@ from generator.techniques.base import Published
 from generator.techniques.engines import Flag, GpuEngine, drop_ones
 from generator.techniques.traits import Trait
 
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""of adapters"""
+
 
 class Vllm(GpuEngine):
     """vLLM: paged keys and values, continuous batching, CUDA graphs, tensor parallelism, an OpenAI-compatible server.
@@ -24,6 +27,8 @@ class Vllm(GpuEngine):
     provides = frozenset({Trait.CHECKS_PROPOSALS})
     checkpoints = frozenset({"awq", "compressed-tensors", "fp8", "gptq", "mxfp4"})
     """of vllm/model_executor/layers/quantization (0.33)"""
+    adapters = frozenset({"lora", "rslora"})
+    """of vllm/lora/peft_helper.py (0.33), which refuses DoRA"""
     evidence = (
         Published(
             "https://arxiv.org/abs/2309.06180",
@@ -55,6 +60,10 @@ class Vllm(GpuEngine):
     def list_cache_flags(self, dtype: str) -> Mapping[str, Flag]:
         """Of vllm/config/cache.py (0.33): e4m3 on NVIDIA's and AMD's boards alike."""
         return {"kv-cache-dtype": {"float8": "fp8"}[dtype]}
+
+    def list_adapter_flags(self, rank: int) -> Mapping[str, Flag]:
+        """Of vllm/config/lora.py (0.33), which has places for some ranks."""
+        return {"enable-lora": True, "max-lora-rank": next((most for most in RANKS if rank <= most), rank)}
 
     def list_lookup_flags(self, tokens: int) -> Mapping[str, Flag]:
         """Of vllm/config/speculative.py (0.33): n-grams of the text itself, found on the CPU."""

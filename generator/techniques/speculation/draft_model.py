@@ -36,6 +36,8 @@ class DraftModel(Technique):
             return "no small model of the same vocabulary is named: --draft-model FOLDER or hub id"
         if not case.workload.serves:
             return "infer.py of a training project asks one model: a server takes two (--mode infer)"
+        if case.workload.served_adapter:
+            return "nobody ran a small model beside an adapter here"
         if case.workload.concurrency > 1:
             return "a pass for several answers is busy without proposals: it is for one request at a time"
         if draft.vocab != case.model.vocab:

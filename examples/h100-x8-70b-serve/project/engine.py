@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vllm import LLM, SamplingParams
+from vllm.lora.request import LoRARequest
 
 from machine import peak_memory
 from sampling import Sampling
@@ -38,6 +39,9 @@ class Engine(WholeAnswers):
             revision=config.get("revision"),
             **flags,
         )
+        self.adapter = None
+        if config.get("adapter"):
+            self.adapter = LoRARequest(serving["name"], 1, str(find_source(config, "adapter")))
         super().__init__()
 
     def answer(self, prompt: list[int], sampling: Sampling) -> tuple[list[int], str]:
@@ -51,13 +55,15 @@ class Engine(WholeAnswers):
     def score(self, tokens: Sequence[int]) -> list[float]:
         """Log-probabilities of all but the first, each behind those before it."""
         asked = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
-        (output,) = self.llm.generate([{"prompt_token_ids": list(tokens)}], [asked], use_tqdm=False)
+        prompt = {"prompt_token_ids": list(tokens)}
+        (output,) = self.llm.generate([prompt], [asked], use_tqdm=False, lora_request=self.adapter)
         rows = zip(tokens[1:], output.prompt_logprobs[1:], strict=True)
         return [scores[token].logprob for token, scores in rows]
 
     def run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
         inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
-        outputs = self.llm.generate(inputs, [translate(each) for each in samplings], use_tqdm=False)
+        asked = [translate(each) for each in samplings]
+        outputs = self.llm.generate(inputs, asked, use_tqdm=False, lora_request=self.adapter)
         return [output.outputs[0] for output in outputs]
 
     @property

@@ -18,7 +18,12 @@ def main() -> None:
     address, others = parse_address(serving, __doc__)
     if key := read_key():
         os.environ["VLLM_API_KEY"] = key  # not a flag: those of a process can be read by others
-    words = ["serve", str(find_source(config, "model")), "--served-model-name", serving["name"], *address]
+    words = ["serve", str(find_source(config, "model")), *address]
+    if config.get("adapter"):
+        words += ["--served-model-name", f"{serving['name']}-base"]
+        words += ["--lora-modules", f"{serving['name']}={find_source(config, 'adapter')}"]
+    else:
+        words += ["--served-model-name", serving["name"]]
     flags = dict(serving["flags"])
     if config.get("draft_model"):
         draft = {"model": str(find_source(config, "draft_model")), "revision": config.get("draft_revision")}

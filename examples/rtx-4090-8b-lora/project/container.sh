@@ -22,7 +22,7 @@ field() {
 set -- rtx-4090-8b-lora "$@"
 # What config.yaml names lies in this folder, which is /project in the container, or is mounted where config.yaml finds it
 # from there: /x at /x, and ../x of /project is /x too.
-names='^(model|tokenizer|data|eval_data):'
+names='^(model|adapter|tokenizer|draft_model|data|eval_data):'
 # of a pattern in this folder each file: they may be links
 expand() {
     while IFS= read -r path; do

@@ -21,6 +21,7 @@ def describe_model(config: dict, here: Path) -> dict:
     source = find_source(config, "model")
     converted = config.get("serving", {}).get("converted")  # a project without a server converts nothing
     places = [source] if isinstance(source, Path) else []
+    places += [Path(find_source(config, "adapter"))] if "adapter" in config else []
     if converted and not (here / converted).is_dir():
         sys.exit(f"{here / converted} is not here: make the engine's weights with `make setup`, or python convert.py")
     places += [here / converted] if converted else []

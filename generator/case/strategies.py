@@ -34,8 +34,6 @@ class Strategy:
     divides_weights: bool = False
     divides_gradients: bool = False
     divides_states: bool = False
-    replicates_shards: bool = False
-    """several groups of shards, one copy of the model each"""
     layers_in_turn: bool = False
     """consecutive layers on different devices, one of which works at a time; ``Layout.pp`` counts them"""
     # what is gathered
@@ -148,7 +146,7 @@ STRATEGIES: Mapping[str, Strategy] = {
         ),
         replace(_FSDP, name="fsdp_full_shard", reshards=True),
         replace(_FSDP, name="fsdp_shard_grad_op"),
-        replace(_FSDP, name="hsdp", reshards=True, replicates_shards=True),
+        replace(_FSDP, name="hsdp", reshards=True),
         replace(
             _FSDP,
             name="spmd",

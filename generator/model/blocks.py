@@ -37,7 +37,6 @@ def attention(
     norm_arrays: int = 1,
     when: Rule = True,
     gate: bool = False,
-    causal: bool = True,
     context: Size | None = None,
     out: Size | None = None,
     extra: Callable[[Settings], list[Component]] | None = None,
@@ -74,7 +73,7 @@ def attention(
             sizes = {"head": (d, d), "heads": (query, key), "full": (query, key)}[qk_norm]
             components += [vector("q_norm", sizes[0], norm_arrays), vector("k_norm", sizes[1], norm_arrays)]
         window = find_window(c, kind)
-        components.append(Scores(1, c.heads, c.kv_heads, d, d, 2 * key, window, causal and context is None))
+        components.append(Scores(1, c.heads, c.kv_heads, d, d, 2 * key, window))
         return components + (extra(c) if extra else [])
 
     return block

@@ -38,7 +38,7 @@ class Weights(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Attention of ``layers`` equal blocks: every query sees the keys before it, at most ``window`` of them.
+    """Attention of ``layers`` equal blocks: every query sees at most ``window`` keys.
 
     ``cached`` elements per token are what generation keeps of keys and values: none for encoders.
     """
@@ -50,7 +50,6 @@ class Scores(NamedTuple):
     value_dim: int
     cached: int = 0
     window: int | None = None
-    causal: bool = True
     stack: str = ""
 
 

@@ -21,7 +21,7 @@ from generator.model.settings import Settings
 
 NAMES = "query key value attention.output.dense"
 BERT_FEED_FORWARD = plain_mlp("intermediate.dense output.dense")
-bert_attention = partial(attention, bias=True, causal=False)
+bert_attention = partial(attention, bias=True)
 
 
 def embedding_table(name: str, rows: str, width: str = "hidden_size", more: int = 0) -> Builder:
@@ -123,7 +123,7 @@ def build_deberta_attention(c: Settings, kind: str) -> list[Component]:
     """
     h = c.hidden
     components = [
-        *attention("in_proj attention.output.dense", out_bias=True, causal=False)(c, kind),
+        *attention("in_proj attention.output.dense", out_bias=True)(c, kind),
         vector("q_v_bias", h, 2),
     ]
     if c["relative_attention"]:
@@ -189,9 +189,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "albert": Family("encoder", build_albert, build_nothing, repeat_kind()),
     # rotary positions: no table of them
-    "nomic_bert": encoder(attention(causal=False), gated_mlp(), text_embeddings(TYPES)),
+    "nomic_bert": encoder(attention(), gated_mlp(), text_embeddings(TYPES)),
     "eurobert": encoder(
-        attention(bias="attention_bias", causal=False),
+        attention(bias="attention_bias"),
         gated_mlp(bias="mlp_bias"),
         embedding_table("embed_tokens", "vocab_size"),
         norm_arrays=1,
@@ -200,7 +200,7 @@ FAMILIES: dict[str, Family] = {
     # its first layer has no attn_norm, for the embeddings' norm goes before it (modeling_modernbert.py: nn.Identity):
     # two norms per layer and a last one remain, and none is counted for the embeddings
     "modernbert": encoder(
-        attention("Wqkv Wo", bias="attention_bias", causal=False),
+        attention("Wqkv Wo", bias="attention_bias"),
         gated_mlp("Wi Wo", bias="mlp_bias"),
         embedding_table("tok_embeddings", "vocab_size"),
         norm_arrays=count_modernbert_norm_arrays,

@@ -130,10 +130,8 @@ def build_resnet(c: Settings) -> list[Component]:
 
 NAMES2 = "query key value output.dense"
 FAMILIES: dict[str, Family] = {
-    "swin": swin(attention(bias="qkv_bias", out_bias=True, causal=False), build_bias_table, 4),
-    "swinv2": swin(
-        attention(NAMES2, bias="qkv_bias", key_bias=False, out_bias=True, causal=False), build_bias_network, 2, 1
-    ),
+    "swin": swin(attention(bias="qkv_bias", out_bias=True), build_bias_table, 4),
+    "swinv2": swin(attention(NAMES2, bias="qkv_bias", key_bias=False, out_bias=True), build_bias_network, 2, 1),
     "convnext": convnext(False),
     "convnextv2": convnext(True),
     "resnet": staged_family("conv", build_resnet, lambda c: c["hidden_sizes"][-1]),

@@ -47,7 +47,7 @@ def build_wavlm_positions(c: Settings) -> list[Component]:
 
 def wave_encoder(extra=build_nothing, mixer: Block | None = None) -> Family:
     family = decoder(
-        mixer or attention(NAMES, bias=True, causal=False),
+        mixer or attention(NAMES, bias=True),
         plain_mlp("intermediate_dense output_dense"),
         embed=chain(build_wave_features, extra),
         norm_arrays=2,

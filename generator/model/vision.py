@@ -12,11 +12,6 @@ NAMES = "q_proj k_proj v_proj o_proj"
 CLIP_NAMES = "q_proj k_proj v_proj out_proj"
 
 
-def image_attention(names: str = NAMES, **more) -> Block:
-    """Attention to every patch."""
-    return attention(names, causal=False, **more)
-
-
 def split_pair(value: int | list[int]) -> tuple[int, int]:
     """Height and width; one number is both."""
     return (value, value) if isinstance(value, int) else (value[0], value[1])
@@ -65,7 +60,7 @@ def vit(
 ) -> Family:
     """Blocks with norms before, a norm after the last; ``ends``: patches, positions, tokens, poolers."""
     return decoder(
-        mixer or image_attention(bias="qkv_bias", out_bias=True),
+        mixer or attention(bias="qkv_bias", out_bias=True),
         ffn or plain_mlp(),
         kinds=repeat_kind(),
         norm_arrays=norm_arrays,
@@ -131,7 +126,7 @@ def build_siglip_head(c: Settings) -> list[Component]:
 VIT = chain(learned_tokens("cls_token"), patch_positions(), patch_conv())
 DINO = chain(VIT, layer_scales("layerscale_value"))
 SIGLIP = chain(patch_conv(), patch_positions(0))
-CLIP_BLOCK = image_attention(CLIP_NAMES, bias=True)
+CLIP_BLOCK = attention(CLIP_NAMES, bias=True)
 FAMILIES: dict[str, Family] = {
     "vit": vit(chain(VIT, build_vit_pooler)),
     "vit_mae": vit(VIT),
@@ -146,7 +141,7 @@ FAMILIES: dict[str, Family] = {
             build_beit_positions,
             layer_scales("layer_scale_init_value"),
         ),
-        image_attention(bias=True, key_bias=False),
+        attention(bias=True, key_bias=False),
     ),
     "dinov2": vit(chain(DINO, include_if("use_mask_token", learned_tokens("mask_token"))), ffn=build_dinov2_mlp),
     # no use_mask_token in its config: the mask token is always there (modeling_dinov2_with_registers.py)
@@ -161,7 +156,7 @@ FAMILIES: dict[str, Family] = {
             patch_conv(),
             lambda c: [vector("layer_scale", c.hidden, 2 * c.layers)],
         ),
-        image_attention(bias="query_bias", key_bias="key_bias", value_bias="value_bias", out_bias="proj_bias"),
+        attention(bias="query_bias", key_bias="key_bias", value_bias="value_bias", out_bias="proj_bias"),
         build_dinov3_mlp,
     ),
     "siglip_vision_model": vit(chain(SIGLIP, build_siglip_head), CLIP_BLOCK),
@@ -172,7 +167,7 @@ FAMILIES: dict[str, Family] = {
     # rotary positions in two dimensions: no table of them
     "pixtral": vit(
         chain(patch_conv(False), norm_layer("ln_pre", 1)),
-        image_attention(),
+        attention(),
         gated_mlp(),
         norm_arrays=1,
         final_norm=False,

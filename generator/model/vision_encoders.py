@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from generator.model.blocks import gated_mlp, plain_mlp
+from generator.model.blocks import attention, gated_mlp, plain_mlp
 from generator.model.builders import Family, build_nothing, chain, repeat_kind
 from generator.model.components import Component, conv, linear, norm, vector
 from generator.model.seq2seq import FEED_FORWARD, WHISPER, build_stack, build_whisper_convs
 from generator.model.settings import Settings
-from generator.model.vision import count_patches, image_attention, include_if, learned_tokens, patch_conv, vit
+from generator.model.vision import count_patches, include_if, learned_tokens, patch_conv, vit
 
-FUSED = image_attention("attn.qkv attn.proj", bias=True)
+FUSED = attention("attn.qkv attn.proj", bias=True)
 
 
 def build_cube_conv(c: Settings, width: int, bias: bool) -> Component:
@@ -90,7 +90,7 @@ INTERN = vit(
         include_if("use_mask_token", learned_tokens("mask_token")),
         build_internvl_ends,
     ),
-    image_attention(
+    attention(
         "q_proj k_proj v_proj projection_layer",
         bias="attention_bias",
         out_bias=True,

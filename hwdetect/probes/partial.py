@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -51,7 +52,7 @@ def list_board_accelerators(boards: tuple[Board, ...]) -> tuple[Accelerator, ...
     )
 
 
-def number_accelerators(accelerators: tuple[Accelerator, ...]) -> tuple[Accelerator, ...]:
+def number_accelerators(accelerators: Sequence[Accelerator]) -> tuple[Accelerator, ...]:
     """The same accelerators with ``index`` 0, 1, …"""
     return tuple(replace(a, index=i) for i, a in enumerate(accelerators))
 

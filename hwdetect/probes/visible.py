@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes.notes import Notes
+from hwdetect.probes.partial import number_accelerators
 from hwdetect.types import Accelerator, Board
 
 # For each maker the variables that are applied one after the other; of a group the first one that is set counts.
@@ -53,7 +53,7 @@ def apply_visibility(
             # Makers keep their order: the first one's devices come first, as they did before.
             before = tuple(a for a in accelerators if a.board not in own and a.board < min(own, default=0))
             after = tuple(a for a in accelerators if a.board not in own and a.board >= min(own, default=0))
-            accelerators = tuple(replace(a, index=i) for i, a in enumerate(before + kept + after))
+            accelerators = number_accelerators(before + kept + after)
     return shown, accelerators
 
 
@@ -86,13 +86,13 @@ def select(value: str | None, accelerators: Sequence[Accelerator], boards: Seque
         chosen = _select_by_uuid(value, "GPU-", accelerators, boards)
     else:
         chosen = _select_by_number(value, accelerators, boards)
-    return _number_anew(chosen)
+    return number_accelerators(chosen)
 
 
 def select_by_hip(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> tuple[Accelerator, ...]:
     """What HIP leaves of those that ROCr has left: plain numbers or ids, up to the first that is none."""
     if not value:
-        return _number_anew(accelerators)
+        return number_accelerators(accelerators)
     chosen: list[Accelerator] = []
     for entry in value.split(","):
         if "GPU-" in entry:
@@ -104,11 +104,7 @@ def select_by_hip(value: str, accelerators: Sequence[Accelerator], boards: Seque
             break
         if accelerator not in chosen:
             chosen.append(accelerator)
-    return _number_anew(chosen)
-
-
-def _number_anew(chosen: Sequence[Accelerator]) -> tuple[Accelerator, ...]:
-    return tuple(replace(accelerator, index=i) for i, accelerator in enumerate(chosen))
+    return number_accelerators(chosen)
 
 
 def _select_by_rocr(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> list[Accelerator]:

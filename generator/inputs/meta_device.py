@@ -237,8 +237,9 @@ def describe_count(config, key: str) -> int | None:
 
 def find_latent_head(config) -> int:
     """Of a model that keeps a latent for all heads (DeepSeek): the mean of a key's and a value's size; 0 for others."""
-    sizes = [describe_count(config, key) for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")]
-    return sum(sizes) // 2 if all(sizes) else 0
+    keys = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    sizes = [size for key in keys if (size := describe_count(config, key))]
+    return sum(sizes) // 2 if len(sizes) == len(keys) else 0
 
 
 def convolves_tokens(module) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from hwdetect.pci_vendors import PCI_VENDORS
 from hwdetect.types import Device
 
 # A board reports less than its nominal size: ECC takes 1/16 of GDDR, firmware and retired pages a little more.
@@ -12,8 +13,6 @@ MEMORY_TOLERANCE = 0.07
 EXACT_MEMORY = 0.01  # for a size that a person typed
 # ECC of Intel's boards takes an eighth: 21,414 MiB of 24,480 (https://github.com/intel/xpumanager/issues/169).
 SHARE_OF_ECC = {"intel": 0.125}
-
-PCI_VENDORS = {"nvidia": "10de", "amd": "1002", "intel": "8086", "habana": "1da3", "aws": "1d0f", "google": "1ae0"}
 
 # Words that make another product of the same name: left over after a match, they refute it (save the device's own
 # architecture: "Blackwell GPU (B200)" is a B200, "RTX 4000 Ada" is no Quadro RTX 4000).

@@ -7,6 +7,7 @@ import pytest
 from hwdetect.assemble import read_machine
 from hwdetect.machine.live import Live
 from hwdetect.machine.protocol import Space
+from hwdetect.pci_vendors import PCI_VENDORS
 from hwdetect.probes.disks import read_disks
 from hwdetect.probes.network import read_network
 from hwdetect.probes.nodes import read_nodes
@@ -237,3 +238,19 @@ def test_boards_below_nvswitches_are_joined_by_what_both_have_to_them():
         (0, 1, "nvswitch", 337500e6), (0, 2, "nvswitch", 337500e6), (1, 2, "nvswitch", 337500e6)
     ]  # fmt: skip
     assert len(hardware.boards) == 3
+
+
+@pytest.mark.parametrize(("vendor", "number"), PCI_VENDORS.items())
+def test_topology_files_know_every_maker(vendor, number):
+    """Each had a table of its own: hwloc's had no Trainium or TPU, NCCL's no Gaudi."""
+    nccl = (
+        '<system version="1"><cpu numaid="0" arch="x86_64">'
+        f'<pci busid="0000:01:00.0" class="0x120000" vendor="0x{number}" device="0x1020"/></cpu></system>'
+    )
+    hwloc = (
+        '<topology version="2.0"><object type="Machine"><object type="PCIDev" gp_index="9" pci_busid="0000:01:00.0" '
+        f'pci_type="1200 [{number}:1020] [0000:0000] 01"/></object></topology>'
+    )
+    for files in ({"nccl-topo.xml": nccl}, {"hwloc.xml": hwloc}):
+        boards = read_machine(MemoryMachine(files), 1).boards
+        assert [board.vendor for board in boards] == [vendor]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from hwdetect import catalog
-from hwdetect.catalog.matching import PCI_VENDORS, fits_memory
+from hwdetect.catalog.matching import fits_memory
+from hwdetect.pci_vendors import PCI_VENDORS
 from hwdetect.types import Device
 
 SHARED = Path(__file__).resolve().parents[2] / "../shared"

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from hwdetect import catalog
-from hwdetect.catalog.matching import PCI_VENDORS, split_words
+from hwdetect.catalog.matching import split_words
+from hwdetect.pci_vendors import PCI_VENDORS
 
 # Anyone can open a repository: these are cited, for recordings, lists of a cloud's machines and facts of drivers.
 REPOSITORIES = (

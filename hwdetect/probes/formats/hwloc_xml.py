@@ -6,13 +6,13 @@ import re
 from xml.etree import ElementTree
 
 from hwdetect.machine.protocol import Machine
+from hwdetect.pci_vendors import VENDORS_BY_PCI
 from hwdetect.probes.notes import Notes
 from hwdetect.probes.parsing import clean_line, parse_integer
 from hwdetect.probes.partial import NOTHING, PartialHardware, list_board_accelerators
 from hwdetect.types import Board, Cpu, Link, Memory, NetworkPort
 
 FILE = "hwloc.xml"
-VENDORS = {"10de": "nvidia", "1002": "amd", "8086": "intel", "1da3": "habana"}
 # A display controller alone may be a server's console; a 3D controller or accelerator of these makers computes.
 COMPUTE_CLASSES = ("0302", "1200", "0380")
 COMPUTE_DEVICES = re.compile(r"(cuda|opencl|nvml|rsmi|ze|ve)\d", re.IGNORECASE)
@@ -82,7 +82,7 @@ def _list_boards(devices: list[ElementTree.Element]) -> tuple[tuple[Board, ...],
     for element in devices:
         kind, vendor, device = _parse_pci_type(element)
         inside = [child for child in element.findall("object") if COMPUTE_DEVICES.match(child.get("name", ""))]
-        computes = kind.startswith(COMPUTE_CLASSES) and vendor in VENDORS
+        computes = kind.startswith(COMPUTE_CLASSES) and vendor in VENDORS_BY_PCI
         if not inside and not computes:
             continue
         infos: dict[str, str] = {}
@@ -93,7 +93,7 @@ def _list_boards(devices: list[ElementTree.Element]) -> tuple[tuple[Board, ...],
         boards.append(
             Board(
                 index=len(boards),
-                vendor=VENDORS.get(vendor, "unknown"),
+                vendor=VENDORS_BY_PCI.get(vendor, "unknown"),
                 name=clean_line(infos.get("GPUModel")),
                 uuid=infos.get("NVIDIAUUID"),
                 pci_id=f"{vendor}:{device}",

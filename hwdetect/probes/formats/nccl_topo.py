@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
 from hwdetect.machine.protocol import Machine
+from hwdetect.pci_vendors import VENDORS_BY_PCI
 from hwdetect.probes.notes import Notes
 from hwdetect.probes.parsing import parse_integer
 from hwdetect.probes.partial import NOTHING, PartialHardware, list_board_accelerators
@@ -14,7 +15,6 @@ from hwdetect.probes.pci import parse_generation
 from hwdetect.types import Board, Cpu, Link, NetworkPort, Pcie, PciPath
 
 FILE = "nccl-topo.xml"
-VENDORS = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel", "0x1d0f": "aws"}
 GPU_CLASSES = ("0x0302", "0x0380", "0x1200", "0x0300")
 MAX_DEPTH = 64
 
@@ -121,7 +121,7 @@ def _build_board(index: int, place: Place) -> Board:
     number = parse_integer(gpu.get("dev")) if gpu is not None else None
     return Board(
         index=index if number is None else number,
-        vendor="amd" if amd else VENDORS.get(vendor_id or "0x10de", "unknown"),
+        vendor="amd" if amd else VENDORS_BY_PCI.get((vendor_id or "0x10de").removeprefix("0x"), "unknown"),
         name=format_gcn_name(gpu.get("gcn")) if gpu is not None else None,
         architecture=format_gcn_name(gpu.get("gcn")) if gpu is not None else None,
         pci_id=f"{vendor_id[2:]}:{device_id[2:]}" if vendor_id and device_id else None,

@@ -28,9 +28,15 @@ def compute_loss_bytes(
         return final + compute_partial_loss_bytes(shape, run, tokens, residual, compute)
     capped = compute if shape.capped_logits else 0.0  # tanh keeps its output
     copies = count_logit_bytes(run, compute)
-    if not backward and run.loss_copies == "padded":
+    if not backward and run.loss_copies == "padded" and not divides_logits(run):
         copies += (compute if compute < FLOAT else 0.0) - FLOAT  # the gradient is not there yet, the 16-bit logits are
-    return final + tokens * float(shape.head_outputs) * (copies + capped)
+    outputs = shape.head_outputs / (run.tp if divides_logits(run) else 1)
+    return final + tokens * outputs * (copies + capped)
+
+
+def divides_logits(run: Execution) -> bool:
+    """Whether each tensor part has the logits of its own words alone, of all tokens (templates/fragments/vocabulary_parts.py)."""
+    return run.own_loop and run.tp > 1
 
 
 def is_classifier(shape: Shape) -> bool:
@@ -118,9 +124,8 @@ def compute_tiled_loss_bytes(
 def count_logit_bytes(run: Execution, compute: float) -> float:
     """Bytes per logit of the plain loss, all copies alive at once."""
     low = compute if compute < FLOAT else 0.0
-    if (
-        run.loss_copies == "vocab-parallel"
-    ):  # logits, their float32 copy, and the softmax, over which the gradient is written
+    # logits, their float32 copy, and the softmax, over which the gradient is written
+    if run.loss_copies == "vocab-parallel" or divides_logits(run):
         return low + 2 * FLOAT
     if run.fused_kernels == "pretraining":
         return 2 * compute  # logits, over which the gradient is written, and one copy

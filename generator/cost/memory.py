@@ -77,7 +77,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     steady = {"weights": static.weights, "optimizer states": static.states, "reduce buckets": static.reduce_buckets}
     # the sums of the micro-batches before stay through this one's forward pass
     carried = static.gradients if run.accumulation > 1 else static.lasting_gradients
-    # the stage with the loss has one micro-batch under way, others have more; and of all tokens: every part has the logits whole
+    # the stage with the loss has one micro-batch under way, others have more; and of all tokens: every part has their last states
     beside_loss = kept / count_under_way(run) if run.own_loop else kept
     predicted = tokens * run.tp if run.own_loop else tokens
     loss = compute_loss_bytes(shape, run, predicted, block.residual_bytes, block.compute_bytes)

@@ -172,7 +172,8 @@ def choose_modules(
         modules["tokenizer"] = "tokenizer"
     modules["model_states"] = STATES.get(parallel.expected.wrapper, STATES[""]) if parallel else STATES[""]
     if parallel is not None:
-        modules |= {"heartbeat": "heartbeat", "parallel": "parallel", "wrapping": WRAPPINGS[parallel.expected.wrapper]}
+        modules |= {"heartbeat": "heartbeat", "launcher_summary": "launcher_summary", "parallel": "parallel"}
+        modules["wrapping"] = WRAPPINGS[parallel.expected.wrapper]
     if parallel is not None and parallel.world_size > 1:
         modules["preflight"] = "preflight"
     if parallel is not None and parallel.nodes > 1:
@@ -183,6 +184,8 @@ def choose_modules(
             modules["sequence_attention"] = parallel.loop.attention
         if parallel.loop.tokens is not None:
             modules["token_parts"] = parallel.loop.tokens
+        if parallel.loop.vocabulary is not None:
+            modules["vocabulary_parts"] = parallel.loop.vocabulary
     return dict(sorted(modules.items()))
 
 

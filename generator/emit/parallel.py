@@ -44,17 +44,20 @@ def describe_loop(case: Case, layout: Layout) -> LoopRecord | None:
         return None
     sharded = STRATEGIES[layout.strategy].divides_states
     tokens = "token_parts" if layout.tp > 1 and divides_tokens(case) else None
+    vocabulary = "vocabulary_parts" if layout.tp > 1 else None
     if layout.pp > 1:
         shape = build_shape(case.model, case.workload.task, 0)
         layers = split_layers(shape.layers, layout.pp, shape.head_params / shape.block_params)
         sizes = {"layers": layers, "copies": layout.dp, "sharded": sharded}
         more = {"ways": layout.tp} if layout.tp > 1 else {}
-        return LoopRecord(division="division/pipeline", attention=None, tokens=tokens, sizes={**sizes, **more})
+        return LoopRecord(
+            division="division/pipeline", attention=None, tokens=tokens, vocabulary=vocabulary, sizes={**sizes, **more}
+        )
     if layout.sequence_form is not None:
         heads = SEQUENCE_FORMS[layout.sequence_form].exchanges_heads
         attention = f"sequence_attention/{'ulysses' if heads else 'context'}"
         sizes = {"parts": layout.cp, "copies": layout.dp, "sharded": sharded}
-        return LoopRecord(division="division/sequence", attention=attention, tokens=None, sizes=sizes)
+        return LoopRecord(division="division/sequence", attention=attention, tokens=None, vocabulary=None, sizes=sizes)
     named = {
         "tp_size": layout.tp,
         "fsdp_size": layout.shard,
@@ -62,7 +65,7 @@ def describe_loop(case: Case, layout: Layout) -> LoopRecord | None:
         "ep_size": layout.ep,
     }
     sizes = {name: size for name, size in named.items() if size > 1}
-    return LoopRecord(division="division/sharded", attention=None, tokens=tokens, sizes=sizes)
+    return LoopRecord(division="division/sharded", attention=None, tokens=tokens, vocabulary=vocabulary, sizes=sizes)
 
 
 def expect_division(layout: Layout, loop: LoopRecord) -> tuple[str, ...]:

@@ -414,12 +414,13 @@ class ExpectedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoopRecord:
-    """A project with a loop of its own: the leaf that divides the model, those that divide attention and the tokens between products,
-    if any, and sizes."""
+    """A project with a loop of its own: the leaf that divides the model, those that divide attention, the tokens between products and
+    the logits, if any, and sizes."""
 
     division: str
     attention: str | None
     tokens: str | None
+    vocabulary: str | None
     sizes: Mapping[str, int | bool | tuple[int, ...]]
     """what ``Division`` is made with; of a pipeline the layers of each stage"""
 

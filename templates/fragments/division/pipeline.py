@@ -73,12 +73,15 @@ class LeanStage(PipelineStage):
 class Division:
     """A stage for each number of ``layers``; ``copies`` of the pipeline have rows of their own.
 
-    FSDP2 divides ``sharded`` stages over the copies. ``ways`` processes share each stage by tensor parallelism; given
-    ``tokens`` they divide those of each row, too, and send them on so (token_parts.py).
+    FSDP2 divides ``sharded`` stages over the copies. ``ways`` processes share each stage by tensor parallelism.
+    They divide the logits by ``vocabulary`` (vocabulary_parts.py) and, given ``tokens``, the tokens of each row, which
+    they send on so (token_parts.py).
     """
 
-    def __init__(self, args, layers: list[int], copies: int, sharded: bool, ways: int = 1, tokens=None):
-        self.tokens = tokens
+    def __init__(
+        self, args, layers: list[int], copies: int, sharded: bool, ways: int = 1, tokens=None, vocabulary=None
+    ):
+        self.tokens, self.vocabulary = tokens, vocabulary
         self.args, self.layers, self.sharded, self.copies, self.count = args, layers, sharded, copies, len(layers)
         names = ("stages", "copies", "ways")  # neighbours share a stage, and stages lie on other nodes first
         self.mesh = init_device_mesh(args.device.type, (self.count, copies, ways), mesh_dim_names=names)
@@ -134,10 +137,12 @@ class Division:
     def divide_matrices(self, model, tied: bool) -> None:
         """By the model's own plan. What it leaves whole every process of the stage has."""
         plan = {pattern: style for pattern, style in model.tp_plan.items() if style != PARTIAL_GRADIENTS}
-        styles = model._expand_parallel_plan(plan | (self.tokens.choose_styles(plan) if self.tokens else {}))
+        plan |= (self.tokens.choose_styles(plan) if self.tokens else {}) | self.vocabulary.styles
+        styles = model._expand_parallel_plan(plan)
         if tied and self.is_last:
             del styles["lm_head.weight"]  # it is the embedding's, which is divided so
         apply_tensor_parallelism(model, self.mesh["ways"], styles)
+        self.logits = self.vocabulary(self.mesh["ways"], model.config.vocab_size)
         if tied and self.is_last:
             model.lm_head.weight = model.model.embed_tokens.weight
         for weight in model.parameters():
@@ -201,6 +206,8 @@ class Division:
         return loss
 
     def compute_micro_batch_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if self.loss_copies > 1:
+            return self.logits.sum_losses(logits, targets) / self.asked
         loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=-100)
         return loss / self.asked
 

@@ -16,14 +16,15 @@ from loaded_weights import check_loaded
 class Division:
     """``sizes`` are DistributedConfig's. Processes of one tensor-parallel group share their rows.
 
-    ``tokens``: and divide their tokens, where no product needs all of them (token_parts.py).
+    ``tokens``: and divide their tokens, where no product needs all of them (token_parts.py); ``vocabulary``: and their
+    logits (vocabulary_parts.py).
     """
 
     stages = None
     router_losses: list[torch.Tensor] | None = None  # of a mixture whose experts a loss balances (router_loss.py)
 
-    def __init__(self, args, tokens=None, **sizes: int):
-        self.tokens = tokens
+    def __init__(self, args, tokens=None, vocabulary=None, **sizes: int):
+        self.tokens, self.vocabulary = tokens, vocabulary
         self.config = DistributedConfig(**sizes, fsdp_mixed_precision=args.bf16)
         args.copies = self.copies = self.config.dp_size
         self.loss_copies = self.config.tp_size
@@ -40,8 +41,8 @@ class Division:
         partial = [name for name, style in plan.items() if style == PARTIAL_GRADIENTS]
         # Transformers sums these after every micro-batch, and what was summed before once more: sum_gradients does
         styles = dict.fromkeys(partial, "replicate") | (self.tokens.choose_styles(plan) if self.tokens else {})
-        if self.config.tp_size > 1 and styles:
-            self.config.tp_plan = styles
+        if self.config.tp_size > 1:
+            self.config.tp_plan = styles | self.vocabulary.styles
         model, loading = auto.from_pretrained(
             source, distributed_config=self.config, output_loading_info=True, **keywords
         )
@@ -52,6 +53,7 @@ class Division:
                 self.partial += self.tokens.list_divided(model.model.layers)
                 self.tokens.begin_in(model.model.layers[0], find_ways(model))
                 self.tokens.end_in(model.model.norm, find_ways(model))
+            model.loss_function = self.vocabulary(find_ways(model), model.config.vocab_size)
             for weight in model.parameters():
                 if isinstance(weight, DTensor) and weight.device_mesh.mesh_dim_names == ("tp",):  # FSDP divides its own
                     weight.register_post_accumulate_grad_hook(divide_gradient)

@@ -70,7 +70,9 @@ def test_a_stopped_process_is_named_and_none_is_left(rank, tmp_path):
     os.kill(numbers[rank], signal.SIGSTOP)
     output, _ = running.communicate(timeout=200)
     assert running.returncode
-    assert f"rank {rank} (" in output and f"process {numbers[rank]}) has not answered for 6 s" in output
+    summary = output.rpartition("Root Cause")[2]
+    for text in (output, summary):
+        assert f"rank {rank} (" in text and f"process {numbers[rank]}) has not answered for 6 s" in text
     assert not [pid for pid in numbers if Path(f"/proc/{pid}").exists()]
 
 

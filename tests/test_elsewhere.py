@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
+from generator import pipeline
+from generator.case.request import Request
+from generator.case.strategies import GATHER, RING
 from generator.cli import perfgen
+from generator.cost.activations import compute_block_activations
+from generator.cost.of_case import build_cost_model
+from generator.cost.shape import build_shape
 from generator.errors import UsageError
 from generator.techniques.base import list_axes
 from generator.techniques.elsewhere import find_named, load_named
@@ -34,6 +41,34 @@ def test_why_not_answers_for_a_name_of_the_guides(name):
     assert done.exit_code == 0, done.output
     answer = json.loads(done.output)
     assert answer["taken"] is False and find_named(name).why in answer["why"]
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "shares", "layer_gib"),
+    [("llama-3.1-8b", "full", (0.008, 0.001), (4.2, 34)), ("llama-3.1-70b", "lora", (0.004, 0.001), (8.7, 70))],
+)
+def test_what_is_said_of_ring_attention_is_what_the_cost_model_says(name, train, shares, layer_gib):
+    """Of a step, and of a layer in its backward pass, where 8 devices share a sequence of 128k tokens and of 1M."""
+    case, layout = ("parallelism", "context-fsdp2"), {"global_batch": 8, "seq_len": 131072, "task": "causal-lm"}
+    request = Request(
+        model=f"examples/models/{name}.json",
+        hardware="8xh100-sxm-80gb",
+        train=train,
+        pins=(case,),
+        offline=True,
+        **layout,
+    )
+    plan = pipeline.plan_request(request).plan
+    model, cost = plan.case.model, build_cost_model(plan.case)
+    why = find_named("ring-attention").why
+    for seq_len, gib, share, other in zip((131072, 1 << 20), (0.5, 4), shares, layer_gib, strict=True):
+        gathered = replace(plan.best.execution, seq_len=seq_len)
+        seconds = [cost.estimate(replace(gathered, sequence_form=form)).step_seconds for form in (GATHER, RING)]
+        assert round(1 - seconds[1] / seconds[0], 3) == share and f"{100 * share:g} " in why
+        shape = build_shape(model, "causal-lm", 0)
+        assert 2 * 2 * shape.key * seq_len == gib * 2**30  # keys and values, in bf16
+        beside = compute_block_activations(shape, gathered).peak * seq_len / gathered.cp / 2**30
+        assert beside == pytest.approx(other, rel=0.02) and f"{other:g}" in why
 
 
 def test_where_nothing_fits_it_is_answered_too():

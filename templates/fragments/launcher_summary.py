@@ -19,8 +19,8 @@ def tell_launcher(message: str) -> None:
     """Another launcher than torchrun has no such file."""
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if file:
-        told = {"message": mask_secrets(message), "extraInfo": {"timestamp": str(int(time.time()))}}
-        Path(file).write_text(json.dumps({"message": told}), encoding="utf-8")
+        failure = {"message": mask_secrets(message), "extraInfo": {"timestamp": str(int(time.time()))}}
+        Path(file).write_text(json.dumps({"message": failure}), encoding="utf-8")
 
 
 @contextmanager

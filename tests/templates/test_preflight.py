@@ -27,7 +27,14 @@ def project(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def preflight(project):
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def preflight(project, monkeypatch_module):
+    monkeypatch_module.syspath_prepend(project)  # as where it is started
     spec = importlib.util.spec_from_file_location("preflight_of_project", project / "preflight.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -111,6 +118,18 @@ def test_every_pair_of_neighbours_has_its_turn(preflight):
         for pairs in rounds:
             busy = [rank for pair in pairs for rank in pair]
             assert len(busy) == len(set(busy))
+
+
+@pytest.mark.slow
+def test_what_is_wrong_stands_last(tmp_path):
+    """Below torchrun's own traceback."""
+    project = render_processes(tmp_path, 2)
+    config = yaml.safe_load((project / "config.yaml").read_text(encoding="utf-8"))
+    config["processes"]["preflight"]["disk_gib"] = 2.0**30
+    (project / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    done = run_preflight(project, 2)
+    assert done.returncode and "PROBLEM" in done.stdout
+    assert "GiB free on the disk" in done.stderr.rpartition("Root Cause")[2]
 
 
 def run_preflight(project: Path, count: int, *flags: str) -> subprocess.CompletedProcess[str]:

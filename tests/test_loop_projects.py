@@ -116,6 +116,9 @@ OTHER_WORK = (
     Form("tensor", 2, ["tp 2"], "biased", pins=RECOMPUTED),  # biases are added after the sum
     Form("tensor", 2, ["tp 2"], "odd"),  # of whose words the last part has one less
     Form("tensor-pipeline", 4, ["stages 2", "tp 2"], "odd"),
+    Form("tensor", 2, ["tp 2"], asked=LORA),
+    Form("tensor", 2, ["tp 2"], "tied", pins=RECOMPUTED, asked=LORA, words=HALVES),
+    Form("tensor-fsdp2", 4, ["fsdp 2", "tp 2"], asked=LORA),
     Form("tensor-fsdp2", 4, ["fsdp 2", "tp 2"], pins=RECOMPUTED),
     Form("tensor-pipeline", 4, ["stages 2", "tp 2"], pins=RECOMPUTED),
     Form("context", 2, ["parts 2"], asked=LORA),
@@ -198,7 +201,15 @@ EIGHT = (
 )
 OTHER_KILLED = (
     *(("tensor", SFT), ("pipeline", SFT), ("context-fsdp2", SFT)),
-    *(("context", LORA), ("context-fsdp2", LORA), ("ulysses", LORA), ("pipeline", LORA), ("pipeline-fsdp2", LORA)),
+    *(
+        ("tensor", LORA),
+        ("tensor-fsdp2", LORA),
+        ("context", LORA),
+        ("context-fsdp2", LORA),
+        ("ulysses", LORA),
+        ("pipeline", LORA),
+        ("pipeline-fsdp2", LORA),
+    ),
 )
 """Of a loss on answers alone, and of adapters: those have no other weights in their checkpoints."""
 KILLS = ((1, 1, "step"), (0, 2, "written"), (1, 4, "save"), (0, 6, "step"))

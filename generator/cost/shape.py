@@ -10,6 +10,8 @@ from generator.model import Attended, ModelSpec
 from generator.model.block_traits import WHOLE_ATTENTION, read_block_traits
 
 ATTENTION_INPUT = ("q", "k", "v")
+ROW_PARALLEL = ("o", "down")
+"""roles of the linears whose inputs tensor parts divide; of the others they divide the outputs (Megatron-LM)"""
 NAMES = {
     "q": ("q_proj", "query", "q_lin", "wq", "q"),
     "k": ("k_proj", "key", "k_lin", "wk", "k"),

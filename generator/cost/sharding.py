@@ -10,7 +10,7 @@ from typing import NamedTuple
 from generator.cost import constants as c
 from generator.cost.deepspeed import compute_single_buckets, compute_staging, sums_all_gradients
 from generator.cost.execution import BYTES, Execution
-from generator.cost.shape import Shape
+from generator.cost.shape import ROW_PARALLEL, Shape, select_adapted
 from generator.cost.stages import compute_most_layers_share
 from generator.cost.weights import compute_stored_bytes, compute_stored_expert_bytes
 
@@ -39,10 +39,19 @@ def count_shards(run: Execution) -> Shards:
     )
 
 
-def count_adapter_shards(run: Execution, shards: int) -> int:
-    """``shards``: of what is trained otherwise. Where sequences are divided, the loop shards the base as it is read, and the adapters
-    that come after it are whole in every process (templates/fragments/division/sequence.py)."""
-    return run.parts if run.train != "full" and run.cp > 1 and run.sharding.by_fsdp else shards
+def count_adapter_shards(shape: Shape, run: Execution, shards: int) -> float:
+    """``shards``: of what is trained otherwise. Where sequences or matrices are divided, the loop shards the base as it is read, and each
+    copy has the adapters that come after it whole; of tensor parts each has one factor whole, and a part of the other
+    (templates/fragments/division, adapter_parts.py)."""
+    if run.train == "full":
+        return shards
+    if run.own_loop and run.tp > 1:
+        adapted = select_adapted(shape, run.lora_targets)
+        whole = sum((x.inputs + x.outputs) * x.share for x in adapted)
+        sides = [(x.inputs, x.outputs) if x.role in ROW_PARALLEL else (x.outputs, x.inputs) for x in adapted]
+        held = sum((part / run.tp + kept) * x.share for x, (part, kept) in zip(adapted, sides, strict=True))
+        return run.pp * whole / held
+    return run.parts if run.cp > 1 and run.sharding.by_fsdp else shards
 
 
 def gathers_weights(run: Execution) -> bool:

@@ -155,7 +155,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     weights_here = run.offload_params == "none" or not run.sharding.divides_weights
     # with frozen weights neither end of the model has a gradient
     per_gradient = each.gradient / shards.gradients if run.train == "full" and gradients_here else 0.0
-    gradient_shards = count_adapter_shards(run, shards.gradients)
+    gradient_shards = count_adapter_shards(shape, run, shards.gradients)
     gradients = compute_gradients(run, each, trained) / gradient_shards if gradients_here else 0.0
     if run.flat_gradients:
         gradients = shape.params * each.base / run.parts
@@ -166,7 +166,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     kind = run.optimizer
     return StaticMemory(
         weights=(
-            divide_weights(run, weights, trained * each.trained, shards.weights, fullest, fullest_trained)
+            divide_weights(shape, run, weights, trained * each.trained, shards.weights, fullest, fullest_trained)
             if weights_here
             else 0.0
         )
@@ -174,7 +174,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         gradients=gradients * fullest_trained,
         states=0.0
         if offloaded or borrows_states(run)
-        else fullest_trained * states / count_adapter_shards(run, shards.states),
+        else fullest_trained * states / count_adapter_shards(shape, run, shards.states),
         step_temporary=0.0
         if offloaded
         else fullest_trained * compute_step_temporary(shape, run, each, trained, shards.states),
@@ -228,12 +228,14 @@ def compute_weights(shape: Shape, run: Execution, each: ParameterBytes, trained:
 
 
 def divide_weights(
-    run: Execution, weights: float, adapters: float, shards: int, fullest: float, fullest_trained: float
+    shape: Shape, run: Execution, weights: float, adapters: float, shards: int, fullest: float, fullest_trained: float
 ) -> float:
     """``weights``: the model's, with ``adapters`` if it has any. The last two: of the stage that has most of each."""
     if run.train == "full":
         return fullest * weights / shards
-    return fullest * (weights - adapters) / shards + fullest_trained * adapters / count_adapter_shards(run, shards)
+    return fullest * (weights - adapters) / shards + fullest_trained * adapters / count_adapter_shards(
+        shape, run, shards
+    )
 
 
 def compute_gradients(run: Execution, each: ParameterBytes, trained: float) -> float:

@@ -28,7 +28,7 @@ from generator.cost.device import Rates
 from generator.cost.execution import BYTES, CAPTURED, Execution
 from generator.cost.loss import is_classifier, scores_at_once
 from generator.cost.memory import count_checkpointed_blocks
-from generator.cost.shape import FEED_FORWARD, Linear, Shape
+from generator.cost.shape import FEED_FORWARD, ROW_PARALLEL, Linear, Shape
 from generator.cost.sharding import (
     count_attention_parts,
     count_shards,
@@ -39,8 +39,6 @@ from generator.cost.static_memory import StaticMemory, borrows_states, find_para
 from generator.cost.weights import count_packed_params
 from generator.model import Attended
 
-ROW_PARALLEL = ("o", "down")
-"""roles of the linears whose inputs tensor parts divide; of the others they divide the outputs (Megatron-LM)"""
 PIPELINE_SOURCE = "fill and drain of a 1F1B schedule (Narayanan et al. 2021)"
 
 

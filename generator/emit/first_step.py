@@ -97,7 +97,7 @@ def expect_gib(plan: Plan) -> dict[str, float]:
     static = compute_static_memory(shape, run)
     adapters = 0.0
     if run.train != "full" and static.weights:
-        shards = count_adapter_shards(run, count_shards(run).weights)
+        shards = count_adapter_shards(shape, run, count_shards(run).weights)
         each = find_parameter_bytes(run).trained * compute_most_layers_share(shape, run)
         adapters = static.trained * each / shards
     # looked at before the update, when what was added up whole is a share again

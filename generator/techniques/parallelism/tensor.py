@@ -22,6 +22,7 @@ class Tensor(Looped):
     name = "tensor"
     model_types: ClassVar = WHOLE_LAYERS_TYPES - TENSOR_FAULTS.keys()
     faults: ClassVar = TENSOR_FAULTS
+    trained: ClassVar = ("full", "lora")
     modes = ("train", "infer")
     provides = frozenset({Trait.DTENSOR, Trait.TRANSFORMERS_MODEL})
     evidence = (Published("https://arxiv.org/abs/1909.08053", "76 % scaling efficiency over 8 GPUs with NVLink"),)
@@ -36,6 +37,15 @@ class Tensor(Looped):
         divided = list_split(case, "none", tp=True)
         even = tuple(x for x in divided if x.tp > 1 and x.dp == 1 and divides_model(case, x.tp))
         return even if case.workload.mode == "train" else tuple(x for x in even if x.nodes == 1)
+
+    def explain_unemitted(self, case: Case) -> str | None:
+        return explain_dropout(case) or super().explain_unemitted(case)
+
+
+def explain_dropout(case: Case) -> str | None:
+    """Why adapters cannot be divided so (templates/fragments/adapter_parts.py), or ``None``."""
+    dropout = case.workload.train != "full" and case.workload.lora_dropout
+    return "adapters in tensor parts were run without --lora-dropout" if dropout else None
 
 
 def divides_model(case: Case, ways: int) -> bool:

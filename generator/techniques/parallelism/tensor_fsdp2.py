@@ -5,7 +5,7 @@ from generator.case.layout import Layout
 from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
 from generator.techniques.looped import TENSOR_FAULTS, WHOLE_LAYERS_TYPES, Looped
-from generator.techniques.parallelism.tensor import divides_model, explain_indivisible
+from generator.techniques.parallelism.tensor import divides_model, explain_dropout, explain_indivisible
 from generator.techniques.traits import Trait
 
 
@@ -20,6 +20,7 @@ class TensorFsdp2(Looped):
     name = "tensor-fsdp2"
     model_types: ClassVar = WHOLE_LAYERS_TYPES - TENSOR_FAULTS.keys()
     faults: ClassVar = TENSOR_FAULTS
+    trained: ClassVar = ("full", "lora")
     provides = frozenset({Trait.DTENSOR})
     evidence = (
         Published(
@@ -37,3 +38,6 @@ class TensorFsdp2(Looped):
     def layouts(self, case: Case) -> tuple[Layout, ...]:
         divided = list_split(case, "fsdp_full_shard", tp=True)
         return tuple(x for x in divided if x.tp > 1 and x.dp > 1 and divides_model(case, x.tp))
+
+    def explain_unemitted(self, case: Case) -> str | None:
+        return explain_dropout(case) or super().explain_unemitted(case)

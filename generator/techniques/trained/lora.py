@@ -117,6 +117,14 @@ def place_adapter(case: Case) -> Edits:
     adapter = (
         f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear"{exclude}{head}, **CONFIG["lora"])'
     )
+    if is_by_loop(case.layout) and case.layout.tp > 1:
+        return Edits(
+            imports=("from peft import LoraConfig", "from adapter_parts import adapt_parts"),
+            setup=(adapter,),
+            model_arguments=(make_argument("adapt", Code("partial(adapt_parts, peft_config=adapter)")),),
+            fragments=("adapter_parts",),
+            requirements=("peft",),
+        )
     if is_by_loop(case.layout):  # as soon as the model is read: then it is divided
         return Edits(
             imports=("from peft import LoraConfig, get_peft_model",),

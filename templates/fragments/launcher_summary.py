@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def tell_launcher(message: str) -> None:
 
 
 @contextmanager
-def tell_of_end() -> Iterator[None]:
+def tell_of_end() -> Generator[None, None, None]:
     """Not of what follows from the end of another process: the summary is to name that."""
     try:
         yield

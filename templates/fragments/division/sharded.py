@@ -50,13 +50,13 @@ class Division:
         partial = [name for name, style in plan.items() if style == PARTIAL_GRADIENTS]
         # Transformers sums these after every micro-batch, and what was summed before once more: sum_gradients does
         styles = dict.fromkeys(partial, "replicate") | (self.tokens.choose_styles(plan) if self.tokens else {})
-        if self.config.tp_size > 1:
+        if self.vocabulary is not None:
             self.config.tp_plan = styles | self.vocabulary.styles
         model, loading = auto.from_pretrained(
             source, distributed_config=self.config, output_loading_info=True, **keywords
         )
         check_loaded(model, loading)
-        if self.config.tp_size > 1:
+        if self.vocabulary is not None:
             self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
             if self.tokens:
                 self.partial += self.tokens.list_divided(model.model.layers)

@@ -22,6 +22,8 @@ import torch
 import torch.distributed as dist
 import yaml
 
+from launcher_summary import tell_launcher
+
 HERE = Path(__file__).parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 DEVICE = CONFIG["machine"]["device"]
@@ -225,6 +227,8 @@ def main() -> None:
     report["problems"] = find_problems(report)
     if dist.get_rank() == 0:
         print(json.dumps(report), flush=True) if options.json else print_report(report)
+        if report["problems"]:
+            tell_launcher("\n".join(report["problems"]))
     dist.barrier()
     dist.destroy_process_group()
     sys.exit(1 if report["problems"] else 0)

@@ -32,6 +32,7 @@ from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
+from launcher_summary import tell_of_end
 from loaded_weights import check_loaded
 from machine import check_machine
 from model_card import write_model_card
@@ -152,4 +153,5 @@ def training_arguments() -> TrainingArguments:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    with tell_of_end():
+        run_main(main)

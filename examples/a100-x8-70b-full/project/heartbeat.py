@@ -9,6 +9,8 @@ import time
 
 import torch.distributed as dist
 
+from launcher_summary import tell_launcher
+
 BEAT_SECONDS = 10.0
 SILENT_SECONDS = 300.0  # it beats whatever it computes: only what is stopped or gone is silent so long
 ENDED = "ended"
@@ -67,10 +69,10 @@ def watch_connection(connection: Connection, who: str) -> None:
 
 def end_run(who: str) -> None:
     """The launcher ends the others when this process ends."""
-    print(
+    message = (
         f"{who} has not answered for {SILENT_SECONDS:.0f} s: it is stopped, or its node is gone. The run ends here; "
-        "start it again, and it goes on from the newest complete checkpoint.",
-        file=sys.stderr,
-        flush=True,
+        "start it again, and it goes on from the newest complete checkpoint."
     )
+    print(message, file=sys.stderr, flush=True)
+    tell_launcher(message)
     os._exit(1)

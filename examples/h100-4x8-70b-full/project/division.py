@@ -73,12 +73,15 @@ class LeanStage(PipelineStage):
 class Division:
     """A stage for each number of ``layers``; ``copies`` of the pipeline have rows of their own.
 
-    FSDP2 divides ``sharded`` stages over the copies. ``ways`` processes share each stage by tensor parallelism; given
-    ``tokens`` they divide those of each row, too, and send them on so (token_parts.py).
+    FSDP2 divides ``sharded`` stages over the copies. ``ways`` processes share each stage by tensor parallelism.
+    They divide the logits by ``vocabulary`` (vocabulary_parts.py) and, given ``tokens``, the tokens of each row, which
+    they send on so (token_parts.py).
     """
 
-    def __init__(self, args, layers: list[int], copies: int, sharded: bool, ways: int = 1, tokens=None):
-        self.tokens = tokens
+    def __init__(
+        self, args, layers: list[int], copies: int, sharded: bool, ways: int = 1, tokens=None, vocabulary=None
+    ):
+        self.tokens, self.vocabulary, self.logits = tokens, vocabulary, None
         self.args, self.layers, self.sharded, self.copies, self.count = args, layers, sharded, copies, len(layers)
         names = ("stages", "copies", "ways")  # neighbours share a stage, and stages lie on other nodes first
         self.mesh = init_device_mesh(args.device.type, (self.count, copies, ways), mesh_dim_names=names)
@@ -114,8 +117,8 @@ class Division:
         if not self.is_last:
             model.model.norm = model.lm_head = None
         model.to(self.args.device, dtype=None if adapt else dtype)
-        if self.loss_copies > 1:
-            self.divide_matrices(model, tied)
+        if self.vocabulary is not None:
+            self.logits = self.divide_matrices(model, tied, self.vocabulary)
         self.part = Stage(model, self.args, self.is_first, self.is_last)
         if self.tokens:
             self.divide_tokens(self.tokens)
@@ -131,10 +134,11 @@ class Division:
         self.schedule = kind(stage, chunks, loss_fn=self.compute_micro_batch_loss, scale_grads=False)
         return whole
 
-    def divide_matrices(self, model, tied: bool) -> None:
-        """By the model's own plan. What it leaves whole every process of the stage has."""
+    def divide_matrices(self, model, tied: bool, vocabulary):
+        """By the model's own plan. What it leaves whole every process of the stage has. The loss of divided logits."""
         plan = {pattern: style for pattern, style in model.tp_plan.items() if style != PARTIAL_GRADIENTS}
-        styles = model._expand_parallel_plan(plan | (self.tokens.choose_styles(plan) if self.tokens else {}))
+        plan |= (self.tokens.choose_styles(plan) if self.tokens else {}) | vocabulary.styles
+        styles = model._expand_parallel_plan(plan)
         if tied and self.is_last:
             del styles["lm_head.weight"]  # it is the embedding's, which is divided so
         apply_tensor_parallelism(model, self.mesh["ways"], styles)
@@ -143,6 +147,7 @@ class Division:
         for weight in model.parameters():
             if isinstance(weight, DTensor):
                 weight.register_post_accumulate_grad_hook(divide_gradient)
+        return vocabulary(self.mesh["ways"], model.config.vocab_size)
 
     def divide_tokens(self, tokens) -> None:
         layers = list(self.part.base.layers.children())
@@ -201,6 +206,8 @@ class Division:
         return loss
 
     def compute_micro_batch_loss(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if self.logits is not None:
+            return self.logits.sum_losses(logits, targets) / self.asked
         loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=-100)
         return loss / self.asked
 

@@ -8,13 +8,6 @@ import signal
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
 
-import os
-
-os.environ.setdefault(  # read once, as PyTorch is imported
-    "PYTORCH_ALLOC_CONF",
-    "expandable_segments:True",
-)
-
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +25,7 @@ from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
+from launcher_summary import tell_of_end
 from loop import Loop
 from loop_arguments import LoopArguments
 from machine import check_machine
@@ -51,6 +45,7 @@ from run_identity import describe_run
 from sources import find_source
 from stopping import StopOnBadLoss, run_main
 from token_parts import TokenParts
+from vocabulary_parts import VocabularyParts
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -69,6 +64,7 @@ def main() -> None:
         sharded=True,
         ways=2,
         tokens=TokenParts(),
+        vocabulary=VocabularyParts,
     )
     set_seed(args.seed)
 
@@ -161,4 +157,5 @@ def training_arguments() -> LoopArguments:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    with tell_of_end():
+        run_main(main)

@@ -7,5 +7,4 @@ CDPATH='' cd "$(dirname "$0")"
 : "${MASTER_ADDR:?the node at which all meet}"
 # shellcheck source=/dev/null
 . ./env.sh
-export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF-expandable_segments:True}"
 exec torchrun --nnodes 4 --nproc-per-node 8 --shutdown-timeout 2040 --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR:29500" "${PROGRAM-train.py}" "$@"

@@ -24,6 +24,7 @@ from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
+from launcher_summary import tell_of_end
 from loop import Loop
 from loop_arguments import LoopArguments
 from machine import check_machine
@@ -147,4 +148,5 @@ def training_arguments() -> LoopArguments:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    with tell_of_end():
+        run_main(main)

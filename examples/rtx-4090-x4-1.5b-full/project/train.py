@@ -33,6 +33,7 @@ from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluati
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
+from launcher_summary import tell_of_end
 from length_groups import SeedLengthGroups
 from loaded_weights import check_loaded
 from machine import check_machine
@@ -162,4 +163,5 @@ def training_arguments() -> SFTConfig:
 
 
 if __name__ == "__main__":
-    run_main(main)
+    with tell_of_end():
+        run_main(main)

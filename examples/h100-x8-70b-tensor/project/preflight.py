@@ -1,0 +1,238 @@
+"""Before a long run: are all processes there, equal, and as fast to each other as was planned?
+
+Under a minute. It was run on CPUs, over gloo: what joins accelerators was not there.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import yaml
+
+from launcher_summary import tell_launcher
+
+HERE = Path(__file__).parent
+CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+DEVICE = CONFIG["machine"]["device"]
+PLANNED = CONFIG["processes"]["preflight"]
+ELEMENTS = (1 << 20) if DEVICE == "cpu" else (1 << 25)  # float32: 4 MiB, 128 MiB
+REPEATS = 5
+PRODUCT_SECONDS = 1.0  # of products: what else runs on a CPU, or a clock that has not risen yet, is not in all of them
+SLOW_LINK = 0.25 if DEVICE == "cpu" else 0.5  # of what is predicted, or of the usual one of its kind
+SLOW_RANK = 0.5 if DEVICE == "cpu" else 0.8  # of the median: processes on a CPU share it with whatever else runs
+SHM_BYTES = 512 << 20  # Docker's own is 64 MiB: too little for collectives and data workers
+CLOCK_SECONDS = 2.0  # between nodes: files would seem newer or older than they are
+PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "numpy")
+
+
+def synchronize() -> None:
+    if DEVICE != "cpu":
+        getattr(torch, DEVICE).synchronize()
+
+
+def measure_seconds(function: Callable[[], object], least: float = 0.0) -> float:
+    """Of the fastest repeat: what else runs makes single ones slower. The first two are not counted.
+
+    ``least`` seconds of them: of what no other process takes part in.
+    """
+    taken: list[float] = []
+    while len(taken) < REPEATS + 2 or sum(taken) < least:
+        synchronize()
+        begun = time.perf_counter()
+        function()
+        synchronize()
+        taken.append(time.perf_counter() - begun)
+    return min(taken[2:])
+
+
+def describe_rank() -> dict:
+    """What this process sees of its node; equal ``versions`` are asked of all."""
+    versions = {"python": platform.python_version(), "device": DEVICE}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = None
+    if DEVICE != "cpu":
+        versions["device"] = getattr(torch, DEVICE).get_device_name()
+    if DEVICE == "cuda":
+        versions["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # RCCL on ROCm
+    runs = HERE / CONFIG["output_dir"]
+    disk = shutil.disk_usage(runs if runs.exists() else HERE)
+    shm = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").exists() else None
+    return {"host": socket.gethostname(), "versions": versions, "disk_free_bytes": disk.free, "shm_free_bytes": shm}
+
+
+def measure_product() -> float:
+    """Products of this device alone, per second: a board that is hot or shares its clock is slower than the others."""
+    size = 512 if DEVICE == "cpu" else 4096
+    one = torch.randn(size, size, device=DEVICE, dtype=torch.float32 if DEVICE == "cpu" else torch.bfloat16)
+    return 1 / measure_seconds(lambda: one @ one, PRODUCT_SECONDS)
+
+
+def measure_all_reduce() -> float:
+    """Bytes per second that each process passes on, in both halves of a ring."""
+    tensor, count = torch.ones(ELEMENTS, device=DEVICE), dist.get_world_size()
+    seconds = measure_seconds(lambda: dist.all_reduce(tensor))
+    return 2 * (count - 1) / count * tensor.nbytes / seconds
+
+
+def list_rounds(count: int) -> list[list[tuple[int, int]]]:
+    """Neighbours on a ring, in rounds in which no process is in two pairs."""
+    ring = [(rank, (rank + 1) % count) for rank in range(count)] if count > 2 else [(0, 1)]
+    closing = [ring.pop()] if count > 2 and count % 2 else []
+    return [pairs for pairs in (ring[::2], ring[1::2], closing) if pairs]
+
+
+def measure_links() -> dict[str, float]:
+    """Bytes per second from each process to the next, by "rank-rank"."""
+    rank, tensor = dist.get_rank(), torch.ones(ELEMENTS, device=DEVICE)
+    rates = {}
+    for pairs in list_rounds(dist.get_world_size()):
+        dist.barrier()
+        mine = next((pair for pair in pairs if rank in pair), None)
+        if mine is None:
+            continue
+
+        def pass_on(pair: tuple[int, int] = mine) -> None:  # there and back
+            for sender, receiver in (pair, pair[::-1]):
+                dist.send(tensor, receiver) if rank == sender else dist.recv(tensor, sender)
+
+        seconds = measure_seconds(pass_on)
+        if rank == mine[0]:
+            rates[f"{mine[0]}-{mine[1]}"] = 2 * tensor.nbytes / seconds
+    return rates
+
+
+def rehearse_signal() -> float:
+    """Seconds from SIGTERM at the last process until all know of it: they must save after the same step."""
+    came = []
+    before = signal.signal(signal.SIGTERM, lambda *_: came.append(True))
+    dist.barrier()
+    begun = time.perf_counter()
+    if dist.get_rank() == dist.get_world_size() - 1:
+        os.kill(os.getpid(), signal.SIGTERM)
+    came_anywhere = torch.tensor(float(bool(came)), device=DEVICE)
+    dist.all_reduce(came_anywhere, dist.ReduceOp.MAX)
+    signal.signal(signal.SIGTERM, before)
+    return time.perf_counter() - begun if came_anywhere.item() else float("inf")
+
+
+def gather(value: object) -> list:
+    gathered: list = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, value)
+    return gathered
+
+
+def find_problems(report: dict) -> list[str]:
+    """Each names what is wrong, where, and beside what."""
+    ranks, links, expected = report["ranks"], report["links"], PLANNED
+    problems = []
+    for name, first in ranks[0]["versions"].items():
+        for n, rank in enumerate(ranks):
+            if rank["versions"][name] != first:
+                problems.append(f"{name}: {rank['versions'][name]} on rank {n} ({rank['host']}), {first} on rank 0")
+    for host in dict.fromkeys(r["host"] for r in ranks):
+        there = [r for r in ranks if r["host"] == host]
+        free = min(r["disk_free_bytes"] for r in there) / 2**30
+        shm = min((r["shm_free_bytes"] for r in there if r["shm_free_bytes"] is not None), default=SHM_BYTES)
+        if free < expected["disk_gib"]:
+            problems.append(f"{host}: {free:.1f} GiB free on the disk, checkpoints take {expected['disk_gib']}")
+        if shm < SHM_BYTES:
+            problems.append(f"{host}: {shm >> 20} MiB free in /dev/shm (docker run --shm-size)")
+    skew = max(r["clock"] for r in ranks) - min(r["clock"] for r in ranks)
+    if skew > CLOCK_SECONDS:
+        problems.append(f"clocks differ by {skew:.1f} s: {', '.join(sorted({r['host'] for r in ranks}))}")
+    usual = statistics.median(r["products_per_s"] for r in ranks)
+    for n, rank in enumerate(ranks):
+        if rank["products_per_s"] < SLOW_RANK * usual:
+            share = rank["products_per_s"] / usual
+            problems.append(f"rank {n} ({rank['host']}) computes at {share:.0%} of the median")
+    problems += list_slow_links(ranks, links)
+    if report["signal_seconds"] == float("inf"):
+        problems.append("SIGTERM at the last process did not reach the others")
+    return problems
+
+
+def list_slow_links(ranks: list[dict], links: dict[str, float]) -> list[str]:
+    """Beside what was predicted, or the others of their kind; a rank whose every link is slow is named itself."""
+    kinds: dict[str, dict[str, float]] = {"node": {}, "nodes": {}}
+    for pair, rate in links.items():
+        one, other = map(int, pair.split("-"))
+        kinds["node" if ranks[one]["host"] == ranks[other]["host"] else "nodes"][pair] = rate
+    slow = {}
+    for kind, rates in kinds.items():
+        predicted = PLANNED.get(f"{kind}_gb_per_s")
+        least = predicted * 1e9 if predicted else find_usual(list(rates.values()))
+        slow |= {pair: (rate, least) for pair, rate in rates.items() if rate < SLOW_LINK * least}
+    lines = [f"link {pair}: {rate / 1e9:.2f} GB/s, expected {least / 1e9:.2f}" for pair, (rate, least) in slow.items()]
+    for rank in range(len(ranks) if len(ranks) > 2 else 0):
+        own = [pair for pair in links if str(rank) in pair.split("-")]
+        if own and all(pair in slow for pair in own) and len(slow) < len(links):
+            lines.append(
+                f"rank {rank} ({ranks[rank]['host']}): each of its links is slow: look at that device and its port"
+            )
+    return lines
+
+
+def find_usual(rates: list[float]) -> float:
+    """One that a slow rank leaves as it is: of three neighbours on a ring two have a link to it."""
+    return sorted(rates)[-1 - len(rates) // 4] if rates else 0.0
+
+
+def print_report(report: dict) -> None:
+    ranks = report["ranks"]
+    print(f"{len(ranks)} processes on {len({r['host'] for r in ranks})} nodes, {report['seconds']:.0f} s")
+    rate, predicted = report["all_reduce_bytes_per_s"] / 1e9, PLANNED.get("all_reduce_gb_per_s")
+    print(f"all-reduce {rate:.2f} GB/s" + (f", predicted {predicted:.2f}" if predicted else ""))
+    for pair, measured in report["links"].items():
+        print(f"link {pair} {measured / 1e9:.2f} GB/s")
+    print(f"SIGTERM known to all after {report['signal_seconds'] * 1000:.0f} ms")
+    print("\n".join(f"PROBLEM {problem}" for problem in report["problems"]) or "nothing is wrong")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="the report as JSON, and nothing else")
+    options = parser.parse_args()
+    begun = time.perf_counter()
+    if DEVICE != "cpu":
+        getattr(torch, DEVICE).set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(timeout=timedelta(seconds=60))
+    planned = CONFIG["processes"]["expected"]["world_size"]
+    if dist.get_world_size() != planned:
+        sys.exit(f"{dist.get_world_size()} processes, and the plan is for {planned}")
+    rank = describe_rank() | {"products_per_s": measure_product()}
+    dist.barrier()
+    ranks = gather(rank | {"clock": time.time()})
+    all_reduce, links = measure_all_reduce(), {}
+    for rates in gather(measure_links()):
+        links |= rates
+    report = {"ranks": ranks, "all_reduce_bytes_per_s": all_reduce, "links": links, "planned": PLANNED}
+    report["signal_seconds"] = max(gather(rehearse_signal()))
+    report |= {"seconds": time.perf_counter() - begun}
+    report["problems"] = find_problems(report)
+    if dist.get_rank() == 0:
+        print(json.dumps(report), flush=True) if options.json else print_report(report)
+        if report["problems"]:
+            tell_launcher("\n".join(report["problems"]))
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.exit(1 if report["problems"] else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""What ends this process, for the summary of torchrun: that is printed last, below all that the processes said."""
+
+import json
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch.distributed as dist
+
+from masking import mask_secrets
+
+OF_OTHERS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
+"""In an error that the end of another process makes."""
+
+
+def tell_launcher(message: str) -> None:
+    """Another launcher than torchrun has no such file."""
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if file:
+        failure = {"message": mask_secrets(message), "extraInfo": {"timestamp": str(int(time.time()))}}
+        Path(file).write_text(json.dumps({"message": failure}), encoding="utf-8")
+
+
+@contextmanager
+def tell_of_end() -> Generator[None, None, None]:
+    """Not of what follows from the end of another process: the summary is to name that."""
+    try:
+        yield
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            tell_launcher(end.code)
+        raise
+    except Exception as error:
+        if not isinstance(error, dist.DistError) and not any(word in str(error) for word in OF_OTHERS):
+            tell_launcher(f"{type(error).__name__}: {error}")
+        raise

@@ -100,7 +100,8 @@ def check_deepspeed(folder: Path, config: dict[str, Any]) -> Iterator[str]:
 def check_makefile(folder: Path, config: dict[str, Any]) -> Iterator[str]:
     """Every target can be planned by make."""
     serves = ("serve", "chat", "bench") if (folder / "serve.sh").exists() else ()
-    for target in ("setup", "train", "infer", "image", *serves):
+    image = ("image",) if (folder / "Dockerfile").exists() else ()
+    for target in ("setup", "train", "infer", *image, *serves):
         if target == "train" and not (folder / "train.py").exists():
             continue
         yield from run_checker(folder, "make", "-n", target, "PYTHON=python3")

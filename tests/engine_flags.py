@@ -29,8 +29,12 @@ ASKED = (
     {"concurrency": 64, "prompt_tokens": 1024, "new_tokens": 256},
     {"concurrency": 256, "allow": ("quantization=fp8",)},
     {"concurrency": 1, "pins": (("speculation", "prompt-lookup"),)},
-    {"concurrency": 16, "pins": (("cache", "engine-fp8"),)},
 )
+BESIDE = tuple(
+    ("llama-3.1-8b", hardware, "efficiency", {"concurrency": 16, "pins": (("cache", "engine-fp8"),)})
+    for hardware in ("1xrtx-4090", "4xl40s")
+)
+"""Questions that are no part of the draw."""
 
 
 def plan_projects(folder: Path, engine: str, leaf: str) -> Iterator[tuple[Path, dict]]:
@@ -38,7 +42,7 @@ def plan_projects(folder: Path, engine: str, leaf: str) -> Iterator[tuple[Path, 
     plan.json. Every so-manieth would be of one machine and one goal, where that number and theirs have a divisor in common."""
     names = sorted(path.stem for path in MODELS.glob("*.json"))
     questions = list(product(names, HARDWARE, GOALS, ASKED))
-    for number, (model, hardware, goal, asked) in enumerate(Random(0).sample(questions, QUESTIONS)):
+    for number, (model, hardware, goal, asked) in enumerate((*Random(0).sample(questions, QUESTIONS), *BESIDE)):
         pins = (("engine", engine), *asked.get("pins", ()))
         request = Request(
             model=f"owner/{model}",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import httpx
 import pytest
 from running_server import make_project, run_server
 
@@ -26,6 +27,20 @@ def list_servers(project) -> list[str]:
     found = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout.splitlines()
     pids = [line.split()[0] for line in found if "server.py" in line]
     return [pid for pid in pids if os.path.realpath(f"/proc/{pid}/cwd") == str(project)]
+
+
+@pytest.mark.parametrize(("served", "asked"), [(["p-base", "p"], "p"), (["other"], "other")])
+def test_the_model_of_the_project_is_asked_where_it_is_served(load, served, asked):
+    """vLLM lists the model beneath an adapter before it."""
+    for leaf, name in (
+        ("terminal", "terminal"),
+        ("serving/api_key", "api_key"),
+        ("serving/progress_line", "progress_line"),
+    ):
+        load(leaf, name)
+    chat = load("serving/chat", "chat")
+    answer = httpx.MockTransport(lambda _: httpx.Response(200, json={"data": [{"id": name} for name in served]}))
+    assert chat.find_model(httpx.Client(transport=answer, base_url="http://here"), "p") == asked
 
 
 @pytest.mark.slow

@@ -200,12 +200,14 @@ def end_server(process: subprocess.Popen) -> None:
                 continue
 
 
-def find_model(client: httpx.Client) -> str:
+def find_model(client: httpx.Client, name: str) -> str:
+    """``name``, if the server has it, which may list the model beneath an adapter too; else its first."""
     try:
         response = client.get("/v1/models", timeout=60)
         if response.status_code != 200:
             sys.exit(escape_control(describe_refusal(response)))
-        return str(response.json()["data"][0]["id"])
+        served = [str(model["id"]) for model in response.json()["data"]]
+        return name if name in served else served[0]
     except httpx.HTTPError as error:
         sys.exit(f"{client.base_url} does not say what it serves: {type(error).__name__}: {error}")
     except (ValueError, KeyError, TypeError, IndexError):
@@ -240,7 +242,7 @@ def main() -> None:
         nullcontext(url) if answered else start_server() as url,
         httpx.Client(base_url=url, headers=headers, timeout=patience) as client,
     ):
-        code = talk(Conversation(client, find_model(client), options, args.system), piped)
+        code = talk(Conversation(client, find_model(client, serving["name"]), options, args.system), piped)
     sys.exit(code)
 
 

@@ -156,6 +156,9 @@ EXPERTS = {"model_type": "mixtral", "num_local_experts": 8}
         (None, {"text_config": {"hidden_size": {}}}, "hidden_size is {}"),
         (None, {"quantization_config": "gptq"}, "quantization_config"),
         (None, {"quantization_config": {"bits": 4}}, "quant_method"),
+        ("model_type", {"_class_name": "UNet2DConditionModel"}, "is of Diffusers"),
+        ("model_type", {"base_model_name_or_path": "a/b"}, "is of an adapter"),
+        (None, {"model_type": "LLaMA"}, "did you mean llama"),
         (None, {"torch_dtype": 5}, "torch_dtype is 5"),
     ],
     ids=lambda value: f"model-02 {json.dumps(value)[:40]}" if isinstance(value, dict) and value else None,
@@ -324,6 +327,14 @@ def test_model_12_packed_weights_are_not_trained(tmp_path, train, told):
         assert done.code == 0
     else:
         refused(2, f"--train {train}", "--train lora" if unpacked else "--train qlora it is packed", by=done)
+
+
+@pytest.mark.parametrize("beside", [{}, {"quantization_config": {"group_size": 64, "bits": 4}}])
+def test_what_mlx_packed_is_not_taken_for_plain_weights(tmp_path, beside):
+    """Its config says so under a name of its own; 16-bit weights were planned, in vLLM."""
+    folder = model(tmp_path / "m", quantization={"group_size": 64, "bits": 4}, **beside)
+    refused(2, "stay packed (mlx)", by=perfgen("plan", *HERE, "--model", folder, "--train", "lora"))
+    refused(3, "quantized (mlx)", by=perfgen("plan", *HERE, "--model", folder, "--mode", "infer"))
 
 
 @pytest.mark.parametrize("positions", [None, 1e9, 512.0], ids=lambda p: f"model-14 {p}")

@@ -76,12 +76,32 @@ def load_config(path: Path) -> dict:
     if not isinstance(config, dict):
         raise SourceError(f"{path} holds no object but {type(config).__name__}", hint)
     if "model_type" not in config:
-        raise SourceError(f"{path} names no model_type", hint)
+        raise SourceError(f"{path} {explain_other(config)}", hint)
+    config = name_mlx(config)
     for wrong in find_oddities(config):
         raise SourceError(f"cannot size {path}: {wrong}", "a config.json with the usual size fields is needed")
     for wrong in find_unknown_dtypes(config):
         raise SourceError(f"{path}: {wrong}", "correct it to what the weights are stored in")
     return normalize_config(config)
+
+
+def explain_other(config: dict) -> str:
+    """What a JSON object is of that names no type of Transformers."""
+    if isinstance(name := config.get("_class_name"), str):
+        return f"is of Diffusers ({name}), and perfgen plans models of Transformers"
+    if isinstance(base := config.get("base_model_name_or_path"), str):
+        return f"is of an adapter, and says nothing of the sizes of {base}, which it is for"
+    return "names no model_type"
+
+
+def name_mlx(config: dict) -> dict:
+    """mlx-lm says only ``quantization`` of weights that it packed; a quantization_config beside it is the same, without a method."""
+    packed, other = config.get("quantization"), config.get("quantization_config") or {}
+    if not isinstance(packed, dict) or "bits" not in packed or not isinstance(other, dict) or "quant_method" in other:
+        return config
+    return {key: value for key, value in config.items() if key != "quantization"} | {
+        "quantization_config": packed | {"quant_method": "mlx"}
+    }
 
 
 def find_oddities(config: dict, default_type: str = "") -> Iterator[str]:

@@ -10,16 +10,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from generator.errors import SourceError, quote_error
+from generator.errors import SourceError, quote_error, suggest_names
 from generator.inputs.json_files import load_json, replace_file
 from generator.inputs.kept_on_meta import measure_kept
 from generator.model import Attended, ModelSpec
 from generator.model.routers import WITH_LOSS
+from generator.model.settings import load_defaults
 from generator.model.stored_formats import read_stored_bytes, read_stored_format
 from hwdetect.machine.process import HeadAndTail, build_own_command, isolate_python, run_process
 
 SHOWN = 40
 """Characters of a type's name in a message."""
+NEWER = "`pip install perfgen[train]` if Transformers is missing; otherwise the model is newer than this stack, or its config contradicts itself"
 SECONDS = 300
 HEAD_BYTES, TAIL_BYTES = 0, 1 << 20
 """of what it prints: the counts are the last line"""
@@ -115,10 +117,16 @@ def count_in_child(text: str, name: str, path: Path) -> dict:
     if ended.code != 0:
         errors = ended.errors.decode("utf-8", "replace").strip().splitlines()
         reason = errors[-1] if errors else "no reason given"
+        if "Unrecognized model identifier" in reason:  # and all hundreds that it knows
+            model_type = str(json.loads(text).get("model_type"))[:SHOWN]
+            raise SourceError(
+                f"cannot size {name}: perfgen's tables and Transformers do not know {model_type!r}",
+                suggest_names(model_type.lower().replace("-", "_"), load_defaults()["types"], NEWER),
+            )
         raise SourceError(
             f"cannot size {name}: perfgen's tables do not know {str(json.loads(text).get('model_type'))[:SHOWN]!r} in this form, and "
             f"Transformers said: {quote_error(reason)}",
-            "`pip install perfgen[train]` if Transformers is missing; otherwise the model is newer than this stack, or its config contradicts itself",
+            NEWER,
         )
     counts = json.loads(ended.raw.decode().strip().splitlines()[-1])
     try:
@@ -195,7 +203,7 @@ def count(config_values: dict) -> dict:
     text = config.get_text_config(decoder=config.is_encoder_decoder or None)
     model, kind = build_model(config)
     sizes = {size: next((n for key in keys if (n := describe_count(text, key))), 0) for size, keys in SIZES.items()}
-    outside = {id(m) for m in (model.get_input_embeddings(), model.get_output_embeddings()) if m is not None}
+    outside = {id(m) for m in find_embeddings(model) if m is not None}
     linears = [m for m in model.modules() if isinstance(m, (nn.Linear, Conv1D)) and id(m) not in outside]
     params = sum(p.numel() for p in model.parameters())
     experts, active = sizes["experts"], sizes["experts_per_token"]
@@ -249,7 +257,15 @@ def convolves_tokens(module) -> bool:
     return isinstance(module, nn.Conv1d) and module.groups == module.in_channels > 1
 
 
+def find_embeddings(model) -> tuple:
+    """The input embedding and the output layer, ``None`` for what a model has not: those of images raise where it is asked for."""
+    try:
+        return model.get_input_embeddings(), model.get_output_embeddings()
+    except NotImplementedError:
+        return None, None
+
+
 def find_tied(model) -> bool:
     """Whether the output layer is the input embedding (or there is none)."""
-    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    embedding, head = find_embeddings(model)
     return head is not None and embedding is not None and head.weight is embedding.weight

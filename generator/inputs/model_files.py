@@ -36,6 +36,8 @@ def read_model(source: str, *, offline: bool, config: str | None = None, mode: s
     try:
         return read_hub(source, offline, config, mode)
     except SourceError as error:  # a folder may have been meant
+        if config is not None:
+            raise
         raise SourceError(
             f"--model {source}: there is no such folder or file here; on the hub: {error.message}", error.hint
         ) from error

@@ -239,3 +239,10 @@ def test_nothing_heavy_is_imported():
     )
     heavy = ("torch", "transformers", "numpy", "generator.model.encoders")
     assert not [name for name in heavy if f"'{name}'" in process.stdout]
+
+
+@pytest.mark.parametrize("model_type", ["aimv2", "altclip"])
+def test_what_has_no_one_embedding_is_named_after_what_it_takes(model_type):
+    """Transformers raises where a model of images and texts is asked for its input embedding: the refusal was of that."""
+    config = transformers.AutoConfig.for_model(model_type).to_dict() | {"model_type": model_type}
+    assert count(config)["kind"] == "multimodal"

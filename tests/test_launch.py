@@ -164,7 +164,8 @@ def draw_request(seed: int) -> Request:
     devices = ("h100-sxm-80gb", "a100-sxm-40gb", "h200-sxm-141gb", "mi300x", "l40s", "b200-sxm-180gb", "v100-sxm-32gb")
     each, nodes = draw.choice((2, 4, 8)), draw.choice((1, 1, 2, 3, 4, 16))
     hardware = f"{nodes}x{each}x{draw.choice(devices)}" if draw.random() < 0.8 else f"{max(2, nodes)}x{each}xcpu:4"
-    forms = ("ddp", "zero1", "zero2", "zero3", "fsdp2", "hsdp", "tensor", "pipeline", "context-fsdp2")
+    forms = ("ddp", "zero1", "zero2", "zero3", "fsdp2", "hsdp", "tensor", "tensor-fsdp2", "tensor-pipeline", "pipeline")
+    forms += ("pipeline-ddp", "pipeline-fsdp2", "context", "context-fsdp2", "ulysses", "expert", "expert-fsdp2")
     return Request(
         hardware=hardware,
         model=draw.choice(MODELS),

@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # The map: a room imports itself and rooms of the lines above its own.
 LAYERS = (
-    {"types", "machine", "cloud", "driver_floor", "maker_tools", "pci_vendors"},  # values, the one seam to the outside, tables
+    # values, the one seam to the outside, tables
+    {"types", "machine", "cloud", "driver_floor", "maker_tools", "pci_vendors"},
     {"topology", "mig", "findings", "unread", "view"},  # pure work on values
     {"catalog"},  # products
     {"checks"},  # what a field can be

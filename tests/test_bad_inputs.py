@@ -1051,7 +1051,13 @@ def test_a_folder_with_a_file_that_is_no_text_differs(tmp_path):
 
 
 COUNTS = dict.fromkeys(meta_device.NUMBERS, 2) | {"architecture": "X", "kind": "decoder", "gated": True}
-COUNTS |= {"tied_embeddings": False, "max_positions": None, "scans": False}
+COUNTS |= {
+    "tied_embeddings": False,
+    "max_positions": None,
+    "scans": False,
+    "attention": [[2, 8, 16, None]],
+    "state_elements": 0,
+}
 
 
 @pytest.mark.parametrize(
@@ -1060,6 +1066,10 @@ COUNTS |= {"tied_embeddings": False, "max_positions": None, "scans": False}
         *("", "[]", "{}", "5", "{bad", "[" * 100_000, json.dumps(COUNTS | {"layers": "2"})),
         *(json.dumps(COUNTS | {"layers": True}), json.dumps(COUNTS | {"more": 1})),
         json.dumps({key: value for key, value in COUNTS.items() if key != "gated"}),
+        *(
+            json.dumps(COUNTS | {"attention": kept})
+            for kept in ([[2, 8]], [5], [[2, 8, None, None]], [[2, 8, 16, "x"]])
+        ),
     ],
     ids=lambda text: text[:12],
 )

@@ -25,7 +25,7 @@ NEWER = "`pip install perfgen[train]` if Transformers is missing; otherwise the 
 SECONDS = 300
 HEAD_BYTES, TAIL_BYTES = 0, 1 << 20
 """of what it prints: the counts are the last line"""
-VERSION = 5
+VERSION = 6
 """of what is counted: an older cache is not read"""
 UNREAD = ("transformers_version", "quantization_config", "auto_map", "model_type")
 SIZES = {
@@ -96,9 +96,16 @@ def read_cached(path: Path) -> dict | None:
         counts = load_json(path)
     except (OSError, ValueError, RecursionError):
         return None
-    return (
-        counts if isinstance(counts, dict) and {key: type(value) for key, value in counts.items()} in COUNTED else None
-    )
+    if not isinstance(counts, dict) or {key: type(value) for key, value in counts.items()} not in COUNTED:
+        return None
+    return counts if all(is_kept(kind) for kind in counts["attention"]) else None
+
+
+def is_kept(kind: object) -> bool:
+    """Whether it is what ``Attended`` is made of: three whole numbers, and a window or none."""
+    if not isinstance(kind, list) or len(kind) != 4:
+        return False
+    return all(type(number) is int for number in kind[:3]) and type(kind[3]) in (int, type(None))
 
 
 def count_in_child(text: str, name: str, path: Path) -> dict:
@@ -214,8 +221,8 @@ def count(config_values: dict) -> dict:
     head_dim = sizes["head_dim"] or (hidden // heads if heads else 0)
     tied, attention, state_elements = find_tied(model), [], 0
     if kind in ("decoder", "multimodal"):
-        width = heads * (find_latent_head(text) or head_dim)
-        attention, state_elements = measure_kept(build_text_model(text, model), sizes["layers"], width)
+        head = find_latent_head(text) or head_dim
+        attention, state_elements = measure_kept(build_text_model(text, model), sizes["layers"], heads, head)
     return sizes | {
         "architecture": type(model).__name__,
         "kind": kind,

@@ -80,6 +80,19 @@ def test_published_sizes_without_a_table(tmp_path, monkeypatch, model_type, each
     assert describe_on_meta(config | {"model_type": model_type}, "m", "x") == spec, "as the cache file has it"
 
 
+@pytest.mark.parametrize(
+    ("model_type", "widths"),
+    [
+        ("gemma4_text", {8 * 256, 8 * 512}),
+        ("mimo_v2_flash", {64 * (192 + 128) // 2}),  # keys are larger than values
+        ("glm4_moe_lite", {20 * (192 + 64 + 256) // 2}),  # of what a latent is made into
+    ],
+)
+def test_a_score_and_its_value_are_as_wide_as_a_layers_own_heads(model_type, widths):
+    config = transformers.AutoConfig.for_model(model_type).to_dict() | {"model_type": model_type}
+    assert {width for _, width, _, _ in count(config)["attention"]} == widths
+
+
 @pytest.mark.parametrize("model_type", TABLES)
 def test_the_tables_say_what_transformers_keeps(model_type):
     for small_config in configs(model_type):
@@ -89,7 +102,7 @@ def test_the_tables_say_what_transformers_keeps(model_type):
             continue
         transformed = make_config(config)
         model, _ = build_model(transformed)
-        measured, state = measure_kept(build_text_model(transformed.get_text_config(), model), spec.layers, 0)
+        measured, state = measure_kept(build_text_model(transformed.get_text_config(), model), spec.layers, 0, 0)
         kept: Counter[int | None] = Counter()
         for layers, _, each, window in measured:
             kept[window] += layers * each

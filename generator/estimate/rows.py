@@ -57,6 +57,23 @@ def read_row(row: dict[str, str]) -> TableRow:
     )
 
 
+WHOLE = (
+    "dp",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "gpus_per_node",
+    "nodes",
+    "n_layers",
+    "n_heads",
+    "n_kv_heads",
+    "n_experts",
+    "experts_per_token",
+)
+"""Counts of which no published table has a mean; lengths, batches and memory may be one."""
+
+
 def _read_count(get, name: str, default: int | None = None, least: float = 0.5) -> int:
     """A positive whole number of the row. Raises ``Uncostable``."""
     text = get(name, "")
@@ -70,6 +87,8 @@ def _read_count(get, name: str, default: int | None = None, least: float = 0.5) 
         raise Uncostable(f"{name} is not a number: {text!r}") from None
     if not least <= number < 1e15:
         raise Uncostable(f"{name} is out of range: {text!r}")
+    if name in WHOLE and number != int(number):
+        raise Uncostable(f"{name} is no whole number: {text!r}")
     return round(number)
 
 

@@ -55,7 +55,7 @@ def read_table(in_path: Path | str) -> tuple[list[dict[str, str]], list[str]]:
     if Path(in_path).is_char_device() or Path(in_path).is_dir():  # /dev/zero never ends; a pipe does
         raise SourceError(f"--cases {in_path} is no regular file", "give a CSV file with a header line")
     try:
-        with Path(in_path).open(newline="", encoding="utf-8") as file:
+        with Path(in_path).open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             rows, columns = list(reader), list(reader.fieldnames or ())
     except (OSError, UnicodeDecodeError, csv.Error) as error:

@@ -87,6 +87,8 @@ BAD = [
     ({"hidden": "-3"}, "out of range"),
     ({"micro_batch": "nan"}, "micro_batch"),
     ({"seq_len": "inf"}, "seq_len"),
+    ({"pp": "1.5"}, "pp is no whole number"),
+    ({"n_layers": "31.5"}, "n_layers is no whole number"),
     ({"seq_len": ""}, "seq_len is not stated"),
     ({"quant": "telepathy"}, "telepathy"),
     ({"weights_dtype": "int3"}, "int3"),
@@ -110,6 +112,14 @@ def test_a_bad_row_says_why_and_stops_nothing(tmp_path, change, why):
 def test_columns_that_are_missing_altogether(tmp_path):
     (answer,) = answers(tmp_path, [{"phase": "train", "model": "x"}])
     assert answer["error"]
+
+
+def test_a_table_that_excel_wrote_begins_with_its_first_column(tmp_path):
+    path = write(tmp_path / "in.csv", [ROW])
+    path.write_text(path.read_text(encoding="utf-8"), encoding="utf-8-sig")
+    first, *_ = estimate_table(path, tmp_path / "out.csv")
+    assert not first["error"] and not any(name.startswith("\ufeff") for name in first)
+    assert not (tmp_path / "out.csv").read_text(encoding="utf-8").startswith("\ufeff")
 
 
 def test_a_short_line_and_a_long_line(tmp_path):

@@ -111,6 +111,9 @@ def read_json_documents(files: list[Path], lengths: Lengths) -> Iterator[tuple[s
         left -= len(content)
         try:
             rows = load_list_rows()(json.loads(content.decode("utf-8-sig")))
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            raise SourceError(f"{file}, line {line}: {NOT_UTF8}", "mend the file") from error
         except (ValueError, RecursionError) as error:
             raise SourceError(f"{file}: {quote_error(error)}", "mend the file") from error
         for number, row in enumerate(rows, start=1):

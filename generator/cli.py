@@ -341,7 +341,7 @@ def main() -> None:
         usage = io.StringIO()
         error.show(file=usage)  # it repeats what was typed, as a token in a wrong place
         click.echo(escape_control(mask_secrets(usage.getvalue())), err=True, nl=False)
-        if outcome.get(AS_JSON, False):
+        if outcome.get(AS_JSON, "--json" in sys.argv):  # a line that could not be divided into options has no outcome
             echo_error(UsageError(error.format_message()))
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):

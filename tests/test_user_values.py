@@ -123,6 +123,7 @@ def test_what_nothing_of_this_work_reads_is_refused(words, reason):
         ("detect", "--root", "nowhere"),
         ("smoke", "nowhere"),
         ("detect", "--private"),
+        ("detect", "--bogus"),
         ("init", "x", "--full"),
     ],
 )

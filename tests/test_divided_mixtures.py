@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from test_packed_experts import pack_experts
 from test_parallel_projects import (
     BATCH,
     HSDP,
@@ -73,6 +74,7 @@ FORMS = {
     "zero2": (sharded("zero2"), {}),
     "zero3": (sharded("zero3"), {"checkpointing": "full"}),
     "fsdp2": (sharded("fsdp_full_shard"), {"checkpointing": "full"}),
+    "fsdp2-at-load": (sharded("fsdp_full_shard", at_load=True), {"checkpointing": "full"}),
     "hsdp": (HSDP, {}),
 }
 
@@ -179,3 +181,31 @@ def test_a_divided_mixture_goes_on_after_a_kill(inputs, tmp_path, model_type, fo
     expected, weights = load_plain(one, train), load_plain(two, train)
     assert expected.keys() == weights.keys()
     assert [name for name in expected if not torch.allclose(expected[name], weights[name], atol=2e-4)] == []
+
+
+@pytest.fixture(scope="module")
+def packed(inputs, tmp_path_factory) -> Path:  # noqa: F811
+    """gpt-oss as it is published."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    folder = make_mixture(inputs, tmp_path_factory.mktemp("packed") / "inputs", "gpt_oss")
+    model = folder / "model"
+    AutoModelForCausalLM.from_pretrained(model).to(torch.bfloat16).save_pretrained(model)
+    pack_experts(model)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("form", "train"), [("zero2", "full"), ("fsdp2", "lora"), ("fsdp2", "full"), ("fsdp2-at-load", "full")]
+)
+def test_experts_that_are_unpacked_as_they_are_read_are_divided(packed, tmp_path, form, train):
+    """With the losses of one process, and the loss of their balance, whatever class FSDP2 has made of the model."""
+    layout, pins = FORMS[form]
+    one = on_cpu(make(packed, tmp_path / "one", None, "1xa100-sxm-80gb", train, parallelism="single"))
+    two = on_cpu(make(packed, tmp_path / "two", layout, "2xa100-sxm-80gb", train, parallelism=form, **pins))
+    for project in (one, two):
+        run(project, gpus=project is two)
+    measured = report(two)
+    assert measured["losses"] == pytest.approx(report(one)["losses"], rel=1e-4)
+    assert measured["processes"] == len(held(two)) == layout.devices

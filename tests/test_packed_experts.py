@@ -40,15 +40,8 @@ PACKING = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.s
 EXPERTS = ("experts.gate_up_proj", "experts.down_proj")
 
 
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory) -> Path:
+def pack_experts(folder: Path) -> None:
     """Each expert's matrix as blocks of 32 values of 4 bits, and a scale of each block."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-    from transformers import GptOssConfig, GptOssForCausalLM, PreTrainedTokenizerFast
-
-    folder = tmp_path_factory.mktemp("packed") / "model"
-    torch.manual_seed(0)
-    GptOssForCausalLM(GptOssConfig(**SIZES)).to(torch.bfloat16).save_pretrained(folder)
     path, weights = folder / "model.safetensors", {}
     for name, weight in load_file(path).items():
         if name.endswith(EXPERTS):
@@ -61,6 +54,17 @@ def packed(tmp_path_factory) -> Path:
     save_file(weights, path, metadata={"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"quantization_config": PACKING}))
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory) -> Path:
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import GptOssConfig, GptOssForCausalLM, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("packed") / "model"
+    torch.manual_seed(0)
+    GptOssForCausalLM(GptOssConfig(**SIZES)).to(torch.bfloat16).save_pretrained(folder)
+    pack_experts(folder)
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     alphabet = pre_tokenizers.ByteLevel.alphabet()

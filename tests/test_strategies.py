@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from making import H100, case, llama
+from making import H100, case, cost, llama
 
 from generator.case.layout import Layout
 from generator.case.strategies import (
@@ -20,6 +20,7 @@ from generator.case.strategies import (
 )
 from generator.cost.execution import Execution
 from generator.cost.sharding import count_shards
+from generator.decide.space import open_space
 from generator.techniques.base import list_axes
 from generator.techniques.traits import Trait
 
@@ -161,3 +162,12 @@ def test_a_divided_sequence_without_its_form_is_an_error_not_a_guess():
         model(MISTRAL_7B).estimate(run)
     ring, heads = (model(MISTRAL_7B).estimate(replace(run, sequence_form=form)) for form in ("ring", "ulysses"))
     assert ring.step_seconds != heads.step_seconds
+
+
+def test_packed_weights_are_not_read_by_zero3():
+    """Transformers makes the whole unpacked model in every process; the lower stages have it there anyway."""
+    packed = replace(llama(), quantization="mxfp4")
+    of = case(H100, packed, devices=8)
+    space = open_space(of, cost(of))
+    assert "every process would hold the whole unpacked model" in space.obstacles["parallelism=zero3"]
+    assert "parallelism=zero2" not in space.obstacles and "parallelism=fsdp2" not in space.obstacles

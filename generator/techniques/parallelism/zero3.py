@@ -1,3 +1,4 @@
+from generator.case.case import Case
 from generator.case.strategies import STRATEGIES
 from generator.techniques.base import Published
 from generator.techniques.parallelism.zero1 import Zero1
@@ -24,6 +25,14 @@ class Zero3(Zero1):
             "stage 3: memory for states divided by the devices, 1.5 times the traffic",
         ),
     )
+
+    def obstacle(self, case: Case) -> str | None:
+        if case.workload.mode == "train" and case.model.quantization:
+            return (
+                f"Transformers reads a packed checkpoint ({case.model.quantization}) past its sharded read (get_init_context, 5.23): "
+                "every process would hold the whole unpacked model"
+            )
+        return super().obstacle(case)
 
     def settings(self) -> dict[str, object]:
         elements = int(STRATEGIES[self.name].live_elements)

@@ -17,7 +17,8 @@ def add_router_loss(trainer: Trainer, weight: float | None) -> None:
     model.router_aux_loss_coef = 0.0  # what its own forward adds, where its config asks for it
     if not weight:
         return
-    compute_balance = sys.modules[type(model).__module__].load_balancing_loss_func
+    # of the function's module, not of the class: FSDP2 makes a class of its own
+    compute_balance = sys.modules[type(model).forward.__module__].load_balancing_loss_func
     compute_loss, log = trainer.compute_loss, trainer.log
 
     def compute_both(wrapped, inputs, return_outputs=False, num_items_in_batch=None):

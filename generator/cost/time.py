@@ -103,7 +103,7 @@ def compute_training_seconds(
     exchanged = compute_exchange_seconds(shape, run, rates, micro, computed["attention"])
     copies = compute_copy_seconds(shape, run, rates, static)
     device = sum(computed.values()) + sum(exchanged.values()) + copies.each
-    issue = compute_issue_seconds(shape, static, run, rates, micro.again) / run.pp
+    issue = compute_issue_seconds(shape, static, run, rates, micro.again)
     # a CPU issues and computes with the same cores
     stall = issue if rates.on_cpu else compute_stall_seconds(issue, device)
     fetched = compute_fetch_seconds(shape, run, rates, micro.again)
@@ -253,10 +253,10 @@ def compute_product_seconds(
 ) -> float:
     """An m x n x k product. Its arithmetic and the reading and writing of its matrices hide behind each other, but not wholly near
     where they take as long: the root of the squares (``benchmarks/published_operators.py``: 4 to 12 % median error; their sum is
-    11 to 53 % off). Not ``overlaps``: a CPU's cores do one or the other.
+    11 to 53 % off). Not ``overlaps``: a CPU's cores do one or the other, and start at once.
     """
     arithmetic, moved = 2 * m * n * k / rate, size * (m * k + k * n + m * n) / bytes_per_s
-    return math.hypot(arithmetic, moved) if overlaps else arithmetic + moved
+    return c.PRODUCT_SECONDS + math.hypot(arithmetic, moved) if overlaps else arithmetic + moved
 
 
 def compute_linear_seconds(
@@ -277,10 +277,11 @@ def compute_linear_seconds(
     outputs = linear.outputs if split_inputs else linear.outputs / tp
     inputs = linear.inputs / tp if split_inputs else linear.inputs
     overlaps = not rates.on_cpu
-    if linear.count > 1 and grouped and overlaps:
+    together = linear.count > 1 and grouped and overlaps
+    if together:
         rate *= c.GROUPED_REALISED
     each = compute_product_seconds(rows, outputs, inputs, rate, rates.bytes_per_s * gain, size, overlaps=overlaps)
-    return linear.count * each
+    return linear.count * each - ((linear.count - 1) * c.PRODUCT_SECONDS if together else 0.0)
 
 
 def compute_stall_seconds(host: float, device: float) -> float:
@@ -378,7 +379,8 @@ def count_score_traffic(shape: Shape, run: Execution) -> float:
     size = BYTES[run.compute_dtype]
     if fuses_softmax(shape, run):  # scale, mask and softmax in one kernel
         return c.FUSED_SCORE_PASSES * size
-    return c.EAGER_SCORE_PASSES * size + c.EAGER_SCORE_BYTES
+    softmax = c.EAGER_SCORE_BYTES if size < BYTES["float32"] else 2 * size  # in float32 there is nothing to cast
+    return c.EAGER_SCORE_PASSES * size + softmax
 
 
 def compute_traffic_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
@@ -433,6 +435,8 @@ def compute_loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: flo
     fused = run.loss_kernel == "fused" or run.fused_kernels.startswith("foak")
     native = run.loss_copies == "native" and run.fused_kernels == "none" and BYTES[run.product_dtype] < BYTES["float32"]
     plain = c.NATIVE_LOSS_BYTES if native and not run.autocast_dtype else c.LOSS_BYTES
+    if run.loss_copies == "vocab-parallel":
+        plain = c.VOCAB_PARALLEL_LOSS_BYTES
     per_logit = c.FUSED_LOSS_BYTES if fused else plain
     moved = tokens * float(shape.head_outputs) * per_logit
     if run.loss_kernel == "chunked" and not run.autocast_cache:  # each chunk casts the output layer again
@@ -448,19 +452,20 @@ def compute_dequantize_seconds(shape: Shape, run: Execution, rates: Rates) -> fl
 
 
 def compute_issue_seconds(shape: Shape, static: StaticMemory, run: Execution, rates: Rates, again: float) -> float:
-    """Time the host needs to issue a micro-batch; it shows where the device is faster than that."""
+    """Time the host needs to issue a micro-batch, with pipeline stages that of the last; it shows where the device is faster."""
     passes = 1.0 + again + c.BACKWARD_LAUNCH_SHARE
     operators = count_forward_operators(shape, run) * passes
     if run.train == "lora":
         operators += c.ADAPTER_OPERATORS * len(static.adapted) * passes
     operators += count_routing_operators(shape, run) * passes
-    if run.tp > 1:  # two all-reduces per block and pass, which the host waits for
-        operators += 2 * (2.0 + again) * c.COLLECTIVE_OPERATORS
+    if run.tp > 1:  # two all-reduces per block and pass, at which each host waits for the slowest of more of them
+        operators += 2 * (2.0 + again) * c.COLLECTIVE_OPERATORS * math.log2(run.tp)
     if run.compile in CAPTURED:  # a pass is one launch
         return (1.0 + c.BACKWARD_LAUNCH_SHARE) * rates.launch_seconds
     if run.compile:
         operators *= c.COMPILED_LAUNCH_SHARE
-    return shape.layers * operators * rates.launch_seconds
+    outside = c.OUTSIDE_OPERATORS * (1.0 + c.BACKWARD_LAUNCH_SHARE)
+    return (shape.layers / run.pp * operators + outside) * rates.launch_seconds
 
 
 def count_forward_operators(shape: Shape, run: Execution) -> float:

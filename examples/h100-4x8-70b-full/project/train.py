@@ -59,10 +59,10 @@ def main() -> None:
     claim_shared_folder(Path(args.output_dir), source)
     division = Division(
         args,
-        layers=[10, 10, 10, 10, 10, 10, 11, 9],
+        layers=[20, 20, 21, 19],
         copies=2,
         sharded=True,
-        ways=2,
+        ways=4,
         tokens=TokenParts(),
         vocabulary=VocabularyParts,
     )

@@ -36,7 +36,6 @@ from checkpoints import (
     find_newest_checkpoint,
     finish_training,
 )
-from compiled_layers import compile_layers
 from compiler import check_compilers
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
@@ -83,7 +82,6 @@ def main() -> None:
         dtype=torch.float32,  # trained weights stay in fp32, bf16 is for the arithmetic
         attn_implementation="sdpa",
     )
-    compile_layers(model)
 
     trainer = Trainer(
         model=model,
@@ -129,12 +127,13 @@ def training_arguments() -> TrainingArguments:
     parser = HfArgumentParser(TrainingArguments)
     parser.set_defaults(
         output_dir=str(HERE / CONFIG["output_dir"]),
-        per_device_train_batch_size=4,
-        per_device_eval_batch_size=4,
-        gradient_accumulation_steps=64,
+        per_device_train_batch_size=8,
+        per_device_eval_batch_size=8,
+        gradient_accumulation_steps=32,
         bf16=True,  # compute in bf16, keep weights in fp32
         tf32=True,  # what stays in fp32 uses TF32 products
         optim="adamw_torch_fused",
+        use_liger_kernel=True,  # fused cross-entropy, RMSNorm, rotary and SwiGLU
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
         save_total_limit=2,  # while one is written, the other is whole

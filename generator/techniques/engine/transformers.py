@@ -7,7 +7,7 @@ from generator.techniques.engines import Engine, serve_many
 from generator.techniques.traits import Trait
 
 TOLD_APART = 0.10
-"""The median error of a predicted speed of answers is 9.3 % (333 published rows, benchmarks/results/validation.json, inference): nearer
+"""The median error of a predicted speed of answers is 9.2 % (333 published rows, benchmarks/results/validation.json, inference): nearer
 than that, a prediction does not say which of two engines is the faster."""
 DIRECT_TYPES = frozenset(["llama", "mistral", "qwen2", "qwen3"])
 """whose layers direct_step.py computes: Llama was run, its relatives are built of the same modules"""

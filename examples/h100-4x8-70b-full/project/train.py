@@ -59,10 +59,10 @@ def main() -> None:
     claim_shared_folder(Path(args.output_dir), source)
     division = Division(
         args,
-        layers=[20, 20, 21, 19],
+        layers=[10, 10, 10, 10, 10, 10, 11, 9],
         copies=2,
         sharded=True,
-        ways=4,
+        ways=2,
         tokens=TokenParts(),
         vocabulary=VocabularyParts,
     )

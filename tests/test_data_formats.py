@@ -291,6 +291,20 @@ def test_empty_texts_of_a_corpus_are_neither_bad_rows_nor_trained_on(tmp_path, m
     assert read["text"] == [" = Title = \n", "a quick fox\n"] * 100
 
 
+@pytest.mark.parametrize("task", ["causal-lm", "sft"])
+def test_texts_without_an_end_token_are_refused_in_a_line(tmp_path, model, load_data, task):
+    """None stood among the tokens: a traceback at the first example."""
+    project = render_project(tmp_path, model, "text.arrow", task=task, seq_len=16)
+    data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text())
+    tokenizer = make_tokenizer(tmp_path / "endless")
+    tokenizer.eos_token = None
+    with pytest.raises(SystemExit, match=r"The tokenizer has no end token \(eos_token\)"):
+        if task == "causal-lm":
+            data.cut_blocks(data.load_texts(config), tokenizer, 16)
+        else:
+            data.tokenize_examples(data.load_examples(config), tokenizer, 16, "assistant")
+
+
 def test_labels_of_the_hub_are_called_by_their_names(tmp_path, model, load_data, monkeypatch):
     """IMDb's are 0 and 1, SNLI's -1 where nobody agreed: infer.py answered "1", and -1 was a class."""
     from datasets import ClassLabel, Dataset, Features, Value

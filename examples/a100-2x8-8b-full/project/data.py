@@ -151,6 +151,8 @@ def encode_texts(tokenizer, texts: list[str]) -> list[list[int]]:
 
 def cut_blocks(texts: Dataset, tokenizer, seq_len: int) -> Blocks:
     """Tokenize the texts, put the end-of-text token after each, and cut."""
+    if tokenizer.eos_token_id is None:
+        sys.exit("The tokenizer has no end token (eos_token) to put after a text: give one that has.")
     parts, sizes = cut_rows(texts)
 
     def tokenize(rows: range) -> Batches:

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
-from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from torch.nn import functional as F
 from torch.nn.attention.bias import causal_lower_right
 
@@ -27,19 +26,13 @@ class SequenceAttention:
         """Queries (batch, heads, tokens, width) of both pieces, each over all that stands before its end."""
         query, key, value = cast_as_autocast((query, key, value))
         key, value = (GatherSequence.apply(tensor, self.group, self.parts) for tensor in (key, value))
-        if not takes_groups(query, key):
-            key, value = (repeat_heads(tensor, query.shape[1]) for tensor in (key, value))
         length, outputs = query.shape[2] // 2, []
         for piece, queries in zip(self.pieces, query.chunk(2, dim=2), strict=True):
             end = (piece + 1) * length
+            keys, values = (repeat_heads(tensor[:, :, :end], query.shape[1]) for tensor in (key, value))
+            mask = causal_lower_right(length, end)
             output = F.scaled_dot_product_attention(
-                queries.contiguous(),
-                key[:, :, :end],
-                value[:, :, :end],
-                attn_mask=causal_lower_right(length, end),
-                dropout_p=dropout,
-                scale=scaling,
-                enable_gqa=query.shape[1] > key.shape[1],
+                queries.contiguous(), keys, values, attn_mask=mask, dropout_p=dropout, scale=scaling
             )
             outputs.append(output)
         return torch.cat(outputs, dim=2).transpose(1, 2).contiguous(), None
@@ -53,11 +46,6 @@ def cast_as_autocast(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     kept = list(tensors)
     kind = kept[0].device.type
     return [tensor.to(torch.get_autocast_dtype(kind)) for tensor in kept] if torch.is_autocast_enabled(kind) else kept
-
-
-def takes_groups(query: torch.Tensor, key: torch.Tensor) -> bool:
-    """Whether several query heads may share keys as they are: on a CPU, and by flash attention alone."""
-    return query.device.type == "cpu" or can_use_flash_attention(SDPAParams(query, key, key, None, 0.0, False, True))
 
 
 def repeat_heads(tensor: torch.Tensor, heads: int) -> torch.Tensor:

@@ -44,10 +44,10 @@ def test_why_not_answers_for_a_name_of_the_guides(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "train", "shares", "layer_gib"),
-    [("llama-3.1-8b", "full", (0.008, 0.001), (4.2, 34)), ("llama-3.1-70b", "lora", (0.004, 0.001), (8.7, 70))],
+    ("name", "train", "layer_gib"),
+    [("llama-3.1-8b", "full", (4.2, 34)), ("llama-3.1-70b", "lora", (8.7, 70))],
 )
-def test_what_is_said_of_ring_attention_is_what_the_cost_model_says(name, train, shares, layer_gib):
+def test_what_is_said_of_ring_attention_is_what_the_cost_model_says(name, train, layer_gib):
     """Of a step, and of a layer in its backward pass, where 8 devices share a sequence of 128k tokens and of 1M."""
     case, layout = ("parallelism", "context-fsdp2"), {"global_batch": 8, "seq_len": 131072, "task": "causal-lm"}
     request = Request(
@@ -61,10 +61,10 @@ def test_what_is_said_of_ring_attention_is_what_the_cost_model_says(name, train,
     plan = pipeline.plan_request(request).plan
     model, cost = plan.case.model, build_cost_model(plan.case)
     why = find_named("ring-attention").why
-    for seq_len, gib, share, other in zip((131072, 1 << 20), (0.5, 4), shares, layer_gib, strict=True):
+    for seq_len, gib, share, other in zip((131072, 1 << 20), (0.5, 4), (1, 0.2), layer_gib, strict=True):
         gathered = replace(plan.best.execution, seq_len=seq_len)
         seconds = [cost.estimate(replace(gathered, sequence_form=form)).step_seconds for form in (GATHER, RING)]
-        assert round(1 - seconds[1] / seconds[0], 3) == share and f"{100 * share:g} " in why
+        assert 0 < 100 * (1 - seconds[1] / seconds[0]) < share and f"{share:g} %" in why
         shape = build_shape(model, "causal-lm", 0)
         assert 2 * 2 * shape.key * seq_len == gib * 2**30  # keys and values, in bf16
         beside = compute_block_activations(shape, gathered).peak * seq_len / gathered.cp / 2**30

@@ -10,7 +10,7 @@ from generator.case.saving import STATE_BYTES, choose_grace_seconds, compute_sav
 from generator.case.stacks import parse_version
 from generator.case.strategies import MESH_AXES, STRATEGIES, TRAINER, find_skeletons
 from generator.model.buffers import SAVED_BUFFERS
-from generator.techniques.edits import Edits
+from generator.techniques.edits import Code, Edits, make_argument, merge_edits
 
 PORT = 29500
 """torchrun's and Accelerate's default."""
@@ -77,6 +77,14 @@ def is_by_deepspeed(layout: Layout) -> bool:
     return STRATEGIES[layout.strategy].by_deepspeed
 
 
+READ_ONCE = make_argument(
+    "device_map",
+    Code('None if args.local_process_index == 0 else "meta"'),
+    "one process of a node reads, the others are given theirs",
+)
+"""templates/fragments/read_once.py has the other half"""
+
+
 def make_fsdp_edits(case: Case, *, reshard: bool) -> Edits:
     """accelerate.yaml for FSDP2, HSDP where there are copies, and the command that reads it."""
     layout = case.layout
@@ -93,15 +101,33 @@ def make_fsdp_edits(case: Case, *, reshard: bool) -> Edits:
             "parallelism_config.parallelism_config_dp_replicate_size": layout.replicate,
             "parallelism_config.parallelism_config_dp_shard_size": layout.shard,
         }
-    kept = case.model.model_type in SAVED_BUFFERS
-    return Edits(
-        imports=("from kept_buffers import keep_buffers",) if kept else (),
-        fragments=("kept_buffers",) if kept else (),
-        after_trainer=("keep_buffers(trainer)",) if kept else (),
+    launched = Edits(
         launcher=launch_with_accelerate(layout),
         accelerate=tuple((describe_processes(layout) | sharding).items()),
         # Accelerate's launcher has no flag for the first
         environment=(("PET_SHUTDOWN_TIMEOUT", str(find_grace_seconds(case))), *restrict_links(case)),
+    )
+    buffers = keep_saved_buffers() if case.model.model_type in SAVED_BUFFERS else Edits()
+    return merge_edits([("launch", launched), ("reading", make_reading_edits(case)), ("buffers", buffers)])
+
+
+def make_reading_edits(case: Case) -> Edits:
+    """One process of a node reads the weights. What is packed or unpacked as it is read, or starts from random numbers, each has."""
+    if case.workload.from_scratch or case.workload.train == "qlora" or case.model.quantization:
+        return Edits()
+    return Edits(
+        imports=("from read_once import hold_places",),
+        fragments=("read_once",),
+        model_arguments=(READ_ONCE,),
+        after_model=("hold_places(model)",),
+    )
+
+
+def keep_saved_buffers() -> Edits:
+    return Edits(
+        imports=("from kept_buffers import keep_buffers",),
+        fragments=("kept_buffers",),
+        after_trainer=("keep_buffers(trainer)",),
     )
 
 

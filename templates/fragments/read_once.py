@@ -1,7 +1,7 @@
 """Weights that one process of a node reads, and the others are given (FSDP2).
 
-Transformers 5.23 has every process read all of them, in the dtype that they are trained in: a node would hold as many models as it
-has devices.
+Transformers 5.23 has every process read all of them, in the dtype that they are trained in: a node would hold as many
+models as it has devices.
 """
 
 import torch
@@ -9,8 +9,10 @@ from torch import nn
 
 
 def hold_places(model: nn.Module) -> None:
-    """An address of its own for each weight that is to come: by it Accelerate finds what its optimizer updates. What nobody writes
-    takes no memory."""
+    """An address of its own for each weight that is to come: by it Accelerate finds what its optimizer updates.
+
+    What nobody writes takes no memory.
+    """
     held: dict[int, torch.Tensor] = {}
     for module in model.modules():
         for name, weight in list(module.named_parameters(recurse=False)):

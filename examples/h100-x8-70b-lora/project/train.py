@@ -52,6 +52,7 @@ from parallel import (
     shut_down,
 )
 from progress import print_lines
+from read_once import hold_places
 from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
@@ -83,6 +84,8 @@ def main() -> None:
     model, loading = AutoModelForCausalLM.from_pretrained(
         source,
         revision=CONFIG["revision"],
+        # one process of a node reads, the others are given theirs
+        device_map=None if args.local_process_index == 0 else "meta",
         dtype=torch.bfloat16,  # frozen weights in 16 bits
         attn_implementation="sdpa",
         output_loading_info=True,
@@ -90,6 +93,7 @@ def main() -> None:
         trust_remote_code=False,
     )
     check_loaded(model, loading)
+    hold_places(model)
 
     trainer = SFTTrainer(
         model=model,

@@ -503,6 +503,17 @@ def test_a_pin_that_the_work_rules_out_is_named_with_its_reason():
         decide(of, cost(of))
 
 
+@pytest.mark.parametrize("devices", [2, 4])
+def test_gpus_without_bf16_train_in_fp16_before_fp32_on_what_scales_no_loss(devices):
+    """FSDP2 and the own loop have no loss scaling, DeepSpeed has: a T4's tensor cores count for more than the library."""
+    small = llama(hidden=1536, layers=28, heads=12, kv_heads=2, ffn=8960, vocab=151936)
+    of = case(T4, small, train="full", devices=devices, global_batch=64, host_gib=128)
+    choice = decide(of, cost(of)).best.choice
+    assert choice["precision"] == "fp16" and choice["parallelism"].startswith("zero")
+    on_a100 = case(gpu("8.0", 40, 312, 1.55e12, "A100"), small, train="full", devices=devices, global_batch=64)
+    assert not decide(on_a100, cost(on_a100)).best.choice["parallelism"].startswith("zero")
+
+
 def test_plain_text_has_no_packing_to_turn_off():
     of = case(task="causal-lm", packing=False)
     with pytest.raises(UsageError, match="--no-packing is not for --task causal-lm"):

@@ -40,6 +40,7 @@ class Candidate:
     execution: Execution
     cost: CostModel = field(compare=False, repr=False)
     risk: int
+    resort: int
     seconds: float
     """what it is ranked by: a step, its share of the one-time costs, and 1 % per technique that is not the plain one"""
     peak_gib: float
@@ -60,7 +61,7 @@ class Candidate:
     @cached_property
     def standing(self) -> tuple[bool, int, int]:
         """Whether it is only planned, its risk to convergence, and its farthest resort: speed never outweighs them."""
-        return self.planned, self.risk, max(t.last_resort for t in self.members)
+        return self.planned, self.risk, self.resort
 
     @cached_property
     def key(self) -> tuple:
@@ -141,7 +142,7 @@ def cost_members(space: Space, members: tuple[Technique, ...], layout: Layout | 
 
 def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -> list[Candidate]:
     base, cost = build_execution(space, members, layout), space.cost
-    total_risk = sum(map(space.rate_risk, members))
+    rated = sum(map(space.rate_risk, members)), max(map(space.rate_resort, members))
     costed: list[Candidate] = []
     planned = any(t.explain_unemitted(space.case) for t in members)
     rank = SplitRank(space, members, layout)
@@ -158,7 +159,7 @@ def _cost_splits(space: Space, members: tuple[Technique, ...], layout: Layout) -
         if costed and not costed[-1].fits and not fits:
             continue
         seconds = rank.next(run, peak_gib) if fits else rank_seconds(space.case, members, cost.step_seconds(run))
-        costed.append(Candidate(members, layout, run, cost, total_risk, seconds, peak_gib, fits, planned))
+        costed.append(Candidate(members, layout, run, cost, *rated, seconds, peak_gib, fits, planned))
     return costed
 
 
@@ -178,11 +179,11 @@ def _find_best_split(
     space: Space, members: tuple[Technique, ...], layout: Layout, splits: tuple[Split, ...]
 ) -> Candidate:
     base, cost = build_execution(space, members, layout), space.cost
-    total_risk = sum(map(space.rate_risk, members))
+    rated = sum(map(space.rate_risk, members)), max(map(space.rate_resort, members))
     planned = any(t.explain_unemitted(space.case) for t in members)
 
     def make(run: Execution, seconds: float) -> Candidate:
-        return Candidate(members, layout, run, cost, total_risk, seconds, cost.peak_gib(run), True, planned)
+        return Candidate(members, layout, run, cost, *rated, seconds, cost.peak_gib(run), True, planned)
 
     if not grows_by_padding(base) or layout.pp > 1:
         step_seconds, fastest = cost.find_fastest_split(base, splits)

@@ -34,7 +34,7 @@ def keep_standing(space: Space, best: Candidate) -> Space:
             t
             for t in members
             if space.rate_risk(t) <= risk
-            and t.last_resort <= resort
+            and space.rate_resort(t) <= resort
             and (planned or t.explain_unemitted(space.case) is None)
         )
         for axis, members in space.open.items()

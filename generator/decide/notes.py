@@ -210,7 +210,7 @@ def describe_gain(best: Candidate, more: Candidate) -> str:
 def name_last_resorts(case: Case, best: Candidate, more: Candidate) -> str:
     """What a plan with more devices risks, resorts to or cannot emit, and the chosen one does not."""
     new = [t for t in more.members if t not in best.members]
-    unlike = [t.id for t in new if t.explain_unemitted(case) or t.quality or t.last_resort > best.standing[2]]
+    unlike = [t.id for t in new if t.explain_unemitted(case) or t.quality or t.rate_resort(case) > best.resort]
     planned = f" ({NOT_EMITTED})" if more.standing[0] > best.standing[0] else ""
     return " and ".join(unlike) + planned
 

@@ -65,7 +65,7 @@ def list_levels(space: Space) -> list[tuple[int, int]]:
     """What is accepted, step by step: risk to convergence, and at each risk one resort after the other."""
     members = [t for members in space.open.values() for t in members]
     risks = [risk for risk in RISKS if not risk or any(space.rate_risk(t) == risk for t in members)]
-    resorts = sorted({0, *(t.last_resort for t in members)})
+    resorts = sorted({0, *map(space.rate_resort, members)})
     levels = [(risk, resort) for risk in risks for resort in resorts]
     # a level without a member on some axis has no plan
     possible = (all(space.members(axis, risk, resort) for axis in space.axes) for risk, resort in levels)

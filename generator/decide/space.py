@@ -60,6 +60,7 @@ class Memo:
     foes: dict[tuple[Technique, ...], frozenset[Technique]] = field(default_factory=dict)
     foes_of: dict[Technique, frozenset[Technique]] = field(default_factory=dict)
     risks: dict[Technique, int] = field(default_factory=dict)
+    resorts: dict[Technique, int] = field(default_factory=dict)
     members: dict[tuple[tuple[Technique, ...], int, int], tuple[Technique, ...]] = field(default_factory=dict)
     layouts: dict[Layout, LayoutMemo] = field(default_factory=dict)
     peaks: dict[tuple, float] = field(default_factory=dict)
@@ -117,7 +118,7 @@ class Space:
         known, key = self.memo.members, (self.open[axis.name], risk, resort)
         if key not in known:
             safe = tuple(t for t in self.open[axis.name] if self.rate_risk(t) <= risk)
-            known[key] = tuple(t for t in safe if t.last_resort <= resort) or safe
+            known[key] = tuple(t for t in safe if self.rate_resort(t) <= resort) or safe
         return known[key]
 
     def rate_risk(self, technique: Technique) -> int:
@@ -125,6 +126,13 @@ class Space:
         known = self.memo.risks
         if technique not in known:
             known[technique] = rate_risk(technique, self.case)
+        return known[technique]
+
+    def rate_resort(self, technique: Technique) -> int:
+        """How far a resort it is here."""
+        known = self.memo.resorts
+        if technique not in known:
+            known[technique] = technique.rate_resort(self.case)
         return known[technique]
 
     def conflict(self, a: Technique, b: Technique) -> str | None:

@@ -119,6 +119,10 @@ class Technique:
         """The ways to divide the devices among which it lets the plan choose; ``None``: it does not say."""
         return None
 
+    def rate_resort(self, case: Case) -> int:
+        """``last_resort``, but for a case in which what it stands behind lacks what that case needs."""
+        return self.last_resort
+
     def least_gain(self, case: Case) -> float:
         """The share by which a prediction must have it faster than others of its axis, or they are taken."""
         return 0.0

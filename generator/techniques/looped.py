@@ -10,6 +10,7 @@ from generator.techniques.base import Technique
 from generator.techniques.edits import Edits
 from generator.techniques.launch import launch_with_torchrun, restrict_links
 from generator.techniques.layouts import explain_one_device
+from generator.techniques.precision.fp16 import explain_missing_fp16
 from generator.techniques.traits import Trait
 
 RUN_TYPES = frozenset(
@@ -59,6 +60,10 @@ class Looped(Technique):
         return (
             explain_one_device(case) or self.explain_model(case) or (None if self.layouts(case) else self.uneven(case))
         )
+
+    def rate_resort(self, case: Case) -> int:
+        """As far as offloading where fp16 alone uses tensor cores: the loop scales no loss, and would leave them idle."""
+        return self.last_resort + (case.workload.mode == "train" and explain_missing_fp16(case) is None)
 
     def traits(self, case: Case) -> frozenset[Trait]:
         """What serves has no loop."""

@@ -86,6 +86,7 @@ def test_engines_with_processes_of_their_own_block_no_signal():
             conversion=None,
             limited_by="",
             frontier=(),
+            proposals="",
             grace_seconds=1,
             cpus_per_task=None,
         )

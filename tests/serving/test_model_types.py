@@ -113,6 +113,7 @@ def modules(load, monkeypatch):
         load(leaf, name)
     for name in ("sampling", "prompts", "decoding", "engine_thread", "scheduler", "direct_step", "slots"):
         load(f"serving/{name}", name)
+    load("serving/proposals/prompt_lookup", "proposals")
     monkeypatch.setitem(sys.modules, "model", SimpleNamespace(load_model=lambda config: config["loaded"]))
     engine = load("engines/transformers", "engine")
     monkeypatch.setattr(engine, "Prompts", lambda config: SimpleNamespace(stop_tokens=()))

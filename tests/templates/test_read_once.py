@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from leaves import load_leaf
 
@@ -14,8 +16,7 @@ WIDE = 1 << 26
 
 
 def read_resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -7,6 +7,7 @@ from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Code, Edits, make_argument
 from generator.techniques.launch import launch_with_torchrun, restrict_links
 from generator.techniques.layouts import explain_one_device, explain_uneven, list_sharded
+from generator.techniques.precision.fp16 import explain_missing_fp16
 from generator.techniques.traits import Trait
 
 
@@ -35,6 +36,10 @@ class Zero1(Technique):
     def obstacle(self, case: Case) -> str | None:
         single = None if self.least == 1 and not case.on_cpu and not case.portable else explain_one_device(case)
         return single or case.stack.why_missing("deepspeed") or explain_uneven(case, self.layouts(case))
+
+    def rate_resort(self, case: Case) -> int:
+        """DeepSpeed scales the loss of what it divides; FSDP2 does not, and would leave the tensor cores of a V100 or T4 idle."""
+        return 0 if case.workload.mode == "train" and explain_missing_fp16(case) is None else self.last_resort
 
     def layouts(self, case: Case) -> tuple[Layout, ...]:
         return list_sharded(case, self.name, least=self.least)

@@ -221,6 +221,23 @@ def test_a_padding_mask(first_step, tmp_path, monkeypatch):
     assert "attention: with a mask of 128 elements, planned without" in stop_of(first_step, make_trainer(tmp_path))
 
 
+@pytest.mark.parametrize("heads", [2, 4])
+def test_a_causal_bias_is_attended_to_as_without_the_look(first_step, monkeypatch, heads):
+    """Its own numbers were never set: as a mask they are another attention of two heads, and an error of four."""
+    import torch
+    from torch.nn import functional as F
+    from torch.nn.attention.bias import causal_lower_right
+
+    query, key = torch.randn(1, heads, 4, 8), torch.randn(1, heads, 12, 8)
+    expected = F.scaled_dot_product_attention(query, key, key, attn_mask=torch.ones(4, 12).tril(8).bool())
+    watched, asked = first_step.WatchedAttention(lambda *call: asked.append(call)), []
+    monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
+    torch.testing.assert_close(F.scaled_dot_product_attention(query, key, key, causal_lower_right(4, 12)), expected)
+    assert (watched.calls, watched.rows, watched.masks) == (1, [4], [])
+    assert [call[3] for call in asked] == [None]
+    assert F.scaled_dot_product_attention is watched
+
+
 def test_autocast_that_keeps_what_it_casts(first_step, tmp_path):
     with pytest.raises(SystemExit, match="autocast's cache of cast weights: on, planned off"):
         train(first_step, make_trainer(tmp_path, bf16=True), cached_casts=False)

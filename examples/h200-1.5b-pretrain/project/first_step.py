@@ -10,6 +10,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch.nn import functional as F
+from torch.nn.attention.bias import CausalBias
 from transformers import Trainer, TrainerCallback
 
 from arguments import list_given
@@ -248,13 +249,15 @@ class WatchedAttention:
         self.calls += 1
         self.caches |= torch.is_autocast_cache_enabled()
         self.rows.append(query.shape[-2])
-        if attn_mask is not None:
-            self.masks.append(attn_mask.numel())
+        mask = None if isinstance(attn_mask, CausalBias) else attn_mask  # kernels take its triangle without a tensor
+        if mask is not None:
+            self.masks.append(mask.numel())
         grouped = kwargs.get("enable_gqa", False)
-        refusal = self.explain_refusal(query, key, value, attn_mask, dropout_p, is_causal, grouped)
+        refusal = self.explain_refusal(query, key, value, mask, dropout_p, is_causal, grouped)
         if refusal:
             self.refusals.append(refusal)
-        return self.function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
+        with mock.patch.object(F, "scaled_dot_product_attention", self.function):  # by which a causal bias knows it
+            return self.function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
 
 
 def is_packed(weight: torch.Tensor) -> bool:

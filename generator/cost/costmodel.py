@@ -128,7 +128,7 @@ class CostModel:
         self, run: Execution, most_positions: int, most_sequences: int | None = None
     ) -> ServingLimits:
         """``most_sequences``: computed together, where that is not the engine's default."""
-        context = c.PROCESS_GIB if self.on_cpu else self._find_context()
+        context = c.PROCESS_GIB if self.on_cpu else c.find_context(self.device.vendor)
         limit = self.limit_gib * GIB
         return compute_serving_limits(
             self.shape, run, limit, most_positions, context_gib=context, most_sequences=most_sequences
@@ -327,9 +327,9 @@ class CostModel:
                 "fragmentation": c.CPU_FRAGMENTATION * moving + retained,
             }
         if self.takes_share(run):  # its cache is one piece, and what it counts is what is allocated
-            return {"context": float(self._find_context()), **find_kept_gib(run)}
+            return {"context": float(c.find_context(self.device.vendor)), **find_kept_gib(run)}
         share = c.RETAINED_FRAGMENTATION if keeps_checkpointed_inputs(run) else c.FRAGMENTATION
-        overheads = {"context": float(self._find_context()), "fragmentation": share * moving}
+        overheads = {"context": float(c.find_context(self.device.vendor)), "fragmentation": share * moving}
         if run.devices > 1:
             overheads["communicator"] = float(c.COMMUNICATOR_GIB)
         return overheads
@@ -347,13 +347,10 @@ class CostModel:
     @property
     def context_gib(self) -> float:
         """What a process holds of a device before it does anything."""
-        return float(self._find_context())
-
-    def _find_context(self) -> c.Constant:
-        return c.CONTEXT_GIB.get(self.device.vendor, c.CONTEXT_GIB["default"])
+        return float(c.find_context(self.device.vendor))
 
     def _list_overheads(self, run: Execution, moment: Moment, static: StaticMemory | None) -> list[CostItem]:
-        context = self._find_context()
+        context = c.find_context(self.device.vendor)
         sources = {
             "interpreter": ("measured", find_process_gib(run).source),
             "context": ("published" if context.basis == c.PUBLISHED else "assumed", context.source),

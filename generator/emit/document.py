@@ -285,7 +285,9 @@ def describe_serving(plan: Plan) -> ServingRecord:
 def list_untested(plan: Plan) -> tuple[str, ...]:
     """What nobody has run: the reader must know."""
     case = plan.case
-    lines = []
+    lines: list[str] = []
+    if case.explain_unemitted():  # there is nothing to run
+        return ()
     if case.skeleton:
         return (*case.skeleton.untested, *case.skeleton.beside)
     if not case.on_cpu:

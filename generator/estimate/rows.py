@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from generator.case.strategies import RING, STRATEGIES
-from generator.cost.constants import COLLECTIVE_REALISED, CONTEXT_GIB
+from generator.cost.constants import COLLECTIVE_REALISED, find_context
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.serving_limits import compute_serving_limits
@@ -52,7 +52,7 @@ def read_row(row: dict[str, str]) -> TableRow:
         memory_bytes=memory,
         network_bytes_per_s=_read_network(get),
         spec=spec,
-        execution=_read_execution(get, spec, memory),
+        execution=_read_execution(get, spec, device, memory),
         task="causal-lm",
     )
 
@@ -319,10 +319,10 @@ FLASH_IN_LLAMA_CPP = "2025-09"
 """since when llama.cpp takes flash attention by itself where its device has it (--flash-attn auto)"""
 
 
-def _fill_server(run: Execution, spec: ModelSpec, memory_bytes: float) -> Execution:
+def _fill_server(run: Execution, spec: ModelSpec, device: Device, memory_bytes: float) -> Execution:
     """With as many requests as its cache holds: they wait in a queue that never ends. Each keeps room for its whole answer."""
     shape = build_shape(spec, "causal-lm", 0)
-    context = CONTEXT_GIB["nvidia"]
+    context = find_context(device.vendor)
     limits = compute_serving_limits(shape, run, memory_bytes, run.seq_len + run.new_tokens, context_gib=context)
     last = limits.frontier[-1]
     if not last.sequences:
@@ -330,7 +330,7 @@ def _fill_server(run: Execution, spec: ModelSpec, memory_bytes: float) -> Execut
     return run.but(micro_batch=last.sequences, continuous=True)
 
 
-def _read_execution(get, spec: ModelSpec, memory_bytes: float) -> Execution:
+def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -> Execution:
     mode = get("phase", "")
     if mode not in ("train", "infer"):
         raise Uncostable(f"phase is {mode!r}, not train or infer")
@@ -384,7 +384,7 @@ def _read_execution(get, spec: ModelSpec, memory_bytes: float) -> Execution:
             keeps_all_logits=bool(date) and date < "2024-09",
             cache="static" if engine or common["compile"] else "tuple" if date and date < "2023-12" else "dynamic",
         )
-        return _fill_server(run, spec, memory_bytes) if loaded else run
+        return _fill_server(run, spec, device, memory_bytes) if loaded else run
     return Execution(
         **common,
         autocast_dtype=autocast,

@@ -390,6 +390,20 @@ def test_full_load_is_as_many_requests_as_the_cache_holds():
     assert run.continuous and 0.9 * left / cached < run.micro_batch < left / cached
 
 
+def test_a_server_of_another_maker_holds_its_own_runtime_beside_the_cache():
+    """An MI300X was counted with CUDA's context: a tight board holds fewer requests beside ROCm's."""
+    row = {
+        **SERVED,
+        "micro_batch": "",
+        "in_len": "1000",
+        "out_len": "24",
+        "notes": "at max throughput",
+        "device_memory_gb": "17",
+    }
+    nvidia, amd = (read_row({**row, "device": name}).execution.micro_batch for name in ("h100-sxm-80gb", "mi300x"))
+    assert amd < nvidia
+
+
 def test_experts_in_the_words_of_the_source():
     spec = read_row({**SERVED, "params_b": "46.703", "notes": "MoE, 2 of 8 experts active", "ffn_hidden": "14336"}).spec
     assert (spec.experts, spec.experts_per_token) == (8, 2)

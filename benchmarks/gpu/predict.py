@@ -125,7 +125,7 @@ class Predictor:
         return {"bytes_per_s": self.rates.host_link_bytes_per_s}
 
     def _context(self, row: dict, _) -> dict:
-        return {"with_kernels_bytes": c.find_context(self.device.vendor) * GIB}
+        return {"with_kernels_bytes": device.find_context(self.device.vendor) * GIB}
 
     def _project(self, row: dict, _) -> dict:
         """plan.json's own estimate, which travelled with the row."""

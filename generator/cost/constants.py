@@ -54,12 +54,6 @@ CONTEXT_GIB = {
         "context and kernels of a runtime other than CUDA: assumed, nothing was measured",
     ),
 }
-
-
-def find_context(vendor: str) -> Constant:
-    return CONTEXT_GIB.get(vendor, CONTEXT_GIB["default"])
-
-
 COMMUNICATOR_GIB = Constant(
     0.5,
     "GiB",

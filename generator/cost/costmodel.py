@@ -12,7 +12,7 @@ from generator.case.optimizer_states import OptimizerState
 from generator.cost import constants as c
 from generator.cost.activations import READ_FIELDS, BlockActivations, compute_block_activations
 from generator.cost.decode import compute_cache_bytes
-from generator.cost.device import Rates, compute_rates
+from generator.cost.device import Rates, compute_rates, find_context
 from generator.cost.engines import find_engine
 from generator.cost.estimate import GIB, CostItem, Estimate
 from generator.cost.execution import Execution, Split
@@ -128,7 +128,7 @@ class CostModel:
         self, run: Execution, most_positions: int, most_sequences: int | None = None
     ) -> ServingLimits:
         """``most_sequences``: computed together, where that is not the engine's default."""
-        context = c.PROCESS_GIB if self.on_cpu else c.find_context(self.device.vendor)
+        context = c.PROCESS_GIB if self.on_cpu else find_context(self.device.vendor)
         limit = self.limit_gib * GIB
         return compute_serving_limits(
             self.shape, run, limit, most_positions, context_gib=context, most_sequences=most_sequences
@@ -327,9 +327,9 @@ class CostModel:
                 "fragmentation": c.CPU_FRAGMENTATION * moving + retained,
             }
         if self.takes_share(run):  # its cache is one piece, and what it counts is what is allocated
-            return {"context": float(c.find_context(self.device.vendor)), **find_kept_gib(run)}
+            return {"context": float(find_context(self.device.vendor)), **find_kept_gib(run)}
         share = c.RETAINED_FRAGMENTATION if keeps_checkpointed_inputs(run) else c.FRAGMENTATION
-        overheads = {"context": float(c.find_context(self.device.vendor)), "fragmentation": share * moving}
+        overheads = {"context": float(find_context(self.device.vendor)), "fragmentation": share * moving}
         if run.devices > 1:
             overheads["communicator"] = float(c.COMMUNICATOR_GIB)
         return overheads
@@ -347,10 +347,10 @@ class CostModel:
     @property
     def context_gib(self) -> float:
         """What a process holds of a device before it does anything."""
-        return float(c.find_context(self.device.vendor))
+        return float(find_context(self.device.vendor))
 
     def _list_overheads(self, run: Execution, moment: Moment, static: StaticMemory | None) -> list[CostItem]:
-        context = c.find_context(self.device.vendor)
+        context = find_context(self.device.vendor)
         sources = {
             "interpreter": ("measured", find_process_gib(run).source),
             "context": ("published" if context.basis == c.PUBLISHED else "assumed", context.source),

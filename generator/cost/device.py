@@ -252,3 +252,8 @@ def describe_product_source(device: Device, share: Constant) -> str:
     if device.basis == "measured":
         return f"{device.name}: measured rates"
     return f"{device.name}: data sheet rates and {share.source}"
+
+
+def find_context(vendor: str) -> Constant:
+    """What a process holds of a board of that maker beside its tensors, in GiB."""
+    return c.CONTEXT_GIB.get(vendor, c.CONTEXT_GIB["default"])

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from generator.case.strategies import RING, STRATEGIES
-from generator.cost.constants import COLLECTIVE_REALISED, find_context
+from generator.cost.constants import COLLECTIVE_REALISED
+from generator.cost.device import find_context
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.serving_limits import compute_serving_limits

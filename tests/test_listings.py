@@ -96,6 +96,15 @@ def test_a_reader_that_stops_is_no_error(arguments):
     assert child.stderr.read() == b"" and child.wait(60) == 0
 
 
+@pytest.mark.parametrize(
+    ("pci", "device"),
+    [("10de:26b7", "l20"), ("10DE:248C", "rtx-3070-ti"), ("2207", "rtx-3070-ti"), ("248d", "rtx-3070"), ("248e", "rtx-3060-ti"), ("2501", "rtx-3060")],
+)  # fmt: skip
+def test_a_device_is_found_by_its_pci_id(pci, device):
+    """lspci prints the two numbers, and not the name of a board that its table has not yet."""
+    assert [found.id for found in listings.select_devices(pci)] == [device]
+
+
 def test_tables_cut_no_name():
     offers = tuple(
         OfferRecord(

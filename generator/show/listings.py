@@ -78,7 +78,7 @@ def show_devices(as_json: bool, pattern: str | None) -> None:
 
 
 def select_devices(pattern: str | None) -> list[Device]:
-    """Those whose id, name or alias holds the text, else the one that it is a way of writing (``3090ti``), or a part of.
+    """Those whose id, name, alias or PCI id (``10de:26b7``, ``26b7``) holds the text, else the one that it is a way of writing (``3090ti``), or a part of.
 
     Raises ``UsageError`` for an instance that its board does not have.
     """
@@ -89,6 +89,7 @@ def select_devices(pattern: str | None) -> list[Device]:
         return list(every)
     wanted = " ".join(pattern.lower().split())
     holding = [d for d in every if any(wanted in name.lower() for name in (d.id, d.name, *d.aliases))]
+    holding = holding or [d for d in every if wanted in {part for pci in d.pci_ids for part in (pci, pci[5:])}]
     if not holding and split_spelling(wanted):
         try:
             meant = parse_spec(wanted).boards[0].device

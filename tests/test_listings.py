@@ -96,6 +96,11 @@ def test_a_reader_that_stops_is_no_error(arguments):
     assert child.stderr.read() == b"" and child.wait(60) == 0
 
 
+def test_an_instance_says_its_spot_price_with_its_day():
+    text = CliRunner().invoke(perfgen, ["devices", "--instances", "p4d.24xlarge"]).output
+    assert "21.96  us-east-1, 2026-07-20" in text and "spot: 14.23, 2026-08-06: https://" in text
+
+
 @pytest.mark.parametrize(
     ("pci", "device"),
     [("10de:26b7", "l20"), ("10DE:248C", "rtx-3070-ti"), ("2207", "rtx-3070-ti"), ("248d", "rtx-3070"), ("248e", "rtx-3060-ti"), ("2501", "rtx-3060")],

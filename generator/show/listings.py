@@ -148,6 +148,10 @@ def show_instances(as_json: bool, pattern: str | None) -> None:
             click.echo(f"    {row.cloud}: {row.source}")
             if row.price:
                 click.echo(f"    price: {row.price.source}")
+                if row.price and row.price.spot_usd_per_hour:
+                    click.echo(
+                        f"    spot: {row.price.spot_usd_per_hour:.2f}, {row.price.spot_read}: {row.price.spot_source}"
+                    )
     if not pattern:
         click.echo("\non-demand prices of one region; `perfgen devices --instances NAME` has their sources")
 

@@ -383,7 +383,9 @@ def test_an_engine_in_one_process_says_that_it_cannot_span_nodes(engine, library
     fragments = ROOT / "templates" / "fragments"
     shutil.copy(fragments / "engines" / f"{engine}.py", tmp_path / "engine.py")
     shutil.copy(next(fragments.rglob("whole_answers.py")), tmp_path)
-    (tmp_path / f"{library}.py").write_text("LLM = SamplingParams = None\n")
+    (tmp_path / library / "lora").mkdir(parents=True)
+    (tmp_path / library / "__init__.py").write_text("LLM = SamplingParams = None\n")
+    (tmp_path / library / "lora" / "request.py").write_text("LoRARequest = None\n")
     for name in ("machine", "sampling", "sources"):
         (tmp_path / f"{name}.py").write_text(
             "peak_memory = Sampling = Receive = describe_failure = find_source = None\n"
@@ -478,7 +480,7 @@ def test_a_choice_among_engines_that_are_nearly_as_fast_says_so():
     """The reason was one of training: the speed of larger micro-batches."""
     document = plan_8b(hardware="1xrtx-4090", prompt_tokens=2048)
     why = next(decision.why for decision in document.decisions if decision.axis == "engine")
-    assert "do not tell apart what is nearer than 10%" in why and "micro-batch" not in why
+    assert "do not tell apart what is nearer than 13%" in why and "micro-batch" not in why
 
 
 @pytest.mark.parametrize(("engine", "dtype"), [("vllm", "fp8"), ("sglang", "fp8_e4m3")])

@@ -89,7 +89,7 @@ def test_one_chip_is_not_divided():
     ("more", "why"),
     [
         ({"train": "lora"}, "trains every weight"),
-        ({"mode": "infer", "data": None}, "no server of PyTorch/XLA"),
+        ({"mode": "infer", "data": None, "global_batch": None}, "no server of PyTorch/XLA"),
     ],
 )
 def test_what_the_project_of_a_tpu_has_not_is_planned_and_said(more, why):

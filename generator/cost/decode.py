@@ -75,7 +75,9 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
     issue = compute_pass_issue_seconds(shape, run, rates)
     if rates.on_cpu:
         return Step(busy / (c.CPU_COMPILED_READ_GAIN if run.compile else 1.0), issue)
-    return Step(busy, compute_stall_seconds(issue, busy))
+    # after each token generate waits to hear whether all answers have ended, before it issues anything more
+    around = c.GENERATION_OPERATORS * rates.launch_seconds
+    return Step(busy, compute_stall_seconds(issue, busy) + around)
 
 
 def compute_offloaded_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
@@ -225,6 +227,6 @@ def compute_pass_issue_seconds(shape: Shape, run: Execution, rates: Rates) -> fl
         left = c.CPU_COMPILED_OPERATOR_SHARE if rates.on_cpu else c.COMPILED_LAUNCH_SHARE
     operators *= left if left < 1 else c.DECODE_QUANT_OPERATORS.get(run.quant, 1.0)
     operators += count_routing_operators(shape, run)
-    outside = c.GENERATION_OPERATORS * left
+    outside = c.GENERATION_OPERATORS * left if rates.on_cpu else 0.0
     each = c.CPU_GENERATION_OPERATOR_SECONDS if rates.on_cpu else rates.launch_seconds
     return (shape.layers * operators + outside) * each

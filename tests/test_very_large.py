@@ -62,6 +62,14 @@ def price(best, run) -> tuple[float, float]:
     return sum(item.value for item in estimate.time), estimate.peak_memory_gib
 
 
+def test_shards_over_many_nodes_are_slower_than_over_few():
+    """7B by FSDP on H100, two sequences of 4,096 tokens each: from 128 to 2,048 of them a device loses 37 % of its speed
+    (https://arxiv.org/abs/2411.13055, for gathers have rings alone)."""
+    best = plan("16x8xh100-sxm-80gb", "meta-llama/Llama-2-7b-hf", 4096, 256, "fsdp2")[0].plan.best
+    few, many = (best.execution.but(nodes=nodes, dp=8 * nodes, micro_batch=2, accumulation=1) for nodes in (16, 256))
+    assert 0.2 < 1 - price(best, few)[0] / price(best, many)[0] < 0.4
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [LLAMA, DEEPSEEK])
 @pytest.mark.parametrize("nodes", [128, 512, 2048])

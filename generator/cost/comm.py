@@ -40,11 +40,40 @@ class Group:
         # per_node / inside rings run beside this one, each over one device of every group: they share the node's network
         return min(link, node * inside / per_node)
 
+    @property
+    def tree_seconds(self) -> float:
+        """NCCL takes a tree for an all-reduce where latency counts, so a message waits for its depth."""
+        return math.log2(self.ranks) * c.COLLECTIVE_LATENCY_SECONDS
 
-def compute_ring_seconds(
-    total_bytes: float, group: Group, rates: Rates, messages: float = 1.0, *, rounds: float = 1.0
+    @property
+    def ring_seconds(self) -> float:
+        """It has none for gathers and scatters: over many nodes a part is passed on by every other device, one after the other."""
+        nodes = math.ceil(self.ranks * self.stride / self.run.per_node)
+        if nodes == 1:
+            return self.tree_seconds
+        between = min(nodes, self.ranks) - 1
+        return (self.ranks - 1 - between) * c.HOP_SECONDS + between * c.NETWORK_HOP_SECONDS
+
+
+def compute_ring_seconds(total_bytes: float, group: Group, rates: Rates, messages: float = 1.0) -> float:
+    """All-gather or reduce-scatter of ``total_bytes`` over a group."""
+    return compute_message_seconds(total_bytes, group, rates, messages, group.ring_seconds)
+
+
+def compute_all_to_all_seconds(total_bytes: float, group: Group, rates: Rates, messages: float = 1.0) -> float:
+    """Each device sends to every other by itself: nothing is passed on."""
+    return compute_message_seconds(total_bytes, group, rates, messages, group.tree_seconds)
+
+
+def compute_all_reduce_seconds(total_bytes: float, group: Group, rates: Rates, messages: float = 1.0) -> float:
+    """A scatter and a gather in one."""
+    return compute_message_seconds(total_bytes, group, rates, messages, 2 * group.tree_seconds, rounds=2.0)
+
+
+def compute_message_seconds(
+    total_bytes: float, group: Group, rates: Rates, messages: float, latency: float, rounds: float = 1.0
 ) -> float:
-    """All-gather or reduce-scatter of ``total_bytes`` over a group; an all-reduce is both in one, which are two ``rounds``."""
+    """``latency``: seconds until a message of no size has been everywhere."""
     if group.ranks <= 1:
         return 0.0
     reached = group.bytes_per_s(rates) * c.COLLECTIVE_REALISED * (c.PAIR_REALISED if group.ranks == 2 else 1.0)
@@ -52,12 +81,7 @@ def compute_ring_seconds(
     volume = rounds * total_bytes * (group.ranks - 1) / group.ranks
     each = volume / messages / rounds
     ramp = messages * c.COLLECTIVE_RAMP_BYTES * each / (each + c.COLLECTIVE_RAMP_HALF_BYTES)
-    # NCCL takes a tree where latency counts, so a message waits for the depth of the tree
-    return (volume + ramp) / reached + rounds * messages * math.log2(group.ranks) * c.COLLECTIVE_LATENCY_SECONDS
-
-
-def compute_all_reduce_seconds(total_bytes: float, group: Group, rates: Rates, messages: float = 1.0) -> float:
-    return compute_ring_seconds(total_bytes, group, rates, messages, rounds=2.0)
+    return (volume + ramp) / reached + messages * latency
 
 
 def compute_served_all_reduce_seconds(total_bytes: float, group: Group, rates: Rates) -> float:
@@ -102,7 +126,8 @@ def compute_sequence_parallel_seconds(shape: Shape, run: Execution, rates: Rates
         width, messages = 2.0 * shape.key * run.cp, run.cp - 1.0  # keys and values of the whole sequence, part by part
     volume = tokens * width * BYTES[run.compute_dtype]
     # the backward pass needs the same once more, and sends as much back in gradients
-    return (3.0 + again) * compute_ring_seconds(volume, Group(run, run.cp, run.tp), rates, messages)
+    compute = compute_all_to_all_seconds if find_sequence_form(run).exchanges_heads else compute_ring_seconds
+    return (3.0 + again) * compute(volume, Group(run, run.cp, run.tp), rates, messages)
 
 
 def find_sequence_form(run: Execution) -> SequenceForm:
@@ -119,7 +144,7 @@ def compute_expert_parallel_seconds(shape: Shape, run: Execution, rates: Rates, 
     # a token goes to several experts, each of which may be elsewhere
     sent = tokens * shape.hidden * shape.experts_per_token * BYTES[run.compute_dtype]
     volume = sent * shape.moe_layers / shape.layers
-    return 2 * (2.0 + again) * compute_ring_seconds(volume, Group(run, run.ep), rates)
+    return 2 * (2.0 + again) * compute_all_to_all_seconds(volume, Group(run, run.ep), rates)
 
 
 class Exchange(NamedTuple):

@@ -911,6 +911,11 @@ COLLECTIVE_LATENCY_SECONDS = Constant(
     # all-reduce and all-gather between 8: 22.6 and 15.6 us on A100, 15.6 and 10.4 us on H100
     _NCCL + ", 512 bytes",
 )
+_TUNING = "NCCL's own tuning model (src/graph/tuning.cc, hwLat of ring and LL128), by which it chooses"
+HOP_SECONDS = Constant(
+    1.9e-6, "seconds of a step of a ring over several nodes that stays in its node", PUBLISHED, _TUNING + ": NVLink"
+)
+NETWORK_HOP_SECONDS = Constant(4.0e-6, "seconds of a step of a ring to the next node", PUBLISHED, _TUNING + ": NET")
 ONE_SHOT_SECONDS = Constant(
     4.9e-6,
     "seconds of an engine's own all-reduce of few bytes within a node, in a replayed graph",

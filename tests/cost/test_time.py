@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from generator.case.optimizer_states import NO_UPDATE
-from generator.cost.comm import Group, compute_all_reduce_seconds, compute_ring_seconds
+from generator.cost import constants as c
+from generator.cost.comm import Group, compute_all_reduce_seconds, compute_all_to_all_seconds, compute_ring_seconds
 from generator.cost.constants import GEMM_CEILING, GEMM_REALISED, STEP_OVERHEAD_SECONDS
 from generator.cost.device import compute_rates
 from generator.cost.execution import Execution
@@ -280,6 +281,19 @@ def test_messages_of_any_size_take_as_long_as_published(ranks, megabytes, gather
     size = megabytes * 2.0**20
     assert compute_ring_seconds(size, group, rates) * 1e6 == pytest.approx(gather, rel=0.25)
     assert compute_all_reduce_seconds(size, group, rates) * 1e6 == pytest.approx(all_reduce, rel=0.25)
+
+
+def test_a_gather_over_many_nodes_waits_for_every_other_device():
+    """NCCL has trees for all-reduces alone. 1,024 nodes of two of the group, and one of eight."""
+    rates = compute_rates(catalog.load("h100-sxm-80gb"), None, (), None, 8)
+    run = Execution(strategy="fsdp_full_shard", nodes=1024, dp=2048, tp=4)
+    wide, within = Group(run, 2048, 4), Group(run, 8)
+    wait = 1024 * c.HOP_SECONDS + 1023 * c.NETWORK_HOP_SECONDS
+    tree = 11 * c.COLLECTIVE_LATENCY_SECONDS
+    assert compute_ring_seconds(0.0, wide, rates) == pytest.approx(wait)
+    assert compute_all_reduce_seconds(0.0, wide, rates) == pytest.approx(2 * tree)
+    assert compute_all_to_all_seconds(0.0, wide, rates) == pytest.approx(tree)
+    assert compute_ring_seconds(0.0, within, rates) == pytest.approx(3 * c.COLLECTIVE_LATENCY_SECONDS)
 
 
 @pytest.mark.parametrize(

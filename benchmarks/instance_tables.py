@@ -204,7 +204,9 @@ def main() -> None:
         tables += read_sky(*file)
     if arguments["spot"]:
         tables += read_spot(*arguments["spot"])
-    tables.sort(key=lambda table: table.cloud)
+    tables.sort(
+        key=lambda table: (table.cloud, table.source, table.key, table.region or "")
+    )  # whichever were read anew
     known = {(i.cloud, i.name) for i in list_instances()}
     all_ours = (replace(t, rows={n: v for n, v in t.rows.items() if (t.cloud, n) in known}) for t in tables)
     ours = [table for table in all_ours if table.rows]

@@ -106,7 +106,7 @@ def _parse_instance(family: dict, name: str, row: dict) -> Instance:
         architecture=family.get("architecture", "x86_64"),
         isa_features=tuple(sorted(family.get("isa", ("avx2",)))),
         cpu=family.get("cpu"),
-        network_kind=family.get("network", "ethernet"),
+        network_kind="efa" if "efa" in row else family.get("network", "ethernet"),
         network_bytes_per_s=network * GIGABIT if network else None,
         efa=row.get("efa"),
         nvme_bytes=round(row["nvme_gb"] * 1e9) if row.get("nvme_gb") else None,

@@ -27,8 +27,12 @@ class Processor:
 
 GRACE = Processor(name="NVIDIA Grace", cores=72, memory_gib=480)
 """https://developer.nvidia.com/blog/nvidia-grace-hopper-superchip-architecture-in-depth/"""
-DEVICES_OF_A_GRACE = {"gh200": 1, "gb200": 2, "gb300": 2}
-"""of superchips, by the first word of the device's id (https://www.nvidia.com/en-us/data-center/gb200-nvl72/)"""
+VERA = Processor(name="NVIDIA Vera", cores=88, memory_gib=1536)
+"""https://docs.nvidia.com/dccpu/vera-perf-tuning-guide/os-settings.html has the cores; up to so much memory, as NVIDIA's table of
+Vera Rubin NVL72 is quoted"""
+SUPERCHIPS = {"gh200": (GRACE, 1), "gb200": (GRACE, 2), "gb300": (GRACE, 2), "vr200": (VERA, 2)}
+"""the processor, and how many devices have one together, by the first word of the device's id
+(https://www.nvidia.com/en-us/data-center/gb200-nvl72/)"""
 
 X86 = ("avx2", "avx512f")
 ARM = ("asimd", "neon")
@@ -72,12 +76,12 @@ def describe_device_machine(
 ) -> Hardware:
     """A machine with ``count`` of a catalogue device; ``bridged``: optional bridges join them in pairs."""
     notes = [_note_assumption("software", "an up-to-date driver, and nothing else running on the devices")]
-    each = DEVICES_OF_A_GRACE.get(device.id.split("-")[0])
-    if each:
-        graces = -(-count // each)
-        why = f"{graces} x {GRACE.name}, each of {GRACE.cores} cores and {GRACE.memory_gib} GiB"
+    processor, each = SUPERCHIPS.get(device.id.split("-")[0], (None, 1))
+    if processor:
+        packages = -(-count // each)
+        why = f"{packages} x {processor.name}, each of {processor.cores} cores and {processor.memory_gib} GiB"
         notes.append(Note(field="host", who="spec", why=why))
-        cpus, memory_bytes = cpus or GRACE.cores * graces, memory_bytes or GRACE.memory_gib * GIB * graces
+        cpus, memory_bytes = cpus or processor.cores * packages, memory_bytes or processor.memory_gib * GIB * packages
     if cpus is None:
         notes.append(_note_assumption("cpu", f"{ASSUMED_CPUS_PER_DEVICE} CPUs a device"))
         cpus = ASSUMED_CPUS_PER_DEVICE * count
@@ -96,7 +100,7 @@ def describe_device_machine(
         notes.append(Note(field="accelerators", who="spec", why=why))
     architecture, features = assume_host_cpu(device)
     return Hardware(
-        cpu=_describe_cpu(cpus, cpus, architecture, features, GRACE.name if each else None),
+        cpu=_describe_cpu(cpus, cpus, architecture, features, processor.name if processor else None),
         memory=_describe_memory(memory_bytes),
         boards=_list_boards(device, count),
         accelerators=_list_accelerators(device, count),
@@ -171,7 +175,7 @@ def assume_host_cpu(device: Device) -> tuple[str, tuple[str, ...]]:
     """Architecture and instruction sets of the host that such a device usually sits in."""
     if device.vendor == "apple" or device.id.startswith(("jetson", "gb10")):
         return "aarch64", ARM
-    if device.id.split("-")[0] in DEVICES_OF_A_GRACE:
+    if device.id.split("-")[0] in SUPERCHIPS:
         return "aarch64", ARM_SVE
     return "x86_64", X86
 

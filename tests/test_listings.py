@@ -66,7 +66,18 @@ def test_a_source_stands_beside_its_number():
         assert any(line.startswith(words) for line in lines), (words, lines)
     for device in catalog.list_devices():
         for field, _ in device.sources:
-            assert listings.format_field(device, field) or field == "host.kind", (device.id, field)
+            told = listings.format_field(device, field)
+            assert told or field == "host.kind", (device.id, field)
+            assert "e+" not in told and (field != "host.kind" or device.kind not in told), (device.id, field, told)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "ids"),
+    [("m5", {"m5", "m5-pro", "m5-max"}), ("rubin", {"vr200"}), ("b60", {"arc-pro-b60"}), ("4070 ti", {"rtx-4070-ti", "rtx-4070-ti-super"})],
+)  # fmt: skip
+def test_a_name_is_looked_for_where_a_word_begins(pattern, ids):
+    """`perfgen devices M5` named the H100 first, for its SXM5."""
+    assert {device.id for device in listings.select_devices(pattern)} == ids
 
 
 def test_cloud_instances_have_price_date_and_source():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
@@ -10,6 +11,7 @@ from typing import NoReturn
 import click
 
 from generator.errors import UsageError
+from generator.figures import format_figure
 from generator.progress import echo_json
 from generator.techniques.base import Published, list_axes
 from hwdetect.mig import list_profiles, split_spelling
@@ -78,7 +80,8 @@ def show_devices(as_json: bool, pattern: str | None) -> None:
 
 
 def select_devices(pattern: str | None) -> list[Device]:
-    """Those whose id, name, alias or PCI id (``10de:26b7``, ``26b7``) holds the text, else the one that it is a way of writing (``3090ti``), or a part of.
+    """Those in whose id, name or alias a word begins with the text, else which hold it; else by PCI id (``10de:26b7``, ``26b7``); else the one
+    that it is a way of writing (``3090ti``), or a part of.
 
     Raises ``UsageError`` for an instance that its board does not have.
     """
@@ -88,7 +91,9 @@ def select_devices(pattern: str | None) -> list[Device]:
     if not pattern:
         return list(every)
     wanted = " ".join(pattern.lower().split())
-    holding = [d for d in every if any(wanted in name.lower() for name in (d.id, d.name, *d.aliases))]
+    begun = re.compile(rf"(?<![a-z0-9]){re.escape(wanted)}")  # the M5 is no part of SXM5
+    holding = [d for d in every if any(begun.search(name.lower()) for name in (d.id, d.name, *d.aliases))]
+    holding = holding or [d for d in every if any(wanted in name.lower() for name in (d.id, d.name, *d.aliases))]
     holding = holding or [d for d in every if wanted in {part for pci in d.pci_ids for part in (pci, pci[5:])}]
     if not holding and split_spelling(wanted):
         try:
@@ -105,8 +110,10 @@ def format_field(device: Device, field: str) -> str:
     table, key = field.split(".")
     names = {f.name for f in fields(device)}
     if table in names:  # rates, by dtype
-        return f"{dict(getattr(device, table))[key] / 1e12:.4g} TFLOP/s  "
-    value = next((getattr(device, name) for name in (f"{table}_{key}", f"{key}_{table}", key) if name in names), None)
+        return f"{format_figure(dict(getattr(device, table))[key] / 1e12, 4)} TFLOP/s  "
+    value = next(
+        (getattr(device, name) for name in (f"{table}_{key}", f"{key}_{table}", key) if name in names - {"kind"}), None
+    )
     if value is None:
         return ""
     if isinstance(value, bool):

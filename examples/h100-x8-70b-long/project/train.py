@@ -26,6 +26,7 @@ from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from adapter_inputs import share_inputs
 from arguments import parse_arguments
+from attention_kernel import explain_refusal
 from background_save import SealWritten
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
@@ -115,7 +116,7 @@ def main() -> None:
     report = LoopReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),
-        CheckFirstStep(trainer, CONFIG),
+        CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),
         SealWritten(run, report.write_figures),
         StopOnBadLoss(),

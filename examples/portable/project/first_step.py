@@ -140,6 +140,8 @@ class CheckFirstStep(TrainerCallback):
         planned = self.planned.get("attention")
         if planned not in (None, *BY_ROW) and (planned == "sdpa") != bool(attention.calls):
             self.stop("attention", planned, f"{attention.calls} calls of PyTorch's own (sdpa)")
+        if planned is None and "dense_mask" in self.planned and not attention.calls:
+            self.stop("attention", "over parts of the sequence", "no call of PyTorch's own")
         if self.planned.get("dense_mask") is False and attention.masks:
             self.stop("attention", "without a mask", f"with a mask of {attention.masks[0]} elements")
         if self.planned.get("cached_casts") is False and attention.caches:
@@ -249,11 +251,10 @@ class WatchedAttention:
         self.calls += 1
         self.caches |= torch.is_autocast_cache_enabled()
         self.rows.append(query.shape[-2])
-        mask = None if isinstance(attn_mask, CausalBias) else attn_mask  # kernels take its triangle without a tensor
-        if mask is not None:
-            self.masks.append(mask.numel())
+        if attn_mask is not None and not isinstance(attn_mask, CausalBias):  # which is no tensor of numbers
+            self.masks.append(attn_mask.numel())
         grouped = kwargs.get("enable_gqa", False)
-        refusal = self.explain_refusal(query, key, value, mask, dropout_p, is_causal, grouped)
+        refusal = self.explain_refusal(query, key, value, attn_mask, dropout_p, is_causal, grouped)
         if refusal:
             self.refusals.append(refusal)
         with mock.patch.object(F, "scaled_dot_product_attention", self.function):  # by which a causal bias knows it

@@ -166,7 +166,7 @@ def _join_parts(
         cpu=replace(the_cpu, budget=the_cpu.budget or the_cpu.cpus_allowed or the_cpu.cpus_online),
         memory=fill_unknown(the_memory, devices.memory),
         boards=boards,
-        accelerators=tuple(_fill_instance(a, boards) for a in accelerators),
+        accelerators=tuple(_fill_instance(a, boards, notes) for a in accelerators),
         links=tuple(_tell_peer_access(link, boards) for link in devices.links),
         network=the_network,
         paths=devices.paths or _measure_paths(machine, boards, the_network),
@@ -228,21 +228,26 @@ def _tell_peer_access(link: Link, boards: tuple[Board, ...]) -> Link:
     return replace(link, p2p=False) if off else link
 
 
-def _fill_instance(accelerator: Accelerator, boards: tuple[Board, ...]) -> Accelerator:
-    """The share of the board's compute units that a MIG instance has, and its name where no tool said it: where the catalogue knows."""
+def _fill_instance(accelerator: Accelerator, boards: tuple[Board, ...], notes: Notes) -> Accelerator:
+    """What no tool said of a MIG instance and the catalogue knows: its name, its memory, its share of the board's compute units."""
     board = next((b for b in boards if b.index == accelerator.board), None)
-    if accelerator.compute_share is not None or accelerator.compute_units is None or board is None or not board.device:
+    units, whole = accelerator.compute_units, accelerator.compute_share is not None
+    if board is None or not board.device or ((whole or units is None) and not board.mig_enabled):
         return accelerator
     from hwdetect import catalog, mig
 
-    device, units = catalog.load(board.device), accelerator.compute_units
-    if board.mig_enabled and accelerator.profile is None:
+    device = catalog.load(board.device)
+    if board.mig_enabled and units is not None and accelerator.profile is None:
         accelerator = replace(accelerator, profile=mig.name_profile(device, units, accelerator.memory_bytes))
-    return (
-        replace(accelerator, compute_share=min(1.0, units / device.compute_units))
-        if device.compute_units
-        else accelerator
-    )
+    profile = mig.find_profile(device, accelerator.profile or "") if board.mig_enabled else None
+    if accelerator.memory_bytes is None and profile is not None:
+        notes.add(f"accelerators.{accelerator.index}.memory_bytes", "hwdetect", f"taken from the name {profile.name}")
+        accelerator = replace(accelerator, memory_bytes=profile.memory_bytes)
+    if accelerator.compute_share is None and device.compute_units:
+        known = units if units is not None else profile.units if profile is not None else None
+        share = None if known is None else min(1.0, known / device.compute_units)
+        accelerator = replace(accelerator, compute_share=share)
+    return accelerator
 
 
 def _measure_paths(machine: Machine, boards: tuple[Board, ...], ports: tuple[NetworkPort, ...]) -> tuple[PciPath, ...]:

@@ -80,6 +80,13 @@ def list_profiles(device: Device) -> tuple[Profile, ...]:
     return tuple(_make_profile(device, family, name, row) for name, row in family["profiles"].items())
 
 
+def find_profile(device: Device, label: str) -> Profile | None:
+    """The instance that ``nvidia-smi -L`` calls so (``1g.10gb+me``); ``None`` also of a compute instance (``1c.3g.40gb``), which has a
+    part of it."""
+    name = re.sub(r"[+-]me(\.all)?$|\+gfx$", "", label)
+    return next((profile for profile in list_profiles(device) if name == profile.name), None)
+
+
 def name_profile(device: Device, units: int, memory_bytes: int | None) -> str | None:
     """``3g.20gb`` of what an instance has, where one profile alone has that; of a compute instance, whose memory is that of its whole GPU
     instance, ``None``."""

@@ -402,6 +402,16 @@ def test_slices_without_a_name_stay_alone_too():
     assert [len(group) for group in groups] == [1, 1, 1, 1]
 
 
+def test_a_slice_of_unknown_memory_is_not_given_its_boards():
+    """All 80 GiB of the board were planned for it."""
+    board = Board(
+        index=0, vendor="nvidia", name="A100", device="a100-sxm-80gb", memory_bytes=80 * GIB, mig_enabled=True
+    )
+    part = Accelerator(index=0, board=0, profile="1c.3g.40gb")
+    with pytest.raises(UsageError, match="memory of the MIG instance 1c"):
+        make_case(Hardware(boards=(board,), accelerators=(part,)), (part,), *make_work())
+
+
 def test_a_part_of_a_board_has_no_price_of_the_whole():
     """A MIG slice whose share no tool said was priced as its board."""
     whole, part = parse_spec("h100-sxm-80gb"), parse_spec("h100-mig-1g.10gb")

@@ -159,6 +159,11 @@ def describe_accelerators(hardware: Hardware, used: tuple[Accelerator, ...]) -> 
     board = next(b for b in hardware.boards if b.index == used[0].board)
     device = catalog.load(board.device) if board.device else assume_device(board)
     known = [a.memory_bytes for a in used if a.memory_bytes]
+    if not known and board.mig_enabled:
+        raise UsageError(
+            f"the memory of the MIG instance {used[0].profile or used[0].index} of {board.name} could not be read",
+            "give the instance by name, as --hardware h100:3g.40gb (`nvidia-smi -L` says which it is)",
+        )
     memory_bytes = min(known, default=board.memory_bytes or device.memory_bytes)
     if memory_bytes is None:
         raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 SMI_QUERY = (
     "nvidia-smi",
-    "--query-gpu=index,name,uuid,pci.bus_id,pci.device_id,compute_cap,memory.total,memory.free",
+    "--query-gpu=index,name,uuid,pci.bus_id,pci.device_id,compute_cap,memory.total,memory.free,compute_mode,mig.mode.current",
     "--format=csv",
 )
 

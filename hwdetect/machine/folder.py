@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from pathlib import Path
 
@@ -9,7 +10,14 @@ MAX_FILE_BYTES = 32 << 20  # the largest honest recording file (rocm-smi of eigh
 
 
 def decode_text(raw: bytes) -> str:
-    """Text of a reading: undecodable bytes replaced, NUL bytes (real ones are in /sys) dropped."""
+    """Text of a reading: undecodable bytes replaced, NUL bytes (real ones are in /sys) dropped.
+
+    PowerShell writes what it redirects as UTF-16, and some editors put a mark before UTF-8: with that mark in front, the first line of
+    a recording was none that a parser knows.
+    """
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return raw.decode("utf-16", "replace").replace("\0", "")
+    raw = raw.removeprefix(codecs.BOM_UTF8)
     # Device-tree texts end in NUL; a NUL inside would cut later comparisons short without a trace.
     return raw.decode("utf-8", "replace").replace("\0", "")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes import pci
 from hwdetect.probes.notes import Notes, run_tool
-from hwdetect.probes.parsing import parse_number
+from hwdetect.probes.parsing import parse_mebibytes
 from hwdetect.probes.partial import NOTHING, PartialHardware, list_board_accelerators
 from hwdetect.types import Accelerator, Board, Software
 
@@ -50,9 +50,9 @@ def _read_query(machine: Machine, chips: list[pci.PciDevice], notes: Notes) -> I
             continue
         yield (
             Board(index=index, vendor="habana", name=cells[2] or None, uuid=cells[1] or None, state="ok",
-                  memory_bytes=_parse_mebibytes(cells[3]) or None,
+                  memory_bytes=parse_mebibytes(cells[3]) or None,
                   pci_id=chips[index].pci_id if index < len(chips) else None),
-            _parse_mebibytes(cells[4]),
+            parse_mebibytes(cells[4]),
         )  # fmt: skip
         index += 1
 
@@ -79,8 +79,3 @@ def _list_accelerators(rows: list[tuple[Board, int | None]]) -> tuple[Accelerato
                     free_memory_bytes=max(0, b.memory_bytes - used) if b.memory_bytes and used is not None else None)
         for b, used in rows
     )  # fmt: skip
-
-
-def _parse_mebibytes(text: str) -> int | None:
-    size = parse_number(text)
-    return int(size) << 20 if size is not None else None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes import pci
 from hwdetect.probes.notes import Notes, run_tool
-from hwdetect.probes.parsing import clean_line, get_mapping, get_text, parse_integer, parse_json, parse_number
+from hwdetect.probes.parsing import clean_line, get_mapping, get_text, parse_integer, parse_json, parse_mebibytes
 from hwdetect.probes.partial import NOTHING, PartialHardware, fill_unknown, number_accelerators
 from hwdetect.types import Accelerator, Board
 
@@ -94,7 +94,7 @@ def _read_dump(text: str | None) -> tuple[Board, ...]:
             name=clean_line(row["Device Name"]),
             uuid=get_text(row.get("SOC UUID")),
             pci_address=(get_text(row.get("PCI BDF Address")) or "").lower() or None,
-            memory_bytes=_parse_mebibytes(row.get("Memory Physical Size")),
+            memory_bytes=parse_mebibytes(row.get("Memory Physical Size")),
             partition_mode=_count_known_tiles(row["Device Name"]),
             state="ok",
         )
@@ -129,18 +129,13 @@ def _build_board(index: int, entry: dict[str, object]) -> Board:
         pci_id=f"8086:{device:04x}" if device is not None and 0 <= device < 1 << 16 else None,
         pci_address=(get_text(entry.get("pci_bdf_address")) or "").lower() or None,
         memory_bytes=parse_integer(get_text(entry.get("memory_physical_size_byte")))
-        or _parse_mebibytes(get_text(entry.get("memory_physical_size"))),
+        or parse_mebibytes(get_text(entry.get("memory_physical_size"))),
         ecc_enabled=ECC_STATES.get((get_text(entry.get("memory_ecc_state")) or "").lower()),
         partition_mode=(f"{tiles} tiles" if tiles > 1 else None)
         if (tiles := parse_integer(get_text(entry.get("number_of_tiles")))) is not None
         else _count_known_tiles(get_text(entry.get("device_name"))),
         state="ok",
     )
-
-
-def _parse_mebibytes(text: str | None) -> int | None:
-    size = parse_number(text)
-    return int(size) << 20 if size and "MiB" in (text or "") else None
 
 
 def _list_accelerators(machine: Machine, boards: tuple[Board, ...], free: dict[int, int]) -> tuple[Accelerator, ...]:

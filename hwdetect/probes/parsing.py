@@ -20,9 +20,16 @@ def parse_integer(text: str | None) -> int | None:
 
 
 def parse_number(text: str | None) -> float | None:
-    """The leading decimal number of a text such as ``350.00 W``, ``None`` for ``N/A``, ``[N/A]``, ``Not Supported``."""
-    match = re.match(r"\s*([+-]?\d{1,18}(?:\.\d{1,9})?)(?![\d.])", text or "", re.ASCII)
+    """The leading decimal number of a text such as ``350.00 W``, ``None`` for ``N/A``, ``[N/A]``, ``Not Supported``, and for what
+    commas or blanks divide (``1,000 W``): which part of it is the whole, only its writer knows."""
+    match = re.match(r"\s*([+-]?\d{1,18}(?:\.\d{1,9})?)(?!\d|[.,\s]\d|\.)", text or "", re.ASCII)
     return float(match.group(1)) if match else None
+
+
+def parse_mebibytes(text: str | None) -> int | None:
+    """Bytes of ``81559 MiB``. What has another unit, or commas or blanks among its digits, is no reading: 81,559 MiB was taken for 81."""
+    match = re.fullmatch(r"\s*(\d{1,12})(?:\.0+)?\s*(?:MiB)?\s*", text or "", re.ASCII)
+    return int(match.group(1)) << 20 if match else None
 
 
 def clean_line(text: str | None) -> str | None:

@@ -265,3 +265,57 @@ def test_a_query_table_alone():
     (board,) = hardware.boards
     assert (board.device, board.compute_capability, board.memory_bytes) == ("l4", "8.9", 23034 << 20)
     assert hardware.accelerators[0].free_memory_bytes == 22000 << 20
+
+
+MIG_TABLE = (
+    "index, name, uuid, pci.bus_id, pci.device_id, compute_cap, memory.total [MiB], memory.free [MiB], compute_mode, mig.mode.current\n"
+    "0, NVIDIA H100 80GB HBM3, GPU-1, 00000000:3B:00.0, 0x233010DE, 9.0, 81559 MiB, 81000 MiB, Default, {mig}\n"
+)
+MIG_LIST = (
+    "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n"
+    "  MIG 3g.40gb     Device  0: (UUID: MIG-1)\n"
+    "  MIG 1g.10gb+me  Device  1: (UUID: MIG-2)\n"
+    "  MIG 1c.2g.20gb  Device  2: (UUID: MIG-3)\n"
+)
+
+
+@pytest.mark.parametrize("mig", ["Enabled", "[N/A]"])
+def test_a_query_table_alone_gives_a_job_the_instances_of_a_board(mig):
+    """A job was given all 80 GiB of a board, of which it gets a slice."""
+    files = {"nvidia-smi-query.csv": MIG_TABLE.format(mig=mig), "nvidia-smi-list.txt": MIG_LIST}
+    hardware = read_machine(MemoryMachine(files), 1)
+    assert [(a.profile, a.memory_bytes and a.memory_bytes >> 20, round(a.compute_share or 0, 2))
+            for a in hardware.accelerators] == [("3g.40gb", 40448, 0.45), ("1g.10gb+me", 9984, 0.12), ("1c.2g.20gb", None, 0)]  # fmt: skip
+    taken = [note.field for note in hardware.notes if "taken from the name" in note.why]
+    assert taken == ["accelerators.0.memory_bytes", "accelerators.1.memory_bytes"]
+
+
+def test_a_query_table_alone_gives_no_job_a_divided_board_without_instances():
+    hardware = read_machine(MemoryMachine({"nvidia-smi-query.csv": MIG_TABLE.format(mig="Enabled")}), 1)
+    assert not hardware.accelerators
+    assert any("no instance" in note.why for note in hardware.notes)
+
+
+def test_a_query_table_alone_gives_no_job_a_board_that_admits_none():
+    text = MIG_TABLE.format(mig="Disabled").replace("Default", "Prohibited")
+    hardware = read_machine(MemoryMachine({"nvidia-smi-query.csv": text}), 1)
+    assert not hardware.accelerators and hardware.boards[0].compute_mode == "Prohibited"
+
+
+@pytest.mark.parametrize("size", ["81,559 MiB", "81.559 MiB", "81 559 MiB", "81\N{NO-BREAK SPACE}559 MiB", "79.65 GiB"])
+def test_a_size_in_another_form_is_no_reading(size):
+    """It was taken for 81 MiB, or 79."""
+    text = MIG_TABLE.format(mig="Disabled").replace("81559 MiB", f'"{size}"')
+    (board,) = read_machine(MemoryMachine({"nvidia-smi-query.csv": text}), 1).boards
+    assert board.memory_bytes is None
+    log = f"====NVSMI LOG====\nGPU 00000000:01:00.0\n    Product Name   : X\n    FB Memory Usage\n        Total   : {size}\n"
+    (board,) = read_machine(MemoryMachine({"nvidia-smi-q.txt": log}), 1).boards
+    assert board.memory_bytes is None
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_what_powershell_writes(encoding):
+    """Its mark stood before the first board, which was none then."""
+    text = "".join(f"GPU {i}: NVIDIA L4 (UUID: GPU-{i})\r\n" for i in range(4))
+    hardware = read_machine(MemoryMachine({"nvidia-smi-list.txt": text.encode(encoding)}), 1)
+    assert len(hardware.boards) == 4

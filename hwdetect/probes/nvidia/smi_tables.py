@@ -31,13 +31,9 @@ SECONDS = 2.0
 def read_short_answers(machine: Machine, lost: list[tuple[str, str]], notes: Notes) -> PartialHardware:
     """Boards from the shorter answers: the query table, else the list of boards, else the rows of the topology."""
     rows = read_query_rows(machine, notes)
-    boards = tuple(_build_board(i, row) for i, row in enumerate(rows))
-    accelerators = number_accelerators(
-        tuple(_build_accelerator(*pair) for pair in zip(boards, rows, strict=True) if is_usable(pair[0]))
-    )
+    boards, instances = _read_query_boards(machine, rows, notes)
     if not boards:
         boards, instances = _read_board_list(machine, notes)
-        accelerators = number_accelerators(instances) if instances else None
     topo = read_topo(machine, len(boards), notes)
     if not boards and topo.boards:
         notes.add("boards", WHO, "only topo -m has been answered: boards are counted, not named")
@@ -45,7 +41,7 @@ def read_short_answers(machine: Machine, lost: list[tuple[str, str]], notes: Not
     boards = add_places(boards, topo)
     return PartialHardware(
         boards=add_lost_boards(read_nvlink(machine, boards, notes), lost) if boards or lost else (),
-        accelerators=accelerators or None,
+        accelerators=number_accelerators(instances) if rows or instances else None,
         links=topo.links,
         paths=topo.paths,
         software=Software(driver=parse_version(rows[0].get("driver_version"))) if rows else Software(),
@@ -63,6 +59,41 @@ def add_places(boards: tuple[Board, ...], topo: Topo) -> tuple[Board, ...]:
     )
 
 
+def _read_query_boards(
+    machine: Machine, rows: list[dict[str, str]], notes: Notes
+) -> tuple[tuple[Board, ...], tuple[Accelerator, ...]]:
+    """Boards of the query table. It knows no MIG devices: ``-L`` lists those, and a job is given them in place of the board."""
+    boards = tuple(_build_board(i, row) for i, row in enumerate(rows))
+    slices = list_instances(machine, notes) if any(board.mig_enabled is not False for board in boards) else {}
+    boards = tuple(replace(board, mig_enabled=True) if slices.get(board.index) else board for board in boards)
+    accelerators: list[Accelerator] = []
+    for board, row in zip(boards, rows, strict=True):
+        own = slices.get(board.index, [])
+        if not is_usable(board):
+            notes.add(f"boards.{board.index}", WHO, f"not usable: {board.compute_mode}")
+        elif board.mig_enabled and not own:
+            notes.add(f"boards.{board.index}", WHO, "MIG is on, and `nvidia-smi -L` lists no instance of this board")
+        elif own:
+            accelerators += [_build_instance(board, *instance) for instance in own]
+        else:
+            accelerators.append(_build_accelerator(board, row))
+    return boards, tuple(accelerators)
+
+
+def _build_instance(board: Board, profile: str, uuid: str) -> Accelerator:
+    """A MIG device as ``-L`` lists it. Ids of the old form hold the numbers of their instances."""
+    gi, ci = _parse_old_uuid(uuid)
+    return Accelerator(
+        index=0,
+        board=board.index,
+        name=board.name,
+        profile=profile,
+        uuid=uuid,
+        gpu_instance=gi,
+        compute_instance=ci,
+    )
+
+
 def _build_accelerator(board: Board, row: dict[str, str]) -> Accelerator:
     return Accelerator(
         index=0,
@@ -76,7 +107,7 @@ def _build_accelerator(board: Board, row: dict[str, str]) -> Accelerator:
 
 
 def _read_board_list(machine: Machine, notes: Notes) -> tuple[tuple[Board, ...], tuple[Accelerator, ...]]:
-    """Boards and MIG devices of ``nvidia-smi -L``. Ids of the old form hold the numbers of their instances."""
+    """Boards and MIG devices of ``nvidia-smi -L``."""
     boards, accelerators = [], []
     slices = list_instances(machine, notes)
     text = machine.run(("nvidia-smi", "-L"), SECONDS).text or ""
@@ -86,10 +117,7 @@ def _read_board_list(machine: Machine, notes: Notes) -> tuple[tuple[Board, ...],
                             mig_enabled=True if own else None))  # fmt: skip
         if not own:
             accelerators.append(Accelerator(index=0, board=index, name=name, uuid=row.group(3), compute_share=1.0))
-        for profile, uuid in own:
-            gi, ci = _parse_old_uuid(uuid)
-            accelerators.append(Accelerator(index=0, board=index, name=name, profile=profile, uuid=uuid,
-                                            gpu_instance=gi, compute_instance=ci))  # fmt: skip
+        accelerators += [_build_instance(boards[-1], *instance) for instance in own]
     return tuple(boards), tuple(accelerators)
 
 

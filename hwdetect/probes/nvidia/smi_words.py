@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 
-from hwdetect.probes.parsing import clean_line, parse_number
+from hwdetect.probes import parsing
+from hwdetect.probes.parsing import clean_line
 
 NO_DEDICATED_MEMORY = re.compile(r"\b(GB10|Orin|Thor|Xavier|Tegra|nvgpu)\b", re.IGNORECASE)
-
-
-MIB = 1 << 20
 
 
 # The many ways of saying that there is no reading. "None" is one only where it stands alone.
@@ -31,8 +29,7 @@ def parse_switch(text: str | None) -> bool | None:
 
 
 def parse_mebibytes(text: str | None) -> int | None:
-    value = parse_number(get_reading(text))
-    return int(value) * MIB if value is not None else None
+    return parsing.parse_mebibytes(get_reading(text))
 
 
 def parse_width(text: str | None) -> int | None:

@@ -431,6 +431,69 @@ def resumes(folder: Path, losses: list[float]) -> None:
     assert again["losses"] == pytest.approx(losses, rel=1e-5)
 
 
+NODES = Layout(strategy="fsdp_full_shard", nodes=2, per_node=2, shard=4)
+DIES = """
+import os
+import signal
+
+import transformers.modeling_utils as loading
+
+open_file = loading.safe_open
+
+
+def safe_open(*arguments, **keywords):
+    if os.environ["RANK"] == "%s":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return open_file(*arguments, **keywords)
+
+
+loading.safe_open = safe_open
+"""
+
+
+def test_one_process_of_each_node_reads(inputs, alone, tmp_path):
+    """Two launchers of two processes: the weights of all four are those of the very first, whichever others read. One that ends
+    while it reads is named, and leaves neither a process that waits for its weights nor a run."""
+    folder = on_cpu(make(inputs, tmp_path / "p", NODES, "2x2xa100-sxm-80gb", **FSDP2))
+    train = (folder / "train.py").read_text()
+    reads = 'device_map=None if args.local_process_index == 0 else "meta"'
+    assert train.count(reads) == 1 and "import dies" not in train
+    (folder / "train.py").write_text(f"import dies\n{train}")
+    for rank in (0, 2):
+        (folder / "dies.py").write_text(DIES % rank)
+        output = run(folder, code=1)
+        assert re.search(rf"rank +: {rank} .*\n +exitcode +: -9 ", output), output[-3000:]
+        assert "divided as planned" not in output and not (folder / "runs/run.json").exists()
+        assert not list((folder / "runs").glob("checkpoint-*"))
+    (folder / "train.py").write_text(train)
+    run(folder)
+    assert report(folder)["losses"] == pytest.approx(alone["full"], rel=1e-4)
+    assert report(folder)["processes"] == 4 and not report(folder)["resumed_from"]
+
+
+def test_tied_weights_that_one_process_reads(inputs, tmp_path):
+    """They are one weight on every process, and where plain Transformers loads what was saved."""
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    tied = tmp_path / "inputs"
+    shutil.copytree(inputs, tied)
+    config = LlamaConfig.from_pretrained(tied / "model", tie_word_embeddings=True)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tied / "model")
+    one = on_cpu(make(tied, tmp_path / "one", None, "1xa100-sxm-80gb", parallelism="single"))
+    two = on_cpu(make(tied, tmp_path / "two", sharded("fsdp_full_shard"), "2xa100-sxm-80gb", **FSDP2))
+    run(one, gpus=False)
+    run(two, "--save_steps", "3")
+    assert report(two)["losses"] == pytest.approx(report(one)["losses"], rel=1e-4)
+    assert report(two)["run"]["trained parameters"] == report(one)["run"]["trained parameters"]
+    trained, expected = (AutoModelForCausalLM.from_pretrained(path / "runs") for path in (two, one))
+    assert trained.get_output_embeddings().weight is trained.get_input_embeddings().weight
+    for weight, other in zip(trained.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(weight, other, atol=2e-4, rtol=0)
+    resumes(two, report(two)["losses"])
+
+
 def test_a_silent_fallback_is_an_error(inputs, tmp_path):
     """Accelerate on a CPU runs DDP where FSDP was asked for, and exits 0: the check must not."""
     folder = on_cpu(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from leaves import load_leaf
+from leaves import FRAGMENTS, load_leaf
 
 pytest.importorskip("transformers")
 import torch
@@ -35,6 +38,40 @@ def test_each_weight_has_a_place_of_its_own(tmp_path, tied):
     assert len({weight.data_ptr() for weight in weights}) == len(weights)
     assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) is tied
     assert "model.balance" in model.state_dict()
+
+
+BUFFERS = r"""
+import os, sys
+
+import torch
+import torch.distributed as dist
+from read_once import hold_places
+from transformers import AutoConfig, AutoModelForCausalLM
+
+torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+folder, sizes = sys.argv[1], dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2)
+for kind in ("llama", "gemma3_text", "qwen3", "modernbert-decoder", "gpt_oss", "mpt", "falcon", "gpt_neox", "mamba"):
+    alone = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes, vocab_size=300, pad_token_id=0))
+    alone.save_pretrained(folder)
+    os.environ["LOCAL_RANK"] = "1"
+    model = AutoModelForCausalLM.from_pretrained(folder, device_map="meta")
+    hold_places(model)
+    kept = set(model.state_dict())
+    names = [name for name, _ in alone.named_buffers() if name not in kept]
+    buffers = dict(model.named_buffers())
+    assert all(torch.equal(buffer, buffers[name]) for name, buffer in alone.named_buffers() if name in names), kind
+    print(kind, len(names))
+"""
+
+
+def test_what_is_not_saved_is_computed_on_every_process(tmp_path):
+    """Rotations and scales: nobody sends them (Transformers' own way where ACCELERATE_USE_FSDP says so, in its processes)."""
+    given = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true", "PYTHONPATH": str(FRAGMENTS)}
+    words = [sys.executable, "-c", BUFFERS, str(tmp_path)]
+    done = subprocess.run(words, env=os.environ | given, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+    assert counts["llama"] == "2" and int(counts["gemma3_text"]) > 2
 
 
 def test_places_take_no_memory():

@@ -86,7 +86,7 @@ def find_machine(request: Request, target: Target, say: Callable[[str], None]) -
     request = use_whole_machine(request)
     work = read_work(request)
     offers = find_offers(work.spec, work.workload, target, say)
-    return use_machine(request, offers[0]), describe_goal(offers, target)
+    return use_machine(request, offers[0]), describe_goal(offers, target, work.workload)
 
 
 def load_document(folder: Path | None, request: Request) -> PlanDocument:

@@ -59,6 +59,19 @@ def test_the_cheapest_meets_the_target_and_all_cheaper_ones_do_not(request_of):
         assert offer.usd_per_hour >= prices[0] or offer.tokens_per_day < 3e8
 
 
+def test_a_training_without_a_target_is_cheapest_where_its_run_is(request_of):
+    """It was ranked by the hour: five slow machines, and none on which the run costs less."""
+    request = request_of(seq_len=2048)
+    best, _ = offers(request)
+    costs = [o.usd_per_million_tokens for o in best]
+    assert costs == sorted(costs) and [o.usd_per_hour for o in best] != sorted(o.usd_per_hour for o in best)
+    work = read_work(goal.use_whole_machine(request))
+    others = (goal.make_offer(m) for m in goal.list_machines("cheapest", work.spec, work.workload) if m.nodes < 3)
+    assert all(o is None or o.usd_per_million_tokens >= costs[0] for o in others)
+    server, _ = offers(request_of(mode="infer", new_tokens=64, seq_len=512))
+    assert [o.usd_per_hour for o in server] == sorted(o.usd_per_hour for o in server)
+
+
 def test_the_smallest_has_the_fewest_devices(request_of):
     smallest, _ = offers(request_of(seq_len=2048), goal="smallest", tokens_per_day=1e8)
     devices = [o.best.layout.devices for o in smallest]

@@ -142,7 +142,9 @@ def test_tables_cut_no_name():
         )
         for instance in sorted(list_instances(), key=lambda i: -len(i.name))[:3]
     )
-    goal = GoalRecord(goal="cheapest", target_tokens_per_day=1e9, max_latency_seconds=None, offers=offers)
+    goal = GoalRecord(
+        goal="cheapest", ranked_by="usd_per_hour", target_tokens_per_day=1e9, max_latency_seconds=None, offers=offers
+    )
     for width in (60, 80, 200):
         out = io.StringIO()
         Console(file=out, width=width).print(build_offers_table(goal))

@@ -1,4 +1,7 @@
-"""The cheapest or the smallest rented machine that does the work fast enough: the instance catalogue, costed in order."""
+"""The cheapest or the smallest rented machine that does the work fast enough: the instance catalogue, costed in order.
+
+Of a training without a target, the cheapest run: every machine is costed.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +39,14 @@ class Target:
     def is_met_by(self, offer: Offer) -> bool:
         fast = self.tokens_per_day is None or offer.tokens_per_day >= self.tokens_per_day
         return fast and (self.max_latency is None or offer.latency_seconds <= self.max_latency)
+
+    def rank_by(self, workload: Workload) -> str:
+        """What the best offer has least of, as ``Offer`` names it. A training without a target ends when it has seen its tokens: its
+        cheapest machine is that on which the run costs least. A server is paid by the hour, busy or not."""
+        if self.goal == "smallest":
+            return "devices"
+        ends = workload.mode == "train" and self.tokens_per_day is None
+        return "usd_per_million_tokens" if ends else "usd_per_hour"
 
     def describe(self) -> str:
         words = []
@@ -98,6 +109,8 @@ def check_target(target: Target, request: Request) -> None:
 
 def find_offers(spec: ModelSpec, workload: Workload, target: Target, say: Callable[[str], None]) -> tuple[Offer, ...]:
     """Machines that meet ``target``, the best by its goal first, at most ``SHOWN``. Raises ``NothingFits`` if none does."""
+    if target.rank_by(workload) == "usd_per_million_tokens":
+        return rank_by_tokens(spec, workload, target, say)
     offers: list[Offer] = []
     costed: list[Offer] = []
     slow: list[Machine] = []
@@ -119,6 +132,22 @@ def find_offers(spec: ModelSpec, workload: Workload, target: Target, say: Callab
         costed += [offer for machine in slow[:SHOWN] if (offer := make_offer(machine))]
         raise explain_no_offer(spec.name, target, max(costed, key=lambda o: o.tokens_per_day, default=None))
     return tuple(offers)
+
+
+def rank_by_tokens(
+    spec: ModelSpec, workload: Workload, target: Target, say: Callable[[str], None]
+) -> tuple[Offer, ...]:
+    """Each priced instance type, on the fewest nodes on which the work fits: more of them make tokens sooner, and none of them
+    cheaper. Raises ``NothingFits`` if there is no such."""
+    say("costing every priced machine")
+    offers: dict[str, Offer] = {}
+    for machine in list_machines(target.goal, spec, workload):
+        if machine.instance.name not in offers and (offer := make_offer(machine)):
+            offers[machine.instance.name] = offer
+    if not offers:
+        raise explain_no_offer(spec.name, target, None)
+    ranked = sorted(offers.values(), key=lambda o: (o.usd_per_million_tokens, o.usd_per_hour, o.hardware))
+    return tuple(ranked[:SHOWN])
 
 
 def explain_no_offer(model: str, target: Target, fastest: Offer | None) -> NothingFits:

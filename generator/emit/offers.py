@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from generator.case.workload import Workload
 from generator.decide.goal import Offer, Target
 from generator.emit.plan_document import GoalRecord, OfferRecord
 
 
-def describe_goal(offers: tuple[Offer, ...], target: Target) -> GoalRecord:
+def describe_goal(offers: tuple[Offer, ...], target: Target, workload: Workload) -> GoalRecord:
     """What `plan --json` adds under the key ``goal``."""
     return GoalRecord(
         goal=target.goal,
+        ranked_by=target.rank_by(workload),
         target_tokens_per_day=target.tokens_per_day,
         max_latency_seconds=target.max_latency,
         offers=tuple(describe_offer(offer) for offer in offers),

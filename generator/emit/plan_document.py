@@ -824,9 +824,11 @@ class OfferRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GoalRecord:
-    """`plan --goal`: the target and the machines that meet it, the best first; the plan is for the first."""
+    """`plan --goal`: the target and the machines that meet it, the best first; the plan is for the first. ``ranked_by`` is what the
+    best has least of: ``usd_per_hour``, ``usd_per_million_tokens``, or ``devices`` of the machine."""
 
     goal: str
+    ranked_by: str
     target_tokens_per_day: float | None
     max_latency_seconds: float | None
     offers: tuple[OfferRecord, ...]

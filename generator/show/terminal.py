@@ -155,11 +155,20 @@ def describe_batch(document: PlanDocument) -> str:
     return f"{batch.micro_batch} sequences at a time{each}, {batch.global_batch} an optimizer step ({whose})"
 
 
+RANKS = {
+    "usd_per_hour": "what an hour costs",
+    "usd_per_million_tokens": "what the run costs",
+    "devices": "how many devices a machine has, and their memory",
+}
+"""of the machines that `--goal` looks for, in words"""
+
+
 def build_offers_table(goal: GoalRecord) -> Table:
     """The machines that meet the target, the best first."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="dim", title=f"the {goal.goal} first", title_justify="left")
+    title = f"the {goal.goal} first, by {RANKS[goal.ranked_by]}"
+    table = Table(box=None, pad_edge=False, header_style="dim", title=title, title_justify="left")
     table.add_column("machine", overflow="fold")
     table.add_column("cloud", overflow="fold")
     for column in ("$/hour", "region, date", "tokens/day", "$/million tokens", "latency"):

@@ -128,7 +128,8 @@ def compute_tiled_activations(shape: Shape, run: Execution, residual: float, com
 
 def find_output_bytes(shape: Shape, run: Execution, residual: float, compute: float) -> float:
     """Bytes of an element of what the feed-forward's products return."""
-    fused_experts = shape.experts and run.autocast_dtype and not run.expert_loop  # grouped products are not autocast
+    loops = run.expert_loop or shape.every_expert
+    fused_experts = shape.experts and run.autocast_dtype and not loops  # grouped products are not autocast
     return (
         residual if fused_experts or run.quant in ("nf4", "int8") else compute
     )  # bitsandbytes: the dtype of its input
@@ -303,7 +304,9 @@ def count_feed_forward_bytes(shape: Shape, run: Execution, residual: float, comp
         adapted = shape.adapted_experts and run.lora_targets == "all-linear"
         if run.train == "lora" and adapted and not run.expert_loop:
             kept += width  # adapted experts keep the product too
-        kept += shape.moe_layers / shape.layers * (shape.experts_per_token * 2 + 1) * compute * shape.hidden
+        # what goes to an expert, times the router's weight; Llama 4 multiplies before, in the dtype of the residual stream
+        sent = (residual if shape.every_expert else compute) + compute
+        kept += shape.moe_layers / shape.layers * (shape.experts_per_token * sent + compute) * shape.hidden
     return kept
 
 

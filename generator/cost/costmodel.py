@@ -79,6 +79,7 @@ class CostModel:
         accelerators: tuple[int, ...] = (),
         num_labels: int = 0,
         task: str = "causal-lm",
+        served: bool = False,
     ):
         self.device, self.spec = device, spec
         self.on_cpu = device.kind == "cpu"
@@ -88,7 +89,7 @@ class CostModel:
         self.limit_gib = limit / GIB
         self.host_limit_gib = None if host_memory_bytes is None or self.on_cpu else host_memory_bytes / GIB
         self.cpu_budget = cpu_budget or 1
-        self.shape = build_shape(spec, task, num_labels)
+        self.shape = build_shape(spec, task, num_labels, served=served)
         rates = compute_rates(device, cpu_budget, links, network_bytes_per_s, devices_per_node, nvme_bytes_per_s)
         self.rates = apply_measurements(rates, measured, accelerators)
         self._static: dict[tuple, StaticMemory] = {}

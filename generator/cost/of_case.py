@@ -21,6 +21,7 @@ def build_cost_model(case: Case) -> CostModel:
         accelerators=case.accelerators,
         num_labels=case.workload.labels if case.workload.task_facts.classifies else 0,
         task=case.workload.task,
+        served=case.workload.serves,
     )
 
 

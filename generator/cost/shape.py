@@ -116,6 +116,9 @@ class Shape:
     """the scores are dropped out too"""
     adapted_experts: bool = False
     """PEFT makes adapters of the routed experts where all linear layers are asked for, and none of dense feed-forwards beside them"""
+    every_expert: bool = False
+    """Transformers multiplies each token with every expert, and those that it is not routed to with zeros (Llama 4); engines that serve
+    do not"""
     whole_attention: bool = False
     """Transformers' plan for tensor parallelism divides none of it: every part has its weights, and attends for all"""
 
@@ -125,9 +128,11 @@ class Shape:
         return sum(x.params * x.share for x in self.linears if x.role not in FEED_FORWARD)
 
 
-def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
-    """``task`` text-classification replaces the vocabulary's output layer by ``num_labels`` outputs."""
+def build_shape(spec: ModelSpec, task: str, num_labels: int, *, served: bool = False) -> Shape:
+    """``task`` text-classification replaces the vocabulary's output layer by ``num_labels`` outputs; ``served``: by an engine of its own,
+    which routes tokens."""
     traits = read_block_traits(spec.model_type)
+    passed = spec.experts if traits.get("every_expert") and not served else spec.experts_per_token
     query, key = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     encoder = spec.kind == "encoder"
     moe = dict(spec.layer_kinds).get("moe", spec.layers if spec.experts else 0) if spec.experts else 0
@@ -144,7 +149,7 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
     linear -= experts if linear >= experts else 0.0
     share = moe / spec.layers if spec.layers else 0.0
     dense_active = spec.ffn * (1 - share)
-    active = dense_active + share * (spec.experts_per_token * expert_ffn + spec.shared_expert_ffn)
+    active = dense_active + share * (passed * expert_ffn + spec.shared_expert_ffn)
     rms_norm = traits.get("rms_norm", spec.gated and not encoder)
     shape = Shape(
         layers=max(spec.layers, 1),
@@ -161,12 +166,12 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int) -> Shape:
         encoder=encoder,
         moe_layers=moe,
         experts=spec.experts,
-        experts_per_token=spec.experts_per_token,
+        experts_per_token=passed,
         ffn_active=active,
         window=spec.sliding_window,
         attended=spec.attended,
         state_elements=spec.state_elements,
-        linears=list_linears(spec, query, key, share, expert_ffn, expert_inputs),
+        linears=list_linears(spec, query, key, share, expert_ffn, expert_inputs, passed),
         params=params,
         stored_bytes=spec.stored_bytes,
         embedding=embedding,
@@ -192,7 +197,7 @@ def find_expert_inputs(spec: ModelSpec, expert_ffn: int, moe: int) -> int:
 
 
 def list_linears(
-    spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int, expert_inputs: int
+    spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int, expert_inputs: int, passed: int
 ) -> tuple[Linear, ...]:
     h = spec.hidden
     kinds = dict(spec.layer_kinds)
@@ -213,7 +218,7 @@ def list_linears(
     if dense_share > 0 and spec.ffn:
         linears += list_feed_forward(spec.ffn, 1, dense_share)
     if moe_share and expert_ffn:
-        share = moe_share * spec.experts_per_token / spec.experts
+        share = moe_share * passed / spec.experts
         linears += list_feed_forward(expert_ffn, spec.experts, share, expert_inputs)
         if spec.shared_expert_ffn:
             linears += list_feed_forward(spec.shared_expert_ffn, 1, moe_share)

@@ -296,7 +296,7 @@ def compute_cast_copies(shape: Shape, run: Execution) -> CastCopies:
     if not casts or run.sharding.divides_weights or mixes_in_16_bits(run):
         return CastCopies(0.0, 0.0, 0.0)
     # grouped products of fused experts are not on autocast's list
-    params = shape.block_params - (0.0 if run.expert_loop else shape.expert_params)
+    params = shape.block_params - (0.0 if run.expert_loop or shape.every_expert else shape.expert_params)
     here = compute / run.tp
     kept = params * shape.layers / run.pp + shape.head_params if run.autocast_cache else 0.0
     return CastCopies(params * here, shape.head_params * here, kept * here)

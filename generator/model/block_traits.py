@@ -31,6 +31,7 @@ class BlockTraits(TypedDict, total=False):
     dropout: int
     attention_dropout: bool
     adapted_experts: bool
+    every_expert: bool
 
 
 BLOCK_TRAITS: Mapping[str, BlockTraits] = {
@@ -64,6 +65,7 @@ BLOCK_TRAITS: Mapping[str, BlockTraits] = {
     "stablelm": {"rms_norm": False, "partial_rotary": True},
     "modernbert": {"rms_norm": False, "rotary": True, "fused_qkv": True, "fused_gate": True},
     "cohere": {"rms_norm": True, "parallel": True, "shared_norm": True},
+    "llama4_text": {"every_expert": True},
 }
 
 

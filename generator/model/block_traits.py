@@ -66,6 +66,22 @@ BLOCK_TRAITS: Mapping[str, BlockTraits] = {
     "modernbert": {"rms_norm": False, "rotary": True, "fused_qkv": True, "fused_gate": True},
     "cohere": {"rms_norm": True, "parallel": True, "shared_norm": True},
     "llama4_text": {"every_expert": True},
+    "exaone_moe": {"qk_norm": True},
+    "lfm2": {"qk_norm": True},
+    "mellum": {"qk_norm": True},
+    "olmoe": {"qk_norm": True},
+    "glm": {"fused_gate": True, "partial_rotary": True},
+    "glm4": {"fused_gate": True, "partial_rotary": True, "post_norms": 2},
+    "glm4_moe": {"partial_rotary": True},
+    "exaone4": {"qk_norm": True, "ends_in_norm": True},
+    "flex_olmo": {"qk_norm": True, "ends_in_norm": True},
+    "hyperclovax": {"post_norms": 2},
+    "afmoe": {"qk_norm": True, "post_norms": 2},
+    "arcee": {"rms_norm": True, "rotary": True},
+    "apertus": {"rms_norm": True, "rotary": True, "qk_norm": True, "composite_gelu": True},
+    "nanochat": {"qk_norm": True, "capped_logits": True},
+    "persimmon": {"rotary": True, "partial_rotary": True, "fused_qkv": True},
+    "vaultgemma": {"float32_norm_weight": True, "eager_only": True, "capped_logits": True},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from leaves import load_leaf
 
 from generator.cost.execution import Execution
 from generator.cost.memory import compute_training_moments
+from generator.cost.shape import build_shape
 from generator.cost.static_memory import StaticMemory, compute_static_memory
 from tests.cost.architectures import ARCHITECTURES, stepped
 from tests.cost.traces import Script, Traced, trace_step
@@ -233,3 +235,31 @@ def test_the_optimizer_step(kind: str, dtype: torch.dtype):
     assert fixed.states == pytest.approx(step.states, rel=0.001)
     parts = compute_training_moments(shape, run, fixed)["optimizer step"]
     assert sum(parts.values()) - parts["weights"] == pytest.approx(step.update, rel=0.02)
+
+
+TRAITS_ALONE = ["apertus", "arcee", "exaone4", "flex_olmo", "glm", "glm4", "glm4_moe", "hyperclovax", "lfm2", "mellum", "nanochat", "olmoe",
+                "persimmon", "vaultgemma"]  # fmt: skip
+"""types whose blocks are only here compared with a trace: at the sizes of their class, without scripts of their own"""
+
+
+@pytest.mark.parametrize("model_type", TRAITS_ALONE)
+def test_what_a_block_keeps(model_type: str, tmp_path, monkeypatch):
+    """Before its traits were written down, a block of Apertus was planned to keep 0.4 of what it does, of GLM-4 0.75."""
+    from transformers import AutoConfig
+
+    from generator.inputs import meta_device
+    from generator.inputs.config_checks import load_config
+    from generator.inputs.model_sizes import size_model
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(meta_device, "count_in_child", lambda text, name, path: meta_device.count(json.loads(text)))
+    script = Script(dtype=BF16, batch=1, seq=512, attention="eager" if model_type == "vaultgemma" else "sdpa")
+    kept, predicted = [], []
+    for layers in (2, 4):
+        config = AutoConfig.for_model(model_type, num_hidden_layers=layers)
+        config.save_pretrained(tmp_path)
+        kept.append(trace_step(config, script).kept)
+        shape = build_shape(size_model(load_config(tmp_path / "config.json"), model_type), "causal-lm", 0)
+        moments = compute_training_moments(shape, execution(script), compute_static_memory(shape, execution(script)))
+        predicted.append(moments["loss"]["kept activations"])
+    assert predicted[1] - predicted[0] == pytest.approx(kept[1] - kept[0], rel=0.06)

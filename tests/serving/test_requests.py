@@ -54,6 +54,34 @@ def test_messages_without_text_are_refused(requests, message, words):
         requests.read_request({"model": "m", "messages": [message]}, True, "m")
 
 
+@pytest.mark.parametrize(
+    "said, field",
+    [
+        ({"store": True}, "store"),
+        ({"metadata": {"run": "7"}}, "metadata"),
+        ({"service_tier": "priority"}, "service_tier"),
+        ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
+    ],
+    ids=str,
+)
+def test_what_only_openai_can_keep_or_do_is_refused(requests, said, field):
+    with pytest.raises(requests.Refused, match="not supported") as refused:
+        requests.read_request(BODY | said, False, "m")
+    assert refused.value.status == 400 and refused.value.field == field
+
+
+def test_what_asks_for_nothing_is_taken(requests):
+    said = {"store": False, "metadata": {}, "service_tier": "auto", "user": "me", "prompt_cache_key": "k"}
+    options = {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": False}}
+    assert requests.read_request(BODY | said | options, False, "m").include_usage
+
+
+def test_fields_of_a_part_are_refused_like_those_of_a_message(requests):
+    part = {"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}
+    with pytest.raises(requests.Refused, match=r"messages\[0\]\.content\.cache_control"):
+        requests.read_request({"model": "m", "messages": [{"role": "user", "content": [part]}]}, True, "m")
+
+
 def test_parts_of_text_are_one_text(requests):
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     body = {"model": "m", "messages": [{"role": "user", "content": parts}]}

@@ -587,7 +587,7 @@ def test_where_nothing_fits_every_technique_has_an_answer():
         verdicts["adafactor"].why.startswith("with it, too, nothing fits: ")
         and "GiB short" in verdicts["adafactor"].why
     )
-    assert "you pinned loss=liger" in explain_refused(refused.value, "chunked", "train").why
+    assert "you gave --pin loss=liger" in explain_refused(refused.value, "chunked", "train").why
     assert explain_refused(refused.value, IN_BACKWARD, "train").why.startswith("nothing fits without it")
     assert "--mode train" in explain_refused(refused.value, "static-decode", "train").why
     for name in ("bogus", "full"):

@@ -451,6 +451,7 @@ def test_a_small_model_proposes_where_it_is_named(tmp_path):
     for document in (own, vllm):
         assert document.choice["speculation"] == "draft-model" and document.config.draft_model.endswith("config.json")
         assert 2.2 < document.estimate.memory_gib["draft model"] < 2.6
+        assert {d.axis: d.why for d in document.decisions}["speculation"] == "you asked for --draft-model"
     assert (own.config.serving.proposed_tokens, own.modules["proposals"]) == (4, "serving/proposals/draft_model")
     asked = json.loads(vllm.config.serving.flags["speculative-config"])
     assert asked == {"method": "draft_model", "num_speculative_tokens": 4}
@@ -466,12 +467,17 @@ def test_a_small_model_proposes_where_it_is_named(tmp_path):
 def test_a_small_model_that_cannot_propose_is_refused(tmp_path):
     small, other = make_small(tmp_path / "small"), make_small(tmp_path / "other", vocab_size=32000)
     for told, words in (
-        ({"draft_model": str(other)}, "other has a vocabulary of 32000"),
+        ({"draft_model": str(other)}, "^--draft-model cannot be used here: other has a vocabulary of 32000"),
+        (
+            {"draft_model": str(small), "pins": (("speculation", "off"),)},
+            "--pin speculation=off and --draft-model contradict each other",
+        ),
         ({"draft_model": str(small), "concurrency": 8}, "one request at a time"),
         ({"draft_model": str(small), "pins": (("engine", "sglang"),)}, "checks no proposed tokens"),
     ):
-        with pytest.raises(UsageError, match=words):
+        with pytest.raises(UsageError, match=words) as error:
             plan_8b(hardware="1xh100-sxm-80gb", **told)
+        assert "speculation=draft-model" not in str(error.value)
     with pytest.raises(UsageError, match="--draft-model is for answers"):
         plan_request(Request(model=str(MODELS / "llama-3.1-8b.json"), draft_model=str(small)))
 

@@ -10,7 +10,7 @@ from generator.bundle import find_sample_file
 from generator.case.defaults import Origin, count_sequences, count_steps, fill_workload, trace_values
 from generator.case.held_out import HeldOut, count_held_rows, read_held_out
 from generator.case.request import Request
-from generator.case.workload import Draft, Served, Workload, check_workload, choose_task
+from generator.case.workload import DRAFT_PIN, Draft, Served, Workload, check_workload, choose_task
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import BYTES_PER_TOKEN, DataSource, list_data_files, read_data
 from generator.inputs.lengths import count_lengths
@@ -87,7 +87,7 @@ def add_draft(workload: Workload, request: Request) -> tuple[Workload, ModelSour
     spec = read_spec(source)
     cached = sum(kind.layers * kind.cached for kind in spec.attended)
     draft = Draft(name=spec.name, params=spec.params, cached=cached, vocab=spec.vocab)
-    pins = (*workload.pins, ("speculation", "draft-model"))
+    pins = (*workload.pins, DRAFT_PIN)
     return replace(workload, draft=draft, pins=pins), source
 
 

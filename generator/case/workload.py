@@ -23,6 +23,10 @@ MAX_SEQ_LEN = 100_000_000
 MAX_GLOBAL_BATCH = 10_000_000
 
 
+DRAFT_PIN = ("speculation", "draft-model")
+"""What --draft-model asks for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A small model that proposes tokens. ``cached``: elements that it keeps of a token."""
@@ -94,6 +98,10 @@ class Workload:
     optimize_for: str = DEFAULT_GOAL
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
+
+    def name_pin(self, axis: str, name: str) -> str:
+        """The option that asks for it, as the user typed it."""
+        return "--draft-model" if self.draft and (axis, name) == DRAFT_PIN else f"--pin {axis}={name}"
 
     @property
     def task_facts(self) -> Task:

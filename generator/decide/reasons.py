@@ -241,7 +241,8 @@ def explain_choice(space: Space, axis: Axis, best: Candidate, chosen: Technique,
     """Why ``chosen``: the best plan without it, or by how much nothing fits without it."""
     workload = space.case.workload
     if (chosen.axis, chosen.name) in workload.pins:
-        return "you pinned it"
+        option = workload.name_pin(chosen.axis, chosen.name)
+        return "you pinned it" if option.startswith("--pin") else f"you asked for {option}"
     if chosen.axis == "trained":
         return f"you asked for --train {workload.train}"
     fitting = [(r.rival.key, r) for r in rejected if r.rival and r.fits]

@@ -39,9 +39,9 @@ def refuse_space(space: Space) -> PerfgenError:
 
 def list_unusable(space: Space) -> dict[str, str]:
     """Techniques that were not looked at, and why."""
-    pins = dict(space.case.workload.pins)
-    pinned = (axis for axis in space.axes if axis.name in pins)
-    others = {t.id: f"you pinned {axis.name}={pins[axis.name]}" for axis in pinned for t in axis.members}
+    asked = {axis: space.case.workload.name_pin(axis, name) for axis, name in space.case.workload.pins}
+    pinned = (axis for axis in space.axes if axis.name in asked)
+    others = {t.id: f"you gave {asked[axis.name]}" for axis in pinned for t in axis.members}
     kept = {t.id for members in space.open.values() for t in members}
     return {name: why for name, why in {**others, **space.obstacles}.items() if name not in kept}
 

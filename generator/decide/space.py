@@ -231,7 +231,7 @@ def open_space(case: Case, cost: CostModel) -> Space:
             else:
                 members.append(technique)
         if axis.name in pins:
-            members = [_resolve_pin(axis, pins[axis.name], obstacles, mode)]
+            members = [_resolve_pin(axis, pins[axis.name], obstacles, case)]
         open_members[axis.name] = tuple(members)
     offered = {t.id: t.layouts(case) for members in open_members.values() for t in members}
     layouts = {name: ways for name, ways in offered.items() if ways is not None}
@@ -244,7 +244,8 @@ def _check_pins(space: Space, pinned: list[Technique]) -> None:
     """Raises ``UsageError`` for two pins that cannot stand together."""
     for a, b in combinations(pinned, 2):
         if why := space.conflict(a, b):
-            raise UsageError(f"--pin {a.id} and --pin {b.id} cannot stand together: {why}", "drop one of them")
+            first, second = (space.case.workload.name_pin(t.axis, t.name) for t in (a, b))
+            raise UsageError(f"{first} and {second} cannot stand together: {why}", "drop one of them")
 
 
 def _explain_undivided(technique: Technique, case: Case) -> str | None:
@@ -279,7 +280,8 @@ def _collect_pins(case: Case, mode: str) -> dict[str, str]:
         if axis not in known:
             raise UsageError(f"--pin {axis}={name}: there is no axis {axis}", f"axes are {', '.join(sorted(known))}")
         if pins.get(axis, name) != name:
-            raise UsageError(f"--pin {axis}={pins[axis]} and --pin {axis}={name} contradict each other")
+            first, second = (case.workload.name_pin(axis, which) for which in (pins[axis], name))
+            raise UsageError(f"{first} and {second} contradict each other")
         pins[axis] = name
     return pins
 
@@ -292,15 +294,15 @@ def _check_allowed(case: Case) -> None:
             raise UsageError(f"--allow {name}: there is no such technique", hint)
 
 
-def _resolve_pin(axis: Axis, name: str, obstacles: Mapping[str, str], mode: str) -> Technique:
+def _resolve_pin(axis: Axis, name: str, obstacles: Mapping[str, str], case: Case) -> Technique:
+    mode = case.workload.mode
     names = [t.name for t in axis.for_mode(mode)]
     if name not in names:
         raise UsageError(f"--pin {axis.name}={name}: no such technique", f"{axis.name} has {', '.join(names)}")
     pinned = next(t for t in axis.for_mode(mode) if t.name == name)
     if pinned.id in obstacles:
-        raise UsageError(
-            f"--pin {pinned.id} cannot be used here: {obstacles[pinned.id]}", "drop the pin, or change what it says"
-        )
+        option = case.workload.name_pin(axis.name, name)
+        raise UsageError(f"{option} cannot be used here: {obstacles[pinned.id]}", "drop it, or change what it says")
     return pinned
 
 

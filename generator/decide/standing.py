@@ -22,10 +22,10 @@ def explain_standstill(space: Space) -> PerfgenError | None:
     axis, why = explain_blocked_axis(space, pins)
     if not pins:
         return NothingFits(f"nothing can be chosen for {axis} here: {why}", "change what these say")
-    names = [f"--pin {t.id}" for t in pins]
+    names = [space.case.workload.name_pin(t.axis, t.name) for t in pins]
     if len(names) == 1 and axis == pins[0].axis:
-        return UsageError(f"{names[0]} cannot be used here: {why.removeprefix(f'{pins[0].name}: ')}", "drop the pin")
-    hint = "drop the pin" if len(names) == 1 else "drop one of them"
+        return UsageError(f"{names[0]} cannot be used here: {why.removeprefix(f'{pins[0].name}: ')}", "drop it")
+    hint = "drop it" if len(names) == 1 else "drop one of them"
     if allowed := find_allowable(space):
         hint += f", or --allow {allowed.id}"
     steps = "".join(f"only {link}, which leaves " for link in list_links(space, pins, why))

@@ -10,8 +10,8 @@ READ |= {"top_k", "min_p", "repetition_penalty", "ignore_eos"}
 """Fields of both kinds of requests; the second line is vLLM's beside OpenAI's."""
 READ_CHAT = READ | {"messages", "max_completion_tokens"}
 READ_TEXT = READ | {"prompt"}
-WITHOUT_EFFECT = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}
-"""Of OpenAI's accounts and of their price: they change no answer."""
+WITHOUT_EFFECT = {"user", "safety_identifier", "prompt_cache_key"}
+"""Names that a client gives to itself and to its prompts: nothing is asked for with them."""
 NOT_DONE: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("tools", "functions"), ([],)),
     **dict.fromkeys(("tool_choice", "function_call"), ("none", "auto")),
@@ -26,6 +26,9 @@ NOT_DONE: dict[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
+    "store": (False,),
+    "metadata": ({},),
+    "service_tier": ("auto", "default"),
     **dict.fromkeys(("audio", "prediction", "reasoning_effort", "verbosity", "web_search_options"), ()),
 }
 """Fields that OpenAI has and this server has not, with the values that ask for nothing."""
@@ -98,6 +101,9 @@ def read_request(body: dict, chat: bool, name: str) -> Asked:
     check_model(body.get("model"), name)
     options = take(body, "stream_options", dict, "an object") or {}
     refuse_unknown(options, {"include_usage", "include_obfuscation"}, "stream_options.")
+    if take(options, "include_obfuscation", bool, "true or false"):
+        field = "stream_options.include_obfuscation"
+        raise Refused(400, f"{field} is not supported by this server: leave it out", field=field)
     stream = bool(take(body, "stream", bool, "true or false"))
     if options and not stream:
         raise Refused(400, "stream_options is of streams: set stream to true", field="stream_options")
@@ -236,4 +242,5 @@ def read_part(part: Any, field: str) -> str:
     if kind != "text":
         message = f"{field}: {show(kind)} is not supported by this server, which reads text alone"
         raise Refused(400, message, field=field, code="unsupported_content")
+    refuse_unknown(part, {"type", "text"}, f"{field}.")
     return take_text(part.get("text"), field)

@@ -206,3 +206,19 @@ def test_a_config_of_aliases_within_aliases_is_not_written_out(tmp_path):
     (tmp_path / "config.yaml").write_text("\n".join([*lines, "seq_len: *a9"]))
     (note,) = find_config_edits(read_config(tmp_path), {"config": {"seq_len": 512}})
     assert "no single value" in note and len(note) < 200
+
+
+def test_the_length_of_trained_sequences_is_none_of_prompts():
+    """`update --mode infer` planned for prompts as long as the training's sequences, and refused --prompt-tokens beside them."""
+    kept = Request(model="owner/name", data="a.jsonl", seq_len=128, given=("model", "data", "seq_len"))
+    today = Request(mode="infer", prompt_tokens=1024, given=("mode", "prompt_tokens"))
+    merged, dropped = merge_requests(kept, today)
+    assert (merged.seq_len, merged.prompt_tokens) == (None, 1024) and "--seq-len" in dropped
+    assert merge_requests(kept, Request(mode="infer", given=("mode",)))[0].seq_len is None
+
+
+def test_a_prompt_that_is_said_under_its_other_name_is_said_anew():
+    """--seq-len and --prompt-tokens are one thing in --mode infer."""
+    kept = Request(model="owner/name", mode="infer", prompt_tokens=512, given=("model", "mode", "prompt_tokens"))
+    merged, _ = merge_requests(kept, Request(seq_len=1024, given=("seq_len",)))
+    assert (merged.seq_len, merged.prompt_tokens) == (1024, None)

@@ -32,7 +32,9 @@ DEPENDENT = {
     "task": ("format", "columns", "loss_on", "label_column", "labels"),
     "hardware": ("measure", "host_memory", "disk", "link"),
     "measure": ("hardware", "host_memory", "disk", "link"),
-    "mode": (*OF_ANSWERS, *OF_TRAINING, *OF_DATA, "data", "loss_on", "optimize_for", "pins", "allow"),
+    "mode": (*OF_ANSWERS, *OF_TRAINING, *OF_DATA, "data", "seq_len", "loss_on", "optimize_for", "pins", "allow"),
+    "seq_len": ("prompt_tokens",),
+    "prompt_tokens": ("seq_len",),
 }
 """What was said of the one that is now another."""
 OF_ADAPTERS = ("adapter", "lora_rank", "lora_dropout")

@@ -594,6 +594,9 @@ def test_a_server_of_its_own_devices(device, string, resource, tmp_path):
     assert f'device_map="{string}"' in (folder / "model.py").read_text(encoding="utf-8")
     assert "nvidia.com" not in text and "CUDA_VISIBLE" not in text
     deployment = folder / "serve.k8s.yaml"
+    told = deployment.read_text(encoding="utf-8") if deployment.exists() else ""
+    file = {"cuda": "/dev/kfd", "xpu": "/dev/dri/renderD128"}.get(string)
+    assert (f"%g' {file}` on a node" in told and "supplementalGroups: [NUMBER]" in told) == bool(file)
     assert deployment.exists() == (resource is not None)
     assert resource is None or f"{resource}: 1" in deployment.read_text(encoding="utf-8")
 

@@ -15,6 +15,7 @@ from generator.emit.pods import (
     describe_claim,
     describe_resources,
     describe_shared_memory,
+    explain_group,
     name_object,
     read_secrets,
     size_claim,
@@ -32,12 +33,13 @@ LOAD_GIB_PER_S = 0.05
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNeeds:
     """What one server takes: ``devices`` by Kubernetes' name of the resource, ``cpus`` of a machine without, ``memory_gib`` of the
-    process there, ``files_gib`` of the model on a disk."""
+    process there, ``files_gib`` of the model on a disk. ``group_file``: as a vendor has it."""
 
     devices: Mapping[str, int]
     cpus: int | None
     memory_gib: float
     files_gib: float
+    group_file: str | None
 
 
 def dump_deployment(project: ProjectPart, config: ConfigRecord, server: ServerRecord, needs: PodNeeds) -> str:
@@ -101,7 +103,9 @@ def dump_deployment(project: ProjectPart, config: ConfigRecord, server: ServerRe
             "spec": {"selector": {**labels}, "ports": [{"name": "http", "port": port, "targetPort": "http"}]},
         },
     ]
-    return yaml.safe_dump_all(documents, sort_keys=False, width=1000, allow_unicode=True)
+    return explain_group(needs.group_file) + yaml.safe_dump_all(
+        documents, sort_keys=False, width=1000, allow_unicode=True
+    )
 
 
 def describe_probe(period: int, timeout: int, failures: int) -> dict[str, Any]:

@@ -147,6 +147,7 @@ def list_deployment(
         cpus=plan.case.hardware.cpu.budget,
         memory_gib=plan.best.estimate.peak_memory_gib,
         files_gib=measure_files(plan),
+        group_file=plan.case.vendor.group_file,
     )
     return {"serve.k8s.yaml": dump_deployment(project, config, server, needs)}
 

@@ -19,6 +19,7 @@ from generator.emit.pods import (
     describe_resources,
     describe_shared_memory,
     explain_fabric,
+    explain_group,
     read_secrets,
     size_claim,
 )
@@ -91,8 +92,8 @@ def dump_train_job(project: ProjectPart, config: ConfigRecord, launch: LaunchRec
             ],
         },
     }
-    fabric = explain_fabric(launch.nodes, launch.gpus, launch.ports)
-    return fabric + dump_documents([*list_claims(name, mounts, launch, disks), job])
+    advice = explain_group(launch.group_file) + explain_fabric(launch.nodes, launch.gpus, launch.ports)
+    return advice + dump_documents([*list_claims(name, mounts, launch, disks), job])
 
 
 def dump_job_set(project: ProjectPart, config: ConfigRecord, launch: LaunchRecord, disks: Disks) -> str:
@@ -133,8 +134,8 @@ def dump_job_set(project: ProjectPart, config: ConfigRecord, launch: LaunchRecor
             "replicatedJobs": [{"name": JOB, "replicas": 1, "template": {"spec": job}}],
         },
     }
-    fabric = explain_fabric(launch.nodes, launch.gpus, launch.ports)
-    return fabric + dump_documents([*list_claims(name, mounts, launch, disks), job_set])
+    advice = explain_group(launch.group_file) + explain_fabric(launch.nodes, launch.gpus, launch.ports)
+    return advice + dump_documents([*list_claims(name, mounts, launch, disks), job_set])
 
 
 def dump_documents(documents: list[dict[str, Any]]) -> str:

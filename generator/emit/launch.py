@@ -48,6 +48,7 @@ def describe_launch(
         "environment": dict(edits.environment),
         "gpus": {case.vendor.kubernetes: layout.per_node} if case.vendor.kubernetes else {},
         "ports": count_ports(plan),
+        "group_file": case.vendor.group_file,
         "memory_gib": round(plan.best.estimate.peak_memory_gib * layout.per_node, 1),
         "accelerator": case.device.id,
         "port": PORT if layout.nodes > 1 else None,

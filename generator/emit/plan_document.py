@@ -469,6 +469,8 @@ class LaunchRecord:
     """of one node, by Kubernetes' name of the resource; none on CPUs"""
     ports: Mapping[str, int]
     """of one node's fabric, likewise, where that name is the same in every cluster"""
+    group_file: str | None
+    """of a node: whose group may open the GPUs; ``None``: whoever is given them may"""
     memory_gib: float
     """that the processes of one node take on CPUs, predicted"""
     accelerator: str

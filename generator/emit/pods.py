@@ -64,6 +64,18 @@ def explain_fabric(nodes: int, gpus: Mapping[str, int], ports: Mapping[str, int]
     return "".join(f"# {line}\n" for line in (*asks, *locks))
 
 
+def explain_group(file: str | None) -> str:
+    """Comment lines: a pod of whoever is not root cannot open the devices, and only the node knows their group's number
+    (https://github.com/ROCm/k8s-device-plugin/issues/39)."""
+    if file is None:
+        return ""
+    lines = (
+        f"The pod is not root's, and its GPUs are a group's where `stat -c '%a %g' {file}` on a node begins with 660: write the",
+        "number behind it below, beside runAsGroup, as supplementalGroups: [NUMBER]. Without it PyTorch sees no GPU.",
+    )
+    return "".join(f"# {line}\n" for line in lines)
+
+
 def describe_claim(name: str, labels: Mapping[str, str], gib: int, *, shared: bool = False) -> dict[str, Any]:
     """A disk of the cluster; ``shared``: several nodes write to it."""
     return {

@@ -71,6 +71,9 @@ def list_targets(device: Device) -> tuple[str, ...]:
     return OF_ONE_TARGET.get(device.id) or GFX.get(device.architecture or "", ())
 
 
+GROUP_FILE = "/dev/kfd"
+
+
 def contain(visible: str | None, device: Device) -> Container:
     """ROCm's kernel driver and the render nodes, by the group that owns them
     (https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html); RCCL and hipMalloc map memory in ways that
@@ -79,12 +82,12 @@ def contain(visible: str | None, device: Device) -> Container:
     return Container(
         flags=(
             "--device /dev/kfd --device /dev/dri",
-            '--group-add "$(stat -c %g /dev/kfd)" --security-opt seccomp=unconfined',
+            f'--group-add "$(stat -c %g {GROUP_FILE})" --security-opt seccomp=unconfined',
             *chosen,
         ),
         compose={
             "devices": ["/dev/kfd", "/dev/dri"],
-            "group_add": ["${RENDER_GROUP:?the number that stat -c %g /dev/kfd prints}"],
+            "group_add": [f"${{RENDER_GROUP:?the number that stat -c %g {GROUP_FILE} prints}}"],
             "security_opt": ["seccomp=unconfined"],
         },
         compose_environment=(f"HIP_VISIBLE_DEVICES={visible}",) if visible else (),
@@ -131,6 +134,7 @@ VENDORS = (
             ),
         },
         kubernetes="amd.com/gpu",
+        group_file=GROUP_FILE,
         contain=contain,
         share_memory=share_memory,
         more_memory="the kernel's parameter ttm.pages_limit raises it, in pages of 4 KiB",

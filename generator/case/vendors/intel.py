@@ -6,15 +6,17 @@ from generator.case.stacks import choose_build_of
 from generator.case.vendors.vendor import Container, Vendor, has
 from hwdetect.types import Device
 
+GROUP_FILE = "/dev/dri/renderD128"
+
 
 def contain(visible: str | None, device: Device) -> Container:
     """The render nodes, by the group that owns them."""
     chosen = (f"--env ZE_AFFINITY_MASK={visible}",) if visible else ()
     return Container(
-        flags=("--device /dev/dri", '--group-add "$(stat -c %g /dev/dri/renderD128)"', *chosen),
+        flags=("--device /dev/dri", f'--group-add "$(stat -c %g {GROUP_FILE})"', *chosen),
         compose={
             "devices": ["/dev/dri"],
-            "group_add": ["${RENDER_GROUP:?the number that stat -c %g /dev/dri/renderD128 prints}"],
+            "group_add": [f"${{RENDER_GROUP:?the number that stat -c %g {GROUP_FILE} prints}}"],
         },
         compose_environment=(f"ZE_AFFINITY_MASK={visible}",) if visible else (),
     )
@@ -51,6 +53,7 @@ VENDORS = (
             "deepspeed": "DeepSpeed reaches XPU by Intel's Extension for PyTorch, which ended with 2.8",
         },
         kubernetes="gpu.intel.com/xe",
+        group_file=GROUP_FILE,
         contain=contain,
     ),
 )

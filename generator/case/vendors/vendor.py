@@ -105,7 +105,8 @@ class Vendor:
     ``choose_build`` names the build of torch from role, device and driver; it raises ``UsageError`` where none runs.
     ``abilities`` has a rule for each that the vendor's devices may have. ``missing`` are distributions that it cannot have, with
     the reason. ``pad_to_multiple_of``: lengths in tokens that its matrix units like. ``environment``: variables
-    that every script is started with. ``kubernetes`` is the resource of one device.
+    that every script is started with. ``kubernetes`` is the resource of one device,
+    ``group_file`` the file of the host by whose group they are opened; ``None``: whoever is given them may.
     ``contain`` says how a container reaches the devices of that list, all where there is none, of this kind; ``None``: there are no containers.
     ``share_memory`` gives the bytes that a process can use of a memory that a device shares with its host, ``more_memory`` says how it gets
     more of it, and ``reports_shared_memory`` whether PyTorch reports all of it, and not the share. ``explain_unemitted``: why no project can be made for one,
@@ -134,6 +135,7 @@ class Vendor:
     pad_to_multiple_of: int | None = None
     environment: tuple[tuple[str, str], ...] = ()
     kubernetes: str | None = None
+    group_file: str | None = None
     toolkit: Toolkit | None = None
     contain: Callable[[str | None, Device], Container] | None = lambda visible, device: Container()
     share_memory: Callable[[Device, int], int] = lambda device, memory_bytes: memory_bytes

@@ -1,6 +1,7 @@
 """What each launcher's file of a project really starts: read by its own reader, its command run with a recorder as launcher.
 
-srun, ssh, mpirun and scontrol are not installed here: stand-ins refuse an option that their manuals do not have.
+srun, ssh, mpirun, scancel and scontrol are not installed here: stand-ins refuse an option that their manuals do not have, and do
+with a signal what Slurm 22.05 was seen to do.
 """
 
 from __future__ import annotations
@@ -23,11 +24,19 @@ with open(os.environ["RECORD"], "a") as file:
     file.write(json.dumps(dict(argv=[os.path.basename(sys.argv[0]), *sys.argv[1:]], env=dict(os.environ))) + "\\n")
 """
 SRUN = """#!{python}
-import os, sys
+import os, signal, subprocess, sys
 words = sys.argv[1:]
 while words and words[0].startswith("-"):
     assert words.pop(0).partition("=")[0] == "--kill-on-bad-exit", sys.argv
-os.execvp(words[0], words)
+running = subprocess.Popen(words, start_new_session=True)
+open(os.environ["STEP"], "w").write(str(running.pid))
+signal.signal(signal.SIGTERM, lambda *_: os.killpg(running.pid, signal.SIGKILL))  # "forcing job termination"
+sys.exit(running.wait() % 256)
+"""
+SCANCEL = """#!{python}
+import os, signal, sys
+assert sys.argv[1:] == ["--signal=TERM", "7"], sys.argv
+os.killpg(int(open(os.environ["STEP"]).read()), signal.SIGTERM)
 """
 SCONTROL = """#!/bin/sh
 if [ "$1 $2" = "show hostnames" ]; then printf '%s\\n' $3; else echo "$@" >>"$REQUEUED"; fi
@@ -63,6 +72,7 @@ kept = {{name: os.environ[name] for name in ("PATH", "RECORD", *asked.x)}}
 for host in hosts:
     subprocess.run(asked.command, env=kept, check=True)
 """
+STAND_INS = {"srun": SRUN, "scancel": SCANCEL, "ssh": SSH, "mpirun": MPIRUN}
 FABRIC = ("vpc.amazonaws.com/efa",)
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 SBATCH = {
@@ -105,7 +115,8 @@ class Tools:
 
     def environment(self, **more: str) -> dict[str, str]:
         path = f"{self.folder}:/usr/bin:/bin"
-        return {"PATH": path, "RECORD": str(self.record), "REQUEUED": str(self.requeued)} | more
+        files = {"RECORD": self.record, "REQUEUED": self.requeued, "STEP": self.folder / "step"}
+        return {"PATH": path, **{name: str(file) for name, file in files.items()}} | more
 
     def take_record(self) -> tuple[dict[str, Any], ...]:
         lines = self.record.read_text(encoding="utf-8").splitlines() if self.record.exists() else []
@@ -114,10 +125,10 @@ class Tools:
 
 
 def make_tools(project: Path, scratch: Path) -> Tools:
-    for folder, names in ((project / ".venv" / "bin", LAUNCHERS), (scratch / "tools", ("srun", "ssh", "mpirun"))):
+    for folder, names in ((project / ".venv" / "bin", LAUNCHERS), (scratch / "tools", STAND_INS)):
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
-            text = {"srun": SRUN, "ssh": SSH, "mpirun": MPIRUN}.get(name, RECORDER)
+            text = STAND_INS.get(name, RECORDER)
             write_program(folder / name, text.format(python=sys.executable))
     write_program(scratch / "tools" / "scontrol", SCONTROL)
     write_program(scratch / "tools" / "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')

@@ -669,6 +669,24 @@ def test_a_step_that_learns_nothing_leaves_the_checkpoint_before_it_that_is_bein
     assert [path.parent.name for path in project.glob("runs/checkpoint-*/complete.json")] == ["checkpoint-2"]
 
 
+def test_a_model_that_is_not_divided_is_an_error(inputs, tmp_path):
+    """Every process would train all of it, with the right losses."""
+    project = make(inputs, tmp_path / "whole", "tensor", 2, "dense")
+    division = (project / "division.py").read_text()
+    given = "source, distributed_config=self.config, output_loading_info=True"
+    assert given in division
+    (project / "division.py").write_text(division.replace(given, "source, output_loading_info=True"))
+    text = (project / "train.py").read_text()
+    for name in ("tokens=TokenParts()", "vocabulary=VocabularyParts"):
+        assert name in text
+        text = text.replace(name, name.partition("=")[0] + "=None")
+    (project / "train.py").write_text(text)
+    (ended,) = run_all(tmp_path, [describe_run(project, 2)])
+    output = (project / "log-0").read_text()
+    assert ended["codes"] == [1, 1] and not ended["finished"], output
+    assert "does not train as planned" in output and "divided: [], not ['tp 2']" in output
+
+
 def test_rows_that_tensor_parts_cannot_divide_end_the_run_in_words(inputs, tmp_path):
     """A seq_len that was set in config.yaml: parts of two lengths would be gathered as if they were as long."""
     forms = {"tensor": 2, "tensor-pipeline": 4}

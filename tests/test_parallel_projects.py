@@ -507,6 +507,19 @@ def test_a_silent_fallback_is_an_error(inputs, tmp_path):
     assert not (folder / "runs" / "run.json").exists()
 
 
+def test_tensor_parallelism_that_accelerate_passes_over_is_an_error(inputs, tmp_path):
+    """ParallelismConfig on a model that was not divided as it was loaded: right losses, exit 0, and only the rest is divided."""
+    folder = on_cpu(
+        make(inputs, tmp_path / "trap", sharded("fsdp_full_shard", 4), "4xa100-sxm-80gb", parallelism="fsdp2")
+    )
+    settings = yaml.safe_load((folder / "accelerate.yaml").read_text())
+    sizes = {"parallelism_config_tp_size": 2, "parallelism_config_dp_shard_size": 2}
+    (folder / "accelerate.yaml").write_text(yaml.safe_dump(settings | {"parallelism_config": sizes}))
+    output = run(folder, code=1)
+    assert "does not train as planned" in output and "not ['(4,)']" in output, output[-3000:]
+    assert not (folder / "runs" / "run.json").exists()
+
+
 @pytest.mark.core
 def test_smoke_run_starts_the_launcher(inputs, tmp_path, monkeypatch):
     folder = on_cpu(make(inputs, tmp_path / "ddp", sharded("ddp", 1, 2), "2xa100-sxm-80gb", parallelism="ddp"))

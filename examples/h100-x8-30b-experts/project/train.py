@@ -16,6 +16,7 @@ import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, default_data_collator, set_seed
 
 from arguments import parse_arguments
+from attention_kernel import explain_refusal
 from background_save import SealWritten
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from data import check_size, cut_blocks, load_texts, show_data
@@ -97,7 +98,7 @@ def main() -> None:
     report = LoopReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),
-        CheckFirstStep(trainer, CONFIG),
+        CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),
         SealWritten(run, report.write_figures),
         StopOnBadLoss(),

@@ -66,7 +66,7 @@ def make_flattening_edits(*fragments: str) -> Edits:
 
 
 FLATTENED = MASKLESS.difference(["nemotron", "stablelm"]).union(
-    ["ernie4_5_moe", "flex_olmo", "glm4_moe", "granitemoeshared", "qwen2_moe", "qwen3_moe"]
+    ["ernie4_5_moe", "flex_olmo", "glm4_moe", "granitemoeshared"]
 )
 """Model types whose loss and gradients are the same for texts one after the other: tests/test_flattened.py computes both ways.
 The blocks of nemotron and stablelm do not tell their attention where texts begin."""

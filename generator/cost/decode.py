@@ -43,7 +43,8 @@ def compute_cache_bytes(shape: Shape, run: Execution, tokens: float, *, divided:
     dtype = run.cache_dtype or beside_packed or run.compute_dtype
     each = c.QUANTIZED_CACHE_BYTES if run.cache == "quantized-4bit" else BYTES[dtype]
     kept = 0.0
-    for kind in shape.attended:
+    held = find_engine(run.engine).holds_what_code_hands_on
+    for kind in (kind.as_held() if held else kind for kind in shape.attended):
         share = find_cached_share(shape, run, kind) if divided else 1.0
         kept += share * kind.layers * kind.cached * min(tokens, kind.window or tokens)
     kept += shape.state_elements / (run.parts if divided else 1)  # recurrent states do not grow

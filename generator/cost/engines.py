@@ -27,6 +27,9 @@ class Engine:
     """bytes of weights that they read at most per float32 operation of the vector units meanwhile; 0: no such bound"""
     cache_realised: float = 1.0
     """share of the bandwidth at which decoding reads keys and values"""
+    holds_what_code_hands_on: bool = False
+    """its cache is Transformers': keys and values as a model's own code makes them, repeated for its queries (Falcon) or all of those
+    that a window has left (GPT-Neo)"""
     prompt_tokens: int = 0
     """of a prompt that are computed at a time; 0: all of them"""
     sums_in_16_bits: bool = False
@@ -92,6 +95,7 @@ def list_cpu_formats(engine: str) -> dict[str, Any]:
 PAGED = Engine(replays=True, mixes_prompts=True, block_tokens=int(c.PAGE_TOKENS))
 ENGINES: Mapping[str, Engine] = {
     "": Engine(
+        holds_what_code_hands_on=True,
         cache_realised=c.CACHE_REALISED,
         **list_cpu_formats(""),
     ),

@@ -40,7 +40,8 @@ class Weights(NamedTuple):
 class Scores(NamedTuple):
     """Attention of ``layers`` equal blocks: every query sees at most ``window`` keys.
 
-    ``cached`` elements per token are what generation keeps of keys and values: none for encoders.
+    ``cached`` elements per token are what generation keeps of keys and values: none for encoders. ``held`` is what the cache
+    of Transformers has of a token where the model's code hands it more; ``holds_all``: of tokens that the window has left, too.
     """
 
     layers: int
@@ -51,6 +52,8 @@ class Scores(NamedTuple):
     cached: int = 0
     window: int | None = None
     stack: str = ""
+    held: int = 0
+    holds_all: bool = False
 
 
 class State(NamedTuple):

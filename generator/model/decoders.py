@@ -17,7 +17,7 @@ from generator.model.builders import (
     repeat_kind,
     token_embeddings,
 )
-from generator.model.components import Component, embedding, linear, norm, vector
+from generator.model.components import Component, Scores, embedding, linear, norm, vector
 from generator.model.settings import Settings
 
 LLAMA = decoder(attention(bias="attention_bias"), gated_mlp(bias="mlp_bias"))
@@ -29,7 +29,16 @@ gpt = partial(decoder, norm_arrays=2, kinds=repeat_kind())
 
 def build_falcon_attention(c: Settings, kind: str) -> list[Component]:
     """One projection for queries, keys and values (modeling_falcon.py: FalconAttention)."""
-    return attention("query_key_value dense", bias="bias")(set_falcon_heads(c), kind)
+    components = attention("query_key_value dense", bias="bias")(set_falcon_heads(c), kind)
+    # _split_heads of the new architecture repeats keys and values for all query heads before the cache takes them
+    held = 2 * c.heads * c.head_dim if c["new_decoder_architecture"] else 0
+    return [x._replace(held=held) if isinstance(x, Scores) else x for x in components]
+
+
+def build_gpt_neo_attention(c: Settings, kind: str) -> list[Component]:
+    """Its local layers mask what is too old, and their cache keeps it (modeling_gpt_neo.py: past_key_values.update)."""
+    components = attention("q_proj k_proj v_proj out_proj", out_bias=True)(c, kind)
+    return [x._replace(holds_all=True) if isinstance(x, Scores) else x for x in components]
 
 
 def set_falcon_heads(c: Settings) -> Settings:
@@ -183,7 +192,7 @@ FAMILIES: dict[str, Family] = {
     ),
     # modeling_gpt_neo.py: only out_proj has a bias
     "gpt_neo": decoder(
-        attention("q_proj k_proj v_proj out_proj", out_bias=True),
+        build_gpt_neo_attention,
         plain_mlp("c_fc c_proj"),
         embed=token_embeddings("wte", 0),
         norm_arrays=2,

@@ -66,7 +66,8 @@ def describe(config: Mapping, name: str) -> ModelSpec:
         linear_params=sum(w.inputs * w.outputs * w.count for w in weights if w.kind in ("linear", "expert")),
         flops_per_token=2.0 * sum(w.inputs * w.outputs * w.count * w.share for w in own if w.kind in MULTIPLIED),
         attention=tuple(
-            Attended(s.layers, s.heads * (s.key_dim + s.value_dim) // 2, s.cached, s.window) for s in scores
+            Attended(s.layers, s.heads * (s.key_dim + s.value_dim) // 2, s.cached, s.window, s.held, s.holds_all)
+            for s in scores
         ),
         state_elements=sum(state.layers * state.elements for state in states),
         dtype=read_dtype(settings, text),

@@ -8,12 +8,19 @@ from typing import NamedTuple
 
 class Attended(NamedTuple):
     """``layers`` blocks with the same attention: ``width`` = heads × the mean of key and value size (a score and its value
-    take 4 × width operations per pair of tokens), ``cached`` elements per token that generation keeps, ``window`` in tokens."""
+    take 4 × width operations per pair of tokens), ``cached`` elements per token that generation keeps, ``window`` in tokens.
+    ``held`` and ``holds_all``: what Transformers' own cache keeps beyond that (components.py, Scores)."""
 
     layers: int
     width: int
     cached: int
     window: int | None = None
+    held: int = 0
+    holds_all: bool = False
+
+    def as_held(self) -> Attended:
+        """As the cache of Transformers has it."""
+        return self._replace(cached=self.held or self.cached, window=None if self.holds_all else self.window)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,3 +83,39 @@ def test_a_window_in_half_of_the_blocks_saves_about_half_of_the_scores_of_long_s
 def test_where_only_sizes_are_known_all_blocks_attend_alike():
     spec = replace(describe(GEMMA, "m"), attention=(), sliding_window=None)
     assert spec.kv_bytes_per_token == 2 * 2 * 12 * 4 * 128
+
+
+FALCON = {"model_type": "falcon", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 8, "vocab_size": 64}
+FALCON |= {"alibi": False, "bias": False}
+GPT_NEO = {
+    "model_type": "gpt_neo",
+    "hidden_size": 64,
+    "num_layers": 4,
+    "num_heads": 4,
+    "vocab_size": 64,
+    "window_size": 8,
+}
+GPT_NEO |= {"attention_types": [[["global", "local"], 2]], "bos_token_id": 1, "eos_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    "config, in_pages",
+    [
+        (FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2}, 2 * 2 * 2 * 8 * 48),
+        (FALCON | {"new_decoder_architecture": False, "multi_query": True}, 2 * 2 * 8 * 48),
+        (GPT_NEO, 2 * 2 * 64 * (48 + 8)),
+    ],
+    ids=["falcon-40b", "falcon-7b", "gpt-neo"],
+)
+def test_the_cache_of_transformers_is_what_its_code_hands_on(config, in_pages):
+    """Falcon's new architecture repeats keys for all queries first, GPT-Neo's local layers keep what their window has left."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    made = transformers.AutoConfig.for_model(**config)
+    model = transformers.AutoModelForCausalLM.from_config(made).eval()
+    with torch.no_grad():
+        kept = model(torch.zeros(1, 48, dtype=torch.long), use_cache=True).past_key_values
+    shape = build_cost_model(config).shape
+    run = Execution(mode="infer", weights_dtype="bfloat16", seq_len=48)
+    elements = sum(layer.keys.numel() + layer.values.numel() for layer in kept.layers)
+    assert compute_cache_bytes(shape, run, 48) == 2 * elements
+    assert compute_cache_bytes(shape, run.but(engine="vllm"), 48) == 2 * in_pages

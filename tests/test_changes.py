@@ -126,3 +126,11 @@ def test_every_value_that_was_asked_for_is_named_with_its_option(plan):
     alpha = change(plan, "yours.lora_alpha", 64)
     del alpha["defaults"]["lora_alpha"]
     assert say(plan, alpha)[0] == "lora_alpha 32 → 64: --lora-rank", "there is no --lora-alpha"
+
+
+def test_what_another_mode_brings_is_not_said_of_lengths():
+    """`update --mode infer` explained a dropped optimizer by "sequences of 2,048 tokens instead of 512"."""
+    reasons = say(read("rtx-4090-8b-lora"), read("rtx-4090-8b-serve"))
+    (optimizer,) = (line for line in reasons if "optimizer:" in line)
+    assert optimizer.endswith("mode infer instead of train")
+    assert not any("tokens instead of" in line for line in reasons)

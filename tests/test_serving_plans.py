@@ -228,6 +228,16 @@ def test_kubernetes_gets_what_the_plan_uses():
     assert service["spec"]["ports"][0]["port"] == document.config.serving.port
 
 
+def test_a_pod_without_gpus_may_use_what_its_server_takes():
+    """8 requests of 37,376 tokens, which the server accepts, need 103 GiB: the pod of an 8B ended at 42."""
+    document = plan_8b(hardware="cpu:32,128gb", concurrency=8)
+    deployment = next(d for d in yaml.safe_load_all(document.files["serve.k8s.yaml"]) if d["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    memory = int(container["resources"]["limits"]["memory"].removesuffix("Gi"))
+    cache = 8 * document.config.serving.max_context * 32 * 2 * 8 * 128 * 4 / 2**30
+    assert document.estimate.memory_gib["weights"] + cache < memory < 128
+
+
 def test_a_pod_sees_every_folder_that_the_server_reads(tmp_path):
     """A tokenizer and a small model of their own, too: the model's folder alone was there."""
     small = make_small(tmp_path / "small")

@@ -81,8 +81,13 @@ def list_contexts(asked: int, served: int, most: int) -> list[int]:
 def fits(cost: CostModel, run: Execution, context: int, sequences: int) -> bool:
     """Whether ``sequences`` of ``context`` tokens, all of them cached, leave the usual headroom, or keep within the share of the device
     that the engine takes: what a plan is held to."""
+    return compute_filled_gib(cost, run, context, sequences) <= find_usable_gib(cost, run)
+
+
+def compute_filled_gib(cost: CostModel, run: Execution, context: int, sequences: int) -> float:
+    """The peak, where ``sequences`` have grown to ``context`` tokens each."""
     filled = run.but(seq_len=max(1, context - run.new_tokens), new_tokens=min(run.new_tokens, context - 1))
-    return cost.peak_gib(filled.but(micro_batch=sequences)) <= find_usable_gib(cost, run)
+    return cost.peak_gib(filled.but(micro_batch=sequences))
 
 
 def find_longest_context(cost: CostModel, run: Execution, sequences: int, most: int) -> int:

@@ -180,7 +180,10 @@ def describe_limit(before: Plan, after: Plan) -> str:
 
 
 def list_reasons(before: Plan, after: Plan) -> tuple[str, ...]:
-    """What a different batch may come from, in words."""
+    """What a different choice or batch may come from, in words."""
+    mode, trained = (find(plan, "case.workload.mode.value") for plan in (after, before))
+    if None not in (mode, trained) and mode != trained:
+        return (f"mode {show(mode)} instead of {show(trained)}",)  # nothing of the one is to be compared with the other
     reasons = []
     if find(before, "case.device.id") != find(after, "case.device.id"):
         reasons.append(f"on {find(after, 'case.device.name')}")

@@ -33,11 +33,13 @@ LOAD_GIB_PER_S = 0.05
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNeeds:
     """What one server takes: ``devices`` by Kubernetes' name of the resource, ``cpus`` of a machine without, ``memory_gib`` of the
-    process there, ``files_gib`` of the model on a disk. ``group_file``: as a vendor has it."""
+    process there and ``filled_gib`` once its requests are as long as it takes them, ``files_gib`` of the model on a disk.
+    ``group_file``: as a vendor has it."""
 
     devices: Mapping[str, int]
     cpus: int | None
     memory_gib: float
+    filled_gib: float
     files_gib: float
     group_file: str | None
 
@@ -61,7 +63,7 @@ def dump_deployment(project: ProjectPart, config: ConfigRecord, server: ServerRe
         "startupProbe": describe_probe(period=10, timeout=5, failures=-(-starts // 10)),
         "readinessProbe": describe_probe(period=5, timeout=5, failures=3),
         "livenessProbe": describe_probe(period=30, timeout=20, failures=4),
-        "resources": describe_resources(needs.devices, needs.cpus, needs.memory_gib),
+        "resources": describe_resources(needs.devices, needs.cpus, needs.memory_gib, least_gib=needs.filled_gib),
         "volumeMounts": [
             *(
                 {"name": volume, "mountPath": path} | ({"readOnly": True} if volume in folders else {})

@@ -71,7 +71,10 @@ def read_value(kind: Any, value: Any, path: str) -> Any:
         expect(isinstance(value, list), "a list", value, path)
         return read_items(options[:1] * len(value) if options[1:] == (...,) else options, value, path)
     if isinstance(kind, type) and issubclass(kind, tuple):
-        return kind(*read_items(tuple(get_type_hints(kind).values()), value, path))
+        kinds = tuple(get_type_hints(kind).values())
+        if isinstance(value, list) and len(kinds) - len(kind._field_defaults) <= len(value) < len(kinds):
+            kinds = kinds[: len(value)]  # of an earlier version, which had no later ones
+        return kind(*read_items(kinds, value, path))
     if origin in (dict, Mapping):
         expect(isinstance(value, dict), "an object", value, path)
         return {key: read_value(options[1], item, f"{path}.{key}") for key, item in value.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,12 +29,17 @@ def name_object(project: str, most: int = 60) -> str:
 
 
 def describe_resources(
-    gpus: Mapping[str, int], cpus: int | None, memory_gib: float, ports: Mapping[str, int] | None = None
+    gpus: Mapping[str, int],
+    cpus: int | None,
+    memory_gib: float,
+    ports: Mapping[str, int] | None = None,
+    least_gib: float = 0.0,
 ) -> dict[str, dict[str, Any]]:
-    """A pod with GPUs may use what host memory its node has; one without ends before the node does, and leaves it a core."""
+    """A pod with GPUs may use what host memory its node has; one without ends before the node does, and leaves it a core.
+    ``least_gib``: what it may use at most by its own limits."""
     if gpus:
         return {"requests": {"cpu": ENGINE_CPUS + sum(gpus.values())}, "limits": {**gpus, **(ports or {})}}
-    memory = {"memory": f"{max(1, round(memory_gib * SPARE))}Gi"}
+    memory = {"memory": f"{max(1, round(memory_gib * SPARE), math.ceil(least_gib))}Gi"}
     return {"requests": memory | ({"cpu": max(1, cpus - 1)} if cpus else {}), "limits": memory}
 
 

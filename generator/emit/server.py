@@ -10,7 +10,7 @@ from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.of_case import build_cost_model
 from generator.cost.weights import compute_stored_bytes
-from generator.decide.limits import find_limits
+from generator.decide.limits import compute_filled_gib, find_limits
 from generator.decide.plan import Plan, Planned
 from generator.decide.space import find_memory_share
 from generator.emit.figures import round_floats
@@ -69,6 +69,12 @@ def count_server_cpus(plan: Plan) -> int | None:
         return None if here == of_node else ENGINE_CPUS + here
     budget = case.hardware.cpu.budget
     return budget and max(ENGINE_CPUS + here, budget * here // max(of_node, 1))
+
+
+def measure_filled(plan: Plan) -> float:
+    """GiB of a server whose requests are all as long, and as many, as it takes them."""
+    run, limits = plan.best.execution, find_limits(plan)
+    return compute_filled_gib(plan.best.cost, run, limits.max_context, limits.of_one_copy)
 
 
 def measure_files(plan: Plan) -> float:

@@ -204,3 +204,14 @@ def test_planning_imports_no_pydantic(arguments):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_tuple_of_an_earlier_version_lacks_its_later_fields():
+    """Attention had four of its fields: every plan.json of before was called unreadable."""
+    plan = read_example(EXAMPLES[0])
+    attention = plan["case"]["model"]["attention"]
+    attention[:] = [kind[:4] for kind in attention]
+    assert all(not kind.held for kind in from_json(plan).case.model.attention)
+    attention[:] = [kind[:2] for kind in attention]
+    with pytest.raises(ValueError, match="a list of"):
+        from_json(plan)

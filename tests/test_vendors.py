@@ -72,6 +72,8 @@ OF_NVIDIA = [
     "jetson-agx-orin-64gb",
     "a100:3g.40gb",
     "b200-sxm-180gb",
+    "vr200",
+    "rtx-pro-4500-blackwell-server",
     "t4",
     "gtx-1080-ti",
     "k80",

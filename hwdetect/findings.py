@@ -326,13 +326,7 @@ def check_mixed_boards(hw: Hardware) -> Iterator[Finding]:
             "; ".join(
                 sorted(f"{name or 'unnamed'} {f'{size / GIB:.0f} GiB' if size else ''}".strip() for name, size in kinds)
             ),
-            "the slowest and smallest sets the pace: choose equal ones with "
-            + get_tool_of(boards[0].vendor).visible
-            + (
-                " (and set CUDA_DEVICE_ORDER=PCI_BUS_ID, or numbers mean another order)"
-                if boards[0].vendor == "nvidia"
-                else ""
-            ),
+            "the slowest and smallest sets the pace: choose equal ones with " + get_tool_of(boards[0].vendor).visible,
         )
 
 
@@ -432,14 +426,15 @@ def check_driver(hw: Hardware) -> Iterator[Finding]:
             f"driver {hw.software.driver}, needed {needed}",
             f"install driver {needed} or newer, or a torch build for the CUDA of this driver",
         )
-    has_boards = any(b.vendor == "nvidia" and b.state in (None, "ok") for b in hw.boards)
-    if has_boards and hw.software.torch_build == "cpu":
+    usable = [b for b in hw.boards if b.state in (None, "ok") and not b.integrated]
+    build = next((build for b in usable if (build := get_tool_of(b.vendor).build)), None)
+    if build and hw.software.torch_build == "cpu":
         yield _build_finding(
             "torch-cpu-build",
             "error",
-            "torch is installed in its CPU build beside an NVIDIA board",
+            f"torch is installed in its CPU build beside a board that its {build} build is for",
             f"torch {hw.software.torch}",
-            "install a CUDA build of torch: see https://pytorch.org/get-started/locally/",
+            f"install the {build} build of torch: see https://pytorch.org/get-started/locally/",
         )
 
 

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """``processes`` shows who uses a board, ``power`` lifts its limit, ``reset`` resets it (by the board's index, or by its place on
-    the bus), ``log`` names its messages in the kernel's log, ``visible`` is the variable that chooses boards."""
+    the bus), ``log`` names its messages in the kernel's log, ``visible`` is the variable that chooses boards, with what is told beside it.
+    ``build`` of PyTorch runs on every one of its boards that is sold today; ``None``: there is none, or it leaves some out (ROCm's)."""
 
     processes: str
     power: str
     reset: str
     log: str
     visible: str
+    build: str | None = None
 
     def lift_power(self, index: int, place: str | None, watts: float) -> str:
         return self.power.format(index=index, place=place or "PCI-ADDRESS", watts=watts)
@@ -38,7 +40,8 @@ TOOLS = {
         power="nvidia-smi -i {index} -pl {watts:.0f}",
         reset="nvidia-smi -i {index} --gpu-reset",
         log="Xid",
-        visible="CUDA_VISIBLE_DEVICES",
+        visible="CUDA_VISIBLE_DEVICES (and set CUDA_DEVICE_ORDER=PCI_BUS_ID, or numbers mean another order)",
+        build="CUDA",
     ),
     "amd": Tool(
         processes="amd-smi process",
@@ -53,6 +56,7 @@ TOOLS = {
         reset="xpu-smi config -d {index} --reset",
         log="i915 or xe",
         visible="ZE_AFFINITY_MASK",
+        build="XPU",
     ),
     "habana": Tool(
         processes="hl-smi",

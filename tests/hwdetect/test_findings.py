@@ -265,3 +265,15 @@ def test_who_rents_a_machine_is_not_told_to_open_it():
     assert "move the card" in named(narrow, "pcie-width")[0].action
     rented = replace(narrow, software=replace(narrow.software, virtualization="kvm"))
     assert "move the card" not in named(rented, "pcie-width")[0].action
+
+
+@pytest.mark.parametrize(
+    ("vendor", "integrated", "told"), [("nvidia", None, "CUDA"), ("intel", None, "XPU"), ("intel", True, None), ("amd", None, None)]
+)  # fmt: skip
+def test_a_cpu_build_beside_a_board_of_any_maker(vendor, integrated, told):
+    """It was told of NVIDIA's alone. ROCm's wheels leave boards out: beside one of them the CPU build is right."""
+    machine = replace(
+        part("software", torch_build="cpu"), boards=(replace(BOARD, vendor=vendor, integrated=integrated),)
+    )
+    problems = named(machine, "torch-cpu-build")
+    assert [f"its {told} build" in problem.what for problem in problems] == [True] * bool(told)

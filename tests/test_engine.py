@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import combinations, pairwise, product
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from making import H100, SMALL, T4, case, cost, cpu_device, gpu, llama, with_host, with_memory
 
 from generator.case.devices import make_case
+from generator.case.request import Request
 from generator.case.workload import Workload, check_workload
 from generator.cost.links import list_rings
 from generator.decide import frontier, ladder
@@ -28,6 +30,7 @@ from generator.decide.serving import plan_case
 from generator.decide.space import HEADROOM_SHARE, LAST, open_space
 from generator.errors import NothingFits, UsageError
 from generator.model import describe
+from generator.pipeline import plan_request
 from generator.show.why import explain_allowance, explain_refused
 from hwdetect import catalog
 from hwdetect.spec import parse_spec
@@ -526,8 +529,29 @@ def test_the_ladder_ends_when_its_questions_are_spent():
     full = ladder.build_ladder(of)
     assert full.rungs and not full.is_cut
     cut = ladder.build_ladder(of, ladder.Budget(left=1))
-    assert cut.is_cut and len(cut.rungs) < len(full.rungs)
+    assert cut.is_cut and 1 <= len(cut.rungs) < len(full.rungs), "one rather than none"
     assert "cut short" in advise(open_space(of, cost(of)), cut)
+
+
+@pytest.mark.parametrize(
+    ("model", "hardware", "asked", "option"),
+    [
+        ("llama-3.1-8b", "1xquadro-rtx-6000", {"train": "lora", "seq_len": 8192, "optimize_for": "time"}, "--seq-len"),
+        ("llama-3.1-70b", "4xh100-sxm-80gb", {"train": "full", "seq_len": 8192}, "--hardware"),
+    ],
+)
+def test_a_refusal_whose_search_was_cut_short_still_has_a_plan_that_fits(model, hardware, asked, option):
+    """Questions were spent before sequences were shortened, and "what may help" named a smaller LoRA rank."""
+    request = Request(
+        model=str(Path(__file__).parents[1] / "examples" / "models" / f"{model}.json"),
+        hardware=hardware,
+        offline=True,
+        **asked,
+    )
+    with pytest.raises(NothingFits) as refused:
+        plan_request(request)
+    rungs = refused.value.ladder
+    assert rungs and any(rung.option.startswith(option) for rung in rungs)
 
 
 def test_what_joins_devices_is_the_same_grown_and_looked_up():

@@ -71,10 +71,15 @@ def build_ladder(case: Case, budget: Budget | None = None) -> Ladder:
     rungs: list[Rung | None] = [*list_allowances(case, budget)]
     rungs.append(find_mildest(list(list_smaller_batches(case)), budget))
     rungs += [make_rung(change, budget) for change in list_smaller_trainings(case)]
-    rungs += [
-        find_mildest(list(changes), budget)
-        for changes in (list_fewer(case), list_shorter(case), list_more(case), list_larger(case))
-    ]
+    others = (list_fewer(case), list_shorter(case), list_more(case), list_larger(case))
+    left = [list(changes) for changes in others]
+    rungs += [find_mildest(changes, budget) for changes in left]
+    if budget.is_cut and not any(rungs):  # what was looked at first took it all: one of the rest, rather than none
+        for changes in left:
+            again = Budget(MOST_ASKED // len(left))
+            if changes and (rung := find_mildest([changes[-1]], again)):
+                rungs.append(find_mildest(changes, again) or rung)
+                break
     return Ladder(tuple(rung for rung in rungs if rung), budget.is_cut)
 
 

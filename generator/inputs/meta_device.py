@@ -153,9 +153,17 @@ def make_config(config_values: dict):
     """The config as Transformers reads it."""
     from transformers import AutoConfig
 
-    return AutoConfig.for_model(
-        config_values["model_type"], **{k: v for k, v in config_values.items() if k not in UNREAD}
-    )
+    read = restore_floats({k: v for k, v in config_values.items() if k not in UNREAD})
+    return AutoConfig.for_model(config_values["model_type"], **read)
+
+
+def restore_floats(value):
+    """Numbers that JSON has no word for, as Transformers 5 writes them: ``{"__float__": "Infinity"}``."""
+    if isinstance(value, dict):
+        if value.keys() == {"__float__"}:
+            return float(value["__float__"])
+        return {key: restore_floats(item) for key, item in value.items()}
+    return [restore_floats(item) for item in value] if isinstance(value, list) else value
 
 
 def build_model(config) -> tuple:

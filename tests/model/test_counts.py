@@ -246,3 +246,13 @@ def test_what_has_no_one_embedding_is_named_after_what_it_takes(model_type):
     """Transformers raises where a model of images and texts is asked for its input embedding: the refusal was of that."""
     config = transformers.AutoConfig.for_model(model_type).to_dict() | {"model_type": model_type}
     assert count(config)["kind"] == "multimodal"
+
+
+def test_numbers_that_json_has_no_word_for(tmp_path):
+    """Transformers 5 writes the infinite time step of Nemotron-H as an object; read as it stands it is refused."""
+    from transformers import AutoConfig
+
+    AutoConfig.for_model("nemotron_h").save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["time_step_limit"] == [0.0, {"__float__": "Infinity"}]
+    assert list(make_config(saved).time_step_limit) == [0.0, float("inf")]

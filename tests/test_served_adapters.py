@@ -92,6 +92,9 @@ def test_what_takes_whole_models_alone_is_refused(base, tmp_path):
         ({"r": 0}, "rank 0"),
         ({"task_type": "SEQ_CLS"}, "for SEQ_CLS"),
         ({"modules_to_save": ["lm_head"]}, "with whole layers beside it"),
+        ({"alora_invocation_tokens": [5, 6]}, "with alora_invocation_tokens, which nobody ran here"),
+        ({"lora_bias": True}, "with lora_bias"),
+        ({"layer_replication": [[0, 2], [1, 2]]}, "with layer_replication"),
         ({"base_model_name_or_path": None}, "does not say of which model"),
         ({"base_model_name_or_path": "/gone/base"}, "holds an adapter of /gone/base: .*neither a folder"),
     ],
@@ -104,7 +107,27 @@ def test_what_is_not_served_so_says_why(base, tmp_path, change, words):
         plan(folder)
 
 
-@pytest.mark.parametrize("settings", [{}, {"use_rslora": True}, {"use_dora": True}], ids=["lora", "rslora", "dora"])
+UNEVEN = (
+    {"rank_pattern": {"q_proj": 8}},
+    {"alpha_pattern": {"v_proj": 64}, "use_rslora": True},
+    {"bias": "all"},
+)
+"""Settings of which vLLM reads none: it would scale all layers by one rank and one alpha, and add no bias."""
+
+
+@pytest.mark.parametrize("settings", UNEVEN, ids=lambda settings: next(iter(settings)))
+def test_what_is_not_the_same_in_every_layer_is_for_transformers(base, tmp_path, settings):
+    folder = train_adapter(tmp_path / "mine", base, **settings)
+    with pytest.raises(UsageError, match=r"it takes no adapter \((patterned|biased)\)"):
+        plan(folder, pins=(("engine", "vllm"),))
+    assert plan(folder).choice["engine"] == "transformers"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"use_rslora": True}, {"use_dora": True}, *UNEVEN],
+    ids=lambda settings: next(iter(settings), "lora"),
+)
 def test_answers_are_those_of_peft_and_no_layer_of_it_is_left(base, tmp_path, load, settings):
     folder = train_adapter(tmp_path / "mine", base, **settings)
     load("loaded_weights")

@@ -13,6 +13,23 @@ from generator.inputs.model_folder import TOKENIZER_FILES, check_tokenizer_confi
 from generator.inputs.model_source import AdapterSource, ModelSource
 
 SETTINGS, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+UNRUN = (
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "layer_replication",
+    "lora_bias",
+    "monteclora_config",
+    "use_bdlora",
+    "use_qalora",
+)
+"""Settings of LoraConfig (PEFT 0.21) that make another computation of it: some are not merged (a bias beside a layer that has none),
+layers that are repeated are not in the base model, none was run"""
+UNEVEN = {
+    "patterned": ("rank_pattern", "alpha_pattern"),
+    "of parameters": ("target_parameters",),
+}
+"""Forms, and the settings that make them: an engine that reads rank and alpha alone would scale or leave out what is not by them."""
 
 
 def is_adapter(folder: Path) -> bool:
@@ -44,7 +61,7 @@ def read_adapter(folder: Path, shown: str, read_base: Callable[[str], ModelSourc
         path=str(folder),
         rank=settings["r"],
         bytes=(folder / WEIGHTS).stat().st_size,
-        form=next((form for form in ("dora", "rslora") if settings.get(f"use_{form}")), "lora"),
+        form=find_form(settings),
     )
     name = f"{source.name.rsplit('/', 1)[-1]}-{folder.name}"
     return replace(source, name=name, adapter=adapter, tokenizer=str(folder) if own else source.tokenizer)
@@ -59,9 +76,19 @@ def explain_unserved(settings: dict[str, Any], folder: Path) -> str | None:
         return f"for {settings['task_type']}, and those of models that write are served"
     if settings.get("modules_to_save") or settings.get("trainable_token_indices"):
         return "with whole layers beside it (modules_to_save), which engines do not take"
+    if unrun := next((key for key in UNRUN if settings.get(key)), None):
+        return f"with {unrun}, which nobody ran here"
     if not isinstance(named, str) or not named:
         return "that does not say of which model (base_model_name_or_path)"
     return None if (folder / WEIGHTS).is_file() else f"without {WEIGHTS}"
+
+
+def find_form(settings: dict[str, Any]) -> str:
+    """What an engine must know of beside rank and alpha; ``lora`` where nothing."""
+    if settings.get("bias", "none") != "none":
+        return "biased"
+    uneven = next((form for form, keys in UNEVEN.items() if any(settings.get(key) for key in keys)), None)
+    return uneven or next((form for form in ("dora", "rslora") if settings.get(f"use_{form}")), "lora")
 
 
 def find_base(named: str, folder: Path) -> str:

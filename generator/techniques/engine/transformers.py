@@ -31,7 +31,7 @@ class Transformers(Engine):
     """what the tested stack reads: for the others it would take packages and kernels that are not in it (gptqmodel,
     compressed-tensors, the kernels hub), or unpack them"""
 
-    adapters = frozenset({"lora", "rslora", "dora"})
+    adapters = frozenset({"lora", "rslora", "dora", "patterned", "biased", "of parameters"})
 
     def obstacle(self, case: Case) -> str | None:
         return self.explain_model(case) if case.workload.serves else None

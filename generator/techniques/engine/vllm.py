@@ -28,7 +28,7 @@ class Vllm(GpuEngine):
     checkpoints = frozenset({"awq", "compressed-tensors", "fp8", "gptq", "mxfp4"})
     """of vllm/model_executor/layers/quantization (0.33)"""
     adapters = frozenset({"lora", "rslora"})
-    """of vllm/lora/peft_helper.py (0.33), which refuses DoRA"""
+    """of vllm/lora/peft_helper.py (0.33), which refuses DoRA, and scales every layer by one alpha and one rank"""
     evidence = (
         Published(
             "https://arxiv.org/abs/2309.06180",

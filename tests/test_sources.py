@@ -209,8 +209,11 @@ def test_plain_text(tmp_path):
     for task in ("sft", "text-classification"):
         with pytest.raises(SourceError, match="plain text has no"):
             read_data(str(tmp_path), task=task)
-    with pytest.raises(SourceError, match="without columns"):
-        read_data(str(tmp_path), task="causal-lm", hints=Hints(text_column="text"))
+    for hints in (Hints(text_column="text"), Hints(label_column="label"), Hints(columns={"text": "body"})):
+        with pytest.raises(SourceError, match="without columns"):
+            read_data(str(tmp_path), task="causal-lm", hints=hints)
+    with pytest.raises(UsageError, match="--column messages=turns is of --task sft"):
+        read_data(str(tmp_path), task="causal-lm", hints=Hints(columns={"messages": "turns"}))
 
 
 def test_a_folder_of_files_of_one_kind(tmp_path):

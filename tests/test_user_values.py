@@ -109,11 +109,12 @@ def test_labels_that_contradict_the_data_and_data_that_nothing_reads_are_refused
         ({"labels": 3}, "--labels is not used by --task causal-lm"),
         ({"skip_bad": True}, "--skip-bad is of data"),
         ({"columns": (("text", "x"),)}, "--column is of data"),
+        ({"model": None, "mode": "infer", "skip_bad": True}, "--skip-bad is of data"),  # the sample's text is not read
     ],
 )
 def test_what_nothing_of_this_work_reads_is_refused(words, reason):
     with pytest.raises(UsageError, match=reason):
-        document_request(Request(**LLAMA, hardware="8xh100-sxm-80gb", **words))
+        document_request(Request(**LLAMA | {"hardware": "8xh100-sxm-80gb"} | words))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,7 @@ def test_another_mode_drops_what_was_asked_of_the_first():
         given=("epochs", "train", "lora_rank", "seq_len", "data"),
     )
     merged, dropped = merge_requests(kept, Request(mode="infer", given=("mode",)))
-    assert set(dropped) == {"--epochs", "--train", "--lora-rank", "--data"} and merged.seq_len == 64
+    assert set(dropped) == {"--epochs", "--train", "--lora-rank", "--seq-len", "--data"} and merged.seq_len is None
     kept = Request(
         train="lora", lora_rank=8, lora_dropout=0.1, data="d", given=("train", "lora_rank", "lora_dropout", "data")
     )

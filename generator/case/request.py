@@ -124,7 +124,8 @@ def check_used(request: Request) -> None:
         )
     if request.mode == "infer" and (misplaced := next((name for name in OF_TRAINING if name in changed), None)):
         raise UsageError(f"{name_option(misplaced)} is for training, and --mode infer trains nothing", "drop it")
-    has_data = request.data is not None or request.model is None  # the embedded sample brings a text
+    # the embedded sample brings a text, of which answers need nothing
+    has_data = request.data is not None or (request.model is None and request.mode == "train")
     if not has_data and (misplaced := next((name for name in OF_DATA if name in changed), None)):
         raise UsageError(f"{name_option(misplaced)} is of data, and --data names none", "give --data, or drop it")
 

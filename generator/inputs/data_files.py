@@ -10,7 +10,7 @@ from os.path import commonprefix
 from pathlib import Path
 
 from generator.errors import SourceError, UsageError
-from generator.inputs.data_formats import NO_HINTS, Format, Hints, assume_format
+from generator.inputs.data_formats import NO_HINTS, Format, Hints, assume_format, describe_hint
 from generator.inputs.data_readers import (
     READERS,
     Lengths,
@@ -123,7 +123,7 @@ def read_data(
         files = list_data_files(path)
         reader = choose_reader(files)
         if reader == "txt":
-            data = describe_text_data(make_absolute(path), files, task, hints.text_column)
+            data = describe_text_data(make_absolute(path), files, task, hints)
         else:
             data = describe_table_data(make_absolute(path), files, reader, task, hints, skip_bad)
         return replace(data, notes=(*notes, *data.notes))
@@ -251,16 +251,15 @@ def assume_hub_data(source: str, task: str, hints: Hints) -> DataSource:
     )
 
 
-def describe_text_data(path: Path, files: list[Path], task: str, text_column: str | None) -> DataSource:
+def describe_text_data(path: Path, files: list[Path], task: str, hints: Hints) -> DataSource:
     if task != "causal-lm":
         raise SourceError(
             f"--data {path}: plain text has no {'labels' if 'class' in task else 'answers'}",
             f"--task {task} needs rows: {', '.join(e for e, kind in EXTENSIONS.items() if kind != 'txt')}",
         )
-    if text_column is not None:
-        raise SourceError(
-            f"--text-column {text_column!r}: --data {path} is plain text, without columns", "leave it out"
-        )
+    hints.check(task)
+    if named := next(iter(hints.list_named()), None):
+        raise SourceError(f"{describe_hint(*named)}: --data {path} is plain text, without columns", "leave it out")
     blank = True
     lengths = Lengths()
     for where, line in sample_texts(files, lengths):

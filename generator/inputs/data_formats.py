@@ -113,6 +113,11 @@ class Hints:
 NO_HINTS = Hints()
 
 
+def describe_hint(option: str, column: str) -> str:
+    """As it stands on the command line."""
+    return f"{option}{column!r}" if option.endswith("=") else f"{option} {column!r}"
+
+
 def assume_format(task: str, hints: Hints = NO_HINTS) -> Format:
     """What data is taken for that nobody could look at: what was asked for, else messages, or texts with their labels."""
     hints.check(task)

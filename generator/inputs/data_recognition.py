@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from generator.errors import OtherTask, SourceError
-from generator.inputs.data_formats import KINDS, NO_HINTS, Format, Hints
+from generator.inputs.data_formats import KINDS, NO_HINTS, Format, Hints, describe_hint
 
 TEXT_COLUMNS = ("text", "content", "sentence", "document", "review")
 LABEL_COLUMNS = ("label", "labels", "class", "category", "target")
@@ -99,8 +99,9 @@ def recognise_format(
     hints.check(task)
     for option, column in hints.list_named():
         if column not in sample.columns:
-            named = f"{option}{column!r}" if option.endswith("=") else f"{option} {column!r}"
-            raise SourceError(f"{named}: --data {where} has {sample.list_columns()}", "name one of these")
+            raise SourceError(
+                f"{describe_hint(option, column)}: --data {where} has {sample.list_columns()}", "name one of these"
+            )
     if task == "text-classification":
         return recognise_labelled(sample, hints.text, hints.label)
     if task != "sft":

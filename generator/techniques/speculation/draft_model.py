@@ -35,7 +35,7 @@ class DraftModel(Technique):
         if draft is None:
             return "no small model of the same vocabulary is named: --draft-model FOLDER or hub id"
         if not case.workload.serves:
-            return "infer.py of a training project asks one model: a server takes two (--mode infer)"
+            return "no server is made here, and only a server takes two models"
         if case.workload.served_adapter:
             return "nobody ran a small model beside an adapter here"
         if case.workload.concurrency > 1:

@@ -52,6 +52,7 @@ class MicroBatch(NamedTuple):
 
 DEVICE = (
     *(
+        "mode",
         "micro_batch",
         "seq_len",
         "cp",
@@ -105,14 +106,14 @@ def compute_training_seconds(
     device = sum(computed.values()) + sum(exchanged.values()) + copies.each
     issue = compute_issue_seconds(shape, static, run, rates, micro.again)
     # a CPU issues and computes with the same cores
-    stall = issue if rates.on_cpu else compute_stall_seconds(issue, device)
+    power = c.OVERLAP_POWER if run.tp == 1 else c.TENSOR_OVERLAP_POWER
+    stall = issue if rates.on_cpu else compute_stall_seconds(issue, device, power)
     fetched = compute_fetch_seconds(shape, run, rates, micro.again)
     n = float(run.accumulation)
     seconds = {
         **{name: n * value for name, value in computed.items()},
         "launch": n * stall,
-        # the last stage waits for the first micro-batch to come through pp - 1 others, and the first at the end
-        "pipeline bubble": (run.pp - 1) * (device + stall),
+        "pipeline bubble": compute_bubble_seconds(shape, run, rates, micro, device + stall - computed["loss"]),
         **{name: n * value for name, value in exchanged.items()},
         "copies of shards": n * copies.each + copies.once,
         "activations to host and back": n * compute_offloaded_input_seconds(shape, run, rates, static, micro),
@@ -227,16 +228,39 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
     if run.tile_tokens:  # each tile runs forward once more
         in_tiles = (seconds for x, seconds in zip(shape.linears, each, strict=True) if x.role in FEED_FORWARD)
         linears += micro.blocks * micro.again * sum(in_tiles)
+    return linears + compute_output_layer_seconds(shape, run, rates, micro)
+
+
+def compute_output_layer_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
+    """Of one micro-batch, all passes; 0 of a classifier's few outputs."""
     if is_classifier(shape):
-        return linears
+        return 0.0
+    size = BYTES[run.product_dtype]
+    rate = rates.product(run.product_dtype, run.tf32)
     width = shape.head_outputs / run.tp
     overlaps = not rates.on_cpu
+    if overlaps:
+        rate /= find_alignment_factor(width, size)
     trained = micro.tokens * run.trained_share
     once = compute_product_seconds(trained, width, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps)
+    passes = 3.0 if run.train == "full" else 2.0
     # else they are made again in the backward pass
     once_only = run.loss_kernel not in ("chunked", "tiled") or scores_at_once(shape, run, trained)
-    twice = 0.0 if once_only else 1.0
-    return linears + once * (passes + twice)
+    return once * (passes + (0.0 if once_only else 1.0))
+
+
+def find_alignment_factor(width: float, size: float) -> float:
+    """How many times as long a product takes whose rows of ``width`` elements of ``size`` bytes begin at no multiples of 16 bytes, such
+    as logits of GPT-2's 50,257 words."""
+    return c.UNALIGNED_PRODUCT[max(2, math.gcd(int(width * size), 16))]
+
+
+def compute_bubble_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch, stage: float) -> float:
+    """The last stage waits for the first micro-batch to come through the pp - 1 others, and the first at the end for the last to
+    return. ``stage``: seconds of the last stage and micro-batch without its loss; the others have no output layer either."""
+    if run.pp == 1:
+        return 0.0
+    return (run.pp - 1) * (stage - compute_output_layer_seconds(shape, run, rates, micro))
 
 
 def compute_arithmetic_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
@@ -284,13 +308,12 @@ def compute_linear_seconds(
     return linear.count * each - ((linear.count - 1) * c.PRODUCT_SECONDS if together else 0.0)
 
 
-def compute_stall_seconds(host: float, device: float) -> float:
+def compute_stall_seconds(host: float, device: float, p: float = c.OVERLAP_POWER) -> float:
     """How long the device waits for the host to issue work, beyond its own ``device`` seconds.
 
     Were both evenly paced, a step would take the longer of the two; they are not, so that near the crossing either waits for
     the other. A p-norm rounds the corner.
     """
-    p = c.OVERLAP_POWER
     return (host**p + device**p) ** (1 / p) - device
 
 
@@ -393,7 +416,18 @@ def compute_traffic_seconds(shape: Shape, run: Execution, rates: Rates, micro: M
     hidden_bytes = micro.tokens * shape.hidden * BYTES[run.compute_dtype]
     bandwidth = rates.elementwise_bytes_per_s * rates.speed_up(hidden_bytes)
     again = micro.again * (2.0 if run.tile_tokens else 1.0)
-    return micro.tokens * moved * (1.0 + again + c.BACKWARD_TRAFFIC) / bandwidth
+    started = compute_start_seconds(shape, run, rates, micro.again)
+    return started + micro.tokens * moved * (1.0 + again + c.BACKWARD_TRAFFIC) / bandwidth
+
+
+def compute_start_seconds(shape: Shape, run: Execution, rates: Rates, again: float) -> float:
+    """What the operators of a block beside its products take however little they move; a product's own start is in its seconds. The
+    backward pass has two for each."""
+    if rates.on_cpu:
+        return 0.0
+    operators = count_forward_operators(shape, run) - len(shape.linears)
+    kept = c.COMPILED_LAUNCH_SHARE if run.compile else 1.0
+    return operators * kept * (3.0 + again) * c.PRODUCT_SECONDS
 
 
 def count_traffic_bytes(shape: Shape, run: Execution) -> tuple[float, float]:

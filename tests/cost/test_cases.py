@@ -512,3 +512,12 @@ def test_a_full_disk_leaves_what_stood_there(tmp_path, monkeypatch, there):
         estimate_table(cases, out)
     assert {p.name for p in tmp_path.iterdir()} == {"in.csv"} | ({"out.csv"} if there else set())
     assert not there or out.read_text() == there
+
+
+def test_a_row_is_read_as_its_source_says_elsewhere():
+    """No forward pass of vTrain's single-node runs is repeated, and the vocabulary is its own, whatever the table says."""
+    stated = {**ROW, "vocab": "51200", "activation_checkpointing": "full"}
+    corrected = read_row({**stated, "source": "VIA-Research/vTrain@f8dda847:data/ground_truth_single.csv"})
+    assert (corrected.execution.checkpoint_every, corrected.spec.vocab) == (0, 50257)
+    other = read_row({**stated, "source": "VIA-Research/vTrain@f8dda847:data/ground_truth_multi.csv"})
+    assert (other.execution.checkpoint_every, other.spec.vocab) == (1, 51200)

@@ -171,12 +171,40 @@ def test_tensor_parts_divide_what_lies_between_products():
     common = {"seq_len": 4096, "weights_dtype": "bfloat16", "micro_batch": 8, "attention": "flash"}
     one, four = (items(Execution(tp=tp, **common))["elementwise"] for tp in (1, 4))
     repeated = items(Execution(tp=4, sequence_parallel=False, **common))["elementwise"]
+    starts = (
+        32 * (11 + 2 * 6 + 14 + 2) * 3 * 3e-6
+    )  # a Llama block's operators beside its seven products, in three passes
+    one, four, repeated = one - starts, four - starts, repeated - starts
     assert four == pytest.approx(one / 4)
     # two norms of 7 float32 and 4 bfloat16 passes and two residual sums of 3, of 4096 values; rotary passes of 8192 values,
     # and 5 of the feed-forward's 11008
     hidden = 4096 * (2 * (7 * 4 + 4 * 2) + 2 * 3 * 2)
     others = (10 * 8192 + 5 * 11008) * 2
     assert repeated / four == pytest.approx(4 * (hidden + others / 4) / (hidden + others))
+
+
+@pytest.mark.parametrize(
+    ("words", "tp", "factor"), [(50257, 1, 2.4), (50264, 1, 1.0), (50256, 4, 1.35), (50264, 4, 1.9)]
+)
+def test_logits_whose_rows_begin_at_no_multiple_of_16_bytes_take_longer(words, tp, factor):
+    """The output layer's products alone: an even vocabulary beside one that no multiple of 8 divides."""
+
+    def products(vocab: int) -> float:
+        what = replace(LLAMA2_7B, vocab=vocab, layers=2)
+        return items(Execution(seq_len=4096, weights_dtype="bfloat16", tp=tp), what)["matrix products"]
+
+    even = 64000  # 16 bytes of 16 bits in 1 and 4 parts
+    layer = (products(2 * even) - products(even)) / even  # of a word
+    blocks = products(even) - layer * even
+    assert (products(words) - blocks) / (layer * words) == pytest.approx(factor, rel=0.02)
+
+
+def test_a_pipeline_fills_and_drains_without_the_output_layer():
+    """All of a bubble's seconds are of stages that have none: more words cost every micro-batch more and the bubble nothing."""
+    run = Execution(seq_len=4096, weights_dtype="bfloat16", pp=4, accumulation=8, strategy="none")
+    few, many = (items(run, replace(LLAMA2_7B, vocab=n)) for n in (32000, 256000))
+    assert many["matrix products"] > 1.2 * few["matrix products"]
+    assert many["pipeline bubble"] == pytest.approx(few["pipeline bubble"], rel=0.01)
 
 
 @pytest.mark.parametrize("strategy", ["zero1", "fsdp_full_shard", "none"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import re
 import socket
 import subprocess
 import sys
@@ -24,6 +25,17 @@ ENDLESS = b"\0"
 """Written again and again until nobody reads it."""
 
 
+def read_request(connection: socket.socket) -> None:
+    """Head and body, which may come apart: closed with bytes unread, a connection is reset, and what was written may be lost."""
+    head, _, body = connection.recv(65536).partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)content-length: *(\d+)", head)
+    while length and len(body) < int(length[1]):
+        more = connection.recv(65536)
+        if not more:
+            return
+        body += more
+
+
 @contextmanager
 def answer_with(content: bytes) -> Iterator[str]:
     """A server that reads a request, and writes these bytes to whoever asked what."""
@@ -40,7 +52,7 @@ def answer_with(content: bytes) -> Iterator[str]:
         def talk(connection: socket.socket) -> None:
             with connection:
                 try:
-                    connection.recv(65536)
+                    read_request(connection)
                     whole, endless, rest = content.partition(ENDLESS)
                     connection.sendall(whole)
                     while endless:

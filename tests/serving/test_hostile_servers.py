@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -170,7 +170,7 @@ def test_half_a_character_and_a_turned_line_are_shown(load, capsys):
 def run_chat(folder, *flags: str, text: bytes = b"x") -> subprocess.CompletedProcess:
     for leaf in ("serving/chat", "serving/api_key", "terminal"):
         shutil.copy(FRAGMENTS / f"{leaf}.py", folder)
-    (folder / "config.yaml").write_text("serving: {port: 9}\n")
+    (folder / "config.yaml").write_text("serving: {port: 9, name: smollm2}\n")
     command = [sys.executable, "chat.py", *flags]
     quiet = os.environ | {"PYTHONIOENCODING": "ascii"}
     return subprocess.run(command, cwd=folder, input=text, capture_output=True, timeout=120, env=quiet)

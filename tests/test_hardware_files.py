@@ -178,7 +178,8 @@ def test_a_reading_loses_what_cannot_be_and_says_so():
     ("capability", "like"),
     [
         ("99.9", "newer than any that perfgen knows (12.0)"),
-        ("10.7", "assumed to run like NVIDIA B300"),
+        ("10.7", "assumed to run like NVIDIA VR200"),
+        ("10.6", "assumed to run like NVIDIA B300"),
         (None, "could not be read"),
     ],
 )

@@ -334,7 +334,7 @@ class Device:
     ``link_bridge``: the link is an optional bridge between two boards. ``p2p``: peer access without a bridge.
     ``host_bytes_per_s`` is one direction between host and device: NVLink-C2C where there is one, else its PCIe link.
     ``tiles``: parts that the maker's runtime lists as devices of their own, with equal shares of everything here.
-    ``market``: who alone can get it (china, aws, custom: made for one computer), ``None`` for anyone.
+    ``market``: who alone can get it (china, aws, custom: made for one computer; announced: figures are preliminary), ``None`` for anyone.
     ``sources`` pairs every dotted field name with its URL.
     """
 

@@ -145,8 +145,8 @@ def test_pci_ids_are_unique_for_a_memory_size_or_told_apart_by_name():
 
 def test_boards_that_not_everyone_can_get_say_so():
     markets = {device.id: device.market for device in DEVICES if device.market}
-    assert set(markets.values()) == {"china", "aws", "custom"}
-    assert markets["h800-sxm-80gb"] == "china" and "h100-sxm-80gb" not in markets
+    assert set(markets.values()) == {"china", "aws", "custom", "announced"}
+    assert markets["h800-sxm-80gb"] == "china" and markets["vr200"] == "announced" and "h100-sxm-80gb" not in markets
 
 
 def test_aliases_are_unique():

@@ -102,6 +102,12 @@ def test_all_tokens_but_the_first_are_learned_on_request(tokenize):
     assert drawn == "<|endoftext|>»" + re.sub("[»«]", "", LLAMA).removeprefix("<|endoftext|>") + "«" and not left_out
 
 
+def test_the_end_of_a_last_answer_is_learned_with_all_the_rest(tokenize):
+    """GLM-4.5's template writes it as the mark of the next turn alone: conversations of one answer would never teach it."""
+    drawn, _ = tokenize("glm4moe", TURNS[:2], loss_on="all")
+    assert drawn.endswith("A one.<|user|>«")
+
+
 def test_a_turn_of_weight_0_is_not_learned(tokenize):
     drawn, left_out = tokenize("llama3", [TURNS[0], {**TURNS[1], "weight": 0}, *TURNS[2:]])
     assert re.findall("»(.*?)«", drawn) == ["A two.<|eot_id|>"] and left_out == 0

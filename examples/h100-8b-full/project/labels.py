@@ -57,11 +57,11 @@ def render_example(example: dict, tokenizer, loss_on: str) -> Rendered | ValueEr
     turns = [number for number, turn in enumerate(messages) if turn["role"] == "assistant"]
     learned_turns = [number for number in turns if messages[number].get("weight") != 0]
     if loss_on == "all":
-        return Rendered(text, None, 0, any(leaves_words_out(messages[number], text) for number in learned_turns))
+        lost = any(leaves_words_out(messages[number], text) for number in learned_turns)
+        return Rendered(text + find_end_of_answer(messages, tokenizer), None, 0, lost)
     if len(learned_turns) == len(turns) and (marked := read_marks(messages, len(turns), tools, tokenizer)):
         return Rendered(text, None, 0, any(leaves_words_out(messages[number], text) for number in turns), marked)
-    if messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls"):
-        text += find_late_end(tokenizer)
+    text += find_end_of_answer(messages, tokenizer)
     spans = {number: find_turn(messages, number, text, tools, tokenizer) for number in learned_turns}
     for number in [number for number, span in spans.items() if span is None]:
         spans[number] = find_replaced_turn(messages, number, text, tools, tokenizer)
@@ -216,6 +216,12 @@ def find_end(text: str, end: int, tokenizer) -> int:
 def match_added(text: str, place: int, tokenizer) -> str:
     """The longest of the added tokens that stands there, or nothing."""
     return max((token for token in list_added(tokenizer) if text.startswith(token, place)), key=len, default="")
+
+
+def find_end_of_answer(messages: list[dict], tokenizer) -> str:
+    """What the template leaves out behind the last turn, where that is an answer."""
+    last = messages[-1]
+    return find_late_end(tokenizer) if last["role"] == "assistant" and not last.get("tool_calls") else ""
 
 
 @cache

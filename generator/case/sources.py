@@ -10,6 +10,7 @@ from generator.bundle import find_sample_file
 from generator.case.defaults import Origin, count_sequences, count_steps, fill_workload, trace_values
 from generator.case.held_out import HeldOut, count_held_rows, read_held_out
 from generator.case.request import Request
+from generator.case.tasks import find_task
 from generator.case.workload import DRAFT_PIN, Draft, Served, Workload, check_workload, choose_task
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import BYTES_PER_TOKEN, DataSource, list_data_files, read_data
@@ -167,6 +168,8 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
 
 
 def read_request_data(request: Request, data: str) -> DataSource:
+    if request.mode == "train":  # the task is as asked: whatever the data is, this is said first
+        check_task_options(request, request.task)
     return read_data(
         data,
         task=request.task,
@@ -178,19 +181,22 @@ def read_request_data(request: Request, data: str) -> DataSource:
     )
 
 
+def check_task_options(request: Request, task: str) -> None:
+    """Refuse what is said for another task. Raises ``UsageError``."""
+    of_labels = {"--label-column": request.label_column, "--labels": request.labels}
+    misplaced = next((option for option, value in of_labels.items() if value is not None), None)
+    if misplaced and not find_task(task).classifies:
+        raise UsageError(f"{misplaced} is not used by --task {task}", "drop it, or use --task text-classification")
+    sft_only = {"--format": request.format, "--loss-on": request.loss_on}
+    misplaced = next((option for option, value in sft_only.items() if value and task != "sft"), None)
+    if misplaced:
+        raise UsageError(f"{misplaced} is not used by --task {task}", "drop it, or use --task sft")
+
+
 def check_sources(request: Request, workload: Workload, source: ModelSource, data: DataSource | None) -> None:
     """Refuse what the files cannot give. Raises ``SourceError``."""
     tokenizer = source.has_tokenizer or request.tokenizer
-    of_labels = {"--label-column": request.label_column, "--labels": request.labels}
-    misplaced = next((option for option, value in of_labels.items() if value is not None), None)
-    if misplaced and not workload.task_facts.classifies:
-        raise UsageError(
-            f"{misplaced} is not used by --task {workload.task}", "drop it, or use --task text-classification"
-        )
-    sft_only = {"--format": request.format, "--loss-on": request.loss_on}
-    misplaced = next((option for option, value in sft_only.items() if value and workload.task != "sft"), None)
-    if misplaced:
-        raise UsageError(f"{misplaced} is not used by --task {workload.task}", "drop it, or use --task sft")
+    check_task_options(request, workload.task)
     if request.loss_on == "assistant" and workload.loss_on == "all":
         raise UsageError("--loss-on assistant: the data is texts in which nobody is said to speak", "drop it")
     if workload.mode == "infer" and request.data is not None:

@@ -258,8 +258,7 @@ def describe_text_data(path: Path, files: list[Path], task: str, hints: Hints) -
             f"--task {task} needs rows: {', '.join(e for e, kind in EXTENSIONS.items() if kind != 'txt')}",
         )
     hints.check(task)
-    # a label's column is refused by the task, whatever the data is
-    if named := next((pair for pair in hints.list_named() if pair[0] != "--label-column"), None):
+    if named := next(iter(hints.list_named()), None):
         raise SourceError(f"{describe_hint(*named)}: --data {path} is plain text, without columns", "leave it out")
     blank = True
     lengths = Lengths()

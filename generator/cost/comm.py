@@ -121,13 +121,14 @@ def compute_sequence_parallel_seconds(shape: Shape, run: Execution, rates: Rates
     if run.cp <= 1:
         return 0.0
     if find_sequence_form(run).exchanges_heads:
-        width, messages = 2.0 * shape.query + 2.0 * shape.key, 4.0  # an all-to-all each of q, k, v and the output
+        exchange = compute_all_to_all_seconds  # one each of q, k, v and the output
+        width, messages = 2.0 * shape.query + 2.0 * shape.key, 4.0
     else:
-        width, messages = 2.0 * shape.key * run.cp, run.cp - 1.0  # keys and values of the whole sequence, part by part
+        exchange = compute_ring_seconds  # keys and values of the whole sequence, part by part
+        width, messages = 2.0 * shape.key * run.cp, run.cp - 1.0
     volume = tokens * width * BYTES[run.compute_dtype]
     # the backward pass needs the same once more, and sends as much back in gradients
-    compute = compute_all_to_all_seconds if find_sequence_form(run).exchanges_heads else compute_ring_seconds
-    return (3.0 + again) * compute(volume, Group(run, run.cp, run.tp), rates, messages)
+    return (3.0 + again) * exchange(volume, Group(run, run.cp, run.tp), rates, messages)
 
 
 def find_sequence_form(run: Execution) -> SequenceForm:

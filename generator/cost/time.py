@@ -106,8 +106,7 @@ def compute_training_seconds(
     device = sum(computed.values()) + sum(exchanged.values()) + copies.each
     issue = compute_issue_seconds(shape, static, run, rates, micro.again)
     # a CPU issues and computes with the same cores
-    power = c.OVERLAP_POWER if run.tp == 1 else c.TENSOR_OVERLAP_POWER
-    stall = issue if rates.on_cpu else compute_stall_seconds(issue, device, power)
+    stall = issue if rates.on_cpu else compute_stall_seconds(issue, device, run.tp)
     fetched = compute_fetch_seconds(shape, run, rates, micro.again)
     n = float(run.accumulation)
     seconds = {
@@ -209,9 +208,7 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
     """The blocks of a device, and the output layer."""
     size = BYTES[run.product_dtype]
     rate = rates.product(run.product_dtype, run.tf32)
-    full = run.train == "full"
-    # backward: the gradient of the input, and of the weight where it is trained; each is as large a product as the forward
-    passes = 3.0 if full else 2.0
+    passes = count_product_passes(run)
     grouped = not run.expert_loop
 
     def parts(x: Linear) -> int:
@@ -231,6 +228,11 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
     return linears + compute_output_layer_seconds(shape, run, rates, micro)
 
 
+def count_product_passes(run: Execution) -> float:
+    """Backward: the gradient of the input, and of the weight where it is trained; each is as large a product as the forward."""
+    return 3.0 if run.train == "full" else 2.0
+
+
 def compute_output_layer_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
     """Of one micro-batch, all passes; 0 of a classifier's few outputs."""
     if is_classifier(shape):
@@ -243,7 +245,7 @@ def compute_output_layer_seconds(shape: Shape, run: Execution, rates: Rates, mic
         rate /= find_alignment_factor(width, size)
     trained = micro.tokens * run.trained_share
     once = compute_product_seconds(trained, width, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps)
-    passes = 3.0 if run.train == "full" else 2.0
+    passes = count_product_passes(run)
     # else they are made again in the backward pass
     once_only = run.loss_kernel not in ("chunked", "tiled") or scores_at_once(shape, run, trained)
     return once * (passes + (0.0 if once_only else 1.0))
@@ -265,7 +267,7 @@ def compute_bubble_seconds(shape: Shape, run: Execution, rates: Rates, micro: Mi
 
 def compute_arithmetic_seconds(shape: Shape, run: Execution, rates: Rates, tokens: float) -> float:
     """Of all products of a step alone, nothing twice, with ``tokens`` for each copy of the model: no step is faster."""
-    passes = 3.0 if run.train == "full" else 2.0
+    passes = count_product_passes(run)
     blocks = shape.layers * sum(x.count * x.share * x.inputs * x.outputs for x in shape.linears)
     head = 0.0 if is_classifier(shape) else shape.head_outputs * shape.hidden * run.trained_share
     rate = rates.product(run.product_dtype, run.tf32)
@@ -308,12 +310,13 @@ def compute_linear_seconds(
     return linear.count * each - ((linear.count - 1) * c.PRODUCT_SECONDS if together else 0.0)
 
 
-def compute_stall_seconds(host: float, device: float, p: float = c.OVERLAP_POWER) -> float:
+def compute_stall_seconds(host: float, device: float, tp: int = 1) -> float:
     """How long the device waits for the host to issue work, beyond its own ``device`` seconds.
 
     Were both evenly paced, a step would take the longer of the two; they are not, so that near the crossing either waits for
     the other. A p-norm rounds the corner.
     """
+    p = c.OVERLAP_POWER if tp == 1 else c.TENSOR_OVERLAP_POWER
     return (host**p + device**p) ** (1 / p) - device
 
 

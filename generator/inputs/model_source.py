@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterSource:
-    """An adapter of a folder of its own. ``form``: lora, dora, rslora, or one of adapter_folder.py's ``UNEVEN``."""
+    """An adapter of a folder of its own. ``form``: lora, dora, rslora, biased, or one of adapter_folder.py's ``UNEVEN``."""
 
     path: str
     rank: int

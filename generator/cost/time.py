@@ -241,8 +241,8 @@ def compute_output_layer_seconds(shape: Shape, run: Execution, rates: Rates, mic
     rate = rates.product(run.product_dtype, run.tf32)
     width = shape.head_outputs / run.tp
     overlaps = not rates.on_cpu
-    if overlaps:
-        rate /= find_alignment_factor(width, size)
+    if overlaps:  # the loop waits for the part with the odd word (Transformers' plans cut as torch.chunk does), vTrain leaves it out
+        rate /= find_alignment_factor(math.ceil(width) if run.own_loop else int(width), size)
     trained = micro.tokens * run.trained_share
     once = compute_product_seconds(trained, width, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps)
     passes = count_product_passes(run)
@@ -251,10 +251,10 @@ def compute_output_layer_seconds(shape: Shape, run: Execution, rates: Rates, mic
     return once * (passes + (0.0 if once_only else 1.0))
 
 
-def find_alignment_factor(width: float, size: float) -> float:
+def find_alignment_factor(width: int, size: float) -> float:
     """How many times as long a product takes whose rows of ``width`` elements of ``size`` bytes begin at no multiples of 16 bytes, such
     as logits of GPT-2's 50,257 words."""
-    return c.UNALIGNED_PRODUCT[max(2, math.gcd(int(width * size), 16))]
+    return c.UNALIGNED_PRODUCT[max(2, math.gcd(width * int(size), 16))]
 
 
 def compute_bubble_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch, stage: float) -> float:

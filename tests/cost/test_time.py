@@ -184,14 +184,26 @@ def test_tensor_parts_divide_what_lies_between_products():
 
 
 @pytest.mark.parametrize(
-    ("words", "tp", "factor"), [(50257, 1, 2.4), (50264, 1, 1.0), (50256, 4, 1.35), (50264, 4, 1.9)]
+    ("words", "tp", "loop", "factor"),
+    [
+        (50257, 1, False, 2.4),
+        (50264, 1, False, 1.0),
+        (50256, 4, False, 1.35),
+        (50264, 4, False, 1.9),
+        # the parts of vTrain's rows: 25128, 12564 and 6282 words
+        (50257, 2, False, 1.0),
+        (50257, 4, False, 1.35),
+        (50257, 8, False, 1.9),
+        (50257, 2, True, 2.4),
+    ],
 )
-def test_logits_whose_rows_begin_at_no_multiple_of_16_bytes_take_longer(words, tp, factor):
+def test_logits_whose_rows_begin_at_no_multiple_of_16_bytes_take_longer(words, tp, loop, factor):
     """The output layer's products alone: an even vocabulary beside one that no multiple of 8 divides."""
 
     def products(vocab: int) -> float:
         what = replace(LLAMA2_7B, vocab=vocab, layers=2)
-        return items(Execution(seq_len=4096, weights_dtype="bfloat16", tp=tp), what)["matrix products"]
+        run = Execution(seq_len=4096, weights_dtype="bfloat16", tp=tp, own_loop=loop)
+        return items(run, what)["matrix products"]
 
     even = 64000  # 16 bytes of 16 bits in 1 and 4 parts
     layer = (products(2 * even) - products(even)) / even  # of a word

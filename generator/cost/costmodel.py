@@ -36,7 +36,6 @@ from generator.cost.memory import (
 )
 from generator.cost.served_memory import find_kept_gib
 from generator.cost.serving import Serving, compute_serving
-from generator.cost.serving_limits import ServingLimits, compute_serving_limits
 from generator.cost.shape import build_shape
 from generator.cost.sharding import keeps_checkpointed_inputs
 from generator.cost.static_memory import STATIC_FIELDS, StaticMemory, compute_static_memory, needs_as_much
@@ -124,16 +123,6 @@ class CostModel:
     def serve(self, run: Execution) -> Serving:
         """One copy of the model with ``run.micro_batch`` users, each of whom asks again once answered."""
         return compute_serving(self.shape, run, self._find_rates(run))
-
-    def find_serving_limits(
-        self, run: Execution, most_positions: int, most_sequences: int | None = None
-    ) -> ServingLimits:
-        """``most_sequences``: computed together, where that is not the engine's default."""
-        context = c.PROCESS_GIB if self.on_cpu else find_context(self.device.vendor)
-        limit = self.limit_gib * GIB
-        return compute_serving_limits(
-            self.shape, run, limit, most_positions, context_gib=context, most_sequences=most_sequences
-        )
 
     def _measure_answer(self, run: Execution) -> tuple[float, float]:
         """Seconds to the first token and from each to the next."""

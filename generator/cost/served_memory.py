@@ -12,8 +12,10 @@ import math
 from generator.cost import constants as c
 from generator.cost.decode import compute_cache_bytes, find_cached_share
 from generator.cost.engines import find_engine
+from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
+from generator.cost.weights import compute_held_bytes
 
 
 def compute_widest_bytes(shape: Shape, run: Execution, tokens: float) -> float:
@@ -46,6 +48,20 @@ def find_kept_gib(run: Execution) -> dict[str, float]:
 def compute_sequence_bytes(shape: Shape, run: Execution, tokens: int) -> float:
     """One sequence's cache on one device, in whole pages."""
     return compute_cache_bytes(shape, run.but(micro_batch=1), float(tokens), divided=True)
+
+
+def count_cached_sequences(shape: Shape, run: Execution, memory_bytes: float, tokens: int, context_gib: float) -> int:
+    """Sequences of ``tokens``, prompt and answer together, that an engine caches of a device's memory by its defaults, at most as many
+    as it takes; 0 where nothing is left beside weights and the largest step. The same rule by hand: vLLM's issue 12330, in the tests."""
+    engine = find_engine(run.engine)
+    most = engine.most_sequences
+    step = engine.batched_tokens or run.micro_batch * run.seq_len
+    beside = (context_gib + sum(find_kept_gib(run).values())) * GIB
+    beside += compute_held_bytes(shape, run) + compute_step_bytes(shape, run, step, most or run.micro_batch)
+    left = memory_bytes * (engine.memory_share or 1.0) - beside
+    each = compute_sequence_bytes(shape, run, tokens)
+    fit = int(max(0.0, left) // each) if each else most
+    return min(fit, most) if most else fit
 
 
 def compute_filled_bytes(shape: Shape, run: Execution, sequences: int, tokens: int) -> float:

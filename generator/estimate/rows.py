@@ -11,7 +11,7 @@ from generator.cost.constants import COLLECTIVE_REALISED
 from generator.cost.device import find_context
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
-from generator.cost.serving_limits import compute_serving_limits
+from generator.cost.served_memory import count_cached_sequences
 from generator.cost.shape import build_shape
 from generator.estimate.optimizers import list_optimizer_states
 from generator.model import ModelSpec
@@ -334,12 +334,11 @@ FLASH_IN_LLAMA_CPP = "2025-09"
 def _fill_server(run: Execution, spec: ModelSpec, device: Device, memory_bytes: float) -> Execution:
     """With as many requests as its cache holds: they wait in a queue that never ends. Each keeps room for its whole answer."""
     shape = build_shape(spec, "causal-lm", 0)
-    context = find_context(device.vendor)
-    limits = compute_serving_limits(shape, run, memory_bytes, run.seq_len + run.new_tokens, context_gib=context)
-    last = limits.frontier[-1]
-    if not last.sequences:
-        raise Uncostable(f"not one sequence of {last.context} tokens fits beside the weights")
-    return run.but(micro_batch=last.sequences, continuous=True)
+    tokens = run.seq_len + run.new_tokens
+    sequences = count_cached_sequences(shape, run, memory_bytes, tokens, find_context(device.vendor))
+    if not sequences:
+        raise Uncostable(f"not one sequence of {tokens} tokens fits beside the weights")
+    return run.but(micro_batch=sequences, continuous=True)
 
 
 def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -> Execution:

@@ -47,7 +47,7 @@ from hwdetect.described import (
     describe_instance,
     describe_mig_machine,
 )
-from hwdetect.mig import Profile, Spelled, list_boards, list_profiles, split_spelling
+from hwdetect.mig import Spelled, find_profile, list_boards, list_profiles, split_spelling
 from hwdetect.types import Device, Hardware, Note
 
 LONGEST = 200  # characters: a spec is a few words
@@ -237,8 +237,8 @@ def _build_mig_machine(mig: Spelled, nodes: int, count: int, text: str) -> Hardw
     # "a100:3g.20gb": of the boards that a short name can mean, one that has this instance.
     alike = [catalog.load(i) for i in catalog.list_alike(mig.board)]
     order = sorted(alike, key=lambda device: device.id.split("-")[:2] != named.id.split("-")[:2])
-    device = next((d for d in (named, *order) if _find_profile(d, mig.profile)), named)
-    profile = _find_profile(device, mig.profile)
+    device = next((d for d in (named, *order) if find_profile(d, mig.profile)), named)
+    profile = find_profile(device, mig.profile)
     if profile is None:
         known = ", ".join(p.name for p in list_profiles(device))
         if known:
@@ -264,10 +264,6 @@ def _build_mig_machine(mig: Spelled, nodes: int, count: int, text: str) -> Hardw
         memory_bytes=options.memory_bytes,
     )
     return replace(machine, notes=(*_note_choice(mig.board, device), *machine.notes))
-
-
-def _find_profile(device: Device, name: str) -> Profile | None:
-    return next((profile for profile in list_profiles(device) if profile.name == name), None)
 
 
 def _build_cpu_machine(options: Options, nodes: int, processes: int, model: str | None = None) -> Hardware:

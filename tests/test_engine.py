@@ -371,6 +371,13 @@ def test_devices_that_bring_little_are_left_out():
     assert shown[plan.best.layout.devices] is plan.best
 
 
+def test_processes_on_cpus_are_as_many_as_were_asked_for():
+    """Two of four are no count that could be had, and none that "nothing divides"."""
+    of = make_case(parse_spec("4xcpu:2"), (), llama(**SMALL), case(cpu_device(), llama(**SMALL)).workload)
+    _, counts = weigh_devices(open_space(of, cost(of)))
+    assert [count.count for count in counts] == [1, 4] and all(count.best for count in counts)
+
+
 def test_time_at_any_price_is_for_training():
     of = case(mode="infer", optimize_for="time")
     with pytest.raises(UsageError, match="--optimize-for time is not for --mode infer"):

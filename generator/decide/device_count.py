@@ -113,8 +113,10 @@ def speed_up(fewer: Candidate, more: Candidate) -> float:
 
 
 def list_shown_counts(space: Space, chosen: Candidate) -> list[int]:
-    """1, 2, 4, … up to all devices of the case; all of them; and what was chosen."""
+    """1, 2, 4, … up to all devices of the case; all of them; and what was chosen. Processes on CPUs are as many as were asked for."""
     every = space.case.devices
+    if space.case.on_cpu:
+        return sorted({1, every})
     powers = {1 << k for k in range(every.bit_length())}
     return sorted({*(n for n in powers if n <= every), every, chosen.layout.devices})
 

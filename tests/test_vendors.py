@@ -30,6 +30,7 @@ from generator.case.devices import group_equal_accelerators, make_case
 from generator.case.request import Request
 from generator.case.stacks import list_builds
 from generator.case.vendors import ABILITIES, CPU, find_vendor, list_vendors
+from generator.case.vendors.amd import FLOAT8
 from generator.case.workload import Workload
 from generator.cli import perfgen
 from generator.cost.device import compute_host_link_rate
@@ -814,3 +815,12 @@ def test_some_chips_of_a_host_are_shown_to_the_one_process_that_takes_all():
 )
 def test_of_unequal_devices_one_that_projects_are_made_for_comes_first(specs, chosen):
     assert choose_beside(*specs).device.id == chosen
+
+
+@pytest.mark.parametrize("device", [d.id for d in catalog.list_devices() if d.vendor == "amd"])
+def test_boards_with_an_fp8_rate_have_a_form_of_it_and_no_others(device):
+    """gfx942 multiplies fnuz, gfx950 and gfx12xx the form of the Open Compute Project; what has none is told which have."""
+    found = catalog.load(device)
+    why = find_vendor("amd", "gpu").explain_missing("fp8", found)
+    assert (why is None) == (found.architecture in FLOAT8) == (found.flops("fp8") is not None)
+    assert why is None or ("gfx942: fnuz" in why and "gfx950: OCP" in why)

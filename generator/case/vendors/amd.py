@@ -38,6 +38,19 @@ def share_memory(device: Device, memory_bytes: int) -> int:
     return round(memory_bytes * GTT_SHARE) if device.architecture == "rdna3.5" else memory_bytes
 
 
+FLOAT8 = {"cdna3": "fnuz", "cdna4": "OCP", "rdna4": "OCP"}
+"""Forms of 8-bit floating point that matrix units multiply, by architecture: gfx942 has its own, whose e4m3 ends at 240 and has no
+negative zero (torch.float8_e4m3fnuz), gfx950 and gfx12xx that of the Open Compute Project, which NVIDIA has too. torchao 0.18
+(float8/config.py) casts to the form of the board it finds; a checkpoint is stored in OCP's, which vLLM casts to gfx942's as it loads
+(normalize_e4m3fn_to_e4m3fnuz)"""
+
+
+def explain_float8(device: Device) -> str | None:
+    if device.architecture in FLOAT8:
+        return None
+    return f"8-bit products begin with CDNA 3 (gfx942: fnuz), CDNA 4 (gfx950: OCP) and RDNA 4 (OCP), not {device.name}"
+
+
 def on(architectures: tuple[str, ...], why: str) -> Rule:
     """An ability of these architectures; ``why`` may name {device}."""
     return lambda device: None if device.architecture in architectures else why.format(device=device.name)
@@ -110,9 +123,7 @@ VENDORS = (
             "bf16": on(WITH_MATRIX_UNITS, "{device} has no bf16 products: they begin with CDNA and RDNA 3"),
             "fp16": explain_fp16,
             "tf32": lambda device: "TrainingArguments refuses tf32 on builds of ROCm",
-            "fp8": on(
-                ("cdna3", "cdna4", "rdna4"), "8-bit products begin with CDNA 3 (gfx942) and RDNA 4, not {device}"
-            ),
+            "fp8": explain_float8,
             "flash": on(
                 INSTINCT,
                 "PyTorch's flash kernels are stable on Instinct MI200 and later, and experimental on {device}",

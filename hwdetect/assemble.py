@@ -12,6 +12,7 @@ from hwdetect.complete import add_machine_json
 from hwdetect.machine.live import Live
 from hwdetect.machine.protocol import Machine
 from hwdetect.machine.recorded import Recorded
+from hwdetect.maker_tools import get_tool_of
 from hwdetect.probes import (
     apple,
     cgroup,
@@ -211,7 +212,7 @@ def _match_device(board: Board) -> Board:
     from hwdetect.catalog.matching import find_physical_name
 
     name, memory = board.name, board.memory_bytes
-    physical = find_physical_name(name) if board.vendor == "nvidia" else None
+    physical = find_physical_name(name) if get_tool_of(board.vendor).virtual_names else None
     if physical is not None:  # a virtual GPU has a part of the memory, and the units of its board in turns
         board, name, memory = replace(board, virtualization=board.virtualization or "VGPU"), physical, None
     return replace(board, device=catalog.match(board.vendor, name, board.pci_id, board.compute_capability, memory))

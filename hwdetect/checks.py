@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 
+from hwdetect.maker_tools import get_seller, get_tool_of
 from hwdetect.types import (
     Accelerator,
     Board,
@@ -233,9 +234,10 @@ def find_repeated(path: str, values: Sequence[object], name: str) -> Iterator[Fa
 
 
 def check_board(board: Board, path: str) -> Iterator[Fault]:
-    if board.vendor == "nvidia" and board.compute_capability and not CAPABILITY.fullmatch(board.compute_capability):
+    told = board.compute_capability if get_tool_of(board.vendor).capability else None
+    if told and not CAPABILITY.fullmatch(told):
         allowed = "MAJOR.MINOR, as 9.0, is expected"
-        yield Fault(path=f"{path}.compute_capability", value=board.compute_capability, allowed=allowed)
+        yield Fault(path=f"{path}.compute_capability", value=told, allowed=allowed)
     if board.device is None:
         return
     from hwdetect import catalog  # reads files: only where a device is named
@@ -247,7 +249,7 @@ def check_board(board: Board, path: str) -> Iterator[Fault]:
         allowed = f"an id that `perfgen devices` lists{near}, is expected"
         yield Fault(path=f"{path}.device", value=board.device, allowed=allowed)
         return
-    if board.vendor not in (device.vendor, "habana" if device.vendor == "intel" else device.vendor):
+    if get_seller(board.vendor) != device.vendor:
         yield Fault(
             path=f"{path}.vendor", value=board.vendor, allowed=f"{device.vendor} is expected, who makes {device.id}"
         )

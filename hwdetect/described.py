@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hwdetect.cloud import Instance
+from hwdetect.maker_tools import get_tool_of
 from hwdetect.mig import Profile
 from hwdetect.topology import assume_fabric, list_peer_links
 from hwdetect.types import Accelerator, Board, Cpu, Device, Disk, Hardware, Memory, NetworkPort, Nodes, Note, Pcie
@@ -173,7 +174,7 @@ def _list_ports(instance: Instance) -> tuple[NetworkPort, ...]:
 
 def assume_host_cpu(device: Device) -> tuple[str, tuple[str, ...]]:
     """Architecture and instruction sets of the host that such a device usually sits in."""
-    if device.vendor == "apple" or device.id.startswith(("jetson", "gb10")):
+    if get_tool_of(device.vendor).arm_host or device.id.startswith(("jetson", "gb10")):
         return "aarch64", ARM
     if device.id.split("-")[0] in SUPERCHIPS:
         return "aarch64", ARM_SVE

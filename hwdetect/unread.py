@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hwdetect.maker_tools import get_tool_of
 from hwdetect.types import Accelerator, Board, Hardware, Note
 
 CPU = ("model_name", "architecture", "packages", "cores", "cpus_online", "cpus_allowed", "budget", "numa_nodes",
        "isa_features")  # fmt: skip
 MEMORY = ("total_bytes", "available_bytes", "numa_nodes")
 BOARD = ("name", "pci_id", "pci_address")
-NVIDIA = ("compute_capability", "mig_enabled")
+CAPABILITY = ("compute_capability", "mig_enabled")
 PCIE = ("generation", "generation_max", "width", "width_max")
-SOC = frozenset({"apple", "google", "aws", "huawei"})  # their chips have no PCIe link that the tools show
 
 
 def write_missing_notes(hardware: Hardware) -> tuple[Note, ...]:
@@ -34,13 +34,13 @@ def _list_nulls(name: str, part: object, fields: Sequence[str]) -> Iterator[str]
 
 
 def _list_board_nulls(board: Board, accelerators: Sequence[Accelerator]) -> Iterator[str]:
-    where = f"boards.{board.index}"
-    yield from _list_nulls(where, board, BOARD if board.vendor not in SOC else BOARD[:1])
+    where, maker = f"boards.{board.index}", get_tool_of(board.vendor)
+    yield from _list_nulls(where, board, BOARD if maker.pcie else BOARD[:1])
     if board.memory_bytes is None and not board.unified_memory:
         yield f"{where}.memory_bytes"
-    if board.vendor == "nvidia":
-        yield from _list_nulls(where, board, NVIDIA)
-    if board.vendor not in SOC:
+    if maker.capability:
+        yield from _list_nulls(where, board, CAPABILITY)
+    if maker.pcie:
         yield from _list_nulls(f"{where}.pcie", board.pcie, PCIE)
     if any(a.board == board.index and a.free_memory_bytes is None and a.memory_bytes for a in accelerators):
         yield f"{where}.free_memory_bytes"

@@ -140,7 +140,7 @@ def match(
     if meant is None:
         return None
     device = _parse_device(meant)
-    return meant if is_confirmed(device, vendor, compute_capability, memory_bytes) else None
+    return meant if is_confirmed(device, vendor, name or "", compute_capability, memory_bytes) else None
 
 
 @cache

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from hwdetect.maker_tools import get_seller, get_tool_of
 from hwdetect.pci_vendors import PCI_VENDORS
 from hwdetect.types import Device
 
 # A board reports less than its nominal size: ECC takes 1/16 of GDDR, firmware and retired pages a little more.
 MEMORY_TOLERANCE = 0.07
 EXACT_MEMORY = 0.01  # for a size that a person typed
-# ECC of Intel's boards takes an eighth: 21,414 MiB of 24,480 (https://github.com/intel/xpumanager/issues/169).
-SHARE_OF_ECC = {"intel": 0.125}
 
 # Words that make another product of the same name: left over after a match, they refute it (save the device's own
 # architecture: "Blackwell GPU (B200)" is a B200, "RTX 4000 Ada" is no Quadro RTX 4000).
@@ -56,17 +55,20 @@ def contradicts_readings(device: Device, compute_capability: str | None, memory_
         return True
     if device.unified_memory or device.memory_bytes is None or memory_bytes is None:
         return False
-    without_ecc = memory_bytes / (1 - SHARE_OF_ECC.get(device.vendor, 0.0))
+    without_ecc = memory_bytes / (1 - get_tool_of(device.vendor).ecc_share)
     return not any(fits_memory(device.memory_bytes, round(size)) for size in (memory_bytes, without_ecc))
 
 
-def is_confirmed(device: Device, vendor: str, compute_capability: str | None, memory_bytes: int | None) -> bool:
-    """Whether a device found by its name is borne out by a reading: same vendor, and one agreeing number at least."""
-    # The driver still reports the company that Intel bought.
-    maker = "intel" if vendor == "habana" else vendor
-    if device.vendor != maker or contradicts_readings(device, compute_capability, memory_bytes):
+def is_confirmed(
+    device: Device, vendor: str, name: str, compute_capability: str | None, memory_bytes: int | None
+) -> bool:
+    """Whether a device found by its name is borne out: same vendor, and one agreeing reading at least, or all of its name where its
+    memory is the host's, which no board reports: "Jetson AGX Orin" may be that of 32 or that of 64 GB."""
+    if device.vendor != get_seller(vendor) or contradicts_readings(device, compute_capability, memory_bytes):
         return False
-    return bool(compute_capability and device.compute_capability) or memory_bytes is not None or device.unified_memory
+    if device.unified_memory and memory_bytes is None:
+        return {word for word in split_words(device.name) if _MEMORY.match(word)} <= set(split_words(name))
+    return bool(compute_capability and device.compute_capability) or memory_bytes is not None
 
 
 def split_words(text: str) -> tuple[str, ...]:

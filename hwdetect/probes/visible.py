@@ -11,23 +11,13 @@ Level Zero: https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hwdetect.machine.protocol import Machine
+from hwdetect.maker_tools import TOOLS, Rule, get_tool_of
 from hwdetect.probes.notes import Notes
 from hwdetect.probes.partial import number_accelerators
 from hwdetect.types import Accelerator, Board
-
-# For each maker the variables that are applied one after the other; of a group the first one that is set counts.
-# HIP reads CUDA's variable only where its own says nothing, and counts what ROCr has left.
-VARIABLES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "nvidia": (("CUDA_VISIBLE_DEVICES",),),
-    "amd": (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
-    "intel": (("ZE_AFFINITY_MASK",),),
-    "habana": (("HABANA_VISIBLE_DEVICES",),),
-    "google": (("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),),
-    "huawei": (("ASCEND_RT_VISIBLE_DEVICES",),),
-}
 
 
 def apply_visibility(
@@ -35,21 +25,22 @@ def apply_visibility(
 ) -> tuple[str | None, tuple[Accelerator, ...]]:
     """What the environment leaves of all makers' accelerators, and the first variable's value where one is set."""
     shown: str | None = None
-    makers = list(dict.fromkeys(board.vendor for board in boards)) or ["nvidia"]
+    makers = list(dict.fromkeys(board.vendor for board in boards)) or list(
+        TOOLS
+    )  # no board seen: perhaps one of them hides it
     for maker in makers:
         mine = tuple(board for board in boards if board.vendor == maker)
         own = {board.index for board in mine}
-        for group in VARIABLES.get(maker, ()):
-            values = [machine.get_variable(name) for name in group]
+        for rule, names in get_tool_of(maker).variables:
+            values = [machine.get_variable(name) for name in names]
             # HIP takes an empty variable for one that is not set, where another can speak.
             value = next((v for v in values if v), next((v for v in values if v is not None), None))
             if value is None:
                 continue
             shown = value if shown is None else shown
-            if maker == "nvidia":
-                _note_doubtful_order(machine, value, mine, notes)
-            choose = select_by_hip if maker == "amd" and group != VARIABLES["amd"][0] else select
-            kept = choose(value, [a for a in accelerators if a.board in own], mine)
+            if order := get_tool_of(maker).order:
+                _note_doubtful_order(machine, value, mine, order, notes)
+            kept = select(value, [a for a in accelerators if a.board in own], mine, rule)
             # Makers keep their order: the first one's devices come first, as they did before.
             before = tuple(a for a in accelerators if a.board not in own and a.board < min(own, default=0))
             after = tuple(a for a in accelerators if a.board not in own and a.board >= min(own, default=0))
@@ -57,42 +48,47 @@ def apply_visibility(
     return shown, accelerators
 
 
-def _note_doubtful_order(machine: Machine, value: str, boards: Sequence[Board], notes: Notes) -> None:
+def _note_doubtful_order(
+    machine: Machine, value: str, boards: Sequence[Board], order: tuple[str, str], notes: Notes
+) -> None:
     """Boards are listed in bus order here; CUDA numbers unequal ones by its own idea of speed unless told otherwise."""
+    name, wanted = order
     unequal = len({(board.device or board.name, board.memory_bytes) for board in boards}) > 1
-    if unequal and re.match(r"\s*\d", value) and machine.get_variable("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+    if unequal and re.match(r"\s*\d", value) and machine.get_variable(name) != wanted:
         notes.add(
             "software.visible_devices",
-            "CUDA_DEVICE_ORDER",
-            "the boards differ and CUDA numbers the fastest first, these are in bus order: set CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            name,
+            f"the boards differ and CUDA numbers the fastest first, these are in bus order: set {name}={wanted}",
         )
 
 
-def select(value: str | None, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> tuple[Accelerator, ...]:
-    """The accelerators that ``value`` leaves, in its order, numbered anew; all of them where it is not set."""
-    if value is None:
-        return tuple(accelerators)
-    maker = boards[0].vendor if boards else "nvidia"
+def select(
+    value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board], rule: Rule
+) -> tuple[Accelerator, ...]:
+    """The accelerators that ``value`` leaves, in its order, numbered anew."""
+    return number_accelerators(RULES[rule](value, accelerators, boards))
+
+
+def _select_by_cuda(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> list[Accelerator]:
+    """Numbers of boards, or ids of boards or of MIG instances, as the first entry is."""
     first = value.strip()
-    if maker == "intel":
-        chosen = _select_by_mask(value, accelerators)
-    elif maker == "amd":
-        chosen = _select_by_rocr(value, accelerators, boards)
-    elif maker == "habana" and first in ("all", ""):
-        chosen = list(accelerators)
-    elif first.startswith("MIG-"):
-        chosen = _select_by_uuid(value, "MIG-", accelerators, boards)[:1]  # a CUDA process can use one instance
-    elif first.startswith("GPU-"):
-        chosen = _select_by_uuid(value, "GPU-", accelerators, boards)
-    else:
-        chosen = _select_by_number(value, accelerators, boards)
-    return number_accelerators(chosen)
+    if first.startswith("MIG-"):
+        return _select_by_uuid(value, "MIG-", accelerators, boards)[:1]  # a CUDA process can use one instance
+    if first.startswith("GPU-"):
+        return _select_by_uuid(value, "GPU-", accelerators, boards)
+    return _select_by_number(value, accelerators, boards)
 
 
-def select_by_hip(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> tuple[Accelerator, ...]:
+def _select_all_or_numbers(
+    value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]
+) -> list[Accelerator]:
+    return list(accelerators) if value.strip() in ("all", "") else _select_by_number(value, accelerators, boards)
+
+
+def _select_by_hip(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> list[Accelerator]:
     """What HIP leaves of those that ROCr has left: plain numbers or ids, up to the first that is none."""
     if not value:
-        return number_accelerators(accelerators)
+        return list(accelerators)
     chosen: list[Accelerator] = []
     for entry in value.split(","):
         if "GPU-" in entry:
@@ -104,7 +100,7 @@ def select_by_hip(value: str, accelerators: Sequence[Accelerator], boards: Seque
             break
         if accelerator not in chosen:
             chosen.append(accelerator)
-    return number_accelerators(chosen)
+    return chosen
 
 
 def _select_by_rocr(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> list[Accelerator]:
@@ -149,7 +145,7 @@ def _select_by_number(value: str, accelerators: Sequence[Accelerator], boards: S
     return chosen
 
 
-def _select_by_mask(value: str, accelerators: Sequence[Accelerator]) -> list[Accelerator]:
+def _select_by_mask(value: str, accelerators: Sequence[Accelerator], boards: Sequence[Board]) -> list[Accelerator]:
     """``0,2``, and ``1.0`` for one tile of a card that counts as a whole; in the devices' order, whatever the mask's.
 
     What names nothing is passed over. Tiles are devices of their own where the hierarchy is flat: then ``1.0`` is none.
@@ -205,3 +201,14 @@ def _find_instance(name: str, accelerators: Sequence[Accelerator], boards: Seque
     wanted = int(match.group(2)), int(match.group(3))
     fits = [a for a in accelerators if a.board in holders and (a.gpu_instance, a.compute_instance) == wanted]
     return fits[0] if len(fits) == 1 else None
+
+
+RULES: Mapping[Rule, Callable[[str, Sequence[Accelerator], Sequence[Board]], list[Accelerator]]] = {
+    "cuda": _select_by_cuda,
+    "rocr": _select_by_rocr,
+    "hip": _select_by_hip,
+    "level-zero": _select_by_mask,
+    "numbers": _select_by_number,
+    "numbers or all": _select_all_or_numbers,
+}
+"""How a variable's value is read, by the word that ``maker_tools.py`` has for it."""

@@ -324,6 +324,15 @@ def test_a_jetson_is_told_by_the_number_of_its_module(module, device):
     assert [board.device for board in machine(tree).boards] == [device]
 
 
+@pytest.mark.parametrize(
+    ("model", "device"),
+    [("NVIDIA Jetson AGX Orin 32 GB", "jetson-agx-orin-32gb"), ("NVIDIA Jetson AGX Orin Developer Kit", None),
+     ("NVIDIA Jetson Xavier NX", None)],
+)  # fmt: skip
+def test_a_jetson_of_unknown_size_is_none_of_the_catalogue(model, device):
+    assert [board.device for board in machine({"proc/device-tree/model": model}).boards] == [device]
+
+
 @pytest.mark.parametrize(("subsystem", "device"), [("0x004e", "tpu-v2"), ("0x004f", "tpu-v3"), ("0x0001", None)])
 def test_versions_2_and_3_of_the_tpu_have_one_id(subsystem, device):
     hardware = machine(pci("0000:00:04.0", "0x1ae0", "0x0027", "0x088000", subsystem_device=subsystem))

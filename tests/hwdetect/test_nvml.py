@@ -240,6 +240,7 @@ def test_numbers_are_read_as_torch_reads_them(value):
         value,
         [Accelerator(index=i, board=i) for i in range(2)],
         [Board(index=i, vendor="nvidia") for i in range(2)],
+        "cuda",
     )
     assert [a.board for a in chosen] == fits
 

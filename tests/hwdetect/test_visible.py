@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from hwdetect import maker_tools
 from hwdetect.assemble import read_machine
+from hwdetect.probes import visible
 from hwdetect.probes.notes import Notes
 from hwdetect.probes.visible import apply_visibility
 from hwdetect.types import Accelerator, Board
@@ -114,3 +118,26 @@ def test_two_makers_keep_their_places():
     assert shown == "1" and [a.board for a in left] == [1], (
         "the variable is HIP's as well, and its device 1 is not there"
     )
+
+
+VENDORS = set(maker_tools.TOOLS)
+TABLES = {"maker_tools.py", "pci_vendors.py"}
+
+
+def test_no_maker_is_compared_by_name():
+    """A comparison, or a table, with a maker's name stands in the makers' tool file and in the list of their PCI numbers alone."""
+    found = []
+    for path in sorted(Path(maker_tools.__file__).parent.rglob("*.py")):
+        if path.name in TABLES:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            compared = [*node.comparators, node.left] if isinstance(node, ast.Compare) else []
+            compared += [key for key in node.keys if key] if isinstance(node, ast.Dict) else []
+            words = [c for item in compared for c in ast.walk(item) if isinstance(c, ast.Constant)]
+            found += [f"{path.name}:{node.lineno} {word.value}" for word in words if word.value in VENDORS]
+    assert found == []
+
+
+@pytest.mark.parametrize("vendor", [*maker_tools.TOOLS, "someone"])
+def test_every_maker_has_rules_for_its_variables(vendor):
+    assert {rule for rule, _ in maker_tools.get_tool_of(vendor).variables} <= set(visible.RULES)

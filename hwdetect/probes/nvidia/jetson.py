@@ -51,7 +51,8 @@ def _name_product(machine: Machine, model: str) -> str:
     module = next((number for number in numbers if _find_family(number)), "")
     match = FAMILIES.search(model)
     family = _find_family(module) or (match.group(1) if match else None)
-    gigabytes = _read_gigabytes(machine) or SIZES.get(module)
+    stated = re.search(r"\b(\d{1,3}) ?GB\b", model, re.IGNORECASE)
+    gigabytes = _read_gigabytes(machine) or SIZES.get(module) or (int(stated.group(1)) if stated else None)
     if family is None:
         return model
     if "super" in model.lower() and family == "Orin Nano":

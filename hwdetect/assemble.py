@@ -83,9 +83,9 @@ def detect_machine(
     machine: Machine = Live(seconds) if root is None else Recorded(Path(root))
     hardware = read_machine(machine, seconds, report)
     if measure and machine.live:
-        from hwdetect.measure.take import take_measurements
+        from hwdetect.measure.take import measure_hardware
 
-        hardware = replace(hardware, measured=take_measurements(hardware, progress or (lambda text: None)))
+        hardware = measure_hardware(hardware, progress or (lambda text: None))
     return replace(hardware, findings=findings.find_problems(hardware))
 
 

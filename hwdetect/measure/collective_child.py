@@ -40,7 +40,7 @@ def start_ranks(world: int, backend: str, kind: str, size: int) -> None:
         sys.stdout.write(decode_text(ended[0].raw))
         failed = sum(process.code != 0 for process in ended)
         if failed:
-            print_message(progress=f"all-reduce: {failed} of {world} processes did not end well")
+            print_message(doubt=f"all-reduce: {failed} of {world} processes did not end well")
 
 
 def run_rank(rank: int, world: int, store: str, backend: str, kind: str, size: int) -> None:

@@ -1,4 +1,4 @@
-"""What the measuring child processes print, one JSON object per line: a measurement, or ``{"progress": …}``."""
+"""What the measuring child processes print, one JSON object per line: a measurement, ``{"progress": …}`` or ``{"doubt": …}``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from collections.abc import Callable, Iterable
 from hwdetect.types import Measurement
 
 
+class Doubt(str):
+    """A line of progress that is more: why a figure is missing, or how far it can be believed. It is kept as a note."""
+
+
 def print_message(**values: object) -> None:
     print(json.dumps(values, allow_nan=False), flush=True)
 
 
 def collect_measurements(lines: Iterable[str], progress: Callable[[str], None]) -> tuple[Measurement, ...]:
-    """The measurements among a child's lines; what it says of its progress goes to ``progress``."""
+    """The measurements among a child's lines; what it says of its progress and of its doubts goes to ``progress``."""
     measurements = []
     for line in lines:
         try:
@@ -22,6 +26,8 @@ def collect_measurements(lines: Iterable[str], progress: Callable[[str], None]) 
             continue  # a library's own print
         if isinstance(message, dict) and "progress" in message:
             progress(str(message["progress"]))
+        elif isinstance(message, dict) and "doubt" in message:
+            progress(Doubt(message["doubt"]))
         elif isinstance(message, dict) and isinstance(message.get("value"), float) and message["value"] > 0:
             measurements.append(Measurement(**message))
     return tuple(measurements)

@@ -12,13 +12,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hwdetect.machine.process import Lines, Program, build_own_command, isolate_python
 from hwdetect.measure.load import watch_load
-from hwdetect.measure.messages import collect_measurements
+from hwdetect.measure.messages import Doubt, collect_measurements
 from hwdetect.measure.rounds import take_rounds
-from hwdetect.types import SAME_RATE, Hardware, Measurement
+from hwdetect.types import SAME_RATE, Hardware, Measurement, Note
 
 COPY_BYTES = 256 << 20  # at least; and four times the last-level caches, as STREAM's rules want it
 MEMORY_SHARE = 1 / 8  # of what is available: the most that the copies may take
@@ -31,6 +32,19 @@ LEAST_READS = 8
 TORCH_SECONDS = 120.0
 
 
+def measure_hardware(hardware: Hardware, progress: Callable[[str], None]) -> Hardware:
+    """``hardware`` with what was measured, and a note for every figure that is missing or unsteady."""
+    notes: list[Note] = []
+
+    def tell(text: str) -> None:
+        if isinstance(text, Doubt):
+            notes.append(Note(field="measured", who="--measure", why=str(text)))
+        progress(text)
+
+    measured = take_measurements(hardware, tell)
+    return replace(hardware, measured=measured, notes=(*hardware.notes, *notes))
+
+
 def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tuple[Measurement, ...]:
     """All measurements that can be taken here. What cannot be taken is reported through ``progress`` and left out."""
     measurements: list[Measurement] = []
@@ -41,7 +55,7 @@ def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tu
         if disk.role == "work" and disk.path and disk.writable and (disk.free_bytes or 0) > 4 * FILE_BYTES:
             measurements += measure_disk(disk.role, Path(disk.path), progress)
     if hardware.software.torch is None:
-        progress("torch is not installed: no matmul and no device measurements")
+        progress(Doubt("torch is not installed: no matmul and no device measurements"))
         return tuple(measurements)
     progress("matmul and copies through torch")
     return (*measurements, *measure_with_torch(threads, progress))
@@ -51,7 +65,7 @@ def measure_host_memory(threads: int, size: int, progress: Callable[[str], None]
     """The rate of copies in host memory; nothing where others were busy all the time."""
     figure = take_rounds(lambda: {"copy": measure_host_copy(threads, size)}).judge("copy", "bytes/s")
     if figure.doubt:
-        progress(f"host_memory_bandwidth of the CPU {figure.doubt}")
+        progress(Doubt(f"host_memory_bandwidth of the CPU {figure.doubt}"))
     if figure.value is None:
         return ()
     copied = Measurement(
@@ -70,9 +84,8 @@ def measure_disk(role: str, folder: Path, progress: Callable[[str], None]) -> tu
     rate = confirm_rate(rates)
     doubt = load.describe() or (rate is None and "no second is near the fastest: busy, or shared with others")
     if rate is None or doubt:
-        progress(
-            f"disk_read is not used: {len(rates)} reads gave {min(rates):.3g} to {max(rates):.3g} bytes/s; {doubt}; measure again"
-        )
+        told = f"{len(rates)} reads gave {min(rates):.3g} to {max(rates):.3g} bytes/s"
+        progress(Doubt(f"disk_read is not used: {told}; {doubt}; measure again"))
         return ()
     return (Measurement(what="disk_read", where=role, value=rate, unit="bytes/s"),)
 
@@ -168,7 +181,7 @@ def measure_with_torch(
         measurements = collect_measurements(lines.read(seconds), progress)
         code, problem = child.wait(2)  # its outputs are closed, or its time is over
     if problem:
-        progress(f"the torch part was not done after {seconds:g} s: what it sent is kept")
+        progress(Doubt(f"the torch part was not done after {seconds:g} s: what it sent is kept"))
     elif code:
-        progress(f"the torch part ended early (exit status {code}): what it sent is kept")
+        progress(Doubt(f"the torch part ended early (exit status {code}): what it sent is kept"))
     return measurements

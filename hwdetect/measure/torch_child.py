@@ -48,7 +48,7 @@ def measure_matmul(torch, device: str, where: str, dtype: str, size: int, wait: 
             a, b = (torch.randn(size, size, device=device, dtype=torch.float32).to(kind) for _ in range(2))
             seconds = time_best_run(lambda: a @ b, wait, MATMUL_SECONDS)
     except (RuntimeError, TypeError) as error:
-        print_message(progress=f"{where}: no {dtype} matmul ({str(error).splitlines()[0][:80]})")
+        print_message(doubt=f"{where}: no {dtype} matmul ({str(error).splitlines()[0][:80]})")
         return
     rate = compute_product_rate(size, seconds)
     print_message(what="matmul", where=where, value=rate, unit="flop/s", dtype=SHORT[dtype])
@@ -76,7 +76,7 @@ def measure_cpu(torch, threads: int) -> None:
     for name, size, dtype, _ in reversed(products):
         figure = rounds.judge(name, "flop/s")
         if figure.doubt:
-            print_message(progress=f"matmul {dtype} of {size} rows of the CPU {figure.doubt}")
+            print_message(doubt=f"matmul {dtype} of {size} rows of the CPU {figure.doubt}")
         if figure.value is not None:
             print_message(
                 what="matmul",

@@ -105,9 +105,9 @@ def _record(dest: Path, *, private: bool, progress: Callable[[str], None] | None
     machine = Tee(SECONDS)
     hardware = read_machine(machine, SECONDS)
     if progress is not None:
-        from hwdetect.measure.take import take_measurements
+        from hwdetect.measure.take import measure_hardware
 
-        hardware = replace(hardware, measured=take_measurements(hardware, progress))
+        hardware = measure_hardware(hardware, progress)
     readings = machine.copy_readings()
     redactor = Redactor({}) if private else Redactor(list_private_words(), list_board_ids(hardware))
     _write_tree(dest, readings, redactor)

@@ -171,3 +171,36 @@ def test_a_page_about_one_board_is_about_this_one(device):
         if "pci-ids.ucw.cz" in url:
             vendor = "habana" if device.id.startswith("gaudi") else device.vendor
             assert url.endswith(PCI_VENDORS[vendor])
+
+
+# What was read, and how, stands in devices/README.md.
+OPENED = re.compile(
+    r"https://(www\.techpowerup\.com/gpu-specs|pci-ids\.ucw\.cz|github\.com|pypi\.org|cloud\.google\.com/tpu/docs/(v5e|v5p|v6e|tpu7x)"
+    r"|awsdocs-neuron\.readthedocs-hosted\.com/en/latest/about-neuron/arch/neuron-hardware/(trainium2?|inferentia2)\.html"
+    r"|chipsandcheese\.com/p/nvidias-b200-keeping-the-cuda-juggernaut)\b"
+)
+COMPARED = "https://www.techpowerup.com/gpu-specs/"
+"""the table with which `make devices-audit` compares every figure of a board that cites it"""
+
+
+def list_unmarked(text: str) -> list[str]:
+    """Lines with a source that nobody opened, that no table bears out, and that does not say so."""
+    if COMPARED in text:
+        return []
+    cited = [
+        (line, match[1]) for line in text.splitlines() if (match := re.search(r'"(https://[^"]+)"(?!.*"https)', line))
+    ]
+    return [
+        line for line, url in cited if not OPENED.match(url) and url not in SINGLE_PAGES and "not opened" not in line
+    ]
+
+
+@pytest.mark.parametrize("device_id", catalog.list_ids())
+def test_every_source_was_opened_or_is_marked(device_id):
+    assert list_unmarked(catalog.read_texts()[device_id]) == []
+
+
+def test_an_unmarked_source_is_found():
+    page = 'source = "https://cloud.google.com/tpu/docs/v2"'
+    assert list_unmarked(page) == [page] and list_unmarked(f"{page}  # not opened") == []
+    assert list_unmarked('source = "https://cloud.google.com/tpu/docs/v5e"') == []

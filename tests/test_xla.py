@@ -97,6 +97,20 @@ def test_what_the_project_of_a_tpu_has_not_is_planned_and_said(more, why):
         document_request(ask(hardware="tpu-v5e-8", **more), for_project=True)
 
 
+@pytest.mark.parametrize(
+    ("more", "why", "hint"),
+    [
+        ({"report_to": "wandb"}, "--report-to wandb", "leave it out"),
+        ({"early_stopping": 2}, "--early-stopping 2", "leave it out"),
+        ({"tokenizer": "gpt2"}, "--tokenizer gpt2", "put it into the folder of the model"),
+    ],
+)
+def test_what_only_trainer_reads_is_refused_with_what_to_do(more, why, hint):
+    with pytest.raises(UsageError, match=why) as refused:
+        document_request(ask(hardware="tpu-v5e-8", **more), for_project=True)
+    assert refused.value.hint == hint
+
+
 def test_tensorflow_is_for_what_transformers_4_had_in_it():
     with pytest.raises(NotEmitted, match="no TensorFlow model of type llama"):
         document_request(ask(hardware="cpu:4", framework="tensorflow"), for_project=True)

@@ -70,15 +70,17 @@ def refuse_unemitted(plan: Plan) -> None:
 
 def refuse_trainers(planned: Planned) -> None:
     """Raises ``UsageError`` for what only Trainer does, where the project has a loop of its own."""
-    request, framework = planned.work.request, planned.plan.case.vendor.framework
-    for option, given in (
-        (f"--report-to {request.report_to}", request.report_to != "none"),
-        (f"--early-stopping {request.early_stopping}", request.early_stopping is not None),
-        ("data of the hub", planned.work.data is not None and planned.work.data.format == "hub"),
-        ("no tokenizer of the model's own", not planned.work.source.has_tokenizer or request.tokenizer is not None),
+    request, data = planned.work.request, planned.work.data
+    framework = planned.plan.case.vendor.framework
+    of_hub = data is not None and data.format == "hub"
+    for option, hint, given in (
+        (f"--report-to {request.report_to}", "leave it out", request.report_to != "none"),
+        (f"--early-stopping {request.early_stopping}", "leave it out", request.early_stopping is not None),
+        ("data of the hub", "give a file: --data FILE", of_hub),
+        (f"--tokenizer {request.tokenizer}", "put it into the folder of the model", request.tokenizer is not None),
     ):
         if given:
-            raise UsageError(f"{option}: the project that is made for {framework} has no such thing", "leave it out")
+            raise UsageError(f"{option}: the project that is made for {framework} does not read such", hint)
 
 
 def check_emittable(planned: Planned) -> None:

@@ -8,7 +8,14 @@ import pytest
 
 from generator.case.optimizer_states import NO_UPDATE
 from generator.cost import constants as c
-from generator.cost.comm import Group, compute_all_reduce_seconds, compute_all_to_all_seconds, compute_ring_seconds
+from generator.cost.comm import (
+    Group,
+    compute_all_reduce_seconds,
+    compute_all_to_all_seconds,
+    compute_expert_parallel_seconds,
+    compute_ring_seconds,
+    compute_sequence_parallel_seconds,
+)
 from generator.cost.constants import GEMM_CEILING, GEMM_REALISED, STEP_OVERHEAD_SECONDS
 from generator.cost.device import compute_rates
 from generator.cost.execution import Execution
@@ -16,8 +23,10 @@ from generator.cost.memory import compute_training_moments
 from generator.cost.shape import Linear, build_shape
 from generator.cost.static_memory import compute_static_memory
 from generator.cost.time import (
+    compute_issue_seconds,
     compute_linear_seconds,
     compute_product_seconds,
+    compute_start_seconds,
     count_forward_operators,
     count_score_traffic,
     fuses_softmax,
@@ -26,7 +35,7 @@ from generator.estimate.optimizers import list_optimizer_states
 from generator.estimate.table import read_row
 from hwdetect import catalog
 from tests.cost.flops import step_flops
-from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, model, spec
+from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, MIXTRAL, model, spec
 from tests.cost.test_cases import ROW
 
 SMALL_CPU = spec("llama", 8, 384, 6, 6, 1024, 8192, 17_000_000)
@@ -164,6 +173,31 @@ def test_generation_of_llama_2_7b(batch, tokens_per_s, peak_gb):
 
 def items(run: Execution, what=LLAMA2_7B) -> dict[str, float]:
     return {item.name: item.value for item in model(what).estimate(run).time}
+
+
+@pytest.mark.parametrize(("tp", "power"), [(1, c.OVERLAP_POWER), (2, c.TENSOR_OVERLAP_POWER)])
+def test_a_device_waits_for_its_host_and_tensor_parts_for_the_slowest_of_several(tp, power):
+    """Rows so short that the host is in the way: the step is the p-norm of what host and device take."""
+    run = Execution(seq_len=64, weights_dtype="bfloat16", tp=tp)
+    cost, step = model(LLAMA2_7B), items(run)
+    issue = compute_issue_seconds(cost.shape, compute_static_memory(cost.shape, run), run, cost.rates, 0.0)
+    device = sum(step.get(name, 0.0) for name in DEVICE_ITEMS)
+    assert step["launch"] > 0.1 * device
+    assert step["launch"] + device == pytest.approx((issue**power + device**power) ** (1 / power))
+
+
+DEVICE_ITEMS = ("matrix products", "attention", "elementwise", "loss", "tensor parallel")
+
+
+@pytest.mark.parametrize(("again", "compiled", "passes"), [(0.0, False, 3.0), (1.0, False, 4.0), (0.0, True, None)])
+def test_operators_take_a_start_each_however_little_they_move(again, compiled, passes):
+    """Forward one, backward two, and one more that checkpointing repeats; a product's own start is in its seconds."""
+    cost, run = model(LLAMA2_7B), Execution(weights_dtype="bfloat16", compile="default" if compiled else None)
+    beside = count_forward_operators(cost.shape, run) - 7
+    passes = passes or 3.0 * c.COMPILED_LAUNCH_SHARE
+    seconds = compute_start_seconds(cost.shape, run, cost.rates, again)
+    assert seconds == pytest.approx(beside * passes * c.PRODUCT_SECONDS)
+    assert compute_start_seconds(cost.shape, run, model(LLAMA2_7B, CPU2).rates, again) == 0
 
 
 def test_tensor_parts_divide_what_lies_between_products():
@@ -334,6 +368,21 @@ def test_a_gather_over_many_nodes_waits_for_every_other_device():
     assert compute_all_reduce_seconds(0.0, wide, rates) == pytest.approx(2 * tree)
     assert compute_all_to_all_seconds(0.0, wide, rates) == pytest.approx(tree)
     assert compute_ring_seconds(0.0, within, rates) == pytest.approx(3 * c.COLLECTIVE_LATENCY_SECONDS)
+
+
+def test_what_each_sends_to_each_other_waits_for_no_ring():
+    """Heads and tokens of experts go straight to where they belong, also over two nodes of eight; keys and values pass by all."""
+    rates, shape = compute_rates(catalog.load("h100-sxm-80gb"), None, (), None, 8), build_shape(MIXTRAL, "causal-lm", 0)
+    run = Execution(strategy="zero1", nodes=2, cp=16, sequence_form="ulysses", weights_dtype="bfloat16")
+    tree, ring = Group(run, 16).tree_seconds, Group(run, 16).ring_seconds
+    assert ring > tree
+    heads, keys = (
+        compute_sequence_parallel_seconds(shape, run.but(sequence_form=form), rates, 0.0, 0.0)
+        for form in ("ulysses", "ring")
+    )
+    assert heads == pytest.approx(3 * 4 * tree) and keys == pytest.approx(3 * 15 * ring)
+    experts = Execution(strategy="zero1", nodes=2, dp=16, ep=16, weights_dtype="bfloat16")
+    assert compute_expert_parallel_seconds(shape, experts, rates, 0.0, 0.0) == pytest.approx(2 * 2 * tree)
 
 
 @pytest.mark.parametrize(

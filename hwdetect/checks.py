@@ -234,10 +234,10 @@ def find_repeated(path: str, values: Sequence[object], name: str) -> Iterator[Fa
 
 
 def check_board(board: Board, path: str) -> Iterator[Fault]:
-    told = board.compute_capability if get_tool_of(board.vendor).capability else None
-    if told and not CAPABILITY.fullmatch(told):
+    capability = board.compute_capability if get_tool_of(board.vendor).capability else None
+    if capability and not CAPABILITY.fullmatch(told):
         allowed = "MAJOR.MINOR, as 9.0, is expected"
-        yield Fault(path=f"{path}.compute_capability", value=told, allowed=allowed)
+        yield Fault(path=f"{path}.compute_capability", value=capability, allowed=allowed)
     if board.device is None:
         return
     from hwdetect import catalog  # reads files: only where a device is named

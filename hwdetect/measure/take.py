@@ -84,8 +84,8 @@ def measure_disk(role: str, folder: Path, progress: Callable[[str], None]) -> tu
     rate = confirm_rate(rates)
     doubt = load.describe() or (rate is None and "no second is near the fastest: busy, or shared with others")
     if rate is None or doubt:
-        told = f"{len(rates)} reads gave {min(rates):.3g} to {max(rates):.3g} bytes/s"
-        progress(Doubt(f"disk_read is not used: {told}; {doubt}; measure again"))
+        readings = f"{len(rates)} reads gave {min(rates):.3g} to {max(rates):.3g} bytes/s"
+        progress(Doubt(f"disk_read is not used: {readings}; {doubt}; measure again"))
         return ()
     return (Measurement(what="disk_read", where=role, value=rate, unit="bytes/s"),)
 

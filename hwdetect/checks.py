@@ -235,7 +235,7 @@ def find_repeated(path: str, values: Sequence[object], name: str) -> Iterator[Fa
 
 def check_board(board: Board, path: str) -> Iterator[Fault]:
     capability = board.compute_capability if get_tool_of(board.vendor).capability else None
-    if capability and not CAPABILITY.fullmatch(told):
+    if capability and not CAPABILITY.fullmatch(capability):
         allowed = "MAJOR.MINOR, as 9.0, is expected"
         yield Fault(path=f"{path}.compute_capability", value=capability, allowed=allowed)
     if board.device is None:

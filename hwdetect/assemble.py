@@ -167,7 +167,7 @@ def _join_parts(
         cpu=replace(the_cpu, budget=the_cpu.budget or the_cpu.cpus_allowed or the_cpu.cpus_online),
         memory=fill_unknown(the_memory, devices.memory),
         boards=boards,
-        accelerators=tuple(_fill_instance(a, boards, notes) for a in accelerators),
+        accelerators=tuple(fill_instance(a, boards, notes) for a in accelerators),
         links=tuple(_tell_peer_access(link, boards) for link in devices.links),
         network=the_network,
         paths=devices.paths or _measure_paths(machine, boards, the_network),
@@ -229,7 +229,7 @@ def _tell_peer_access(link: Link, boards: tuple[Board, ...]) -> Link:
     return replace(link, p2p=False) if off else link
 
 
-def _fill_instance(accelerator: Accelerator, boards: tuple[Board, ...], notes: Notes) -> Accelerator:
+def fill_instance(accelerator: Accelerator, boards: tuple[Board, ...], notes: Notes) -> Accelerator:
     """What no tool said of a MIG instance and the catalogue knows: its name, its memory, its share of the board's compute units."""
     board = next((b for b in boards if b.index == accelerator.board), None)
     units, whole = accelerator.compute_units, accelerator.compute_share is not None

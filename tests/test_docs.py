@@ -89,3 +89,11 @@ def test_options_in_the_readme_exist():
     known = {o for c in perfgen.commands.values() for p in c.params for o in (*p.opts, *p.secondary_opts)}
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) - {"--data-file", "--help"}
     assert used <= known, used - known
+
+
+def test_counts_in_the_readme_are_counted():
+    """Of what a listing of the tree counts: cases of the golden record and optimizers."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    optimizers = {path.stem for path in (ROOT / "generator/techniques/optimizer").glob("*.py")} - {"__init__"}
+    assert int(re.search(r"is written for (\d+) cases", text)[1]) == len(list(ROOT.glob("examples/*/case.toml")))
+    assert int(re.search(r"(\d+) optimizers", text)[1]) == len(optimizers)

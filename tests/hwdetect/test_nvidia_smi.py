@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from hwdetect.assemble import read_machine
+from hwdetect.assemble import fill_instance, read_machine
+from hwdetect.probes.notes import Notes
 from hwdetect.probes.nvidia.smi_topo import parse_topo
+from hwdetect.types import Accelerator, Board
 from tests.hwdetect.memory_machine import MemoryMachine
 
 
@@ -265,6 +269,15 @@ def test_a_query_table_alone():
     (board,) = hardware.boards
     assert (board.device, board.compute_capability, board.memory_bytes) == ("l4", "8.9", 23034 << 20)
     assert hardware.accelerators[0].free_memory_bytes == 22000 << 20
+
+
+def test_what_a_tool_said_of_an_instance_is_not_taken_from_its_name():
+    """Drivers differ by MiB: the catalogue fills in what nobody read, and nothing else."""
+    board = Board(index=0, vendor="nvidia", device="h100-sxm-80gb", mig_enabled=True)
+    read = Accelerator(index=0, board=0, profile="1g.10gb", memory_bytes=9_999 << 20, compute_units=15)
+    notes = Notes()
+    filled = fill_instance(read, (board,), notes)
+    assert filled == replace(read, compute_share=15 / 132) and not notes.items
 
 
 MIG_TABLE = (

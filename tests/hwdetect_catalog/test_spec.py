@@ -269,6 +269,24 @@ def test_instances_are_parts_of_their_board(device_id):
         assert list(checks.find_faults(parse_spec(f"{profile.most}x{device_id}:{profile.name}"))) == []
 
 
+@pytest.mark.parametrize(
+    ("device", "label", "name"),
+    [
+        ("h100-sxm-80gb", "1g.10gb", "1g.10gb"),
+        ("h100-sxm-80gb", "1g.10gb+me", "1g.10gb"),
+        ("h100-sxm-80gb", "1g.10gb+me.all", "1g.10gb"),
+        ("h100-sxm-80gb", "1g.10gb-me", "1g.10gb"),
+        ("rtx-pro-6000-blackwell-server", "1g.24gb+gfx", "1g.24gb"),
+        ("h100-sxm-80gb", "1c.3g.40gb", None),  # a part of an instance
+        ("h100-sxm-80gb", "5g.50gb", None),
+        ("l4", "1g.10gb", None),
+    ],
+)
+def test_an_instance_is_found_by_what_nvidia_smi_calls_it(device, label, name):
+    profile = mig.find_profile(catalog.load(device), label)
+    assert (profile.name if profile else None) == name
+
+
 def test_a_recorded_board_has_the_instances_of_the_table(recordings):
     """What nvidia-smi said of an H100 that is divided, beside what the table says of its profiles."""
     (name,) = [row["id"] for row in index_rows() if "h100-mig" in row["id"]]

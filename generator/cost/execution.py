@@ -92,7 +92,8 @@ class Execution:
     returns_cache: bool = False
     """training whose forward pass returns keys and values beside the loss (use_cache, on by default before Transformers 5)"""
     repeats_keys: bool = False
-    """attention code that copies the key and value heads to all query heads first (Mistral and Mixtral before 4.48)"""
+    """attention code that copies the key and value heads to all query heads first (Mistral and Mixtral before 4.48; for GPUs without a
+    flash kernel)"""
     fused_kernels: str = "none"
     compile: str | None = None
     """None (eager mode), default, regional (each layer by itself), reduce-overhead, max-autotune"""

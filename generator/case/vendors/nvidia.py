@@ -115,6 +115,8 @@ VENDORS = (
             # Before Ampere half-precision attention with grouped keys falls back to the kernel that makes all scores
             # (https://github.com/huggingface/transformers/issues/48633).
             "flash": since(8, 0, ABILITIES["flash"]),
+            # torch's sdp_utils.cpp takes it from 5.0 on, in 16 and in 32 bits, where queries have as many heads as keys
+            "efficient": since(5, 0, ABILITIES["efficient"]),
             "flash-check": has,
             "hub-flash": since(8, 0, ABILITIES["hub-flash"]),
             "varlen": since(8, 0, ABILITIES["varlen"]),

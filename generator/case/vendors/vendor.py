@@ -19,6 +19,7 @@ ABILITIES = {
     "tf32": "TF32 exists on NVIDIA GPUs only",
     "fp8": "8-bit floating point needs compute capability 8.9 (Ada, Hopper, Blackwell)",
     "flash": "its scaled_dot_product_attention has no kernel that never holds the scores",
+    "efficient": "its scaled_dot_product_attention has no memory-efficient kernel that was checked",
     "flash-check": "PyTorch cannot be asked which kernel of attention it would take",
     "hub-flash": "the prebuilt kernel needs an NVIDIA GPU of compute capability 8.0 or more",
     "varlen": "PyTorch's flash kernel needs an NVIDIA GPU of compute capability 8.0 or more",

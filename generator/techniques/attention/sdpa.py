@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from generator.case.case import Case
@@ -79,8 +80,9 @@ class Sdpa(Technique):
 
     What it does: picks a flash, memory-efficient or plain kernel; the first two never hold the score matrix.
     When it loses: where texts are packed and must not see each other, because the mask that keeps them apart is dense.
-    Known problems: one padded row whose mask is kept makes it dense, and the flash kernel is left; before Ampere, 16-bit
-    attention with grouped keys holds all scores; it cannot return attention weights.
+    Known problems: one padded row whose mask is kept makes it dense, and the flash kernel is left; before Ampere, keys of
+    grouped heads are repeated, for the memory-efficient kernel takes none (without that all scores would be held); it cannot
+    return attention weights.
     """
 
     axis = "attention"
@@ -93,6 +95,10 @@ class Sdpa(Technique):
             "https://huggingface.co/docs/transformers/en/llm_tutorial_optimization",
             "octocoder, long prompt: 10.97 s to 3.02 s and 37.7 to 32.6 GB",
         ),
+        Published(
+            "https://github.com/huggingface/transformers/pull/45776",
+            "Tesla T4, Qwen2.5-1.5B: 1.62 to 1.84 times the tokens per second with keys repeated, for the memory-efficient kernel then takes them",
+        ),
     )
 
     def obstacle(self, case: Case) -> str | None:
@@ -101,7 +107,25 @@ class Sdpa(Technique):
         return None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {"attention": "sdpa", "flash_kernels": case.explain_missing("flash") is None}
+        flash = case.explain_missing("flash") is None
+        return {"attention": "sdpa", "flash_kernels": flash, "repeats_keys": needs_repeated_keys(case)}
 
     def edits(self, case: Case) -> Edits:
-        return make_attention_edits("sdpa")
+        edits = make_attention_edits("sdpa")
+        if not needs_repeated_keys(case):
+            return edits
+        called, imported = ("repeat_keys()",), ("from repeated_keys import repeat_keys",)
+        return replace(
+            edits,
+            imports=imported,
+            infer_imports=imported,
+            setup=called,
+            infer_setup=called,
+            fragments=("repeated_keys",),
+        )
+
+
+def needs_repeated_keys(case: Case) -> bool:
+    """Whether a kernel that holds no scores takes keys of grouped heads only where they are repeated."""
+    grouped = case.model.kv_heads < case.model.heads
+    return grouped and case.explain_missing("flash") is not None and case.explain_missing("efficient") is None

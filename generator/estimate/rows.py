@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from generator.case.strategies import RING, STRATEGIES
+from generator.case.strategies import RING, SEQUENCE_FORMS, STRATEGIES
 from generator.cost.constants import COLLECTIVE_REALISED
 from generator.cost.device import find_context
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.served_memory import count_cached_sequences
 from generator.cost.shape import build_shape
+from generator.errors import suggest_names
 from generator.estimate.optimizers import list_optimizer_states
-from generator.model import ModelSpec
+from generator.estimate.spellings import fold, spell_row
+from generator.model import ModelSpec, describe
+from generator.model.catalog import find_catalog_model, find_full_name
 from hwdetect.types import Device
 
 USABLE_SHARE = 0.99
@@ -46,7 +51,7 @@ def read_row(row: dict[str, str]) -> TableRow:
     stated = {
         key: (value or "").strip() for key, value in row.items() if key is not None and not isinstance(value, list)
     }
-    get = (stated | CORRECTED.get(stated.get("source", ""), {})).get
+    get = (spell_row(stated) | CORRECTED.get(stated.get("source", ""), {})).get
     device, memory = _read_device(get)
     spec = _read_spec(get)
     return TableRow(
@@ -157,7 +162,9 @@ def _read_network(get) -> float | None:
 
 
 def _read_spec(get) -> ModelSpec:
-    """The architecture columns of the row; nothing is looked up by the model's name."""
+    """The architecture columns of the row, or where it has none the published sizes of the model that it names."""
+    if not get("n_layers", ""):
+        return _find_published(get("model", ""))
     layers, hidden = _read_count(get, "n_layers"), _read_count(get, "hidden")
     heads = _read_count(get, "n_heads", max(1, hidden // HEAD_DIM_GUESS))
     kv_heads = _read_count(get, "n_kv_heads", heads)
@@ -194,6 +201,13 @@ def _read_spec(get) -> ModelSpec:
         linear_params=min(linear, params),
         basis="derived",
     )
+
+
+def _find_published(name: str) -> ModelSpec:
+    found = find_catalog_model(name) or find_catalog_model(find_full_name(name) or "")
+    if found is None:
+        raise Uncostable(f"n_layers is not stated, and `perfgen models` has no {name!r}")
+    return describe(dict(found.config), name=found.name)
 
 
 def _read_experts(get) -> tuple[int, int]:
@@ -246,13 +260,13 @@ def _read_date(get) -> str:
 
 
 def _read_dtype(get, name: str) -> str | None:
-    text = get(name, "")
+    text = get(name, "").lower()
     if text in ("", "none"):
         return None
     known = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "tf32": "float32", "fp8": "float8"}
     dtype = known.get(text, text)
     if dtype not in BYTES:
-        raise Uncostable(f"{name} {text!r} is not known")
+        raise Uncostable(f"{name} {text!r} is not known: float32, bfloat16, float16, fp8 are")
     return dtype
 
 
@@ -271,6 +285,8 @@ def _read_precision(get, mode: str) -> tuple[str, str | None, bool]:
         return stored, "float8" if text.startswith("fp8") else half, False
     # containers of those frameworks' day: PyTorch multiplied in TF32 unless told otherwise until 1.12, NVIDIA's builds still do
     by_default = get("framework", "").lower().startswith(MASTERS)
+    if "tf32" in (get("weights_dtype", "").lower(), get("autocast_dtype", "").lower()):
+        return "float32", None, True
     if stored or autocast:
         return stored or autocast or "bfloat16", autocast, by_default and not autocast
     if text.startswith("fp8") and mode == "train":
@@ -296,7 +312,17 @@ def _read_batch(get, parallel: dict[str, Any]) -> tuple[int, int]:
     return micro_batch, max(1, round(each / micro_batch))
 
 
-ATTENTION = {"flash_attention_2": "flash", "flash_attention": "flash", "sdpa": "sdpa", "eager": "eager"}
+ATTENTION = {
+    "": "sdpa",
+    "flash": "flash",
+    "sdpa": "sdpa",
+    "eager": "eager",
+    "flex": "sdpa",
+    "cudnn": "sdpa",
+    "fused": "sdpa",
+    "varlen": "flash",
+}
+"""by how the column begins"""
 QUANT = {
     "": "none",
     "none": "none",
@@ -348,6 +374,8 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
     quant = _read_quant(get)
     date = _read_date(get)
     stored, autocast, tf32 = _read_precision(get, mode)
+    if mode == "train" and BYTES[stored] <= BYTES["int8"] and stored != "float8":
+        raise Uncostable(f"weights_dtype {stored!r} cannot be trained: a quantized base has the column quant")
     parallel = _read_parallel(get, mode)
     if mode == "train" and BYTES[autocast or stored] < BYTES["float32"]:
         parallel |= _read_masters(get, parallel["strategy"], autocast or stored)
@@ -359,13 +387,13 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
         "tf32": tf32,
         "quant": quant,
         "attention": _read_attention(get),
-        "attention_version": 3 if get("framework", "").lower().startswith(OWN_ATTENTION) else 2,
+        "attention_version": _read_attention_version(get),
         "attention_biased": spec.model_type.startswith(BIASED),
         "fused_kernels": _read_fused_kernels(get),
         "repeats_keys": bool(re.match(r"mi[sx]tral", spec.model_type)) and date < "2025-01",
-        "compile": "default" if get("compile", "") == "true" else None,
+        "compile": _read_compile(get),
         "expert_loop": bool(spec.experts) and date < "2025-12",
-        "padding_free": get("padding_free", "") == "true",
+        "padding_free": get("padding_free", "").lower() == "true",
         **parallel,
         **_read_offload(get),
         "checkpoint_offload": _offloads_checkpoints(get),
@@ -428,8 +456,13 @@ def _read_quant(get) -> str:
     if first in ("awq", "int4"):
         return "gptq-4bit"
     if first not in QUANT:
-        raise Uncostable(f"quant {get('quant', '')!r} has no formula")
+        raise Uncostable(f"quant {get('quant', '')!r} has no formula{_suggest(first, QUANT)}")
     return QUANT[first]
+
+
+def _suggest(wrong: str, known: Iterable[str]) -> str:
+    near = suggest_names(wrong, known)
+    return f"; {near}" if near else ""
 
 
 OWN_KERNELS = ("cuda-old",)
@@ -443,8 +476,32 @@ BIASED = ("mpt", "bloom", "falcon-rw")
 
 
 def _read_attention(get) -> str:
-    text = get("attention", "")
-    return next((name for key, name in ATTENTION.items() if text.startswith(key)), "sdpa")
+    text = get("attention", "").lower()
+    named = [name for key, name in ATTENTION.items() if key and text.startswith(key)] if text else [ATTENTION[""]]
+    if not named:
+        raise Uncostable(f"attention {text!r} has no formula: {', '.join(filter(None, ATTENTION))} have")
+    return named[0]
+
+
+def _read_attention_version(get) -> int:
+    """Of FlashAttention's kernels, or others as fast."""
+    own = get("framework", "").lower().startswith(OWN_ATTENTION)
+    return 3 if own or get("attention", "").lower().startswith(("flash_attention_3", "cudnn")) else 2
+
+
+COMPILED = ("regional", "max-autotune", "reduce-overhead")
+
+
+def _read_compile(get) -> str | None:
+    """A mode of torch.compile."""
+    text = fold(get("compile", ""))
+    if text in ("", "false"):
+        return None
+    if text in COMPILED:
+        return text
+    if not text.startswith("true"):
+        raise Uncostable(f"compile {text!r} has no formula: true, false, {', '.join(COMPILED)} have")
+    return "default"
 
 
 PRETRAINING = ("llm-foundry", "megatron", "nemo", "nanotron", "torchtitan", "internlm", "vectorlm")
@@ -452,11 +509,13 @@ PRETRAINING = ("llm-foundry", "megatron", "nemo", "nanotron", "torchtitan", "int
 
 
 def _read_fused_kernels(get) -> str:
-    text = get("fused_kernels", "")
+    text = get("fused_kernels", "").lower()
     if "foak" in text:
         return "foak"
     if "liger" in text:
         return "liger"
+    if text not in ("", "none"):
+        raise Uncostable(f"fused kernels {text!r} have no formula: foak, liger and foak+liger have")
     return "pretraining" if get("framework", "").lower().startswith(PRETRAINING) else "none"
 
 
@@ -465,25 +524,50 @@ def _read_offload(get) -> dict[str, Any]:
     text = get("offload", "").lower()
     if text in ("", "none"):
         return {}
-    where = "nvme" if "nvme" in text else "cpu"
-    both = "full" in text
+    where = "nvme" if re.search("nvme|disk", text) else "cpu"
+    row = STRATEGIES.get(get("strategy", ""))
+    both = "full" in text or (text == "cpu" and row is not None and row.by_fsdp)  # its CPU offload knows no other
     offloads: dict[str, Any] = {
         "offload_optimizer": where if both or "optim" in text else "none",
         "offload_params": where if both or "param" in text else "none",
     }
     if not set(offloads.values()) - {"none"}:
-        raise Uncostable(f"offload {text!r} has no formula")
+        raise Uncostable(f"offload {text!r} has no formula: say of what, such as optimizer or optimizer,param")
     return offloads
 
 
 def _offloads_checkpoints(get) -> bool:
     """--partition-activations --checkpoint-in-cpu: Megatron-LM-v1.1.5-ZeRO3's scripts have both, unless the row says PA_CPU=N."""
     notes = get("notes", "")
+    if get("read_checkpoints", "") == "host":
+        return True
     return "PA_CPU=Y" in notes or ("old branch" in notes and "PA_CPU=N" not in notes)
 
 
+SPLIT = "tensor_pipeline_data"
+"""one copy of the model is divided by the sizes of the row, and its copies are no more than that"""
+FORMS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp2", "fsdp_full_shard", "fsdp_shard_grad_op", "hsdp", SPLIT)
+
+
+def _name_strategy(stated: str) -> str:
+    """Several words joined, such as fsdp2+tp: how the copies share, the rest is in the sizes."""
+    words = re.split(r"\s*[+x×/,&]\s*", stated) if stated not in STRATEGIES and stated != SPLIT else [stated]
+    if len(words) == 1:
+        return stated
+    rows = [spell_row({"strategy": word})["strategy"] for word in words]
+    if not all(name in STRATEGIES or name == SPLIT for name in rows):
+        return stated
+    shared = [name for name in rows if name in STRATEGIES and STRATEGIES[name].divides_states]
+    return shared[0] if shared else SPLIT
+
+
+def _read_fsdp_version(get) -> int:
+    said = get("read_fsdp", "")
+    return int(said) if said else 2 if get("framework", "").lower().startswith(FSDP2) else 1
+
+
 def _read_parallel(get, mode: str) -> dict[str, Any]:
-    strategy = get("strategy", "") or "none"
+    strategy = _name_strategy(get("strategy", "") or "none")
     sizes = {name: _read_count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
     row = STRATEGIES.get(strategy)
     if (row and row.layers_in_turn and mode == "infer") or "device_map" in get("parallelism_text", ""):
@@ -492,27 +576,32 @@ def _read_parallel(get, mode: str) -> dict[str, Any]:
             "pp": _read_count(get, "gpus_per_node", 1),
             "strategy": "none",
         }  # stages that run one after the other
-    if strategy == "tensor_pipeline_data":
-        devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
+    devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
+    filled = get("read_fills", "")
+    if (
+        filled and math.prod(sizes[name] for name in ("dp", "tp", "pp", "cp")) == 1
+    ):  # one word, and no sizes: all devices
+        sizes[filled] = devices
+    if strategy == SPLIT:
         split = sizes["tp"] * sizes["pp"] * sizes["cp"]
         strategy = "ddp" if sizes["dp"] > 1 or (split == 1 and devices > 1) else "none"
     elif row and not row.exchanges and sizes["dp"] > 1:
         strategy = "ddp"
     row = STRATEGIES.get(strategy)
     if sizes["dp"] == 1 and (row is None or row.exchanges):
-        devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
         sizes["dp"] = max(1, devices // (sizes["tp"] * sizes["pp"] * sizes["cp"]))
     if row is None or row.layers_in_turn:
-        raise Uncostable(f"strategy {strategy!r} has no formula yet")
+        raise Uncostable(f"strategy {strategy!r} has no formula: {', '.join(FORMS)} have")
     group = re.search(r"shard group (\d+)", get("parallelism_text", ""))
-    form = (row.sequence_form or RING) if sizes["cp"] > 1 else None  # no table says which: what its library brings
+    said = get("read_sequence", "")  # else what its library brings
+    form = (said if said in SEQUENCE_FORMS else row.sequence_form or RING) if sizes["cp"] > 1 else None
     return {
         "strategy": strategy,
         "sequence_form": form,
         **sizes,
         "nodes": _read_count(get, "nodes", 1),
         "dp_shard": int(group[1]) if group and row.divides_states else 0,
-        "fsdp_version": 2 if get("framework", "").lower().startswith(FSDP2) else 1,
+        "fsdp_version": _read_fsdp_version(get),
         "flat_gradients": _sums_flat_gradients(get, row.by_fsdp),
         "sequence_parallel": get("framework", "").lower().split(" ")[0] not in BEFORE_SEQUENCE_PARALLEL,
     }
@@ -545,9 +634,11 @@ def _read_masters(get, strategy: str, compute: str) -> dict[str, Any]:
     return {"strategy": "undivided_masters", "sums_dtype": "float32" if compute == "bfloat16" else None}
 
 
-SELECTIVE = {
+SELECTIVE: dict[str, dict[str, Any]] = {
     "selective(op)": {"checkpoint_every": 1, "checkpoint_operators": True},
     "selective(every 2nd layer)": {"checkpoint_every": 2},
+    "selective(every 3rd layer)": {"checkpoint_every": 3},
+    "selective(every 4th layer)": {"checkpoint_every": 4},
 }
 """by the source's own words; others do not say what they select"""
 
@@ -555,21 +646,24 @@ SELECTIVE = {
 def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
     trained = get("train", "") or "full"
     if trained not in ("full", "lora"):
-        raise Uncostable(f"train {trained!r} has no formula")
-    optimizer = (get("optimizer", "") or "adamw").replace("_", "-").replace("decoupled-", "")
+        raise Uncostable(f"train {trained!r} has no formula: full, lora, qlora and dora have")
+    optimizer = fold(get("optimizer", "") or "adamw").replace("decoupled-", "")
     if optimizer.startswith("none"):
         optimizer = "none"
     if re.fullmatch(r"galore\d+", optimizer):
         optimizer = "galore"
     states = list_optimizer_states()
     if optimizer not in states:
-        raise Uncostable(f"optimizer {get('optimizer', '')!r} has no formula")
+        raise Uncostable(f"optimizer {get('optimizer', '')!r} has no formula{_suggest(optimizer, states)}")
     checkpointing = get("activation_checkpointing", "") or "none"
     selected = get("checkpointing_text", "")
     if checkpointing == "selective" and selected not in SELECTIVE:
-        raise Uncostable(f"activation checkpointing {selected or checkpointing!r} has no formula")
+        known = ", ".join(SELECTIVE)
+        raise Uncostable(
+            f"activation checkpointing {selected or checkpointing!r} has no formula: with checkpointing_text {known} it has"
+        )
     if checkpointing not in ("full", "none", "selective"):
-        raise Uncostable(f"activation checkpointing {checkpointing!r} has no formula")
+        raise Uncostable(f"activation checkpointing {checkpointing!r} has no formula: none, full and selective have")
     targets = get("lora_targets", "")
     seq_len = _read_count(get, "seq_len")
     limit = next((n for key, n in LEARNED_POSITIONS.items() if key in spec.model_type), seq_len)
@@ -583,6 +677,7 @@ def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
         "double_quant": get("quant_text", "") != "bnb.nf4",
         "returns_cache": get("framework", "").startswith("HF") and bool(date) and date < TRAINS_WITHOUT_CACHE,
         "lora_upcast": get("variant", "").startswith("baseline-peft") or "PEFT" in get("framework", ""),
+        "adapter": get("read_adapter", "") or "lora",
         "optimizer": states[optimizer],
         "optimizer_fused": not date or date >= "2025-09",
         **({"checkpoint_every": 1 if checkpointing == "full" else 0} | SELECTIVE.get(selected, {})),

@@ -71,6 +71,15 @@ def find_catalog_model(name: str) -> CatalogModel | None:
     return load_catalog().get(name)
 
 
+def find_full_name(name: str) -> str | None:
+    """The id that ``name`` is but for letter case or its owner, where all that it may be are of the same sizes: ``llama-3.1-8b`` is
+    meta-llama's."""
+    models, wanted = load_catalog(), name.lower()
+    alike = [full for full in models if full.lower() == wanted]
+    alike = alike or [full for full in models if full.lower().rpartition("/")[2] == wanted]
+    return alike[0] if alike and all(models[full].config == models[alike[0]].config for full in alike) else None
+
+
 def list_nearest_names(name: str, most: int = 3) -> list[str]:
     """The ids that look most like ``name``; none where none does."""
     by_lower = {full.lower(): full for full in load_catalog()}

@@ -141,3 +141,9 @@ def test_no_maker_is_compared_by_name():
 @pytest.mark.parametrize("vendor", [*maker_tools.TOOLS, "someone"])
 def test_every_maker_has_rules_for_its_variables(vendor):
     assert {rule for rule, _ in maker_tools.get_tool_of(vendor).variables} <= set(visible.RULES)
+
+
+def test_a_variable_that_may_hide_every_board_is_shown():
+    """Also another maker's than NVIDIA's: no board tells whose it is."""
+    machine = MemoryMachine({"proc/self/environ": "ASCEND_RT_VISIBLE_DEVICES=\0"})
+    assert apply_visibility(machine, (), (), Notes()) == ("", ())

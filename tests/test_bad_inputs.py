@@ -1059,6 +1059,7 @@ COUNTS |= {
     "scans": False,
     "attention": [[2, 8, 16, None]],
     "state_elements": 0,
+    "saved": [100.0, 40.0, 0.0, 0.0],
 }
 
 
@@ -1072,6 +1073,7 @@ COUNTS |= {
             json.dumps(COUNTS | {"attention": kept})
             for kept in ([[2, 8]], [5], [[2, 8, None, None]], [[2, 8, 16, "x"]])
         ),
+        *(json.dumps(COUNTS | {"saved": kept}) for kept in ([1.0], ["1", 1, 1, 1], [-1.0, 1, 1, 1], [1e999, 1, 1, 1])),
     ],
     ids=lambda text: text[:12],
 )

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from generator.cost.adapters import count_magnitude_bytes
 from generator.cost.execution import BYTES, Execution
-from generator.cost.shape import ATTENTION_INPUT, Shape, select_adapted
+from generator.cost.mixers import count_kept, find_gradient_share
+from generator.cost.shape import ATTENTION_INPUT, LATENT, Shape, select_adapted
+from generator.model import Mixer
 
 
 class BlockActivations(NamedTuple):
@@ -37,6 +39,8 @@ READ = (
     *("fused_kernels", "lora_rank", "lora_targets", "lora_upcast", "lora_dropout", "attention", "flash_kernels"),
     *("repeats_keys", "packed_keeps", "adapter", "lora_casts", "tile_tokens"),
 )
+TRACED = Execution(micro_batch=1, seq_len=256, weights_dtype="bfloat16", attention="sdpa")
+"""the step in which ``Shape.saved`` was traced"""
 READ_FIELDS = attrgetter(*READ)
 """all that a block's activations depend on: a search asks for many executions that differ elsewhere"""
 
@@ -61,6 +65,24 @@ def runs_float_layer_norm(shape: Shape, run: Execution) -> bool:
 
 
 def compute_block_activations(shape: Shape, run: Execution) -> BlockActivations:
+    """By formula, or as often what the formula says as was traced where the formula does not know the architecture."""
+    block = compute_formula_activations(shape, run)
+    if not shape.saved:
+        return block
+    elements, others, elements_of_pair, others_of_pair = shape.saved
+    reference = compute_formula_activations(shape, TRACED)
+    more = block.saved * ((2 * elements + others) / reference.saved - 1)
+    scores = max(0.0, 2 * elements_of_pair + others_of_pair - reference.saved_scores)
+    return block._replace(
+        saved=block.saved + more,
+        saved_scores=block.saved_scores + scores,
+        peak=max(block.peak + more, block.kept),
+        peak_scores=block.peak_scores + scores,
+    )
+
+
+def compute_formula_activations(shape: Shape, run: Execution) -> BlockActivations:
+    """Those of a plain transformer with the traits of ``shape``."""
     residual, compute = find_element_bytes(shape, run)
     full = run.train == "full"
     wide = find_output_bytes(shape, run, residual, compute)
@@ -73,16 +95,18 @@ def compute_block_activations(shape: Shape, run: Execution) -> BlockActivations:
     scores = count_score_bytes(shape, compute, run)
     mask = compute_masked_share(shape, run) * compute
     scores_backward = count_score_gradient_bytes(shape, compute, run) if scores else 0.0
+    attending = shape.attending or 1.0
     if run.tile_tokens:
         return compute_tiled_activations(shape, run, residual, compute)
     # the backward pass of a block starts with its feed-forward, whose tensors are gone when it comes to the attention
     feed_forward_gradients = count_feed_forward_gradient_bytes(shape, run, wide, full)
-    in_feed_forward = beside + feed_forward + kept + feed_forward_gradients + gradient
-    in_attention = beside + count_attention_gradient_bytes(shape, compute, run) + 2 * gradient
+    largest = beside.largest
+    in_feed_forward = largest + feed_forward + kept + feed_forward_gradients + gradient
+    in_attention = largest + max(count_attention_gradient_bytes(shape, compute, run), beside.gradients) + 2 * gradient
     return BlockActivations(
         kept=kept,
-        saved=(kept if keeps_input else 0.0) + beside + feed_forward,
-        saved_scores=scores + mask,
+        saved=(kept if keeps_input else 0.0) + beside.mean + feed_forward,
+        saved_scores=attending * scores + mask,
         peak=max(in_feed_forward, in_attention),
         peak_scores=scores + scores_backward + mask,
         residual_bytes=residual,
@@ -135,30 +159,80 @@ def find_output_bytes(shape: Shape, run: Execution, residual: float, compute: fl
     )  # bitsandbytes: the dtype of its input
 
 
-def count_bytes_beside_feed_forward(shape: Shape, run: Execution, residual: float, compute: float) -> float:
-    """Bytes per token that norms, attention and dropout keep."""
+class Beside(NamedTuple):
+    """Bytes per token of a block without its feed-forward: in the mean, of the block with the most, and what gradients of that one's mixer
+    take while it is differentiated."""
+
+    mean: float
+    largest: float
+    gradients: float
+
+
+def count_bytes_beside_feed_forward(shape: Shape, run: Execution, residual: float, compute: float) -> Beside:
+    """What norms, attention or what stands in its place, and dropout keep."""
+    full = run.train == "full"
+    norms = count_norm_bytes(shape, run, residual, full, first=True)
+    if not shape.one_norm:
+        norms += count_norm_bytes(shape, run, residual, full, first=False)
+    norms += count_post_norm_bytes(shape, compute, full)
+    if shape.dropout:  # CUDA keeps a mask, the CPU the noise
+        norms += float(shape.dropout) * shape.hidden * (1.0 if run.threads is None else compute)
+    attention = count_attending_bytes(shape, run, residual, compute) if shape.attending else 0.0
+    if not shape.mixers:
+        return Beside(norms + shape.attending * attention, norms + attention, 0.0)
+    each = [(m.layers / shape.layers, count_mixer_bytes(shape, run, residual, compute, m)) for m in shape.mixers]
+    mean = norms + shape.attending * attention + sum(share * size for share, size in each)
+    sizes = [size for _, size in each]
+    together = attention + sum(sizes) if mixes_side_by_side(shape) else max(attention, *sizes)
+    gradients = max(size * find_gradient_share(m) for m, (_, size) in zip(shape.mixers, each, strict=True))
+    return Beside(mean, norms + together, gradients)
+
+
+def mixes_side_by_side(shape: Shape) -> bool:
+    """Whether a block has attention and another mixer too (Falcon-H1)."""
+    return shape.attending + sum(mixer.layers for mixer in shape.mixers) / shape.layers > 1.0
+
+
+def count_attending_bytes(shape: Shape, run: Execution, residual: float, compute: float) -> float:
+    """What attention keeps, with the inputs of its projections and the norms of queries and keys."""
+    full = run.train == "full"
+    attention = count_attention_bytes(shape, compute, run)
+    if shape.gated_attention:  # what the queries' projection has made beside them, its sigmoid, and the product
+        attention += 3.0 * compute * shape.query
+    if shape.qk_norm:
+        attention += count_normed_bytes(shape, compute, full) * (shape.query + shape.key)
+    if run.packed_keeps == "inputs":  # of queries, keys and values; that of the output is kept by attention
+        attention += compute * shape.hidden
+    return attention + count_projected_inputs(shape, run, residual, compute)
+
+
+def count_projected_inputs(shape: Shape, run: Execution, residual: float, compute: float) -> float:
+    """Copies of what the projections before and after attention read."""
     full = run.train == "full"
     normed = 4.0 if runs_float_layer_norm(shape, run) else residual
-    norms = count_norm_bytes(shape, run, residual, full, first=True)
-    attention = count_attention_bytes(shape, compute, run)
-    norms_and_attention = norms + attention + count_norm_bytes(shape, run, residual, full, first=False)
-    attention_inputs = count_input_bytes(shape, run, normed, compute, full, ATTENTION_INPUT, shape.hidden)
+    inputs = count_input_bytes(shape, run, normed, compute, full, ATTENTION_INPUT, shape.hidden)
     if shape.shared_norm and full and residual == compute:
-        attention_inputs = 0.0  # the feed-forward keeps the same tensor
-    if shape.shared_norm and attention_inputs and shares_adapter_inputs(run, normed, compute):
-        attention_inputs -= compute * shape.hidden
-    output_input = count_input_bytes(shape, run, compute, compute, full, ("o",), shape.query)
+        inputs = 0.0  # the feed-forward keeps the same tensor
+    if shape.shared_norm and inputs and shares_adapter_inputs(run, normed, compute):
+        inputs -= compute * shape.hidden
+    outputs = count_input_bytes(shape, run, compute, compute, full, ("o",), shape.query)
     if full:
-        output_input = 0.0  # the attention output is already kept by attention itself
+        outputs = 0.0  # the attention output is already kept by attention itself
     elif shares_adapter_inputs(run, compute, compute) or (run.fused_kernels == "foak" and run.quant != "none"):
-        output_input -= compute * shape.query if output_input else 0.0  # fused adapters share the attention output
-    dropout = 0.0
-    if shape.dropout:  # CUDA keeps a mask, the CPU the noise
-        dropout = float(shape.dropout) * shape.hidden * (1.0 if run.threads is None else compute)
-    extra = count_extra_norm_bytes(shape, run, residual, compute, full)
-    if run.packed_keeps == "inputs":  # of queries, keys and values; that of the output is kept by attention
-        extra += compute * shape.hidden
-    return norms_and_attention + attention_inputs + output_input + dropout + extra
+        outputs -= compute * shape.query if outputs else 0.0  # fused adapters share the attention output
+    return inputs + outputs
+
+
+def count_mixer_bytes(shape: Shape, run: Execution, residual: float, compute: float, mixer: Mixer) -> float:
+    """What stands in the place of attention keeps, with the inputs of its projections."""
+    kept = count_kept(mixer, run)
+    own = kept.elements * compute + kept.others
+    if mixer.kind == LATENT:
+        own += count_projected_inputs(shape, run, residual, compute)
+        return own + (4.0 * mixer.rank if run.train == "lora" and run.lora_targets == "all-linear" else 0.0)
+    adapted = run.train == "lora" and run.lora_targets == "all-linear"
+    each = 4.0 if adapted and not shares_adapter_inputs(run, residual, compute) else compute
+    return own + each * (shape.hidden + mixer.width)
 
 
 def count_norm_bytes(shape: Shape, run: Execution, residual: float, full: bool, *, first: bool) -> float:
@@ -176,12 +250,15 @@ def count_norm_bytes(shape: Shape, run: Execution, residual: float, full: bool, 
     return upcast + (weighted * h if full else 0.0)  # a trained weight keeps the normalized input
 
 
-def count_extra_norm_bytes(shape: Shape, run: Execution, residual: float, compute: float, full: bool) -> float:
-    """Norms of queries and keys, and norms after attention and feed-forward: float32 input, and what the weight keeps."""
+def count_post_norm_bytes(shape: Shape, compute: float, full: bool) -> float:
+    """Norms after attention and feed-forward."""
+    return shape.post_norms * count_normed_bytes(shape, compute, full) * shape.hidden
+
+
+def count_normed_bytes(shape: Shape, compute: float, full: bool) -> float:
+    """Of an element that a norm of its own reads: float32 input, and what the weight keeps."""
     weighted = 4.0 if shape.float32_norm_weight else compute
-    each = 4.0 + (weighted if full else 0.0)
-    post = shape.post_norms * each * shape.hidden
-    return post + (each * (shape.query + shape.key) if shape.qk_norm else 0.0)
+    return 4.0 + (weighted if full else 0.0)
 
 
 def count_input_bytes(

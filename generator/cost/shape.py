@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from generator.model import Attended, ModelSpec
+from generator.model import Attended, Mixer, ModelSpec
 from generator.model.block_traits import WHOLE_ATTENTION, read_block_traits
 
 ATTENTION_INPUT = ("q", "k", "v")
+LATENT = "latent"
+"""kind of the ``Mixer`` that is attention"""
 ROW_PARALLEL = ("o", "down")
 """roles of the linears whose inputs tensor parts divide; of the others they divide the outputs (Megatron-LM)"""
 NAMES = {
@@ -67,6 +69,7 @@ class Shape:
     ffn_active: float
     window: int | None
     attended: tuple[Attended, ...]
+    mixers: tuple[Mixer, ...]
     state_elements: int
     linears: tuple[Linear, ...]
     params: int
@@ -85,6 +88,8 @@ class Shape:
     # what the sizes do not tell (generator/model/block_traits.py)
     qk_norm: bool = False
     """queries and keys are normalized"""
+    gated_attention: bool = False
+    """the projection of queries makes a gate of what attention returns, too"""
     post_norms: int = 0
     """norms beyond two in a block"""
     float32_norm_weight: bool = False
@@ -119,8 +124,19 @@ class Shape:
     every_expert: bool = False
     """Transformers multiplies each token with every expert, and those that it is not routed to with zeros (Llama 4); engines that serve
     do not"""
+    saved: tuple[float, ...] = ()
+    """what a block keeps for its backward pass, as traced (``ModelSpec.saved``); empty: by formula"""
+    one_norm: bool = False
+    """a block is a mixer or a feed-forward, and has one norm"""
     whole_attention: bool = False
     """Transformers' plan for tensor parallelism divides none of it: every part has its weights, and attends for all"""
+
+    @property
+    def attending(self) -> float:
+        """Share of the blocks that attend by queries, keys and values of their own width."""
+        if not self.state_elements:
+            return 0.0 if any(mixer.kind == LATENT for mixer in self.mixers) else 1.0
+        return sum(kind.layers for kind in self.attended) / self.layers
 
     @property
     def attention_params(self) -> float:
@@ -148,7 +164,7 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int, *, served: bool = F
     linear = min(spec.linear_params, params)
     linear -= experts if linear >= experts else 0.0
     share = moe / spec.layers if spec.layers else 0.0
-    dense_active = spec.ffn * (1 - share)
+    dense_active = spec.ffn * find_dense_share(spec, share)
     active = dense_active + share * (passed * expert_ffn + spec.shared_expert_ffn)
     rms_norm = traits.get("rms_norm", spec.gated and not encoder)
     shape = Shape(
@@ -170,6 +186,7 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int, *, served: bool = F
         ffn_active=active,
         window=spec.sliding_window,
         attended=spec.attended,
+        mixers=spec.mixers,
         state_elements=spec.state_elements,
         linears=list_linears(spec, query, key, share, expert_ffn, expert_inputs, passed),
         params=params,
@@ -181,6 +198,8 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int, *, served: bool = F
         block_params=max(params - embedding - head, 0) / max(spec.layers, 1),
         linear_params=linear / max(spec.layers, 1),
         expert_params=experts / max(spec.layers, 1),
+        saved=spec.saved,
+        one_norm=is_mixer_or_feed_forward(spec),
         whole_attention=spec.model_type in WHOLE_ATTENTION,
     )
     return replace(shape, **traits)
@@ -200,11 +219,9 @@ def list_linears(
     spec: ModelSpec, query: int, key: int, moe_share: float, expert_ffn: int, expert_inputs: int, passed: int
 ) -> tuple[Linear, ...]:
     h = spec.hidden
-    kinds = dict(spec.layer_kinds)
     recurrent = bool(spec.state_elements)
     attending = sum(kind.layers for kind in spec.attended) / max(spec.layers, 1) if recurrent else 1.0
-    # where layers are a mixer or a feed-forward and not both, the config counts the latter (Nemotron-H)
-    dense_share = kinds["mlp"] / spec.layers if "mlp" in kinds else 1 - moe_share
+    dense_share = find_dense_share(spec, moe_share)
 
     def list_feed_forward(width: int, count: int, share: float, inputs: int = h) -> list[Linear]:
         gate = [Linear("gate", inputs, width, count, share)] if spec.gated else []
@@ -238,6 +255,19 @@ def narrow_latent(spec: ModelSpec, attention: list[Linear], others: list[Linear]
         replace(x, inputs=round(x.inputs * narrow)) if x.role == "o" else replace(x, outputs=round(x.outputs * narrow))
         for x in attention
     ]
+
+
+def find_dense_share(spec: ModelSpec, moe_share: float) -> float:
+    """Of the blocks, those with a dense feed-forward. Where layers are a mixer or a feed-forward and not both, the config counts the latter
+    (Nemotron-H)."""
+    kinds = dict(spec.layer_kinds)
+    return kinds["mlp"] / spec.layers if "mlp" in kinds else 1 - moe_share
+
+
+def is_mixer_or_feed_forward(spec: ModelSpec) -> bool:
+    """Whether each layer is one of the two (Nemotron-H), and has one norm."""
+    kinds = dict(spec.layer_kinds)
+    return bool(kinds.keys() & {"mlp", "moe"}) and sum(kinds.values()) == spec.layers
 
 
 def count_block_weights(spec: ModelSpec, linears: list[Linear], moe_share: float) -> float:

@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 
 from generator.errors import SourceError, quote_error, suggest_names
 from generator.inputs.json_files import load_json, replace_file
 from generator.inputs.kept_on_meta import measure_kept
+from generator.inputs.saved_on_meta import measure_saved
 from generator.model import Attended, ModelSpec
 from generator.model.routers import WITH_LOSS
 from generator.model.settings import load_defaults
@@ -25,7 +27,7 @@ NEWER = "`pip install perfgen[train]` if Transformers is missing; otherwise the 
 SECONDS = 300
 HEAD_BYTES, TAIL_BYTES = 0, 1 << 20
 """of what it prints: the counts are the last line"""
-VERSION = 6
+VERSION = 7
 """of what is counted: an older cache is not read"""
 UNREAD = ("transformers_version", "quantization_config", "auto_map", "model_type")
 SIZES = {
@@ -43,7 +45,7 @@ SIZES = {
 }
 NUMBERS = dict.fromkeys((*SIZES, "params", "active_params", "linear_params", "embedding_params"), int)
 LIMITED = NUMBERS | {
-    "architecture": str, "kind": str, "gated": bool, "tied_embeddings": bool, "scans": bool, "attention": list, "state_elements": int,
+    "architecture": str, "kind": str, "gated": bool, "tied_embeddings": bool, "scans": bool, "attention": list, "state_elements": int, "saved": list,
 }  # fmt: skip
 COUNTED = (LIMITED, LIMITED | {"max_positions": type(None)})
 """What ``count`` gives: types by key."""
@@ -61,11 +63,7 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
             f"cannot size {name} ({config.get('model_type')}): its config says nothing of {', '.join(missing)}",
             "perfgen plans for transformers with these sizes",
         )
-    scanned = (
-        "its layers convolve the tokens, as those do that keep a recurrent state: what their scan keeps and takes is not in the "
-        "estimates (Transformers may run it by plain PyTorch operators, slower and in more memory): smoke-run first",
-    )
-    sizes = {key: value for key, value in counts.items() if key not in ("scans", "attention")}
+    sizes = {key: value for key, value in counts.items() if key not in ("scans", "attention", "saved")}
     attention = tuple(Attended(*kind) for kind in counts["attention"])
     return ModelSpec(
         name=name,
@@ -76,13 +74,32 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
         stored_format=read_stored_format(config.get("quantization_config") or {}),
         stored_bytes=read_stored_bytes(config.get("quantization_config") or {}),
         basis="meta-device",
-        notes=(
-            f"{why}: counted by Transformers on the meta device; activations "
-            f"{'are' if attention else 'and the cache of keys and values are'} those of a plain transformer (assumed)",
-            *(scanned if counts["scans"] else ()),
-        ),
+        notes=(f"{why}: {describe_counted(counts)}", *(describe_scans(counts) if counts["scans"] else ())),
         attention=attention,
+        saved=tuple(counts["saved"]),
         **sizes | {"architecture": (config.get("architectures") or [counts["architecture"]])[0]},
+    )
+
+
+def describe_counted(counts: dict) -> str:
+    """What is known of the model, and what is taken to be a plain transformer's."""
+    traced = ", and so is what a block keeps for its backward pass" if counts["saved"] else ""
+    assumed = [
+        *([] if counts["saved"] else ["activations"]),
+        *([] if counts["attention"] else ["the cache of keys and values"]),
+    ]
+    if not assumed:
+        return f"counted by Transformers on the meta device{traced}"
+    are = "are" if assumed[0] == "activations" else "is"
+    return f"counted by Transformers on the meta device{traced}; {' and '.join(assumed)} {are} that of a plain transformer (assumed)"
+
+
+def describe_scans(counts: dict) -> tuple[str, ...]:
+    """Of layers that convolve the tokens, as those do that keep a recurrent state."""
+    left_out = "the time of their scan is" if counts["saved"] else "memory and time of their scan are"
+    return (
+        f"its layers convolve the tokens, as those do that keep a recurrent state: {left_out} not in the estimates (Transformers may run "
+        "it by plain PyTorch operators, slower and in more memory): smoke-run first",
     )
 
 
@@ -98,7 +115,8 @@ def read_cached(path: Path) -> dict | None:
         return None
     if not isinstance(counts, dict) or {key: type(value) for key, value in counts.items()} not in COUNTED:
         return None
-    return counts if all(is_kept(kind) for kind in counts["attention"]) else None
+    numbers = len(counts["saved"]) in (0, 4) and all(type(n) in (int, float) and 0 <= n < inf for n in counts["saved"])
+    return counts if numbers and all(is_kept(kind) for kind in counts["attention"]) else None
 
 
 def is_kept(kind: object) -> bool:
@@ -221,16 +239,20 @@ def count(config_values: dict) -> dict:
     outside = {id(m) for m in find_embeddings(model) if m is not None}
     linears = [m for m in model.modules() if isinstance(m, (nn.Linear, Conv1D)) and id(m) not in outside]
     params = sum(p.numel() for p in model.parameters())
+    if not any(p.dim() > 1 and p.shape[0] == sizes["experts"] for p in model.parameters()):
+        sizes["experts"] = 0  # the config of Doge has their number where it builds none
     experts, active = sizes["experts"], sizes["experts_per_token"]
     routed = [p for n, p in model.named_parameters() if ".experts." in n and p.shape[0] == experts]
     fused = [p for p in routed if p.dim() == 3]
     idle = sum(p.numel() for p in routed) * (experts - active) // experts if experts and active else 0
     hidden, heads = sizes["hidden"], sizes["heads"]
     head_dim = sizes["head_dim"] or (hidden // heads if heads else 0)
-    tied, attention, state_elements = find_tied(model), [], 0
+    tied, attention, state_elements, saved = find_tied(model), [], 0, []
     if kind in ("decoder", "multimodal"):
         head = find_latent_head(text) or head_dim
-        attention, state_elements = measure_kept(build_text_model(text, model), sizes["layers"], heads, head)
+        writer = build_text_model(text, model)
+        attention, state_elements = measure_kept(writer, sizes["layers"], heads, head)
+        saved = measure_saved(writer, sizes["layers"])
     return sizes | {
         "architecture": type(model).__name__,
         "kind": kind,
@@ -248,6 +270,7 @@ def count(config_values: dict) -> dict:
         "tied_embeddings": tied,
         "attention": attention,
         "state_elements": state_elements,
+        "saved": saved,
         "scans": kind == "decoder" and any(convolves_tokens(m) for m in model.modules()),
     }
 

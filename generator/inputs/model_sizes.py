@@ -52,8 +52,8 @@ def note_recurrent_layers(spec: ModelSpec) -> tuple[str, ...]:
     if not layers or not spec.state_elements:
         return ()
     text = (
-        f"{layers} of its {spec.layers} layers keep a recurrent state: their products are in the estimates, and what their "
-        "scan keeps and takes is not (Transformers runs it without mamba-ssm, slower and in more memory): smoke-run first"
+        f"{layers} of its {spec.layers} layers keep a recurrent state: their products and what their scan keeps are in the estimates, "
+        "and the time of the scan is not (Transformers runs it without mamba-ssm, slower): smoke-run first"
     )
     return (text,)
 

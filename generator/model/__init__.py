@@ -20,7 +20,7 @@ which records its config class's defaults. The tests take it up from the table a
     vision_encoders.py       ENCODERS: encoders that stand only inside multimodal models
     builders.py              what rows are written with: decoder(), layer kinds, embeddings, output layer
     blocks.py, recurrent.py  one layer: attention, feed-forward, experts; mixers with a state
-    components.py            what is counted: Weights, Scores, State
+    components.py            what is counted: Weights, Scores, State, Mixer
     families.py              finds a type's row
     settings.py              a config with its class's defaults (defaults.json)
     catalog.py, published/   sizes of known models by hub id, for planning without network
@@ -30,7 +30,8 @@ In tables a noun declares a block, as ``torch.nn`` does (``attention(bias="atten
 config's key that decides. ``c`` is always the ``Settings`` of the model at hand.
 """
 
+from generator.model.components import Mixer
 from generator.model.description import describe
 from generator.model.spec import Attended, ModelSpec, NeedsMetaDevice
 
-__all__ = ["Attended", "ModelSpec", "NeedsMetaDevice", "describe"]
+__all__ = ["Attended", "Mixer", "ModelSpec", "NeedsMetaDevice", "describe"]

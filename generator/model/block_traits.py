@@ -16,6 +16,7 @@ class BlockTraits(TypedDict, total=False):
     rms_norm: bool
     rotary: bool
     qk_norm: bool
+    gated_attention: bool
     post_norms: int
     float32_norm_weight: bool
     ends_in_norm: bool
@@ -37,6 +38,7 @@ class BlockTraits(TypedDict, total=False):
 BLOCK_TRAITS: Mapping[str, BlockTraits] = {
     "qwen3": {"qk_norm": True},
     "qwen3_moe": {"qk_norm": True},
+    "qwen3_next": {"qk_norm": True, "float32_norm_weight": True, "gated_attention": True},
     "olmo2": {"qk_norm": True, "float32_norm_weight": True, "ends_in_norm": True},
     "olmo3": {"qk_norm": True, "float32_norm_weight": True, "ends_in_norm": True},
     "gemma": {"float32_norm_weight": True},

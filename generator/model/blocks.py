@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from generator.model.components import Component, Scores, Weights, linear, norm, vector
+from generator.model.components import Component, Mixer, Scores, Weights, linear, norm, vector
 from generator.model.settings import Settings
 
 Block = Callable[[Settings, str], list[Component]]
@@ -103,6 +103,7 @@ def build_latent_attention(c: Settings, kind: str) -> list[Component]:
         linear("o_proj", heads * value, h, bias),
         # the cache is written before kv_b_proj expands it (past_key_values.update(kv_nope, k_rot)): no heads
         Scores(1, heads, heads, nope + rope, value, key_rank + rope, find_window(c, kind)),
+        Mixer("latent", heads * value, query, heads, nope, rank=key_rank + (rank or 0)),
     ]
 
 

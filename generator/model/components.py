@@ -1,4 +1,4 @@
-"""What a model is made of, each counted: weights, attention scores and recurrent states.
+"""What a model is made of, each counted: weights, attention scores, recurrent states and what is in the place of attention.
 
 A family's table builds a list of these from a config; ``description.py`` sums them. Functions are named as the modules
 of ``torch.nn`` whose parameters they count.
@@ -64,7 +64,25 @@ class State(NamedTuple):
     layers: int = 1
 
 
-Component = Weights | Scores | State
+class Mixer(NamedTuple):
+    """What ``layers`` blocks have in the place of plain attention, by the sizes of what training keeps of a token (cost/mixers.py).
+
+    ``kind`` is a row there. ``width``: of all heads' values, or channels; ``keys``: of queries or of keys, before they are repeated
+    for the heads of values; ``state``: of a channel, or of a head's key; ``chunk``: tokens that are computed together; ``rank``: of
+    what is narrower than the hidden state in between.
+    """
+
+    kind: str
+    width: int
+    keys: int = 0
+    heads: int = 0
+    state: int = 0
+    chunk: int = 1
+    rank: int = 0
+    layers: int = 1
+
+
+Component = Weights | Scores | State | Mixer
 
 
 def linear(name: str, inputs: int, outputs: int, bias: bool = False, **more) -> Weights:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from generator.model.builders import Family
-from generator.model.components import Component, Scores, State, Weights
+from generator.model.components import Component, Mixer, Scores, State, Weights
 from generator.model.families import SAME_AS, find_family
 from generator.model.guard import check_sizes_given, check_understood
 from generator.model.routers import WITH_LOSS
@@ -69,6 +69,7 @@ def describe(config: Mapping, name: str) -> ModelSpec:
             Attended(s.layers, s.heads * (s.key_dim + s.value_dim) // 2, s.cached, s.window, s.held, s.holds_all)
             for s in scores
         ),
+        mixers=tuple(c for c in components if isinstance(c, Mixer)),
         state_elements=sum(state.layers * state.elements for state in states),
         dtype=read_dtype(settings, text),
         quantization=(settings.values.get("quantization_config") or {}).get("quant_method"),

@@ -4,7 +4,7 @@ convolutions."""
 from __future__ import annotations
 
 from generator.model.blocks import Block
-from generator.model.components import Component, State, Weights, conv, linear, vector
+from generator.model.components import Component, Mixer, State, Weights, conv, linear, vector
 from generator.model.settings import Settings
 
 
@@ -36,14 +36,21 @@ def mamba(prefix: str = "", *, norms: bool = False) -> Block:
             vector("D", inner),
             State("conv", inner * kernel),
             State("ssm", inner * state),
+            Mixer("mamba", inner, keys=state, state=state, rank=rank),
         ]
         return components + ([vector("dt_b_c_norms", rank + 2 * state)] if norms else [])
 
     return block
 
 
+MAMBA2_CHUNK = 256
+"""tokens, where the config says null (configuration_mamba2.py and its like)"""
+DELTA_CHUNK = 64
+"""tokens (modeling_qwen3_next.py: torch_chunk_gated_delta_rule)"""
+LIGHTNING_CHUNK = 256
+"""tokens, where the config says null (configuration_minimax.py: block_size)"""
 MAMBA2_KEYS = {
-    "": ("num_heads", "head_dim", "n_groups", "state_size", "conv_kernel", "use_conv_bias", "use_bias"),
+    "": ("num_heads", "head_dim", "n_groups", "state_size", "conv_kernel", "use_conv_bias", "use_bias", "chunk_size"),
     "mamba_": (
         "mamba_n_heads",
         "mamba_d_head",
@@ -52,6 +59,7 @@ MAMBA2_KEYS = {
         "mamba_d_conv",
         "mamba_conv_bias",
         "mamba_proj_bias",
+        "mamba_chunk_size",
     ),
     "nemotron": (
         "mamba_num_heads",
@@ -61,6 +69,7 @@ MAMBA2_KEYS = {
         "conv_kernel",
         "use_conv_bias",
         "use_bias",
+        "chunk_size",
     ),
 }
 
@@ -70,7 +79,7 @@ def mamba2(keys: str = "", *, norm: bool | str = True, inner: str | None = None,
     heads × head size (or 2 × hidden)."""
 
     def block(c: Settings, kind: str) -> list[Component]:
-        heads, head, groups, state, kernel, conv_bias, bias = (c[key] for key in MAMBA2_KEYS[keys])
+        heads, head, groups, state, kernel, conv_bias, bias, chunk = (c[key] for key in MAMBA2_KEYS[keys])
         h = c.hidden
         wide = compute_mamba2_width(c, keys, inner, heads, head)
         mixed = wide + 2 * groups * state  # input, B and C pass the convolution together (conv_dim)
@@ -82,7 +91,10 @@ def mamba2(keys: str = "", *, norm: bool | str = True, inner: str | None = None,
             State("conv", mixed * kernel),
             State("ssm", wide * state),
         ]
-        return components + ([vector("norm", wide)] if c.holds(norm) else [])
+        normed = c.holds(norm)
+        kind = "mamba2" if normed else "mamba2-without-norm"
+        components.append(Mixer(kind, wide, groups * state, heads, state, chunk or MAMBA2_CHUNK))
+        return components + ([vector("norm", wide)] if normed else [])
 
     return block
 
@@ -110,6 +122,7 @@ def build_delta_net(c: Settings, kind: str) -> list[Component]:
         State("conv", (2 * key + value) * kernel),
         # a matrix of keys by values for each value head, which keys are repeated for
         State("recurrent", heads * c["linear_key_head_dim"] * c["linear_value_head_dim"]),
+        Mixer("gated-delta", value, key, heads, c["linear_key_head_dim"], DELTA_CHUNK),
     ]
 
 
@@ -134,6 +147,7 @@ def build_olmo_delta_net(c: Settings, kind: str) -> list[Component]:
         vector("o_norm", value_dim),
         State("conv", (2 * key + value) * kernel),
         State("recurrent", values * key_dim * value_dim),
+        Mixer("gated-delta", value, key, values, key_dim, DELTA_CHUNK),
     ]
 
 
@@ -147,6 +161,7 @@ def build_lightning_attention(c: Settings, kind: str) -> list[Component]:
         linear("output_gate", h, wide),
         vector("norm", wide),
         State("recurrent", wide * c.head_dim),
+        Mixer("lightning", wide, wide, c.heads, c.head_dim, c["block_size"] or LIGHTNING_CHUNK),
     ]
 
 
@@ -158,6 +173,7 @@ def build_short_conv(c: Settings, kind: str) -> list[Component]:
         linear("out_proj", h, h, bias),
         conv("conv", c["conv_L_cache"], h, bias),
         State("conv", h * c["conv_L_cache"]),
+        Mixer("short-convolution", h),
     ]
 
 
@@ -176,6 +192,7 @@ def build_gated_recurrence(c: Settings, kind: str) -> list[Component]:
         vector("recurrent_param", wide),
         State("conv", wide * (c["conv1d_width"] - 1)),
         State("recurrent", wide),
+        Mixer("gated-recurrence", wide),
     ]
 
 

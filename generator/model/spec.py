@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from generator.model.components import Mixer
+
 
 class Attended(NamedTuple):
     """``layers`` blocks with the same attention: ``width`` = heads × the mean of key and value size (a score and its value
@@ -74,8 +76,13 @@ class ModelSpec:
     """matrix products of one forward pass, two operations per multiply-add; attention scores apart, they grow with the length"""
     attention: tuple[Attended, ...] = ()
     """the blocks that attend, by kind; empty: all of them alike, over ``sliding_window``"""
+    mixers: tuple[Mixer, ...] = ()
+    """what blocks have in the place of plain attention, or beside it"""
     state_elements: int = 0
     """of recurrent blocks, for one sequence of any length"""
+    saved: tuple[float, ...] = ()
+    """of one block, in the mean, as traced in bfloat16: elements of 16 bits that it keeps of a token for its backward pass, other bytes,
+    and the same two of a pair of tokens; empty: not traced"""
     dtype: str | None = None
     quantization: str | None = None
     stored_format: str | None = None

@@ -237,14 +237,26 @@ def test_the_optimizer_step(kind: str, dtype: torch.dtype):
     assert sum(parts.values()) - parts["weights"] == pytest.approx(step.update, rel=0.02)
 
 
-TRAITS_ALONE = ["apertus", "arcee", "exaone4", "flex_olmo", "glm", "glm4", "glm4_moe", "hyperclovax", "lfm2", "mellum", "nanochat", "olmoe",
-                "persimmon", "vaultgemma"]  # fmt: skip
+TRAITS_ALONE = ["apertus", "arcee", "deepseek_v3", "exaone4", "flex_olmo", "glm", "glm4", "glm4_moe", "hyperclovax", "lfm2", "mellum",
+                "nanochat", "olmoe", "persimmon", "vaultgemma"]  # fmt: skip
 """types whose blocks are only here compared with a trace: at the sizes of their class, without scripts of their own"""
+HYBRIDS = {
+    "bamba": lambda _: {},
+    "falcon_h1": lambda _: {},
+    "jamba": lambda _: {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "minimax": lambda n: {"layer_types": ["linear_attention", "full_attention"] * (n // 2)},
+    "nemotron_h": lambda n: {"hybrid_override_pattern": "ME*-" * (n // 4)},
+    "qwen3_next": lambda _: {},
+}
+"""types with other mixers beside attention: what else their config says at a depth"""
+TRACED = ["doge", "gemma4_text", "minicpm3"]
+"""types without a table: what their blocks keep is traced where they are counted"""
 
 
-@pytest.mark.parametrize("model_type", TRAITS_ALONE)
+@pytest.mark.parametrize("model_type", [*TRAITS_ALONE, *HYBRIDS, *TRACED])
 def test_what_a_block_keeps(model_type: str, tmp_path, monkeypatch):
-    """Before its traits were written down, a block of Apertus was planned to keep 0.4 of what it does, of GLM-4 0.75."""
+    """Before its traits were written down, a block of Apertus was planned to keep 0.4 of what it does, of GLM-4 0.75; of Bamba 0.1 and
+    of Qwen3-Next 0.4, when scans were not counted."""
     from transformers import AutoConfig
 
     from generator.inputs import meta_device
@@ -253,13 +265,15 @@ def test_what_a_block_keeps(model_type: str, tmp_path, monkeypatch):
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(meta_device, "count_in_child", lambda text, name, path: meta_device.count(json.loads(text)))
-    script = Script(dtype=BF16, batch=1, seq=512, attention="eager" if model_type == "vaultgemma" else "sdpa")
+    tokens = 64 if model_type == "jamba" else 512  # its scan goes from token to token
+    script = Script(dtype=BF16, batch=1, seq=tokens, attention="eager" if model_type == "vaultgemma" else "sdpa")
     kept, predicted = [], []
-    for layers in (2, 4):
-        config = AutoConfig.for_model(model_type, num_hidden_layers=layers)
+    for layers in (4, 8) if model_type in (*HYBRIDS, *TRACED, "deepseek_v3") else (2, 4):
+        beside = HYBRIDS[model_type](layers) if model_type in HYBRIDS else {}
+        config = AutoConfig.for_model(model_type, num_hidden_layers=layers, **beside)
         config.save_pretrained(tmp_path)
         kept.append(trace_step(config, script).kept)
         shape = build_shape(size_model(load_config(tmp_path / "config.json"), model_type), "causal-lm", 0)
         moments = compute_training_moments(shape, execution(script), compute_static_memory(shape, execution(script)))
         predicted.append(moments["loss"]["kept activations"])
-    assert predicted[1] - predicted[0] == pytest.approx(kept[1] - kept[0], rel=0.06)
+    assert predicted[1] - predicted[0] == pytest.approx(kept[1] - kept[0], rel=0.08 if model_type in HYBRIDS else 0.06)

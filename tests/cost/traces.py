@@ -203,8 +203,9 @@ def _fill(model: torch.nn.Module) -> None:
 
 
 def _blocks(model: torch.nn.Module) -> torch.nn.ModuleList:
-    """The stack of equal blocks: the longest list of modules of one type."""
-    lists = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList) and len({type(x) for x in m}) == 1]
+    """The stack of blocks: the longest list of modules of one type, or of several where there is none of one (OLMo Hybrid)."""
+    stacks = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList)]
+    lists = [m for m in stacks if len({type(x) for x in m}) == 1] or stacks
     return max(lists, key=lambda blocks: (len(blocks), sum(p.numel() for p in blocks.parameters())))
 
 
@@ -272,7 +273,7 @@ def _fused_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal
     if torch.is_autocast_enabled("cpu"):
         low = torch.get_autocast_dtype("cpu")
         query, key, value = query.to(low), key.to(low), value.to(low)
-    if attn_mask is None and query.dtype in HALF and query.shape[-1] <= 256:
+    if attn_mask is None and query.dtype in HALF and query.shape[-1] == value.shape[-1] <= 256:
         return torch.ops.aten._scaled_dot_product_flash_attention(
             query, key, value, dropout_p, is_causal, False, scale=scale
         )[0]

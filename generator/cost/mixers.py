@@ -1,7 +1,7 @@
 """What the blocks of a hybrid, and attention through a latent, keep for their backward pass beside what their projections read.
 
 Tensors that the PyTorch code of Transformers 5.23 saves, by storage: a project installs neither mamba-ssm nor causal-conv1d nor
-flash-linear-attention. Each row was solved for on shapes of many sizes (tests/cost/test_mixers.py has them traced).
+flash-linear-attention. Each row was solved for on shapes of many sizes (tests/cost/test_traces.py compares them with whole steps).
 """
 
 from __future__ import annotations

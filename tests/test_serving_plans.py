@@ -213,7 +213,7 @@ def test_kubernetes_gets_what_the_plan_uses():
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert claim["kind"] == model["kind"] == "PersistentVolumeClaim"
-    storage = int(claim["spec"]["resources"]["requests"]["storage"].removesuffix("Gi"))
+    storage = int(model["spec"]["resources"]["requests"]["storage"].removesuffix("Gi"))
     assert storage > 1.2 * 141e9 / 2**30  # the files in 16 bits, whatever a GPU holds of them
     probe = container["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] > 141e9 / 100e6  # read at 100 MB/s, and then some
@@ -253,6 +253,10 @@ def test_a_pod_sees_every_folder_that_the_server_reads(tmp_path):
     assert mounts["tokenizer"]["mountPath"] == "/project/tokenizer/tokenizer" and mounts["draft-model"]["readOnly"]
     claimed = {claim["metadata"]["name"] for claim in claims}
     assert {v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if v["name"] != "shm"} == claimed
+    sizes = {claim["metadata"]["name"].removeprefix(f"{document.project.name}-"): claim["spec"] for claim in claims}
+    gib = {name: int(spec["resources"]["requests"]["storage"].removesuffix("Gi")) for name, spec in sizes.items()}
+    assert gib["tokenizer"] == 1 and gib["draft-model"] < 8 and gib["model"] == 23  # each had the model's 22
+    assert gib["cache"] == 20  # nothing comes from the hub: what is compiled alone
 
 
 def test_a_training_project_answers_by_transformers():

@@ -33,14 +33,14 @@ LOAD_GIB_PER_S = 0.05
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNeeds:
     """What one server takes: ``devices`` by Kubernetes' name of the resource, ``cpus`` of a machine without, ``memory_gib`` of the
-    process there and ``filled_gib`` once its requests are as long as it takes them, ``files_gib`` of the model on a disk.
-    ``group_file``: as a vendor has it."""
+    process there and ``filled_gib`` once its requests are as long as it takes them, ``files_gib`` on a disk of what it reads, by the
+    keys of ``READ``. ``group_file``: as a vendor has it."""
 
     devices: Mapping[str, int]
     cpus: int | None
     memory_gib: float
     filled_gib: float
-    files_gib: float
+    files_gib: Mapping[str, float]
     group_file: str | None
 
 
@@ -52,7 +52,8 @@ def dump_deployment(project: ProjectPart, config: ConfigRecord, server: ServerRe
     labels = {"app": name}
     folders = list_folders(config)
     claims = {f"{name}-{volume}": (volume, path) for volume, path in [("cache", HOME_CACHE), *folders.items()]}
-    starts = START_SECONDS + round(needs.files_gib / LOAD_GIB_PER_S)
+    sizes = size_volumes(folders, needs.files_gib)
+    starts = START_SECONDS + round(sum(needs.files_gib.values()) / LOAD_GIB_PER_S)
     container: dict[str, Any] = {
         "name": "serve",
         "image": f"{project.name}:latest",
@@ -85,7 +86,7 @@ def dump_deployment(project: ProjectPart, config: ConfigRecord, server: ServerRe
         ],
     }
     documents: list[dict[str, Any]] = [
-        *(describe_claim(claim, labels, size_claim(needs.files_gib)) for claim in claims),
+        *(describe_claim(claim, labels, sizes[volume]) for claim, (volume, _) in claims.items()),
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -118,6 +119,17 @@ def describe_probe(period: int, timeout: int, failures: int) -> dict[str, Any]:
 
 def list_folders(config: ConfigRecord) -> dict[str, str]:
     """By volume: where the container finds what is a path of config.yaml."""
-    values = {key.replace("_", "-"): getattr(config, key) for key in READ}
+    values = {name_volume(key): getattr(config, key) for key in READ}
     places = {key: value for key, value in values.items() if isinstance(value, str) and value.startswith(MARKS)}
     return {key: posixpath.normpath(posixpath.join(PROJECT, value)) for key, value in places.items()}
+
+
+def name_volume(key: str) -> str:
+    return key.replace("_", "-")
+
+
+def size_volumes(folders: Mapping[str, str], files_gib: Mapping[str, float]) -> dict[str, int]:
+    """GiB of each claim: a folder holds its own files, and the cache what comes from the hub."""
+    own = {name_volume(key): gib for key, gib in files_gib.items()}
+    fetched = sum(gib for volume, gib in own.items() if volume not in folders)
+    return {"cache": size_claim(fetched)} | {volume: size_claim(own[volume], least=1) for volume in folders}

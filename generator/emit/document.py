@@ -55,7 +55,7 @@ from generator.emit.provenance import trace_edits
 from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements
 from generator.emit.run_total import describe_run
 from generator.emit.saving import describe_saving
-from generator.emit.server import describe_server, find_engine, is_server, measure_files, measure_filled
+from generator.emit.server import describe_server, find_engine, is_server, measure_filled, measure_read_files
 from generator.emit.skeleton import keep_known, list_skeleton_modules
 from generator.emit.sources import describe_sources, localize, place_sources
 from generator.emit.user_values import describe_workload, list_defaults, list_user_values
@@ -147,7 +147,7 @@ def list_deployment(
         cpus=plan.case.hardware.cpu.budget,
         memory_gib=plan.best.estimate.peak_memory_gib,
         filled_gib=measure_filled(plan),
-        files_gib=measure_files(plan),
+        files_gib=measure_read_files(plan),
         group_file=plan.case.vendor.group_file,
     )
     return {"serve.k8s.yaml": dump_deployment(project, config, server, needs)}

@@ -111,6 +111,6 @@ def read_secrets(secret: str, variables: tuple[str, ...], required: str | None =
     ]
 
 
-def size_claim(files_gib: float) -> int:
-    """GiB: the model's files, half as much again for those of the next revision and what is compiled."""
-    return max(20, round(1.5 * files_gib))
+def size_claim(files_gib: float, least: int = 20) -> int:
+    """GiB: the files, half as much again for those of the next revision; what is compiled has room in the default's ``least``."""
+    return max(least, math.ceil(1.5 * files_gib))

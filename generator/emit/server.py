@@ -27,6 +27,8 @@ from generator.techniques.engines import Engine, Flag
 
 CONVERTED, CHECKPOINT = "weights", "checkpoint"
 HOST, PORT = "127.0.0.1", 8000
+TOKENIZER_GIB = 0.05
+"""on a disk: tokenizer.json of a vocabulary of 262,144 (Gemma 3) is 33 MB"""
 STORED = {"none": None, "int4": "int4", "int8": "int8", "float8": "fp8", "nf4": "nf4"}
 """The project's word for how weights are stored, by the cost model's; ``None``: in the format of the arithmetic."""
 
@@ -83,6 +85,17 @@ def measure_files(plan: Plan) -> float:
     if case.model.quantization:
         return compute_stored_bytes(build_cost_model(case).shape, plan.best.execution) / 2**30
     return case.model.params * BYTES.get(case.model.dtype or "bfloat16", 2.0) / 2**30
+
+
+def measure_read_files(plan: Plan) -> dict[str, float]:
+    """GiB on a disk of all that a server reads, by its key in config.yaml."""
+    workload = plan.case.workload
+    read = {"model": measure_files(plan), "tokenizer": TOKENIZER_GIB}
+    if workload.draft:
+        read["draft_model"] = workload.draft.params * BYTES["float32"] / 2**30  # in whatever format it is kept
+    if workload.served_adapter:
+        read["adapter"] = workload.served_adapter.bytes / 2**30
+    return read
 
 
 def describe_conversion(plan: Plan, engine: Engine) -> ConversionRecord:

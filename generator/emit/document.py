@@ -86,7 +86,8 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
     image = describe_image(plan, compilers, saving, container)
     merged = Edits() if skeleton else merge_edits(plan, plan.serving)
     edits, yours = complete_environment(plan, merged), list_user_values(plan.case.workload)
-    server = describe_server(plan) if is_server(plan) else None
+    engine = find_engine(plan) if is_server(plan) else None
+    server = describe_server(plan) if engine else None
     launch = describe_launch(plan, project, edits, parallel, saving, server)
     launched = dict(list_launch_files(plan, project, config, launch, saving)) if launch and saving else ABSENT
     return PlanDocument(
@@ -106,7 +107,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         parallel=parallel,
         modules=list_skeleton_modules(project, skeleton)
         if skeleton
-        else choose_modules(project, edits, parallel, compilers, server, asks_kernel),
+        else choose_modules(project, edits, parallel, compilers, server, engine, asks_kernel),
         visible_devices=visible_devices,
         provenance=() if skeleton else trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
         yours=yours,

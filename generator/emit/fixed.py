@@ -16,6 +16,7 @@ from generator.case.workload import computes_rows
 from generator.emit.environment import ALLOCATOR, EXPANDABLE
 from generator.emit.plan_document import ABSENT, ParallelRecord, PlanDocument, ProjectPart
 from generator.techniques.edits import Argument, Edits, write_literal
+from generator.techniques.engines import list_engines
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,36 +322,7 @@ CONFIG_REASONS = {
     "serving.compile": "the mode of torch.compile: the decision compile of the plan",
     "serving.proposed_tokens": "before a pass that checks them: the decision speculation of the plan",
     "serving.flags": "what the engine's own server is started with, so that it keeps within the limits",
-    **{
-        f"serving.flags.{name}": why
-        for name, why in {
-            "dtype": "the decision precision",
-            "max-model-len": "serving.max_context",
-            "max-num-seqs": "of serving.max_concurrency, the share of one copy of the model",
-            "max-num-batched-tokens": "tokens of prompts in one pass: the engine's own default for large boards",
-            "gpu-memory-utilization": "weights, activations and cache together; the rest is CUDA's own",
-            "max-num-queued-reqs": "serving.max_concurrency and max_waiting together: it counts those that run, too",
-            "shutdown-timeout": "seconds for answers that are being written when it is told to stop",
-            "quantization": "the decision quantization",
-            "enable-lora": "config.yaml names an adapter",
-            "max-lora-rank": "room for the rank of the adapter, in a size that vLLM has",
-            "kv-cache-dtype": "the decision cache",
-            "speculative-config": "the decision speculation",
-            "tensor-parallel-size": "the decision parallelism",
-            "pipeline-parallel-size": "the decision parallelism",
-            "data-parallel-size": "the decision parallelism: copies of the model",
-            "nnodes": "the nodes that hold one copy together",
-            "context-length": "serving.max_context",
-            "max-running-requests": "serving.max_concurrency",
-            "max-queued-requests": "serving.max_waiting",
-            "chunked-prefill-size": "tokens of prompts in one pass",
-            "mem-fraction-static": "weights and cache; activations and CUDA graphs come beside them",
-            "enable-metrics": "/metrics, in Prometheus' form",
-            "tp-size": "the decision parallelism",
-            "pp-size": "the decision parallelism",
-            "dp-size": "the decision parallelism: copies of the model",
-        }.items()
-    },
+    **{f"serving.flags.{name}": why for engine in list_engines() for name, why in engine.flag_reasons.items()},
     "predicted": "what bench.py compares its measurements with",
     "predicted.decode_tokens_per_s": "new tokens of one request by itself",
     "predicted.prefill_tokens_per_s": "prompt tokens of one request by itself",

@@ -7,6 +7,7 @@ from generator.case.workload import computes_rows
 from generator.emit.compilers import NVCC
 from generator.emit.plan_document import ABSENT, CompilerRecord, ParallelRecord, ProjectPart, ServerRecord
 from generator.techniques.edits import Edits
+from generator.techniques.engines import Engine
 
 WRAPPINGS = {
     "DistributedDataParallel": "wrapping/ddp",
@@ -85,19 +86,6 @@ BESIDE = ("fields", "masking", "open_data", "seals", "stop_tokens")
 """Leaves that they share with trainings."""
 ROWS = ("csv", "jsonl", "txt")
 """Formats of files that batch.py reads row by row, beside Parquet."""
-OF_ENGINE = {
-    "ctranslate2": ("engine_thread",),
-    "llama_cpp": ("engine_thread",),
-    "mlx": ("engine_thread",),
-    "onnxruntime_genai": ("decoding", "engine_thread", "scheduler"),
-    "openvino_genai": ("engine_thread",),
-    "sglang": ("whole_answers",),
-    "transformers": ("decoding", "direct_step", "engine_thread", "scheduler", "slots"),
-    "vllm": ("whole_answers",),
-}
-"""By engine's leaf: what else of templates/fragments/serving it imports."""
-STARTS_PROCESSES = ("sglang", "vllm")
-"""Leaves of engines that compute in processes of their own, which a job must not leave behind."""
 LABELS = {"messages": "labels/messages", "prompt_completion": "labels/texts", "text": "labels/texts"}
 """The leaf that tokenizes examples and says which tokens are learned from, by their form."""
 
@@ -108,10 +96,11 @@ def choose_modules(
     parallel: ParallelRecord | None,
     compilers: CompilerRecord,
     server: ServerRecord | None,
+    engine: Engine | None,
     asks_kernel: bool,
 ) -> dict[str, str]:
-    """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes. ``asks_kernel``: whether the first
-    step asks PyTorch which kernel of attention it would take."""
+    """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes, ``engine`` that of the ``server``.
+    ``asks_kernel``: whether the first step asks PyTorch which kernel of attention it would take."""
     modules = {
         "machine": f"machine/{project.guard}",
         "infer_report": "infer_report",
@@ -127,8 +116,8 @@ def choose_modules(
         modules["masking"] = "masking"
     if project.sft_format == "messages" and not project.chat_template:
         modules["chat_template"] = "chat_template"
-    if server is not None:
-        modules |= list_serving_modules(server)
+    if server is not None and engine is not None:
+        modules |= list_serving_modules(server, engine)
     if computes_rows(project.mode, project.task):
         modules |= list_row_modules(project.task)
     if "infer" in modules and project.device == "portable":  # its infer.py is the same for every machine
@@ -196,15 +185,15 @@ def list_row_modules(task: str) -> dict[str, str]:
     return modules | {f"rows_{kind}": f"rows/{kind}" for kind in ROWS}
 
 
-def list_serving_modules(server: ServerRecord) -> dict[str, str]:
+def list_serving_modules(server: ServerRecord, engine: Engine) -> dict[str, str]:
     """Of a project that serves: its engine, what is in front of it, and what asks it."""
-    served = [*SERVING, *OF_ENGINE.get(server.leaf, ()), *([] if server.command else SERVER)]
+    served = [*SERVING, *engine.imports, *([] if server.command else SERVER)]
     modules = {name: f"serving/{name}" for name in served} | {name: name for name in BESIDE}
     modules |= {"engine": f"engines/{server.leaf}", "batch_work": "serving/batch_work/answers"}
     modules |= {f"rows_{kind}": f"rows/{kind}" for kind in ROWS}
     if "slots" in modules:
         modules["proposals"] = f"serving/proposals/{server.proposals}"
-    if server.leaf in STARTS_PROCESSES:
+    if engine.starts_processes:
         modules["end_on_signal"] = "serving/end_with_children"
     if server.command:
         modules |= {"server": f"serving/launch_{server.leaf}", "launching": "serving/launching"}

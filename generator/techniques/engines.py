@@ -10,7 +10,7 @@ from generator.case.layout import Layout
 from generator.case.limits import ServingLimits
 from generator.case.stacks import list_builds
 from generator.errors import UsageError
-from generator.techniques.base import Technique
+from generator.techniques.base import Technique, list_axes
 from generator.techniques.edits import Edits
 from generator.techniques.traits import Trait
 
@@ -29,7 +29,9 @@ class Engine(Technique):
     templates/fragments/engines. ``conversion`` is the role of the environment that makes its weights, "" where it reads the
     model's own files; ``model_types`` those that it can convert, none: every decoder. ``command`` are the words that start its own
     OpenAI-compatible server, none where the project's server.py is in front of it. ``checkpoints`` are the methods (quant_method of
-    config.json) whose packed weights it runs, ``adapters`` the forms of adapters that it takes beside a model.
+    config.json) whose packed weights it runs, ``adapters`` the forms of adapters that it takes beside a model. ``imports`` are the
+    modules of templates/fragments/serving that its engine.py imports, ``starts_processes`` whether it computes in processes of its own,
+    which a job must not leave behind. ``flag_reasons``: by flag of its own server, why it has its value.
     """
 
     axis = "engine"
@@ -42,6 +44,9 @@ class Engine(Technique):
     command: ClassVar[tuple[str, ...]] = ()
     checkpoints: ClassVar[frozenset[str]] = frozenset()
     adapters: ClassVar[frozenset[str]] = frozenset()
+    imports: ClassVar[tuple[str, ...]] = ("engine_thread",)
+    starts_processes: ClassVar[bool] = False
+    flag_reasons: ClassVar[Mapping[str, str]] = {}
 
     def obstacle(self, case: Case) -> str | None:
         if case.portable:
@@ -104,6 +109,11 @@ class Engine(Technique):
         return {}
 
 
+def list_engines() -> tuple[Engine, ...]:
+    """All that are found in generator/techniques/engine."""
+    return tuple(t for axis in list_axes() for t in axis.members if isinstance(t, Engine))
+
+
 class CpuEngine(Engine):
     """One that is taken on CPUs, its weights converted before it is served."""
 
@@ -126,6 +136,8 @@ class GpuEngine(Engine):
     provides = frozenset({Trait.OWN_KERNELS, Trait.DIVIDES_SERVED_MODEL, Trait.SERVES_16_BITS})
     excludes: ClassVar = {Trait.FLOAT32_ARITHMETIC: "its attention kernels are of 16 bits"}
     adds = 2
+    imports = ("whole_answers",)
+    starts_processes = True
 
     def explain_device(self, case: Case) -> str | None:
         return "its wheels are for GPUs" if case.on_cpu else explain_missing_build(self.role, case)

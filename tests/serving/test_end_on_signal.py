@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from leaves import FRAGMENTS
 
-from generator.emit.modules import STARTS_PROCESSES, list_serving_modules
+from generator.emit.modules import list_serving_modules
 from generator.emit.plan_document import ServerRecord
+from generator.techniques.engines import list_engines
 
 JOB = """
 import signal
@@ -77,6 +78,7 @@ def test_processes_of_an_engine_end_with_the_job(signum, tmp_path):
 
 
 def test_engines_with_processes_of_their_own_block_no_signal():
+    engines = {engine.leaf: engine for engine in list_engines()}
     for path in (FRAGMENTS / "engines").glob("*.py"):
         text, leaf = path.read_text(encoding="utf-8"), path.stem
         server = ServerRecord(
@@ -90,6 +92,6 @@ def test_engines_with_processes_of_their_own_block_no_signal():
             grace_seconds=1,
             cpus_per_task=None,
         )
-        ends = list_serving_modules(server)["end_on_signal"]
+        ends = list_serving_modules(server, engines[leaf])["end_on_signal"]
         starts = "LLM(" in text or "sglang.Engine(" in text
-        assert starts == (leaf in STARTS_PROCESSES) == (ends == "serving/end_with_children"), leaf
+        assert starts == engines[leaf].starts_processes == (ends == "serving/end_with_children"), leaf

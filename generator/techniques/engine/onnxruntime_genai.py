@@ -16,6 +16,7 @@ class OnnxruntimeGenai(CpuEngine):
     role = "serve-onnxruntime-genai"
     conversion = "convert-onnxruntime-genai"
     leaf = "onnxruntime_genai"
+    imports = ("decoding", "engine_thread", "scheduler")
     provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS})
     model_types = frozenset(
         [

@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from typing import ClassVar
 
 from generator.case.layout import Layout
 from generator.case.limits import ServingLimits
@@ -11,7 +12,8 @@ class Sglang(GpuEngine):
 
     What it does: what vLLM does, and finds prefixes that requests share in a tree of all of them.
     When it loses: nothing published beside vLLM 0.33 says which is faster for a workload without shared prefixes.
-    Known problems: pins torch and Transformers to versions of its own; not run here.
+    Known problems: pins torch and Transformers to versions of its own; not run here; reads marks of the chat template in a message as
+    the template's.
     """
 
     name = "sglang"
@@ -29,6 +31,22 @@ class Sglang(GpuEngine):
             "https://arxiv.org/abs/2312.07104", "RadixAttention: up to 6.4 times the throughput with shared prefixes"
         ),
     )
+
+    flag_reasons: ClassVar = {
+        "dtype": "the decision precision",
+        "context-length": "serving.max_context",
+        "max-running-requests": "serving.max_concurrency",
+        "max-queued-requests": "serving.max_waiting",
+        "chunked-prefill-size": "tokens of prompts in one pass",
+        "mem-fraction-static": "weights and cache; activations and CUDA graphs come beside them",
+        "enable-metrics": "/metrics, in Prometheus' form",
+        "quantization": "the decision quantization",
+        "kv-cache-dtype": "the decision cache",
+        "tp-size": "the decision parallelism",
+        "pp-size": "the decision parallelism",
+        "dp-size": "the decision parallelism: copies of the model",
+        "nnodes": "the nodes that hold one copy together",
+    }
 
     def list_flags(self, limits: ServingLimits, layout: Layout, dtype: str, weights: str) -> Mapping[str, Flag]:
         """Of sglang/srt/arg_groups/fields (0.5.23)."""

@@ -10,6 +10,7 @@ import sys
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -23,13 +24,12 @@ from generator.emit.render import render
 from generator.emit.requirements import dump_pyproject
 from generator.errors import NothingFits, UsageError
 from generator.pipeline import document_request, plan_request
-from generator.techniques.base import list_axes
-from generator.techniques.engines import Engine
+from generator.techniques.engines import list_engines
 from hwdetect.catalog import list_devices
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT / "examples" / "models"
-ENGINES = [t for axis in list_axes() for t in axis.members if isinstance(t, Engine)]
+ENGINES = list_engines()
 
 
 def plan_8b(**told) -> PlanDocument:
@@ -74,6 +74,14 @@ def test_an_engine_has_its_environments_and_its_leaf(engine):
     assert (fragments / "engines" / f"{engine.leaf}.py").is_file()
     assert not engine.conversion or (fragments / "conversions" / f"{engine.leaf}.py").is_file()
     assert not engine.command or (fragments / "serving" / f"launch_{engine.leaf}.py").is_file()
+
+
+@pytest.mark.parametrize("engine", [e for e in ENGINES if e.command], ids=lambda e: e.name)
+def test_every_flag_of_a_server_has_its_reason_and_no_other(engine):
+    limits = find_limits(plan_request(Request(hardware="1xh100-sxm-80gb", mode="infer")).plan)
+    flags = {*engine.list_flags(limits, SimpleNamespace(tp=2, pp=2, nodes=2, replicate=2), "bfloat16", "fp8")}
+    flags |= {*engine.list_cache_flags("float8"), *engine.list_adapter_flags(8)}
+    assert flags | {*engine.list_lookup_flags(4), *engine.list_draft_flags(4)} == set(engine.flag_reasons)
 
 
 @pytest.mark.parametrize(
@@ -476,6 +484,15 @@ def test_a_small_model_proposes_where_it_is_named(tmp_path):
     assert (
         not isinstance(plain.config.draft_model, str) and record_request(Request(**told), None)["draft_model"] is None
     )
+
+
+def test_llama_cpp_takes_a_small_model_beside_its_own(tmp_path):
+    told = {"hardware": "cpu:16,64gb", "draft_model": str(make_small(tmp_path / "small"))}
+    document = plan_8b(**told, pins=(("engine", "llama-cpp"),), allow=("quantization=int4",))
+    assert (document.choice["speculation"], document.config.serving.proposed_tokens) == ("draft-model", 4)
+    assert "proposals" not in document.modules
+    with pytest.raises(UsageError, match="checks no proposed tokens"):
+        plan_8b(hardware="cpu:16,64gb", pins=(("engine", "llama-cpp"), ("speculation", "prompt-lookup")))
 
 
 def test_a_small_model_that_cannot_propose_is_refused(tmp_path):

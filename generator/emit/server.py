@@ -130,7 +130,7 @@ def build_serving_config(planned: Planned) -> ServingConfig:
         cache=run.cache if not run.engine else ABSENT,
         step="direct" if run.steps_directly else ABSENT,
         compile=run.compile or ABSENT,
-        proposed_tokens=run.draft_tokens or ABSENT if not run.engine else ABSENT,
+        proposed_tokens=run.draft_tokens or ABSENT if not engine.command else ABSENT,
         flags=list_flags(plan, engine, limits, weights) if engine.command else ABSENT,
     )
 

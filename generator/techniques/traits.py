@@ -57,6 +57,7 @@ class Trait(Enum):
     PACKS_4_BITS = "the engine packs weights into 4 bits, and multiplies them so"
     SERVES_16_BITS = "the engine computes in 16 bits, and in 8-bit floating point where the device has it"
     CHECKS_PROPOSALS = "the engine checks several proposed tokens in one pass, and takes back what is wrong"
+    RUNS_DRAFT_MODEL = "the engine runs a small model beside the served one, and checks what it proposes"
     DIVIDES_SERVED_MODEL = "the engine divides the model over devices, and runs copies of it"
     # recomputation
     FSDP_RECOMPUTATION = "FSDP itself recomputes activations, around the blocks that it shards"

@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import pytest
+import yaml
 from engine_contract import EngineContract
+from engine_projects import convert, drive, find_python
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
 
 
 class TestLlamaCpp(EngineContract):
     leaf = "llama_cpp"
+
+    def test_a_small_model_changes_no_token(self, python, model, project, prompts, eager, tmp_path):
+        """One that guesses wrongly: layers 11 to 30 of the model are left out. And one of another vocabulary is refused."""
+        from safetensors.torch import load_file, save_file
+
+        small = tmp_path / "small"
+        shutil.copytree(model, small)
+        weights = load_file(small / "model.safetensors")
+        kept = {
+            n: w for n, w in weights.items() if ".layers." not in n or int(n.split(".layers.")[1].split(".")[0]) < 10
+        }
+        save_file(kept, small / "model.safetensors", metadata={"format": "pt"})
+        settings = json.loads((small / "config.json").read_text()) | {"num_hidden_layers": 10}
+        (small / "config.json").write_text(json.dumps(settings))
+        made = tmp_path / "p"
+        shutil.copytree(project, made, ignore=shutil.ignore_patterns("weights"))
+        config = yaml.safe_load((made / "config.yaml").read_text()) | {"draft_model": str(small)}
+        config["serving"] |= {"max_concurrency": 1, "proposed_tokens": 4}
+        (made / "config.yaml").write_text(yaml.safe_dump(config))
+        assert "MB" in convert(find_python("convert-llama_cpp"), made)
+        assert (made / "weights" / "draft_model" / "model.gguf").is_file()
+        sampling = {"max_new_tokens": self.new_tokens, "ends": False}
+        assert drive(python, made, "generate", prompts=prompts[:2], sampling=sampling)["alone"] == eager[:2]
+        tokenizer = json.loads((small / "tokenizer.json").read_text())
+        tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"content": "<|another|>", "id": 49152})
+        (small / "tokenizer.json").write_text(json.dumps(tokenizer))
+        with pytest.raises(AssertionError, match="another vocabulary than the model"):
+            drive(python, made, "generate", prompts=prompts[:1], sampling=sampling)

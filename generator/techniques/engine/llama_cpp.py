@@ -19,7 +19,7 @@ class LlamaCpp(CpuEngine):
     conversion = "convert-llama-cpp"
     leaf = "llama_cpp"
     checkpoints = frozenset({"gguf"})
-    provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS})
+    provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS, Trait.RUNS_DRAFT_MODEL})
     model_types = frozenset(
         [
             *(
@@ -45,6 +45,11 @@ class LlamaCpp(CpuEngine):
             "inference in C/C++ with blocks of quantized weights; kernels for AVX2 and Arm NEON",
         ),
     )
+
+    def explain_model(self, case: Case) -> str | None:
+        if case.workload.draft and case.model.quantization:
+            return "a file of packed weights is served by itself: nobody ran a small model beside one here"
+        return super().explain_model(case)
 
     def choose_conversion(self, case: Case) -> tuple[str, str]:
         """A GGUF file is copied, its vocabulary made one of numbers."""

@@ -26,7 +26,8 @@ class Transformers(Engine):
     baseline = True
     role = "serve-transformers"
     leaf = "transformers"
-    provides = frozenset({Trait.CHECKS_PROPOSALS})
+    imports = ("decoding", "direct_step", "engine_thread", "scheduler", "slots")
+    provides = frozenset({Trait.CHECKS_PROPOSALS, Trait.RUNS_DRAFT_MODEL})
     checkpoints = frozenset({"bitsandbytes"})
     """what the tested stack reads: for the others it would take packages and kernels that are not in it (gptqmodel,
     compressed-tensors, the kernels hub), or unpack them"""

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Mapping
+from typing import ClassVar
 
 from generator.case.layout import Layout
 from generator.case.limits import GRACE_SECONDS, ServingLimits
@@ -16,7 +17,8 @@ class Vllm(GpuEngine):
 
     What it does: computes all requests of a moment together, and keeps their cache in pages, so that none is reserved.
     When it loses: in time to start (it compiles and captures graphs), and where one short answer is all that is wanted.
-    Known problems: pins torch and Transformers to versions of its own; reserves its share of the GPU at once.
+    Known problems: pins torch and Transformers to versions of its own; reserves its share of the GPU at once; its server reads marks
+    of the chat template in a message as the template's.
     """
 
     name = "vllm"
@@ -24,7 +26,7 @@ class Vllm(GpuEngine):
     role = "serve-vllm"
     leaf = "vllm"
     command = ("vllm", "serve")
-    provides = frozenset({Trait.CHECKS_PROPOSALS})
+    provides = frozenset({Trait.CHECKS_PROPOSALS, Trait.RUNS_DRAFT_MODEL})
     checkpoints = frozenset({"awq", "compressed-tensors", "fp8", "gptq", "mxfp4"})
     """of vllm/model_executor/layers/quantization (0.33)"""
     adapters = frozenset({"lora", "rslora"})
@@ -35,6 +37,25 @@ class Vllm(GpuEngine):
             "PagedAttention: 2 to 4 times the throughput of FasterTransformer and Orca at the same latency",
         ),
     )
+
+    flag_reasons: ClassVar = {
+        "dtype": "the decision precision",
+        "max-model-len": "serving.max_context",
+        "max-num-seqs": "of serving.max_concurrency, the share of one copy of the model",
+        "max-num-batched-tokens": "tokens of prompts in one pass: the engine's own default for large boards",
+        "gpu-memory-utilization": "weights, activations and cache together; the rest is CUDA's own",
+        "max-num-queued-reqs": "serving.max_concurrency and max_waiting together: it counts those that run, too",
+        "shutdown-timeout": "seconds for answers that are being written when it is told to stop",
+        "quantization": "the decision quantization",
+        "enable-lora": "config.yaml names an adapter",
+        "max-lora-rank": "room for the rank of the adapter, in a size that vLLM has",
+        "kv-cache-dtype": "the decision cache",
+        "speculative-config": "the decision speculation",
+        "tensor-parallel-size": "the decision parallelism",
+        "pipeline-parallel-size": "the decision parallelism",
+        "data-parallel-size": "the decision parallelism: copies of the model",
+        "nnodes": "the nodes that hold one copy together",
+    }
 
     def list_flags(self, limits: ServingLimits, layout: Layout, dtype: str, weights: str) -> Mapping[str, Flag]:
         """Of vllm/engine/arg_utils.py (0.33)."""

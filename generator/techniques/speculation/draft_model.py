@@ -25,7 +25,7 @@ class DraftModel(Technique):
     axis = "speculation"
     name = "draft-model"
     modes = ("infer",)
-    needs: ClassVar = {Trait.CHECKS_PROPOSALS: "{other} checks no proposed tokens; only {able} do"}
+    needs: ClassVar = {Trait.RUNS_DRAFT_MODEL: "{other} checks no proposed tokens; only {able} do"}
     evidence = (
         Published("https://arxiv.org/abs/2211.17192", "speculative decoding: 2 to 3 times faster, the same outputs"),
     )

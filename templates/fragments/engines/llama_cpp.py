@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import xllamacpp
+from transformers import AutoTokenizer
 
 from engine_thread import EngineThread, Request
 from prompts import Prompts
 from sampling import Sampling
+from sources import find_source
 
 READ_TOKENS = 512
 """Of prompts in one step, or answers in flight would stand still behind a long one."""
@@ -32,7 +34,10 @@ class Engine(EngineThread):
         model = here / serving["converted"] / "model.gguf"
         if not model.is_file():
             sys.exit(f"{model} is not here: make it with `make setup`, or python convert.py")
-        self.slots, self.stop_tokens = serving["max_concurrency"], frozenset(Prompts(config).stop_tokens)
+        prompts = Prompts(config)
+        self.slots, self.stop_tokens = serving["max_concurrency"], frozenset(prompts.stop_tokens)
+        if config.get("draft_model"):
+            check_vocabulary(config, prompts)
         self.server = start_server(model, serving)
         self.running: dict[int, Answer] = {}
         self.streams: list[threading.Thread] = []
@@ -136,6 +141,14 @@ class Answer:
         ] else None
 
 
+def check_vocabulary(config: dict, prompts: Prompts) -> None:
+    """llama.cpp is handed numbers, and would take any small model with as many of them."""
+    source, revision = find_source(config, "draft_model"), config.get("draft_revision")
+    own = AutoTokenizer.from_pretrained(source, revision=revision, trust_remote_code=False).get_vocab()
+    if own != prompts.tokenizer.get_vocab():
+        sys.exit(f"config.yaml, draft_model: {source} has another vocabulary than the model, and cannot propose")
+
+
 def start_server(model: Path, serving: dict) -> xllamacpp.Server:
     settings = xllamacpp.CommonParams()
     settings.model.path = str(model)
@@ -146,11 +159,23 @@ def start_server(model: Path, serving: dict) -> xllamacpp.Server:
     if serving["weights"] == "float32":  # as exact as its weights; else 16 bits for keys and values
         settings.cache_type_k = settings.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         settings.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    if proposed := serving.get("proposed_tokens"):
+        add_proposals(settings, model.parent / "draft_model" / "model.gguf", proposed)
     settings.fit_params = False  # the plan has done so
     settings.cache_ram_mib = 0  # it would keep old prompts, up to 8 GiB
     settings.hostnames, settings.port, settings.api_keys = ["127.0.0.1"], 0, [secrets.token_hex()]  # nobody's but ours
     settings.verbosity = -1
     return xllamacpp.Server(settings)
+
+
+def add_proposals(settings: xllamacpp.CommonParams, model: Path, count: int) -> None:
+    """As many tokens at a time of the small model, however sure it is."""
+    settings.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+    draft = settings.speculative.draft
+    draft.mparams.path = str(model)
+    draft.n_max, draft.n_min, draft.p_min = count, 0, 0.0
+    draft.cpuparams.n_threads = draft.cpuparams_batch.n_threads = settings.cpuparams.n_threads
+    draft.cache_type_k, draft.cache_type_v = settings.cache_type_k, settings.cache_type_v
 
 
 def describe(prompt: list[int], sampling: Sampling) -> dict:

@@ -148,8 +148,8 @@ def count_overlap(text: str, stop: str) -> int:
 
 
 def list_turn_marks(tokenizer) -> list[str] | None:
-    """What the template puts around turns, of the tokenizer's added tokens. Others that it names, as those around thoughts
-    and calls, models write in answers: in a conversation they come back as such. ``None``: all that the template names."""
+    """What the template puts around turns, of the tokenizer's added tokens. Others that it names, as those around
+    thoughts and calls, models write in answers, and come back as such. ``None``: all that it names."""
     try:
         tokens = tokenizer.apply_chat_template([*TURNS, TURNS[0]], return_dict=False)
     except Exception:  # a template is a program of others: it may want other turns

@@ -18,6 +18,8 @@ from huggingface_hub import snapshot_download
 from sources import find_source
 
 HERE = Path(__file__).resolve().parent
+DRAFT_MODEL = "draft_model"
+"""Where a small model that proposes tokens stands in the folder."""
 RECORD = "converted.json"
 """Written last into the folder: what it was made of and by what."""
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken")
@@ -32,20 +34,25 @@ def convert_weights(packages: tuple[str, ...], write: Callable[[Path, Path, str]
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     serving = config["serving"]
     target = HERE / serving["converted"]
-    model = fetch_model(config)
+    models = {"": fetch_model(config, "model", config.get("revision"))}
+    if "draft_model" in config:
+        models[DRAFT_MODEL] = fetch_model(config, "draft_model", config.get("draft_revision"))
     with lock_folder(target.parent):
-        write_once(model, target, packages, write, options, serving)
+        write_once(models, target, packages, write, options, serving)
 
 
 def write_once(
-    model: Path, target: Path, packages: tuple[str, ...], write: Callable, options: dict, serving: dict
+    models: dict[str, Path], target: Path, packages: tuple[str, ...], write: Callable, options: dict, serving: dict
 ) -> None:
+    """Each of the ``models`` below the folder, by its name there."""
+    model = models[""]
     record = {
         "engine": serving["engine"],
         "weights": serving["weights"],
         "options": options,
         "versions": {name: version(name) for name in packages},
         "model": describe_files(model),
+        **({DRAFT_MODEL: describe_files(models[DRAFT_MODEL])} if DRAFT_MODEL in models else {}),
     }
     if read_record(target) == record:
         print(f"{target} holds {serving['weights']} weights of this model already")
@@ -54,8 +61,9 @@ def write_once(
     shutil.rmtree(draft, ignore_errors=True)
     print(f"{model} is written as {serving['weights']} for {serving['engine']} ...", flush=True)
     with end_where_full(draft):
-        draft.mkdir(parents=True)
-        write(model, draft, serving["weights"])
+        for name, source in models.items():
+            (draft / name).mkdir(parents=True)
+            write(source, draft / name, serving["weights"])
         for path in draft.rglob("*"):
             sync_to_disk(path)
         (draft / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
@@ -99,12 +107,12 @@ def end_where_full(draft: Path) -> Generator[None]:
         raise
 
 
-def fetch_model(config: dict) -> Path:
-    """The folder of the model, or its one file; from the hub where it is a name there."""
-    source = find_source(config, "model")
+def fetch_model(config: dict, key: str, revision: str | None) -> Path:
+    """The folder of a model, or its one file; from the hub where it is a name there."""
+    source = find_source(config, key)
     if isinstance(source, Path):
         return source
-    return Path(snapshot_download(source, revision=config.get("revision"), allow_patterns=list(FILES)))
+    return Path(snapshot_download(source, revision=revision, allow_patterns=list(FILES)))
 
 
 def describe_files(model: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from transformers.utils import cached_file
 
 from sources import find_source
-from stop_tokens import find_end_of_turn
+from stop_tokens import TURNS, find_end_of_turn
 
 HERE = Path(__file__).resolve().parent
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
@@ -40,6 +40,8 @@ class Prompts:
         else:
             source, options = model, {"revision": revision}
         self.tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+        if getattr(self.tokenizer, "chat_control_tokens", None) is None:  # no file of the model names them
+            self.tokenizer.chat_control_tokens = list_turn_marks(self.tokenizer)
         self.stop_tokens = list_stop_tokens(model, revision, self.tokenizer)
         self.hidden = set(self.tokenizer.all_special_ids) | {
             number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special
@@ -66,9 +68,14 @@ class Prompts:
         return tokens
 
     def apply_template(self, messages: Sequence[dict], tools: list | None) -> list[int]:
+        """What people write stays text: a mark of a turn that stands in it begins or ends none."""
         try:
             return self.tokenizer.apply_chat_template(
-                list(messages), tools=tools, add_generation_prompt=True, return_dict=False
+                list(messages),
+                tools=tools,
+                add_generation_prompt=True,
+                return_dict=False,
+                sanitize_control_tokens=True,
             )
         except Exception as error:  # a template is a program of others, with errors of its own
             raise ValueError(f"the model's chat template does not take these messages: {error}") from error
@@ -138,6 +145,18 @@ def count_overlap(text: str, stop: str) -> int:
     """Characters at the end of the text that the stop begins with."""
     longest = min(len(text), len(stop) - 1)
     return next((count for count in range(longest, 0, -1) if text.endswith(stop[:count])), 0)
+
+
+def list_turn_marks(tokenizer) -> list[str] | None:
+    """What the template puts around turns, of the tokenizer's added tokens. Others that it names, as those around
+    thoughts and calls, models write in answers, and come back as such. ``None``: all that it names."""
+    try:
+        tokens = tokenizer.apply_chat_template([*TURNS, TURNS[0]], return_dict=False)
+    except Exception:  # a template is a program of others: it may want other turns
+        return None
+    added = tokenizer.added_tokens_decoder
+    marks = {added[token].content for token in tokens if token in added}
+    return sorted(mark for mark in marks if not mark.isspace())  # of some, turned lines are tokens of their own
 
 
 def list_stop_tokens(model: Path | str, revision: str | None, tokenizer) -> list[int]:

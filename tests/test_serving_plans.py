@@ -486,6 +486,26 @@ def test_a_small_model_proposes_where_it_is_named(tmp_path):
     )
 
 
+def test_a_small_falcon_keeps_the_keys_of_every_head_in_transformers_alone(tmp_path):
+    """Its own code repeats them for its queries before they reach the cache: 64 heads for 8."""
+    falcon = {
+        "model_type": "falcon",
+        "architectures": ["FalconForCausalLM"],
+        "new_decoder_architecture": True,
+        **{"hidden_size": 4096, "num_attention_heads": 64, "num_kv_heads": 8, "num_hidden_layers": 16},
+        **{"vocab_size": 128256, "alibi": False, "bias": False, "multi_query": True, "parallel_attn": True},
+    }
+    small = tmp_path / "config.json"
+    small.write_text(json.dumps(falcon))
+    told = {"hardware": "1xh100-sxm-80gb", "draft_model": str(small), "prompt_tokens": 4096}
+    own, vllm = (
+        plan_8b(**told, pins=(("engine", engine),)).estimate.memory_gib["draft model"]
+        for engine in ("transformers", "vllm")
+    )
+    groups = 16 * 2 * 8 * 64 * (4096 + 128) * 2 / 2**30
+    assert own - vllm == pytest.approx(7 * groups, rel=0.01)
+
+
 def test_llama_cpp_takes_a_small_model_beside_its_own(tmp_path):
     told = {"hardware": "cpu:16,64gb", "draft_model": str(make_small(tmp_path / "small"))}
     document = plan_8b(**told, pins=(("engine", "llama-cpp"),), allow=("quantization=int4",))

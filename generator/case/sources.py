@@ -86,8 +86,12 @@ def add_draft(workload: Workload, request: Request) -> tuple[Workload, ModelSour
         return workload, None
     source = read_model(request.draft_model, offline=request.offline, mode="infer")
     spec = read_spec(source)
-    cached = sum(kind.layers * kind.cached for kind in spec.attended)
-    draft = Draft(name=spec.name, params=spec.params, cached=cached, vocab=spec.vocab)
+    cached, held = (
+        sum(k.layers * k.cached for k in kinds) for kinds in (spec.attended, [k.as_held() for k in spec.attended])
+    )
+    draft = Draft(
+        name=spec.name, params=spec.params, cached=cached, vocab=spec.vocab, held=held if held != cached else 0
+    )
     pins = (*workload.pins, DRAFT_PIN)
     return replace(workload, draft=draft, pins=pins), source
 

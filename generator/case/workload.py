@@ -29,12 +29,14 @@ DRAFT_PIN = ("speculation", "draft-model")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A small model that proposes tokens. ``cached``: elements that it keeps of a token."""
+    """A small model that proposes tokens. ``cached``: elements that it keeps of a token; ``held``: those that Transformers' cache does, 0
+    where they are as many."""
 
     name: str
     params: int
     cached: int
     vocab: int
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

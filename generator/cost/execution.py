@@ -143,6 +143,8 @@ class Execution:
     """parameters of the small model that proposes them; 0: none does"""
     draft_cached: int = 0
     """elements that it keeps of each token"""
+    draft_held: int = 0
+    """those that it keeps in a cache of Transformers; 0: as many"""
     adapter_bytes: int = 0
     """of an adapter that stays beside the served weights"""
     keeps_all_logits: bool = False

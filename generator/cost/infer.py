@@ -110,7 +110,8 @@ def compute_memory_beside(run: Execution) -> dict[str, float]:
         return {"adapter": float(run.adapter_bytes)}
     if not run.draft_params:
         return {}
-    kept = run.draft_cached * run.micro_batch * (run.seq_len + run.new_tokens)
+    handed_on = run.draft_held if find_engine(run.engine).holds_what_code_hands_on else 0
+    kept = (handed_on or run.draft_cached) * run.micro_batch * (run.seq_len + run.new_tokens)
     return {"draft model": (run.draft_params + kept) * BYTES[run.compute_dtype]}
 
 

@@ -56,4 +56,5 @@ class DraftModel(Technique):
             "draft_cost": draft.params / case.model.params,
             "draft_params": draft.params,
             "draft_cached": draft.cached,
+            "draft_held": draft.held,
         }

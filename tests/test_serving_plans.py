@@ -263,7 +263,7 @@ def test_a_pod_sees_every_folder_that_the_server_reads(tmp_path):
     assert {v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"] if v["name"] != "shm"} == claimed
     sizes = {claim["metadata"]["name"].removeprefix(f"{document.project.name}-"): claim["spec"] for claim in claims}
     gib = {name: int(spec["resources"]["requests"]["storage"].removesuffix("Gi")) for name, spec in sizes.items()}
-    assert gib["tokenizer"] == 1 and gib["draft-model"] < 8 and gib["model"] == 23  # each had the model's 22
+    assert gib["tokenizer"] == 1 and gib["draft-model"] < 8 and gib["model"] == 22  # each had the model's 22
     assert gib["cache"] == 20  # nothing comes from the hub: what is compiled alone
 
 

@@ -113,4 +113,4 @@ def read_secrets(secret: str, variables: tuple[str, ...], required: str | None =
 
 def size_claim(files_gib: float, least: int = 20) -> int:
     """GiB: the files, half as much again for those of the next revision; what is compiled has room in the default's ``least``."""
-    return max(least, math.ceil(1.5 * files_gib))
+    return max(least, round(1.5 * files_gib))

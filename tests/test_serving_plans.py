@@ -511,6 +511,7 @@ def test_llama_cpp_takes_a_small_model_beside_its_own(tmp_path):
     document = plan_8b(**told, pins=(("engine", "llama-cpp"),), allow=("quantization=int4",))
     assert (document.choice["speculation"], document.config.serving.proposed_tokens) == ("draft-model", 4)
     assert "proposals" not in document.modules
+    assert 0.6 < document.estimate.memory_gib["draft model"] < 0.8  # 1.2B in Q4_0 and its keys and values in 16 bits
     with pytest.raises(UsageError, match="checks no proposed tokens"):
         plan_8b(hardware="cpu:16,64gb", pins=(("engine", "llama-cpp"), ("speculation", "prompt-lookup")))
 

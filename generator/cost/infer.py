@@ -105,14 +105,18 @@ def compute_reserved_memory(shape: Shape, run: Execution) -> dict[str, float]:
 
 
 def compute_memory_beside(run: Execution) -> dict[str, float]:
-    """An adapter, or a small model that proposes tokens, whole on each device: its weights and what it keeps of all tokens."""
+    """An adapter, or a small model that proposes tokens, whole on each device: its weights and what it keeps of all tokens. An engine that
+    packs weights itself packs those too."""
     if run.adapter_bytes:
         return {"adapter": float(run.adapter_bytes)}
     if not run.draft_params:
         return {}
-    handed_on = run.draft_held if find_engine(run.engine).holds_what_code_hands_on else 0
+    engine, plain = find_engine(run.engine), BYTES[run.compute_dtype]
+    handed_on = run.draft_held if engine.holds_what_code_hands_on else 0
     kept = (handed_on or run.draft_cached) * run.micro_batch * (run.seq_len + run.new_tokens)
-    return {"draft model": (run.draft_params + kept) * BYTES[run.compute_dtype]}
+    packed = engine.packed_bytes.get(run.quant)
+    each = BYTES[engine.packed_cache_dtype] if packed and engine.packed_cache_dtype else plain
+    return {"draft model": run.draft_params * (packed or plain) + kept * each}
 
 
 def compute_prefill_bytes(shape: Shape, run: Execution) -> float:

@@ -36,8 +36,8 @@ class TestLlamaCpp(EngineContract):
         (made / "config.yaml").write_text(yaml.safe_dump(config))
         assert "MB" in convert(find_python("convert-llama_cpp"), made)
         assert (made / "weights" / "draft_model" / "model.gguf").is_file()
-        sampling = {"max_new_tokens": self.new_tokens, "ends": False}
-        assert drive(python, made, "generate", prompts=prompts[:2], sampling=sampling)["alone"] == eager[:2]
+        sampling = {"max_new_tokens": 32, "ends": False}
+        assert drive(python, made, "generate", prompts=prompts[:1], sampling=sampling)["alone"] == [eager[0][:32]]
         tokenizer = json.loads((small / "tokenizer.json").read_text())
         tokenizer["added_tokens"].append(tokenizer["added_tokens"][0] | {"content": "<|another|>", "id": 49152})
         (small / "tokenizer.json").write_text(json.dumps(tokenizer))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hwdetect import checks, findings, unread
 from hwdetect.complete import add_machine_json
@@ -34,6 +35,7 @@ from hwdetect.probes.formats.mlperf import read_mlperf
 from hwdetect.probes.formats.nccl_topo import read_nccl_topo
 from hwdetect.probes.notes import Notes
 from hwdetect.probes.nvidia.read import read_nvidia
+from hwdetect.probes.parsing import clean_line
 from hwdetect.probes.partial import NOTHING, PartialHardware, fill_unknown, list_board_accelerators
 from hwdetect.probes.run import ProbeRun
 from hwdetect.types import (
@@ -117,8 +119,20 @@ def read_machine(machine: Machine, deadline_s: float, report: Callable[[str], No
     assembled = _join_parts(machine, host, sources, ports, disk, soft, node, own)
     all_notes = (*(note for part in parts for note in part.notes.items), *own.items)
     notes = tuple(note for note in all_notes if note.why != NOT_RECORDED)
-    hardware = checks.drop_faults(_drop_answered_notes(add_machine_json(machine, assembled, notes)))
+    hardware = clean_texts(add_machine_json(machine, assembled, notes))
+    hardware = checks.drop_faults(_drop_answered_notes(hardware))
     return replace(hardware, notes=hardware.notes + unread.write_missing_notes(hardware))
+
+
+def clean_texts(value: Any) -> Any:
+    """Every text below on one line that a terminal shows and does not obey, whichever file or tool it is of."""
+    if isinstance(value, str):
+        return value if value.isprintable() else clean_line(value) or value
+    if isinstance(value, tuple):
+        return tuple(clean_texts(item) for item in value)
+    if is_dataclass(value):
+        return replace(value, **{field.name: clean_texts(getattr(value, field.name)) for field in fields(value)})
+    return value
 
 
 def _drop_answered_notes(hardware: Hardware) -> Hardware:

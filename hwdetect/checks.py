@@ -171,10 +171,9 @@ def find_wrong_values(value: object, path: str) -> Iterator[Fault]:
             return
         for place, item in enumerate(value):
             yield from find_wrong_values(item, f"{path}.{place}")
-    elif isinstance(value, str) and (len(value) > LONGEST_TEXT or "\0" in value):
-        yield Fault(
-            path=path, value=value, allowed=f"a text of at most {LONGEST_TEXT} characters without NUL is expected"
-        )
+    elif isinstance(value, str) and (len(value) > LONGEST_TEXT or not value.isprintable()):
+        allowed = f"one line of at most {LONGEST_TEXT} characters, none of them for control, is expected"
+        yield Fault(path=path, value=value, allowed=allowed)
 
 
 def check_range(value: float, path: str, least: float, most: float) -> Iterator[Fault]:

@@ -316,7 +316,9 @@ def check_virtual_boards(hw: Hardware) -> Iterator[Finding]:
 def check_mixed_boards(hw: Hardware) -> Iterator[Finding]:
     used = {a.board for a in hw.accelerators}
     boards = [b for b in hw.boards if b.index in used]
-    kinds = {(b.device or b.name, b.memory_bytes) for b in boards}
+    # of two with one name a cut-off answer may leave one unknown: that is no other board
+    devices = {b.name: b.device for b in boards if b.device}
+    kinds = {(b.device or devices.get(b.name, b.name), b.memory_bytes) for b in boards}
     sizes = [b.memory_bytes for b in boards if b.memory_bytes]
     if len({name for name, _ in kinds}) > 1 or (sizes and max(sizes) > min(sizes) * EQUAL_SIZES):
         yield _build_finding(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes import pci
-from hwdetect.probes.notes import Notes, run_tool
+from hwdetect.probes.notes import Notes, note_no_board, run_tool
 from hwdetect.probes.partial import NOTHING, PartialHardware, list_board_accelerators
 from hwdetect.types import Accelerator, Board
 
@@ -44,12 +44,14 @@ def read_ascend(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Note
     devices = [n for n in machine.list_folder("dev") if re.fullmatch(r"davinci\d+", n)]
     if machine.live and not devices:
         return NOTHING
-    chips = list(parse_table(run_tool(machine, ("npu-smi", "info"), SECONDS, notes, "boards") or ""))
+    text = run_tool(machine, ("npu-smi", "info"), SECONDS, notes, "boards")
+    chips = list(parse_table(text or ""))
     if chips:
         return PartialHardware(
             boards=tuple(_build_board(i, chip) for i, chip in enumerate(chips)),
             accelerators=tuple(_build_accelerator(i, chip) for i, chip in enumerate(chips)),
         )
+    note_no_board(notes, "npu-smi", text)
     boards = tuple(Board(index=i, vendor="huawei", name="Ascend", state="ok") for i, _ in enumerate(devices))
     return PartialHardware(boards=boards, accelerators=list_board_accelerators(boards))
 

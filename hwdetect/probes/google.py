@@ -6,7 +6,7 @@ import re
 
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes import pci
-from hwdetect.probes.notes import Notes, run_tool
+from hwdetect.probes.notes import Notes, note_no_board, run_tool
 from hwdetect.probes.partial import NOTHING, PartialHardware, list_board_accelerators
 from hwdetect.types import Accelerator, Board, Nodes
 
@@ -99,6 +99,8 @@ def _read_tpu_info(machine: Machine, notes: Notes) -> PartialHardware:
     """
     text = run_tool(machine, ("tpu-info",), SECONDS, notes, "boards") or ""
     chips = [(match.group(1), int(match.group(2)) or 1) for match in TPU_CHIP.finditer(text)]
+    if not chips:
+        note_no_board(notes, "tpu-info", text)
     use = [(float(m.group(2)), float(m.group(3))) for m in TPU_USE.finditer(text)]
     complete = len(use) == sum(devices for _, devices in chips)
     boards, accelerators, first = [], [], 0

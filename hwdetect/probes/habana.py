@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes import pci
-from hwdetect.probes.notes import Notes, run_tool
+from hwdetect.probes.notes import Notes, note_no_board, run_tool
 from hwdetect.probes.parsing import parse_mebibytes
 from hwdetect.probes.partial import NOTHING, PartialHardware, list_board_accelerators
 from hwdetect.types import Accelerator, Board, Software
@@ -37,6 +37,7 @@ def read_gaudi(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes
             accelerators=_list_accelerators(rows),
             software=Software(driver=driver.group(1) if driver else None),
         )
+    note_no_board(notes, "hl-smi", text)
     boards = tuple(Board(index=i, vendor="habana", pci_id=d.pci_id, pci_address=d.address) for i, d in enumerate(chips))
     return PartialHardware(boards=boards, accelerators=list_board_accelerators(boards))
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes import pci
-from hwdetect.probes.notes import Notes, run_tool
+from hwdetect.probes.notes import Notes, note_no_board, run_tool
 from hwdetect.probes.parsing import clean_line, get_mapping, get_text, parse_integer, parse_json, parse_mebibytes
 from hwdetect.probes.partial import NOTHING, PartialHardware, fill_unknown, number_accelerators
 from hwdetect.types import Accelerator, Board
@@ -75,8 +75,7 @@ def _run_discovery(machine: Machine, notes: Notes) -> tuple[tuple[Board, ...], d
         return _read_dump(machine.run(("xpu-smi", "discovery", "--dump", "-1"), SECONDS).text), {}
     listed = get_mapping(parse_json(text)).get("device_list")
     if not isinstance(listed, list):
-        if text:
-            notes.add("boards", "xpu-smi", "no device list in its answer")
+        note_no_board(notes, "xpu-smi", text)
         return (), {}
     cards = [entry for entry in map(get_mapping, listed) if _is_card(entry)]
     free = {i: parse_integer(get_text(entry.get("memory_free_size_byte"))) for i, entry in enumerate(cards)}

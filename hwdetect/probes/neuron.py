@@ -6,7 +6,7 @@ import re
 
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes import pci
-from hwdetect.probes.notes import Notes, run_tool
+from hwdetect.probes.notes import Notes, note_no_board, run_tool
 from hwdetect.probes.parsing import get_mapping, get_text, parse_integer, parse_json
 from hwdetect.probes.partial import NOTHING, PartialHardware, list_board_accelerators
 from hwdetect.types import Board, Link
@@ -34,7 +34,8 @@ def read_neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Note
     devices = [n for n in machine.list_folder("dev") if re.fullmatch(r"neuron\d+", n)]
     if machine.live and not devices:
         return NOTHING
-    document = parse_json(run_tool(machine, ("neuron-ls", "--json-output"), SECONDS, notes, "boards"))
+    text = run_tool(machine, ("neuron-ls", "--json-output"), SECONDS, notes, "boards")
+    document = parse_json(text)
     # Since 2.20 the tool names the instance beside its list (`instance_type`); before it printed the list alone.
     named = get_text(get_mapping(document).get("instance_type")) or next(
         (
@@ -46,6 +47,8 @@ def read_neuron(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Note
     )
     entries = get_mapping(document).get("neuron_devices", get_mapping(document).get("mlas", document))
     listed_devices = [get_mapping(entry) for entry in entries] if isinstance(entries, list) else []
+    if not listed_devices:
+        note_no_board(notes, "neuron-ls", text)
     product = (named or machine.read("sys/class/dmi/id/product_name") or "").split(".")[0].strip()
     name = NEURON.get(product[:4])
     boards = tuple(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hwdetect.machine.protocol import Machine
+from hwdetect.probes.parsing import clean_line
 from hwdetect.types import Note
 
 
@@ -24,3 +25,12 @@ def run_tool(machine: Machine, argv: tuple[str, ...], seconds: float, notes: Not
     if output.problem not in (None, "not installed", "not in the recording"):
         notes.add(field, " ".join(argv[:3]), output.problem or "no answer")
     return output.text
+
+
+def note_no_board(notes: Notes, tool: str, text: str | None) -> None:
+    """Where a tool answered and none of its boards can be read: its answer is cut off, of another form, or says why in words."""
+    first = clean_line((text or "").strip().split("\n")[0])
+    if first:
+        # of JSON no part, which may be a serial number
+        said = f"JSON of {len(text or ''):,} characters, cut off or of another form" if first[0] in "[{" else first
+        notes.add("boards", tool, f"no board in its answer: {said}")

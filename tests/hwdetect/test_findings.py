@@ -277,3 +277,14 @@ def test_a_cpu_build_beside_a_board_of_any_maker(vendor, integrated, told):
     )
     problems = named(machine, "torch-cpu-build")
     assert [f"its {told} build" in problem.what for problem in problems] == [True] * bool(told)
+
+
+def test_a_board_that_is_known_by_name_alone_is_no_other_board():
+    """nvidia-smi's answer, cut off in the fourth of eight equal boards, was a machine whose accelerators are not equal."""
+    named = replace(BOARD, name="NVIDIA H100 80GB HBM3", device="h100-sxm-80gb")
+    cut_off = replace(named, index=1, device=None, memory_bytes=None)
+    other = replace(cut_off, name="Tesla T4")
+    parts = (FREE, replace(FREE, index=1, board=1))
+    for second, warned in ((cut_off, False), (other, True)):
+        machine = replace(HEALTHY, boards=(named, second), accelerators=parts)
+        assert any(f.id == "mixed-gpus" for f in findings.find_problems(machine)) is warned

@@ -140,7 +140,8 @@ def holds(files: dict[str, bytes]) -> None:
     hardware_and_findings = findings.find_problems(hardware)
     assert parse_hardware(json.loads(json.dumps(convert_to_mapping(hardware)))) == hardware
     assert view.render(hardware) and isinstance(hardware_and_findings, tuple)
-    assert "\0" not in json.dumps(convert_to_mapping(hardware), ensure_ascii=False)
+    assert json.dumps(convert_to_mapping(hardware), ensure_ascii=False).isprintable(), "a terminal would obey it"
+    assert all(line.isprintable() for line in view.render(hardware).split("\n"))
 
 
 # New seeds on every run: 1500 draws are some 25 seconds; HWDETECT_FUZZ_DRAWS=100000 is for a night.
@@ -161,6 +162,16 @@ def test_no_broken_file_raises(data):
 )
 def test_no_worthless_file_raises(name, content):
     holds({name: content})
+
+
+@pytest.mark.parametrize("name", sorted(SEEDS))
+def test_no_file_gives_a_terminal_orders(name):
+    """The system's name was printed as /etc/os-release has it: with a title, a cleared screen, text from right to left."""
+    orders = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e"
+    whole = SEEDS[name]
+    escaped = json.dumps(orders)[1:-1] if whole.lstrip()[:1] in "[{" else orders
+    for word in ("Debian", "Xeon", "MI", "X", "Max", "Apple M2", "3.11", "Intel"):
+        holds({name: whole.replace(word, word + escaped).encode("utf-8", "surrogatepass")})
 
 
 def test_whole_seeds_are_read():

@@ -441,3 +441,25 @@ def test_strix_halo_has_the_hosts_memory():
 def test_jobs_of_pbs_and_lsf(environment, files, expected):
     nodes = machine({"proc/self/environ": environment, **files}).nodes
     assert (nodes.source, nodes.count, nodes.scheduler_cpus, nodes.scheduler_gpus, nodes.processes) == expected
+
+
+@pytest.mark.parametrize(
+    ("file", "who", "text", "why"),
+    [
+        ("amd-smi-static.json", "amd-smi", json.dumps([static(i) for i in range(8)])[:4000], "JSON of 4,000 characters"),
+        ("amd-smi-static.json", "amd-smi", "ERROR:root:Unable to detect any GPU devices", "Unable to detect any GPU"),
+        ("rocm-smi.json", "rocm-smi", '{"card0": {"Card Series": "MI', "JSON of 29 characters"),
+        ("xpu-smi-discovery.json", "xpu-smi", '{"error": "Level Zero Initialization Error"}', "JSON of"),
+        ("neuron-ls.json", "neuron-ls", '[{"neuron_device": 0, "bdf"', "JSON of"),
+        ("npu-smi.txt", "npu-smi", "DrvMngGetConsoleLogLevel failed. (g_conLogLevel=3)\ndcmi module initialize failed.", "failed"),
+        ("hl-smi.txt", "hl-smi", "NOT SUPPORTED: no device", "NOT SUPPORTED"),
+        ("tpu-info.txt", "tpu-info", "No TPU chips found.", "No TPU chips found"),
+        ("nvidia-smi.xml", "nvidia-smi -q -x", "NVIDIA-SMI has failed because", "NVIDIA-SMI has failed"),
+    ],
+)  # fmt: skip
+def test_a_tool_that_answers_without_a_board_is_noted(file, who, text, why):
+    """amd-smi's and neuron-ls' answers, cut off or in words, gave a machine without accelerators and without a note."""
+    hardware = machine({file: text})
+    assert not hardware.boards
+    (note,) = (n for n in hardware.notes if n.who == who and n.why.startswith("no board in its answer: "))
+    assert note.field == "boards" and why in note.why and "5E3A1B" not in note.why

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes.amd.kfd import drop_integrated
-from hwdetect.probes.notes import Notes, run_tool
+from hwdetect.probes.notes import Notes, note_no_board, run_tool
 from hwdetect.probes.parsing import get_mapping, get_text, parse_integer, parse_json, parse_number
 from hwdetect.probes.partial import NOTHING, PartialHardware
 from hwdetect.probes.pci import GENERATIONS
@@ -19,8 +19,10 @@ UNITS = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "MiB": 1 << 20, "G
 
 
 def read_amd_smi(machine: Machine, notes: Notes) -> PartialHardware:
-    entries = _list_entries(parse_json(run_tool(machine, ("amd-smi", "static", "--json"), SECONDS, notes, "boards")))
+    text = run_tool(machine, ("amd-smi", "static", "--json"), SECONDS, notes, "boards")
+    entries = _list_entries(parse_json(text))
     if not entries:
+        note_no_board(notes, "amd-smi", text)
         return NOTHING
     now = _read_metrics(machine, notes)
     parts = tuple(_add_metrics(_build_board(i, entry), now.get(i, {})) for i, entry in enumerate(entries))

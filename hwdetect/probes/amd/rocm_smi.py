@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes.amd.kfd import drop_integrated
-from hwdetect.probes.notes import Notes, run_tool
+from hwdetect.probes.notes import Notes, note_no_board, run_tool
 from hwdetect.probes.parsing import get_mapping, get_text, parse_integer, parse_json, parse_number
 from hwdetect.probes.partial import NOTHING, PartialHardware
 from hwdetect.probes.pci import GENERATIONS
@@ -28,7 +28,7 @@ def read_rocm_smi(machine: Machine, notes: Notes) -> PartialHardware:
         if (match := re.fullmatch(r"card(\d{1,4})", key))
     }
     if not cards:
-        notes.add("boards", "rocm-smi", "no card in its answer")
+        note_no_board(notes, "rocm-smi", text)
         return NOTHING
     system = _lower_keys(get_mapping(document.get("system")))
     boards = tuple(_build_board(index, card) for index, card in sorted(cards.items()))

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from hwdetect.machine.protocol import Machine
-from hwdetect.probes.notes import Notes
+from hwdetect.probes.notes import Notes, note_no_board
 from hwdetect.probes.nvidia.smi_tables import (
     add_lost_boards,
     add_places,
@@ -84,8 +84,7 @@ def _read_log(machine: Machine, notes: Notes) -> tuple[Node | None, str | None]:
                 notes.add("boards", " ".join(argv), problem)
             if root is not None and root.every("gpu"):
                 return root, output.text
-            first = clean_line(output.text.strip().split("\n")[0])
-            notes.add("boards", " ".join(argv), f"no GPU in its answer: {first}")
+            note_no_board(notes, " ".join(argv), output.text)
             if list_lost_boards(output.text):
                 return root, output.text
     return None, ""

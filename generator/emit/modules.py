@@ -143,6 +143,8 @@ def choose_modules(
         modules["class_metrics"] = "class_metrics"
         if project.data_format in NAMES_CLASSES:
             modules["class_names"] = "class_names"
+    else:
+        modules["answer_length"] = "answer_length"
     if project.adapter:
         modules |= {"merge": "merge", "stop_tokens": "stop_tokens"}
     if project.task == "sft":

@@ -112,8 +112,8 @@ def make_fsdp_edits(case: Case, *, reshard: bool) -> Edits:
 
 
 def make_reading_edits(case: Case) -> Edits:
-    """One process of a node reads the weights. What is packed or unpacked as it is read, or starts from random numbers, each has."""
-    if case.workload.from_scratch or case.workload.train == "qlora" or case.model.quantization:
+    """One process of a node reads the weights. What is packed as it is read, or starts from random numbers, each has."""
+    if case.workload.from_scratch or case.workload.train == "qlora":
         return Edits()
     return Edits(
         imports=("from read_once import hold_places",),

@@ -74,6 +74,46 @@ def test_what_is_not_saved_is_computed_on_every_process(tmp_path):
     assert counts["llama"] == "2" and int(counts["gemma3_text"]) > 2
 
 
+UNPACKED = r"""
+import os, sys
+
+import torch
+import torch.distributed as dist
+from read_once import hold_places
+from transformers import AutoModelForCausalLM, GptOssConfig, GptOssForCausalLM, Mxfp4Config
+from test_packed_experts import SIZES, pack_experts
+from pathlib import Path
+
+torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+folder = Path(sys.argv[1])
+GptOssForCausalLM(GptOssConfig(**SIZES)).to(torch.bfloat16).save_pretrained(folder)
+pack_experts(folder)
+how = {"quantization_config": Mxfp4Config(dequantize=True), "dtype": torch.float32}
+whole = AutoModelForCausalLM.from_pretrained(folder, **how)
+os.environ["LOCAL_RANK"] = "1"
+model = AutoModelForCausalLM.from_pretrained(folder, **how, device_map="meta")
+assert all(weight.is_meta for weight in model.parameters())
+hold_places(model)
+places = dict(model.named_parameters())
+for name, weight in whole.named_parameters():
+    assert (places[name].shape, places[name].dtype, places[name].device.type) == (weight.shape, weight.dtype, "cpu"), name
+buffers = dict(model.named_buffers())
+for name, buffer in whole.named_buffers():
+    assert torch.equal(buffers[name], buffer), name
+print(len(buffers))
+"""
+
+
+def test_a_packed_checkpoint_is_unpacked_by_one_process(tmp_path):
+    """gpt-oss as it is published: the others have its plain weights' places, and compute what no file holds."""
+    given = {"ACCELERATE_USE_FSDP": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true"}
+    given["PYTHONPATH"] = os.pathsep.join((str(FRAGMENTS), str(Path(__file__).resolve().parent.parent)))
+    words = [sys.executable, "-c", UNPACKED, str(tmp_path)]
+    done = subprocess.run(words, env=os.environ | given, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-1]) >= 2
+
+
 def test_places_take_no_memory():
     with torch.device("meta"):
         layer = torch.nn.Linear(WIDE, 1)

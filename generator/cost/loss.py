@@ -44,8 +44,13 @@ def is_classifier(shape: Shape) -> bool:
 
 
 def compute_final_norm_bytes(shape: Shape, run: Execution, tokens: float, residual: float, compute: float) -> float:
-    """The last norm's input, its copies and its output."""
+    """The last norm's input, its copies and its output.
+
+    Of one that is not in tiles the backward pass holds more (six float32 copies), and a block's more than that.
+    """
     h = shape.hidden
+    if run.tile_tokens:  # copies of a tile alone, when the loss has its gradient no more
+        return 2 * residual * h * tokens
     if runs_float_layer_norm(shape, run):  # input, its float32 copy, float32 output, and that cast for the product
         return (residual + FLOAT + FLOAT + compute) * h * tokens
     separate = shape.rms_norm and run.fused_kernels == "none"

@@ -1,4 +1,4 @@
-"""Norms and feed-forward of each layer in tiles of the sequence, so that their insides are never held at once.
+"""Norms and feed-forward of each layer, and the last norm, in tiles of the sequence, whose insides alone are held.
 
 Values and gradients are those of the layer as it was; each tile is computed again in the backward pass.
 """
@@ -13,10 +13,10 @@ TOKENWISE = ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", 
 
 def tile_layers(model: nn.Module) -> None:
     """Change the layers of ``model`` in place."""
-    for layer in model.get_decoder().layers:
-        for name, module in layer.named_modules():
-            if name in TOKENWISE:
-                module.forward = InTiles(module.forward)
+    decoder = model.get_decoder()
+    named = [pair for layer in decoder.layers for pair in layer.named_modules()]
+    for module in (*(module for name, module in named if name in TOKENWISE), decoder.norm):
+        module.forward = InTiles(module.forward)
 
 
 class InTiles:

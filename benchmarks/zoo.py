@@ -1,14 +1,15 @@
-"""Small models of every type that Transformers has for a task, each in a project of its own that is trained for two steps.
+"""Small models of every type that Transformers has for a task, each in a project of its own: trained for two steps, gone on with, asked.
 
 python benchmarks/zoo.py [--tasks sft causal-lm text-classification] [--train lora full] [--types NAME …] [--out FILE.json]
 
-A type's model has the sizes of tests/model/small.py. The training is train.py as it is written, in a process that has the libraries
-already: a few seconds a project. What the plan refuses is listed beside what fails.
+A type's model has the sizes of tests/model/small.py. What runs are train.py and infer.py as they are written, in processes that have
+the libraries already: a few seconds a project. What the plan refuses is listed beside what fails.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import runpy
@@ -24,9 +25,28 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "model")]
 from generator.errors import PerfgenError  # noqa: E402
 
 SECONDS = 120
-"""of one training"""
+"""of one training or answer"""
+IMPORTED = ("peft", "trl", "transformers.trainer", "deepspeed", "matplotlib.figure", "transformers.generation")
+"""before the first fork: what the scripts take seconds for"""
 VOCABULARY = 300
 CHANGES = {"vocab_size": VOCABULARY, "max_position_embeddings": 128, "n_positions": 128, "n_ctx": 128}
+SHARED_HEADS = {"num_key_value_heads": 6}
+DECODERS = ("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart")
+"""whose caches have as many layers as the encoder that they do not have"""
+OWN: dict[str, dict] = {
+    "axk1": SHARED_HEADS | {"n_group": 2, "topk_group": 2},
+    "axk2": SHARED_HEADS,
+    "codegen": {"n_head": 4, "rotary_dim": 4},
+    "dots3_note_text": SHARED_HEADS,
+    "esmc": SHARED_HEADS,
+    "flaubert": {"emb_dim": 48},
+    "gptj": {"rotary_dim": 4},
+    "helium": {"head_dim": 8},
+    "xlm": {"emb_dim": 48},
+    "xmod": {"default_language": "en_XX"},
+    "zaya": {"num_experts_per_tok": 1},
+} | {name: {"encoder_layers": 5, "decoder_layers": 5} for name in DECODERS}
+"""what a type needs beside the small sizes of tests/model"""
 TEXT = "the quick brown fox jumps over the lazy dog"
 TEMPLATE = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{{ eos_token }}{% endfor %}"
 DATA = {
@@ -52,9 +72,8 @@ def main() -> None:
     parser.add_argument("--types", nargs="+")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    import peft  # noqa: F401  # before the first fork
-    import trl  # noqa: F401
-
+    for module in IMPORTED:
+        importlib.import_module(module)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         make_tokenizer(Path(folder) / "tokenizer")
@@ -110,8 +129,10 @@ def try_type(place: Path, task: str, model_type: str, train: str) -> dict:
         project = make_project(place, task, train)
     except PerfgenError as error:
         return {"outcome": "refused", "why": str(error).splitlines()[0][:300]}
-    why = in_a_process(lambda: run_training(project), place.with_suffix(".log"))
-    return {"outcome": "failed", "why": why} if why else {"outcome": "trained"}
+    for number, (what, run) in enumerate(RUNS.items()):
+        if why := in_a_process(lambda: run(project), place.with_suffix(f".{number}.log")):  # noqa: B023  # called at once
+            return {"outcome": "failed", "at": what, "why": why}
+    return {"outcome": "trained"}
 
 
 def save_model(folder: Path, task: str, model_type: str) -> None:
@@ -125,7 +146,7 @@ def save_model(folder: Path, task: str, model_type: str) -> None:
     from generator.inputs.meta_device import make_config
     from generator.model.families import find_family
 
-    written = configs(model_type)[0] if find_family(model_type) else small(model_type)
+    written = (configs(model_type)[0] if find_family(model_type) else small(model_type)) | OWN.get(model_type, {})
     known = {key: value for key, value in CHANGES.items() if key in written}
     config = make_config(written | known | {key: 0 for key in ("bos_token_id", "eos_token_id") if key in written})
     kind = AutoModelForSequenceClassification if task == "text-classification" else AutoModelForCausalLM
@@ -147,13 +168,34 @@ def make_project(place: Path, task: str, train: str) -> Path:
     return render_small_project(place, data=data, name=name, model=str(place / "model"), task=task, train=train, **how)
 
 
-def run_training(project: Path) -> None:
+def train(project: Path, *flags: str, steps: int = 2) -> None:
+    run_script(project, "train.py", *flags)
+    if len(json.loads((project / "runs" / "run.json").read_text())["losses"]) != steps:
+        raise AssertionError(f"not {steps} losses")
+
+
+def resume(project: Path) -> None:
+    """A third step, from the checkpoint of the second."""
+    train(project, "--max_steps", "3", steps=3)
+
+
+def answer(project: Path) -> None:
+    words = ["--prompt", TEXT]
+    if "--max_new_tokens" in (project / "infer.py").read_text(encoding="utf-8"):
+        words += ["--max_new_tokens", "4"]
+    run_script(project, "infer.py", *words)
+    if not json.loads((project / "infer.json").read_text()):
+        raise AssertionError("an empty report")
+
+
+RUNS = {"training": train, "resuming": resume, "answering": answer}
+
+
+def run_script(project: Path, name: str, *flags: str) -> None:
     os.chdir(project)
     sys.path.insert(0, str(project))
-    sys.argv = ["train.py"]
-    runpy.run_path("train.py", run_name="__main__")
-    if len(json.loads((project / "runs" / "run.json").read_text())["losses"]) != 2:
-        raise AssertionError("not two losses")
+    sys.argv = [name, *flags]
+    runpy.run_path(name, run_name="__main__")
 
 
 def in_a_process(work, log: Path) -> str | None:

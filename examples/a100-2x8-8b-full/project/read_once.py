@@ -6,12 +6,14 @@ models as it has devices.
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 
-def hold_places(model: nn.Module) -> None:
+def hold_places(model: PreTrainedModel) -> None:
     """An address of its own for each weight that is to come: by it Accelerate finds what its optimizer updates.
 
-    What nobody writes takes no memory.
+    What nobody writes takes no memory. Buffers that no file holds are sent by nobody: Transformers has computed them by
+    now, but for those of a checkpoint that is unpacked as it is read.
     """
     held: dict[int, torch.Tensor] = {}
     for module in model.modules():
@@ -22,6 +24,8 @@ def hold_places(model: nn.Module) -> None:
         for name, buffer in list(module.named_buffers(recurse=False)):
             if buffer.is_meta:
                 setattr(module, name, make_place(buffer))
+                if name in module._non_persistent_buffers_set:
+                    model._init_weights(module)
 
 
 def make_place(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ import yaml
 from peft.tuners.tuners_utils import BaseTunerLayer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from answer_length import fit_answer
 from chat_template import ensure_chat_template
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
@@ -41,6 +42,8 @@ def main() -> None:
     args = parse_flags(parser)
     if args.calls < 1:
         parser.error(f"--calls {args.calls}: one at least")
+    if args.max_new_tokens < 1:
+        parser.error(f"--max_new_tokens {args.max_new_tokens}: one at least")
     model_folder = find_source(CONFIG, "model") if args.base else choose_run(HERE, CONFIG["output_dir"], args.run)
     print(f"{model_folder}: {'the model as it was' if args.base else describe_run(model_folder)}", file=sys.stderr)
     adapted = Path(model_folder, "adapter_config.json").is_file()  # the path that it has of its model may be an old one
@@ -73,7 +76,7 @@ def main() -> None:
 
     options = {
         **inputs,
-        "max_new_tokens": args.max_new_tokens,
+        "max_new_tokens": fit_answer(model.config, prompt_tokens, args.max_new_tokens),
         "eos_token_id": list_stop_tokens(model, tokenizer),
     }
 

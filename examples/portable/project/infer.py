@@ -14,6 +14,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from answer_length import fit_answer
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
 from loaded_weights import check_loaded
@@ -34,6 +35,8 @@ def main() -> None:
     args = parse_flags(parser)
     if args.calls < 1:
         parser.error(f"--calls {args.calls}: one at least")
+    if args.max_new_tokens < 1:
+        parser.error(f"--max_new_tokens {args.max_new_tokens}: one at least")
     model_folder = choose_run(HERE, CONFIG["output_dir"], args.run)
     print(f"{model_folder}: {describe_run(model_folder)}", file=sys.stderr)
 
@@ -55,7 +58,7 @@ def main() -> None:
 
     options = {
         **inputs,
-        "max_new_tokens": args.max_new_tokens,
+        "max_new_tokens": fit_answer(model.config, prompt_tokens, args.max_new_tokens),
     }
 
     def is_warm(tokens: torch.Tensor, scores: object) -> torch.Tensor:

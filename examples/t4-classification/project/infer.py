@@ -51,6 +51,8 @@ def main() -> None:
     check_loaded(model, loading)
     model.eval()
     inputs = tokenizer(args.prompt, truncation=True, max_length=CONFIG["seq_len"], return_tensors="pt").to(model.device)
+    if not inputs["input_ids"].numel():
+        parser.error("--prompt has no tokens: there is nothing to classify")
 
     seconds = []
     for _ in range(1 + args.calls):

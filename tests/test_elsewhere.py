@@ -84,6 +84,13 @@ def test_a_name_that_nobody_knows_is_an_error():
     assert isinstance(done.exception, UsageError) and "there is no technique warp-drive" in str(done.exception)
 
 
+def test_a_name_in_capitals_is_proposed_as_it_is_written():
+    done = CliRunner().invoke(perfgen, ["why-not", "ADAFACTOR", *SMALL])
+    assert (
+        isinstance(done.exception, UsageError) and "did you mean adafactor" in f"{done.exception} {done.exception.hint}"
+    )
+
+
 def test_what_the_plan_takes_is_taken_under_another_name_too():
     done = CliRunner().invoke(perfgen, ["why-not", "amp", *SMALL, "--json"])
     answer = json.loads(done.output)

@@ -411,7 +411,7 @@ def explain_inapplicable(technique: str, mode: str, chosen: Sequence[str] = ()) 
         taken = [t for t in named.here if t in chosen]
         why = named.describe() + (f"; this plan takes {' and '.join(taken)}" if taken else "")
         return Verdict(technique=technique, taken=bool(taken) and not named.retired, why=why, cost=None, instead=None)
-    hint = suggest_names(technique, known, "`perfgen techniques` lists them")
+    hint = suggest_names(technique.lower().replace("_", "-"), known, "`perfgen techniques` lists them")
     raise UsageError(f"there is no technique {technique}", hint)
 
 

@@ -370,6 +370,9 @@ def test_rows_of_the_server_are_allocated_once_and_compiled_for_one():
     # rows of all the context, whatever the plan's lengths are
     row_gib = 2 * 32 * 8 * 128 * 2 * eight.config.serving.max_context / 2**30
     assert eight.config.predicted.peak_memory_gib > 14.9 + 8 * row_gib
+    # a device that has room for the plan's lengths alone is refused by the guard, not by the allocator at the start
+    assert eight.config.machine.needs_gib == pytest.approx(eight.config.predicted.peak_memory_gib, abs=0.05)
+    assert eight.config.machine.needs_gib < eight.config.machine.memory_gib
     with pytest.raises(UsageError, match="one at a time is compiled"):
         plan_8b(hardware="1xh100-sxm-80gb", pins=(*pins, ("compile", "static-decode")), concurrency=8)
     with pytest.raises(UsageError, match="allocated once"):

@@ -21,7 +21,7 @@ from generator.emit.plan_document import (
     TrainingConfig,
 )
 from generator.emit.preflight import expect_rates
-from generator.emit.server import build_serving_config, is_server, predict
+from generator.emit.server import build_serving_config, is_server, measure_least, predict
 from generator.inputs.tokenizer_revision import is_on_hub
 
 
@@ -160,5 +160,5 @@ def describe_fingerprint(plan: Plan) -> MachineConfig:
         compute_capability=case.device.compute_capability or ABSENT,
         targets=case.vendor.list_targets(case.device) or ABSENT,
         memory_gib=round(find_seen_memory(case) / 2**30, 1),
-        needs_gib=round(plan.best.estimate.peak_memory_gib, 1),
+        needs_gib=round(measure_least(plan) if is_server(plan) else plan.best.estimate.peak_memory_gib, 1),
     )

@@ -157,7 +157,7 @@ def predict(plan: Plan) -> PredictedConfig:
                 "prefill_tokens_per_s": run.seq_len / alone["prefill"],
                 "ttft_s": alone["prefill"],
                 "throughput_tokens_per_s": estimate.tokens_per_second,
-                "peak_memory_gib": reserve(plan) or estimate.peak_memory_gib + find_unfilled_gib(plan),
+                "peak_memory_gib": reserve(plan) or measure_least(plan),
             }
         )
     )
@@ -168,6 +168,11 @@ def reserve(plan: Plan) -> float | None:
     best = plan.best
     share = find_memory_share(best.cost, best.execution) if best.cost.takes_share(best.execution) else None
     return share and share * best.estimate.limit_gib
+
+
+def measure_least(plan: Plan) -> float:
+    """GiB without which a server does not start, or ends at the lengths that the plan is made for."""
+    return plan.best.estimate.peak_memory_gib + find_unfilled_gib(plan)
 
 
 def find_unfilled_gib(plan: Plan) -> float:

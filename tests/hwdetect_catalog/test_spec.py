@@ -62,6 +62,16 @@ def test_every_device_can_be_asked_for(device_id):
     assert hardware.cpu.budget >= 1 and hardware.cpu.isa_features
 
 
+def test_tiles_are_devices_of_their_own_on_one_board():
+    hardware = parse_spec("2xgpu-max-1550")
+    assert [(a.board, a.profile) for a in hardware.accelerators] == [
+        *((0, "tile 0"), (0, "tile 1")),
+        *((1, "tile 0"), (1, "tile 1")),
+    ]
+    assert {a.compute_share for a in hardware.accelerators} == {0.5}
+    assert sum(a.memory_bytes for a in hardware.accelerators) == sum(b.memory_bytes for b in hardware.boards)
+
+
 def test_what_the_text_does_not_say_is_noted():
     hardware = parse_spec("2x8xh100-sxm-80gb")
     assert hardware.cpu.cores == 8 * ASSUMED_CPUS_PER_DEVICE

@@ -12,6 +12,7 @@ from generator.errors import SourceError, UsageError
 from generator.inputs.chat_rendering import THOUGHTS
 from generator.inputs.data_files import read_data
 from generator.inputs.data_formats import Hints
+from generator.inputs.data_recognition import recognise_format
 from generator.inputs.leaves import load_make_example
 
 USER, ANSWER = {"role": "user", "content": "Q?"}, {"role": "assistant", "content": "A."}
@@ -206,6 +207,20 @@ def test_labels_that_are_none_in_most_rows_are_no_bad_rows(tmp_path):
         task="text-classification",
     )
     refuse(tmp_path, [{"text": "t", "label": ["a", "b"]}] * 9, "several labels of a row", task="text-classification")
+
+
+@pytest.mark.parametrize(
+    "pair", [("sentence1", "sentence2"), ("Question", "sentence"), ("text", "text_pair"), ("query", "passage")]
+)
+def test_two_texts_with_one_label_are_refused_unless_one_is_named(tmp_path, pair):
+    rows = [dict(zip((*pair, "label"), (f"some words {n}", f"other words {n}", n % 2), strict=True)) for n in range(20)]
+    with pytest.raises(SourceError, match=f"the label of {pair[0]!r} and {pair[1]!r} together"):
+        recognise_format((*pair, "label"), rows, "text-classification")
+    one = recognise_format((*pair, "label"), rows, "text-classification", Hints(text_column=pair[0]))
+    assert one.column_of["text"] == pair[0] and repr(pair[1]) in one.describe()
+    assert recognise_format(
+        ("title", "text", "label"), [{"title": "t", **r, "text": "x"} for r in rows], "text-classification"
+    )
 
 
 def test_a_label_that_is_there_and_empty_is_called_so(tmp_path):

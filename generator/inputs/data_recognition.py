@@ -27,6 +27,17 @@ NEEDED = ("choices", "options", "passage", "paragraph", "article", "document", "
 """Columns without which a question may make no sense; a conversation has its documents in its turns."""
 SPEAKERS = ("role", "from", "speaker", "author")
 """Columns that say who speaks, where a row is a single turn."""
+PAIRS = (
+    *(("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("text", "text_pair")),
+    *(("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("question", "sentence")),
+    *(
+        (question, passage)
+        for question in ("question", "query")
+        for passage in ("passage", "context", "document", "answer")
+    ),
+)
+"""Columns of a classification of two texts, by the names that GLUE, SuperGLUE, SNLI and MS MARCO give them: a label says nothing
+of one of them alone."""
 FEW = 0.25
 """A column with at most so many distinct values per row holds labels, where no name says so."""
 LABEL_CHARACTERS = 50
@@ -450,6 +461,7 @@ def recognise_labelled(sample: Sample, text_column: str | None, label_column: st
         label_column, reason = find_label(sample, text_column)
         reasons.append(reason)
     if text_column is None:
+        refuse_pairs(sample, label_column)
         usual = [c for c in sample.pick(TEXT_COLUMNS) if c != label_column]
         texts = [c for c in sample.columns if c != label_column and sample.holds_texts(c)]
         if len(texts) > 1 and not usual:
@@ -464,6 +476,20 @@ def recognise_labelled(sample: Sample, text_column: str | None, label_column: st
     refuse_no_classes(sample, label_column)
     columns = {"text": text_column, "label": label_column}
     return make_format("classification", columns, ", ".join(reasons) or "you named the columns", sample)
+
+
+def refuse_pairs(sample: Sample, label_column: str) -> None:
+    """Raises ``SourceError`` where the label is that of two texts together."""
+    texts = {c.lower(): c for c in sample.columns if c != label_column and sample.holds_texts(c)}
+    pair = next((pair for pair in PAIRS if texts.keys() >= set(pair)), None)
+    if pair is not None:
+        first, second = (texts[name] for name in pair)
+        raise SourceError(
+            f"--data {sample.where}: {label_column!r} is the label of {first!r} and {second!r} together, and one text a row is what is "
+            "learned from here",
+            f"write both into one column, {first!r} first, then the tokenizer's separator; or, to learn from one of them alone, "
+            f"--text-column {first}",
+        )
 
 
 def refuse_no_classes(sample: Sample, column: str) -> None:

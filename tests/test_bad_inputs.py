@@ -12,6 +12,7 @@ import gzip
 import io
 import json
 import os
+import shlex
 import signal
 import socket
 import struct
@@ -277,6 +278,33 @@ def test_model_09_code_of_its_own_is_never_run(tmp_path):
 )
 def test_model_11_12_weights_of_other_kinds(tmp_path, files, words):
     refused(4, words, by=perfgen("plan", *HERE, "--model", model(tmp_path / "m", files=files)))
+
+
+def test_model_11_pickled_weights_are_converted_with_their_head(tmp_path, monkeypatch):
+    """By the command that the refusal gives: AutoModel, which it gave, leaves an untied head out, and training began with a new one."""
+    import torch
+    from test_data_formats import make_tokenizer
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    old = str(tmp_path / "the model")
+    sizes = {
+        "vocab_size": 300,
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    trained = LlamaForCausalLM(LlamaConfig(**sizes, tie_word_embeddings=False))
+    trained.config.architectures = ["LlamaForCausalLM"]
+    trained.config.save_pretrained(old)
+    torch.save(trained.state_dict(), f"{old}/pytorch_model.bin")
+    make_tokenizer(old)
+    done = perfgen("plan", *HERE, "--model", old)
+    refused(4, "pickled weights only", by=done)
+    command = shlex.split(" ".join(done.err.split()).partition(": python -c ")[2])
+    monkeypatch.setattr(sys, "argv", ["-c", *command[1:]])
+    exec(command[0], {})
+    assert torch.equal(LlamaForCausalLM.from_pretrained(command[2]).lm_head.weight, trained.lm_head.weight)
 
 
 @pytest.mark.parametrize(

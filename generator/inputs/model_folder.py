@@ -28,6 +28,12 @@ MERGING = (
     "T.from_pretrained(t).save_pretrained(merged)"
 )
 """By PEFT itself: adapter, folder of the whole model, whose tokenizer."""
+CONVERTING = (
+    "import sys, transformers as t; old, new = sys.argv[1:]; "
+    "M = getattr(t, t.AutoConfig.from_pretrained(old).architectures[0]); "
+    "M.from_pretrained(old, dtype='auto').save_pretrained(new); t.AutoTokenizer.from_pretrained(old).save_pretrained(new)"
+)
+"""Pickled weights as safetensors, by the class that their config names: AutoModel would leave the head of a model out."""
 NO_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|rng_state.*|scaler)\.(bin|pt|pth)")
 
 
@@ -121,7 +127,10 @@ def refuse_other_weights(shown_path: str, names: set[str]) -> None:
     if any(name.endswith((".bin", ".pt", ".pth", ".ckpt")) for name in others):
         raise SourceError(
             f"{shown_path} holds pickled weights only ({others[0]}), which can run code when they are loaded",
-            "convert them to safetensors first: AutoModel.from_pretrained(...).save_pretrained(NEW_FOLDER)",
+            f"where they are trusted, convert them first, and give {shown_path}-safetensors: python -c {shlex.quote(CONVERTING)} "
+            f"{shlex.join((shown_path, f'{shown_path}-safetensors'))}"
+            if others[0].startswith("pytorch_model")
+            else "give the model as Transformers saves it, with safetensors",
         )
     if others:
         raise SourceError(

@@ -10,6 +10,7 @@ import pytest
 
 from generator.case.held_out import choose_share, count_held_rows, read_held_out
 from generator.case.request import Request
+from generator.emit.plan_document import ABSENT
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import read_data
 from generator.pipeline import document_request
@@ -83,3 +84,35 @@ def test_a_file_that_cannot_be_read_is_named_by_its_own_option(tmp_path):
     os.mkfifo(tmp_path / "pipe.jsonl")
     with pytest.raises(SourceError, match=r"^--eval .* a pipe or a device"):
         read_held_out(Request(task="sft", eval=str(tmp_path / "pipe.jsonl")), data)
+
+
+def test_labels_of_a_file_to_evaluate_on(tmp_path):
+    """Some of them may be missing there; one that nothing teaches is refused before anything is written."""
+
+    def write(name: str, *labels: str) -> str:
+        rows = [json.dumps({"text": f"words {n}", "label": label}) for n, label in enumerate(labels * 9)]
+        (tmp_path / name).write_text("\n".join(rows))
+        return str(tmp_path / name)
+
+    (tmp_path / "tokenizer.json").write_text("{}")
+    words = {"hardware": "cpu:4", "task": "text-classification", "tokenizer": str(tmp_path), "global_batch": 4}
+    words |= {"model": SMALL, "data": write("d.jsonl", "a", "b", "c")}
+    assert document_request(Request(eval=write("one.jsonl", "b"), **words)).evaluation.rows == 9
+    with pytest.raises(SourceError, match=r"--eval .*new.jsonl: the label 'x' is not in the data"):
+        document_request(Request(eval=write("new.jsonl", "a", "x"), **words))
+
+
+def test_a_global_batch_is_left_to_train_on_and_what_is_not_evaluated_is_said(tmp_path):
+    lines = [json.dumps({"prompt": f"a b {n}", "completion": "c d"}) for n in range(34)]
+    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    words = {"hardware": "cpu:4", "task": "sft", "data": str(tmp_path / "d.jsonl"), "tokenizer": str(tmp_path)}
+    (tmp_path / "tokenizer.json").write_text("{}")
+    document = document_request(Request(model=SMALL, global_batch=32, **words))
+    assert document.evaluation.rows == document.config.eval_rows == 2
+    for share in (None, "0.5"):
+        document = document_request(Request(model=SMALL, global_batch=34, eval=share, **words))
+        assert document.evaluation is ABSENT and document.config.eval_data is None
+        (note,) = [note.text for note in document.notes if note.kind == "evaluation"]
+        assert note.startswith("nothing is held out and nothing evaluated: 34 sequences")
+    with pytest.raises(UsageError, match="--early-stopping 2 needs an evaluation, and of 34 sequences"):
+        document_request(Request(model=SMALL, global_batch=34, early_stopping=2, **words))

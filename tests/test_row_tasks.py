@@ -11,6 +11,7 @@ import yaml
 from leaves import check_imports
 
 from generator.case.request import Request
+from generator.case.sources import read_work
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.errors import UsageError
@@ -139,3 +140,13 @@ def test_rows_are_computed_together_where_nobody_says_how_many():
     asked_more = ({}, {"optimize_for": "latency"}, {"concurrency": 4})
     planned = [document_request(Request(model="BAAI/bge-small-en-v1.5", **asked, **more)) for more in asked_more]
     assert [document.config.rows.batch for document in planned] == [32, 1, 4]
+
+
+MODEL = str(Path(__file__).parent.parent / "examples" / "models" / "smollm2-135m.json")
+
+
+@pytest.mark.parametrize("task", ["token-classification", "automatic-speech-recognition", "feature-extraction"])
+def test_what_is_not_trained_is_said_before_the_data_is_looked_at(task, tmp_path):
+    (tmp_path / "d.jsonl").write_text('{"tokens": ["a"], "ner_tags": [0]}\n')
+    with pytest.raises(UsageError, match=f"--task {task} is for --mode infer"):
+        read_work(Request(model=MODEL, data=str(tmp_path / "d.jsonl"), task=task))

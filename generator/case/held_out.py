@@ -61,6 +61,12 @@ def count_held_rows(rows: int | None, share: float | None) -> int:
     )
 
 
+def leave_global_batch(held: int, rows: int | None, global_batch: int) -> int:
+    """Of ``held`` rows those that can be held out: an optimizer step needs a global batch of what is left, as the emitted
+    evaluation.py sees to it too."""
+    return held if rows is None else max(0, min(held, rows - global_batch))
+
+
 def choose_share(rows: int | None) -> float:
     """The default one, of which no more than ``count_held_rows`` says are taken."""
     return SHARE if rows is None or rows * SHARE >= FEW_ROWS else SMALL_SHARE
@@ -89,6 +95,13 @@ def read_file(request: Request, name: str, data: DataSource | None) -> DataSourc
         raise UsageError(
             f"--eval {name} is of another form than --data: {describe_form(held)}, not {describe_form(data)}",
             "give both in one form",
+        )
+    unknown = sorted(set(held.label_names) - set(data.label_names))
+    if unknown and data.complete:
+        raise SourceError(
+            f"--eval {name}: the label {unknown[0]!r} is not in the data that is trained on, whose labels are "
+            f"{', '.join(map(repr, data.label_names[:9]))}",
+            "leave such rows out of it, or train on some",
         )
     return held
 

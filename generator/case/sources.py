@@ -8,10 +8,10 @@ from pathlib import Path
 
 from generator.bundle import find_sample_file
 from generator.case.defaults import Origin, count_sequences, count_steps, fill_workload, trace_values
-from generator.case.held_out import HeldOut, count_held_rows, read_held_out
+from generator.case.held_out import HeldOut, count_held_rows, leave_global_batch, read_held_out
 from generator.case.request import Request
 from generator.case.tasks import find_task
-from generator.case.workload import DRAFT_PIN, Draft, Served, Workload, check_workload, choose_task
+from generator.case.workload import DRAFT_PIN, Draft, Served, Workload, check_trained, check_workload, choose_task
 from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import BYTES_PER_TOKEN, DataSource, list_data_files, read_data
 from generator.inputs.lengths import count_lengths
@@ -66,7 +66,13 @@ def read_work(request: Request) -> Work:
     held_out = read_held_out(request, data)
     held_rows = 0
     if held_out and not held_out.file and (sequences := count_sequences(workload, data)) is not None:
-        held_rows = count_held_rows(sequences, held_out.share)
+        held_rows = leave_global_batch(count_held_rows(sequences, held_out.share), sequences, workload.global_batch)
+        if not held_rows and request.early_stopping is not None:
+            raise UsageError(
+                f"--early-stopping {request.early_stopping} needs an evaluation, and of {sequences:,} sequences none is left "
+                f"beside a global batch of {workload.global_batch:,}",
+                "give --eval FILE, a smaller --global-batch, or more data",
+            )
     return Work(
         request=request,
         source=source,
@@ -173,8 +179,9 @@ def read_sources(request: Request) -> tuple[Request, ModelSource, DataSource | N
 
 def read_request_data(request: Request, data: str) -> DataSource:
     if request.mode == "train":  # the task is as asked: whatever the data is, this is said first
+        check_trained(find_task(request.task))
         check_task_options(request, request.task)
-    return read_data(
+    source = read_data(
         data,
         task=request.task,
         hints=request.hints,
@@ -183,6 +190,12 @@ def read_request_data(request: Request, data: str) -> DataSource:
         split=request.split,
         offline=request.offline,
     )
+    if request.mode == "train" and len(source.label_names) == 1:
+        raise SourceError(
+            f"--data {source.path}: every row has the label {source.label_names[0]!r}",
+            "give data with two classes or more",
+        )
+    return source
 
 
 def check_task_options(request: Request, task: str) -> None:

@@ -254,12 +254,17 @@ def check_adapters(workload: Workload, model: ModelSpec) -> None:
         )
 
 
+def check_trained(task: Task) -> None:
+    if not task.trained:
+        raise UsageError(
+            f"--task {task.name} is for --mode infer: perfgen emits no training for it", "add --mode infer"
+        )
+
+
 def check_task(workload: Workload, model: ModelSpec) -> None:
     """Refuse to train what nothing trains here, and a model that is not for the task. Raises ``UsageError``."""
-    if workload.mode == "train" and not workload.task_facts.trained:
-        raise UsageError(
-            f"--task {workload.task} is for --mode infer: perfgen emits no training for it", "add --mode infer"
-        )
+    if workload.mode == "train":
+        check_trained(workload.task_facts)
     trained = workload.mode == "infer" and not workload.after_training
     if refusal := workload.task_facts.explain_model(model, f"--task {workload.task}", trained):
         raise UsageError(*refusal)

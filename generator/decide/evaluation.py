@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from generator.case.held_out import count_held_rows
+from generator.case.held_out import count_held_rows, leave_global_batch
 from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution
 
@@ -48,14 +48,18 @@ def schedule_evaluation(
     steps: int | None,
     save_steps: int,
     save_seconds: float = 0.0,
-) -> Schedule:
+    global_batch: int = 0,
+) -> Schedule | None:
     """The schedule of a run of ``steps`` (``None``: not known) that saves every ``save_steps``.
 
     ``rows``: of the data, ``None`` where not counted. ``share``: what to hold out of them, ``None`` for the default, whose rows
     are cut where they take too long; those that were asked for stay, and are evaluated less often. ``batch_rows`` go through
     one forward pass of ``forward_seconds`` on all devices.
+    ``global_batch`` rows stay to be trained on, where they are not those of a file; ``None``: no others are there.
     """
-    wanted = count_held_rows(rows, share)
+    wanted = leave_global_batch(count_held_rows(rows, share), rows, global_batch)
+    if not wanted:
+        return None
     interval = choose_interval(steps, step_seconds, save_steps, save_seconds)
     budget = TIME_SHARE * (steps or interval) * step_seconds
     if share is None:

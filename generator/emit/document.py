@@ -18,7 +18,7 @@ from generator.emit.config_yaml import build_config
 from generator.emit.container import dump_compose, list_scratch, reach_devices
 from generator.emit.deploy import PodNeeds, dump_deployment
 from generator.emit.environment import complete_environment
-from generator.emit.evaluation import count_untrained_rows, note_few_rows, plan_evaluation
+from generator.emit.evaluation import count_untrained_rows, note_few_rows, note_no_rows, plan_evaluation
 from generator.emit.figures import (
     describe_estimate,
     list_candidate_costs,
@@ -125,7 +125,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
             "compose.yaml": dump_compose(project, config, image, plan.best.layout, container, list_scratch(plan)),
         },
         untested=list_untested(plan),
-        notes=(*list_notes(planned), *note_few_rows(evaluation)),
+        notes=(*list_notes(planned), *note_few_rows(evaluation), *note_no_rows(planned, evaluation)),
         evaluation=evaluation or ABSENT,
         server=server or ABSENT,
         launch=launch or ABSENT,

@@ -32,7 +32,10 @@ def plan_evaluation(planned: Planned, saving: SavingRecord) -> EvaluationRecord 
         steps=case.workload.steps,
         save_steps=saving.save_steps,
         save_seconds=saving.save_seconds if keeps else 0.0,
+        global_batch=0 if held.file else case.workload.global_batch,
     )
+    if planned_schedule is None:
+        return None
     record = EvaluationRecord(
         summary="",
         source=held.file.path if held.file else choose_share(rows) if held.share is None else held.share,
@@ -64,6 +67,19 @@ def note_few_rows(evaluation: EvaluationRecord | None) -> tuple[Note, ...]:
     rows = f"{evaluation.rows} row{'s' if evaluation.rows > 1 else ''}"
     chooses = ", and choose the model that is kept" if evaluation.keeps_best else ""
     text = f"only {rows} held out: so few say little{chooses}; give --eval FILE, a larger share (--eval 0.2), or --eval none"
+    return (Note(kind="evaluation", text=text),)
+
+
+def note_no_rows(planned: Planned, evaluation: EvaluationRecord | None) -> tuple[Note, ...]:
+    """That nothing is evaluated, where nobody asked for that."""
+    if evaluation is not None or planned.work.held_out is None:
+        return ()
+    workload = planned.plan.case.workload
+    rows = count_sequences(workload, planned.work.data)
+    text = (
+        f"nothing is held out and nothing evaluated: {rows:,} sequences are a global batch of {workload.global_batch:,} at "
+        "most; give --eval FILE, a smaller --global-batch, or more data"
+    )
     return (Note(kind="evaluation", text=text),)
 
 

@@ -88,6 +88,8 @@ class DataSource:
     labels: int | None = None
     label_names: tuple[str, ...] = ()
     bad_rows: int = 0
+    complete: bool = False
+    """every row was looked at, and ``label_names`` are all"""
     config: str | None = None
     """of the hub, as are ``split`` and ``revision``; None: the only one, or seen when the project runs"""
     split: str | None = None
@@ -328,10 +330,6 @@ def describe_table_data(
             scan.labels.add(example["label"])
     if not scan.lengths:
         raise SourceError(f"--data {path} holds no usable row" + show_first_fault(scan), "give a file with data")
-    if label and len(scan.labels) < 2:
-        raise SourceError(
-            f"--data {path}: every row has the label {min(scan.labels)!r}", "give data with two classes or more"
-        )
     seen = len(scan.lengths)
     rows_in_all = round(seen * max(1.0, lengths.total / lengths.seen))
     mean = sum(scan.lengths) / seen / BYTES_PER_TOKEN
@@ -349,6 +347,7 @@ def describe_table_data(
         token_quantiles=compute_quantiles([n / BYTES_PER_TOKEN for n in scan.lengths]),
         labels=len(scan.labels) or None,
         label_names=tuple(sorted(scan.labels)),
+        complete=lengths.seen >= lengths.total,
         bad_rows=scan.bad_rows,
         notes=(
             *note_skipped_rows(scan),

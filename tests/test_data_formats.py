@@ -241,11 +241,15 @@ def test_every_format_is_shown_trained_and_evaluated(tmp_path, model, load_data,
     shown = run(project, "data.py")
     drawn = SETS[name][2]
     assert (drawn or "what a day") in shown and "24 " in shown and not (project / "runs" / "run.json").exists()
+    first = json.loads(run(project, "data.py", "--json"))
     printed = run(project, "train.py")
     assert (drawn or "what a day") in printed
     assert (drawn or "what a day") in (project / "runs" / "first_example.txt").read_text()
     report = json.loads((project / "runs" / "run.json").read_text())
     assert len(report["losses"]) == 3 and report["finished_step"] == 3
+    before, *_, after = report["evaluations"]
+    assert report["kept_step"] == after["step"] == 3 and before["step"] == 0, "each step of so few lowers the loss"
+    assert report["eval"] == {"before": before, "after": after, "rows": report["eval_rows"]}
     tokenizer = AutoTokenizer.from_pretrained(project / "runs")
     assert tokenizer.chat_template == CHATML
     data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text())
@@ -260,6 +264,8 @@ def test_every_format_is_shown_trained_and_evaluated(tmp_path, model, load_data,
         trained = AutoModelForCausalLM.from_pretrained(project / "runs")
         dataset = data.tokenize_examples(examples, tokenizer, 128, config["loss_on"])
         inputs = {key: torch.tensor([dataset[0][key]]) for key in ("input_ids", "labels")}
+    same = {key: dataset[0][key] for key in ("input_ids", "labels")}
+    assert first == {"text": tokenizer.decode(first["input_ids"]), **same}
     with torch.no_grad():
         assert 0 < trained(**inputs).loss.item() < 10
 

@@ -40,6 +40,17 @@ class Evaluation(BaseModel):
     macro_f1: float | None = None
 
 
+class BeforeAndAfter(BaseModel):
+    """Of ``rows``: before the first step (``None`` where that was not measured), and of the model that was kept, or the last one
+    that was measured."""
+
+    model_config = ConfigDict(frozen=True)
+
+    before: Evaluation | None
+    after: Evaluation
+    rows: Count
+
+
 class Confusion(BaseModel):
     """How often a row of one label (line) was taken for another (column)."""
 
@@ -81,6 +92,7 @@ class RunFigures(Figures):
     first_step_seconds: Positive
     steps: list[float]
     losses: list[float]
+    eval: BeforeAndAfter | None = None
     evaluations: list[Evaluation] = []
     eval_rows: Count | None = None
     kept_step: Count | None = None

@@ -1,5 +1,6 @@
 """The first example as it is trained on, and what all are: before the first step, or by `python data.py`."""
 
+import json
 from itertools import groupby
 from pathlib import Path
 
@@ -35,6 +36,12 @@ def show_example(example: dict, tokenizer, folder: Path) -> None:
     content = f"{title}\n\n{text}\n\n{list_tokens(example, tokenizer)}\n"
     (folder / "first_example.txt").write_text(content, encoding="utf-8", errors="backslashreplace")
     print(f"{title}\n{escape_control(text[:SHOWN])}{' …' if len(text) > SHOWN else ''}\n")
+
+
+def dump_example(example: dict, tokenizer) -> str:
+    """As JSON: its text, its tokens, and their labels (-100: not learned), or the number of its class."""
+    tokens = example["input_ids"]
+    return json.dumps({"text": tokenizer.decode(tokens), "input_ids": tokens, "labels": example["labels"]})
 
 
 def warn_of_open_end(example: dict, tokenizer) -> None:

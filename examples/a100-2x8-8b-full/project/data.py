@@ -10,6 +10,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from torch.utils.data import Dataset as TorchDataset
 from transformers import AutoTokenizer, TokenizersBackend
 
 from examples import make_example
-from first_example import show_example
+from first_example import dump_example, show_example
 from masking import mask_messages
 from parts import BATCH, Batches, cut_rows, load_parts, prepare_parts
 from sources import find_source
@@ -187,7 +188,17 @@ def show_data(blocks: Blocks, tokenizer, folder: Path) -> None:
 
 def main() -> None:
     """Show the data as it would be trained on. Nothing is trained."""
-    parse_flags(argparse.ArgumentParser(description=main.__doc__))
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--json", action="store_true", help="the first example on standard output, and nothing else there")
+    args = parse_flags(parser)
+    with redirect_stdout(sys.stderr if args.json else sys.stdout):
+        first, tokenizer = show_first()
+    if args.json:
+        print(dump_example(first, tokenizer))
+
+
+def show_first():
+    """The first example, and the tokenizer that made its tokens; both are shown, and what all examples are."""
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     texts = load_texts(config)
@@ -197,6 +208,7 @@ def main() -> None:
     if not len(blocks):
         sys.exit(f"the texts are shorter than one sequence of {config['seq_len']} tokens")
     show_data(blocks, tokenizer, output_dir)
+    return blocks[0], tokenizer
 
 
 if __name__ == "__main__":

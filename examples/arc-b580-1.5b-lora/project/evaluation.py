@@ -249,7 +249,7 @@ def average_over_tokens(trainer: Trainer) -> None:
 
 
 def describe_evaluation(trainer: Trainer) -> dict:
-    """What run.json says of the evaluations: each with its step, and the one whose model was kept."""
+    """What run.json says of the evaluations: each with its step, that before the first, and that of the kept model."""
     if trainer.eval_dataset is None:
         return {}
     dataset = trainer.eval_dataset
@@ -263,9 +263,13 @@ def describe_evaluation(trainer: Trainer) -> dict:
     is_best = trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint
     kept = trainer.state.best_global_step if is_best else trainer.state.global_step
     confusion = getattr(trainer.compute_metrics, "confusion", None)
+    rows = len(dataset.rows if isinstance(dataset, FilledRows) else dataset)
+    before = evaluations[0] if evaluations[0]["step"] == 0 else None
+    after = next((row for row in reversed(evaluations) if row["step"] == kept), evaluations[-1])
     return {
+        "eval": {"before": before, "after": after, "rows": rows},
         "evaluations": evaluations,
-        "eval_rows": len(dataset.rows if isinstance(dataset, FilledRows) else dataset),
+        "eval_rows": rows,
         "kept_step": kept,
         **({"confusion": confusion} if confusion else {}),
     }

@@ -10,6 +10,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from datasets.fingerprint import Hasher
 from torch.utils.data import Dataset as TorchDataset
 from transformers import AutoConfig, TokenizersBackend
 
-from first_example import show_example
+from first_example import dump_example, show_example
 from open_data import count_lines, list_spans
 from parts import BATCH, Batches, cut_rows, group_pieces, load_parts, prepare_parts
 from rows import UNREADABLE, read_rows
@@ -207,7 +208,17 @@ def show_data(blocks: Blocks, tokenizer, folder: Path) -> None:
 
 def main() -> None:
     """Show the data as it would be trained on. Nothing is trained."""
-    parse_flags(argparse.ArgumentParser(description=main.__doc__))
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--json", action="store_true", help="the first example on standard output, and nothing else there")
+    args = parse_flags(parser)
+    with redirect_stdout(sys.stderr if args.json else sys.stdout):
+        first, tokenizer = show_first()
+    if args.json:
+        print(dump_example(first, tokenizer))
+
+
+def show_first():
+    """The first example, and the tokenizer that made its tokens; both are shown, and what all examples are."""
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     texts = load_texts(config)
@@ -218,6 +229,7 @@ def main() -> None:
     if not len(blocks):
         sys.exit(f"the texts are shorter than one sequence of {config['seq_len']} tokens")
     show_data(blocks, tokenizer, output_dir)
+    return blocks[0], tokenizer
 
 
 if __name__ == "__main__":

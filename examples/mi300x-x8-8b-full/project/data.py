@@ -10,6 +10,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from transformers import AutoTokenizer
 
 from chat_template import ensure_chat_template
 from examples import make_example
-from first_example import show_example, show_lengths, warn_of_open_end
+from first_example import dump_example, show_example, show_lengths, warn_of_open_end
 from labels import tokenize_batch
 from masking import mask_messages
 from open_data import count_lines, list_spans
@@ -216,7 +217,17 @@ def show_data(dataset: Dataset, examples: Dataset, tokenizer, seq_len: int, fold
 
 def main() -> None:
     """Show the data as it would be trained on. Nothing is trained."""
-    parse_flags(argparse.ArgumentParser(description=main.__doc__))
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--json", action="store_true", help="the first example on standard output, and nothing else there")
+    args = parse_flags(parser)
+    with redirect_stdout(sys.stderr if args.json else sys.stdout):
+        first, tokenizer = show_first()
+    if args.json:
+        print(dump_example(first, tokenizer))
+
+
+def show_first():
+    """The first example, and the tokenizer that made its tokens; both are shown, and what all examples are."""
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     examples = load_examples(config)
@@ -225,6 +236,7 @@ def main() -> None:
     ensure_chat_template(tokenizer)
     dataset = tokenize_examples(examples, tokenizer, config["seq_len"], config["loss_on"], config["skip_bad"])
     show_data(dataset, examples, tokenizer, config["seq_len"], output_dir)
+    return dataset[0], tokenizer
 
 
 if __name__ == "__main__":

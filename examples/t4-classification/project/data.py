@@ -10,6 +10,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from transformers import AutoTokenizer
 
 from class_names import name_labels
 from examples import make_example
-from first_example import show_example
+from first_example import dump_example, show_example
 from masking import mask_messages
 from parts import BATCH, Batches, count_cores, cut_rows, load_parts, prepare_parts
 from sources import find_source
@@ -149,14 +150,26 @@ def show_data(dataset: Dataset, names: list[str], tokenizer, seq_len: int, folde
 
 def main() -> None:
     """Show the data as it would be trained on. Nothing is trained."""
-    parse_flags(argparse.ArgumentParser(description=main.__doc__))
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--json", action="store_true", help="the first example on standard output, and nothing else there")
+    args = parse_flags(parser)
+    with redirect_stdout(sys.stderr if args.json else sys.stdout):
+        first, tokenizer = show_first()
+    if args.json:
+        print(dump_example(first, tokenizer))
+
+
+def show_first():
+    """The first example, and the tokenizer that made its tokens; both are shown, and what all examples are."""
     config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
     output_dir = HERE / config["output_dir"]
     examples = load_examples(config)
     source = find_source(config, "model")
     tokenizer = AutoTokenizer.from_pretrained(source, revision=config["revision"], trust_remote_code=False)
     names = list_labels(examples)
-    show_data(tokenize(examples, names, tokenizer, config["seq_len"]), names, tokenizer, config["seq_len"], output_dir)
+    dataset = tokenize(examples, names, tokenizer, config["seq_len"])
+    show_data(dataset, names, tokenizer, config["seq_len"], output_dir)
+    return dataset[0], tokenizer
 
 
 if __name__ == "__main__":

@@ -270,6 +270,27 @@ def test_every_format_is_shown_trained_and_evaluated(tmp_path, model, load_data,
         assert 0 < trained(**inputs).loss.item() < 10
 
 
+def test_a_token_without_an_embedding_is_refused(tmp_path, model, load_data):
+    """A GPU fails in an assertion of the device, a CPU in an IndexError of PyTorch."""
+    from transformers import AutoTokenizer, LlamaConfig
+
+    data = load_data(render_project(tmp_path, model, "sharegpt.json"))
+    assert (
+        "check_tokens(tokenizer, model.config, train_dataset, eval_dataset)"
+        in (tmp_path / "p" / "train.py").read_text()
+    )
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    config = LlamaConfig(vocab_size=len(tokenizer))
+    tokenizer.add_tokens(["<extra>"])
+    rows, wrong = [{"input_ids": [1, 2]}], [{"input_ids": [len(tokenizer) - 1]}]
+    data.check_tokens(tokenizer, config, rows, None)  # no row has it
+    with pytest.raises(SystemExit, match=f"'<extra>' as token {config.vocab_size}, and the model has embeddings for"):
+        data.check_tokens(tokenizer, config, rows, wrong)
+    tokenizer.pad_token = "<extra>"
+    with pytest.raises(SystemExit, match="'<extra>' as token"):
+        data.check_tokens(tokenizer, config, rows)
+
+
 def test_an_edit_of_the_code_that_makes_examples_makes_them_again(tmp_path, model, load_data):
     """`datasets` looks at no code outside of a script: its cache would train on what the code made before."""
     project = render_project(tmp_path, model, "question.tsv")

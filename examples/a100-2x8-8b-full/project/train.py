@@ -27,7 +27,7 @@ from arguments import parse_arguments
 from attention_kernel import explain_refusal
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
-from data import check_size, cut_blocks, load_texts, show_data
+from data import check_size, check_tokens, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
@@ -86,6 +86,7 @@ def main() -> None:
         trust_remote_code=False,
     )
     check_loaded(model, loading)
+    check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
     hold_places(model)
 
     trainer = Trainer(

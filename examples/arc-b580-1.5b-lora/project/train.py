@@ -30,7 +30,7 @@ from checkpoints import (
     finish_training,
 )
 from compiler import check_compilers
-from data import check_size, load_examples, show_data, tokenize_examples
+from data import check_size, check_tokens, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
@@ -78,6 +78,7 @@ def main() -> None:
         trust_remote_code=False,
     )
     check_loaded(model, loading)
+    check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
 
     trainer = SFTTrainer(
         model=model,

@@ -34,7 +34,7 @@ from checkpoints import (
     finish_training,
 )
 from compiler import check_compilers
-from data import check_size, cut_blocks, load_texts, show_data
+from data import check_size, check_tokens, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
@@ -80,6 +80,7 @@ def main() -> None:
         trust_remote_code=False,
     )
     check_loaded(model, loading)
+    check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
 
     trainer = Trainer(
         model=model,

@@ -19,7 +19,7 @@ from arguments import parse_arguments
 from attention_kernel import explain_refusal
 from background_save import SealWritten
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
-from data import check_size, cut_blocks, load_texts, show_data
+from data import check_size, check_tokens, cut_blocks, load_texts, show_data
 from division import Division
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
@@ -76,6 +76,7 @@ def main() -> None:
         use_safetensors=True,
         trust_remote_code=False,
     )
+    check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
 
     trainer = Loop(
         model=model,

@@ -31,7 +31,7 @@ from background_save import SealWritten
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
-from data import check_size, load_examples, show_data, tokenize_examples
+from data import check_size, check_tokens, load_examples, show_data, tokenize_examples
 from division import Division
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
 from final_model import is_complete, save_final_model
@@ -92,6 +92,7 @@ def main() -> None:
         use_safetensors=True,
         trust_remote_code=False,
     )
+    check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
 
     trainer = Loop(
         model=model,

@@ -37,7 +37,7 @@ from checkpoints import (
     finish_training,
 )
 from compiler import check_compilers
-from data import check_size, cut_blocks, load_texts, show_data
+from data import check_size, check_tokens, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
@@ -82,6 +82,7 @@ def main() -> None:
         dtype=torch.float32,  # trained weights stay in fp32, bf16 is for the arithmetic
         attn_implementation="sdpa",
     )
+    check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
 
     trainer = Trainer(
         model=model,

@@ -28,7 +28,7 @@ from attention_kernel import explain_refusal
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
-from data import check_size, load_examples, show_data, tokenize_examples
+from data import check_size, check_tokens, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
@@ -91,6 +91,7 @@ def main() -> None:
         trust_remote_code=False,
     )
     check_loaded(model, loading)
+    check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
     hold_places(model)
 
     trainer = SFTTrainer(

@@ -42,7 +42,7 @@ from checkpoints import (
     finish_training,
 )
 from class_metrics import ClassMetrics, keep_class
-from data import check_size, list_labels, load_examples, show_data, tokenize
+from data import check_size, check_tokens, list_labels, load_examples, show_data, tokenize
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
@@ -91,6 +91,7 @@ def main() -> None:
         trust_remote_code=False,
     )
     check_loaded(model, loading, adds_head=True)
+    check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
     model.config.pad_token_id = tokenizer.pad_token_id
 
     trainer = Trainer(

@@ -207,6 +207,21 @@ def check_size(dataset, args) -> None:
         )
 
 
+def check_tokens(tokenizer, config, *datasets) -> None:
+    """Every token needs an embedding: without, a GPU fails in an assertion that names nothing."""
+    tokens = {number: token for token, number in tokenizer.get_vocab().items()}
+    embeddings = config.get_text_config().vocab_size
+    if max(tokens) < embeddings:
+        return
+    highest = max(max(row["input_ids"], default=0) for rows in datasets if rows is not None for row in rows)
+    highest = max(highest, tokenizer.pad_token_id or 0)
+    if highest >= embeddings:
+        sys.exit(
+            f"the tokenizer writes {tokens.get(highest)!r} as token {highest}, and the model has embeddings for {embeddings}: "
+            "give the model's own tokenizer, or save the model after resize_token_embeddings(len(tokenizer))"
+        )
+
+
 def show_data(dataset: Dataset, examples: Dataset, tokenizer, seq_len: int, folder: Path) -> None:
     """The first example, its learned tokens marked, and what all are."""
     show_example(dataset[0], tokenizer, folder)

@@ -561,6 +561,23 @@ def test_a_refusal_whose_search_was_cut_short_still_has_a_plan_that_fits(model, 
     assert rungs and any(rung.option.startswith(option) for rung in rungs)
 
 
+@pytest.mark.parametrize(
+    ("model", "hardware", "offered"),
+    [
+        ("meta-llama/Llama-3.1-8B", "8xtpu-v5e", False),
+        ("Qwen/Qwen2.5-32B", "1xgaudi2", True),
+        ("meta-llama/Llama-3.1-8B", "1xl4", True),
+    ],
+)
+def test_a_refusal_names_no_training_that_a_project_cannot_be_made_of(model, hardware, offered):
+    """A TPU's full training was told to be LoRA, whose project was then refused: --train full. Gaudi has no project at all."""
+    request = Request(model=model, hardware=hardware, offline=True, train="full", task="sft")
+    with pytest.raises(NothingFits) as refused:
+        plan_request(request)
+    assert any(rung.option == "--train lora" for rung in refused.value.ladder) is offered
+    assert refused.value.ladder
+
+
 def test_what_joins_devices_is_the_same_grown_and_looked_up():
     """As each device's direct links to the chosen ones, added up; a node with links of many kinds, some missing."""
     random = Random(5)

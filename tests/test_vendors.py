@@ -27,6 +27,7 @@ from test_hardware_files import make_work
 import hwdetect
 from generator.case.case import Case
 from generator.case.devices import group_equal_accelerators, make_case
+from generator.case.layout import Layout
 from generator.case.request import Request
 from generator.case.stacks import list_builds
 from generator.case.vendors import ABILITIES, CPU, find_vendor, list_vendors
@@ -49,6 +50,7 @@ from generator.errors import NotEmitted, NothingFits, UsageError
 from generator.pipeline import document_request, plan_request
 from generator.run.process import list_device_variables
 from hwdetect import catalog
+from hwdetect.cloud import find_instance
 from hwdetect.spec import parse_spec
 from hwdetect.types import Accelerator, Board, Hardware, Memory
 
@@ -422,10 +424,22 @@ def test_a_part_of_a_board_has_no_price_of_the_whole():
     unnamed = replace(unknown, accelerators=tuple(replace(a, profile=None) for a in unknown.accelerators))
     virtual = replace(whole, boards=tuple(replace(board, virtualization="VGPU") for board in whole.boards))
     prices = [
-        find_hourly_price(None, make_case(machine, machine.accelerators[:1], *make_work()), 1)
+        find_hourly_price(None, make_case(machine, machine.accelerators[:1], *make_work()), Layout())
         for machine in (whole, part, unknown, unnamed, virtual)
     ]
     assert prices[0] is not None and prices[1:] == [None] * 4
+
+
+def test_linked_devices_are_priced_by_a_machine_that_has_them():
+    """Four chips of a slice were priced as 4 of the devices of ct5lp-hightpu-1t, which has one."""
+    machine = parse_spec("8xtpu-v5e")
+    for per_node, cheapest in ((1, 1), (2, 4), (4, 4), (8, 8)):
+        case = make_case(machine, machine.accelerators[:per_node], *make_work())
+        price = find_hourly_price(None, case, Layout(per_node=per_node, replicate=per_node))
+        assert price is not None
+        instance = find_instance(price.of.removeprefix(f"{per_node} of the devices of ").split(",")[0])
+        assert instance.devices == cheapest and price.usd == instance.price.usd_per_hour / cheapest * per_node
+    assert find_hourly_price(None, case, Layout(per_node=512, replicate=512)) is None
 
 
 def test_a_superchip_says_how_its_host_is_reached():

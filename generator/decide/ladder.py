@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from generator.case.case import Case
@@ -70,9 +70,9 @@ def build_ladder(case: Case, budget: Budget | None = None) -> Ladder:
     budget = budget or Budget()
     rungs: list[Rung | None] = [*list_allowances(case, budget)]
     rungs.append(find_mildest(list(list_smaller_batches(case)), budget))
-    rungs += [make_rung(change, budget) for change in list_smaller_trainings(case)]
+    rungs += [make_rung(change, budget) for change in keep_emittable(case, list_smaller_trainings(case))]
     others = (list_fewer(case), list_shorter(case), list_more(case), list_larger(case))
-    left = [list(changes) for changes in others]
+    left = [keep_emittable(case, changes) for changes in others]
     rungs += [find_mildest(changes, budget) for changes in left]
     if budget.is_cut and not any(rungs):  # what was looked at first took it all: one of the rest, rather than none
         for changes in left:
@@ -81,6 +81,12 @@ def build_ladder(case: Case, budget: Budget | None = None) -> Ladder:
                 rungs.append(find_mildest(changes, again) or rung)
                 break
     return Ladder(tuple(rung for rung in rungs if rung), budget.is_cut)
+
+
+def keep_emittable(case: Case, changes: Iterable[Change]) -> list[Change]:
+    """Without those of which no project can be made, where one can be made of ``case``: on a TPU, LoRA."""
+    makes_none = case.explain_unemitted() is not None
+    return [change for change in changes if makes_none or change[2].explain_unemitted() is None]
 
 
 def make_rung(change: Change, budget: Budget) -> Rung | None:

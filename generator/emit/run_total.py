@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from generator.case.case import Case
 from generator.case.defaults import count_steps
+from generator.case.layout import Layout
 from generator.decide.plan import Planned
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import RunRecord
@@ -38,7 +39,7 @@ def describe_run(planned: Planned, held_rows: int = 0) -> RunRecord:
     step = plan.best.estimate.step_seconds
     seconds = None if steps is None else once + steps * step
     devices = plan.best.layout.devices
-    hourly = find_hourly_price(planned.work.request.hardware, case, devices)
+    hourly = find_hourly_price(planned.work.request.hardware, case, plan.best.layout)
     figures = {
         "steps": steps,
         "seconds_per_1000_steps": 1000 * step,
@@ -101,8 +102,9 @@ def has_whole_boards(case: Case) -> bool:
     ) and not any(board.virtualization == "VGPU" for board in boards.values())
 
 
-def find_hourly_price(hardware: str | None, case: Case, devices: int) -> HourlyPrice | None:
-    """The price of the named instance, all of it; else the lowest of the catalogue per device, for ``devices`` of them."""
+def find_hourly_price(hardware: str | None, case: Case, layout: Layout) -> HourlyPrice | None:
+    """The price of the named instance, all of it; else the lowest of the catalogue per device, for those of ``layout``, of the instances
+    that have as many as it takes on a node: four machines of one chip are none in which four are linked."""
     match = COUNT_BEFORE.fullmatch(hardware or "")
     instance = find_instance(match[2]) if match else None
     if instance:
@@ -112,11 +114,17 @@ def find_hourly_price(hardware: str | None, case: Case, devices: int) -> HourlyP
         return HourlyPrice(usd=instance.price.usd_per_hour * case.nodes, of=of, price=instance.price)
     if case.on_cpu or case.portable or not has_whole_boards(case):
         return None
-    ours = [i for i in list_instances() if i.device == case.device.id and (case.nodes == 1 or is_joined(i))]
+    ours = [
+        i
+        for i in list_instances()
+        if i.device == case.device.id and i.devices >= layout.per_node and (case.nodes == 1 or is_joined(i))
+    ]
     priced = [(i.price.usd_per_hour / i.devices, i.name, i) for i in ours if i.price]
     each, name, instance = min(priced, default=(0.0, "", None))
     if instance is None or instance.price is None:
         return None
     return HourlyPrice(
-        usd=each * devices, of=f"{devices} of the devices of {name}, the cheapest here", price=instance.price
+        usd=each * layout.devices,
+        of=f"{layout.devices} of the devices of {name}, the cheapest here",
+        price=instance.price,
     )

@@ -204,10 +204,10 @@ def _read_spec(get) -> ModelSpec:
 
 
 def _find_published(name: str) -> ModelSpec:
-    found = find_catalog_model(name) or find_catalog_model(find_full_name(name) or "")
-    if found is None:
+    model = find_catalog_model(name) or find_catalog_model(find_full_name(name) or "")
+    if model is None:
         raise Uncostable(f"n_layers is not stated, and `perfgen models` has no {name!r}")
-    return describe(dict(found.config), name=found.name)
+    return describe(dict(model.config), name=model.name)
 
 
 def _read_experts(get) -> tuple[int, int]:
@@ -562,8 +562,8 @@ def _name_strategy(stated: str) -> str:
 
 
 def _read_fsdp_version(get) -> int:
-    said = get("read_fsdp", "")
-    return int(said) if said else 2 if get("framework", "").lower().startswith(FSDP2) else 1
+    stated = get("read_fsdp", "")
+    return int(stated) if stated else 2 if get("framework", "").lower().startswith(FSDP2) else 1
 
 
 def _read_parallel(get, mode: str) -> dict[str, Any]:
@@ -593,8 +593,8 @@ def _read_parallel(get, mode: str) -> dict[str, Any]:
     if row is None or row.layers_in_turn:
         raise Uncostable(f"strategy {strategy!r} has no formula: {', '.join(FORMS)} have")
     group = re.search(r"shard group (\d+)", get("parallelism_text", ""))
-    said = get("read_sequence", "")  # else what its library brings
-    form = (said if said in SEQUENCE_FORMS else row.sequence_form or RING) if sizes["cp"] > 1 else None
+    stated = get("read_sequence", "")  # else what its library brings
+    form = (stated if stated in SEQUENCE_FORMS else row.sequence_form or RING) if sizes["cp"] > 1 else None
     return {
         "strategy": strategy,
         "sequence_form": form,

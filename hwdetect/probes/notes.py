@@ -32,5 +32,5 @@ def note_no_board(notes: Notes, tool: str, text: str | None) -> None:
     first = clean_line((text or "").strip().split("\n")[0])
     if first:
         # of JSON no part, which may be a serial number
-        said = f"JSON of {len(text or ''):,} characters, cut off or of another form" if first[0] in "[{" else first
-        notes.add("boards", tool, f"no board in its answer: {said}")
+        answer = f"JSON of {len(text or ''):,} characters, cut off or of another form" if first[0] in "[{" else first
+        notes.add("boards", tool, f"no board in its answer: {answer}")

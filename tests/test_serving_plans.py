@@ -128,6 +128,16 @@ def test_the_frontier_falls():
     assert [row.context for row in rows] == sorted(row.context for row in rows)
 
 
+def test_a_model_without_positions_is_served_as_far_as_was_asked(tmp_path):
+    """The frontier ended at 131,072 tokens, and 135,168 were planned (seed 512098 of the fuzz)."""
+    sizes = {"hidden_size": 2048, "num_attention_heads": 32, "n_layer": 8, "vocab_size": 32000, "model_type": "bloom"}
+    (tmp_path / "config.json").write_text(json.dumps(sizes | {"architectures": ["BloomForCausalLM"]}))
+    asked = {"prompt_tokens": 131072, "new_tokens": 4096, "hardware": "1xh200-sxm-141gb", "mode": "infer"}
+    plan = plan_request(Request(model="a/b", config=str(tmp_path / "config.json"), offline=True, **asked)).plan
+    assert plan.case.model.max_positions is None
+    assert any(context >= 135168 and sequences for context, sequences in find_limits(plan).frontier)
+
+
 def test_goals():
     each = {
         goal: plan_8b(hardware="8xh100-sxm-80gb", concurrency=64, optimize_for=goal)

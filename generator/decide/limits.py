@@ -15,7 +15,7 @@ from generator.decide.space import find_memory_share, find_usable_gib
 STEP = 256
 """Tokens that contexts are counted in: a page of Transformers' and a multiple of vLLM's (their defaults)."""
 MOST = 131_072
-"""Tokens of context that nobody asked for more than: a limit of what is tried where a model states no positions."""
+"""Tokens of context: as far as is tried where a model states no positions and nobody asks for more."""
 WAITING_PER_SEQUENCE = 4
 LEAST_WAITING = 16
 """Requests that may wait beside those that are computed (ours): a user waits at most five answers long."""
@@ -64,7 +64,8 @@ def find_static_share(cost: CostModel, run: Execution) -> float:
 
 def find_most_positions(case: Case, run: Execution) -> int:
     """Of the model; rows of Transformers are attended to whole, up to its shortest window."""
-    positions, window = case.model.max_positions or MOST, case.model.shortest_window
+    asked = case.workload.seq_len + case.workload.new_tokens
+    positions, window = case.model.max_positions or max(MOST, asked), case.model.shortest_window
     return min(positions, window) if window and not run.engine and run.cache == "static" else positions
 
 

@@ -41,8 +41,8 @@ def count_shards(run: Execution) -> Shards:
 
 def count_adapter_shards(shape: Shape, run: Execution, shards: int) -> float:
     """``shards``: of what is trained otherwise. Where sequences or matrices are divided, the loop shards the base as it is read, and each
-    copy has the adapters that come after it whole; of tensor parts each has one factor whole, and a part of the other
-    (templates/fragments/division, adapter_parts.py)."""
+    copy has the adapters that come after it whole; of tensor parts each has one factor whole, and a part of the other. A stage is
+    sharded with its adapters (templates/fragments/division, adapter_parts.py)."""
     if run.train == "full":
         return shards
     if run.own_loop and run.tp > 1:
@@ -50,7 +50,7 @@ def count_adapter_shards(shape: Shape, run: Execution, shards: int) -> float:
         whole = sum((x.inputs + x.outputs) * x.share for x in adapted)
         sides = [(x.inputs, x.outputs) if x.role in ROW_PARALLEL else (x.outputs, x.inputs) for x in adapted]
         held = sum((part / run.tp + kept) * x.share for x, (part, kept) in zip(adapted, sides, strict=True))
-        return run.pp * whole / held
+        return run.pp * whole / held * (shards / run.parts if run.pp > 1 else 1)
     return run.parts if run.cp > 1 and run.sharding.by_fsdp else shards
 
 

@@ -6,7 +6,7 @@ from generator.techniques.base import Published
 from generator.techniques.layouts import list_split
 from generator.techniques.looped import RUN_TYPES, TENSOR_FAULTS
 from generator.techniques.parallelism.pipeline import Pipeline
-from generator.techniques.parallelism.tensor import divides_model
+from generator.techniques.parallelism.tensor import divides_model, explain_dropout
 from generator.techniques.traits import Trait
 
 
@@ -22,7 +22,6 @@ class TensorPipeline(Pipeline):
     name = "tensor-pipeline"
     model_types: ClassVar = RUN_TYPES - TENSOR_FAULTS.keys()
     faults: ClassVar = {**TENSOR_FAULTS, **Pipeline.faults}
-    trained: ClassVar = ("full",)  # adapters of divided matrices are not written
     strategy: ClassVar[str] = "fsdp_shard_grad_op"
     provides = frozenset({Trait.DTENSOR})
     evidence = (Published("https://arxiv.org/abs/2104.04473", "1T parameters on 3072 A100: 52 % of peak"),)
@@ -34,3 +33,6 @@ class TensorPipeline(Pipeline):
     def layouts(self, case: Case) -> tuple[Layout, ...]:
         divided = list_split(case, self.strategy, tp=True, pp=True)
         return tuple(x for x in divided if x.tp > 1 and x.pp > 1 and divides_model(case, x.tp))
+
+    def explain_unemitted(self, case: Case) -> str | None:
+        return explain_dropout(case) or super().explain_unemitted(case)

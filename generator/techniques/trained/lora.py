@@ -117,6 +117,17 @@ def place_adapter(case: Case) -> Edits:
     adapter = (
         f'adapter = LoraConfig(task_type="{peft_task}", target_modules="all-linear"{exclude}{head}, **CONFIG["lora"])'
     )
+    if is_by_loop(case.layout) and case.layout.tp > 1 and case.layout.pp > 1:  # each process divides its stage alone
+        return Edits(
+            imports=("from peft import LoraConfig, get_peft_model", "from adapter_parts import divide_beneath"),
+            setup=(adapter,),
+            model_arguments=(
+                make_argument("adapt", Code("partial(get_peft_model, peft_config=adapter)")),
+                make_argument("beneath", Code("divide_beneath")),
+            ),
+            fragments=("adapter_parts",),
+            requirements=("peft",),
+        )
     if is_by_loop(case.layout) and case.layout.tp > 1:
         return Edits(
             imports=("from peft import LoraConfig", "from adapter_parts import adapt_parts"),

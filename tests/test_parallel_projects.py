@@ -96,6 +96,7 @@ def make(
     hardware: str,
     train: str = "full",
     task: str = "causal-lm",
+    from_scratch: bool = False,
     **pins: str,
 ) -> Path:
     """A rendered project. ``layout``: the plan's techniques, over these devices whatever the plan would have taken."""
@@ -111,6 +112,7 @@ def make(
         max_steps=STEPS,
         learning_rate=1e-3,
         offline=True,
+        from_scratch=from_scratch,
         pins=tuple((plain | {name.replace("_", "-"): value for name, value in pins.items()}).items()),
     )
     planned = pipeline.plan_request(request)
@@ -492,6 +494,26 @@ def test_tied_weights_that_one_process_reads(inputs, tmp_path):
     for weight, other in zip(trained.parameters(), expected.parameters(), strict=True):
         torch.testing.assert_close(weight, other, atol=2e-4, rtol=0)
     resumes(two, report(two)["losses"])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_new_weights_that_the_first_process_draws(inputs, tmp_path, tied):
+    """The same random numbers as of one process; the others' weights are made on no disk and in no memory."""
+    given = tmp_path / "inputs"
+    shutil.copytree(inputs, given)
+    config = json.loads((given / "model/config.json").read_text()) | {"tie_word_embeddings": tied}
+    (given / "model/config.json").write_text(json.dumps(config))
+    one = on_cpu(make(given, tmp_path / "one", None, "1xa100-sxm-80gb", from_scratch=True, parallelism="single"))
+    pins = {"from_scratch": True, **({"parallelism": "hsdp"} if tied else FSDP2)}
+    layout, hardware = (HSDP, "2x2xa100-sxm-80gb") if tied else (sharded("fsdp_full_shard"), "2xa100-sxm-80gb")
+    several = on_cpu(make(given, tmp_path / "several", layout, hardware, **pins))
+    assert (several / "train.py").read_text().count("draw_once(") == 1
+    run(one, gpus=False)
+    run(several, "--save_steps", "3")
+    assert report(several)["losses"] == pytest.approx(report(one)["losses"], rel=1e-4)
+    for process in held(several):
+        assert "FSDPModule" in process["kinds"] and process["local"] == pytest.approx(process["full"] / 2, rel=0.02)
+    resumes(several, report(several)["losses"])
 
 
 def test_a_silent_fallback_is_an_error(inputs, tmp_path):

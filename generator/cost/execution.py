@@ -47,8 +47,6 @@ class Execution:
     sums_dtype: str | None = None
     """in which DeepSpeed sums gradients; None: in that of the weights, its default"""
     # what is trained
-    from_scratch: bool = False
-    """the model is made from its config, whole in every process, instead of read from files"""
     train: str = "full"
     lora_rank: int = 0
     lora_targets: str | tuple[str, ...] = "all-linear"

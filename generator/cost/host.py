@@ -117,7 +117,7 @@ def compute_loading(shape: Shape, run: Execution, processes: int) -> HostMemory:
     if run.sharding.loads == EACH_ITS_SHARD or reads_its_parts(run):
         return {"checkpoint shard": shard * processes}
     model = shape.params * BYTES[run.weights_dtype] / GIB
-    # made from its config, every process has a model of its own, whatever the library can share
-    once = run.sharding.loads == ONE_OF_A_NODE and not run.from_scratch
+    # a stage maps the files into memory, and keeps its part
+    once = run.sharding.loads == ONE_OF_A_NODE and run.pp == 1
     copies = 1 if once else processes / (run.tp * run.pp)
     return {"checkpoint shard": shard, "model before it moves": model * copies}

@@ -94,7 +94,7 @@ def describe_script(case: Case) -> dict[str, Any]:
     workload = case.workload
     trained = {"own_loop": True, "sequence_parallel": divides_tokens(case)}
     more = {"new_tokens": workload.new_tokens} if workload.mode == "infer" else trained
-    asked = {"mode": workload.mode, "seq_len": workload.seq_len, "from_scratch": workload.from_scratch}
+    asked = {"mode": workload.mode, "seq_len": workload.seq_len}
     return asked | more
 
 

@@ -112,8 +112,10 @@ def make_fsdp_edits(case: Case, *, reshard: bool) -> Edits:
 
 
 def make_reading_edits(case: Case) -> Edits:
-    """One process of a node reads the weights. What is packed as it is read, or starts from random numbers, each has."""
-    if case.workload.from_scratch or case.workload.train == "qlora":
+    """One process of a node reads the weights, the first of all draws random ones. What is packed as it is read each has."""
+    if case.workload.from_scratch:
+        return Edits(imports=("from drawn_weights import draw_once",), fragments=("drawn_weights", "read_once"))
+    if case.workload.train == "qlora":
         return Edits()
     return Edits(
         imports=("from read_once import hold_places",),

@@ -12,7 +12,7 @@ from leaves import FRAGMENTS, load_leaf
 
 pytest.importorskip("transformers")
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 WIDE = 1 << 26
 """elements of a weight: a quarter of a GiB"""
@@ -112,6 +112,29 @@ def test_a_packed_checkpoint_is_unpacked_by_one_process(tmp_path):
     done = subprocess.run(words, env=os.environ | given, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout.split()[-1]) >= 2
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3_text", "gpt_oss", "falcon", "mamba"])
+def test_new_weights_are_drawn_by_the_first_process_alone(kind):
+    """What nobody sends (rotations, scales) every process computes; the numbers are those of one process."""
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = AutoConfig.for_model(kind, **shape, vocab_size=300, pad_token_id=0)
+    load_leaf("read_once")
+    draw_once = load_leaf("drawn_weights").draw_once
+    torch.manual_seed(0)
+    alone = AutoModelForCausalLM.from_config(config)
+    torch.manual_seed(0)
+    first = draw_once(AutoModelForCausalLM, config, is_first=True, dtype=torch.float32)
+    before = torch.random.get_rng_state()
+    other = draw_once(AutoModelForCausalLM, config, is_first=False, dtype=torch.float32)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    expected, drawn, places = (dict(model.named_parameters()) for model in (alone, first, other))
+    assert all(torch.equal(drawn[name], weight) for name, weight in expected.items())
+    assert {name: place.shape for name, place in places.items()} == {name: w.shape for name, w in expected.items()}
+    assert {place.device.type for place in places.values()} == {"cpu"}
+    assert len({place.data_ptr() for place in places.values()}) == len(places)
+    kept, buffers = set(alone.state_dict()), dict(other.named_buffers())
+    assert all(torch.equal(buffers[name], b) for name, b in alone.named_buffers() if name not in kept)
 
 
 def test_places_take_no_memory():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -31,6 +32,24 @@ while True:
 if dist.get_rank():
     time.sleep(9)  # longer than the silence that counts: rank 0 has ended, and said so
 dist.destroy_process_group()
+"""
+
+
+RAISES = """
+import os, signal, sys, time
+import torch.distributed as dist
+import heartbeat
+from launcher_summary import tell_of_end
+heartbeat.BEAT_SECONDS, heartbeat.SILENT_SECONDS = 0.5, 6.0
+dist.init_process_group("gloo")
+heartbeat.watch_neighbour()
+open(f"pid-{dist.get_rank()}", "w").write(str(os.getpid()))
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # in a collective of a GPU no handler of Python comes to its turn
+dist.barrier()
+with tell_of_end():
+    if dist.get_rank() == int(sys.argv[1]):
+        raise ValueError("row 3 is no text")
+    time.sleep(600)
 """
 
 
@@ -73,6 +92,36 @@ def test_a_stopped_process_is_named_and_none_is_left(rank, tmp_path):
     summary = output.rpartition("Root Cause")[2]
     for text in (output, summary):
         assert f"rank {rank} (" in text and f"process {numbers[rank]}) has not answered for 6 s" in text
+    assert not [pid for pid in numbers if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_raises_ends_those_of_other_nodes(rank, tmp_path):
+    """A launcher on each. They wait for it in a collective, and their own launcher sees nothing of it."""
+    (tmp_path / "program.py").write_text(RAISES, encoding="utf-8")
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = str(probe.getsockname()[1])
+    words = ["--nproc-per-node", "1", "--shutdown-timeout", "3", "--master-addr", "localhost", "--master-port", port]
+    nodes = [
+        subprocess.Popen(
+            [TORCHRUN, "--nnodes", "2", "--node-rank", str(node), *words, "program.py", str(rank)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(FRAGMENTS), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for node in range(2)
+    ]
+    numbers = read_pids(tmp_path)
+    outputs = [node.communicate(timeout=200)[0] for node in nodes]
+    assert all(node.returncode for node in nodes)
+    assert "ValueError: row 3 is no text" in outputs[rank].rpartition("Root Cause")[2]
+    named = f"rank {rank} (", f"process {numbers[rank]}) has ended with an error. The run ends here"
+    cut = "is cut off: the launcher's store at localhost has not answered for 6 s"  # the first node has it
+    assert all(text in outputs[1 - rank] for text in named) or (rank == 0 and cut in outputs[1]), outputs[1 - rank]
     assert not [pid for pid in numbers if Path(f"/proc/{pid}").exists()]
 
 

@@ -67,7 +67,7 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         from_scratch=workload.from_scratch,
         quantized=case.model.quantization is not None,
         drops_packing=workload.from_scratch and "quantization_config" in json.loads(planned.work.source.config),
-        train_tokenizer=not planned.work.source.has_tokenizer and request.tokenizer is None,
+        train_tokenizer=workload.from_scratch and not planned.work.source.has_tokenizer and request.tokenizer is None,
         sample=request.model is None,
         hub=hub,
         new_tokens=workload.new_tokens,

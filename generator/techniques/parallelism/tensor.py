@@ -49,8 +49,11 @@ def explain_dropout(case: Case) -> str | None:
 
 
 def divides_model(case: Case, ways: int) -> bool:
-    """Whether each device gets whole query heads and key-value heads, and equal parts of the feed-forward width and of each row."""
-    return all(size % ways == 0 for size in list_divided(case).values() if size)
+    """Whether each device gets whole query heads and key-value heads, equal parts of the feed-forward width and of each row, and a
+    part of the vocabulary, which may be smaller than the others' (torch.chunk: of few words the last parts would be empty)."""
+    words = case.model.vocab
+    even = all(size % ways == 0 for size in list_divided(case).values() if size)
+    return even and (case.workload.mode == "infer" or -(-words // ways) * (ways - 1) < words)
 
 
 def list_divided(case: Case) -> dict[str, int]:
@@ -67,4 +70,5 @@ def list_divided(case: Case) -> dict[str, int]:
 
 
 def explain_indivisible(case: Case) -> str:
-    return f"no number of devices divides {', '.join(list_divided(case))} and the global batch"
+    few = [f"{case.model.vocab} words"] if case.model.vocab < case.devices_per_node**2 else []
+    return f"no number of devices divides {', '.join([*list_divided(case), *few])} and the global batch"

@@ -2,8 +2,10 @@
 
     python loop_processes.py RUNS.json
 
-A run is ``{"folder", "processes", "words", "kill"}``; ``kill`` is ``[rank, step, where]``: the process is ended by SIGKILL in that
-step ("step"), before it writes its part of the checkpoint behind it ("save"), or when it has ("written"), and the others after it, as a launcher
+A run is ``{"folder", "processes", "words", "kills"}``; each of ``kills`` is ``[rank, step, where]``: the process is ended by SIGKILL in
+that step ("step"), before it saves the checkpoint behind it ("save"), in that, before its part is written or after it ("inside",
+"parts"), when all parts are ("written"), when the checkpoint has its seal ("sealed"), or wherever it is once another process has
+ended ("late": in its part of the checkpoint, where that is written beside the steps), and the others after it, as a launcher
 ends them; or all are asked to end by SIGTERM in that step ("stop"). What every process printed is in ``log-RANK`` of
 the folder, the exit codes of all in ``codes.json``; of all runs, in ``ended.json`` beside RUNS.json, with whether
 they left a run.json, and whether they were ``too_late``: past its limit a run shows where each of its processes
@@ -20,6 +22,7 @@ import runpy
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from contextlib import suppress
@@ -99,8 +102,9 @@ def fork(folder: Path, rank: int, run: dict, port: str, before: list[int]) -> in
     sys.argv = ["train.py", *run["words"]]
     code = 1
     try:
-        if run.get("kill") and run["kill"][0] == rank:
-            end_in(*run["kill"][1:])
+        for killed, step, where in run["kills"]:
+            if killed == rank:
+                end_in(step, where)
         runpy.run_path("train.py", run_name="__main__")
         code = 0
     except SystemExit as end:
@@ -116,10 +120,23 @@ def fork(folder: Path, rank: int, run: dict, port: str, before: list[int]) -> in
 
 def end_in(step: int, where: str) -> None:
     """This process, by SIGKILL, in the middle of that step or of the save behind it; all, by SIGTERM, where they are to "stop"."""
+    import checkpoints
     import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from transformers import Trainer
     from transformers.trainer_callback import CallbackHandler
 
-    begin, save = CallbackHandler.on_step_begin, dcp.save
+    begin, save, write, seal = (
+        CallbackHandler.on_step_begin,
+        dcp.save,
+        FileSystemWriter.write_data,
+        checkpoints.write_seal,
+    )
+    save_all, save_optimizer = Trainer._save_checkpoint, Trainer._save_optimizer_and_scheduler
+
+    def end_at(point: str, folder: Path | str) -> None:
+        if where == point and Path(folder).name == f"checkpoint-{step}":
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def count(handler, args, state, control):
         if where == "step" and state.global_step + 1 == step:
@@ -129,15 +146,53 @@ def end_in(step: int, where: str) -> None:
         return begin(handler, args, state, control)
 
     def end(*arguments, checkpoint_id, **keywords):
-        killed = Path(checkpoint_id).parent.name == f"checkpoint-{step}"
-        if where == "save" and killed:
-            os.kill(os.getpid(), signal.SIGKILL)
+        end_at("save", Path(checkpoint_id).parent)
         written = save(*arguments, checkpoint_id=checkpoint_id, **keywords)
-        if where == "written" and killed:
-            os.kill(os.getpid(), signal.SIGKILL)
+        end_at("written", Path(checkpoint_id).parent)
         return written
 
-    CallbackHandler.on_step_begin, dcp.save = count, end
+    def write_part(writer, *arguments):
+        folder = Path(writer.path).parent
+        end_at("inside", folder)
+        if where == "late" and folder.name == f"checkpoint-{step}":
+            wait_for_end_of_another()
+            end_at("late", folder)
+        written = write(writer, *arguments)
+        written.wait()
+        end_at("parts", folder)
+        return written
+
+    def write_seal(folder, *arguments):
+        seal(folder, *arguments)
+        end_at("sealed", folder)
+
+    def save_by_trainer(trainer, *arguments):
+        end_at("save", f"checkpoint-{trainer.state.global_step}")
+        save_all(trainer, *arguments)
+
+    def save_states(trainer, folder):
+        end_at("inside", folder)
+        save_optimizer(trainer, folder)
+        end_at("parts", folder)
+
+    CallbackHandler.on_step_begin, dcp.save, FileSystemWriter.write_data = count, end, write_part
+    Trainer._save_checkpoint, Trainer._save_optimizer_and_scheduler = save_by_trainer, save_states
+    checkpoints.write_seal = write_seal
+    if where == "late":
+        threading.Thread(target=end_after_another, daemon=True).start()
+
+
+def end_after_another() -> None:
+    wait_for_end_of_another()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_for_end_of_another() -> None:
+    import psutil
+
+    run = [child for child in psutil.Process(os.getppid()).children() if os.getpgid(child.pid) == os.getpgid(0)]
+    while all(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in run):
+        time.sleep(0.02)
 
 
 def wait_for_all(pids: list[int], limit: float) -> tuple[list[int], bool]:

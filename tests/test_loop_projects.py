@@ -130,6 +130,7 @@ OTHER_WORK = (
     Form("pipeline", 2, ["stages 2"], "untrained", asked={"from_scratch": True}),
     Form("pipeline-fsdp2", 4, ["fsdp 2", "stages 2"], asked=LORA),
     Form("tensor-pipeline", 4, ["stages 2", "tp 2"], "qwen3"),
+    Form("tensor-pipeline", 4, ["stages 2", "tp 2"], pins=RECOMPUTED, asked=LORA),
 )
 """Other tasks and models than causal-lm of Llama."""
 FOUR = (
@@ -197,6 +198,7 @@ OTHER_TYPES = tuple(
 EIGHT = (
     Form("tensor-pipeline", 8, ["fsdp 2", "stages 2", "tp 2"]),
     Form("tensor-pipeline", 8, ["fsdp 2", "stages 2", "tp 2"], "qwen3"),
+    Form("tensor-pipeline", 8, ["fsdp 2", "stages 2", "tp 2"], "tied", asked=LORA),
     Form("tensor-pipeline", 8, ["stages 4", "tp 2"], "tied", sizes={"pp": 4, "shard": 1}),
 )
 OTHER_KILLED = (
@@ -209,6 +211,7 @@ OTHER_KILLED = (
         ("ulysses", LORA),
         ("pipeline", LORA),
         ("pipeline-fsdp2", LORA),
+        ("tensor-pipeline", LORA),
     ),
 )
 """Of a loss on answers alone, and of adapters: those have no other weights in their checkpoints."""
@@ -229,6 +232,15 @@ KILLED = (
     ("pipeline", 2, (0, 4, "save"), ()),
     ("context-fsdp2", 2, (1, 4, "written"), ASYNC),
 )
+BOTH_KILLED = (
+    ("tensor", ((0, 4, "parts"), (1, 4, "inside")), (), 2),
+    ("pipeline", ((0, 4, "inside"), (1, 4, "parts")), (), 2),
+    ("context-fsdp2", ((0, 6, "step"), (1, 4, "late")), ASYNC, 2),
+    ("tensor", ((0, 4, "sealed"), (1, 4, "late")), (), 4),
+    ("ddp", ((0, 4, "inside"), (1, 4, "save")), (), 2),
+    ("ddp", ((0, 4, "sealed"), (1, 4, "late")), (), 4),
+)
+"""Where each of two processes is killed, which has come further than the other, and the newest complete checkpoint then."""
 RESHARDED = (
     ("tensor-fsdp2", 4, "tensor", 2, "dense"),
     *(("pipeline", 4, "pipeline", 2, "dense"), ("pipeline-fsdp2", 4, "tensor", 2, "dense")),
@@ -359,8 +371,9 @@ def run_all(folder: Path, runs: list[dict]) -> list[dict]:
     return json.loads((folder / "ended.json").read_text())
 
 
-def describe_run(folder: Path, processes: int, *words: str, kill: tuple | None = None) -> dict:
-    return {"folder": str(folder), "processes": processes, "words": list(words), "kill": kill}
+def describe_run(folder: Path, processes: int, *words: str, kill: tuple | None = None, kills: tuple = ()) -> dict:
+    kills = (kill,) if kill else kills
+    return {"folder": str(folder), "processes": processes, "words": list(words), "kills": kills}
 
 
 def train(inputs: Path, folder: Path, forms: tuple[Form, ...], more=lambda made: []) -> dict[str, Path]:
@@ -566,6 +579,26 @@ def test_four_kills_in_a_row(inputs, tmp_path, form):
         3,
         0,
     ]
+
+
+def test_two_processes_that_are_killed_at_different_points_go_on_from_one_checkpoint(inputs, tmp_path):
+    """One inside a save, the other before it, in it, behind it, or steps later: the newest checkpoint that is complete, on both."""
+    runs = []
+    for number, (form, kills, words, _) in enumerate(BOTH_KILLED):
+        project, whole = tmp_path / str(number), tmp_path / form
+        if not whole.exists():
+            runs.append(describe_run(make(inputs, whole, form, 2, "dense"), 2))
+        make(inputs, project, form, 2, "dense")
+        runs += [describe_run(project, 2, *SAVES, *words, kills=kills), describe_run(project, 2, *SAVES, *words)]
+    ended = {(run["folder"], bool(run["kills"])): end for run, end in zip(runs, run_all(tmp_path, runs), strict=True)}
+    for number, (form, kills, _, newest) in enumerate(BOTH_KILLED):
+        project = tmp_path / str(number)
+        killed, resumed = (ended[str(project), is_killed] for is_killed in (True, False))
+        assert killed["codes"] == [-signal.SIGKILL] * 2 and not killed["finished"] and not killed["too_late"], kills
+        assert resumed["codes"] == [0, 0], (kills, (project / "log-0").read_text()[-3000:])
+        assert read_report(project)["resumed_from"] == newest, kills
+        assert read_report(project)["losses"] == pytest.approx(read_report(tmp_path / form)["losses"], abs=1e-6)
+        compare_models(project, tmp_path / form, exactly=True)
 
 
 def check_resharding(inputs: Path, folder: Path, before: str, count: int, after: str, other: int, model: str) -> None:

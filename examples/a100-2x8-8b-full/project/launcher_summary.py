@@ -11,12 +11,15 @@ import torch.distributed as dist
 
 from masking import mask_secrets
 
+FAILURES: list[str] = []
+"""Of this process itself."""
 OF_OTHERS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
 """In an error that the end of another process makes."""
 
 
 def tell_launcher(message: str) -> None:
     """Another launcher than torchrun has no such file."""
+    FAILURES.append(message)
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if file:
         failure = {"message": mask_secrets(message), "extraInfo": {"timestamp": str(int(time.time()))}}

@@ -1,6 +1,7 @@
 """How layers are divided: a run of them on each stage of a pipeline, which micro-batches pass in turn (1F1B)."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -96,11 +97,13 @@ class Division:
         self.partial: list[nn.Parameter] = []
         self.asked: torch.Tensor | None = None
 
-    def load_model(self, auto, source, dtype: torch.dtype, adapt: Callable | None = None, **keywords):
+    def load_model(
+        self, auto, source, dtype: torch.dtype, adapt: Callable | None = None, beneath=nullcontext, **keywords
+    ):
         """Every process opens the whole model, and keeps its stage. Layers keep their numbers, and names.
 
-        ``adapt`` puts adapters into it. Without them only what is kept becomes ``dtype``: of the rest the weights stay
-        in their file, which is mapped into memory.
+        ``adapt`` puts adapters into it; ``beneath`` them its matrices are divided (adapter_parts.py). Without them only
+        what is kept becomes ``dtype``: of the rest the weights stay in their file, which is mapped into memory.
         """
         model, loading = auto.from_pretrained(
             source, dtype=dtype if adapt else "auto", output_loading_info=True, **keywords
@@ -116,16 +119,21 @@ class Division:
             model.model.embed_tokens = None
         if not self.is_last:
             model.model.norm = model.lm_head = None
-        model.to(self.args.device, dtype=None if adapt else dtype)
         if self.vocabulary is not None:
-            self.logits = self.divide_matrices(model, tied, self.vocabulary)
+            with beneath(model):  # a weight at a time comes to the device whole
+                self.logits = self.divide_matrices(model, tied, self.vocabulary)
+        model.to(self.args.device, dtype=None if adapt else dtype)
+        for weight in model.parameters():
+            if isinstance(weight, DTensor) and weight.requires_grad:
+                weight.register_post_accumulate_grad_hook(divide_gradient)
         self.part = Stage(model, self.args, self.is_first, self.is_last)
         if self.tokens:
             self.divide_tokens(self.tokens)
         if self.sharded:
             self.shard()
         if self.loss_copies > 1:
-            self.partial = self.list_partial(model)
+            partial = self.list_partial(model) if adapt is None else model.parameters()
+            self.partial = [weight for weight in partial if weight.requires_grad and not is_divided(weight, "ways")]
         if tied and (self.is_first or self.is_last):
             self.shared = model.get_input_embeddings().weight
         stage = LeanStage(self.part, self.number, self.count, self.args.device, group=self.stages)
@@ -144,9 +152,6 @@ class Division:
         apply_tensor_parallelism(model, self.mesh["ways"], styles)
         if tied and self.is_last:
             model.lm_head.weight = model.model.embed_tokens.weight
-        for weight in model.parameters():
-            if isinstance(weight, DTensor):
-                weight.register_post_accumulate_grad_hook(divide_gradient)
         return vocabulary(self.mesh["ways"], model.config.vocab_size)
 
     def divide_tokens(self, tokens) -> None:

@@ -60,8 +60,6 @@ class CheckParallel(TrainerCallback):
             print(
                 "divided as planned: " + ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in actual.items())
             )
-        if dist.get_world_size() > 1:
-            watch_neighbour()
 
 
 @cache
@@ -102,7 +100,12 @@ def broadcast_from_rank0(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def claim_shared_folder(folder: Path, model: Path | str) -> None:
-    """The first process claims it; all end where one sees another folder of that name, on a disk of its own."""
+    """The first process claims it; all end where one sees another folder of that name, on a disk of its own.
+
+    The first thing that they do together: from here on they listen to each other.
+    """
+    if dist.get_world_size() > 1:
+        watch_neighbour()
     mark = broadcast_from_rank0(claim_and_mark, folder, model)
     unseen = all_reduce_max(float(not is_true_in_time(mark.exists)))
     if dist.get_rank() == 0:

@@ -4,6 +4,9 @@ Where outputs of a layer are divided that is the second factor, where inputs are
 is sent, a few numbers a token. Of what is whole each process has the gradient of its own part.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
+
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
@@ -58,10 +61,22 @@ def adapt_parts(model: nn.Module, peft_config: LoraConfig) -> PeftModel:
     return adapted
 
 
+@contextmanager
+def divide_beneath(model: nn.Module) -> Generator[None, None, None]:
+    """In it layers stand without their adapters, to be divided. Those are then divided as they are."""
+    adapted = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
+    for name, layer in adapted.items():
+        model.set_submodule(name, layer.get_base_layer())
+    yield
+    for name, layer in adapted.items():
+        divide(layer)
+        model.set_submodule(name, layer)
+
+
 def divide(layer: LoraLayer) -> None:
+    """Tensor parts are the last axis of a mesh."""
     weight = layer.get_base_layer().weight
-    place = weight.device_mesh.mesh_dim_names.index("tp")
-    ways, dim = weight.device_mesh["tp"], weight.placements[place].dim
+    ways, dim = weight.device_mesh[weight.device_mesh.mesh_dim_names[-1]], weight.placements[-1].dim
     first, second = layer.lora_A[NAME], layer.lora_B[NAME]
     if dim == 0:
         first.register_forward_pre_hook(take_gathered)

@@ -37,6 +37,7 @@ from generator.cli import perfgen
 from generator.cost.device import compute_host_link_rate
 from generator.cost.of_case import build_cost_model
 from generator.decide.device_group import choose_case
+from generator.decide.ladder import list_larger_devices
 from generator.decide.notes import note_case
 from generator.decide.plan import Planned, decide
 from generator.decide.unemitted import check_emittable
@@ -279,6 +280,7 @@ def test_a_vendor_speaks_of_abilities_that_exist(vendor):
             why = vendor.explain_missing(ability, device)
             assert why is None or len(why) > 10
         assert 0 < vendor.share_memory(device, device.memory_bytes) <= device.memory_bytes
+        assert 0.9 * device.memory_bytes < vendor.reach_memory(device, device.memory_bytes) <= device.memory_bytes
         role = vendor.skeleton.role if vendor.skeleton else "train"
         if not vendor.explain_unemitted(device):
             try:
@@ -335,6 +337,32 @@ def test_macos_gives_a_share_of_its_memory():
     share = find_vendor("apple").share_memory
     for gib, read in ((16, 10.67), (24, 17.76), (64, 49.0)):
         assert share(catalog.load("m4"), gib << 30) / (1 << 30) == pytest.approx(read, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("device", "reported"),
+    [
+        ("ascend-910b4", 29.50), ("ascend-910b2", 60.96), ("ascend-910c", 61.27), ("ascend-310p3", 44280 / 1024), ("tpu-v4", 30.75),
+        ("arc-a770", 15473 / 1024), ("arc-b580", 11.33), ("arc-pro-b70", 30.3), ("mi300x", 191.98), ("h100-sxm-80gb", 79.1),
+    ],
+)  # fmt: skip
+def test_a_plan_has_what_pytorch_reports_and_not_what_the_board_has(device, reported):
+    """Figures that people printed (sources beside the shares): a plan for 32 GiB of a 910B4 stopped at its own check, which sees 29.5."""
+    case = make_case_of(device)
+    gib = case.device_memory_bytes / GIB
+    assert gib == pytest.approx(reported, rel=0.01)
+    said = [note.text for note in note_case(case) if "PyTorch has" in note.text]
+    assert bool(said) == (case.device_memory_bytes < case.device.memory_bytes)
+
+
+def make_case_of(device: str) -> Case:
+    machine = parse_spec(device)
+    return make_case(machine, machine.accelerators, *make_work())
+
+
+def test_no_device_is_larger_than_itself():
+    for device in ("ascend-910b4", "arc-b580", "tpu-v4"):
+        assert device not in [larger.id for larger in list_larger_devices(make_case_of(device))]
 
 
 @pytest.mark.parametrize(

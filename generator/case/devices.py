@@ -196,7 +196,7 @@ def share_memory(
     where that is more.
     """
     if not used or not device.unified_memory:
-        return memory_bytes, None
+        return vendor.reach_memory(device, memory_bytes), None
     if hardware.nodes.source == "spec":
         return vendor.share_memory(device, memory_bytes), memory_bytes
     board = next(b for b in hardware.boards if b.index == used[0].board)

@@ -227,13 +227,13 @@ def list_larger_devices(case: Case) -> list[Device]:
     """Current boards with more memory, smallest first, one per size: of the same vendor, for a CPU of the recommended ones."""
     by_size: dict[int, Device] = {}
     for device in catalog.list_devices():
-        enough = device.memory_bytes and device.memory_bytes > case.device_memory_bytes
         vendor = find_vendor(device.vendor, device.kind)
         alike = vendor is not None and (vendor.recommended if case.on_cpu else vendor is case.vendor)
+        enough = alike and vendor.reach_memory(device, device.memory_bytes or 0) > case.device_memory_bytes
         modern = alike and vendor.explain_missing("bf16", device) is None
         sold = device.market is None and not device.unified_memory
         if sold and enough and modern:
-            size = round(device.memory_bytes / 2**30)
+            size = round((device.memory_bytes or 0) / 2**30)
             best = by_size.get(size)
             if best is None or (device.flops("bf16") or 0, device.id) > (best.flops("bf16") or 0, best.id):
                 by_size[size] = device

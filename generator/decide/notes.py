@@ -247,6 +247,16 @@ def note_coherent_memory(case: Case) -> tuple[Note, ...]:
     return (Note(kind="devices", text=text),)
 
 
+def note_kept_memory(case: Case) -> tuple[Note, ...]:
+    """Of a board whose driver gives PyTorch less than the board has."""
+    whole = case.device.memory_bytes
+    if case.on_cpu or case.device.unified_memory or not whole or case.vendor.reach_memory(case.device, whole) == whole:
+        return ()
+    gib = case.device_memory_bytes / 2**30
+    text = f"PyTorch has {gib:.1f} GiB of each {case.device.name}: its driver keeps the rest of the {whole / 2**30:.0f} GiB that are told of it"
+    return (Note(kind="devices", text=text),)
+
+
 def note_unequal_boards(case: Case) -> tuple[Note, ...]:
     """Of boards of one name: memory that a tool reports, slots and power limits that differ."""
     used = [a for a in case.hardware.accelerators if a.index in case.accelerators]
@@ -294,6 +304,7 @@ def note_case(case: Case) -> tuple[Note, ...]:
         gib, total = case.device_memory_bytes / 2**30, case.shared_memory_bytes / 2**30
         text = f"a process gets {gib:.0f} of the {total:.0f} GiB that {case.device.name} shares with its host: {case.vendor.more_memory}"
         notes.append(Note(kind="devices", text=text))
+    notes.extend(note_kept_memory(case))
     if why := case.vendor.explain_doubt(case.device):
         notes.append(Note(kind="devices", text=why))
     if why := case.explain_unemitted():

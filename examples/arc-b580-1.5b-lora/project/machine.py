@@ -21,7 +21,7 @@ def check_machine(planned: dict) -> None:
         sys.exit(f"This plan was made for {planned['needs_gib']} GiB, and {gpu.name} has {memory_gib:.1f}.")
     if not torch.xpu.is_bf16_supported(including_emulation=False):
         print(f"{gpu.name} only emulates bf16: where the plan uses it, it is slow here.")
-    if abs(memory_gib / planned["memory_gib"] - 1) > 0.05:
+    if abs(memory_gib / planned["memory_gib"] - 1) > 0.1:  # drivers differ in how much they keep
         print(f"Planned for {planned['name']}, running on {gpu.name}: speed and memory will differ from PLAN.md.")
 
 

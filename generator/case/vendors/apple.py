@@ -47,7 +47,7 @@ VENDORS = (
         },
         missing={
             "bitsandbytes": "bitsandbytes 0.50 takes its Metal kernels from the hub, and without them runs slow PyTorch code",
-            "deepspeed": f"DeepSpeed divides over several devices: {ONE[0].lower()}{ONE[1:]}",
+            "deepspeed": f"DeepSpeed divides over several devices: {ONE}",
             "liger-kernel": "Liger's kernels need Triton, which has no Metal",
             "torchao": "torchao's optimizers compile their step, and torch.compile for Metal is a prototype",
         },

@@ -8,6 +8,7 @@ from generator.case.stacks import NO_BUILD
 from generator.case.vendors.vendor import Skeleton, Vendor, has
 from generator.case.workload import Workload
 from generator.model import ModelSpec
+from hwdetect.types import Device
 
 ROLE = "train-xla"
 LANES = 128
@@ -125,6 +126,15 @@ def set_bounds(count: int) -> str | None:
     return f"TPU_PROCESS_BOUNDS=1,1,1 TPU_CHIPS_PER_PROCESS_BOUNDS={BOUNDS[count]}" if count in BOUNDS else None
 
 
+REACHED = {"tpu-v4": 30.75}
+"""GiB that a program may have, where the runtime keeps more than a plan leaves free anyway: "reserved 1.25G"
+(https://github.com/erfanzar/EasyDeL/issues/166)"""
+
+
+def reach_memory(device: Device, memory_bytes: int) -> int:
+    return min(memory_bytes, round(REACHED[device.id] * 2**30)) if device.id in REACHED else memory_bytes
+
+
 ON_A_TPU = replace(SKELETON, packages=(*SKELETON.packages, "libtpu"))
 """With the runtime of a TPU: torch-xla alone finds no device (its extra "tpu" asks for that version)"""
 TPU = Vendor(
@@ -149,6 +159,7 @@ TPU = Vendor(
     pad_to_multiple_of=LANES,
     environment=(("PJRT_DEVICE", "TPU"),),
     contain=None,
+    reach_memory=reach_memory,
     framework="pytorch-xla",
     skeleton=ON_A_TPU,
 )

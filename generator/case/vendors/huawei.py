@@ -12,6 +12,17 @@ INFERS = ("ascend-310",)
 OF_2019 = "ascend-910"
 
 
+REACHED = {32 << 30: 0.921, 64 << 30: 0.952}
+"""By the memory that npu-smi shows of a board, the share of it that torch-npu reports: 29.50 GiB of a 910B4's 32 (the "total capacity" of
+its errors), and of 64 GiB 62,432 MiB on a 910B2C (what `get_device_properties` prints) and 60.96 to 61.27 GiB on others
+(https://github.com/vllm-project/vllm-ascend/issues/1127, https://github.com/sgl-project/sglang/issues/29838). A 310P3 reports what
+npu-smi shows."""
+
+
+def reach_memory(device: Device, memory_bytes: int) -> int:
+    return round(memory_bytes * REACHED.get(memory_bytes, 1.0)) if device.id.startswith(TRAINS) else memory_bytes
+
+
 def with_bf16(device: Device) -> bool:
     return "bf16" in dict(device.peak_flops)
 
@@ -85,6 +96,7 @@ VENDORS = (
             set_by=". /usr/local/Ascend/ascend-toolkit/set_env.sh",
             image="quay.io/ascend/cann:9.1.0-910b-ubuntu22.04-py3.11 (a3 in the place of 910b for a 910C)",
         ),
+        reach_memory=reach_memory,
         # a container would need the host's driver, mounted; inside of CANN's image the project runs as on a machine
         contain=None,
         explain_unemitted=explain_unemitted,

@@ -6,6 +6,13 @@ from generator.case.stacks import choose_build_of
 from generator.case.vendors.vendor import Container, Vendor, has
 from hwdetect.types import Device
 
+REACHED = 0.944
+"""of the memory of a board without HBM, by drivers of up to 25.x, Debian 13's among them: 15,473 of 16,384 MiB on an A770 (what
+`get_device_properties` prints), 11.33 of 12 GiB on a B580 (https://github.com/intel/llm-scaler/issues/305), 30.3 of 32 on a B70
+(https://github.com/intel/torch-xpu-ops/issues/3155). Drivers of 2026 report 24,480 of 24,576 MiB on a B60
+(https://github.com/intel/torch-xpu-ops/issues/5258), and any one 65,520 of 65,536 MiB of a tile of a Max 1550"""
+WITH_HBM = ("xe-hpc",)
+
 GROUP_FILE = "/dev/dri/renderD128"
 
 
@@ -20,6 +27,10 @@ def contain(visible: str | None, device: Device) -> Container:
         },
         compose_environment=(f"ZE_AFFINITY_MASK={visible}",) if visible else (),
     )
+
+
+def reach_memory(device: Device, memory_bytes: int) -> int:
+    return memory_bytes if device.architecture in WITH_HBM else round(memory_bytes * REACHED)
 
 
 VENDORS = (
@@ -55,5 +66,6 @@ VENDORS = (
         kubernetes="gpu.intel.com/xe",
         group_file=GROUP_FILE,
         contain=contain,
+        reach_memory=reach_memory,
     ),
 )

@@ -109,6 +109,7 @@ class Vendor:
     that every script is started with. ``kubernetes`` is the resource of one device,
     ``group_file`` the file of the host by whose group they are opened; ``None``: whoever is given them may.
     ``contain`` says how a container reaches the devices of that list, all where there is none, of this kind; ``None``: there are no containers.
+    ``reach_memory`` gives the bytes that PyTorch reports of a memory of the device's own: drivers keep the rest of what a tool shows.
     ``share_memory`` gives the bytes that a process can use of a memory that a device shares with its host, ``more_memory`` says how it gets
     more of it, and ``reports_shared_memory`` whether PyTorch reports all of it, and not the share. ``explain_unemitted``: why no project can be made for one,
     ``explain_doubt``: why one that is made may not run.
@@ -139,6 +140,7 @@ class Vendor:
     group_file: str | None = None
     toolkit: Toolkit | None = None
     contain: Callable[[str | None, Device], Container] | None = lambda visible, device: Container()
+    reach_memory: Callable[[Device, int], int] = lambda device, memory_bytes: memory_bytes
     share_memory: Callable[[Device, int], int] = lambda device, memory_bytes: memory_bytes
     more_memory: str = ""
     reports_shared_memory: bool = False

@@ -189,6 +189,12 @@ REPEATED_BYTES = Constant(
     PUBLISHED,
     "sbh (10 + 24 / t) without sequence parallelism, sbh 34 / t with it (arXiv 2205.05198, equations 2 and 4)",
 )
+MIXER_GRADIENTS = state_by_key(
+    {"gated-delta": 0.1, "mamba2": 0.65, "mamba2-without-norm": 0.95, "others": 0.35},
+    "bytes of gradients alive while what mixes a hybrid's tokens is differentiated, for each byte that it keeps",
+    MEASURED,
+    "peaks of whole steps on fake tensors (tests/cost/test_traces.py); others than the named were traced for fewer sizes",
+)
 
 # --- memory: the loss ------------------------------------------------------------------------------------------------
 SMALL_HEAD = Constant(

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from generator.cost.execution import Execution
+from generator.cost import constants as c
+from generator.cost.execution import BYTES, Execution
 from generator.model import Mixer
 
-FLOAT = 4.0
+FLOAT = BYTES["float32"]
 """bytes of what is computed in float32 whatever the model's dtype"""
 
 
@@ -78,29 +79,23 @@ def count_latent_attention(m: Mixer, _run: Execution) -> Kept:
     return Kept(2 * m.keys + m.heads * m.state + 2 * m.width + 2 * m.rank, FLOAT * (m.rank + m.heads))
 
 
-class Kind(NamedTuple):
-    """``gradients``: bytes of gradients that are alive while the mixer is differentiated, for each byte that it keeps, as traced."""
-
-    count: Callable[[Mixer, Execution], Kept]
-    gradients: float
-
-
-KINDS: Mapping[str, Kind] = {
-    "gated-delta": Kind(count_delta_rule, 0.1),
-    "mamba": Kind(count_mamba, 0.35),
-    "mamba2": Kind(count_mamba2, 0.65),
-    "mamba2-without-norm": Kind(count_mamba2_without_norm, 0.95),
-    "lightning": Kind(count_lightning, 0.35),
-    "gated-recurrence": Kind(count_gated_recurrence, 0.35),
-    "short-convolution": Kind(count_short_convolution, 0.35),
-    "latent": Kind(count_latent_attention, 0.35),
+KINDS: Mapping[str, Callable[[Mixer, Execution], Kept]] = {
+    "gated-delta": count_delta_rule,
+    "mamba": count_mamba,
+    "mamba2": count_mamba2,
+    "mamba2-without-norm": count_mamba2_without_norm,
+    "lightning": count_lightning,
+    "gated-recurrence": count_gated_recurrence,
+    "short-convolution": count_short_convolution,
+    "latent": count_latent_attention,
 }
 
 
 def count_kept(mixer: Mixer, run: Execution) -> Kept:
     """Of one token and block, beside what its projections read."""
-    return KINDS[mixer.kind].count(mixer, run)
+    return KINDS[mixer.kind](mixer, run)
 
 
 def find_gradient_share(mixer: Mixer) -> float:
-    return KINDS[mixer.kind].gradients
+    """Bytes of gradients that are alive while the mixer is differentiated, for each byte that it keeps."""
+    return c.MIXER_GRADIENTS.get(mixer.kind, c.MIXER_GRADIENTS["others"])

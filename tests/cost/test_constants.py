@@ -90,6 +90,7 @@ ALLOWED = {
     "GIB": "a unit",
     "MANY": "a limit of the search over links",
     "FASTEST": "an order",
+    "TRACED": "the step that was traced",
 }
 
 

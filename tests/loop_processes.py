@@ -4,8 +4,8 @@
 
 A run is ``{"folder", "processes", "words", "kills"}``; each of ``kills`` is ``[rank, step, where]``: the process is ended by SIGKILL in
 that step ("step"), before it saves the checkpoint behind it ("save"), in that, before its part is written or after it ("inside",
-"parts"), when all parts are ("written"), when the checkpoint has its seal ("sealed"), or wherever it is once another process has
-ended ("late": in its part of the checkpoint, where that is written beside the steps), and the others after it, as a launcher
+"parts"), when all parts are ("written"), when the checkpoint has its seal ("sealed"), or once another process has
+ended, wherever it is ("late") or in its part of the checkpoint, which is written beside the steps ("slow"), and the others after it, as a launcher
 ends them; or all are asked to end by SIGTERM in that step ("stop"). What every process printed is in ``log-RANK`` of
 the folder, the exit codes of all in ``codes.json``; of all runs, in ``ended.json`` beside RUNS.json, with whether
 they left a run.json, and whether they were ``too_late``: past its limit a run shows where each of its processes
@@ -154,9 +154,9 @@ def end_in(step: int, where: str) -> None:
     def write_part(writer, *arguments):
         folder = Path(writer.path).parent
         end_at("inside", folder)
-        if where == "late" and folder.name == f"checkpoint-{step}":
+        if where == "slow" and folder.name == f"checkpoint-{step}":
             wait_for_end_of_another()
-            end_at("late", folder)
+            end_at("slow", folder)
         written = write(writer, *arguments)
         written.wait()
         end_at("parts", folder)

@@ -235,7 +235,7 @@ KILLED = (
 BOTH_KILLED = (
     ("tensor", ((0, 4, "parts"), (1, 4, "inside")), (), 2),
     ("pipeline", ((0, 4, "inside"), (1, 4, "parts")), (), 2),
-    ("context-fsdp2", ((0, 6, "step"), (1, 4, "late")), ASYNC, 2),
+    ("context-fsdp2", ((0, 6, "step"), (1, 4, "slow")), ASYNC, 2),
     ("tensor", ((0, 4, "sealed"), (1, 4, "late")), (), 4),
     ("ddp", ((0, 4, "inside"), (1, 4, "save")), (), 2),
     ("ddp", ((0, 4, "sealed"), (1, 4, "late")), (), 4),

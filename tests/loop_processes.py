@@ -115,6 +115,8 @@ def fork(folder: Path, rank: int, run: dict, port: str, before: list[int]) -> in
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
+    if any(killed == rank and where in ("late", "slow") for killed, _, where in run["kills"]):
+        time.sleep(LAST_SECONDS)  # it has seen the other's end first: its own is to be by SIGKILL all the same
     os._exit(code)
 
 

@@ -237,7 +237,7 @@ BOTH_KILLED = (
     ("pipeline", ((0, 4, "inside"), (1, 4, "parts")), (), 2),
     ("context-fsdp2", ((0, 6, "step"), (1, 4, "slow")), ASYNC, 2),
     ("tensor", ((0, 4, "sealed"), (1, 4, "late")), (), 4),
-    ("ddp", ((0, 4, "inside"), (1, 4, "save")), (), 2),
+    ("ddp", ((0, 4, "parts"), (1, 4, "inside")), (), 2),
     ("ddp", ((0, 4, "sealed"), (1, 4, "late")), (), 4),
 )
 """Where each of two processes is killed, which has come further than the other, and the newest complete checkpoint then."""
@@ -582,7 +582,7 @@ def test_four_kills_in_a_row(inputs, tmp_path, form):
 
 
 def test_two_processes_that_are_killed_at_different_points_go_on_from_one_checkpoint(inputs, tmp_path):
-    """One inside a save, the other before it, in it, behind it, or steps later: the newest checkpoint that is complete, on both."""
+    """One inside a save, the other in it too, behind it, or steps later: the newest checkpoint that is complete, on both."""
     runs = []
     for number, (form, kills, words, _) in enumerate(BOTH_KILLED):
         project, whole = tmp_path / str(number), tmp_path / form

@@ -108,6 +108,8 @@ def choose_modules(
         "sources": "sources",
         "terminal": "terminal",
     }
+    if project.contained:
+        modules["lock_image"] = "lock_image"
     if compilers.train or compilers.infer:
         modules["compiler"] = "compiler"
     if NVCC in compilers.train:

@@ -33,6 +33,8 @@ SHARED = (
 def list_skeleton_modules(project: ProjectPart, skeleton: Skeleton) -> dict[str, str]:
     """Module name to leaf, without ``.py``."""
     modules = {name: name for name in SHARED} | {"machine": f"machine/{project.guard}"} | dict(skeleton.leaves)
+    if project.contained:
+        modules["lock_image"] = "lock_image"
     modules["sequences"] = skeleton.sequences[project.task]
     if project.data_format != "hub":
         modules["rows"] = f"rows/{project.data_format}"

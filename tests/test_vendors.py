@@ -289,6 +289,16 @@ def test_a_vendor_speaks_of_abilities_that_exist(vendor):
                 assert device.name in error.message  # older than every build
 
 
+def test_no_other_makers_devices_are_told_of_compute_capability():
+    """NVIDIA's word: a default of ``ABILITIES`` is said of all others, who may be told that a kernel needs an NVIDIA GPU."""
+    for vendor in (*list_vendors(), CPU):
+        for device in catalog.list_devices():
+            if vendor.name != "nvidia" and find_vendor(device.vendor, device.kind) is vendor:
+                for ability in ABILITIES:
+                    why = vendor.explain_missing(ability, device) or ""
+                    assert "compute capability" not in why or "NVIDIA GPU" in why, (device.id, why)
+
+
 def test_every_device_of_the_catalogue_has_a_vendor():
     assert {d.id for d in catalog.list_devices() if find_vendor(d.vendor, d.kind) is None} == set()
 

@@ -209,7 +209,7 @@ def show_data(blocks: Blocks, tokenizer, folder: Path) -> None:
 def main() -> None:
     """Show the data as it would be trained on. Nothing is trained."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--json", action="store_true", help="the first example on standard output, and nothing else there")
+    parser.add_argument("--json", action="store_true", help="the first example on standard output, nothing else")
     args = parse_flags(parser)
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
         first, tokenizer = show_first()

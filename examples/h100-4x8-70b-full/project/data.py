@@ -190,7 +190,8 @@ def check_tokens(tokenizer, config, *datasets) -> None:
     highest = max(highest, tokenizer.pad_token_id or 0)
     if highest >= embeddings:
         sys.exit(
-            f"the tokenizer writes {tokens.get(highest)!r} as token {highest}, and the model has embeddings for {embeddings}: "
+            f"the tokenizer writes {tokens.get(highest)!r} as token {highest}, and the model has embeddings for "
+            f"{embeddings}: "
             "give the model's own tokenizer, or save the model after resize_token_embeddings(len(tokenizer))"
         )
 
@@ -204,7 +205,7 @@ def show_data(blocks: Blocks, tokenizer, folder: Path) -> None:
 def main() -> None:
     """Show the data as it would be trained on. Nothing is trained."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--json", action="store_true", help="the first example on standard output, and nothing else there")
+    parser.add_argument("--json", action="store_true", help="the first example on standard output, nothing else")
     args = parse_flags(parser)
     with redirect_stdout(sys.stderr if args.json else sys.stdout):
         first, tokenizer = show_first()

@@ -111,7 +111,9 @@ VENDORS = (
             "bf16": since(8, 0, "bf16 needs compute capability 8.0 or more, {device} has {has}"),
             "fp16": explain_fp16,
             "tf32": since(8, 0, "TF32 needs compute capability 8.0 or more, {device} has {has}"),
-            "fp8": since(8, 9, ABILITIES["fp8"]),
+            "fp8": since(
+                8, 9, "8-bit floating point needs compute capability 8.9 (Ada, Hopper, Blackwell), {device} has {has}"
+            ),
             # Before Ampere half-precision attention with grouped keys falls back to the kernel that makes all scores
             # (https://github.com/huggingface/transformers/issues/48633).
             "flash": since(8, 0, ABILITIES["flash"]),

@@ -17,7 +17,7 @@ ABILITIES = {
     "bf16": "it has no bf16 arithmetic",
     "fp16": "it has no fp16 arithmetic worth the overflows",
     "tf32": "TF32 exists on NVIDIA GPUs only",
-    "fp8": "8-bit floating point needs compute capability 8.9 (Ada, Hopper, Blackwell)",
+    "fp8": "it multiplies no 8-bit floating point that torchao casts to",
     "flash": "its scaled_dot_product_attention has no kernel that never holds the scores",
     "efficient": "its scaled_dot_product_attention has no memory-efficient kernel that was checked",
     "flash-check": "PyTorch cannot be asked which kernel of attention it would take",

@@ -370,6 +370,11 @@ def make_case_of(device: str) -> Case:
     return make_case(machine, machine.accelerators, *make_work())
 
 
+@pytest.mark.parametrize(("device", "said"), [("arc-pro-b70", True), ("arc-pro-b60", False), ("arc-b580", False)])
+def test_a_board_younger_than_the_images_drivers_is_told_so(device, said):
+    assert any("Debian 13" in note.text for note in note_case(make_case_of(device))) == said
+
+
 def test_no_device_is_larger_than_itself():
     for device in ("ascend-910b4", "arc-b580", "tpu-v4"):
         assert device not in [larger.id for larger in list_larger_devices(make_case_of(device))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import math
@@ -764,3 +765,15 @@ def test_a_model_that_is_not_wrapped_as_planned_stops_the_run(parallel, capsys):
         parallel.CheckParallel(Values(model_wrapped=nn.Linear(2, 2)), {"expected": expected}).on_train_begin(
             args, make_state(), None
         )
+
+
+def test_what_is_fetched_whole_of_the_hub_is_named():
+    """A repository may hold its weights twice (Llama's ``original/``): without patterns all of it comes."""
+    calls = [
+        (path.name, [keyword.arg for keyword in node.keywords])
+        for path in FRAGMENTS.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", getattr(node.func, "attr", "")) == "snapshot_download"
+    ]
+    assert len(calls) >= 2 and all("allow_patterns" in names for _, names in calls), calls

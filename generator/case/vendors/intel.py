@@ -29,6 +29,21 @@ def contain(visible: str | None, device: Device) -> Container:
     )
 
 
+G31 = ("arc-pro-b65", "arc-pro-b70")
+"""the larger Battlemage, of 2026: an image with drivers of 2025 shows no B70, and Intel's own packages do
+(https://github.com/mudler/LocalAI/issues/9540); an older libze-intel-gpu1 beside a newer libze1 ends PyTorch
+(https://github.com/pytorch/pytorch/issues/179891)"""
+
+
+def explain_doubt(device: Device) -> str | None:
+    if device.id not in G31:
+        return None
+    return (
+        f"{device.name} is younger than Debian 13's drivers, which the image has: where PyTorch sees no GPU in it, build it with Intel's own "
+        "packages (https://dgpu-docs.intel.com/driver/client/overview.html)"
+    )
+
+
 def reach_memory(device: Device, memory_bytes: int) -> int:
     return memory_bytes if device.architecture in WITH_HBM else round(memory_bytes * REACHED)
 
@@ -67,5 +82,6 @@ VENDORS = (
         group_file=GROUP_FILE,
         contain=contain,
         reach_memory=reach_memory,
+        explain_doubt=explain_doubt,
     ),
 )

@@ -93,7 +93,7 @@ class Engine(EngineThread):
 
 def load_weights(config: dict) -> nn.Module:
     source, weights = find_source(config, "model"), config["serving"]["weights"]
-    folder = source if isinstance(source, Path) else Path(snapshot_download(source, revision=config.get("revision")))
+    folder = source if isinstance(source, Path) else fetch(source, config.get("revision"))
     model, _ = load_model(folder, model_config=spell_rotary_settings(folder))
     if weights in PACKED_BITS:
         nn.quantize(model, group_size=GROUP, bits=PACKED_BITS[weights])
@@ -101,6 +101,11 @@ def load_weights(config: dict) -> nn.Module:
         model.set_dtype(getattr(mx, weights))
     mx.eval(model.parameters())
     return model
+
+
+def fetch(name: str, revision: str | None) -> Path:
+    """Of the hub what load_model reads: many keep the same weights in other forms beside it, as large again."""
+    return Path(snapshot_download(name, revision=revision, allow_patterns=["*.json", "model*.safetensors"]))
 
 
 def spell_rotary_settings(folder: Path) -> dict:

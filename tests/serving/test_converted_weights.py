@@ -82,7 +82,8 @@ leaf.HERE = Path({str(project)!r})
 def write(model, folder, weights):
     (folder / "w").touch()
     if len(sys.argv) > 1:
-        subprocess.run(["sh", "-c", "touch started; i=0; until [ -e go ] || [ $i = 1200 ]; do sleep 0.05; i=$((i + 1)); done"], close_fds=False, cwd={str(tmp_path)!r})
+        wait = "touch started; i=0; until [ -e go ] || [ $i = 1200 ]; do sleep 0.05; i=$((i + 1)); done"
+        subprocess.run(["sh", "-c", wait], close_fds=False, cwd={str(tmp_path)!r})
 leaf.convert_weights((), write, {{}})
 """
     first = subprocess.Popen([sys.executable, "-c", script, "slow"], stdout=subprocess.PIPE)

@@ -181,7 +181,7 @@ def check_size(dataset, args) -> None:
 
 
 def check_tokens(tokenizer, config, *datasets) -> None:
-    """Every token needs an embedding: without, a GPU fails in an assertion that names nothing."""
+    """Every token needs an embedding: without, a device fails in an assertion that names nothing."""
     tokens = {number: token for token, number in tokenizer.get_vocab().items()}
     embeddings = config.get_text_config().vocab_size
     if max(tokens) < embeddings:

@@ -7,10 +7,10 @@ from generator.case.vendors.vendor import Container, Vendor, has
 from hwdetect.types import Device
 
 REACHED = 0.944
-"""of the memory of a board without HBM, by drivers of up to 25.x, Debian 13's among them: 15,473 of 16,384 MiB on an A770 (what
-`get_device_properties` prints), 11.33 of 12 GiB on a B580 (https://github.com/intel/llm-scaler/issues/305), 30.3 of 32 on a B70
-(https://github.com/intel/torch-xpu-ops/issues/3155). Drivers of 2026 report 24,480 of 24,576 MiB on a B60
-(https://github.com/intel/torch-xpu-ops/issues/5258), and any one 65,520 of 65,536 MiB of a tile of a Max 1550"""
+"""of the memory of a board without HBM, as many drivers report it; that Debian 13's does is assumed: 15,473 of 16,384 MiB on an A770 (what
+`get_device_properties` prints), 11.33 of 12 GiB on a B580 (https://github.com/intel/llm-scaler/issues/305), 30.3 on "BMG", of 32
+(https://github.com/intel/torch-xpu-ops/issues/3155). Others report 24,480 of 24,576 MiB on a B60
+(https://github.com/intel/torch-xpu-ops/issues/5258), and 65,520 of 65,536 MiB of a tile of a Max 1550"""
 WITH_HBM = ("xe-hpc",)
 
 GROUP_FILE = "/dev/dri/renderD128"
@@ -30,7 +30,7 @@ def contain(visible: str | None, device: Device) -> Container:
 
 
 G31 = ("arc-pro-b65", "arc-pro-b70")
-"""the larger Battlemage, of 2026: an image with drivers of 2025 shows no B70, and Intel's own packages do
+"""the larger Battlemage, of 2026: an image (of Ubuntu 24.04) showed no B70 until it had Intel's own packages; Debian 13's was not tried
 (https://github.com/mudler/LocalAI/issues/9540); an older libze-intel-gpu1 beside a newer libze1 ends PyTorch
 (https://github.com/pytorch/pytorch/issues/179891)"""
 

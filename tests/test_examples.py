@@ -81,6 +81,15 @@ def test_typed(case):
 RUNNABLE = [c for c in CASES if c.name in ("cpu-2-cores-sample", "portable")]
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+def test_the_readme_of_a_training_names_every_module(case):
+    """A server's has a map of what each part is for instead."""
+    project = ROOT / "examples" / case.name / "project"
+    files = (project / "README.md").read_text(encoding="utf-8").split("## Files")[-1]
+    if (project / "train.py").exists():
+        assert [path.name for path in project.glob("*.py") if f"`{path.name}`" not in files] == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda c: c.name)
 def test_trains_resumes_after_a_kill_and_generates(case, tmp_path):

@@ -46,7 +46,7 @@ def project_row(name: str, model: str, flags: list[str], rows: int, words: int) 
 AUTOCAST = {"weights_dtype": "float32", "autocast_dtype": "bfloat16", "tf32": True}
 ADAPTERS = {"weights_dtype": "bfloat16", "autocast_dtype": "bfloat16", "tf32": True, "train": "lora"}
 ADAPTERS |= {"lora_rank": 16, "lora_dropout": 0.05}
-FULL = {**AUTOCAST, "from_scratch": True, "micro_batch": 4, "seq_len": 2048}
+FULL = {**AUTOCAST, "micro_batch": 4, "seq_len": 2048}
 LORA = {**ADAPTERS, "micro_batch": 2, "seq_len": 2048}
 
 
@@ -68,7 +68,7 @@ def list_training() -> Iterator[dict]:
     yield train_row("1.5b/length-8192", SMALL, {**FULL, "micro_batch": 1, "seq_len": 8192}, "1.5b")
     yield train_row("8b-lora/micro-1", LARGE, {**LORA, "micro_batch": 1}, "8b-lora")
     yield train_row("8b-lora/micro-4", LARGE, {**LORA, "micro_batch": 4}, "8b-lora")
-    tf32 = {"weights_dtype": "float32", "tf32": True, "from_scratch": True, "micro_batch": 2, "seq_len": 2048}
+    tf32 = {"weights_dtype": "float32", "tf32": True, "micro_batch": 2, "seq_len": 2048}
     yield train_row("1.5b/tf32", SMALL, tf32, "1.5b/micro-2")
     yield train_row("8b/tf32-checkpointing-chunked", LARGE, {**tf32, "checkpoint_every": 1, "loss_kernel": "chunked"})
     pure = {**FULL, "weights_dtype": "bfloat16", "autocast_dtype": None}

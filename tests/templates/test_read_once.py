@@ -115,11 +115,11 @@ def test_a_packed_checkpoint_is_unpacked_by_one_process(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3_text", "gpt_oss", "falcon", "mamba"])
-def test_new_weights_are_drawn_by_the_first_process_alone(kind):
+def test_new_weights_are_drawn_by_the_first_process_alone(monkeypatch, kind):
     """What nobody sends (rotations, scales) every process computes; the numbers are those of one process."""
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
     config = AutoConfig.for_model(kind, **shape, vocab_size=300, pad_token_id=0)
-    load_leaf("read_once")
+    monkeypatch.setitem(sys.modules, "read_once", load_leaf("read_once"))
     draw_once = load_leaf("drawn_weights").draw_once
     torch.manual_seed(0)
     alone = AutoModelForCausalLM.from_config(config)

@@ -543,7 +543,12 @@ def test_the_ladder_ends_when_its_questions_are_spent():
 @pytest.mark.parametrize(
     ("model", "hardware", "asked", "option"),
     [
-        ("llama-3.1-8b", "1xquadro-rtx-6000", {"train": "lora", "seq_len": 131072, "optimize_for": "time"}, "--seq-len"),
+        (
+            "llama-3.1-8b",
+            "1xquadro-rtx-6000",
+            {"train": "lora", "seq_len": 131072, "optimize_for": "time"},
+            "--seq-len",
+        ),
         ("llama-3.1-70b", "4xh100-sxm-80gb", {"train": "full", "seq_len": 8192}, "--hardware"),
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from generator.case.strategies import RING, SEQUENCE_FORMS, STRATEGIES
+from generator.case.strategies import RING, SEQUENCE_FORMS, STRATEGIES, TRAINER
 from generator.cost.constants import COLLECTIVE_REALISED
 from generator.cost.device import find_context
 from generator.cost.estimate import GIB
@@ -17,7 +17,7 @@ from generator.cost.served_memory import count_cached_sequences
 from generator.cost.shape import build_shape
 from generator.errors import suggest_names
 from generator.estimate.optimizers import list_optimizer_states
-from generator.estimate.spellings import fold, spell_row
+from generator.estimate.spellings import SPLIT, fold, spell_row
 from generator.model import ModelSpec, describe
 from generator.model.catalog import find_catalog_model, find_full_name
 from hwdetect.types import Device
@@ -313,7 +313,6 @@ def _read_batch(get, parallel: dict[str, Any]) -> tuple[int, int]:
 
 
 ATTENTION = {
-    "": "sdpa",
     "flash": "flash",
     "sdpa": "sdpa",
     "eager": "eager",
@@ -476,11 +475,11 @@ BIASED = ("mpt", "bloom", "falcon-rw")
 
 
 def _read_attention(get) -> str:
-    text = get("attention", "").lower()
-    named = [name for key, name in ATTENTION.items() if key and text.startswith(key)] if text else [ATTENTION[""]]
-    if not named:
-        raise Uncostable(f"attention {text!r} has no formula: {', '.join(filter(None, ATTENTION))} have")
-    return named[0]
+    text = get("attention", "").lower() or "sdpa"
+    named = next((name for key, name in ATTENTION.items() if text.startswith(key)), None)
+    if named is None:
+        raise Uncostable(f"attention {text!r} has no formula: {', '.join(ATTENTION)} have")
+    return named
 
 
 def _read_attention_version(get) -> int:
@@ -544,21 +543,7 @@ def _offloads_checkpoints(get) -> bool:
     return "PA_CPU=Y" in notes or ("old branch" in notes and "PA_CPU=N" not in notes)
 
 
-SPLIT = "tensor_pipeline_data"
-"""one copy of the model is divided by the sizes of the row, and its copies are no more than that"""
-FORMS = ("none", "ddp", "zero1", "zero2", "zero3", "fsdp2", "fsdp_full_shard", "fsdp_shard_grad_op", "hsdp", SPLIT)
-
-
-def _name_strategy(stated: str) -> str:
-    """Several words joined, such as fsdp2+tp: how the copies share, the rest is in the sizes."""
-    words = re.split(r"\s*[+x×/,&]\s*", stated) if stated not in STRATEGIES and stated != SPLIT else [stated]
-    if len(words) == 1:
-        return stated
-    rows = [spell_row({"strategy": word})["strategy"] for word in words]
-    if not all(name in STRATEGIES or name == SPLIT for name in rows):
-        return stated
-    shared = [name for name in rows if name in STRATEGIES and STRATEGIES[name].divides_states]
-    return shared[0] if shared else SPLIT
+FORMS = ("fsdp2", SPLIT, *(row.name for row in STRATEGIES.values() if TRAINER in row.skeletons))
 
 
 def _read_fsdp_version(get) -> int:
@@ -567,7 +552,7 @@ def _read_fsdp_version(get) -> int:
 
 
 def _read_parallel(get, mode: str) -> dict[str, Any]:
-    strategy = _name_strategy(get("strategy", "") or "none")
+    strategy = get("strategy", "") or "none"
     sizes = {name: _read_count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
     row = STRATEGIES.get(strategy)
     if (row and row.layers_in_turn and mode == "infer") or "device_map" in get("parallelism_text", ""):
@@ -578,9 +563,8 @@ def _read_parallel(get, mode: str) -> dict[str, Any]:
         }  # stages that run one after the other
     devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
     filled = get("read_fills", "")
-    if (
-        filled and math.prod(sizes[name] for name in ("dp", "tp", "pp", "cp")) == 1
-    ):  # one word, and no sizes: all devices
+    undivided = math.prod(sizes[name] for name in ("dp", "tp", "pp", "cp")) == 1
+    if filled and undivided:  # one word, and no sizes: all devices
         sizes[filled] = devices
     if strategy == SPLIT:
         split = sizes["tp"] * sizes["pp"] * sizes["cp"]

@@ -49,6 +49,8 @@ def test_what_people_write_is_read_as_the_tables_say_it(written: dict[str, str],
 
 def test_fsdp2_is_of_the_second_version() -> None:
     assert run(strategy="fsdp2") == run().but(fsdp_version=2) != run()
+    sizes = {"tp": "2", "dp": "4"}
+    assert run(strategy="fsdp2+tp", **sizes) == run(**sizes).but(fsdp_version=2)
 
 
 @pytest.mark.parametrize(

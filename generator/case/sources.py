@@ -20,7 +20,7 @@ from generator.inputs.model_files import find_tokenizer_template, read_model, re
 from generator.inputs.model_sizes import read_spec
 from generator.inputs.model_source import ModelSource
 from generator.inputs.tokenizer_revision import find_tokenizer_revision
-from generator.model import ModelSpec
+from generator.model import Attended, ModelSpec
 
 COUNTED_MARGIN = 1.1
 """Of tokens of which a part was counted (ours); without a tokenizer a token may be a single character."""
@@ -92,9 +92,8 @@ def add_draft(workload: Workload, request: Request) -> tuple[Workload, ModelSour
         return workload, None
     source = read_model(request.draft_model, offline=request.offline, mode="infer")
     spec = read_spec(source)
-    cached, held = (
-        sum(k.layers * k.cached for k in kinds) for kinds in (spec.attended, [k.as_held() for k in spec.attended])
-    )
+    cached = sum(kind.layers * kind.cached for kind in spec.attended)
+    held = sum(kind.layers * kind.cached for kind in map(Attended.as_held, spec.attended))
     draft = Draft(
         name=spec.name, params=spec.params, cached=cached, vocab=spec.vocab, held=held if held != cached else 0
     )

@@ -25,9 +25,8 @@ def apply_visibility(
 ) -> tuple[str | None, tuple[Accelerator, ...]]:
     """What the environment leaves of all makers' accelerators, and the first variable's value where one is set."""
     shown: str | None = None
-    makers = list(dict.fromkeys(board.vendor for board in boards)) or list(
-        TOOLS
-    )  # no board seen: perhaps one of them hides it
+    # where no board is seen, a variable of any maker may hide it
+    makers = list(dict.fromkeys(board.vendor for board in boards)) or list(TOOLS)
     for maker in makers:
         mine = tuple(board for board in boards if board.vendor == maker)
         own = {board.index for board in mine}

@@ -50,15 +50,36 @@ class Instance:
     price: Price | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpriced:
+    """A cloud that has no types here; ``why``, as of ``read``, the ISO date on which sources were last looked for."""
+
+    cloud: str
+    why: str
+    read: str
+
+
 @cache
 def list_instances() -> tuple[Instance, ...]:
     """Every instance type, in the order of the file."""
+    return tuple(
+        _parse_instance(family, name, row) for family in read_types()["family"] for name, row in family["types"].items()
+    )
+
+
+@cache
+def list_unpriced() -> tuple[Unpriced, ...]:
+    """The clouds that people rent of and that are not in ``list_instances``, each with the reason."""
+    return tuple(
+        Unpriced(cloud=row["cloud"], why=row["why"], read=row["read"].isoformat()) for row in read_types()["unpriced"]
+    )
+
+
+@cache
+def read_types() -> dict:
     from importlib.resources import files  # only those who plan for a cloud pay for it
 
-    data = tomllib.loads((files("hwdetect") / "instances.toml").read_text(encoding="utf-8"))
-    return tuple(
-        _parse_instance(family, name, row) for family in data["family"] for name, row in family["types"].items()
-    )
+    return tomllib.loads((files("hwdetect") / "instances.toml").read_text(encoding="utf-8"))
 
 
 @cache

@@ -17,7 +17,7 @@ from generator.errors import UsageError
 from generator.show import listings
 from generator.show.terminal import build_offers_table
 from hwdetect import catalog
-from hwdetect.cloud import list_instances
+from hwdetect.cloud import list_instances, list_unpriced
 
 
 def run(*arguments: str) -> str:
@@ -96,6 +96,20 @@ def test_nonsense_is_refused_with_what_is_near(arguments, near):
     with pytest.raises(UsageError, match="is called") as error:
         CliRunner().invoke(perfgen, ["devices", *arguments], catch_exceptions=False, standalone_mode=False)
     assert near in str(error.value) and error.value.code == 2
+
+
+def test_a_cloud_without_prices_says_why():
+    listed = run("--instances")
+    clouds = {instance.cloud for instance in list_instances()}
+    for cloud in list_unpriced():
+        assert cloud.cloud not in clouds and f"no price of {cloud.cloud}: {cloud.why} ({cloud.read})" in listed
+        for typed in (cloud.cloud, f"{cloud.cloud.title()}:8xh100"):
+            with pytest.raises(UsageError) as error:
+                CliRunner().invoke(
+                    perfgen, ["devices", "--instances", typed], catch_exceptions=False, standalone_mode=False
+                )
+            assert cloud.why in str(error.value)
+    assert {"vast", "together"} <= {cloud.cloud for cloud in list_unpriced()}
 
 
 @pytest.mark.parametrize("arguments", [(), ("--instances",), ("--json",)])

@@ -133,11 +133,17 @@ def show_profiles(device: Device) -> None:
 
 def show_instances(as_json: bool, pattern: str | None) -> None:
     """The cloud instance types that ``pattern`` is a part of; raises ``UsageError`` where there is none."""
-    from hwdetect.cloud import list_instance_names, list_instances
+    from hwdetect.cloud import list_instance_names, list_instances, list_unpriced
 
     wanted = (pattern or "").lower()
     rows = [i for i in list_instances() if wanted in f"{i.cloud}:{i.name} {i.device or 'cpu'}".lower()]
     if not rows:
+        for unpriced in list_unpriced():
+            if wanted.partition(":")[0].startswith(unpriced.cloud):
+                raise UsageError(
+                    f"no types and no prices of {unpriced.cloud}: {unpriced.why} ({unpriced.read})",
+                    "`perfgen devices --instances` lists those of others",
+                )
         close = get_close_matches(wanted, list_instance_names(), n=4, cutoff=0.5)
         raise_unknown("instance", wanted, close, "`perfgen devices --instances` lists all")
     if as_json:
@@ -161,6 +167,8 @@ def show_instances(as_json: bool, pattern: str | None) -> None:
                     )
     if not pattern:
         click.echo("\non-demand prices of one region; `perfgen devices --instances NAME` has their sources")
+        for unpriced in list_unpriced():
+            click.echo(f"no price of {unpriced.cloud}: {unpriced.why} ({unpriced.read})")
 
 
 def raise_unknown(kind: str, name: str, close: Sequence[str], hint: str) -> NoReturn:

@@ -19,7 +19,7 @@ NAMES = {
     "k": ("k_proj", "key", "k_lin", "wk", "k"),
     "v": ("v_proj", "value", "v_lin", "wv", "v"),
     "qkv": ("c_attn", "qkv_proj", "query_key_value", "Wqkv", "W_pack", "attn.c_attn", "qkv"),
-    "o": ("o_proj", "out_proj", "dense", "wo", "attn.c_proj", "out_lin"),
+    "o": ("o_proj", "out_proj", "dense", "wo", "attn.c_proj", "out_lin", "o"),
     "gate": ("gate_proj", "w1", "gate"),
     "up": ("up_proj", "w3", "fc1", "c_fc", "dense_h_to_4h", "up"),
     "down": ("down_proj", "w2", "fc2", "mlp.c_proj", "dense_4h_to_h", "down"),

@@ -14,7 +14,7 @@ from generator.cost.device import find_context
 from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.served_memory import count_cached_sequences
-from generator.cost.shape import build_shape
+from generator.cost.shape import NAMES, build_shape, select_adapted
 from generator.errors import suggest_names
 from generator.estimate.optimizers import list_optimizer_states
 from generator.estimate.spellings import SPLIT, fold, spell_row
@@ -392,7 +392,7 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
         "repeats_keys": bool(re.match(r"mi[sx]tral", spec.model_type)) and date < "2025-01",
         "compile": _read_compile(get),
         "expert_loop": bool(spec.experts) and date < "2025-12",
-        "padding_free": get("padding_free", "").lower() == "true",
+        "padding_free": _read_padding_free(get),
         **parallel,
         **_read_offload(get),
         "checkpoint_offload": _offloads_checkpoints(get),
@@ -501,6 +501,13 @@ def _read_compile(get) -> str | None:
     if not text.startswith("true"):
         raise Uncostable(f"compile {text!r} has no formula: true, false, {', '.join(COMPILED)} have")
     return "default"
+
+
+def _read_padding_free(get) -> bool:
+    text = get("padding_free", "").lower()
+    if text not in ("", "true", "false"):
+        raise Uncostable(f"padding_free {text!r} has no formula: true and false have")
+    return text == "true"
 
 
 PRETRAINING = ("llm-foundry", "megatron", "nemo", "nanotron", "torchtitan", "internlm", "vectorlm")
@@ -655,7 +662,7 @@ def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
         "seq_len": min(seq_len, limit),
         "train": trained,
         "lora_rank": _read_count(get, "lora_rank", 8) if trained == "lora" else 0,
-        "lora_targets": tuple(targets.split()) if targets else _read_lora_targets(get, spec.model_type),
+        "lora_targets": _read_named_targets(targets, spec) if targets else _read_lora_targets(get, spec.model_type),
         "lora_dropout": UNSTATED_DROPOUT if targets else 0.0,  # PEFT's default
         "packed_keeps": _read_packed_keeps(get, date) if trained == "lora" else "",
         "double_quant": get("quant_text", "") != "bnb.nf4",
@@ -687,6 +694,44 @@ FUSED_FAMILIES = (
 """whose queries, keys and values are one projection"""
 EVERY_LINEAR = ("axolotl", "unsloth", "fsdp_qlora", "torchtune")
 """frameworks whose own recipes adapt all linears"""
+
+
+TARGET_GROUPS = {
+    "all-linear": "all-linear",
+    "all": "all-linear",
+    "linear": "all-linear",
+    "all-linear-layers": "all-linear",
+    "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "attn": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "self-attn": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "mlp": ("gate_proj", "up_proj", "down_proj"),
+    "ffn": ("gate_proj", "up_proj", "down_proj"),
+    "feed-forward": ("gate_proj", "up_proj", "down_proj"),
+}
+"""several projections by one word"""
+
+
+def _read_named_targets(written: str, spec: ModelSpec) -> str | tuple[str, ...]:
+    """The projections of ``lora_targets``, however they are joined: ``q_proj,v_proj``, ``["q", "v"]``, ``attn+mlp``, ``all-linear``.
+    Raises ``Uncostable`` for a name that no model's projection has, and where this model has none of them."""
+    if (whole := TARGET_GROUPS.get(fold(written))) is not None:
+        return whole
+    projections = {fold(name): name for names in NAMES.values() for name in names}
+    targets: list[str] = []
+    for word in re.findall(r"[^\s,;+|&/\[\](){}'\"]+", written):
+        name = fold(word.rpartition(".")[2])
+        group = TARGET_GROUPS.get(name, ())
+        if group == "all-linear":
+            return group
+        named = [projections[each] for each in (fold(word), name) if each in projections][:1]
+        if not group and not named and name != "c-proj":
+            known = [*projections.values(), *TARGET_GROUPS]
+            raise Uncostable(f"lora_targets {word!r} has no formula{_suggest(word, known)}")
+        # PEFT adapts every module whose path ends so: GPT-2 calls two by one name
+        targets += group or named or ("attn.c_proj", "mlp.c_proj")
+    if not select_adapted(build_shape(spec, "causal-lm", 0), tuple(targets)):
+        raise Uncostable(f"lora_targets {written!r}: the model has none of these projections")
+    return tuple(dict.fromkeys(targets))
 
 
 def _read_lora_targets(get, model_type: str) -> str | tuple[str, ...]:

@@ -229,6 +229,54 @@ def test_unstated_lora_targets_are_those_of_peft(stated, targets):
     assert read_row({**ROW, "train": "lora", **stated}).execution.lora_targets == targets
 
 
+FOUR = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+@pytest.mark.parametrize(
+    ("written", "targets"),
+    [
+        ("all-linear", "all-linear"),
+        ("All_Linear", "all-linear"),
+        ("q_proj,v_proj", ("q_proj", "v_proj")),
+        ("['q_proj', \"v_proj\"]", ("q_proj", "v_proj")),
+        ("q+v", ("q", "v")),
+        ("q_proj; k_proj; v_proj; o_proj", FOUR),
+        ("attention", FOUR),
+        ("attn+mlp", (*FOUR, "gate_proj", "up_proj", "down_proj")),
+        ("self_attn.q_proj self_attn.v_proj", ("q_proj", "v_proj")),
+        ("c_attn c_proj", ("c_attn", "attn.c_proj", "mlp.c_proj")),
+        ("Wqkv", ("Wqkv",)),
+    ],
+)
+def test_lora_targets_are_read_as_people_write_them(written, targets):
+    assert read_row({**ROW, "train": "lora", "lora_targets": written}).execution.lora_targets == targets
+
+
+@pytest.mark.parametrize(
+    ("column", "word"),
+    [("lora_targets", "q_porj"), ("lora_targets", "lm_head"), ("lora_targets", "q_proj,frob"), ("padding_free", "frob")],
+)
+def test_a_word_that_nothing_reads_is_refused_by_its_column(column, word):
+    with pytest.raises(Uncostable, match=column):
+        read_row({**ROW, "train": "lora", column: word})
+
+
+def test_targets_that_the_model_has_not_are_refused():
+    gpt2 = {**ROW, "model": "openai-community/gpt2", "train": "lora", "lora_targets": "gate_proj"}
+    with pytest.raises(Uncostable, match="none of these"):
+        read_row({**gpt2, "params_b": "0.124", "n_layers": "12", "hidden": "768", "ffn_hidden": "3072", "n_heads": "12"})
+
+
+def test_all_linears_are_adapted_however_they_are_named():
+    """A comma and a blank, a word and its seven projections, are one cost."""
+    written = ("all-linear", "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj", "attn mlp")
+    trained = []
+    for text in (*written, "q_proj,v_proj"):
+        row = read_row({**ROW, "train": "lora", "lora_rank": "64", "lora_targets": text})
+        trained.append(compute_static_memory(build_shape(row.spec, row.task, 0), row.execution).trained)
+    assert trained[0] == trained[1] == trained[2] > trained[3] > 0
+
+
 @pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "gemma", "bloom", "falcon", "gpt_neox"])
 def test_pefts_own_defaults(model_type):
     """peft.utils.constants, as PEFT is installed."""

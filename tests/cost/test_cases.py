@@ -254,7 +254,12 @@ def test_lora_targets_are_read_as_people_write_them(written, targets):
 
 @pytest.mark.parametrize(
     ("column", "word"),
-    [("lora_targets", "q_porj"), ("lora_targets", "lm_head"), ("lora_targets", "q_proj,frob"), ("padding_free", "frob")],
+    [
+        ("lora_targets", "q_porj"),
+        ("lora_targets", "lm_head"),
+        ("lora_targets", "q_proj,frob"),
+        ("padding_free", "frob"),
+    ],
 )
 def test_a_word_that_nothing_reads_is_refused_by_its_column(column, word):
     with pytest.raises(Uncostable, match=column):
@@ -264,7 +269,9 @@ def test_a_word_that_nothing_reads_is_refused_by_its_column(column, word):
 def test_targets_that_the_model_has_not_are_refused():
     gpt2 = {**ROW, "model": "openai-community/gpt2", "train": "lora", "lora_targets": "gate_proj"}
     with pytest.raises(Uncostable, match="none of these"):
-        read_row({**gpt2, "params_b": "0.124", "n_layers": "12", "hidden": "768", "ffn_hidden": "3072", "n_heads": "12"})
+        read_row(
+            {**gpt2, "params_b": "0.124", "n_layers": "12", "hidden": "768", "ffn_hidden": "3072", "n_heads": "12"}
+        )
 
 
 def test_all_linears_are_adapted_however_they_are_named():

@@ -163,10 +163,13 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     weights, states = compute_weights(shape, run, each, trained), compute_states(shape, run, each, trained)
     fullest = compute_fullest_share(shape, run) * compute_whole_share(shape, run)
     fullest_trained = fullest if run.train == "full" else compute_most_layers_share(shape, run)
+    row, placed = run.sharding, compute_placed_share(shape, run)
+    gradients *= 1.0 if row.divides_gradients else placed
     kind = run.optimizer
     return StaticMemory(
         weights=(
             divide_weights(shape, run, weights, trained * each.trained, shards.weights, fullest, fullest_trained)
+            * (1.0 if row.divides_weights else placed)
             if weights_here
             else 0.0
         )
@@ -174,7 +177,10 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         gradients=gradients * fullest_trained,
         states=0.0
         if offloaded or borrows_states(run)
-        else fullest_trained * states / count_adapter_shards(shape, run, shards.states),
+        else fullest_trained
+        * states
+        * (1.0 if row.divides_states else placed)
+        / count_adapter_shards(shape, run, shards.states),
         step_temporary=0.0
         if offloaded
         else fullest_trained * compute_step_temporary(shape, run, each, trained, shards.states),
@@ -236,6 +242,15 @@ def divide_weights(
     return fullest * (weights - adapters) / shards + fullest_trained * adapters / count_adapter_shards(
         shape, run, shards
     )
+
+
+def compute_placed_share(shape: Shape, run: Execution) -> float:
+    """Of what a device holds where copies share nothing: what is left where each of ``ep`` copies has other experts (Megatron-core's
+    expert_model_parallel_size, over copies beyond tensor parts)."""
+    if run.ep <= run.tp or run.train != "full":
+        return 1.0
+    experts = shape.expert_params * shape.layers / max(shape.params, 1)
+    return 1.0 - experts * (1.0 - run.tp / run.ep)
 
 
 def compute_gradients(run: Execution, each: ParameterBytes, trained: float) -> float:

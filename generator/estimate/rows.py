@@ -391,7 +391,7 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
         "fused_kernels": _read_fused_kernels(get),
         "repeats_keys": bool(re.match(r"mi[sx]tral", spec.model_type)) and date < "2025-01",
         "compile": _read_compile(get),
-        "expert_loop": bool(spec.experts) and date < "2025-12",
+        "expert_loop": bool(spec.experts) and _loops_over_experts(get, date),
         "padding_free": _read_padding_free(get),
         **parallel,
         **_read_offload(get),
@@ -514,6 +514,12 @@ PRETRAINING = ("llm-foundry", "megatron", "nemo", "nanotron", "torchtitan", "int
 """frameworks whose blocks bring fused norms and an in-place loss"""
 
 
+def _loops_over_experts(get, date: str) -> bool:
+    """Transformers 4 did, whatever trained with it; Megatron and its like, and serving engines, group the products of all."""
+    groups = get("framework", "").lower().startswith((*PRETRAINING, *SERVED_BY))
+    return bool(date) and date < "2025-12" and not groups
+
+
 def _read_fused_kernels(get) -> str:
     text = get("fused_kernels", "").lower()
     if "foak" in text:
@@ -602,8 +608,8 @@ FSDP2 = ("torchtitan", "torchtune")
 """frameworks on fully_shard"""
 MASTERS = ("megatron", "nanotron")
 """frameworks whose own optimizer keeps float32 masters of 16-bit weights, undivided (Megatron-LM's Float16Optimizer)"""
-DIVIDED_MASTERS = ("nemo",)
-"""the same, divided over the copies (Megatron-core's distributed optimizer, the default of NeMo's recipes)"""
+DIVIDED_MASTERS = ("nemo", "megatron bridge", "megatron-bridge")
+"""the same, divided over the copies (Megatron-core's distributed optimizer, the default of NeMo's and Megatron Bridge's recipes)"""
 DIVIDED_IN = ("flagperf",)
 """groups of Megatron-DeepSpeed's rows that have them divided: FlagPerf's Llama-2-7B takes 67.6 GB of a board, 16 bytes a parameter
 would be 107; vTrain's splits are as fast as they are without"""

@@ -576,3 +576,46 @@ def test_a_row_is_read_as_its_source_says_elsewhere():
     assert (corrected.execution.checkpoint_every, corrected.spec.vocab) == (0, 50257)
     other = read_row({**stated, "source": "VIA-Research/vTrain@f8dda847:data/ground_truth_multi.csv"})
     assert (other.execution.checkpoint_every, other.spec.vocab) == (1, 51200)
+
+
+MIXTURE = {
+    **ROW,
+    "model": "Qwen/Qwen3-30B-A3B",
+    "params_b": "30.53",
+    "n_layers": "48",
+    "hidden": "2048",
+    "ffn_hidden": "768",
+    "n_kv_heads": "4",
+    "vocab": "151936",
+    "n_experts": "128",
+    "experts_per_token": "8",
+    "gpus_per_node": "8",
+    "dp": "8",
+    "strategy": "zero1",
+}
+
+
+@pytest.mark.parametrize(
+    ("stated", "loops"),
+    [
+        ({}, False),
+        ({"framework": "HF Trainer", "software_date": "2024-06"}, True),
+        ({"framework": "HF Trainer", "software_date": "2026-01"}, False),
+        ({"framework": "Megatron Bridge", "software_date": "2024-06"}, False),
+        ({"framework": "vLLM", "software_date": "2024-06"}, False),
+    ],
+)
+def test_experts_one_by_one_are_those_of_an_earlier_transformers(stated, loops):
+    assert read_row({**MIXTURE, **stated}).execution.expert_loop is loops
+
+
+def test_experts_over_copies_are_held_once_by_them_together():
+    """Megatron-core's expert parallelism: of 8 copies each holds an eighth of the experts, and all of the rest."""
+    held = []
+    for ep in ("1", "8"):
+        row = read_row({**MIXTURE, "ep": ep})
+        shape = build_shape(row.spec, row.task, 0)
+        held.append(compute_static_memory(shape, row.execution))
+    experts = 2 * shape.expert_params * shape.layers  # bf16
+    assert held[0].weights - held[1].weights == pytest.approx(experts * 7 / 8)
+    assert held[0].states == held[1].states  # ZeRO divides them over the copies either way

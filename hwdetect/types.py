@@ -260,6 +260,8 @@ class Nodes:
 
 SAME_RATE = 0.1
 """share by which figures of the same thing may differ"""
+MEASURED_BY, NOT_USED = "--measure", " is not used: "
+"""who tells of a measurement, and what stands between a figure that was left out and the reason"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +269,7 @@ class Measurement:
     """One number that ``detect --measure`` took: ``what`` e.g. host_memory_bandwidth, matmul; SI units.
 
     ``basis`` is "measured", beside the "published" of catalogue numbers: a measured one is to be preferred. ``size``: rows and columns
-    of the matrices of a product. ``spread``: by what share of ``value`` its rounds differed, where it was taken in rounds; above 0.1
+    of the matrices of a product. ``spread``: by what share of ``value`` its rounds and its visits, seconds apart, differed; above 0.1
     something else had a part in it that this system does not see (the neighbours of a virtual machine).
     """
 

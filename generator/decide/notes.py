@@ -22,6 +22,7 @@ from generator.model import ModelSpec
 from generator.model.block_traits import read_block_traits
 from generator.techniques.launch import explain_numa_binding, explain_ports, is_by_accelerate
 from generator.techniques.router_loss import explain_missing_router_loss, has_router_loss
+from hwdetect.types import MEASURED_BY, NOT_USED, Hardware
 
 BUSY = 0.95
 """Less free memory than this share is worth a word: an idle board keeps 1 to 4 % for itself (recordings of nvidia-smi)."""
@@ -58,6 +59,16 @@ def note_busy_device(case: Case) -> tuple[Note, ...]:
     free, total = first.free_memory_bytes / 2**30, first.memory_bytes / 2**30
     text = f"only {free:.1f} of {total:.1f} GiB of {case.device.name} are free now: the plan is for all of it, free it before a run"
     return (Note(kind="busy", text=text),)
+
+
+def note_measurements(hardware: Hardware) -> tuple[Note, ...]:
+    """What ``--measure`` told of its own figures: which are not used, which are unsteady, what it cannot see."""
+    told = [n.why for n in hardware.notes if n.who == MEASURED_BY]
+    unused = [why.partition(NOT_USED) for why in told if NOT_USED in why]
+    texts = [f"measured: {why}" for why in told if NOT_USED not in why]
+    if unused:
+        texts.insert(0, f"measured and not used: {', '.join(name for name, _, _ in unused)}: {unused[0][2]}")
+    return tuple(Note(kind="rates", text=text) for text in texts)
 
 
 def explain_unused_devices(case: Case, best: Candidate, counts: tuple[DeviceCount, ...]) -> tuple[Note, ...]:
@@ -294,6 +305,7 @@ def note_case(case: Case) -> tuple[Note, ...]:
         )
         notes.append(Note(kind="devices", text=text))
     notes.extend(note_busy_device(case))
+    notes.extend(note_measurements(case.hardware))
     if case.device.basis == "assumed" and case.device.sources:
         text = f"rates of {case.device.name} are {case.device.basis}: {case.device.sources[0][1]}"
         notes.append(Note(kind="rates", text=text))

@@ -11,7 +11,8 @@ from datetime import timedelta
 
 from hwdetect.machine.folder import decode_text
 from hwdetect.machine.process import build_own_command, run_process
-from hwdetect.measure.messages import print_message
+from hwdetect.measure.messages import print_figure, print_message
+from hwdetect.measure.rounds import Visit
 
 ROUNDS = 8
 SECONDS = 60.0
@@ -44,7 +45,7 @@ def start_ranks(world: int, backend: str, kind: str, size: int) -> None:
 
 
 def run_rank(rank: int, world: int, store: str, backend: str, kind: str, size: int) -> None:
-    """One rank: the fastest of a few all-reduces of ``size`` bytes."""
+    """One rank: the middle of a few all-reduces of ``size`` bytes, and how far they are apart."""
     import torch
     import torch.distributed as dist
 
@@ -60,17 +61,25 @@ def run_rank(rank: int, world: int, store: str, backend: str, kind: str, size: i
         if kind != "cpu":
             torch.accelerator.synchronize(rank)
 
-    best = float("inf")
-    for turn in range(ROUNDS + 2):  # two that are not counted: the first ones make the channels
+    seconds = []
+    for _ in range(ROUNDS + 2):
         dist.barrier()
         started = time.perf_counter()
         dist.all_reduce(block)
         wait()
-        if turn >= 2:
-            best = min(best, time.perf_counter() - started)
+        seconds.append(time.perf_counter() - started)
     if rank == 0:
-        value = compute_bus_bytes_per_s(world, block.numel() * 4, best)
-        print_message(what="all_reduce_bus", where=f"accelerators 0-{world - 1}", value=value, unit="bytes/s")
+        # two are not counted: the first ones make the channels
+        rates = [compute_bus_bytes_per_s(world, block.numel() * 4, each) for each in seconds[2:]]
+        where = f"accelerators 0-{world - 1}"
+        print_figure(
+            [Visit({"bus": rates})],
+            "bus",
+            f"all_reduce_bus of {where}",
+            what="all_reduce_bus",
+            where=where,
+            unit="bytes/s",
+        )
     dist.destroy_process_group()
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from hwdetect.measure.rounds import Visit, join_visits
 from hwdetect.types import Measurement
 
 
@@ -14,6 +15,15 @@ class Doubt(str):
 
 def print_message(**values: object) -> None:
     print(json.dumps(values, allow_nan=False), flush=True)
+
+
+def print_figure(visits: Sequence[Visit], name: str, of: str, **fields: object) -> None:
+    """What the visits agree on, after what there is to tell of it."""
+    figure = join_visits(visits, name, str(fields["unit"]))
+    if figure.doubt:
+        print_message(doubt=f"{of} {figure.doubt}")
+    if figure.value is not None:
+        print_message(**fields, value=figure.value, spread=figure.spread)
 
 
 def collect_measurements(lines: Iterable[str], progress: Callable[[str], None]) -> tuple[Measurement, ...]:

@@ -11,25 +11,33 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 from hwdetect.machine.process import Lines, Program, build_own_command, isolate_python
 from hwdetect.measure.load import watch_load
 from hwdetect.measure.messages import Doubt, collect_measurements
-from hwdetect.measure.rounds import take_rounds
-from hwdetect.types import SAME_RATE, Hardware, Measurement, Note
+from hwdetect.measure.rounds import PAUSE_SECONDS, Figure, Visit, join_visits, take_visit
+from hwdetect.types import MEASURED_BY, SAME_RATE, Hardware, Measurement, Note
 
 COPY_BYTES = 256 << 20  # at least; and four times the last-level caches, as STREAM's rules want it
 MEMORY_SHARE = 1 / 8  # of what is available: the most that the copies may take
 COPY_SECONDS = 0.25
 FILE_BYTES = 256 << 20
 BLOCK_BYTES = 8 << 20
-READ_SECONDS = 4.0
+READ_SECONDS = 2.0
 LEAST_READS = 8
 """of a disk that others use too: fewer have no undisturbed one among them"""
 TORCH_SECONDS = 120.0
+CPU_VISIT_SECONDS = 4.0
+"""for the rounds of all products of a CPU"""
+NEIGHBOURS = (
+    "in a virtual machine: what its neighbours on the host take of memory, caches and disk is not seen from here, and may be another "
+    "share the next time"
+)
 
 
 def measure_hardware(hardware: Hardware, progress: Callable[[str], None]) -> Hardware:
@@ -38,56 +46,73 @@ def measure_hardware(hardware: Hardware, progress: Callable[[str], None]) -> Har
 
     def tell(text: str) -> None:
         if isinstance(text, Doubt):
-            notes.append(Note(field="measured", who="--measure", why=str(text)))
+            notes.append(Note(field="measured", who=MEASURED_BY, why=str(text)))
         progress(text)
 
     measured = take_measurements(hardware, tell)
+    if measured and hardware.software.virtualization not in (None, "none"):
+        tell(Doubt(NEIGHBOURS))
     return replace(hardware, measured=measured, notes=(*hardware.notes, *notes))
 
 
 def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tuple[Measurement, ...]:
-    """All measurements that can be taken here. What cannot be taken is reported through ``progress`` and left out."""
-    measurements: list[Measurement] = []
-    threads = hardware.cpu.budget or 1
-    progress(f"host memory: copying on {threads} threads")
-    measurements += measure_host_memory(threads, choose_copy_bytes(hardware), progress)
-    for disk in hardware.disks:
-        if disk.role == "work" and disk.path and disk.writable and (disk.free_bytes or 0) > 4 * FILE_BYTES:
-            measurements += measure_disk(disk.role, Path(disk.path), progress)
+    """All measurements that can be taken here. What cannot be taken is reported through ``progress`` and left out.
+
+    Memory and disk are visited before, after and some seconds after what torch times, and that takes its own visits.
+    """
+    threads, size = hardware.cpu.budget or 1, choose_copy_bytes(hardware)
+    disk = find_timed_disk(hardware)
+    memory_visits: list[Visit] = []
+    disk_visits: list[Visit] = []
+
+    def visit(file: IO[bytes] | None) -> None:
+        progress(f"host memory: copying on {threads} threads")
+        memory_visits.append(take_visit(lambda: {"copy": measure_host_copy(threads, size)}))
+        if file:
+            progress(f"disk: reading {FILE_BYTES >> 20} MiB in {disk}")
+            disk_visits.append(visit_disk(file))
+
+    with open_timed_file(disk) as file:
+        visit(file)
+        by_torch = take_torch_part(hardware, threads, progress)
+        visit(file)
+        time.sleep(PAUSE_SECONDS)
+        visit(file)
+    return (
+        *make_measurement("host_memory_bandwidth", "cpu", join_visits(memory_visits, "copy", "bytes/s"), progress),
+        *make_measurement(
+            "disk_read", "work", join_visits(disk_visits, "read", "bytes/s"), progress, wanted=bool(file)
+        ),
+        *by_torch,
+    )
+
+
+def take_torch_part(hardware: Hardware, threads: int, progress: Callable[[str], None]) -> tuple[Measurement, ...]:
     if hardware.software.torch is None:
         progress(Doubt("torch is not installed: no matmul and no device measurements"))
-        return tuple(measurements)
+        time.sleep(PAUSE_SECONDS)
+        return ()
     progress("matmul and copies through torch")
-    return (*measurements, *measure_with_torch(threads, progress))
+    return measure_with_torch(threads, progress)
 
 
-def measure_host_memory(threads: int, size: int, progress: Callable[[str], None]) -> tuple[Measurement, ...]:
-    """The rate of copies in host memory; nothing where others were busy all the time."""
-    figure = take_rounds(lambda: {"copy": measure_host_copy(threads, size)}).judge("copy", "bytes/s")
-    if figure.doubt:
-        progress(Doubt(f"host_memory_bandwidth of the CPU {figure.doubt}"))
+def make_measurement(
+    what: str, where: str, figure: Figure, progress: Callable[[str], None], wanted: bool = True
+) -> tuple[Measurement, ...]:
+    """The figure in bytes per second, with what there is to tell of it; nothing where there is none."""
+    if wanted and figure.doubt:
+        progress(Doubt(f"{what} {'of the CPU ' if where == 'cpu' else ''}{figure.doubt}"))
     if figure.value is None:
         return ()
-    copied = Measurement(
-        what="host_memory_bandwidth", where="cpu", value=figure.value, unit="bytes/s", spread=figure.spread
-    )
-    return (copied,)
+    return (Measurement(what=what, where=where, value=figure.value, unit="bytes/s", spread=figure.spread),)
 
 
-def measure_disk(role: str, folder: Path, progress: Callable[[str], None]) -> tuple[Measurement, ...]:
-    """The rate of reads; nothing where others were busy, or no two reads agree."""
-    progress(f"disk: reading {FILE_BYTES >> 20} MiB in {folder}")
-    with watch_load() as load:
-        rates = measure_disk_reads(folder)
-    if not rates:
-        return ()
-    rate = confirm_rate(rates)
-    doubt = load.describe() or (rate is None and "no second is near the fastest: busy, or shared with others")
-    if rate is None or doubt:
-        readings = f"{len(rates)} reads gave {min(rates):.3g} to {max(rates):.3g} bytes/s"
-        progress(Doubt(f"disk_read is not used: {readings}; {doubt}; measure again"))
-        return ()
-    return (Measurement(what="disk_read", where=role, value=rate, unit="bytes/s"),)
+def find_timed_disk(hardware: Hardware) -> Path | None:
+    """The working folder, where a file for the reads can be made."""
+    for disk in hardware.disks:
+        if disk.role == "work" and disk.path and disk.writable and (disk.free_bytes or 0) > 4 * FILE_BYTES:
+            return Path(disk.path)
+    return None
 
 
 def choose_copy_bytes(hardware: Hardware) -> int:
@@ -128,25 +153,40 @@ def measure_host_copy(threads: int, size: int = COPY_BYTES, seconds: float = COP
     return 2 * share * sum(rounds) / (time.perf_counter() - started)  # read once and written once
 
 
-def measure_disk_reads(folder: Path, size: int = FILE_BYTES, seconds: float = READ_SECONDS) -> list[float]:
-    """Sequential read rates of a file made for it, each out of the page cache: until two agree or the time is over. Empty where that
-    cannot be done."""
-    if not hasattr(os, "posix_fadvise"):  # macOS, Windows: the cache cannot be emptied, the number would be memory's
-        return []
-    block = os.urandom(BLOCK_BYTES)  # a file system that compresses would read zeros from nowhere
-    rates: list[float] = []
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
+@contextmanager
+def open_timed_file(folder: Path | None, size: int = FILE_BYTES) -> Generator[IO[bytes] | None]:
+    """A file without a name that is read out of the page cache, gone with the block. ``None`` where that cannot be had."""
+    if folder is None or not hasattr(os, "posix_fadvise"):  # macOS, Windows: the cache cannot be emptied
+        yield None
+        return
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.TemporaryFile(dir=folder))
+            block = os.urandom(BLOCK_BYTES)  # a file system that compresses would read zeros from nowhere
             for _ in range(max(1, size // BLOCK_BYTES)):
                 file.write(block)
             file.flush()
             os.fsync(file.fileno())
-            ends = time.perf_counter() + seconds
-            while not _are_enough(rates) and (len(rates) < 2 or time.perf_counter() < ends):
+        except OSError:
+            file = None
+        yield file
+
+
+def visit_disk(file: IO[bytes], seconds: float = READ_SECONDS) -> Visit:
+    """Sequential reads until two agree with the fastest or the time is over; that fastest is the visit's rate."""
+    rates: list[float] = []
+    ends = time.perf_counter() + seconds
+    with watch_load() as load:
+        while not _are_enough(rates) and (len(rates) < 2 or time.perf_counter() < ends):
+            try:
                 rates.append(_read_once(file.fileno()))
-    except OSError:
-        return []
-    return rates
+            except OSError as error:
+                return Visit(busy=f"the disk answered {error.strerror or error}")
+    rate, busy = confirm_rate(rates), load.describe()
+    if rate is None or busy:
+        readings = f"{len(rates)} reads gave {min(rates):.3g} to {max(rates):.3g} bytes/s"
+        return Visit(busy=f"{readings}; {busy or 'no second is near the fastest: busy, or shared with others'}")
+    return Visit(rates={"read": [rate]})
 
 
 def _read_once(descriptor: int) -> float:
@@ -170,10 +210,13 @@ def confirm_rate(rates: Sequence[float]) -> float | None:
 
 
 def measure_with_torch(
-    threads: int, progress: Callable[[str], None], seconds: float = TORCH_SECONDS
+    threads: int,
+    progress: Callable[[str], None],
+    seconds: float = TORCH_SECONDS,
+    visit_seconds: float = CPU_VISIT_SECONDS,
 ) -> tuple[Measurement, ...]:
     """The measurements of the child process; what it had sent before its time was over is kept."""
-    command = build_own_command("hwdetect.measure.torch_child", str(threads))
+    command = build_own_command("hwdetect.measure.torch_child", str(threads), str(visit_seconds))
     # Numbered as the accelerators of this reading are: by their place on the bus.
     environment = isolate_python() | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     lines = Lines()

@@ -9,6 +9,8 @@ import sys
 import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import pytest
@@ -24,14 +26,15 @@ from hwdetect.measure.messages import Doubt, collect_measurements
 from hwdetect.measure.take import (
     choose_copy_bytes,
     confirm_rate,
-    measure_disk_reads,
     measure_hardware,
     measure_host_copy,
     measure_with_torch,
+    open_timed_file,
     take_measurements,
+    visit_disk,
 )
 from hwdetect.probes.nvidia import read as nvidia
-from hwdetect.types import Cache, Cpu, Disk, Hardware, Measurement, Memory, Software
+from hwdetect.types import MEASURED_BY, Cache, Cpu, Disk, Hardware, Measurement, Memory, Note, Software
 
 GIB = 1 << 30
 
@@ -76,13 +79,13 @@ def test_own_work_is_no_load_and_a_kernel_that_does_not_say_is_none(tmp_path, mo
     assert seen.share is None and seen.describe() is None
 
 
-def test_a_figure_beside_a_load_is_not_used(monkeypatch):
+def test_a_figure_beside_a_load_is_not_used(monkeypatch, no_pause):
     """A process that computes on every CPU meanwhile."""
     spin = [sys.executable, "-c", "while True: pass"]
     others = [subprocess.Popen(spin) for _ in range(load.count_cpus())]
     messages: list[str] = []
     try:
-        monkeypatch.setattr(measure, "COPY_SECONDS", 0.3)
+        monkeypatch.setattr(measure, "take_visit", partial(rounds.take_visit, most_seconds=0.5))
         taken = take_measurements(Hardware(cpu=Cpu(budget=1)), messages.append)
     finally:
         for process in others:
@@ -108,17 +111,22 @@ def test_a_figure_that_is_not_used_is_a_note(monkeypatch):
     assert told == [] and isinstance(messages[-1], Doubt)
 
 
+@pytest.fixture
+def no_pause(monkeypatch):
+    for module in (measure, rounds):
+        monkeypatch.setattr(module, "PAUSE_SECONDS", 0)
+
+
 @pytest.mark.parametrize(
-    ("rates", "value", "doubt"),
+    ("rates", "taken", "stable"),
     [
-        ([100, 101, 99, 100, 102], 100, None),
-        ([100, 30, 99, 100, 102], 100, None),  # one round says little
-        ([100, 50, 52, 98, 75, 60, 99], 75, "unsteady"),
-        ([None, 100, None, None, 101, 102, 100, 101], 101, None),  # the disturbed are left out
-        ([100, None, None, None, None, None, 100], None, "not used"),
+        ([100, 101, 99, 50], [100, 101, 99], True),  # three agree: no fourth
+        ([100, 30, 99, 100, 102], [100, 30, 99, 100, 102], True),  # one round says little
+        ([100, 50, 52, 98, 75, 60, 99], [100, 50, 52, 98, 75, 60, 99], False),
+        ([None, 100, None, None, 101, 102, 50], [100, 101, 102], True),  # the disturbed are left out
     ],
 )
-def test_rounds_are_repeated_until_they_agree(monkeypatch, rates, value, doubt):
+def test_rounds_are_repeated_until_they_agree(monkeypatch, rates, taken, stable):
     """``None``: a round during which others computed."""
     ahead = iter(rates)
 
@@ -137,23 +145,79 @@ def test_rounds_are_repeated_until_they_agree(monkeypatch, rates, value, doubt):
 
     monkeypatch.setattr(rounds, "watch_load", watch)
     monkeypatch.setattr(rounds.time, "perf_counter", lambda: Clock.seconds)
-    figure = rounds.take_rounds(measure_once, most_seconds=len(rates) - 0.5).judge("copy", "bytes/s")
+    visit = rounds.take_visit(measure_once, most_seconds=len(rates) - 0.5)
+    assert visit.rates["copy"] == taken and visit.is_stable() == stable
+    assert (visit.busy is not None) == (None in rates)
+
+
+@pytest.mark.parametrize(
+    ("visits", "value", "doubt"),
+    [
+        ([[100, 101, 99], [98, 99, 100], [101, 101, 102]], 100, None),
+        (
+            [[37.6, 37.5, 37.6], [29, 29, 29.1], [28.7, 28.8, 28.7]],
+            29,
+            "unsteady",
+        ),  # a neighbour was quiet for a second
+        ([[28.7, 28.8, 28.7], [37.6, 37.5, 37.6], None], 28.7, "unsteady"),  # of two, what is there when it is busy
+        ([[100, 101, 99], None, [101, 101, 101]], 100, None),  # others computed during one of them
+        ([[100, 101, 99], None, None], None, "not used: others"),
+        ([None, None, None], None, "not used: others"),
+        ([[100, 50, 52, 98, 75, 60, 99], [100, 100, 100], [100, 100, 100]], 100, "unsteady"),
+    ],
+)
+def test_visits_that_lie_apart_must_agree(visits, value, doubt):
+    """``None``: a visit during which others computed, so that too few rounds were undisturbed."""
+    taken = [rounds.Visit({"copy": rates} if rates else {}, busy=None if rates else "others") for rates in visits]
+    figure = rounds.join_visits(taken, "copy", "bytes/s")
+    assert figure.value == value and figure.doubt is None if doubt is None else doubt in figure.doubt
     assert figure.value == value
-    assert figure.doubt is None if doubt is None else doubt in figure.doubt
 
 
-def test_a_machine_too_slow_for_five_rounds_has_a_figure():
-    figure = rounds.take_rounds(lambda: {"copy": 7.0}, most_seconds=0).judge("copy", "bytes/s")
+def test_a_machine_too_slow_for_three_rounds_has_a_figure():
+    visit = rounds.take_visit(lambda: {"copy": 7.0}, most_seconds=0)
+    figure = rounds.join_visits([visit] * 3, "copy", "bytes/s")
     assert (figure.value, figure.spread, figure.doubt) == (7.0, 0.0, None)
 
 
-def test_products_of_several_sizes_are_timed_and_a_long_one_is_not(monkeypatch, capsys):
+def test_memory_and_disk_are_visited_before_and_after_what_torch_times(tmp_path, monkeypatch, no_pause):
+    turns: list[str] = []
+    rates = chain([37.6e9] * 3, repeat(29e9))
+
+    def copy(threads, size):
+        turns.append("memory")
+        return next(rates)
+
+    def use_torch(threads, progress):
+        turns.append("torch")
+        return ()
+
+    monkeypatch.setattr(measure, "measure_host_copy", copy)
+    monkeypatch.setattr(measure, "measure_with_torch", use_torch)
+    monkeypatch.setattr(measure, "visit_disk", lambda file: turns.append("disk") or rounds.Visit({"read": [1e9]}))
+    monkeypatch.setattr(measure, "FILE_BYTES", 1 << 20)
+    monkeypatch.setattr(rounds, "watch_load", lambda: nullcontext(load.Load()))
+    disk = Disk(role="work", path=str(tmp_path), writable=True, free_bytes=100 * GIB)
+    software = Software(torch="2.13.0", virtualization="kvm")
+    taken = measure_hardware(Hardware(cpu=Cpu(budget=2), disks=(disk,), software=software), lambda text: None)
+    once = ["memory"] * 3 + ["disk"]
+    assert turns == [*once, "torch", *once, *once]
+    memory, reads = taken.measured
+    assert memory.value == 29e9 and memory.unsteady and (reads.value, reads.spread) == (1e9, 0.0)
+    assert [note.why.partition(" is ")[0] for note in taken.notes][:1] == ["host_memory_bandwidth of the CPU"]
+    assert taken.notes[-1].why == measure.NEIGHBOURS
+    text = view.render(taken)
+    assert "Measured (in a virtual machine" in text and "29 GB/s (unsteady: 30% apart)" in text
+    bare = measure_hardware(Hardware(software=Software(virtualization="none")), lambda text: None)
+    assert measure.NEIGHBOURS not in [note.why for note in bare.notes]
+
+
+def test_products_of_several_sizes_are_timed_and_a_long_one_is_not(monkeypatch, capsys, no_pause):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(measure_torch, "CPU_SIZES", (32, 64))
     monkeypatch.setattr(measure_torch, "ROUND_SECONDS", 0.02)
-    monkeypatch.setattr(measure_torch, "CPU_SECONDS", 0.1)
     monkeypatch.setattr(rounds, "watch_load", lambda: nullcontext(load.Load()))
-    measure_torch.measure_cpu(torch, 1)
+    measure_torch.measure_cpu(torch, 1, 0.1)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(m["dtype"], m["size"]) for m in told if "what" in m] == [
         (d, n) for d in ("bf16", "fp32") for n in (64, 32)
@@ -162,10 +226,24 @@ def test_products_of_several_sizes_are_timed_and_a_long_one_is_not(monkeypatch, 
     assert {size for _, size, _, _ in measure_torch.prepare_products(torch, (32, 64))} == {32}
 
 
-def test_the_disk_is_timed_out_of_the_page_cache(tmp_path):
-    assert all(1e6 < rate < 1e11 for rate in measure_disk_reads(tmp_path, size=16 << 20, seconds=0.5))
+def test_the_disk_is_timed_out_of_the_page_cache(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr(
+        measure, "_read_once", lambda descriptor, of=measure._read_once: read.append(of(descriptor)) or read[-1]
+    )
+    with open_timed_file(tmp_path, size=16 << 20) as file:
+        visit = visit_disk(file, seconds=0.5)
+    assert all(1e6 < rate < 1e11 for rate in read) and (visit.busy or visit.rates["read"] == [max(read)])
     assert list(tmp_path.iterdir()) == [], "its file is gone"
-    assert measure_disk_reads(tmp_path / "absent", size=1 << 20) == []
+    with open_timed_file(tmp_path / "absent", size=1 << 20) as file:
+        assert file is None
+
+
+def test_a_disk_that_fails_in_the_middle_is_said(tmp_path, monkeypatch):
+    with open_timed_file(tmp_path, size=1 << 20) as file:
+        monkeypatch.setattr(measure.os, "read", lambda *_: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+        visit = visit_disk(file)
+    assert "Input/output error" in rounds.join_visits([visit] * 3, "read", "bytes/s").doubt
 
 
 @pytest.mark.parametrize(
@@ -182,9 +260,10 @@ def test_more_is_copied_than_caches_hold_and_less_than_memory_spares(caches, ava
     assert choose_copy_bytes(Hardware(cpu=Cpu(caches=caches), memory=Memory(available_bytes=available))) == expected
 
 
-def test_without_torch_the_cpu_part_is_there_and_says_so(tmp_path, monkeypatch):
+def test_without_torch_the_cpu_part_is_there_and_says_so(tmp_path, monkeypatch, no_pause):
     monkeypatch.setattr(measure, "measure_host_copy", lambda threads, size: 2e10)
-    monkeypatch.setattr(measure, "measure_disk_reads", lambda folder: [1e9, 0.95e9])
+    monkeypatch.setattr(measure, "FILE_BYTES", 1 << 20)
+    monkeypatch.setattr(measure, "visit_disk", lambda file: rounds.Visit({"read": [1e9]}))
     messages: list[str] = []
     disk = Disk(role="work", path=str(tmp_path), writable=True, free_bytes=100 * GIB)
     measurements = take_measurements(Hardware(cpu=Cpu(budget=2), disks=(disk,)), messages.append)
@@ -200,7 +279,7 @@ def test_without_torch_the_cpu_part_is_there_and_says_so(tmp_path, monkeypatch):
 def test_the_child_measures_and_is_read():
     pytest.importorskip("torch")
     messages: list[str] = []
-    measurements = measure_with_torch(2, messages.append)
+    measurements = measure_with_torch(2, messages.append, visit_seconds=0.5)
     refused = [text for text in messages if text.startswith("matmul fp32") and "is not used: busy" in text]
     taken = [m for m in measurements if (m.what, m.where, m.dtype) == ("matmul", "cpu", "fp32")]
     assert (
@@ -297,13 +376,12 @@ def test_every_pair_of_devices_is_timed(monkeypatch, capsys):
     assert set(torch.waited) == {0, 1, 2, 3}
 
 
-def test_copies_to_and_from_a_device(monkeypatch, capsys):
+def test_copies_to_and_from_a_device(monkeypatch):
     rates = {("cuda:0", "cuda:0"): 1e12, ("pinned", "cuda:0"): 5e10, ("cuda:0", "pinned"): 4e10,
              ("pageable", "cuda:0"): 1e10, ("cuda:0", "pageable"): 5e9}  # fmt: skip
     torch = FakeTorch(lambda a, b: rates[a, b])
     with torch.clock(monkeypatch):
-        measure_torch.measure_copies(torch, "cuda:0", "accelerator 0", lambda: None, size=1 << 20)
-    measurements = {what: value for (what, _), value in lines(capsys).items()}
+        measurements = measure_torch.time_copies(torch, "cuda:0", lambda: None, size=1 << 20)
     assert measurements == pytest.approx(
         {"device_memory_bandwidth": 2e12, "host_to_device_pinned": 5e10, "device_to_host_pinned": 4e10,
          "host_to_device_pageable": 1e10, "device_to_host_pageable": 5e9}
@@ -313,7 +391,8 @@ def test_copies_to_and_from_a_device(monkeypatch, capsys):
 def test_all_reduce_over_two_processes(capfd):
     pytest.importorskip("torch")
     start_ranks(2, "gloo", "cpu", 4 << 20)
-    (messages,) = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    told = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    (messages,) = [message for message in told if "what" in message]  # beside others it is unsteady, and says so
     assert (messages["what"], messages["where"], messages["unit"]) == ("all_reduce_bus", "accelerators 0-1", "bytes/s")
     assert 1e7 < messages["value"] < 1e12
 
@@ -334,7 +413,34 @@ def test_nothing_is_measured_on_a_recording(tmp_path):
     assert detect(tmp_path, measure=True).measured == ()
 
 
-def test_the_software_says_whether_torch_is_here(monkeypatch):
+def test_the_devices_of_a_machine_are_visited_in_turn(monkeypatch, capsys):
+    """A device whose second visit is slower is unsteady; a dtype that it refuses is told once."""
+    torch = SimpleNamespace(
+        accelerator=SimpleNamespace(set_device_index=lambda index: None, synchronize=lambda index: None),
+        backends=SimpleNamespace(cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=None))),
+    )
+    visited: list[str] = []
+
+    def time_one(torch, device, where, dtype, size, wait):
+        visited.append(f"{device} {dtype}")
+        if dtype == "int8":
+            measure_torch.print_message(doubt=f"{where}: no int8 matmul")
+            return None
+        return 5e13 if visited.count("xpu:1 float16") == 2 and device == "xpu:1" else 1e14
+
+    monkeypatch.setattr(measure_torch, "time_matmul", time_one)
+    monkeypatch.setattr(measure_torch, "time_copies", lambda torch, device, wait: {"device_memory_bandwidth": 4e11})
+    measure_torch.measure_devices(torch, "xpu", 2)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    figures = {(m["where"], m.get("dtype") or m["what"]): (m["value"], m["spread"]) for m in told if "what" in m}
+    assert figures["accelerator 0", "fp16"] == (1e14, 0.0) and figures["accelerator 1", "fp16"] == (1e14, 0.5)
+    assert figures["accelerator 1", "device_memory_bandwidth"] == (4e11, 0.0) and len(figures) == 8
+    doubts = [m["doubt"] for m in told if "doubt" in m]
+    assert doubts[:2] == ["accelerator 0: no int8 matmul", "accelerator 1: no int8 matmul"]
+    assert any(doubt.startswith("matmul fp16 of accelerator 1 is unsteady") for doubt in doubts[2:])
+
+
+def test_the_software_says_whether_torch_is_here(monkeypatch, no_pause):
     monkeypatch.setattr(measure, "measure_host_copy", lambda threads, size: 2e10)
     monkeypatch.setattr(
         measure,
@@ -379,3 +485,20 @@ def test_a_cpus_rates_cite_a_makers_manual_only_where_it_is_about_this_cpu(featu
 )
 def test_a_read_is_a_figure_where_a_second_comes_near_the_fastest(rates, rate):
     assert confirm_rate(rates) == rate
+
+
+def test_a_plan_says_what_was_not_measured_well():
+    from generator.decide.notes import note_measurements
+
+    busy = "busy: other programs took 80% of its CPUs' time; measure again"
+    told = [f"{name} is not used: {busy}" for name in ("matmul fp32 of 1024 rows of the CPU", "disk_read")]
+    unsteady = (
+        "host_memory_bandwidth of the CPU is unsteady: rounds of 3 visits gave 28 to 38 bytes/s, the middle is taken"
+    )
+    notes = tuple(Note(field="measured", who=MEASURED_BY, why=why) for why in (*told, unsteady))
+    other = Note(field="boards", who="NVML", why="no driver")
+    assert [note.text for note in note_measurements(Hardware(notes=(other, *notes)))] == [
+        f"measured and not used: matmul fp32 of 1024 rows of the CPU, disk_read: {busy}",
+        f"measured: {unsteady}",
+    ]
+    assert note_measurements(Hardware(notes=(other,))) == ()

@@ -63,9 +63,9 @@ def note_busy_device(case: Case) -> tuple[Note, ...]:
 
 def note_measurements(hardware: Hardware) -> tuple[Note, ...]:
     """What ``--measure`` told of its own figures: which are not used, which are unsteady, what it cannot see."""
-    told = [n.why for n in hardware.notes if n.who == MEASURED_BY]
-    unused = [why.partition(NOT_USED) for why in told if NOT_USED in why]
-    texts = [f"measured: {why}" for why in told if NOT_USED not in why]
+    reasons = [n.why for n in hardware.notes if n.who == MEASURED_BY]
+    unused = [why.partition(NOT_USED) for why in reasons if NOT_USED in why]
+    texts = [f"measured: {why}" for why in reasons if NOT_USED not in why]
     if unused:
         texts.insert(0, f"measured and not used: {', '.join(name for name, _, _ in unused)}: {unused[0][2]}")
     return tuple(Note(kind="rates", text=text) for text in texts)

@@ -787,6 +787,7 @@ PRODUCT_START_SECONDS = state_by_key(
         "default": 4e-6,
         "float8": 6.5e-6,
         "int8": 12e-6,
+        "gptq-8bit": 12e-6,
         "gptq-4bit": 14e-6,
         "torchao-int4": 14e-6,
         "torchao-int4-g32": 14e-6,

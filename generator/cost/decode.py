@@ -213,7 +213,7 @@ def compute_unpack_seconds(shape: Shape, run: Execution, rates: Rates, rows: flo
     if run.quant == "nf4" and rows > 1:  # of one row it multiplies 4 bits as they are (gemv_4bit)
         realised = c.DEQUANT_REALISED if run.double_quant else c.PLAIN_DEQUANT_REALISED
         return count_packed_params(shape, run) * c.DEQUANT_BYTES / (rates.bytes_per_s * realised)
-    if run.quant == "gptq-4bit" and rows >= c.RECONSTRUCTED_ROWS:  # written in 16 bits, and read again
+    if run.quant in ("gptq-4bit", "gptq-8bit") and rows >= c.RECONSTRUCTED_ROWS:  # written in 16 bits, and read again
         return 2 * count_packed_params(shape, run) * BYTES[run.compute_dtype] / rates.bytes_per_s
     return 0.0
 

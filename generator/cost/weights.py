@@ -71,6 +71,7 @@ def place_weights(shape: Shape, run: Execution) -> Places:
 
 FORMATS: Mapping[str, tuple[float, c.Constant]] = {
     "gptq-4bit": (0.5, c.GPTQ_EXTRA_BYTES),  # AWQ's too
+    "gptq-8bit": (1.0, c.GPTQ_EXTRA_BYTES),
     "int8": (1.0, c.INT8_EXTRA_BYTES),
     "int4": (0.5, c.INT4_EXTRA_BYTES),
     "torchao-int4": (0.5, c.TORCHAO_INT4_EXTRA_BYTES[128]),
@@ -143,7 +144,7 @@ def compute_stored_expert_bytes(shape: Shape, run: Execution) -> float:
 
 def compute_dequantized_bytes(shape: Shape, run: Execution) -> float:
     """The largest layer in 16 bits: these quantizers unpack one layer at a time, just before it multiplies."""
-    if run.quant not in ("nf4", "gptq-4bit"):
+    if run.quant not in ("nf4", "gptq-4bit", "gptq-8bit"):
         return 0.0
     return float(max(x.inputs * x.outputs for x in shape.linears)) * BYTES[run.compute_dtype]
 

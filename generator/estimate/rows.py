@@ -328,6 +328,7 @@ QUANT = {
     "bnb-nf4": "nf4",
     "nf4": "nf4",
     "gptq-4bit": "gptq-4bit",
+    "gptq-8bit": "gptq-8bit",
     "int8": "int8",
     "gguf-q4-k-m": "gguf-4bit",
     "gguf-q4_k_m": "gguf-4bit",

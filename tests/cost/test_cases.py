@@ -619,3 +619,18 @@ def test_experts_over_copies_are_held_once_by_them_together():
     experts = 2 * shape.expert_params * shape.layers  # bf16
     assert held[0].weights - held[1].weights == pytest.approx(experts * 7 / 8)
     assert held[0].states == held[1].states  # ZeRO divides them over the copies either way
+
+
+def test_eight_bits_of_gptq_are_not_those_of_bitsandbytes():
+    """GPTQ's kernels multiply 8 bits as those of 4; LLM.int8() quantizes what it multiplies with, and the host waits for it."""
+    served = {
+        **ROW,
+        "phase": "infer",
+        "in_len": "64",
+        "out_len": "64",
+        "micro_batch": "1",
+        "framework": "HF Transformers",
+    }
+    runs = {word: read_row({**served, "quant": word}).execution for word in ("gptq-int8", "GPTQ 8", "int8")}
+    assert runs["gptq-int8"].quant == runs["GPTQ 8"].quant == "gptq-8bit"
+    assert runs["int8"].quant == "int8"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,7 +13,9 @@ import torch.distributed as dist
 from masking import mask_secrets
 
 FAILURES: list[str] = []
-"""Of this process itself."""
+"""What this process ends with, for those of other nodes (heartbeat.py)."""
+HEARD: list[str] = []
+"""Of another process, and why: what follows here has its cause there."""
 OF_OTHERS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
 """In an error that the end of another process makes."""
 
@@ -34,8 +37,16 @@ def tell_of_end() -> Generator[None, None, None]:
     except SystemExit as end:
         if isinstance(end.code, str):
             tell_launcher(end.code)
+        elif end.code:  # why has been printed
+            FAILURES.append(f"exit code {end.code}")
         raise
     except Exception as error:
+        message = f"{type(error).__name__}: {error}"
         if not isinstance(error, dist.DistError) and not any(word in str(error) for word in OF_OTHERS):
-            tell_launcher(f"{type(error).__name__}: {error}")
+            tell_launcher(message)
+        elif HEARD:
+            tell_launcher(HEARD[0])
+            sys.exit(HEARD[0])
+        else:
+            FAILURES.append(message)
         raise

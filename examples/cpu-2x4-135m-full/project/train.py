@@ -58,10 +58,10 @@ CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 
 
 def main() -> None:
+    check_launch(CONFIG["processes"])
     check_machine(CONFIG["machine"])
     keep_freed_memory(CONFIG["machine"])
     check_compilers("g++")
-    check_launch(CONFIG["processes"])
     args = training_arguments()
     source = find_source(CONFIG, "model")
     claim_shared_folder(Path(args.output_dir), source)

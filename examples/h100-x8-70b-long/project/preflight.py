@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 import yaml
 
-from launcher_summary import tell_launcher
+from launcher_summary import tell_launcher, tell_of_end
 
 HERE = Path(__file__).parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -131,6 +131,15 @@ def rehearse_signal() -> float:
     return time.perf_counter() - begun if came_anywhere.item() else float("inf")
 
 
+def take_device(number: int) -> None:
+    count = getattr(torch, DEVICE).device_count()
+    if number >= count:
+        sys.exit(
+            f"{socket.gethostname()}: PyTorch sees {count} devices, and process {number} there has none of its own"
+        )
+    getattr(torch, DEVICE).set_device(number)
+
+
 def gather(value: object) -> list:
     gathered: list = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, value)
@@ -210,7 +219,7 @@ def main() -> None:
     options = parser.parse_args()
     begun = time.perf_counter()
     if DEVICE != "cpu":
-        getattr(torch, DEVICE).set_device(int(os.environ["LOCAL_RANK"]))
+        take_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(timeout=timedelta(seconds=60))
     planned = CONFIG["processes"]["expected"]["world_size"]
     if dist.get_world_size() != planned:
@@ -235,4 +244,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with tell_of_end():
+        main()

@@ -9,60 +9,104 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
+from datetime import timedelta
+from functools import cache
 
 import torch.distributed as dist
 
-from launcher_summary import FAILURES, tell_launcher
+from launcher_summary import FAILURES, HEARD, tell_launcher
+from masking import mask_secrets
 
 BEAT_SECONDS = 10.0
 SILENT_SECONDS = 300.0  # it beats whatever it computes: only what is stopped or gone is silent so long
-ENDED, FAILED = "ended", "failed"
+STARTING_SECONDS = 900.0  # until its first beat: what it imports may lie on a slow disk
+GONE_SECONDS = 30.0  # after an error of the store's connection: this process may be about to end of the same
+FAILURE = "failure"
+"""The first process that ends with an error says so under this key, and why: all wait for it."""
+SHOWN_CHARACTERS = 500
+LONGEST_WAIT = timedelta(days=20)  # in milliseconds, near the largest number that poll() takes
+AGAIN = "Start the run again, and it goes on from the newest complete checkpoint."
 
 
 class Connection:
-    """To the launcher's store: how many beats long it has not answered."""
+    """To the launcher's store: how many beats long it has not answered, or is known to be ``gone``."""
 
     def __init__(self):
-        self.unanswered, self.ended = 0, False
+        self.unanswered, self.gone, self.ended = 0, False, False
 
 
-def watch_neighbour() -> None:
-    """In threads of each process, through the launcher's store: it beats, and listens to the next one."""
-    rank, count = dist.get_rank(), dist.get_world_size()
-    # a connection of its own: what waits on the group's would hold up the beat
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+def has_launcher_store() -> bool:
+    """It is there before the processes form a group. Other launchers than torchrun's leave it to the first process."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+@cache
+def watch_others() -> None:
+    """In threads of each process, through the launcher's store: it beats, and listens to the next one. Once."""
+    rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    # connections of their own: what waits on one holds up all else there
+    store, waiting = connect(), connect()
     who = f"rank {rank} ({socket.gethostname()}, process {os.getpid()})"
     store.set(f"who/{rank}", who)
     store.set(f"beat/{rank}", "0")
-    atexit.register(lambda: store.set(f"beat/{rank}", FAILED if FAILURES else ENDED))
+    atexit.register(tell_others, store, rank, who)
     connection = Connection()
-    threading.Thread(target=listen, args=(store, rank, (rank + 1) % count, connection), daemon=True).start()
-    threading.Thread(target=watch_connection, args=(connection, who), daemon=True).start()
+    neighbour = (rank + 1) % count
+    for function, arguments in (
+        (listen, (store, rank, neighbour, connection)),
+        (await_failure, (waiting,)),
+        (watch_connection, (connection, who)),
+    ):
+        threading.Thread(target=function, args=arguments, daemon=True).start()
+
+
+def connect() -> dist.TCPStore:
+    return dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+
+
+def tell_others(store: dist.Store, rank: int, who: str) -> None:
+    """That this process ends, and of what."""
+    with suppress(dist.DistError):  # the launcher that has the store may be gone
+        if FAILURES:
+            cause = mask_secrets(FAILURES[0])[:SHOWN_CHARACTERS]
+            store.compare_set(FAILURE, "", f"{who} has ended with an error: {cause}")
+        store.set(f"end/{rank}", "")
 
 
 def listen(store: dist.Store, rank: int, neighbour: int, connection: Connection) -> None:
     """Beats are counted, not seconds: all may have been stopped for an hour, and go on."""
     beats, heard, silent = 0, "", 0
     try:
-        while silent * BEAT_SECONDS < SILENT_SECONDS:
+        while silent * BEAT_SECONDS < (SILENT_SECONDS if heard else STARTING_SECONDS):
             time.sleep(BEAT_SECONDS)
             beats += 1
-            if store.get(f"beat/{rank}").decode() not in (ENDED, FAILED):
-                store.set(f"beat/{rank}", str(beats))
-            beat = store.get(f"beat/{neighbour}").decode()
+            store.set(f"beat/{rank}", str(beats))
+            connection.ended = store.check([f"end/{neighbour}"])
+            beat = store.get(f"beat/{neighbour}").decode() if store.check([f"beat/{neighbour}"]) else ""
             connection.unanswered = 0
-            if beat == ENDED:
-                connection.ended = True
+            if connection.ended:
                 return
             silent = silent + 1 if beat == heard else 0
-            if beat == FAILED and silent:  # a beat later: this process may be about to end of the same
-                break
             heard = beat
-        store.set(f"beat/{rank}", FAILED)  # for the one that listens to this
-        who = store.get(f"who/{neighbour}").decode()
-    except dist.DistError:  # the launcher that has the store is gone: watch_connection waits for an end of this process
+        if heard:
+            cause = f"{store.get(f'who/{neighbour}').decode()} {describe_silence()} {AGAIN}"
+        else:
+            cause = f"rank {neighbour} has not begun within {STARTING_SECONDS:.0f} s: look at the log of its node."
+        store.compare_set(FAILURE, "", cause)  # await_failure goes on
+    except dist.DistError:
+        connection.gone = True
+
+
+def await_failure(store: dist.Store) -> None:
+    """Told at once: the store may go with the process that has failed, a moment later."""
+    try:
+        store.wait([FAILURE], LONGEST_WAIT)
+        HEARD.append(store.get(FAILURE).decode())
+    except dist.DistError:  # the store is gone, which watch_connection sees
         return
-    end_run(f"{who} has ended with an error." if beat == FAILED else f"{who} {describe_silence()}")
+    time.sleep(BEAT_SECONDS)  # this process may be about to end of the same
+    end_run(HEARD[0])
 
 
 def describe_silence() -> str:
@@ -71,17 +115,21 @@ def describe_silence() -> str:
 
 def watch_connection(connection: Connection, who: str) -> None:
     """Where the way to the store's node is gone nothing comes back, not even an error."""
+    gone = 0
     while not connection.ended:
         time.sleep(BEAT_SECONDS)
         connection.unanswered += 1
+        gone += connection.gone
+        address = os.environ["MASTER_ADDR"]
+        if gone * BEAT_SECONDS > GONE_SECONDS:
+            end_run(f"{who}: the launcher at {address} has ended, and its processes with it: look at its log. {AGAIN}")
         if connection.unanswered * BEAT_SECONDS > SILENT_SECONDS:
-            address = os.environ["MASTER_ADDR"]
-            end_run(f"{who} is cut off: the launcher's store at {address} {describe_silence()}")
+            end_run(f"{who} is cut off: the launcher's store at {address} {describe_silence()} {AGAIN}")
 
 
 def end_run(cause: str) -> None:
-    """The launcher ends the others when this process ends."""
-    message = f"{cause} The run ends here; start it again, and it goes on from the newest complete checkpoint."
+    """The launcher ends the others of its node when this process ends."""
+    message = f"{cause}\nThe run ends here."
     print(message, file=sys.stderr, flush=True)
     tell_launcher(message)
     os._exit(1)

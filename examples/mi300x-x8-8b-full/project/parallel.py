@@ -17,7 +17,7 @@ from torch import nn
 from transformers import Trainer, TrainerCallback
 
 from checkpoints import SMALL_FILES_BYTES, SealCheckpoints
-from heartbeat import watch_neighbour
+from heartbeat import has_launcher_store, watch_others
 from machine import peak_memory
 from run_folder import claim_folder
 from seals import hash_files, list_files
@@ -33,7 +33,7 @@ SHOWN_SECONDS = 120.0
 
 
 def check_launch(planned: dict) -> None:
-    """Stop where this process is not one of the planned ones."""
+    """Stop where this process is not one of the planned ones. From here on they listen to each other."""
     count, started = planned["expected"]["world_size"], os.environ.get("WORLD_SIZE", "none")
     if started != str(count):
         processes = "1 process" if count == 1 else f"{count} processes"
@@ -41,6 +41,8 @@ def check_launch(planned: dict) -> None:
             f"This plan needs {processes} of a launcher ({started} started): `make train`, or\n"
             f"{planned['launcher']} train.py"
         )
+    if count > 1 and has_launcher_store():
+        watch_others()
 
 
 class CheckParallel(TrainerCallback):
@@ -100,12 +102,9 @@ def broadcast_from_rank0(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def claim_shared_folder(folder: Path, model: Path | str) -> None:
-    """The first process claims it; all end where one sees another folder of that name, on a disk of its own.
-
-    The first thing that they do together: from here on they listen to each other.
-    """
+    """The first process claims it; all end where one sees another folder of that name, on a disk of its own."""
     if dist.get_world_size() > 1:
-        watch_neighbour()
+        watch_others()
     mark = broadcast_from_rank0(claim_and_mark, folder, model)
     unseen = all_reduce_max(float(not is_true_in_time(mark.exists)))
     if dist.get_rank() == 0:

@@ -333,7 +333,8 @@ class Device:
 
     ``peak_flops`` are dense rates per dtype (fp64, fp32, tf32, fp16, bf16, fp8, fp4, int8), operations per second;
     ``vector_flops`` the same without matrix units. ``link_bytes_per_s`` is one direction, all ``link_count`` links of one board;
-    ``link_bridge``: the link is an optional bridge between two boards. ``p2p``: peer access without a bridge.
+    ``link_bridge``: the link is an optional bridge between two boards; ``link_rack``: it joins so many over the nodes of a rack.
+    ``p2p``: peer access without a bridge.
     ``host_bytes_per_s`` is one direction between host and device: NVLink-C2C where there is one, else its PCIe link.
     ``tiles``: parts that the maker's runtime lists as devices of their own, with equal shares of everything here.
     ``market``: who alone can get it (china, aws, custom: made for one computer; announced: figures are preliminary), ``None`` for anyone.
@@ -361,6 +362,7 @@ class Device:
     link_bytes_per_s: float | None = None
     link_count: int | None = None
     link_bridge: bool = False
+    link_rack: int | None = None
     p2p: bool | None = None
     pcie_generation: int | None = None
     pcie_width: int | None = None

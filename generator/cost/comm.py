@@ -30,25 +30,32 @@ class Group:
     stride: int = 1
 
     def bytes_per_s(self, rates: Rates) -> float:
-        """One direction, each device. A ring leaves every node once, and shares the node's network with the rings beside it."""
-        per_node = self.run.per_node
+        """One direction, each device. A ring leaves every node once, and shares the node's network with the rings beside it; a rack
+        whose nodes share switches is as one node with the networks of all."""
+        per_node, linked = self.run.per_node, self.count_linked(rates)
         link = rates.link(per_node)
-        if self.run.nodes == 1 or self.ranks * self.stride <= per_node:
+        if self.is_linked(rates):
             return link
-        inside = max(1, min(self.ranks, per_node // self.stride))
+        inside = max(1, min(self.ranks, linked // self.stride))
         node = rates.network_bytes_per_s or rates.port_bytes_per_s * per_node
-        # per_node / inside rings run beside this one, each over one device of every group: they share the node's network
+        # linked / inside rings run beside this one, each over one device of every group: they share the network
         return min(link, node * inside / per_node)
+
+    def count_linked(self, rates: Rates) -> int:
+        """Devices that their own links join: those of a node, or of a rack."""
+        return max(self.run.per_node, rates.rack)
+
+    def is_linked(self, rates: Rates) -> bool:
+        return self.run.nodes == 1 or self.ranks * self.stride <= self.count_linked(rates)
 
     @property
     def tree_seconds(self) -> float:
         """NCCL takes a tree for an all-reduce where latency counts, so a message waits for its depth."""
         return math.log2(self.ranks) * c.COLLECTIVE_LATENCY_SECONDS
 
-    @property
-    def ring_seconds(self) -> float:
+    def ring_seconds(self, rates: Rates) -> float:
         """It has none for gathers and scatters: over many nodes a part is passed on by every other device, one after the other."""
-        nodes = math.ceil(self.ranks * self.stride / self.run.per_node)
+        nodes = math.ceil(self.ranks * self.stride / self.count_linked(rates))
         if nodes == 1:
             return self.tree_seconds
         between = min(nodes, self.ranks) - 1
@@ -57,7 +64,7 @@ class Group:
 
 def compute_ring_seconds(total_bytes: float, group: Group, rates: Rates, messages: float = 1.0) -> float:
     """All-gather or reduce-scatter of ``total_bytes`` over a group."""
-    return compute_message_seconds(total_bytes, group, rates, messages, group.ring_seconds)
+    return compute_message_seconds(total_bytes, group, rates, messages, group.ring_seconds(rates))
 
 
 def compute_all_to_all_seconds(total_bytes: float, group: Group, rates: Rates, messages: float = 1.0) -> float:
@@ -89,7 +96,7 @@ def compute_served_all_reduce_seconds(total_bytes: float, group: Group, rates: R
     once, or its share of all and then the sums of the others (vLLM's custom_all_reduce). Elsewhere, and of many bytes, a ring."""
     ring = compute_all_reduce_seconds(total_bytes, group, rates)
     link = rates.link(group.run.per_node)
-    if group.ranks <= 1 or group.run.nodes > 1 or not rates.peers_read or total_bytes > c.ONE_SHOT_BYTES:
+    if group.ranks <= 1 or not group.is_linked(rates) or not rates.peers_read or total_bytes > c.ONE_SHOT_BYTES:
         return ring
     read = min((group.ranks - 1) * total_bytes, 4 * (group.ranks - 1) / group.ranks * total_bytes)
     return min(ring, c.ONE_SHOT_SECONDS + read / (link * c.ONE_SHOT_REALISED))

@@ -49,6 +49,8 @@ class Rates:
     """bytes per second, one direction, between devices of a node when n of them are used, by n; the last for any more"""
     peers_read: bool
     """devices of a node read each other's memory over direct links"""
+    rack: int
+    """devices that such links join over the nodes of a rack; 0: a node's alone"""
     network_bytes_per_s: float | None
     """one node's rate to the others; None: ``port_bytes_per_s`` per device"""
     port_bytes_per_s: float
@@ -104,6 +106,7 @@ def compute_rates(
         vector=find_fp32_rate(device, cpu_budget or 1),
         links=compute_ring_rates(device, links, devices_per_node),
         peers_read=any(link.kind in DIRECT for link in links) if links else bool(device.link_bytes_per_s),
+        rack=device.link_rack or 0,
         network_bytes_per_s=network_bytes_per_s,
         port_bytes_per_s=select_by_architecture(device, c.NETWORK_BYTES_PER_S),
         host_link_bytes_per_s=compute_host_link_rate(device),

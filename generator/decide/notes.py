@@ -171,8 +171,19 @@ def note_fabric(case: Case, best: Candidate) -> tuple[Note, ...]:
         "NCCL takes EFA only through the plugin aws-ofi-nccl, which neither PyTorch's wheels nor the image have: without "
         "it the nodes talk over TCP, without a word (preflight.py measures it)"
     )
+    rack = (
+        f"{case.device.name} is linked over the nodes of a rack of {case.device.link_rack}, and it is assumed that these nodes are of one: "
+        "elsewhere what crosses nodes goes over their network, which is slower than planned (preflight.py measures it)"
+        if case.device.link_rack and best.layout.nodes > 1
+        else ""
+    )
     ports = explain_ports(replace(case, layout=best.layout))
-    texts = [*([binding] if binding else []), *([ports] if ports else []), *([plugin] if efa else [])]
+    texts = [
+        *([binding] if binding else []),
+        *([ports] if ports else []),
+        *([rack] if rack else []),
+        *([plugin] if efa else []),
+    ]
     return tuple(Note(kind="fabric", text=text) for text in texts)
 
 

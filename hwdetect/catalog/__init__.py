@@ -224,6 +224,7 @@ def _parse_device(device_id: str) -> Device:
         link_bytes_per_s=link.get("bytes_per_s"),
         link_count=link.get("count"),
         link_bridge=link.get("bridge", False),
+        link_rack=link.get("rack"),
         p2p=link.get("p2p"),
         pcie_generation=pcie.get("generation"),
         pcie_width=pcie.get("width"),

@@ -370,11 +370,25 @@ def test_a_gather_over_many_nodes_waits_for_every_other_device():
     assert compute_ring_seconds(0.0, within, rates) == pytest.approx(3 * c.COLLECTIVE_LATENCY_SECONDS)
 
 
+def test_nodes_of_a_rack_that_share_switches_are_as_one_node():
+    """GB200: trays of four boards, 72 on the switches of a rack. Beyond it a ring has the networks of all its nodes."""
+    rack = compute_rates(catalog.load("gb200"), None, (), 400e9, 4)
+    trays = replace(rack, rack=0)
+    run = Execution(strategy="ddp", nodes=36, dp=144)
+    inside, beyond = Group(run, 72), Group(run, 144)
+    assert inside.bytes_per_s(rack) == rack.link(4) > inside.bytes_per_s(trays) == 400e9
+    assert inside.ring_seconds(rack) < inside.ring_seconds(trays)
+    assert beyond.bytes_per_s(rack) == min(rack.link(4), 400e9 * 72 / 4)
+    assert beyond.bytes_per_s(trays) == 400e9
+    # eight expert groups of nine places apart leave no rack, sixteen of them do
+    assert Group(run, 8, 9).is_linked(rack) and not Group(run, 16, 9).is_linked(rack)
+
+
 def test_what_each_sends_to_each_other_waits_for_no_ring():
     """Heads and tokens of experts go straight to where they belong, also over two nodes of eight; keys and values pass by all."""
     rates, shape = compute_rates(catalog.load("h100-sxm-80gb"), None, (), None, 8), build_shape(MIXTRAL, "causal-lm", 0)
     run = Execution(strategy="zero1", nodes=2, cp=16, sequence_form="ulysses", weights_dtype="bfloat16")
-    tree, ring = Group(run, 16).tree_seconds, Group(run, 16).ring_seconds
+    tree, ring = Group(run, 16).tree_seconds, Group(run, 16).ring_seconds(rates)
     assert ring > tree
     heads, keys = (
         compute_sequence_parallel_seconds(shape, run.but(sequence_form=form), rates, 0.0, 0.0)

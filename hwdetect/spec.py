@@ -35,7 +35,7 @@ import re
 from dataclasses import dataclass, replace
 
 from hwdetect import catalog
-from hwdetect.cloud import find_instance, list_instance_names
+from hwdetect.cloud import find_instance, list_instance_names, list_instances
 from hwdetect.described import (
     ARM,
     ARM_SVE,
@@ -189,7 +189,8 @@ def _load_device(name: str, text: str) -> Device:
             *difflib.get_close_matches(name.replace(" ", ""), list_instance_names(), n=3, cutoff=0.7),
         )
         hint = f"; close to it: {', '.join(close)}" if close else ""
-        hint = _correct_count(text) or _spell_processor(name) or hint
+        spelled = spell_processor(name)
+        hint = _correct_count(text) or (f"; {spelled}" if spelled else hint)
         where = "" if name == text.lower() else f"{text!r}: "
         raise SpecError(f"{where}{name!r} is no device, no instance and not cpu{hint}") from error
 
@@ -199,13 +200,13 @@ _PROCESSORS = re.compile(
 )
 
 
-def _spell_processor(name: str) -> str:
-    """Processors have no names here: what they can do is said."""
+def spell_processor(name: str) -> str | None:
+    """How a processor is written in a spec, where ``name`` is of one: they have no names there, and what they can do is said."""
     if not _PROCESSORS.search(name):
-        return ""
-    return (
-        "; a processor is said by its cores and what they can do: cpu:64+amx, cpu:64+sve (or an instance, c7g.16xlarge)"
-    )
+        return None
+    hosts = (i.name for i in list_instances() if i.device is None and name in (i.cpu or "").lower())
+    instance = next(hosts, "c7g.16xlarge")
+    return f"a processor is said by its cores and what they can do: cpu:64+amx, cpu:64+sve (or an instance, {instance})"
 
 
 def _correct_count(text: str) -> str:

@@ -551,6 +551,8 @@ def test_the_range_that_was_predicted_is_compared():
         "allocator_peak_gib": 30.0,
     }
     plan = {"estimate": estimate, "project": {"device": "cuda"}, "case": {"hardware": {"measured": []}}}
+    elsewhere = {**plan, "project": {"device": "xla"}}  # what was measured is of the host's process
+    assert [row.what for row in compare_training(elsewhere, figures)] == ["step time", "tokens/s"]
     step, speed, memory = compare_training(plan, figures)
     assert step.is_inside is False and (step.p10, step.p90) == (0.9, 1.1)
     assert speed.is_inside is False and (speed.p10, speed.p90) == pytest.approx((120 / 1.1, 120 / 0.9))

@@ -34,7 +34,9 @@ from generator.case.vendors import ABILITIES, CPU, find_vendor, list_vendors
 from generator.case.vendors.amd import FLOAT8
 from generator.case.workload import Workload
 from generator.cli import perfgen
+from generator.cost.activations import select_attention_kernel
 from generator.cost.device import compute_host_link_rate
+from generator.cost.execution import Execution
 from generator.cost.of_case import build_cost_model
 from generator.decide.device_group import choose_case
 from generator.decide.ladder import list_larger_devices
@@ -50,6 +52,7 @@ from generator.emit.run_total import find_hourly_price
 from generator.errors import NotEmitted, NothingFits, UsageError
 from generator.pipeline import document_request, plan_request
 from generator.run.process import list_device_variables
+from generator.techniques.attention.sdpa import Sdpa
 from hwdetect import catalog
 from hwdetect.cloud import find_instance
 from hwdetect.spec import parse_spec
@@ -128,6 +131,27 @@ def check_answer(request: Request) -> Planned | None:
     assumed = [note.text for note in planned.notes if "no published" in note.text]
     assert bool(assumed) == (case.device.id not in MEASURED[request.mode])
     return planned
+
+
+@pytest.mark.parametrize(("device", "holds"), [("m4-max", True), ("arc-b580", True), ("t4", False), ("mi300x", False)])
+def test_scores_are_counted_where_no_kernel_leaves_them_out(device, holds):
+    """Of a model with a key head for each query head too: on a Mac torch takes the plain computation in training."""
+    model = tiny(kv_heads=8)
+    case = choose_case(parse_spec(f"1x{device}"), model, Workload(mode="train", seq_len=4096))
+    run = replace(Execution(micro_batch=1, seq_len=4096, autocast_dtype="bfloat16"), **Sdpa().effects(case))
+    assert select_attention_kernel(build_cost_model(case).shape, run) in (
+        ("math",) if holds else ("flash", "efficient")
+    )
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_macs_are_planned_alone(nodes):
+    """gloo takes no tensor of Metal: two Macs were planned, and their project written, with DDP and as a pipeline."""
+    hardware = parse_spec(f"{nodes}x1xm4-max")
+    case = choose_case(hardware, tiny(), Workload(mode="train"))
+    assert case.nodes == 1 and case.devices == 1
+    assert any(f"one of the {nodes} machines: Metal is one device" in note.text for note in note_case(case))
+    assert choose_case(parse_spec(f"{nodes}x1xgb10"), tiny(), Workload(mode="train")).nodes == nodes
 
 
 @pytest.mark.parametrize(("device", "work"), zip(SAMPLE, cycle(WORKS), strict=False))

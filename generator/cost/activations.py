@@ -37,7 +37,7 @@ class BlockActivations(NamedTuple):
 READ = (
     *("weights_dtype", "autocast_dtype", "train", "quant", "strategy", "seq_len", "threads", "expert_loop"),
     *("fused_kernels", "lora_rank", "lora_targets", "lora_upcast", "lora_dropout", "attention", "flash_kernels"),
-    *("repeats_keys", "packed_keeps", "adapter", "lora_casts", "tile_tokens"),
+    *("efficient_kernels", "repeats_keys", "packed_keeps", "adapter", "lora_casts", "tile_tokens"),
 )
 TRACED = Execution(micro_batch=1, seq_len=256, weights_dtype="bfloat16", attention="sdpa")
 """the step in which ``Shape.saved`` was traced"""
@@ -308,7 +308,8 @@ def select_attention_kernel(shape: Shape, run: Execution) -> str:
         return "math" if shape.attention_dropout else "flash"
     if BYTES[run.compute_dtype] < 4 and run.flash_kernels:
         return "flash"
-    return "math" if shape.kv_heads < shape.heads and not run.repeats_keys else "efficient"
+    grouped = shape.kv_heads < shape.heads and not run.repeats_keys
+    return "math" if grouped or not run.efficient_kernels else "efficient"
 
 
 def compute_masked_share(shape: Shape, run: Execution) -> float:

@@ -54,12 +54,20 @@ CONTEXT_GIB = {
         "context and kernels of a runtime other than CUDA: assumed, nothing was measured",
     ),
 }
-COMMUNICATOR_GIB = Constant(
-    0.5,
-    "GiB",
-    PUBLISHED,
-    "NCCL channels and buffers of one communicator (nccl docs: 16 channels x 2 x 4 MiB and proxies)",
-)
+COMMUNICATOR_GIB = {
+    "nvidia": Constant(
+        0.5,
+        "GiB",
+        PUBLISHED,
+        "NCCL channels and buffers of one communicator (nccl docs: 16 channels x 2 x 4 MiB and proxies)",
+    ),
+    **state_by_key(
+        {"default": 0.5},
+        "GiB",
+        ASSUMED,
+        "buffers of another maker's collectives: assumed to take what NCCL's do, nothing was measured",
+    ),
+}
 PROCESS_GIB = Constant(
     0.67,
     "GiB",

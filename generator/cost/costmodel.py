@@ -12,7 +12,7 @@ from generator.case.optimizer_states import OptimizerState
 from generator.cost import constants as c
 from generator.cost.activations import READ_FIELDS, BlockActivations, compute_block_activations
 from generator.cost.decode import compute_cache_bytes
-from generator.cost.device import Rates, compute_rates, find_context
+from generator.cost.device import Rates, compute_rates, find_communicator, find_context
 from generator.cost.engines import find_engine
 from generator.cost.estimate import GIB, CostItem, Estimate
 from generator.cost.execution import Execution, Split
@@ -321,7 +321,7 @@ class CostModel:
         share = c.RETAINED_FRAGMENTATION if keeps_checkpointed_inputs(run) else c.FRAGMENTATION
         overheads = {"context": float(find_context(self.device.vendor)), "fragmentation": share * moving}
         if run.devices > 1:
-            overheads["communicator"] = float(c.COMMUNICATOR_GIB)
+            overheads["communicator"] = float(find_communicator(self.device.vendor))
         return overheads
 
     def takes_share(self, run: Execution) -> bool:
@@ -340,11 +340,11 @@ class CostModel:
         return float(find_context(self.device.vendor))
 
     def _list_overheads(self, run: Execution, moment: Moment, static: StaticMemory | None) -> list[CostItem]:
-        context = find_context(self.device.vendor)
+        context, communicator = find_context(self.device.vendor), find_communicator(self.device.vendor)
         sources = {
             "interpreter": ("measured", find_process_gib(run).source),
             "context": ("published" if context.basis == c.PUBLISHED else "assumed", context.source),
-            "communicator": ("published", c.COMMUNICATOR_GIB.source),
+            "communicator": ("published" if communicator.basis == c.PUBLISHED else "assumed", communicator.source),
             "graphs": ("assumed", c.GRAPH_GIB.source),
             "fragmentation": ("measured", c.CPU_FRAGMENTATION.source)
             if self.on_cpu

@@ -260,3 +260,8 @@ def describe_product_source(device: Device, share: Constant) -> str:
 def find_context(vendor: str) -> Constant:
     """What a process holds of a board of that maker beside its tensors, in GiB."""
     return c.CONTEXT_GIB.get(vendor, c.CONTEXT_GIB["default"])
+
+
+def find_communicator(vendor: str) -> Constant:
+    """What the collectives of that maker hold of each board for one group of processes, in GiB."""
+    return c.COMMUNICATOR_GIB.get(vendor, c.COMMUNICATOR_GIB["default"])

@@ -90,6 +90,8 @@ class Execution:
     """they add a bias to the scores (ALiBi)"""
     flash_kernels: bool = True
     """False: the device has no FlashAttention kernels (before Ampere), so that sdpa takes the memory-efficient or the plain one"""
+    efficient_kernels: bool = True
+    """False: nor has it a memory-efficient one that was seen, so that sdpa holds the scores"""
     returns_cache: bool = False
     """training whose forward pass returns keys and values beside the loss (use_cache, on by default before Transformers 5)"""
     repeats_keys: bool = False

@@ -42,7 +42,7 @@ def compute_step_bytes(shape: Shape, run: Execution, batched_tokens: int, sequen
 def find_kept_gib(run: Execution) -> dict[str, float]:
     """What an engine keeps as long as it runs, by item."""
     kept = {"graphs": float(c.GRAPH_GIB)} if find_engine(run.engine).replays else {}
-    return kept | ({"communicator": float(c.COMMUNICATOR_GIB)} if run.parts > 1 else {})
+    return kept | ({"communicator": float(c.COMMUNICATOR_GIB["default"])} if run.parts > 1 else {})
 
 
 def compute_sequence_bytes(shape: Shape, run: Execution, tokens: int) -> float:

@@ -83,6 +83,7 @@ DEVICE = (
         "attention_version",
         "attention_biased",
         "flash_kernels",
+        "efficient_kernels",
     ),
     *("repeats_keys", "fused_kernels", "compile", "sequence_parallel", "sequence_form", "threads", "ep", "rows"),
     *("strategy", "lora_upcast", "loss_copies", "shared_tokens", "own_loop"),

@@ -10,6 +10,7 @@ from generator.case.devices import is_mig_instance
 from generator.case.request import Request
 from generator.case.sources import Work, lacks_tokenizer
 from generator.case.tasks import find_task
+from generator.case.vendors import Vendor
 from generator.case.workload import Workload
 from generator.cost.constants import NVME_BYTES_PER_S
 from generator.cost.device import find_coherent_link_rate
@@ -128,14 +129,16 @@ def note_router_loss(case: Case, best: Candidate) -> tuple[Note, ...]:
     return (Note(kind="model", text=explain_missing_router_loss(case) or added),)
 
 
-def note_full_memory(best: Candidate, splits: Sequence[Candidate], runners_up: Sequence[Candidate]) -> tuple[Note, ...]:
+def note_full_memory(
+    case: Case, best: Candidate, splits: Sequence[Candidate], runners_up: Sequence[Candidate]
+) -> tuple[Note, ...]:
     """Where one in ten published runs of a plan's kind would need more than the device has: by how much, and what leaves room."""
     need, limit = find_memory_p90(best), best.estimate.limit_gib
     if need <= limit:
         return ()
     text = (
         f"it needs {best.estimate.peak_memory_gib:.1f} of {limit:.1f} GiB by the estimate, and one in ten published runs of its kind "
-        f"was so far above its own that this one would need {need:.1f}: if memory runs out, {advise_leaner(best, splits, runners_up)}"
+        f"was so far above its own that this one would need {need:.1f}: if memory runs out, {advise_leaner(best, splits, runners_up, case.vendor)}"
     )
     return (Note(kind="memory", text=text),)
 
@@ -146,7 +149,7 @@ def find_memory_p90(candidate: Candidate) -> float:
     return known[1] if known else candidate.estimate.peak_memory_gib
 
 
-def advise_leaner(best: Candidate, splits: Sequence[Candidate], runners_up: Sequence[Candidate]) -> str:
+def advise_leaner(best: Candidate, splits: Sequence[Candidate], runners_up: Sequence[Candidate], vendor: Vendor) -> str:
     """The largest smaller micro-batch of the same global batch that leaves room for nine of ten, else other techniques."""
     micro, trains = best.execution.micro_batch, best.execution.mode == "train"
     smaller = [c for c in splits if c.execution.micro_batch < micro and find_memory_p90(c) <= best.estimate.limit_gib]
@@ -160,7 +163,8 @@ def advise_leaner(best: Candidate, splits: Sequence[Candidate], runners_up: Sequ
         if pins and leaner and other.layout == best.layout:
             return f"plan it with {' '.join(pins)} ({find_memory_p90(other):.1f} GiB at most)"
     shorter = "a smaller --seq-len" if trains else "a smaller --concurrency or fewer --prompt-tokens"
-    return f"{shorter}, or more devices: nothing leaner is as good a plan"
+    more = "a machine with more memory" if vendor.alone else "more devices"
+    return f"{shorter}, or {more}: nothing leaner is as good a plan"
 
 
 def note_fabric(case: Case, best: Candidate) -> tuple[Note, ...]:
@@ -308,6 +312,9 @@ def note_case(case: Case) -> tuple[Note, ...]:
     cpu, count = case.hardware.cpu, case.hardware.nodes.count
     if case.on_cpu and count > case.nodes:
         text = f"this plan is for one of the {count} nodes: no answers are divided over CPUs"
+        notes.append(Note(kind="devices", text=text))
+    if case.vendor.alone and count > case.nodes:
+        text = f"this plan is for one of the {count} machines: {case.vendor.alone}"
         notes.append(Note(kind="devices", text=text))
     if case.on_cpu and case.devices_per_node < (cpu.numa_nodes or 1) and case.nodes > 1:
         text = (

@@ -97,7 +97,7 @@ def plan_space(space: Space) -> Plan | None:
         notes=(
             *explain_unused_devices(case, best, counts),
             *note_reduction(best),
-            *note_full_memory(best, splits, runners_up),
+            *note_full_memory(case, best, splits, runners_up),
             *note_experts(best),
             *note_adapted_experts(best, case.model),
             *note_router_loss(case, best),

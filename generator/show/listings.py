@@ -15,7 +15,7 @@ from generator.figures import format_figure
 from generator.progress import echo_json
 from generator.techniques.base import Published, list_axes
 from hwdetect.mig import list_profiles, split_spelling
-from hwdetect.spec import SpecError, parse_spec
+from hwdetect.spec import SpecError, parse_spec, spell_processor
 from hwdetect.types import Device
 
 UNITS = {"bytes": (2**30, "GiB"), "l2_bytes": (2**20, "MiB"), "bytes_per_s": (1e9, "GB/s"), "tdp_watts": (1, "W")}
@@ -62,6 +62,8 @@ def show_devices(as_json: bool, pattern: str | None) -> None:
 
     devices = select_devices(pattern)
     if not devices and pattern:
+        if hint := spell_processor(pattern.lower()):
+            raise UsageError(f"{pattern!r} is a processor and no device of the catalogue", hint)
         raise_unknown("device", pattern, catalog.find_close_names(pattern), "`perfgen devices` lists all")
     if as_json:
         echo_rows("devices", [asdict(d) | {"mig": [asdict(p) for p in list_profiles(d)]} for d in devices])

@@ -6,7 +6,7 @@ import re
 
 from hwdetect.machine.protocol import Machine
 from hwdetect.probes.cpu import isa, microarchitecture
-from hwdetect.probes.notes import Notes
+from hwdetect.probes.notes import Notes, note_cut
 from hwdetect.probes.parsing import clean_line, get_mapping, get_text, parse_integer, parse_json, parse_pairs
 from hwdetect.probes.partial import NOTHING, PartialHardware
 from hwdetect.types import Accelerator, Board, Cache, CoreKind, Cpu, Memory
@@ -30,6 +30,7 @@ def read_apple(machine: Machine, notes: Notes) -> PartialHardware:
     if machine.get_system() != "Darwin":
         return NOTHING
     output = machine.run(("sysctl", "-a"), SECONDS)
+    note_cut(notes, "cpu", "sysctl", output.text)
     # macOS prints "key: value", recordings of older systems "key = value"; colons win where a value holds "=".
     values = {**parse_pairs(output.text, "="), **parse_pairs(output.text, ":")}
     if not values:

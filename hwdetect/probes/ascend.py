@@ -44,7 +44,7 @@ def read_ascend(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Note
     devices = [n for n in machine.list_folder("dev") if re.fullmatch(r"davinci\d+", n)]
     if machine.live and not devices:
         return NOTHING
-    text = run_tool(machine, ("npu-smi", "info"), SECONDS, notes, "boards")
+    text = run_tool(machine, ("npu-smi", "info"), SECONDS, notes, "boards", end="Process")
     chips = list(parse_table(text or ""))
     if chips:
         return PartialHardware(

@@ -28,7 +28,7 @@ def read_gaudi(machine: Machine, listed: tuple[pci.PciDevice, ...], notes: Notes
     rows = list(_read_query(machine, chips, notes))
     if rows:
         return PartialHardware(boards=tuple(b for b, _ in rows), accelerators=_list_accelerators(rows))
-    text = run_tool(machine, ("hl-smi",), SECONDS, notes, "boards") or ""
+    text = run_tool(machine, ("hl-smi",), SECONDS, notes, "boards", end="Process") or ""
     rows = list(_read_table(text))
     if rows:
         driver = DRIVER.search(text)

@@ -72,7 +72,7 @@ def _run_discovery(machine: Machine, notes: Notes) -> tuple[tuple[Board, ...], d
     """``xpu-smi discovery -j``: cards (of one or two tiles), not tiles; and the bytes that are free, by card."""
     text = run_tool(machine, ("xpu-smi", "discovery", "-j"), SECONDS, notes, "boards")
     if not text and not machine.live:
-        return _read_dump(machine.run(("xpu-smi", "discovery", "--dump", "-1"), SECONDS).text), {}
+        return _read_dump(run_tool(machine, ("xpu-smi", "discovery", "--dump", "-1"), SECONDS, notes, "boards")), {}
     listed = get_mapping(parse_json(text)).get("device_list")
     if not isinstance(listed, list):
         note_no_board(notes, "xpu-smi", text)

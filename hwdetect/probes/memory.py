@@ -21,7 +21,8 @@ def read_memory(machine: Machine, limits: Limits, notes: Notes) -> Memory:
     sizes = {node: _read_node_bytes(machine, node) for node in list_nodes(machine)}
     gpu_bytes = sum(sizes.get(node) or 0 for node in gpu_nodes)
     host_nodes = [size for node, size in sizes.items() if size and node not in gpu_nodes]
-    info = parse_pairs(machine.read("proc/meminfo"))
+    text = machine.read("proc/meminfo")
+    info = parse_pairs(text)
     total = _parse_kibibytes(info.get("MemTotal"))
     # MemTotal counts every node, those of GPUs too.
     total_bytes = total - gpu_bytes if total is not None else (sum(host_nodes) or None)
@@ -29,6 +30,9 @@ def read_memory(machine: Machine, limits: Limits, notes: Notes) -> Memory:
         total_bytes = machine.count_resources()[1]
     if total_bytes is None:
         notes.add("memory.total_bytes", "procfs", "no proc/meminfo, and no node folder with memory")
+    for field, key in (("memory.total_bytes", "MemTotal"), ("memory.available_bytes", "MemAvailable")):
+        if text is not None and _parse_kibibytes(info.get(key)) is None:
+            notes.add(field, "procfs", f"proc/meminfo has no {key} in kB ({len(text)} characters)")
     swap_total, swap_free = _parse_kibibytes(info.get("SwapTotal")), _parse_kibibytes(info.get("SwapFree"))
     return Memory(
         total_bytes=total_bytes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hwdetect.machine.protocol import Machine
-from hwdetect.probes.parsing import clean_line
+from hwdetect.probes.parsing import clean_line, explain_cut
 from hwdetect.types import Note
 
 
@@ -19,12 +19,20 @@ class Notes:
             self.items.append(note)
 
 
-def run_tool(machine: Machine, argv: tuple[str, ...], seconds: float, notes: Notes, field: str) -> str | None:
-    """What a tool printed; a note for ``field`` where it is here and did not answer as it should."""
+def run_tool(
+    machine: Machine, argv: tuple[str, ...], seconds: float, notes: Notes, field: str, end: str | None = None
+) -> str | None:
+    """What a tool printed; a note for ``field`` where it is here and did not answer as it should, or not to its ``end``."""
     output = machine.run(argv, seconds)
     if output.problem not in (None, "not installed", "not in the recording"):
         notes.add(field, " ".join(argv[:3]), output.problem or "no answer")
+    note_cut(notes, field, " ".join(argv[:3]), output.text, end)
     return output.text
+
+
+def note_cut(notes: Notes, field: str, tool: str, text: str | None, end: str | None = None) -> None:
+    if why := explain_cut(text, end):
+        notes.add(field, tool, f"its answer may be cut off: {why}")
 
 
 def note_no_board(notes: Notes, tool: str, text: str | None) -> None:

@@ -50,6 +50,29 @@ def parse_pairs(text: str | None, separator: str = ":") -> dict[str, str]:
     return values
 
 
+ROW, BORDER = re.compile(r"[|│┃║](?![=+])"), re.compile(r"[|+╞├┠╟╰└┗╚┕┡╘╪=][-=+─━═]")
+
+
+def explain_cut(text: str | None, end: str | None = None) -> str | None:
+    """By what a tool's answer shows that its end is missing, or ``None``. ``end`` is a word of what always stands last in it.
+
+    Lists of one line a board that end with a whole line show nothing.
+    """
+    whole = ANSI.sub("", text or "").strip()
+    if not whole:
+        return None
+    if whole[0] in "{[":
+        return None if whole[-1] in "}]" else "its JSON is not closed"
+    if whole[0] == "<":
+        return None if whole[-1] == ">" else "its XML is not closed"
+    if not (text or "").endswith(("\n", "\r")):
+        return "it ends within a line"
+    drawn = [line for line in map(str.strip, whole.splitlines()) if ROW.match(line) or BORDER.match(line)]
+    if drawn and not BORDER.match(drawn[-1]):
+        return "its last table has no lower border"
+    return f"nothing of {end} follows" if end and end not in whole else None
+
+
 MAX_JSON_STARTS = 64
 
 

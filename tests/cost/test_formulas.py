@@ -463,7 +463,9 @@ def test_what_a_device_computes_depends_on_what_it_is_kept_under():
     """The cost model computes it once for all executions with the same ``DEVICE_FIELDS``."""
     watched, asked, unseen = watch_executions(DEVICE_FIELDS)
     kernels = [
-        {"attention": name, "flash_kernels": kept} for name in ("eager", "flash", "sdpa") for kept in (True, False)
+        {"attention": name, "flash_kernels": kept, "efficient_kernels": kept}
+        for name in ("eager", "flash", "sdpa")
+        for kept in (True, False)
     ]
     changes = [
         *({"checkpoint_every": 2, "checkpoint_operators": True}, {"checkpoint_every": 1, "tile_tokens": 64}),

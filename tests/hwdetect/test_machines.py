@@ -100,3 +100,26 @@ def test_every_recording_says_where_it_is_from():
     told = {path for path, origin in origins.items() if origin.startswith("https://")}
     kept = {path for path, origin in origins.items() if origin.startswith("seen in a public repository on ")}
     assert told | kept == origins.keys() and len(told) >= 99 and len({origins[path] for path in told}) >= 96
+
+
+def cut_within_a_line(text: str) -> str:
+    """Its first three fifths, and no whole number of lines."""
+    place = len(text) * 3 // 5
+    while place > 2 and text[place - 1].isspace():
+        place -= 1
+    return text[:place]
+
+
+@pytest.mark.parametrize("file", MACHINES[::3], ids=lambda path: path.stem)
+def test_an_answer_that_is_cut_off_is_never_silent(tmp_path, file):
+    """Boards, memory or links that are lost with the end of a tool's answer leave a note."""
+    recording = tomllib.loads(file.read_text(encoding="utf-8"))
+    whole = detect(lay_out(recording, tmp_path / "whole"))
+    tools = [path for path in recording["files"] if "/" not in path]
+    for number, path in enumerate(tools):
+        cut = {**recording, "files": {**recording["files"], path: cut_within_a_line(recording["files"][path])}}
+        read = detect(lay_out(cut, tmp_path / str(number)))
+        lost = (len(read.boards), len(read.accelerators), len(read.links)) < (
+            len(whole.boards), len(whole.accelerators), len(whole.links))  # fmt: skip
+        nulls = [board.memory_bytes for board in read.boards] != [board.memory_bytes for board in whole.boards]
+        assert set(read.notes) - set(whole.notes) or not (lost or nulls), path

@@ -12,6 +12,7 @@ SMALL, SMALL_SHARE, SHARE = 16 << 30, 2 / 3, 0.75
 (https://github.com/sgl-project/sglang/pull/29949), 75 % (https://github.com/gpustack/gpustack/issues/1375); 107.5 of 128 GiB on
 the largest (https://github.com/antirez/ds4/pull/893)"""
 ONE = "Metal is one device, and torch.distributed has no backend for it"
+"""gloo takes tensors of CPUs and CUDA alone (https://github.com/pytorch/pytorch/issues/189853), so that two Macs train nothing together"""
 
 
 def share_memory(device: Device, memory_bytes: int) -> int:
@@ -54,6 +55,7 @@ VENDORS = (
         # what Metal lacks runs on the CPU, with a warning, in the place of an error
         environment=(("PYTORCH_ENABLE_MPS_FALLBACK", "1"),),
         contain=None,
+        alone=ONE,
         share_memory=share_memory,
         more_memory="`sudo sysctl iogpu.wired_limit_mb=...` raises it",
     ),

@@ -33,7 +33,8 @@ def explain_fp16(device: Device) -> str | None:
 
 # torch/cuda/__init__.py runs code of 8.0 on no 8.7 (https://github.com/nvidia-holoscan/holohub/pull/1687).
 BETWEEN_WHEELS = {
-    "8.7": "on JetPack 7.2 (CUDA 13) 2.11 was seen to run; an older JetPack needs NVIDIA's own torch for Jetson"
+    "8.7": "on JetPack 7.2 (CUDA 13) 2.11 was seen to run; an older JetPack needs NVIDIA's own torch for Jetson. vLLM's wheel for aarch64 "
+    "and CUDA 13 has them (https://github.com/vllm-project/vllm/pull/39233 lists what it holds), and was not run on one here"
 }
 
 

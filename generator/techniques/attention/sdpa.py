@@ -103,8 +103,10 @@ class Sdpa(Technique):
         return None
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        flash = case.explain_missing("flash") is None
-        return {"attention": "sdpa", "flash_kernels": flash, "repeats_keys": needs_repeated_keys(case)}
+        flash, efficient = (case.explain_missing(kernel) is None for kernel in ("flash", "efficient"))
+        # what has the one in 16 bits is taken to have the other in 32
+        kernels = {"flash_kernels": flash, "efficient_kernels": flash or efficient}
+        return {"attention": "sdpa", **kernels, "repeats_keys": needs_repeated_keys(case)}
 
     def edits(self, case: Case) -> Edits:
         edits = make_attention_edits("sdpa")

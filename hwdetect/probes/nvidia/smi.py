@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from hwdetect.machine.protocol import Machine
-from hwdetect.probes.notes import Notes, note_no_board
+from hwdetect.probes.notes import Notes, note_cut, note_no_board
 from hwdetect.probes.nvidia.smi_tables import (
     add_lost_boards,
     add_places,
@@ -82,6 +82,8 @@ def _read_log(machine: Machine, notes: Notes) -> tuple[Node | None, str | None]:
             root, problem = parsed if isinstance(parsed, tuple) else (parsed, None)
             if problem:
                 notes.add("boards", " ".join(argv), problem)
+            else:
+                note_cut(notes, "boards", " ".join(argv), output.text)
             if root is not None and root.every("gpu"):
                 return root, output.text
             note_no_board(notes, " ".join(argv), output.text)

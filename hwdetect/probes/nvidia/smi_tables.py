@@ -150,9 +150,15 @@ def read_query_rows(machine: Machine, notes: Notes) -> list[dict[str, str]]:
     titles = [re.sub(r"\s*\[.*\]$", "", title.strip()) for title in lines[0]]  # "memory.total [MiB]"
     if not ({"name", "uuid", "index"} & set(titles)):
         return []
-    return [
-        dict(zip(titles, (cell.strip() for cell in row), strict=True)) for row in lines[1:] if len(row) == len(titles)
-    ]
+    rows = [row for row in lines[1:] if any(cell.strip() for cell in row)]
+    whole = [row for row in rows if len(row) == len(titles)]
+    if len(whole) < len(rows):
+        notes.add(
+            "boards",
+            " ".join(SMI_QUERY[:2]),
+            f"{len(rows) - len(whole)} of its {len(rows)} rows do not fit the header and were not read",
+        )
+    return [dict(zip(titles, (cell.strip() for cell in row), strict=True)) for row in whole]
 
 
 def _build_board(index: int, row: dict[str, str]) -> Board:

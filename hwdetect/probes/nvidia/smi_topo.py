@@ -38,6 +38,13 @@ def read_topo(machine: Machine, boards: int, notes: Notes) -> Topo:
     topo, refused = parse_topo(text)
     if refused:
         notes.add("links", "nvidia-smi topo -m", f"{refused} of its rows do not fit the header and were not read")
+    missing = topo.boards * (topo.boards - 1) // 2 - len(topo.links)
+    if topo.links and missing and not refused:
+        notes.add(
+            "links",
+            "nvidia-smi topo -m",
+            f"{missing} pairs of its {topo.boards} boards are not in its answer, or told in two ways",
+        )
     if not topo.links and boards > 1 and not refused:
         notes.add("links", "nvidia-smi topo -m", "no table in its answer")
     return topo

@@ -104,5 +104,12 @@ def test_it_is_quick():
     assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, cwd=ROOT).stdout == "[]\n"
 
 
+def test_what_plans_starts_without_what_few_plans_need():
+    """unittest.mock alone brings asyncio and ssl, a quarter of the imports' time."""
+    dear = {"torch", "transformers", "numpy", "copier", "asyncio", "ssl", "unittest"}
+    code = f"import sys, generator.pipeline; print(sorted(set(sys.modules) & {dear}))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout == "[]\n"
+
+
 def test_devices_are_all_completed():
     assert {item.value for item in completion.complete_device(None, None, "")} == set(catalog.list_ids())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from unittest.mock import patch
 
 PROMPTS = (256, 512)
 """tokens of the two sequences: multiples of the chunks in which scans compute; what grows faster than they do are pairs of tokens"""
@@ -70,6 +69,8 @@ def count_saved(model, layers: int, tokens: int) -> tuple[int, int]:
 @contextmanager
 def kernels_of_cuda() -> Generator[None]:
     """The attention and the products of experts that a GPU runs, in the place of those of a tensor without a device."""
+    from unittest.mock import patch  # which brings asyncio and ssl: a tenth of a second of every plan
+
     from torch.nn import functional
 
     with ExitStack() as stack:

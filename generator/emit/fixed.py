@@ -86,14 +86,6 @@ ROWS = (
     ),
     Row(
         "training_arguments",
-        "average_tokens_across_devices",
-        ("train", "several", "text-classification"),
-        "off: a classifier's loss is a mean already, and would be summed over the GPUs",
-        value=False,
-        why="a classifier's loss is a mean already: it would be summed over the GPUs",
-    ),
-    Row(
-        "training_arguments",
         "save_total_limit",
         ("train",),
         "two checkpoints: while one is written, the other is whole",
@@ -130,6 +122,18 @@ ROWS = (
         ("loads",),
         "weights that the files lack end the run; Transformers would make them up, and say so in its log alone",
     ),
+    Row(
+        "from_pretrained",
+        "problem_type",
+        ("text-classification", "train"),
+        "a row has one label, whatever the published head was trained for",
+    ),
+    Row(
+        "from_pretrained",
+        "ignore_mismatched_sizes",
+        ("loads",),
+        "weights of other sizes than the config's end the run with a line (loaded_weights.py); a head for other labels is a new one",
+    ),
     Row("from_pretrained", "use_safetensors", ("loads",), "pickled weights can run code when they are loaded"),
     Row("from_pretrained", "trust_remote_code", (), "no code of the model's repository is run, nor asked about"),
     Row(
@@ -141,6 +145,12 @@ ROWS = (
     Row("Trainer", "args", ("train",), "the arguments above: the plan's values, those of config.yaml, and your flags"),
     Row("Trainer", "train_dataset", ("train",), "your data, as data.py reads it"),
     Row("Trainer", "eval_dataset", ("train",), "what is held out of it: eval_data in config.yaml"),
+    Row(
+        "Trainer",
+        "compute_loss_func",
+        ("train", "text-classification"),
+        "the mean over the rows of a step: Trainer's is one over micro-batches, multiplied by the processes",
+    ),
     Row("Trainer", "compute_metrics", ("train", "text-classification"), "accuracy, macro F1 and the confusion table"),
     Row(
         "Trainer",

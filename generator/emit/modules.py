@@ -142,7 +142,7 @@ def choose_modules(
     if parallel is None or parallel.nodes == 1:
         modules |= {name: name for name in SEARCH}
     if find_task(project.task).classifies:
-        modules["class_metrics"] = "class_metrics"
+        modules |= {"class_loss": "class_loss", "class_metrics": "class_metrics"}
         if project.data_format in NAMES_CLASSES:
             modules["class_names"] = "class_names"
     else:

@@ -44,7 +44,7 @@ def attend_row_by_row(
     widens = query.device.type == "cpu" and max(whole) <= SHORT_ROW
     dtype = torch.float32 if widens else value.dtype
     rows = zip(*(tensor.to(dtype).split(lengths, dim=2) for tensor in (query, key, value)), strict=True)
-    outputs, first = [], None
+    outputs, first = [], ()
     with torch.autocast("cpu", enabled=False):  # it would make them bf16
         for row, length, tokens in zip(rows, lengths, whole, strict=True):
             shared = tokens - length

@@ -1,8 +1,8 @@
 """Logits of the trained tokens alone, made once, by the model's own head.
 
 TRL makes those of every token where there is no Triton, makes them again in the backward pass, and multiplies there in
-float32. Here the hidden states of the others are left out between the model's backbone and its head; the loss, its
-gradients and what is logged of them are the same.
+float32. Here the hidden states of the others are left out before its head; the loss, its gradients and what is logged
+of them are the same.
 """
 
 from functools import wraps
@@ -36,9 +36,12 @@ def score_trained_tokens(model: nn.Module) -> None:
         def select(module: nn.Module, args: tuple, output):
             output.last_hidden_state = output.last_hidden_state[trained][None]
 
-        with backbone.register_forward_hook(select):
-            if targets.numel() * vocabulary > HELD_LOGITS:
+        if targets.numel() * vocabulary > HELD_LOGITS:
+            with backbone.register_forward_hook(select):
                 return forward(*args, fused_lm_head=True, shift_labels=targets, **inputs)
+        # the model's own forward need not call its backbone: OPT's and Bart's call what is inside of it
+        head = causal.get_output_embeddings()
+        with head.register_forward_pre_hook(lambda _, hidden: hidden[0][trained][None]):
             return score_targets(forward(*args, **inputs), targets)
 
     causal.forward = score

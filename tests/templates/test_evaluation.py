@@ -178,6 +178,22 @@ def test_the_report_names_the_metrics_of_a_project():
     assert report.METRICS == load_leaf("evaluation").METRICS
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_a_classifier_s_loss_does_not_depend_on_how_a_step_is_divided(smoothing):
+    torch = pytest.importorskip("torch")
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(7, 3, generator=generator), torch.randint(0, 3, (7,), generator=generator)
+    labels[2] = -100
+    loss = load_leaf("class_loss").ClassLoss(smoothing)
+    whole = loss({"logits": logits}, labels)
+    pairs = zip(logits.split(3), labels.split(3), strict=True)
+    parts = [loss({"logits": part}, known, torch.tensor(6)) for part, known in pairs]
+    assert sum(parts) == pytest.approx(whole.item())
+    by_hand = -logits.log_softmax(-1)[labels >= 0]
+    told = by_hand.gather(-1, labels[labels >= 0][:, None]).mean()
+    assert whole.item() == pytest.approx(((1 - smoothing) * told + smoothing * by_hand.mean()).item())
+
+
 def test_class_metrics_are_those_of_their_definitions():
     import numpy as np
 

@@ -48,7 +48,7 @@ def saved(tmp_path):
 
 
 def check(auto, folder, **options):
-    model, loading = auto.from_pretrained(folder, output_loading_info=True)
+    model, loading = auto.from_pretrained(folder, output_loading_info=True, ignore_mismatched_sizes=True)
     load_leaf("loaded_weights").check_loaded(model, loading, **options)
 
 
@@ -103,6 +103,36 @@ def test_the_rest_of_a_classifier_is_not(saved, name, part, auto):
     drop_weights(folder, part)
     with pytest.raises(SystemExit, match=part):
         check(auto, folder, adds_head=True)
+
+
+def check_resized(auto, folder, **options):
+    model, loading = auto.from_pretrained(
+        folder, output_loading_info=True, ignore_mismatched_sizes=True, **options.pop("labels", {})
+    )
+    load_leaf("loaded_weights").check_loaded(model, loading, **options)
+    return model
+
+
+@pytest.mark.parametrize(("kind", "config"), [("bert", BertConfig), ("llama", LlamaConfig)])
+def test_a_published_head_for_other_labels_is_replaced_and_said(tmp_path, capsys, kind, config):
+    AutoModelForSequenceClassification.from_config(config(**SMALL, num_labels=2)).save_pretrained(tmp_path)
+    labels = {"num_labels": 3}
+    model = check_resized(AutoModelForSequenceClassification, tmp_path, labels=labels, adds_head=True)
+    head = model.score if kind == "llama" else model.classifier
+    assert head.weight.shape[0] == 3 and head.weight.isfinite().all()
+    assert "head of 2 labels is left out, here there are 3" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"\[2\b.* and \[3\b"):  # one that answers has its own
+        check_resized(AutoModelForSequenceClassification, tmp_path, labels=labels)
+
+
+def test_weights_of_another_size_than_the_config_says_end_in_a_line(saved):
+    folder = saved("llama")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 60}))
+    with pytest.raises(
+        SystemExit, match=r"embed_tokens\.weight is \[50, 16\] in its files, and \[60, 16\] by its config"
+    ):
+        check_resized(AutoModelForCausalLM, folder)
 
 
 def test_a_classifier_that_answers_has_its_head(saved):

@@ -39,7 +39,7 @@ def learn(model, batch: dict) -> tuple[list[float], dict]:
 
 @pytest.mark.parametrize("padding_free", [False, True])
 @pytest.mark.parametrize("adapters", [False, True])
-@pytest.mark.parametrize("model_type", ["llama", "granite"])
+@pytest.mark.parametrize("model_type", ["llama", "granite", "opt"])
 def test_equal_to_all_tokens(model_type, padding_free, adapters):
     model, batch = build_model(model_type), make_batch(padding_free)
     if padding_free:

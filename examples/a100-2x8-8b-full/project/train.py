@@ -82,6 +82,7 @@ def main() -> None:
         dtype=torch.float32,  # trained weights stay in fp32, bf16 is for the arithmetic
         attn_implementation="sdpa",
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
         use_safetensors=True,
         trust_remote_code=False,
     )

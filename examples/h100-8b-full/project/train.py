@@ -83,6 +83,7 @@ def main() -> None:
         dtype=torch.bfloat16,  # DeepSpeed keeps an fp32 master copy
         attn_implementation="sdpa",
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
         use_safetensors=True,
         trust_remote_code=False,
     )

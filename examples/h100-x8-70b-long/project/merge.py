@@ -122,10 +122,17 @@ def load_base(run: Path, dtype: str):
         kind, adds_head = AutoModelForSequenceClassification, True  # the adapter has it
         names = json.loads((run / "labels.json").read_text(encoding="utf-8"))
         more |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
+        more["problem_type"] = "single_label_classification"  # as train.py has it
     if packed:  # as gpt-oss is published: of packed models no other is adapted
         more["quantization_config"] = Mxfp4Config(dequantize=True)
     base, loading = kind.from_pretrained(
-        model, dtype=dtype, output_loading_info=True, use_safetensors=True, trust_remote_code=False, **more
+        model,
+        dtype=dtype,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+        use_safetensors=True,
+        trust_remote_code=False,
+        **more,
     )
     check_loaded(base, loading, adds_head)
     if packed:

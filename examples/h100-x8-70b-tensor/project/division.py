@@ -53,7 +53,7 @@ class Division:
         if self.vocabulary is not None:
             self.config.tp_plan = styles | self.vocabulary.styles
         model, loading = auto.from_pretrained(
-            source, distributed_config=self.config, output_loading_info=True, **keywords
+            source, distributed_config=self.config, output_loading_info=True, ignore_mismatched_sizes=True, **keywords
         )
         check_loaded(model, loading)
         if self.vocabulary is not None:

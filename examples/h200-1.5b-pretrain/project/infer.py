@@ -51,6 +51,7 @@ def main() -> None:
         attn_implementation="sdpa",
         device_map="cuda",
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
         use_safetensors=True,
         trust_remote_code=False,
     )

@@ -38,6 +38,7 @@ def read_weights(model: PreTrainedModel, folder: str) -> None:
         folder,
         dtype=model.dtype,
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
         use_safetensors=True,
         trust_remote_code=False,
     )

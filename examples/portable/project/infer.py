@@ -47,6 +47,7 @@ def main() -> None:
         attn_implementation="sdpa",
         device_map="auto",
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
         use_safetensors=True,
         trust_remote_code=False,
     )

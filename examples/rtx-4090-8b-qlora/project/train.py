@@ -91,6 +91,7 @@ def main() -> None:
         dtype=torch.bfloat16,  # frozen weights in 16 bits
         attn_implementation="sdpa",
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
         use_safetensors=True,
         trust_remote_code=False,
     )

@@ -41,6 +41,7 @@ from checkpoints import (
     find_newest_checkpoint,
     finish_training,
 )
+from class_loss import ClassLoss
 from class_metrics import ClassMetrics, keep_class
 from data import check_size, check_tokens, list_labels, load_examples, show_data, tokenize
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
@@ -84,9 +85,11 @@ def main() -> None:
         revision=CONFIG["revision"],
         id2label=dict(enumerate(names)),
         label2id={name: number for number, name in enumerate(names)},
+        problem_type="single_label_classification",
         dtype=torch.float32,  # trained weights stay in fp32, fp16 is for the arithmetic
         attn_implementation="sdpa",
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
         use_safetensors=True,
         trust_remote_code=False,
     )
@@ -101,12 +104,12 @@ def main() -> None:
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
         data_collator=DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8),
+        compute_loss_func=ClassLoss(args.label_smoothing_factor),
         compute_metrics=ClassMetrics(names),
         preprocess_logits_for_metrics=keep_class,
     )
     # autocast's cache would keep a 16-bit copy of every weight until the forward pass ends
     trainer.accelerator.autocast_handler = AutocastKwargs(cache_enabled=False)
-    trainer.loss_is_scaled_for_ga = False  # a classifier's loss is a mean over its micro-batch
     check_size(trainer.train_dataset, args)
     show_data(train_dataset, names, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
     prepare_evaluation(trainer, CONFIG["early_stopping"])

@@ -106,7 +106,7 @@ class Division:
         what is kept becomes ``dtype``: of the rest the weights stay in their file, which is mapped into memory.
         """
         model, loading = auto.from_pretrained(
-            source, dtype=dtype if adapt else "auto", output_loading_info=True, **keywords
+            source, dtype=dtype if adapt else "auto", output_loading_info=True, ignore_mismatched_sizes=True, **keywords
         )
         check_loaded(model, loading)
         refuse_router_loss(model.config)

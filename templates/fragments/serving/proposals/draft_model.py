@@ -28,6 +28,7 @@ class Proposer:
             dtype=parameter.dtype,
             device_map=str(parameter.device),
             output_loading_info=True,
+            ignore_mismatched_sizes=True,
             use_safetensors=True,
             trust_remote_code=False,
         )

@@ -292,7 +292,8 @@ def _build_device_machine(device: Device, nodes: int, count: int, options: Optio
     if count > MOST_DEVICES_PER_NODE:
         raise SpecError(f"{count} devices in one node (at most {MOST_DEVICES_PER_NODE}): write NODESxCOUNTx{device.id}")
     if device.is_alone and count > 1:
-        raise SpecError(f"a machine has one {device.name}; {count} machines of it are {count}x1x{device.id}")
+        machines = nodes * count
+        raise SpecError(f"a machine has one {device.name}; {machines} machines of it are {machines}x1x{device.id}")
     unknown = [f for f in options.features if f != "nvlink"]
     if unknown:
         raise SpecError(f"+{unknown[0]} is not understood for {device.id}; +nvlink joins pairs by their bridges")

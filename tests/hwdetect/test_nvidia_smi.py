@@ -8,6 +8,7 @@ import pytest
 
 from hwdetect.assemble import fill_instance, read_machine
 from hwdetect.probes.notes import Notes
+from hwdetect.probes.nvidia.smi_tables import read_query_rows
 from hwdetect.probes.nvidia.smi_topo import parse_topo
 from hwdetect.types import Accelerator, Board
 from tests.hwdetect.memory_machine import MemoryMachine
@@ -332,3 +333,27 @@ def test_what_powershell_writes(encoding):
     text = "".join(f"GPU {i}: NVIDIA L4 (UUID: GPU-{i})\r\n" for i in range(4))
     hardware = read_machine(MemoryMachine({"nvidia-smi-list.txt": text.encode(encoding)}), 1)
     assert len(hardware.boards) == 4
+
+
+QUERIED = """index, name, uuid, memory.total [MiB]
+0, NVIDIA GeForce RTX 4090, GPU-0, 24564 MiB
+1, NVIDIA GeForce RTX 4090, GPU-1, 24564 MiB
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "boards", "note"),
+    [
+        (QUERIED, 2, None),
+        ("WARNING: infoROM is corrupted at gpu 0000:65:00.0\n" + QUERIED, 2, None),
+        ("$ nvidia-smi --query-gpu=index,name,uuid,memory.total --format=csv\n" + QUERIED, 2, None),
+        (QUERIED + QUERIED, 2, None),  # asked twice
+        (QUERIED + "WARNING: infoROM is corrupted at gpu 0000:65:00.0\n", 2, "1 of its 3 rows do not fit"),
+        ("Failed to initialize NVML: Driver/library version mismatch, try again\n", 0, "no board in its answer"),
+    ],
+)
+def test_what_stands_around_a_queried_table_is_none_of_it(text, boards, note):
+    notes = Notes()
+    rows = read_query_rows(MemoryMachine({"nvidia-smi-query.csv": text}), notes)
+    assert len(rows) == boards
+    assert [n.why for n in notes.items] == [] if note is None else note in notes.items[0].why

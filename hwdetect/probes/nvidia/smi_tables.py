@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from dataclasses import replace
 
 from hwdetect.machine.commands import SMI_QUERY
 from hwdetect.machine.protocol import Machine
-from hwdetect.probes.notes import Notes, run_tool
+from hwdetect.probes.notes import Notes, note_no_board, run_tool
 from hwdetect.probes.nvidia.smi_topo import Topo, read_nvlink, read_topo
 from hwdetect.probes.nvidia.smi_words import (
     NO_DEDICATED_MEMORY,
@@ -118,6 +119,8 @@ def _read_board_list(machine: Machine, notes: Notes) -> tuple[tuple[Board, ...],
         if not own:
             accelerators.append(Accelerator(index=0, board=index, name=name, uuid=row.group(3), compute_share=1.0))
         accelerators += [_build_instance(boards[-1], *instance) for instance in own]
+    if not boards:
+        note_no_board(notes, "nvidia-smi -L", text)
     return tuple(boards), tuple(accelerators)
 
 
@@ -138,6 +141,18 @@ def list_instances(machine: Machine, notes: Notes) -> dict[int, list[tuple[str, 
     return instances
 
 
+TITLES = frozenset({"name", "uuid", "index"})
+
+
+def _read_title(cell: str) -> str:
+    return re.sub(r"\s*\[.*\]$", "", cell.strip())  # "memory.total [MiB]"
+
+
+def _is_header(cells: list[str]) -> bool:
+    """Not the command itself, which names the columns too."""
+    return bool(TITLES & set(map(_read_title, cells))) and not any("--" in cell for cell in cells)
+
+
 def read_query_rows(machine: Machine, notes: Notes) -> list[dict[str, str]]:
     """Rows of ``--query-gpu``: column titles without their units."""
     text = run_tool(machine, SMI_QUERY, SECONDS, notes, "boards")
@@ -147,10 +162,14 @@ def read_query_rows(machine: Machine, notes: Notes) -> list[dict[str, str]]:
         lines = list(csv.reader(io.StringIO(text), skipinitialspace=True))
     except csv.Error:
         return []
-    titles = [re.sub(r"\s*\[.*\]$", "", title.strip()) for title in lines[0]]  # "memory.total [MiB]"
-    if not ({"name", "uuid", "index"} & set(titles)):
+    # warnings, and a shell's prompt in what was pasted, may stand before it
+    start = next((i for i, line in enumerate(lines) if _is_header(line)), None)
+    if start is None:
+        note_no_board(notes, " ".join(SMI_QUERY[:2]), text)
         return []
-    rows = [row for row in lines[1:] if any(cell.strip() for cell in row)]
+    titles = [_read_title(cell) for cell in lines[start]]
+    behind = itertools.takewhile(lambda row: row != lines[start], lines[start + 1 :])  # it may have been asked again
+    rows = [row for row in behind if any(cell.strip() for cell in row)]
     whole = [row for row in rows if len(row) == len(titles)]
     if len(whole) < len(rows):
         notes.add(

@@ -35,7 +35,9 @@ def test_what_does_it_here_exists(row):
     assert row.source.startswith("https://") and not row.why.endswith(".")
 
 
-@pytest.mark.parametrize("name", ["apex", "tensor parallel", "DeepSpeed", "neftune"])
+@pytest.mark.parametrize(
+    "name", ["apex", "tensor parallel", "DeepSpeed", "neftune", "mxfp8", "gradient release", "tiled-mlp", "fsdp-qlora"]
+)
 def test_why_not_answers_for_a_name_of_the_guides(name):
     done = CliRunner().invoke(perfgen, ["why-not", name, *SMALL, "--json"])
     assert done.exit_code == 0, done.output

@@ -447,3 +447,6 @@ def test_rows_without_padding_are_not_packed(capsys):
     with pytest.raises(SystemExit):
         parse(["--packing", "True"], {"training": {"padding_free": True}, "eval_data": None}, SFTConfig)
     assert "--packing: rows stand one after the other already (padding_free)" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        parse(["--neftune_noise_alpha", "5"], {"training": {"padding_free": True}, "eval_data": None}, SFTConfig)
+    assert "plan with --pin packing=padded" in capsys.readouterr().err

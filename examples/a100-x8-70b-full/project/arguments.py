@@ -45,6 +45,11 @@ def parse_arguments(parser: HfArgumentParser, config: dict):
         parser.error("--fp16: Accelerate computes in 32 bits on a CPU, and says nothing; --bf16 True is for CPUs too")
     if getattr(args, "padding_free", False) and args.packing:
         parser.error("--packing: rows stand one after the other already (padding_free), and have no padding")
+    if getattr(args, "padding_free", False) and args.neftune_noise_alpha:
+        parser.error(
+            "--neftune_noise_alpha: its noise shrinks with the length of a row, and the texts of a batch are one row "
+            "here (padding_free): plan with --pin packing=padded"
+        )
     if args.use_liger_kernel and find_spec("liger_kernel") is None:
         parser.error("--use_liger_kernel: not installed; .venv/bin/pip install liger-kernel")
     check_trackers(parser, args)

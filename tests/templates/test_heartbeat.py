@@ -174,3 +174,30 @@ def test_all_may_be_stopped_and_go_on(tmp_path):
 def test_a_process_that_ends_first_is_not_missed(tmp_path):
     output, _ = (running := start(tmp_path, 1)).communicate(timeout=200)
     assert running.returncode == 0 and "has not answered" not in output
+
+
+ENDS = """
+import os, sys
+import heartbeat
+from launcher_summary import tell_of_end
+heartbeat.BEAT_SECONDS = 0.0005  # a thread is in the store at almost any moment
+heartbeat.watch_others()
+with tell_of_end():
+    sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.core
+@pytest.mark.parametrize("code", [0, 143])
+def test_a_process_ends_with_its_own_code(code, tmp_path):
+    """Threads that come back from C++ while the interpreter ends abort it (SIGABRT)."""
+    import torch.distributed as dist
+
+    (tmp_path / "program.py").write_text(ENDS, encoding="utf-8")
+    for _ in range(3):
+        store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        more = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port)}
+        environment = {**os.environ, "PYTHONPATH": str(FRAGMENTS), "OMP_NUM_THREADS": "1", **more}
+        ended = subprocess.run([sys.executable, "program.py", str(code)], cwd=tmp_path, env=environment, timeout=100)
+        assert ended.returncode == code

@@ -8,7 +8,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from contextlib import suppress
 from datetime import timedelta
 from functools import cache
@@ -23,8 +22,10 @@ SILENT_SECONDS = 300.0  # it beats whatever it computes: only what is stopped or
 STARTING_SECONDS = 900.0  # until its first beat: what it imports may lie on a slow disk
 GONE_SECONDS = 30.0  # after an error of the store's connection: this process may be about to end of the same
 FAILURE = "failure"
-"""The first process that ends with an error says so under this key, and why: all wait for it."""
+"""The first process that ends with an error says so under this key, and why."""
 SHOWN_CHARACTERS = 500
+ENDING = threading.Event()
+"""This process ends by itself."""
 LONGEST_WAIT = timedelta(days=20)  # in milliseconds, near the largest number that poll() takes
 AGAIN = "Start the run again, and it goes on from the newest complete checkpoint."
 
@@ -50,36 +51,47 @@ def watch_others() -> None:
     who = f"rank {rank} ({socket.gethostname()}, process {os.getpid()})"
     store.set(f"who/{rank}", who)
     store.set(f"beat/{rank}", "0")
-    atexit.register(tell_others, store, rank, who)
     connection = Connection()
-    neighbour = (rank + 1) % count
-    for function, arguments in (
-        (listen, (store, rank, neighbour, connection)),
-        (await_failure, (waiting,)),
-        (watch_connection, (connection, who)),
-    ):
-        threading.Thread(target=function, args=arguments, daemon=True).start()
+    threads = [
+        threading.Thread(target=listen, args=(store, rank, count, connection), daemon=True),
+        threading.Thread(target=await_failure, args=(waiting, rank), daemon=True),
+        threading.Thread(target=watch_connection, args=(connection, who), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    atexit.register(tell_others, store, rank, count, who, threads)
 
 
 def connect() -> dist.TCPStore:
     return dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 
 
-def tell_others(store: dist.Store, rank: int, who: str) -> None:
-    """That this process ends, and of what."""
+def tell_others(store: dist.Store, rank: int, count: int, who: str, threads: list[threading.Thread]) -> None:
+    """That this process ends, and of what. A thread that comes back from C++ into an ending interpreter aborts it."""
+    ENDING.set()
     with suppress(dist.DistError):  # the launcher that has the store may be gone
         if FAILURES:
             cause = mask_secrets(FAILURES[0])[:SHOWN_CHARACTERS]
-            store.compare_set(FAILURE, "", f"{who} has ended with an error: {cause}")
+            announce_failure(store, count, f"{who} has ended with an error: {cause}")
         store.set(f"end/{rank}", "")
+        store.set(f"news/{rank}", "")
+    for thread in threads:
+        thread.join(BEAT_SECONDS)
 
 
-def listen(store: dist.Store, rank: int, neighbour: int, connection: Connection) -> None:
-    """Beats are counted, not seconds: all may have been stopped for an hour, and go on."""
-    beats, heard, silent = 0, "", 0
+def announce_failure(store: dist.Store, count: int, cause: str) -> None:
+    """To all, by a key each, if it is the first one."""
+    if store.compare_set(FAILURE, "", cause).decode() == cause:
+        store.multi_set([f"news/{rank}" for rank in range(count)], [""] * count)
+
+
+def listen(store: dist.Store, rank: int, count: int, connection: Connection) -> None:
+    """To the next process. Beats are counted, not seconds: all may have been stopped for an hour, and go on."""
+    beats, heard, silent, neighbour = 0, "", 0, (rank + 1) % count
     try:
         while silent * BEAT_SECONDS < (SILENT_SECONDS if heard else STARTING_SECONDS):
-            time.sleep(BEAT_SECONDS)
+            if ENDING.wait(BEAT_SECONDS):
+                return
             beats += 1
             store.set(f"beat/{rank}", str(beats))
             connection.ended = store.check([f"end/{neighbour}"])
@@ -93,20 +105,21 @@ def listen(store: dist.Store, rank: int, neighbour: int, connection: Connection)
             cause = f"{store.get(f'who/{neighbour}').decode()} {describe_silence()} {AGAIN}"
         else:
             cause = f"rank {neighbour} has not begun within {STARTING_SECONDS:.0f} s: look at the log of its node."
-        store.compare_set(FAILURE, "", cause)  # await_failure goes on
+        announce_failure(store, count, cause)
     except dist.DistError:
         connection.gone = True
 
 
-def await_failure(store: dist.Store) -> None:
+def await_failure(store: dist.Store, rank: int) -> None:
     """Told at once: the store may go with the process that has failed, a moment later."""
     try:
-        store.wait([FAILURE], LONGEST_WAIT)
-        HEARD.append(store.get(FAILURE).decode())
+        store.wait([f"news/{rank}"], LONGEST_WAIT)
+        if store.check([FAILURE]):
+            HEARD.append(store.get(FAILURE).decode())
     except dist.DistError:  # the store is gone, which watch_connection sees
         return
-    time.sleep(BEAT_SECONDS)  # this process may be about to end of the same
-    end_run(HEARD[0])
+    if not ENDING.wait(BEAT_SECONDS):  # this process may be about to end of the same
+        end_run(HEARD[0])
 
 
 def describe_silence() -> str:
@@ -116,8 +129,7 @@ def describe_silence() -> str:
 def watch_connection(connection: Connection, who: str) -> None:
     """Where the way to the store's node is gone nothing comes back, not even an error."""
     gone = 0
-    while not connection.ended:
-        time.sleep(BEAT_SECONDS)
+    while not connection.ended and not ENDING.wait(BEAT_SECONDS):
         connection.unanswered += 1
         gone += connection.gone
         address = os.environ["MASTER_ADDR"]

@@ -11,7 +11,8 @@ import os
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 from torch import nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -180,16 +182,28 @@ def divide_gradient(weight: nn.Parameter) -> None:
         weight.grad = weight.grad.redistribute(placements=weight.placements)
 
 
+@contextmanager
+def name_failure() -> Generator[None, None, None]:
+    """All are told of a process that cannot write or read, by an error that is no Exception: nothing would catch it."""
+    try:
+        yield
+    except CheckpointException as error:
+        rank, (cause, _) = min(error.failures.items())
+        raise RuntimeError(f"rank {rank}: {cause}") from cause
+
+
 def save_states(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Every process its part. Tensors that several have are written once."""
-    dcp.save(make_contiguous(collect_states(model, optimizer)), checkpoint_id=folder / PARTS)
+    with name_failure():
+        dcp.save(make_contiguous(collect_states(model, optimizer)), checkpoint_id=folder / PARTS)
 
 
 def load_states(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
     """Every process its part, which may be another than was saved by it."""
     states = collect_states(model, optimizer)
     saved = make_contiguous(states)
-    dcp.load(saved, checkpoint_id=folder / PARTS)
+    with name_failure():
+        dcp.load(saved, checkpoint_id=folder / PARTS)
     divided = tree_map(redistribute_as, saved, states)
     set_model_state_dict(model, divided["model"], options=TRAINED)
     if optimizer is not None:
@@ -236,10 +250,15 @@ def save_adapter(folder: Path, model, tokenizer) -> None:
         config = copy.deepcopy(model.peft_config["default"])
         config.inference_mode = True
         config.save_pretrained(folder)
-        every = {name.replace(".default.", "."): weight for part in gathered for name, weight in part.items()}
+        every = {name_as_saved(name): weight for part in gathered for name, weight in part.items()}
         save_file(every, folder / "adapter_model.safetensors", metadata={"format": "pt"})
         tokenizer.save_pretrained(folder)
     dist.barrier(group=gloo_group())
+
+
+def name_as_saved(name: str) -> str:
+    """As PEFT has it in its files: DoRA's magnitudes are modules in the model, and tensors there."""
+    return name.replace("lora_magnitude_vector.default.weight", "lora_magnitude_vector").replace(".default.", ".")
 
 
 def save_plain_model(folder: Path, model, tokenizer) -> None:
@@ -260,7 +279,8 @@ def save_plain_model(folder: Path, model, tokenizer) -> None:
             whole = whole.to(model.dtype).to_empty(device="cpu")
         whole.tie_weights()
         states = {"model": whole.state_dict()}
-        dcp.load(states, checkpoint_id=parts / PARTS, no_dist=True)
+        with name_failure():
+            dcp.load(states, checkpoint_id=parts / PARTS, no_dist=True)
         whole.generation_config = model.generation_config
         whole.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

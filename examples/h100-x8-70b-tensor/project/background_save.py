@@ -17,6 +17,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
+from divided_states import name_failure
 from parallel import DistributedSealCheckpoints, all_reduce_max
 from room import read_free_bytes
 
@@ -39,7 +40,8 @@ def begin_to_write(states: dict, folder: Path) -> None:
     if all_reduce_max(float(free is not None and free < needed)):
         if dist.get_rank() == 0:
             print(f"{folder.parent.name}: no host memory for a copy of {needed / 2**30:.1f} GiB: the training waits")
-        dcp.save(states, checkpoint_id=folder)
+        with name_failure():
+            dcp.save(states, checkpoint_id=folder)
         return
     # not dcp.async_save: of what redistribute has made it takes no copy (torch 2.13, "invalid python storage")
     copied = tree_map(copy_to_host, states)
@@ -84,7 +86,8 @@ class SealWritten(DistributedSealCheckpoints):
     def finish(self, args) -> None:
         """All wait for what is not written yet."""
         for writing in UNDER_WAY.values():
-            writing.result()
+            with name_failure():
+                writing.result()
         UNDER_WAY.clear()
         self.seal(args, self.saved)
         self.saved = None

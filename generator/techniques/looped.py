@@ -52,6 +52,9 @@ class Looped(Technique):
     faults: ClassVar[Mapping[str, str]] = {}
     """why a model type that was tried is not among them"""
     trained: ClassVar[tuple[str, ...]] = ("full",)
+    adapters: ClassVar[tuple[str, ...]] = ("lora", "rslora")
+    adapts_mixtures: ClassVar[bool] = False
+    """whether adapters of models with experts were run so"""
     last_resort = 1  # run on CPUs over gloo, never on GPUs
     adds = 2  # loop.py, and what it saves with
     provides = frozenset({Trait.OWN_LOOP})
@@ -82,10 +85,10 @@ class Looped(Technique):
             return "the engines divide a served model"
         if workload.train not in self.trained:
             return f"it was run with --train {' and '.join(self.trained)}, not with {workload.train}"
-        if workload.train != "full" and workload.adapter == "dora":
-            return "it was run with --adapter lora and rslora, not with dora"
-        if workload.train != "full" and model.experts:
-            return "it was run with adapters of models without experts"
+        if workload.train != "full" and workload.adapter not in self.adapters:
+            return f"it was run with --adapter {' and '.join(self.adapters)}, not with {workload.adapter}"
+        if workload.train != "full" and model.experts and not self.adapts_mixtures:
+            return "PEFT makes the adapters of all experts together, and each of its processes would have some of the experts"
         if workload.task not in ("causal-lm", "sft"):
             return f"its loop trains causal-lm and sft, not {workload.task}"
         if model.model_type in self.faults:

@@ -22,6 +22,8 @@ class Context(Looped):
     name = "context"
     model_types: ClassVar = WHOLE_LAYERS_TYPES
     trained: ClassVar = ("full", "lora")
+    adapters: ClassVar = ("lora", "rslora", "dora")
+    adapts_mixtures: ClassVar = True
     strategy: ClassVar[str] = "summed_copies"
     needs: ClassVar = {Trait.SDPA: "attention over gathered keys and values is written for SDPA"}
     excludes: ClassVar = {

@@ -21,6 +21,8 @@ class Pipeline(Looped):
     name = "pipeline"
     faults: ClassVar = {"gemma3_text": "each kind of its layers rotates positions in its own way, and stages know one"}
     trained: ClassVar = ("full", "lora")
+    adapters: ClassVar = ("lora", "rslora", "dora")
+    adapts_mixtures: ClassVar = True
     strategy: ClassVar[str] = "none"
     needs: ClassVar = {Trait.SDPA: "its stages give attention no mask, and were not run with {other}"}
     evidence = (

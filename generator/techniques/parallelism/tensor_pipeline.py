@@ -22,6 +22,7 @@ class TensorPipeline(Pipeline):
     name = "tensor-pipeline"
     model_types: ClassVar = RUN_TYPES - TENSOR_FAULTS.keys()
     faults: ClassVar = {**TENSOR_FAULTS, **Pipeline.faults}
+    adapts_mixtures: ClassVar = False
     strategy: ClassVar[str] = "fsdp_shard_grad_op"
     provides = frozenset({Trait.DTENSOR})
     evidence = (Published("https://arxiv.org/abs/2104.04473", "1T parameters on 3072 A100: 52 % of peak"),)

@@ -20,6 +20,7 @@ class Ulysses(Looped):
     name = "ulysses"
     model_types: ClassVar = WHOLE_LAYERS_TYPES
     trained: ClassVar = ("full", "lora")
+    adapts_mixtures: ClassVar = True
     provides = frozenset({Trait.DTENSOR})
     needs: ClassVar = {Trait.SDPA: "the exchange of heads is written for SDPA"}
     excludes: ClassVar = {Trait.FLATTENED_ROWS: "each process would have the limits of its own part only"}

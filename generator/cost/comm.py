@@ -149,8 +149,9 @@ def compute_expert_parallel_seconds(shape: Shape, run: Execution, rates: Rates, 
     """A block's two all-to-alls per pass: tokens go to their experts and come back (Transformers docs, expert_parallelism)."""
     if run.ep <= 1 or not shape.experts:
         return 0.0
-    # a token goes to several experts, each of which may be elsewhere
-    sent = tokens * shape.hidden * shape.experts_per_token * BYTES[run.compute_dtype]
+    # a token goes to several experts, each of which may be elsewhere; tensor parts that share their tokens send slices of them
+    own = tokens / run.tp if run.own_loop else tokens
+    sent = own * shape.hidden * shape.experts_per_token * BYTES[run.compute_dtype]
     volume = sent * shape.moe_layers / shape.layers
     return 2 * (2.0 + again) * compute_all_to_all_seconds(volume, Group(run, run.ep), rates)
 

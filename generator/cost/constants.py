@@ -485,6 +485,14 @@ ROUTING_PASSES = Constant(
 GROUPED_ROUTING_PASSES = Constant(
     10, "the same, experts as one grouped product", COUNTED, "sort, gather, two scalings, scatter (transformers moe.py)"
 )
+EXCHANGE_ROUTING_PASSES = Constant(
+    13,
+    "what experts on several devices add to that",
+    COUNTED,
+    # gathered for the exchange, put back in order, scaled and summed (7); three masks, of which one of the wide product (5); a sum
+    # over the one expert that each exchanged row has (1)
+    "AllToAllEP and grouped_mm_experts_forward (transformers 5.23, expert_parallel.py and moe.py)",
+)
 COMPILE_TRAFFIC_SHARE = Constant(
     0.45,
     "elementwise bytes left by Inductor",

@@ -218,7 +218,7 @@ def compute_matrix_product_seconds(shape: Shape, run: Execution, rates: Rates, m
     # small activations come out of the L2 cache
     gain = rates.speed_up(micro.tokens * shape.hidden * size)
     each = [
-        compute_linear_seconds(x, micro.tokens, rate, rates, size, parts(x), grouped=grouped, gain=gain)
+        compute_linear_seconds(x, micro.tokens, rate, rates, size, parts(x), ep=run.ep, grouped=grouped, gain=gain)
         for x in shape.linears
     ]
     repeated = each[1::2] if run.checkpoint_operators else each
@@ -294,12 +294,17 @@ def compute_linear_seconds(
     size: float,
     tp: int = 1,
     *,
+    ep: int = 1,
     grouped: bool = True,
     gain: float = 1.0,
 ) -> float:
     """Tensor parallelism splits inputs of the row-parallel linears (o, down) and outputs of the others. ``grouped``: routed experts
-    are one product, whose parts are of unequal size; ``gain``: how much faster than from memory its matrices come."""
-    rows = tokens * linear.share
+    are one product, whose parts are of unequal size; ``gain``: how much faster than from memory its matrices come.
+
+    Expert parallelism leaves each device whole experts, fewer of them, which get the tokens of all."""
+    rows, count = tokens * linear.share, linear.count
+    if count > 1 and ep > 1:
+        rows, count, tp = rows * ep / tp, count / ep, 1
     split_inputs = linear.role in ROW_PARALLEL
     outputs = linear.outputs if split_inputs else linear.outputs / tp
     inputs = linear.inputs / tp if split_inputs else linear.inputs
@@ -308,7 +313,7 @@ def compute_linear_seconds(
     if together:
         rate *= c.GROUPED_REALISED
     each = compute_product_seconds(rows, outputs, inputs, rate, rates.bytes_per_s * gain, size, overlaps=overlaps)
-    return linear.count * each - ((linear.count - 1) * c.PRODUCT_SECONDS if together else 0.0)
+    return count * each - ((count - 1) * c.PRODUCT_SECONDS if together else 0.0)
 
 
 def compute_stall_seconds(host: float, device: float, tp: int = 1) -> float:
@@ -465,7 +470,13 @@ def count_traffic_bytes(shape: Shape, run: Execution) -> tuple[float, float]:
         repeated += written if splits_inputs else read
     if shape.experts:
         routing = c.ROUTING_PASSES if run.expert_loop else c.GROUPED_ROUTING_PASSES
-        repeated += routing * shape.moe_layers / shape.layers * shape.experts_per_token * h * wide
+        exchanges = run.ep > 1 and run.own_loop
+        routing += c.EXCHANGE_ROUTING_PASSES if exchanges else 0.0
+        moved = routing * shape.moe_layers / shape.layers * shape.experts_per_token * h * wide
+        if exchanges:  # tensor parts that share their tokens send slices of them
+            divided += moved
+        else:
+            repeated += moved
     return divided, repeated
 
 

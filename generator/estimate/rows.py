@@ -19,7 +19,7 @@ from generator.errors import suggest_names
 from generator.estimate.optimizers import list_optimizer_states
 from generator.estimate.spellings import SPLIT, fold, spell_row
 from generator.model import ModelSpec, describe
-from generator.model.catalog import find_catalog_model, find_full_name
+from generator.model.catalog import find_catalog_model, find_full_name, list_nearest_names
 from hwdetect.types import Device
 
 USABLE_SHARE = 0.99
@@ -106,7 +106,7 @@ def _read_count(get, name: str, default: int | None = None, least: float = 0.5) 
         raise Uncostable(f"{name} is out of range: {text!r}")
     if name in WHOLE and number != int(number):
         raise Uncostable(f"{name} is no whole number: {text!r}")
-    return round(number)
+    return max(1, round(number))
 
 
 def _read_params(get) -> float:
@@ -121,16 +121,21 @@ def _read_params(get) -> float:
     return number * 1e9
 
 
+PART_OR_SEVERAL = re.compile(r"mig|:|\b\dg\.|^\s*\d+\s*x\s", re.IGNORECASE)
+"""What makes of a product's name another amount of it: an instance of MIG, several boards."""
+
+
 def _read_device(get) -> tuple[Device, int]:
     from hwdetect import catalog
 
     name = get("device", "")
     if not name:
         raise Uncostable("the device is not stated")
-    try:
-        device = catalog.load(name)
-    except (KeyError, FileNotFoundError):
-        raise Uncostable(f"the device {name!r} is not in the catalogue") from None
+    known = catalog.resolve(name) or (None if PART_OR_SEVERAL.search(name) else catalog.match_text(name))
+    if known is None:
+        near = ", ".join(catalog.find_close_names(name))
+        raise Uncostable(f"the device {name!r} is not in the catalogue{f'; near it are {near}' if near else ''}")
+    device = catalog.load(known)
     limit = re.search(r"\((\d+) ?W\b", get("device_text", ""))
     if limit:  # below what the board may take
         device = replace(device, tdp_watts=float(limit[1]))
@@ -206,7 +211,10 @@ def _read_spec(get) -> ModelSpec:
 def _find_published(name: str) -> ModelSpec:
     model = find_catalog_model(name) or find_catalog_model(find_full_name(name) or "")
     if model is None:
-        raise Uncostable(f"n_layers is not stated, and `perfgen models` has no {name!r}")
+        near = ", ".join(list_nearest_names(name))
+        raise Uncostable(
+            f"n_layers is not stated, and `perfgen models` has no {name!r}{f'; near it are {near}' if near else ''}"
+        )
     return describe(dict(model.config), name=model.name)
 
 
@@ -275,10 +283,33 @@ LEARNED_POSITIONS = {"santacoder": 2048, "gpt2": 1024, "opt-": 2048, "bert": 512
 UNSTATED_PROMPT, UNSTATED_NEW_TOKENS = 64, 128
 
 
+PRECISIONS = {
+    r"bfloat16": "bf16",
+    r"float(?=\d)|fp-(?=\d)": "fp",
+    r"\bhalf\b": "fp16",
+    r"\bsingle\b": "fp32",
+    r"^(?=(16|32)\b)": "fp",  # 16-mixed and 32-true, as Lightning writes them
+}
+"""What sources write, by what it is read as."""
+KNOWN_PRECISION = re.compile(r"[bf][fp]\d|tf32|amp|mixed|auto|default|int\d|q\d|nf4|\d *bit")
+
+
+def _fold_precision(text: str) -> str:
+    """In the words that are read. Raises ``Uncostable`` where none of them is."""
+    text = text.lower()
+    for pattern, word in PRECISIONS.items():
+        text = re.sub(pattern, word, text)
+    if text and not KNOWN_PRECISION.search(text):
+        raise Uncostable(
+            f"precision_text {text!r} has no formula: bf16, fp16, fp32, tf32 and fp8 have, each also mixed"
+        )
+    return text
+
+
 def _read_precision(get, mode: str) -> tuple[str, str | None, bool]:
     """Storage dtype, autocast dtype and TF32, from the two columns or else from the source's own words."""
     stored, autocast = _read_dtype(get, "weights_dtype"), _read_dtype(get, "autocast_dtype")
-    text = get("precision_text", "").lower()
+    text = _fold_precision(get("precision_text", ""))
     half = "float16" if "fp16" in text or text.startswith("amp") else "bfloat16"
     mixed = mode == "train" and re.search(r"amp|mixed|master", text)
     if stored == "float32" and not get("autocast_dtype", "") and mixed:  # only the stored dtype has its column

@@ -7,6 +7,7 @@ read; ``published/_sources.toml`` says what a source's short name stands for. Fi
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -72,12 +73,23 @@ def find_catalog_model(name: str) -> CatalogModel | None:
 
 
 def find_full_name(name: str) -> str | None:
-    """The id that ``name`` is but for letter case or its owner, where all that it may be are of the same sizes: ``llama-3.1-8b`` is
-    meta-llama's."""
+    """The id that ``name`` is but for letter case, its owner, or what tables of runs leave out, where all that it may be are of the same
+    sizes: ``llama-3.1-8b`` is meta-llama's, and so is ``Llama3.1 8B``."""
     models, wanted = load_catalog(), name.lower()
     alike = [full for full in models if full.lower() == wanted]
     alike = alike or [full for full in models if full.lower().rpartition("/")[2] == wanted]
+    alike = alike or [full for full in models if fold_name(full) == fold_name(name)]
     return alike[0] if alike and all(models[full].config == models[alike[0]].config for full in alike) else None
+
+
+UNSAID = ("meta", "hf", "chat", "instruct")
+"""Words of an id that say nothing of sizes."""
+
+
+def fold_name(name: str) -> str:
+    """Letters and digits of its telling words, without the owner: ``llama27b`` of meta-llama/Llama-2-7b-chat-hf."""
+    words = re.findall(r"[a-z]+|\d+", name.lower().rpartition("/")[2])
+    return "".join(word for word in words if word not in UNSAID)
 
 
 def list_nearest_names(name: str, most: int = 3) -> list[str]:

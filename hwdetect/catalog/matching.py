@@ -72,9 +72,9 @@ def is_confirmed(
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Lower-case words of a product name: ``80 GB`` is one word, ``SXM5`` is ``sxm``, ``RTX4090`` is two."""
+    """Lower-case words of a product name: ``80 GB`` is one word, and so is ``80G``, ``SXM5`` is ``sxm``, ``RTX4090`` is two."""
     text = text.lower().replace("(r)", " ").replace("(tm)", " ")
-    text = re.sub(r"(\d+)\s*(?:gb|gib)(?![a-z0-9])", r"\1gb", text)
+    text = re.sub(r"(\d+)\s*(?:gb|gib)(?![a-z0-9])|\b(\d{2,3})g(?![a-z0-9.])", r"\1\2gb", text)
     # "RTX4090" and "RTX-4090" as "rtx 4090": the number is the word that tells products apart.
     text = re.sub(r"\b(rtx|gtx|titan|mi|arc|rx)[\s_-]*(?=[a-z]?\d)", r"\1 ", text)
     # "3080ti" as "3080 ti": the suffix is a product of its own, and refutes a plain 3080.

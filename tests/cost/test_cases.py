@@ -81,6 +81,9 @@ def test_a_row_gets_all_columns(tmp_path):
 BAD = [
     ({"device": ""}, "device is not stated"),
     ({"device": "b9000"}, "not in the catalogue"),
+    ({"device": "8x H20"}, "not in the catalogue"),
+    ({"device": "h100-mig-1g.10gb"}, "not in the catalogue"),
+    ({"precision_text": "posit8", "weights_dtype": ""}, "posit8"),
     ({"phase": "dance"}, "phase"),
     ({"n_layers": ""}, "n_layers is not stated"),
     ({"n_layers": "many"}, "not a number"),
@@ -107,6 +110,30 @@ def test_a_bad_row_says_why_and_stops_nothing(tmp_path, change, why):
     assert why in first["error"]
     assert first["predicted_fits"] == ""
     assert second["error"] == ""
+
+
+def test_a_mean_batch_of_less_than_one_sequence_is_one(tmp_path):
+    """It was rounded to none, and the table ended in a division by it."""
+    answer = answers(tmp_path, [{**ROW, "micro_batch": "0.5"}])
+    assert answer == answers(tmp_path, [{**ROW, "micro_batch": "0.5"}]) and answer[0]["error"] == ""
+    assert (
+        answer[0]["predicted_peak_mem_gb"]
+        == answers(tmp_path, [{**ROW, "micro_batch": "1"}])[0]["predicted_peak_mem_gb"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "known", "as_known"),
+    [
+        ("Llama-2-7B", "A100-40G", "meta-llama/Llama-2-7b-hf", "a100-sxm-40gb"),
+        ("LLAMA3-8B", "H100 80GB HBM3", "meta-llama/Meta-Llama-3-8B", "h100-sxm-80gb"),
+        ("Llama3.1 8B", "DGX-H100", "meta-llama/Llama-3.1-8B", "h100-sxm-80gb"),
+    ],
+)
+def test_names_as_tables_write_them_are_the_catalogue_s(model, device, known, as_known):
+    sizes = {"n_layers": "", "device_memory_gb": ""}
+    row, same = (read_row({**ROW, **sizes, "model": m, "device": d}) for m, d in ((model, device), (known, as_known)))
+    assert row.device == same.device and replace(row.spec, name="") == replace(same.spec, name="")
 
 
 def test_columns_that_are_missing_altogether(tmp_path):
@@ -207,6 +234,11 @@ def test_tensor_parts_repeat_hidden_states_before_sequence_parallelism():
         ({"weights_dtype": "float32", "precision_text": "fp8 mixed (fp32 params)"}, ("float32", "float8")),
         ({"weights_dtype": "float32", "precision_text": "fp32"}, ("float32", None)),
         ({"weights_dtype": "float32", "autocast_dtype": "none", "precision_text": "amp"}, ("float32", None)),
+        ({"weights_dtype": "", "precision_text": "16-mixed"}, ("float32", "float16")),
+        ({"weights_dtype": "", "precision_text": "32-true"}, ("float32", None)),
+        ({"weights_dtype": "", "precision_text": "float16 AMP"}, ("float32", "float16")),
+        ({"weights_dtype": "", "precision_text": "BFloat16 mixed"}, ("float32", "bfloat16")),
+        ({"weights_dtype": "", "precision_text": "bf16-true"}, ("bfloat16", None)),
     ],
 )
 def test_a_dtype_of_storage_alone_does_not_hide_mixed_precision(stated, read):

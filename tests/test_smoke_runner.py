@@ -561,3 +561,17 @@ def test_the_range_that_was_predicted_is_compared():
     estimate |= {"step_seconds_p10": None, "step_seconds_p90": None}
     step, speed, _ = compare_training(plan, figures)
     assert step.is_inside is None and speed.is_inside is None and describe_place(step) == ""
+
+
+@pytest.mark.parametrize(("hub", "offline"), [(True, "1"), (False, None)])
+def test_a_hub_that_does_not_answer_is_not_asked_for_each_file(project, monkeypatch, hub, offline):
+    """Its library tries six times and waits half a minute, though the cache has all that is needed."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    folder = project(train="import os, sys\nsys.exit(f'offline: {os.environ.get(\"HF_HUB_OFFLINE\")}')")
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    plan["project"]["hub"] = hub
+    (folder / "plan.json").write_text(json.dumps(plan))
+    with pytest.raises(SmokeError) as caught:
+        run(folder)
+    assert f"offline: {offline}" in caught.value.hint

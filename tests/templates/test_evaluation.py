@@ -33,10 +33,10 @@ def make_config(source, most=None) -> dict:
     return {"eval_data": source, "eval_rows": most}
 
 
-def make_rows(count: int, label=None):
+def make_rows(count: int, label=None, different: int = 1_000_000):
     from datasets import Dataset
 
-    rows = {"text": [f"row {number}" for number in range(count)]}
+    rows = {"text": [f"row {number % different}" for number in range(count)]}
     return Dataset.from_dict(rows | ({"label": [label(number) for number in range(count)]} if label else {}))
 
 
@@ -108,6 +108,16 @@ def test_held_out_rows_that_are_trained_on_are_counted(capsys, first, words):
     load_leaf("evaluation").hold_out(make_rows(50), make_config("/held.jsonl"), make_args(), load_file)
     printed = capsys.readouterr().out
     assert printed.startswith(words) if words else not printed
+
+
+@pytest.mark.parametrize(("different", "said"), [(20, True), (100, False)])
+def test_rows_of_a_share_that_repeat_are_counted(capsys, different, said):
+    """Of 300 rows that were 20 different ones, all that were held out were trained on, and nothing was said."""
+    load_leaf("evaluation").hold_out(make_rows(100, different=different), make_config(0.2), make_args(), None)
+    printed = capsys.readouterr().out
+    assert printed == (
+        "20 of the 20 rows that are held out are trained on too: their loss is too good\n" if said else ""
+    )
 
 
 def test_rows_that_fill_a_batch_have_no_label():

@@ -537,6 +537,16 @@ def test_saved_data_sets_and_json_of_other_shapes(tmp_path):
     (tmp_path / "lines.json").write_text("\n".join(map(json.dumps, rows)))
     data = read_data(str(tmp_path / "lines.json"), task="sft")
     assert (data.format, data.rows, data.endings) == ("jsonl", 6, (".json",))
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    shared = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+    for content in (
+        {"messages": turns, "tools": [{"name": "f"}]},
+        {"conversations": shared},
+        {"id": 1, "messages": turns},
+    ):
+        (tmp_path / "one.json").write_text(json.dumps(content))
+        data = read_data(str(tmp_path / "one.json"), task="sft")
+        assert data.rows == 1 and data.recognised.form == "messages"
     (tmp_path / "two.json").write_text(json.dumps({"a": rows, "b": rows}))
     with pytest.raises(SourceError, match="rows stand under 'a' and 'b'"):
         read_data(str(tmp_path / "two.json"), task="sft")

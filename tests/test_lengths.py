@@ -12,7 +12,7 @@ import pytest
 from generator.case.defaults import choose_seq_len
 from generator.case.request import Request
 from generator.case.sources import read_work
-from generator.decide.lengths import describe_ratio, note_cut, note_few_blocks
+from generator.decide.lengths import describe_ratio, note_cut, note_few_blocks, note_late_answers
 from generator.errors import SourceError
 from generator.inputs import lengths
 from generator.inputs.chat_rendering import build_renderer
@@ -226,3 +226,61 @@ def test_what_all_conversations_begin_with_is_counted_without_its_last_token(tmp
     before = read_work(replace(request, data=str(tmp_path / "e.jsonl"))).workload.shared_tokens
     asked = tokenizer.apply_chat_template(answer, tokenize=False).partition(answer[1]["content"])[0]
     assert before == len(tokenizer(asked, add_special_tokens=False)["input_ids"]) - 1, "answers are learned from"
+
+
+def write_answers(path: Path, asked: tuple[int, ...], further: dict | None = None) -> str:
+    """One conversation for each number of words that are asked."""
+    turns = [
+        [{"role": "user", "content": "train " * n}, {"role": "assistant", "content": "late", **(further or {})}]
+        for n in asked
+    ]
+    path.write_text("".join(json.dumps({"messages": row}) + "\n" for row in turns))
+    return str(path)
+
+
+def test_answers_that_all_begin_behind_the_length_are_refused(tmp_path, model):
+    """A project was written of which data.py said that it has no trainable token."""
+    data = write_answers(tmp_path / "d.jsonl", tuple(range(100, 140)))
+    request = Request(model=str(model), data=data, task="sft", hardware="cpu:4", offline=True)
+    tokenizer = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(model)
+    rows = [json.loads(line)["messages"] for line in Path(data).read_text(encoding="utf-8").splitlines()]
+    texts = [tokenizer.apply_chat_template(row, tokenize=False) for row in rows]
+    first = len(tokenizer(texts[0].partition("late")[0], add_special_tokens=False)["input_ids"])
+    with pytest.raises(SourceError, match=rf"begin within {first} tokens; the first of them begins behind {first}"):
+        read_work(replace(request, seq_len=first))
+    assert read_work(replace(request, seq_len=first, loss_on="all")).workload.seq_len == first
+    work = read_work(replace(request, seq_len=first + 1))
+    assert "98% of the examples the answer begins behind" in (note_late_answers(work) or "")
+    assert note_late_answers(read_work(replace(request, seq_len=first + 40))) is None
+
+
+CALL = {"content": "", "tool_calls": [{"type": "function", "function": {"name": "look_up", "arguments": {}}}]}
+
+
+@pytest.mark.parametrize(
+    ("further", "words"),
+    [
+        ({}, ()),
+        (CALL, ("leaves out a call of 'look_up'", "40 of the 40", "--skip-bad")),
+        ({"reasoning_content": "a station"}, ("40 of the 40", "some of what the assistant thinks")),
+    ],
+)
+def test_what_the_chat_template_leaves_out_is_said_before_the_project_is_written(tmp_path, model, further, words):
+    data = write_answers(tmp_path / "d.jsonl", (5,) * 40, further)
+    notes = read_work(Request(model=str(model), data=data, task="sft", offline=True)).data.notes[1:]
+    assert len(notes) == bool(words) and all(word in notes[0] for word in words), notes
+
+
+def test_the_marks_around_texts_are_counted_as_they_are_written(tmp_path, model):
+    """A stream has what the tokenizer begins texts with, and an end; a classifier's text what the tokenizer puts around it."""
+    processors = pytest.importorskip("tokenizers").processors
+    tokenizer = pytest.importorskip("tokenizers").Tokenizer.from_file(str(model / "tokenizer.json"))
+    (tmp_path / "d.jsonl").write_text('{"text": "late", "label": "a"}\n{"text": "late", "label": "b"}\n' * 40)
+    request = Request(model=str(model), data=str(tmp_path / "d.jsonl"), seq_len=2, offline=True)
+    assert read_work(request).data.tokens == 80 * 2
+    marks = [(mark, tokenizer.token_to_id(mark)) for mark in ("<s>", "<end>")]
+    for single, stream, classified in (("<s> $A", 3, 2), ("<s> $A <end>", 3, 3), ("$A <end>", 2, 2)):
+        tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=marks)
+        tokenizer.save(str(model / "tokenizer.json"))
+        assert read_work(request).data.tokens == 80 * stream
+        assert read_work(replace(request, task="text-classification")).data.tokens == 80 * classified

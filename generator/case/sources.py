@@ -226,6 +226,7 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
         raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
     if data is None or workload.mode == "infer":
         return
+    check_answers_begin(workload, data)
     if workload.task == "causal-lm":
         most = count_most_blocks(data, workload.seq_len)
         unit = f"sequence{'' if most == 1 else 's'} of {workload.seq_len} tokens"
@@ -237,6 +238,17 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
             f"{data.path} holds {most} {unit}, fewer than one global batch of {workload.global_batch}: no step could be made",
             f"add data, or give --global-batch {max(most, 1)} or less"
             + ("" if request.seq_len or workload.task != "causal-lm" else f", or a --seq-len below {workload.seq_len}"),
+        )
+
+
+def check_answers_begin(workload: Workload, data: DataSource) -> None:
+    """Raises ``SourceError`` where every example is cut before its answer begins: no token would be learned."""
+    starts = data.answer_starts if workload.loss_on == "assistant" and data.lengths_exact else ()
+    if starts and starts[0] >= workload.seq_len:
+        raise SourceError(
+            f"{data.path}: in no example does the answer begin within {workload.seq_len:,} tokens; the first of them begins behind "
+            f"{starts[0]:,.0f}, the last behind {starts[-1]:,.0f}",
+            "give a longer --seq-len, or shorten what is asked",
         )
 
 

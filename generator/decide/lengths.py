@@ -32,7 +32,13 @@ def note_lengths(work: Work, plan: Plan) -> tuple[Note, ...]:
     if workload.task == "causal-lm":
         text = note_few_blocks(work)
         return (Note(kind="length", text=text),) if text else ()
-    texts = (note_unknown(work, plan), note_cut(work), note_few_sequences(work, plan), note_other_length(work, plan))
+    texts = (
+        note_unknown(work, plan),
+        note_cut(work),
+        note_late_answers(work),
+        note_few_sequences(work, plan),
+        note_other_length(work, plan),
+    )
     return tuple(Note(kind="length", text=text) for text in texts if text)
 
 
@@ -68,6 +74,21 @@ def note_cut(work: Work) -> str | None:
     return (
         f"by an estimate, {share:.0%} of the examples may be longer than seq_len {work.workload.seq_len:,} and would be cut there; "
         f"{longest}; `python data.py` counts them"
+    )
+
+
+def note_late_answers(work: Work) -> str | None:
+    """Examples of which nothing is learned."""
+    data, workload = work.data, work.workload
+    starts = data.answer_starts if data and workload.loss_on == "assistant" else ()
+    late = sum(start >= workload.seq_len for start in starts)
+    if not late:
+        return None
+    share = f"about {late / len(starts):.0%}" if late < len(starts) else "all"
+    counted = "" if data and data.lengths_exact else " that were counted"
+    return (
+        f"in {share} of the examples{counted} the answer begins behind seq_len {workload.seq_len:,}: nothing is learned from them, and "
+        "train.py leaves them out"
     )
 
 

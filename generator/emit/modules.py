@@ -160,7 +160,7 @@ def choose_modules(
     if project.example_leaf is not None:
         modules |= {"examples": f"examples/{project.example_leaf}", "fields": "fields"}
     if project.task == "sft":
-        modules["labels"] = LABELS[project.sft_format or "messages"]
+        modules |= {"labels": LABELS[project.sft_format or "messages"], "token_edges": "token_edges"}
     if project.train_tokenizer:
         modules["tokenizer"] = "tokenizer"
     modules["model_states"] = STATES.get(parallel.expected.wrapper, STATES[""]) if parallel else STATES[""]

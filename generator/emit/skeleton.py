@@ -45,7 +45,7 @@ def list_skeleton_modules(project: ProjectPart, skeleton: Skeleton) -> dict[str,
     if find_task(project.task).classifies and project.data_format in NAMES_CLASSES:
         modules["class_names"] = "class_names"
     if project.task == "sft":
-        modules["labels"] = LABELS[project.sft_format or "messages"]
+        modules |= {"labels": LABELS[project.sft_format or "messages"], "token_edges": "token_edges"}
     return dict(sorted(modules.items()))
 
 

@@ -83,6 +83,8 @@ class DataSource:
     """``lengths_counted`` on every example; else on the first ones"""
     answer_share: float = 1.0
     """of the tokens, those of what the assistant says, or of completions, each with its end; 1 where that was not counted"""
+    answer_starts: tuple[float, ...] = ()
+    """tokens before the first answer, 101 quantiles of the examples that were counted; fewer where its words stand in the question too"""
     shared_tokens: int = 0
     """at the beginning of every example, the same and not learned from; 0 where that was not counted"""
     labels: int | None = None

@@ -25,6 +25,12 @@ def load_unpack_conversation() -> Callable[[dict], tuple[list[dict], list | None
 
 
 @cache
+def load_labels() -> ModuleType:
+    """The leaf that knows what of a conversation is learned from."""
+    return run_leaf("labels/messages", fields=run_leaf("fields"), token_edges=run_leaf("token_edges"))
+
+
+@cache
 def load_plain_template() -> ModuleType:
     """The leaf that sets a chat template where there is none."""
     return run_leaf("chat_template")

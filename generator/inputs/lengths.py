@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from generator.inputs.chat_child import EndlessTemplate, RefusedConversations, render_conversations
+from generator.inputs.chat_losses import describe_losses
 from generator.inputs.chat_templates import read_chat_templates, read_special_tokens
 from generator.inputs.data_files import (
     BYTES_PER_TOKEN,
@@ -62,7 +63,9 @@ def count_with(counter: TokenCounter, data: DataSource, source: ModelSource) -> 
         return count_examples(data, counter, list_texts(data, specials.get("eos_token", "")), known=True)
     templates = read_chat_templates(folder)
     known = bool(templates) or source.has_chat_template is False
-    written = render_examples(data, templates or make_plain_template(counter, specials), specials)
+    rendered = render_examples(data, templates or make_plain_template(counter, specials), specials)
+    data = replace(data, notes=(*data.notes, *describe_losses((turns, text) for _, turns, text in rendered)))
+    written = [(length, text, list_answers(turns)) for length, turns, text in rendered]
     return count_examples(data, counter, written, known=known)
 
 
@@ -80,8 +83,10 @@ def list_texts(data: DataSource, end: str) -> list[Written]:
     ]
 
 
-def render_examples(data: DataSource, templates: dict[str, str], specials: dict[str, str]) -> list[Written]:
-    """What is tokenized of each conversation that the chat template takes. Raises ``EndlessTemplate``, ``RefusedConversations``."""
+def render_examples(
+    data: DataSource, templates: dict[str, str], specials: dict[str, str]
+) -> list[tuple[int, list[dict[str, Any]], str]]:
+    """Length in bytes, turns and text of each conversation that the chat template takes. Raises ``EndlessTemplate``, ``RefusedConversations``."""
     unpack = load_unpack_conversation()
     taken = []
     for example in read_examples(data):
@@ -89,7 +94,7 @@ def render_examples(data: DataSource, templates: dict[str, str], specials: dict[
             taken.append((measure_length(example), tuple(unpack(example))))
     texts = render_conversations(templates, specials, [conversation for _, conversation in taken])
     pairs = zip(taken, texts, strict=True)
-    return [(length, text, list_answers(turns)) for (length, (turns, _)), text in pairs if text is not None]
+    return [(length, turns, text) for (length, (turns, _)), text in pairs if text is not None]
 
 
 def list_answers(turns: list[dict[str, Any]]) -> tuple[str, ...]:
@@ -111,8 +116,9 @@ def count_examples(data: DataSource, counter: TokenCounter, written: list[Writte
     learned_alone = data.sft_format is not None
     if not written:
         return data
-    bare = form == "messages" or (form == "text" and not learned_alone)
-    added = 1 if form == "text" and not learned_alone else 0  # the end of a text in the stream
+    in_stream = form == "text" and not learned_alone and data.label_column is None
+    bare = form == "messages" or in_stream
+    added = count_marks(counter) if in_stream else 0
     texts = [text for _, text, _ in written]
     tokens = [n + added for n in counter.count(texts, special=not bare)]
     exact = known and len(tokens) == data.rows
@@ -121,9 +127,15 @@ def count_examples(data: DataSource, counter: TokenCounter, written: list[Writte
     counted = replace(data, length_source=words, lengths_counted=known, lengths_exact=exact)
     if learned_alone and form != "text":
         answers = [answer for *_, spoken in written for answer in spoken]
-        learned = sum(counter.count(answers, special=False)) + len(answers)  # the end of each, too
-        shared = count_shared_tokens(written, counter, special=not bare)
-        counted = replace(counted, answer_share=min(1.0, round(learned / sum(tokens), 4)), shared_tokens=shared)
+        asked = [text[: max(0, text.find(spoken[0]))] if spoken else "" for _, text, spoken in written]
+        parts = counter.count([*answers, *asked], special=False)
+        learned = sum(parts[: len(answers)]) + len(answers)  # the end of each, too
+        counted = replace(
+            counted,
+            answer_share=min(1.0, round(learned / sum(tokens), 4)),
+            answer_starts=compute_quantiles(parts[len(answers) :]),
+            shared_tokens=count_shared_tokens(written, counter, special=not bare),
+        )
     if len(tokens) == data.rows:
         return replace(counted, token_quantiles=compute_quantiles(tokens), tokens=sum(tokens))
     slope, level = fit_tokens([length for length, *_ in written], tokens)
@@ -132,6 +144,13 @@ def count_examples(data: DataSource, counter: TokenCounter, written: list[Writte
         token_quantiles=tuple(round(n * BYTES_PER_TOKEN * slope + level, 1) for n in data.token_quantiles),
         tokens=None if data.tokens is None else round(data.tokens * BYTES_PER_TOKEN * slope + level * (data.rows or 0)),
     )
+
+
+def count_marks(counter: TokenCounter) -> int:
+    """What stands around a text in a stream: its end, and what the tokenizer begins texts with (find_begin of data.py)."""
+    specials = read_special_tokens(counter.path.parent)
+    begins = counter.find_first_token() == specials.get("bos_token") != specials.get("eos_token")
+    return 2 if begins else 1
 
 
 def count_shared_tokens(written: list[Written], counter: TokenCounter, *, special: bool) -> int:

@@ -32,6 +32,11 @@ WITH_TOOL = [
 ]
 
 
+def load_labels(load, form: str):
+    load("token_edges")
+    return load(LABELS[form], "labels")
+
+
 def tokenize_one(leaf, example: dict, tokenizer, loss_on: str = "assistant") -> dict:
     (result,) = leaf.tokenize_batch([example], tokenizer, loss_on)
     if isinstance(result, ValueError):
@@ -44,7 +49,7 @@ def tokenize(load, tmp_path):
     """A conversation under one of TRL's templates: its drawn labels and how many turns are left out."""
     load("fields")
     make_example = load("examples/messages", "examples").make_example
-    leaf = load("labels/messages", "labels")
+    leaf = load_labels(load, "messages")
 
     def run(template: str, turns: list[dict], loss_on: str = "assistant", **row):
         import trl
@@ -196,7 +201,7 @@ def test_words_that_the_template_drops_are_counted(load, tmp_path, template, ans
     text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
     tokenizer = make_tokenizer(tmp_path / "tokenizer", text)
     tokenizer.bos_token = "<|endoftext|>"
-    assert tokenize_one(load("labels/messages", "labels"), example, tokenizer)["left_out_words"] == lost
+    assert tokenize_one(load_labels(load, "messages"), example, tokenizer)["left_out_words"] == lost
 
 
 def test_a_template_that_raises_is_named(tokenize):
@@ -212,7 +217,7 @@ def test_a_template_that_fails_is_named(load, tmp_path, code):
     tokenizer.chat_template = "{{ " + code + " }}" + "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     example = load_row({"messages": TURNS}, {"messages": "messages"})
     with pytest.raises(ValueError, match=r"the chat template refuses user assistant user assistant: .*Error"):
-        tokenize_one(load("labels/messages", "labels"), example, tokenizer)
+        tokenize_one(load_labels(load, "messages"), example, tokenizer)
     for name in ("token_count", "run_report", "terminal", "first_example"):
         load(name)
     assert load("answers").split_row(example, tokenizer) is None
@@ -238,7 +243,7 @@ def test_truncation_and_packing_keep_labels_beside_their_tokens(load, tmp_path, 
     from trl import SFTConfig, SFTTrainer
 
     load("fields")
-    make_example, leaf = load("examples/messages", "examples").make_example, load("labels/messages", "labels")
+    make_example, leaf = load("examples/messages", "examples").make_example, load_labels(load, "messages")
     tokenizer = make_tokenizer(tmp_path / "t")
     chats = [[{**TURNS[0], "content": "Q" * n}, TURNS[1]] for n in range(1, 40)]
     rows = [
@@ -284,7 +289,7 @@ def test_a_text_begins_and_ends_once(load, tmp_path, form, bos, eos, written):
     start, end = (bos, "<|endoftext|>") if written else ("", "")
     pair = {"prompt": f"{start}Paris", "completion": f" is.{end}"}
     example = pair if form == "prompt_completion" else {"text": f"{start}Paris is.{end}"}
-    result = tokenize_one(load(LABELS[form], "labels"), example, tokenizer)
+    result = tokenize_one(load_labels(load, form), example, tokenizer)
     drawn = draw_labels(result, tokenizer)
     assert re.sub("[»«]", "", drawn) == f"{bos}Paris is.<|endoftext|>" and drawn.endswith("<|endoftext|>«")
     assert drawn.startswith(f"{bos}Paris» is.") or form == "text"
@@ -295,7 +300,7 @@ def test_a_text_begins_and_ends_once(load, tmp_path, form, bos, eos, written):
 def test_examples_in_a_batch_are_tokenized_as_each_alone(load, tmp_path, form, loss_on):
     """One that the template refuses stays in its place, and its neighbours keep theirs."""
     load("fields")
-    leaf, tokenizer = load(LABELS[form], "labels"), make_tokenizer(tmp_path / "t")
+    leaf, tokenizer = load_labels(load, form), make_tokenizer(tmp_path / "t")
     questions = ["Q" * n for n in (1, 40, 3, 200, 2)]
     if form == "messages":
         load_row = load("examples/messages", "examples").make_example
@@ -314,3 +319,41 @@ def test_examples_in_a_batch_are_tokenized_as_each_alone(load, tmp_path, form, l
     alone = [leaf.tokenize_batch([example], tokenizer, loss_on)[0] for example in examples]
     assert list(map(str, together)) == list(map(str, alone))
     assert [n for n, one in enumerate(together) if isinstance(one, ValueError)] == ([2] if form == "messages" else [])
+
+
+def make_tokenizer_of_line_breaks(path: Path):
+    """It writes two line breaks as one token where nothing follows, and as two before a word, as GPT-2's does."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<s>", "</s>"], show_progress=False)
+    tokenizer.train_from_iterator(["Question?\n\n", "\n\n", "Paris is.\n\n"] * 9, trainer)
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+    alone, before_a_word = (made(text)["input_ids"] for text in ("Question?\n\n", "Question?\n\nParis"))
+    assert before_a_word[: len(alone)] != alone
+    return made
+
+
+@pytest.mark.parametrize("form", ["messages", "prompt_completion"])
+@pytest.mark.parametrize("begins", [True, False])
+def test_line_breaks_before_an_answer_are_the_prompt_s_whatever_tokens_they_are(load, tmp_path, form, begins):
+    from tokenizers.processors import TemplateProcessing
+
+    load("fields")
+    leaf, tokenizer = load_labels(load, form), make_tokenizer_of_line_breaks(tmp_path / "t")
+    if begins:
+        mark = [("<s>", tokenizer.bos_token_id)]
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=mark)
+    start = "<s>" if begins and form == "prompt_completion" else ""
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['content'] }}{{ '\n\n' if m['role'] == 'user' else eos_token }}{% endfor %}"
+    )
+    example = {"prompt": "Question?\n\n", "completion": "Paris is."}
+    if form == "messages":
+        turns = [{"role": "user", "content": "Question?"}, {"role": "assistant", "content": "Paris is."}]
+        example = load("examples/messages", "examples").make_example({"messages": turns}, {"messages": "messages"})
+    drawn = draw_labels(tokenize_one(leaf, example, tokenizer), tokenizer)
+    assert drawn == f"{start}Question?\n\n»Paris is.</s>«"

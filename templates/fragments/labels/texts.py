@@ -1,6 +1,6 @@
 """Tokens of texts, and the labels that are learned from: of a prompt with its completion the completion, else all."""
 
-from itertools import takewhile
+from token_edges import count_before
 
 
 def tokenize_batch(examples: list[dict], tokenizer, loss_on: str) -> list[dict | ValueError]:
@@ -13,16 +13,19 @@ def tokenize_batch(examples: list[dict], tokenizer, loss_on: str) -> list[dict |
     asked, tokens = (tokenizer(texts, verbose=False)["input_ids"] for texts in (prompts, wholes))
     parts = loss_on == "assistant"
     return [
-        label_completion(end_once(first, tokenizer), end_once(whole, tokenizer), completes=bool(prompt) and parts)
+        label_completion(prompt if parts else "", first, whole, tokenizer)
         for prompt, first, whole in zip(prompts, asked, tokens, strict=True)
     ]
 
 
-def label_completion(asked: list[int], tokens: list[int], *, completes: bool) -> dict:
-    """A completion begins where both tokenizations part."""
+def label_completion(prompt: str, asked: list[int], tokens: list[int], tokenizer) -> dict:
+    """``asked``: the tokens of the prompt alone. A completion begins with the first token that writes more than it."""
+    asked, tokens = begin_once(asked, tokenizer), end_once(begin_once(tokens, tokenizer), tokenizer)
     start = 1  # nothing predicts the first
-    if completes:
-        start = max(start, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(asked, tokens, strict=False))))
+    if prompt:
+        begun = len(asked[:1]) if asked[:1] == tokens[:1] == [tokenizer.bos_token_id] else 0
+        part = prompt.removeprefix(tokenizer.bos_token or "") if begun else prompt
+        start = max(start, begun + count_before(asked[begun:], tokens[begun:], part, tokenizer))
     return {
         "input_ids": tokens,
         "labels": [-100] * start + tokens[start:],
@@ -31,10 +34,15 @@ def label_completion(asked: list[int], tokens: list[int], *, completes: bool) ->
     }
 
 
+def begin_once(tokens: list[int], tokenizer) -> list[int]:
+    """One mark at the beginning, if the tokenizer writes any: the text may have it too."""
+    bos = tokenizer.bos_token_id
+    return tokens[1:] if tokens[:2] == [bos, bos] else tokens
+
+
 def end_once(tokens: list[int], tokenizer) -> list[int]:
-    """One mark at the beginning, if the tokenizer writes any, and one at the end: the text may have them too."""
-    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    tokens = tokens[1:] if tokens[:2] == [bos, bos] else list(tokens)
+    """One mark at the end, where a text may have it too."""
+    tokens, eos = list(tokens), tokenizer.eos_token_id
     while tokens[-1:] == [eos]:
         tokens.pop()
     return [*tokens, eos]

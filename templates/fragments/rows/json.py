@@ -1,4 +1,4 @@
-"""The rows of a JSON file: a list of objects, such a list under a name, or columns."""
+"""The rows of a JSON file: a list of objects, such a list under a name, columns, or one conversation."""
 
 import json
 import sys
@@ -29,6 +29,8 @@ def list_rows(content: object) -> list:
         raise ValueError(f"no list and no object but {type(content).__name__}")
     lists = {name: value for name, value in content.items() if isinstance(value, list)}
     tables = [name for name, value in lists.items() if value and all(isinstance(row, dict) for row in value)]
+    if any(holds_turns(lists[name]) for name in tables):
+        return [content]
     if len(tables) == 1:
         return lists[tables[0]]
     if len(tables) > 1:
@@ -36,6 +38,11 @@ def list_rows(content: object) -> list:
     if lists and len(lists) == len(content) and len({len(value) for value in lists.values()}) == 1:
         return [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
     raise ValueError(f"an object of {', '.join(map(repr, list(content)[:9]))}, none of which is a list of rows")
+
+
+def holds_turns(rows: list[dict]) -> bool:
+    """Whether these are the turns of one conversation, and what holds them a row."""
+    return all({"role", "content"} <= row.keys() or {"from", "value"} <= row.keys() for row in rows)
 
 
 def parse_row(row: object) -> dict:

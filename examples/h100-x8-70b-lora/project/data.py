@@ -38,7 +38,7 @@ IS_FIRST = os.environ.get("RANK", "0") == "0"
 """Of the processes that train: the others say nothing of what all of them read."""
 TURN = {"role": Value("string"), "content": Value("string"), "further": Value("string")}
 COLUMNS = Features({"messages": List(TURN), "tools": Value("string")})
-MADE_BY = ("data", "parts", "open_data", "rows", "fields", "examples", "labels")
+MADE_BY = ("data", "parts", "open_data", "rows", "fields", "examples", "token_edges", "labels")
 """The modules that make examples of rows, and parts of files, which are kept: see parts.py."""
 
 

@@ -38,7 +38,7 @@ def hold_out(rows, config: dict, args, load: Callable):
             print(f"evaluation: {most:,} of the {len(held):,} rows of {source} (eval_rows in config.yaml)")
         held = select(held, picked)
         if args.process_index == 0:
-            warn_of_trained_rows(held, rows, source)
+            warn_of_trained_rows(held, rows, f"of {source} ")
         return rows, held
     batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     count = 0 if source is None else count_held(len(rows), source, most, batch)
@@ -50,17 +50,20 @@ def hold_out(rows, config: dict, args, load: Callable):
             print(f"no evaluation: {len(rows)} rows are one batch of {batch} at most, and none is left to hold out")
         return rows, turn_off(args)
     chosen = set(picked)
-    return select(rows, [index for index in range(len(rows)) if index not in chosen]), select(rows, picked)
+    rest, held = select(rows, [index for index in range(len(rows)) if index not in chosen]), select(rows, picked)
+    if args.process_index == 0 and isinstance(rows, Dataset):  # sequences of a stream hardly repeat
+        warn_of_trained_rows(held, rest, "that are held out ")
+    return rest, held
 
 
-def warn_of_trained_rows(held, rows, source: str) -> None:
+def warn_of_trained_rows(held, rows, which: str) -> None:
     """What a model was trained on says nothing of how it does on anything else."""
     keys = [repr(row) for row in held]
     common = set(keys).intersection(map(repr, islice(rows, COMPARED)))
     if common:
         unit = "rows" if isinstance(rows, Dataset) else "sequences"
         count = f"{'at least ' if len(rows) > COMPARED else ''}{sum(key in common for key in keys):,}"
-        print(f"{count} of the {len(held):,} {unit} of {source} are trained on too: their loss is too good")
+        print(f"{count} of the {len(held):,} {unit} {which}are trained on too: their loss is too good")
 
 
 def turn_off(args) -> None:

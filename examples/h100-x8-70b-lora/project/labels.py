@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from fields import THOUGHTS, quote_arguments, unpack_conversation
+from token_edges import count_before, count_common
 
 GENERATION = re.compile(r"%-?\s*generation\s*-?%")
 """What a template may put around the words of the assistant."""
@@ -98,20 +99,29 @@ def check_rendered(messages: list[dict], tools: list | None, text: str, tokenize
     """ValueError where the template leaves out what was said: those of models without tools drop calls in silence."""
     silent = [{key: value for key, value in m.items() if key != "tool_calls"} for m in messages]
     drops_calls = silent != messages and render(silent, tools, tokenizer) == text  # a name may stand among the tools
+    left_out = find_left_out(messages, text, drops_calls=drops_calls)
+    if left_out:
+        raise ValueError(f"the model's chat template leaves out {left_out}: train a model whose template has it")
     for number, message in enumerate(messages):
-        names = [call["function"]["name"] for call in message.get("tool_calls", ())]
-        content = message["content"] if message["role"] != "assistant" else ""
-        missing = [part for part in (*names, content.strip()) if not stands_in(part, text)]
-        missing = names if names and drops_calls else missing
-        if missing:
-            what = f"a call of {missing[0]!r}" if names else f"the turn of {message['role']}"
-            raise ValueError(f"the model's chat template leaves out {what}: train a model whose template has it")
+        names = message.get("tool_calls", ())
         first = {**message, "tool_calls": message["tool_calls"][:1]} if len(names) > 1 else message
         if first != message and render([*messages[:number], first, *messages[number + 1 :]], tools, tokenizer) == text:
             raise ValueError(
                 f"the model's chat template writes the first of {len(names)} calls in a turn alone: "
                 "put each call into a turn of its own, with its result behind it"
             )
+
+
+def find_left_out(messages: list[dict], text: str, *, drops_calls: bool = False) -> str | None:
+    """The first tool call, or turn of others than the assistant, that does not stand in ``text``."""
+    for message in messages:
+        names = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        content = message["content"] if message["role"] != "assistant" else ""
+        missing = [part for part in (*names, content.strip()) if not stands_in(part, text)]
+        missing = names if names and drops_calls else missing
+        if missing:
+            return f"a call of {missing[0]!r}" if names else f"the turn of {message['role']}"
+    return None
 
 
 def stands_in(part: str, text: str) -> bool:
@@ -234,12 +244,6 @@ def find_late_end(tokenizer) -> str:
     return followed[len(alone) : find_end(followed, len(alone), tokenizer)]
 
 
-def count_common(first, second) -> int:
-    """How many items both begin with."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(first), len(second)))
-
-
 def mark_spans(text: str, encoding, spans: list[tuple[int, int]] | None, tokenizer) -> tuple[list[int], list[int]]:
     """Tokens, and 1 where they lie in a span. A token over an edge counts to what comes after it."""
     tokens = encoding if isinstance(encoding, list) else encoding.ids
@@ -253,7 +257,7 @@ def mark_spans(text: str, encoding, spans: list[tuple[int, int]] | None, tokeniz
 
 
 def locate_edges(text: str, encoding, edges: list[int], tokenizer) -> list[int]:
-    """Of each place in the text, how many of its tokens a text that ends there begins with too.
+    """Of each place in the text, how many of its tokens stand before it.
 
     What stands before a token that always stands for itself has no influence on what comes after it: only the rest,
     from there to the edge, is tokenized again.
@@ -261,7 +265,8 @@ def locate_edges(text: str, encoding, edges: list[int], tokenizer) -> list[int]:
     separators = list_separators(tokenizer)
     if isinstance(encoding, list) or not separators:
         tokens = encoding if isinstance(encoding, list) else encoding.ids
-        return [count_common(encode([text[:edge]], tokenizer)[0], tokens) for edge in edges]
+        before = [text[:edge] for edge in edges]
+        return [count_before(encode([part], tokenizer)[0], tokens, part, tokenizer) for part in before]
     tokens, counts = encoding.ids, []
     places = [place for place, token in enumerate(tokens) if token in separators]
     ends = [encoding.token_to_chars(place)[1] for place in places]
@@ -269,8 +274,10 @@ def locate_edges(text: str, encoding, edges: list[int], tokenizer) -> list[int]:
         before = bisect_right(ends, edge)
         place = places[before - 1] if before else 0
         start = encoding.token_to_chars(place)[0] if before else 0
-        rest = encode_once(text[start:edge], tokenizer)
-        counts.append(place + count_common(rest, tokens[place : place + len(rest)]))
+        part = text[start:edge]
+        rest = encode_once(part, tokenizer)
+        following = tokens[place : place + 4 * len(part)]  # a token writes a byte at least
+        counts.append(place + count_before(rest, following, part, tokenizer))
     return counts
 
 

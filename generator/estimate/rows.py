@@ -91,6 +91,17 @@ WHOLE = (
 """Counts of which no published table has a mean; lengths, batches and memory may be one."""
 
 
+TOKENS = ("seq_len", "in_len", "out_len")
+
+
+def _parse_number(text: str, *, in_tokens: bool) -> float:
+    """Also with commas between thousands, and lengths in k, which are multiples of 1,024: 4k, as papers write 4,096. Raises ``ValueError``."""
+    written = text.strip()
+    if in_tokens and re.fullmatch(r"[\d.]+\s*[kK]", written):
+        return float(written[:-1]) * 1024
+    return float(written.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+", written) else written)
+
+
 def _read_count(get, name: str, default: int | None = None, least: float = 0.5) -> int:
     """A positive whole number of the row. Raises ``Uncostable``."""
     text = get(name, "")
@@ -99,7 +110,7 @@ def _read_count(get, name: str, default: int | None = None, least: float = 0.5) 
             raise Uncostable(f"{name} is not stated")
         return default
     try:
-        number = float(text)
+        number = _parse_number(text, in_tokens=name in TOKENS)
     except ValueError:
         raise Uncostable(f"{name} is not a number: {text!r}") from None
     if not least <= number < 1e15:

@@ -93,6 +93,8 @@ BAD = [
     ({"pp": "1.5"}, "pp is no whole number"),
     ({"n_layers": "31.5"}, "n_layers is no whole number"),
     ({"seq_len": ""}, "seq_len is not stated"),
+    ({"seq_len": "4,0"}, "seq_len is not a number"),
+    ({"micro_batch": "4k"}, "micro_batch is not a number"),
     ({"quant": "telepathy"}, "telepathy"),
     ({"weights_dtype": "int3"}, "int3"),
     ({"optimizer": "magic"}, "magic"),
@@ -120,6 +122,19 @@ def test_a_mean_batch_of_less_than_one_sequence_is_one(tmp_path):
         answer[0]["predicted_peak_mem_gb"]
         == answers(tmp_path, [{**ROW, "micro_batch": "1"}])[0]["predicted_peak_mem_gb"]
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ({"seq_len": "4k"}, {"seq_len": "4096"}),
+        ({"seq_len": "131,072"}, {"seq_len": "131072"}),
+        ({"phase": "Pre-training"}, {}),
+        ({"optimizer": "PagedAdamW8bit"}, {"optimizer": "paged-adamw-8bit"}),
+    ],
+)
+def test_numbers_and_words_as_tables_write_them(written, read):
+    assert read_row(ROW | written) == read_row(ROW | read)
 
 
 @pytest.mark.parametrize(

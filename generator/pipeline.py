@@ -20,7 +20,14 @@ from generator.case.devices import make_portable_case
 from generator.case.request import Request, check_lengths, check_text, check_used
 from generator.case.sources import read_work
 from generator.decide.device_group import choose_case
-from generator.decide.goal import Target, check_target, find_offers, use_machine, use_whole_machine
+from generator.decide.goal import (
+    Target,
+    check_target,
+    find_offers,
+    list_concurrencies,
+    use_machine,
+    use_whole_machine,
+)
 from generator.decide.lengths import note_lengths
 from generator.decide.notes import collect_notes
 from generator.decide.plan import Planned
@@ -85,8 +92,9 @@ def find_machine(request: Request, target: Target, say: Callable[[str], None]) -
     check_used(request)
     request = use_whole_machine(request)
     work = read_work(request)
-    offers = find_offers(work.spec, work.workload, target, say)
-    return use_machine(request, offers[0]), describe_goal(offers, target, work.workload)
+    tried = list_concurrencies(request, target, work.workload)
+    offers = find_offers(work.spec, work.workload, target, say, tried)
+    return use_machine(request, offers[0], work.workload), describe_goal(offers, target, work.workload, tried)
 
 
 def load_document(folder: Path | None, request: Request) -> PlanDocument:

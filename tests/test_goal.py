@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -43,7 +44,8 @@ def offers(request, **target):
     progress, wanted = [], goal.Target(**target)
     goal.check_target(wanted, request)
     work = read_work(goal.use_whole_machine(request))
-    return goal.find_offers(work.spec, work.workload, wanted, progress.append), progress
+    tried = goal.list_concurrencies(request, wanted, work.workload)
+    return goal.find_offers(work.spec, work.workload, wanted, progress.append, tried), progress
 
 
 def test_the_cheapest_meets_the_target_and_all_cheaper_ones_do_not(request_of):
@@ -82,6 +84,31 @@ def test_latency_is_that_of_an_answer_and_copies_serve_side_by_side(request_of):
     fast, _ = offers(request_of(mode="infer", new_tokens=64, seq_len=512), max_latency=2.0)
     assert all(o.latency_seconds <= 2.0 for o in fast)
     assert all(o.copies >= 1 for o in fast)
+
+
+def test_a_server_has_as_many_answers_at_a_time_as_its_target_takes(request_of):
+    """It was one a copy, unless --concurrency was given: a target took racks of machines, each of which served one person."""
+    served = {"mode": "infer", "new_tokens": 64, "seq_len": 512}
+    alone, _ = offers(request_of(**served))
+    assert {o.concurrency for o in alone} == {1}
+    day = 20 * alone[0].tokens_per_day
+    many, _ = offers(request_of(**served), tokens_per_day=day)
+    assert all(o.tokens_per_day >= day and o.concurrency in goal.AT_A_TIME for o in many)
+    assert many[0].concurrency > 1
+    asked, _ = offers(request_of(**served, concurrency=1), tokens_per_day=day)
+    assert {o.concurrency for o in asked} == {1} and asked[0].usd_per_hour > many[0].usd_per_hour
+
+
+def test_of_answers_at_a_time_the_fewest_are_taken_that_reach_the_target(request_of):
+    target = Target("cheapest", 2e8, None)
+    request = request_of(mode="infer", new_tokens=64, seq_len=512)
+    found, record = find_machine(request, target, say=lambda line: None)
+    best = record.offers[0]
+    assert found.concurrency == best.concurrency > 1 and found.hardware == best.hardware
+    fewer = max(n for n in goal.AT_A_TIME if n < best.concurrency)
+    work = read_work(replace(request, concurrency=fewer))
+    machine = next(m for m in goal.list_machines("cheapest", work.spec, work.workload) if m.name == best.hardware)
+    assert goal.make_offer(machine).tokens_per_day < 2e8
 
 
 def test_an_unreachable_target_names_the_best_there_is(request_of):

@@ -142,6 +142,7 @@ def test_tables_cut_no_name():
             cloud=instance.cloud,
             devices=16,
             copies=2,
+            concurrency=4,
             usd_per_hour=123456.78,
             usd_per_million_tokens=1234.567,
             tokens_per_day=1e15,
@@ -157,7 +158,12 @@ def test_tables_cut_no_name():
         for instance in sorted(list_instances(), key=lambda i: -len(i.name))[:3]
     )
     goal = GoalRecord(
-        goal="cheapest", ranked_by="usd_per_hour", target_tokens_per_day=1e9, max_latency_seconds=None, offers=offers
+        goal="cheapest",
+        ranked_by="usd_per_hour",
+        target_tokens_per_day=1e9,
+        max_latency_seconds=None,
+        concurrencies=(1, 4),
+        offers=offers,
     )
     for width in (60, 80, 200):
         out = io.StringIO()

@@ -24,6 +24,8 @@ from hwdetect.cloud import Instance, list_instances
 from hwdetect.spec import parse_spec
 
 NODES = (1, 2, 4, 8, 16, 32)
+AT_A_TIME = (1, 4, 16, 64, 256)
+"""answers that are tried together where a target is named and nobody said how many: four times as many are at most four times as fast"""
 SHOWN = 5
 DAY = 86400.0
 
@@ -76,6 +78,7 @@ class Offer:
     cloud: str
     best: Candidate
     copies: int
+    concurrency: int
     usd_per_hour: float | None
     price_source: str | None
     price_read: str | None
@@ -107,8 +110,23 @@ def check_target(target: Target, request: Request) -> None:
         raise UsageError(f"--goal looks for a machine, and {stated} says something of one", "give one of them")
 
 
-def find_offers(spec: ModelSpec, workload: Workload, target: Target, say: Callable[[str], None]) -> tuple[Offer, ...]:
-    """Machines that meet ``target``, the best by its goal first, at most ``SHOWN``. Raises ``NothingFits`` if none does."""
+def list_concurrencies(request: Request, target: Target, workload: Workload) -> tuple[int, ...]:
+    """How many answers at a time are tried on each machine, the fewest first: what was said, or those that may reach the target."""
+    if workload.mode != "infer" or request.concurrency or target.tokens_per_day is None:
+        return (workload.concurrency,)
+    return (workload.concurrency, *(n for n in AT_A_TIME if n > workload.concurrency))
+
+
+def find_offers(
+    spec: ModelSpec,
+    workload: Workload,
+    target: Target,
+    say: Callable[[str], None],
+    concurrencies: tuple[int, ...] = (),
+) -> tuple[Offer, ...]:
+    """Machines that meet ``target``, the best by its goal first, at most ``SHOWN``, each with the fewest answers at a time that do.
+    Raises ``NothingFits`` if none does."""
+    tried = concurrencies or (workload.concurrency,)
     if target.rank_by(workload) == "usd_per_million_tokens":
         return rank_by_tokens(spec, workload, target, say)
     offers: list[Offer] = []
@@ -119,7 +137,7 @@ def find_offers(spec: ModelSpec, workload: Workload, target: Target, say: Callab
             slow.append(machine)
             continue
         say(f"costing {machine.name}")
-        offer = make_offer(machine)
+        offer = make_fast_offer(machine, target, tried)
         if offer is None:
             continue
         costed.append(offer)
@@ -129,7 +147,7 @@ def find_offers(spec: ModelSpec, workload: Workload, target: Target, say: Callab
                 break
     if not offers:
         slow.sort(key=lambda m: (m.bound, m.name), reverse=True)
-        costed += [offer for machine in slow[:SHOWN] if (offer := make_offer(machine))]
+        costed += [offer for machine in slow[:SHOWN] if (offer := make_fast_offer(machine, target, tried))]
         raise explain_no_offer(spec.name, target, max(costed, key=lambda o: o.tokens_per_day, default=None))
     return tuple(offers)
 
@@ -203,6 +221,21 @@ def bound_tokens_per_day(case: Case) -> float:
     return max(rate for _, rate in case.device.peak_flops) * case.devices / operations * DAY
 
 
+def make_fast_offer(machine: Machine, target: Target, concurrencies: tuple[int, ...]) -> Offer | None:
+    """The best plan on a machine with the fewest answers at a time that meet the target, else with those that make the most tokens;
+    ``None`` where none fits that can be emitted."""
+    fastest: Offer | None = None
+    for count in concurrencies:
+        workload = replace(machine.case.workload, concurrency=count)
+        offer = make_offer(replace(machine, case=replace(machine.case, workload=workload)))
+        if offer is None or (fastest and offer.tokens_per_day <= fastest.tokens_per_day):
+            break
+        fastest = offer
+        if target.is_met_by(offer):
+            break
+    return fastest
+
+
 def make_offer(machine: Machine) -> Offer | None:
     """The best plan on a machine; ``None`` where none fits that can be emitted."""
     case, price = machine.case, machine.instance.price
@@ -218,6 +251,7 @@ def make_offer(machine: Machine) -> Offer | None:
         cloud=machine.instance.cloud,
         best=best,
         copies=case.devices // best.layout.devices if case.workload.mode == "infer" else 1,
+        concurrency=case.workload.concurrency,
         usd_per_hour=price.usd_per_hour * machine.nodes if price else None,
         price_source=price.source if price else None,
         price_read=price.read if price else None,
@@ -232,6 +266,7 @@ def use_whole_machine(request: Request) -> Request:
     return replace(request, optimize_for="time") if request.mode == "train" and not request.optimize_for else request
 
 
-def use_machine(request: Request, offer: Offer) -> Request:
-    """The request on the offered machine."""
-    return replace(request, hardware=offer.hardware)
+def use_machine(request: Request, offer: Offer, workload: Workload) -> Request:
+    """The request on the offered machine, with as many answers at a time as were found to meet the target there."""
+    found = request.concurrency if offer.concurrency == workload.concurrency else offer.concurrency
+    return replace(request, hardware=offer.hardware, concurrency=found)

@@ -7,13 +7,16 @@ from generator.decide.goal import Offer, Target
 from generator.emit.plan_document import GoalRecord, OfferRecord
 
 
-def describe_goal(offers: tuple[Offer, ...], target: Target, workload: Workload) -> GoalRecord:
+def describe_goal(
+    offers: tuple[Offer, ...], target: Target, workload: Workload, concurrencies: tuple[int, ...] = ()
+) -> GoalRecord:
     """What `plan --json` adds under the key ``goal``."""
     return GoalRecord(
         goal=target.goal,
         ranked_by=target.rank_by(workload),
         target_tokens_per_day=target.tokens_per_day,
         max_latency_seconds=target.max_latency,
+        concurrencies=concurrencies if workload.mode == "infer" else (),
         offers=tuple(describe_offer(offer) for offer in offers),
     )
 
@@ -25,6 +28,7 @@ def describe_offer(offer: Offer) -> OfferRecord:
         choice=offer.best.choice,
         devices=offer.best.layout.devices,
         copies=offer.copies,
+        concurrency=offer.concurrency,
         tokens_per_day=offer.tokens_per_day,
         latency_seconds=offer.latency_seconds,
         peak_memory_gib=offer.best.estimate.peak_memory_gib,

@@ -812,6 +812,8 @@ class OfferRecord:
     choice: Mapping[str, str]
     devices: int
     copies: int
+    concurrency: int
+    """answers at a time of each copy (inference)"""
     tokens_per_day: float
     latency_seconds: float
     peak_memory_gib: float
@@ -827,12 +829,14 @@ class OfferRecord:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GoalRecord:
     """`plan --goal`: the target and the machines that meet it, the best first; the plan is for the first. ``ranked_by`` is what the
-    best has least of: ``usd_per_hour``, ``usd_per_million_tokens``, or ``devices`` of the machine."""
+    best has least of: ``usd_per_hour``, ``usd_per_million_tokens``, or ``devices`` of the machine. ``concurrencies`` are the answers
+    at a time that were tried, the fewest first (inference)."""
 
     goal: str
     ranked_by: str
     target_tokens_per_day: float | None
     max_latency_seconds: float | None
+    concurrencies: tuple[int, ...]
     offers: tuple[OfferRecord, ...]
 
 

@@ -189,9 +189,15 @@ def build_offers_table(goal: GoalRecord) -> Table:
             + (f", {offer.copies} copies" if offer.copies > 1 else ""),
         )
     priced = any(offer.price_read for offer in goal.offers)
-    table.caption = (
-        "on-demand prices of one region on one day; speeds are predicted" if priced else "speeds are predicted"
-    )
+    about = ["on-demand prices of one region on one day; speeds are predicted" if priced else "speeds are predicted"]
+    if len(goal.concurrencies) > 1:
+        tried = ", ".join(map(str, goal.concurrencies))
+        about.append(
+            f"the first with {goal.offers[0].concurrency} answers at a time, of {tried} the fewest that do: pass --concurrency on"
+        )
+    elif goal.concurrencies:
+        about.append(f"of {goal.concurrencies[0]} at a time: --concurrency, or a target, asks for more")
+    table.caption = "; ".join(about)
     table.caption_justify = "left"
     return table
 

@@ -26,7 +26,7 @@ from generator.decide.refusal import refuse_space
 from generator.decide.space import Space, open_space
 from generator.errors import NothingFits
 from generator.figures import format_figure
-from generator.techniques.base import Technique
+from generator.techniques.base import Technique, explain_conflict, list_axes
 from generator.techniques.edits import Edits, merge_edits
 
 
@@ -70,11 +70,27 @@ def check_latency(plan: Plan) -> None:
     workload, seconds = plan.case.workload, plan.best.estimate.step_seconds
     if workload.max_latency is None or seconds <= workload.max_latency:
         return
+    ways = ["fewer --new-tokens or --prompt-tokens", "a smaller --concurrency", "--optimize-for latency"]
+    ways += [f"--allow {technique.id}" for technique in list_smaller_formats(plan)]
     raise NothingFits(
         f"no plan answers within {workload.max_latency:g} s ({workload.seq_len} tokens of prompt, {workload.new_tokens} new, "
         f"{workload.concurrency} at a time): the best takes {format_figure(seconds)} s on {plan.best.layout.devices} x {plan.case.device.name}",
-        "fewer --new-tokens or --prompt-tokens, a smaller --concurrency, --optimize-for latency, or --allow quantization=int4",
+        f"{', '.join(ways[:-1])}, or {ways[-1]}",
     )
+
+
+def list_smaller_formats(plan: Plan) -> list[Technique]:
+    """Those of served weights that stand beside all else that was chosen, and were not allowed."""
+    (axis,) = (axis for axis in list_axes() if axis.name == "quantization")
+    beside = [chosen for chosen in plan.best.members if chosen.axis != axis.name]
+    return [
+        technique
+        for technique in axis.for_mode(plan.case.workload.mode)
+        if technique.quality
+        and technique not in plan.best.members
+        and technique.obstacle(plan.case) is None
+        and not any(explain_conflict(technique, other, plan.case) for other in beside)
+    ]
 
 
 def plan_space(space: Space) -> Plan | None:

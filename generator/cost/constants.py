@@ -158,6 +158,28 @@ INT4_EXTRA_BYTES = Constant(
     PUBLISHED,
     "ONNX Runtime's MatMulNBits on a CPU: a float32 scale and a 4-bit zero per block of 32 (SmolLM2-135M: 86 MB)",
 )
+TORCHAO_INT8_EXTRA_BYTES = Constant(
+    5 / 4096,
+    "bytes per weight",
+    COUNTED,
+    "a float32 scale and an 8-bit zero per row, of 4096 inputs (torchao 0.18, int8_tensor.py: Int8Tensor.from_hp)",
+)
+TORCHAO_INT4_INPUTS = Constant(
+    1024, "inputs", COUNTED, "a multiple of it is packed (torchao 0.18, int4_tile_packed_to_4d_tensor.py: from_hp)"
+)
+TINYGEMM_ROWS = Constant(
+    16,
+    "rows",
+    COUNTED,
+    "of a tile, for each of which 4-bit weights are unpacked (torch, int4mm.cu: kMTileSize of tinygemm_m16n8k16)",
+)
+TINYGEMM_PROMPT_RATE = Constant(
+    1 / 6,
+    "of the rate of large products in 16 bits",
+    PUBLISHED,
+    "between 1/7.9 (Qwen3-8B on an A100, 512 + 128 tokens of many: 1,276 for 10,091 tokens/s, https://github.com/pytorch/ao/issues/3496) "
+    "and 1/4.6 (products of 1,764 rows on an RTX 4090 D: 1,246 for 273 ms)",
+)
 TORCHAO_INT4_EXTRA_BYTES = state_by_key(
     {128: 4 / 128, 32: 4 / 32},
     "bytes per weight, by the size of a group",
@@ -807,6 +829,7 @@ PRODUCT_START_SECONDS = state_by_key(
         "gptq-4bit": 14e-6,
         "torchao-int4": 14e-6,
         "torchao-int4-g32": 14e-6,
+        "torchao-int8": 12e-6,
         "nvfp4": 7.5e-6,
         "mxfp4": 7.5e-6,
     },

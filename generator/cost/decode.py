@@ -13,6 +13,7 @@ from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 from generator.cost.time import compute_stall_seconds, count_forward_operators, count_routing_operators
 from generator.cost.weights import (
+    OF_TORCHAO,
     compute_bytes_per_head_weight,
     compute_bytes_per_weight,
     count_packed_params,
@@ -74,6 +75,10 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
     if run.engine:
         return Step(busy, shape.layers * compute_block_seconds(run, engine) + engine.step_seconds)
     issue = compute_pass_issue_seconds(shape, run, rates)
+    if run.compile and run.quant in OF_TORCHAO and not rates.on_cpu:
+        busy += (
+            shape.layers * sum(x.count for x in shape.linears if x.share == 1.0) * c.PRODUCT_START_SECONDS[run.quant]
+        )
     if rates.on_cpu:
         return Step(busy / (c.CPU_COMPILED_READ_GAIN if run.compile else 1.0), issue)
     # after each token generate waits to hear whether all answers have ended, before it issues anything more
@@ -207,8 +212,13 @@ def compute_head_bytes(shape: Shape, run: Execution) -> float:
 
 def compute_unpack_seconds(shape: Shape, run: Execution, rates: Rates, rows: float) -> float:
     """bitsandbytes unpacks 4 bits before it multiplies more than one row, kernels of GPTQ and AWQ from some rows on; LLM.int8()
-    multiplies 8 as they are; engines' kernels (Marlin), and compiled ones, unpack while they multiply."""
-    if run.compile or run.engine or rates.on_cpu:
+    multiplies 8 as they are; engines' kernels (Marlin), and compiled ones, unpack while they multiply. torchao's 8 bits are written
+    in 16 wherever they meet more than one row: a prompt is not compiled."""
+    if run.engine or rates.on_cpu:
+        return 0.0
+    if run.quant == "torchao-int8" and (rows > 1 or not run.compile):  # written in 16 bits, and read again
+        return 2 * count_packed_params(shape, run) * BYTES[run.compute_dtype] / rates.bytes_per_s
+    if run.compile:
         return 0.0
     if run.quant == "nf4" and rows > 1:  # of one row it multiplies 4 bits as they are (gemv_4bit)
         realised = c.DEQUANT_REALISED if run.double_quant else c.PLAIN_DEQUANT_REALISED

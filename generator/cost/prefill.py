@@ -20,7 +20,12 @@ from generator.cost.engines import Engine, find_engine
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
 from generator.cost.time import compute_linear_seconds, compute_product_seconds, compute_stall_seconds
-from generator.cost.weights import compute_bytes_per_packed_weight, count_packed_params, packs_whole_model
+from generator.cost.weights import (
+    compute_bytes_per_packed_weight,
+    count_packed_params,
+    multiplies_by_tinygemm,
+    packs_whole_model,
+)
 
 
 def compute_prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
@@ -63,6 +68,8 @@ def find_product_rate(run: Execution, rates: Rates, engine: Engine) -> float:
     if rates.on_cpu:
         return find_cpu_rate(run, rates, engine) * engine.many_rows.get(find_cpu_format(run, rates, engine), 1.0)
     rate = rates.product(find_product_dtype(run), run.tf32)
+    if multiplies_by_tinygemm(run) and run.micro_batch * run.seq_len > c.TINYGEMM_ROWS:
+        return rate * c.TINYGEMM_PROMPT_RATE
     if engine.sums_in_16_bits and rates.products["int8"] > rates.products["fp16"]:
         return rates.products["int8"] / 2
     return rate
@@ -85,7 +92,7 @@ def compute_head_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
 
 def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, engine: Engine) -> float:
     tokens = float(run.micro_batch) * run.seq_len
-    rate = find_product_rate(run, rates, engine)
+    rate = find_product_rate(run.but(quant="none"), rates, engine)
     seconds = 0.0
     for kind in shape.attended:
         reach = min(run.seq_len, kind.window or run.seq_len)

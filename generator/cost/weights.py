@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -25,9 +26,12 @@ def compute_stored_bytes(shape: Shape, run: Execution) -> float:
         ends = shape.embedding + shape.head
         return (shape.params - ends) * compute_bytes_per_packed_weight(run) + ends * compute_bytes_per_head_weight(run)
     packed = count_packed_params(shape, run)
+    filled = measure_filled_inputs(shape) if multiplies_by_tinygemm(run) else 1.0
     # FSDP wants shards of one dtype: PEFT leaves out the upcast there
     upcast = run.lora_upcast and run.mode == "train" and not run.sharding.by_fsdp
-    return packed * compute_bytes_per_packed_weight(run) + (shape.params - packed) * (4.0 if upcast else stored)
+    return packed * filled * compute_bytes_per_packed_weight(run) + (shape.params - packed) * (
+        4.0 if upcast else stored
+    )
 
 
 def compute_held_bytes(shape: Shape, run: Execution) -> float:
@@ -74,6 +78,7 @@ FORMATS: Mapping[str, tuple[float, c.Constant]] = {
     "gptq-8bit": (1.0, c.GPTQ_EXTRA_BYTES),
     "int8": (1.0, c.INT8_EXTRA_BYTES),
     "int4": (0.5, c.INT4_EXTRA_BYTES),
+    "torchao-int8": (1.0, c.TORCHAO_INT8_EXTRA_BYTES),
     "torchao-int4": (0.5, c.TORCHAO_INT4_EXTRA_BYTES[128]),
     "torchao-int4-g32": (0.5, c.TORCHAO_INT4_EXTRA_BYTES[32]),
     "mxfp4": (0.5, c.MXFP4_EXTRA_BYTES),
@@ -82,6 +87,7 @@ FORMATS: Mapping[str, tuple[float, c.Constant]] = {
     "gguf-8bit": (0.0, c.GGUF_Q8_BYTES),
 }
 """formats of packed weights: bytes of the weight itself, and of its scales and zeros beside it (of GGUF both together)"""
+OF_TORCHAO = ("torchao-int8", "torchao-int4", "torchao-int4-g32")
 OF_ALL_TENSORS = ("gguf-4bit", "gguf-8bit", "int4")
 """formats whose converters pack the embedding and the output layer too"""
 
@@ -131,9 +137,25 @@ def count_packed_params(shape: Shape, run: Execution) -> float:
 
 
 def packs_experts(run: Execution) -> bool:
-    """bitsandbytes replaces ``Linear`` layers only: experts that Transformers 5 fuses into one tensor stay as they are; as separate
-    modules, or in a quantized checkpoint, they are packed too."""
+    """bitsandbytes and torchao replace ``Linear`` layers only: experts that Transformers 5 fuses into one tensor stay as they are; as
+    separate modules, or in a quantized checkpoint, they are packed too."""
+    if run.quant in OF_TORCHAO and not run.engine:
+        return run.expert_loop
     return run.expert_loop or run.quant not in ("nf4", "int8") or bool(run.compile or run.engine)
+
+
+def measure_filled_inputs(shape: Shape) -> float:
+    """Weights that tinygemm packs over those of the model: inputs are filled up with zeros."""
+    dense = [x for x in shape.linears if x.share == 1.0]
+    packed = sum(
+        math.ceil(x.inputs / c.TORCHAO_INT4_INPUTS) * c.TORCHAO_INT4_INPUTS * x.outputs * x.count for x in dense
+    )
+    return packed / max(sum(x.params for x in dense), 1)
+
+
+def multiplies_by_tinygemm(run: Execution) -> bool:
+    """PyTorch's own product of 4-bit weights."""
+    return run.quant in ("torchao-int4", "torchao-int4-g32")
 
 
 def compute_stored_expert_bytes(shape: Shape, run: Execution) -> float:
@@ -144,7 +166,7 @@ def compute_stored_expert_bytes(shape: Shape, run: Execution) -> float:
 
 def compute_dequantized_bytes(shape: Shape, run: Execution) -> float:
     """The largest layer in 16 bits: these quantizers unpack one layer at a time, just before it multiplies."""
-    if run.quant not in ("nf4", "gptq-4bit", "gptq-8bit"):
+    if run.quant not in ("nf4", "gptq-4bit", "gptq-8bit", "torchao-int8"):
         return 0.0
     return float(max(x.inputs * x.outputs for x in shape.linears)) * BYTES[run.compute_dtype]
 

@@ -268,5 +268,5 @@ def use_whole_machine(request: Request) -> Request:
 
 def use_machine(request: Request, offer: Offer, workload: Workload) -> Request:
     """The request on the offered machine, with as many answers at a time as were found to meet the target there."""
-    found = request.concurrency if offer.concurrency == workload.concurrency else offer.concurrency
-    return replace(request, hardware=offer.hardware, concurrency=found)
+    concurrency = request.concurrency if offer.concurrency == workload.concurrency else offer.concurrency
+    return replace(request, hardware=offer.hardware, concurrency=concurrency)

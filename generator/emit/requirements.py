@@ -13,7 +13,7 @@ from generator.emit.plan_document import CompilerRecord, ImageRecord, SavingReco
 from generator.emit.project import describe_project
 from generator.emit.server import is_server
 
-OPTIONAL = {"bitsandbytes", "peft", "pytest"}
+OPTIONAL = {"bitsandbytes", "peft", "pytest", "torchao"}
 """Of a stack that serves: what a technique must ask for, and the tests."""
 BASE = ("torch", "transformers", "accelerate", "datasets", "pyyaml", "matplotlib")
 

@@ -495,6 +495,8 @@ def _read_quant(get) -> str:
         return "nf4"  # load_in_4bit, which was its only one
     if "int4_weight_only" in text or first.startswith("int4wo"):
         return "torchao-int4-g32" if first.endswith("-g32") else "torchao-int4"
+    if "int8_weight_only" in text or first.startswith("int8wo"):
+        return "torchao-int8"
     if first in ("awq", "int4"):
         return "gptq-4bit"
     if first not in QUANT:

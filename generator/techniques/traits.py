@@ -29,6 +29,7 @@ class Trait(Enum):
     FUSED_KERNELS = "another library's kernels fuse what torch.compile would"
     CHUNKED_FORWARD = "the model's forward is replaced by one that loops over chunks of the hidden states"
     EAGER_STEPS = "generate launches every operator by itself"
+    FUSES_UNPACKING = "products with one row unpack their weights as they read them"
     STATIC_CACHE = "keys and values have a place of fixed shape from the start"
     # batches
     VARYING_SHAPES = "batches differ in length"
@@ -37,10 +38,12 @@ class Trait(Enum):
     JOINED_CONVERSATIONS = "several conversations share a sequence, and none may see the others"
     # precision of weights
     FLOAT32_ARITHMETIC = "matrix products take 32-bit values"
+    FLOAT16_ARITHMETIC = "matrix products take and give float16, which ends at 65,504"
     LOSS_SCALING = "the loss is multiplied before the backward pass, and gradients are divided by it"
     NO_MASTER_WEIGHTS = "weights are updated in 16 bits, without a 32-bit copy"
     QUANTIZED_BASE = "the frozen weights beneath the adapters are packed 4-bit values"
     PACKED_SHARDS = "packed 4-bit weights stay whole, or are divided as they are"
+    UNPACKED_BY_OPERATORS = "weights are unpacked by operators of PyTorch's own, which a compiled graph may fuse"
     # who owns weights, gradients and states
     TORCH_ADAMW = "the optimizer is PyTorch's own AdamW, with 32-bit states"
     COLLECTIVES = "devices exchange weights, gradients or activations within a step"

@@ -283,8 +283,8 @@ RULES = (
     ),
     Rule(
         id="R604",
-        words="what memory forbids is quantized on the fly by bitsandbytes, in 8 bits if that is enough",
-        look=chosen("quantization", "bnb-int8"),
+        words="what memory forbids is quantized on the fly in 8 bits if that is enough, by torchao where a step can be compiled",
+        look=chosen("quantization", "torchao-int8", "bnb-int8"),
         takes=by_transformers(on(GPU_12, llama(), mode="infer")),
         leaves=(by_transformers(on(gpu("8.9", 8, 120, 0.5e12), llama(), mode="infer")), SERVED_8B),
     ),

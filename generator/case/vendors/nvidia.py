@@ -127,6 +127,7 @@ VENDORS = (
             "compiled-decode": since(7, 0, "Triton needs compute capability 7.0"),
             "graphs": has,
             "triton": has,
+            "tinygemm": since(8, 0, ABILITIES["tinygemm"]),
             "liger": since(7, 5, ABILITIES["liger"]),
             "torch.cuda": has,
             "fsdp": has,

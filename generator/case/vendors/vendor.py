@@ -27,6 +27,7 @@ ABILITIES = {
     "compiled-decode": "generate compiles by itself on accelerators only",
     "graphs": "CUDA graphs are of NVIDIA's devices alone",
     "triton": "Triton writes no kernels for it",
+    "tinygemm": "PyTorch's product with 4-bit weights was read for NVIDIA GPUs of compute capability 8.0 or more",
     "liger": "Liger's kernels need Triton on an NVIDIA GPU of compute capability 7.5 or more",
     "torch.cuda": "its package needs CUDA",
     "fsdp": "Accelerate shards on accelerators only; elsewhere it silently runs DDP",

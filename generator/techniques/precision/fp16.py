@@ -20,7 +20,7 @@ class Fp16(Technique):
     axis = "precision"
     name = "fp16"
     modes = ("train", "infer")
-    provides = frozenset({Trait.LOSS_SCALING})
+    provides = frozenset({Trait.LOSS_SCALING, Trait.FLOAT16_ARITHMETIC})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/en/mixed_precision_training",
@@ -33,7 +33,7 @@ class Fp16(Technique):
 
     def traits(self, case: Case) -> frozenset[Trait]:
         """What is served has no loss."""
-        return self.provides if case.workload.mode == "train" else frozenset()
+        return self.provides if case.workload.mode == "train" else self.provides - {Trait.LOSS_SCALING}
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return describe_autocast(case, "float16")

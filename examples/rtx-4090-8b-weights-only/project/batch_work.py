@@ -1,0 +1,174 @@
+"""What a batch computes of a row: the answer to its prompt."""
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from batch_input import Row
+from fields import make_message, quote_arguments, read_messages, read_system, read_text, read_tools, unpack_conversation
+from sampling import Sampling
+from weights_identity import describe_model
+
+Results = list[tuple[int, dict]]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    place: int
+    tokens: list[int]
+    sampling: Sampling
+
+
+class Work:
+    """Loads the engine; computes rows in batches that depend on the rows alone."""
+
+    FROM: ClassVar = ("messages", "prompt", "text")
+    """Columns that may hold the text, if the flag does not say."""
+    READS: ClassVar = ("system", "tools")
+    """Columns that are read besides the one of the prompt, where they are and turns are asked for."""
+
+    COLUMNS: ClassVar = {
+        "answer": "string",
+        "finish_reason": "string",
+        "prompt_tokens": "int64",
+        "new_tokens": "int64",
+        "error": "string",
+    }
+    """What an output row holds beside the columns of the input, and the types of these in Parquet."""
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser, config: dict) -> None:
+        default = config["serving"]["max_new_tokens"]
+        parser.add_argument("--max_new_tokens", type=partial(parse_number, int, 1, sys.maxsize), default=default)
+        parser.add_argument(
+            "--temperature",
+            type=partial(parse_number, float, 0, 2),
+            default=0.0,
+            help="0: always the likeliest token; 2 at most",
+        )
+        parser.add_argument("--top_p", type=partial(parse_number, float, 1e-6, 1), default=1.0)
+        parser.add_argument("--seed", type=int, default=0, help="of what is drawn, with the number of the row")
+        parser.add_argument("--chat", action="store_true", help="a text is a question to the model, and not continued")
+
+    @staticmethod
+    def read_batch(config: dict) -> int:
+        """Rows that are computed together."""
+        return config["serving"]["max_concurrency"]
+
+    @staticmethod
+    def describe(config: dict, here: Path, args: argparse.Namespace) -> dict:
+        """The settings that answers depend on."""
+        names = ("max_new_tokens", "temperature", "top_p", "seed", "chat")
+        serving = {name: config["serving"][name] for name in ("engine", "weights", "max_context", "max_concurrency")}
+        return {**{name: vars(args)[name] for name in names}, **serving, **describe_model(config, here)}
+
+    def __init__(self, config: dict, here: Path, args: argparse.Namespace) -> None:
+        from engine import Engine  # the libraries take seconds: what is wrong with a flag or a file is said before
+        from prompts import Prompts
+
+        self.args = args
+        self.most = config["serving"]["max_context"]
+        self.batch = config["serving"]["max_concurrency"]
+        self.prompts = Prompts(config)
+        self.most_characters = self.most * max(map(len, self.prompts.tokenizer.get_vocab()))
+        """More are too many tokens, however long each is; a tokenizer takes a hundred times the memory of its text."""
+        self.engine = Engine(config, here)
+
+    def compute(self, rows: list[Row]) -> Iterator[Results]:
+        """Results with their places in ``rows``, as they are done: first those that cannot be computed."""
+        tasks, failed = [], []
+        for place, row in enumerate(rows):
+            try:
+                tasks.append(self.prepare(place, row))
+            except ValueError as error:
+                failed.append((place, self.fail(str(error))))
+        yield failed
+        tasks.sort(key=lambda task: -len(task.tokens))  # neighbours of like length; the first needs the most memory
+        for start in range(0, len(tasks), self.batch):
+            part = tasks[start : start + self.batch]
+            answers = self.engine.generate([task.tokens for task in part], [task.sampling for task in part])
+            yield [(task.place, self.describe_answer(task, new)) for task, new in zip(part, answers, strict=True)]
+
+    def prepare(self, place: int, row: Row) -> Task:
+        """ValueError says why the row cannot be answered."""
+        if row.problem is not None:
+            raise ValueError(row.problem)
+        tokens = self.encode(row.values)
+        room = self.most - len(tokens)
+        if not tokens:
+            raise ValueError("the prompt is empty")
+        if room < 1:
+            raise ValueError(f"the prompt has {len(tokens):,} tokens, and max_context is {self.most:,} with the answer")
+        most = min(self.args.max_new_tokens, room)
+        seed = draw_seed(self.args.seed, row.number)
+        return Task(place, tokens, Sampling(most, self.args.temperature, self.args.top_p, seed))
+
+    def encode(self, values: dict) -> list[int]:
+        column = self.args.column
+        if isinstance(values.get(column), list):
+            turns = read_messages(values, column)
+            while turns and turns[-1]["role"] == "assistant":  # what is expected is not shown to the model
+                turns.pop()
+            return self.encode_turns(values, turns)
+        text = read_text(values, column)
+        if self.args.chat:
+            return self.encode_turns(values, [make_message("user", text)])
+        self.check_size(text)
+        return self.prompts.encode_text(text)
+
+    def check_size(self, *texts: str) -> None:
+        size = sum(map(len, texts))
+        if size > self.most_characters:
+            raise ValueError(
+                f"the prompt has {size:,} characters, and max_context is {self.most:,} tokens with the answer"
+            )
+
+    def encode_turns(self, values: dict, turns: list[dict]) -> list[int]:
+        if not self.prompts.has_template:
+            raise ValueError("the model has no chat template: a text is what it can go on with")
+        packed = {"messages": read_system(values, "system") + turns, "tools": read_tools(values, "tools")}
+        messages, tools = unpack_conversation(packed)
+        self.check_size(packed["tools"] or "", *(turn["content"] for turn in messages))
+        try:
+            return self.prompts.encode_messages(messages, tools)
+        except ValueError:
+            if (quoted := quote_arguments(messages)) == messages:
+                raise
+        return self.prompts.encode_messages(quoted, tools)
+
+    def describe_answer(self, task: Task, new: list[int]) -> dict:
+        ended = len(new) < task.sampling.max_new_tokens or new[-1] in self.prompts.stop_tokens
+        return {
+            "answer": self.prompts.decode(new),
+            "finish_reason": "stop" if ended else "length",
+            "prompt_tokens": len(task.tokens),
+            "new_tokens": len(new),
+            "error": None,
+        }
+
+    def fail(self, problem: str) -> dict:
+        return dict.fromkeys(self.COLUMNS) | {"finish_reason": "error", "error": problem}
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def parse_number(kind: type, least: float, most: float, text: str) -> float:
+    """What a flag says, where it can be drawn by."""
+    try:
+        value = kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no {'whole number' if kind is int else 'number'}") from None
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text} is not between {least} and {most}")
+    return value
+
+
+def draw_seed(seed: int, row: int) -> int:
+    """Of a row, whatever was computed before it."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {row}".encode()).digest()[:4], "big") >> 1

@@ -1,0 +1,49 @@
+"""The baseline as a process beside the server: asked in turn with it, so that both meet the same machine."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sources import find_source
+
+CONVERTING = Path(".venv-convert", "bin", "python")
+"""Where weights are converted: the environment that has torch, if the serving one has not."""
+
+
+class Baseline:
+    """bench_baseline.py, running. ``loaded`` is what it said of itself; without torch there is none."""
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self.process = process
+        self.loaded = self.read()
+
+    def read(self) -> dict | None:
+        assert self.process.stdout, "started with a pipe"
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else None
+
+    def ask(self, prompt: str, new_tokens: int) -> dict:
+        """Ends the process where the baseline has ended."""
+        assert self.process.stdin, "started with a pipe"
+        self.process.stdin.write(json.dumps({"prompt": prompt, "new_tokens": new_tokens}) + "\n")
+        self.process.stdin.flush()
+        answer = self.read()
+        if answer is None:
+            sys.exit(
+                f"transformers.pipeline() ended with {self.process.wait()}: see above, or measure with --no_baseline"
+            )
+        return answer
+
+
+@contextmanager
+def start_baseline(here: Path, config: dict) -> Generator[Baseline]:
+    python = here / CONVERTING if (here / CONVERTING).exists() else sys.executable
+    command = [python, here / "bench_baseline.py", find_source(config, "model"), config.get("revision") or ""]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=here) as process:
+        try:
+            yield Baseline(process)
+        finally:
+            process.kill()

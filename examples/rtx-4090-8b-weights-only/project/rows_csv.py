@@ -1,0 +1,36 @@
+"""The rows of a CSV file, or of one with semicolons, tabs or bars."""
+
+import csv
+import io
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+import open_data
+
+UNREADABLE = (*open_data.UNREADABLE, csv.Error)
+
+
+def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
+    """The rows below the header, numbered as an editor shows them (a field may hold line breaks)."""
+    csv.field_size_limit(2**31 - 1)
+    packed = open_data.open_data(file)
+    with io.TextIOWrapper(packed, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
+        header = lines.readline()
+        reader = csv.DictReader(chain([header], lines), delimiter=choose_delimiter(header))
+        names = list(reader.fieldnames or ())
+        if len(set(names)) < len(names):  # a row would keep the last of them alone
+            raise csv.Error(f"the first line has a column name twice: {', '.join(map(repr, names))}")
+        for row in reader:
+            yield reader.line_num, row
+
+
+def choose_delimiter(header: str) -> str:
+    """What the first line has most of; a comma where it has none."""
+    return max(",;\t|", key=header.count)
+
+
+def parse_row(row: dict) -> dict:
+    if None in row or None in row.values():
+        raise ValueError("not as many columns as the first line")
+    return row

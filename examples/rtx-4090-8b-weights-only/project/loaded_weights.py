@@ -1,5 +1,6 @@
 """Whether the files of a model held all of it: what they lack Transformers makes up, and only its log says so."""
 
+import os
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -11,18 +12,32 @@ SHOWN = 3
 
 
 def check_loaded(model: PreTrainedModel, loading: dict, adds_head: bool = False) -> None:
-    """Ends the process where weights were missing. ``loading``: what from_pretrained says of it (output_loading_info).
+    """Ends the process where weights were missing, or of other sizes. ``loading``: what from_pretrained says of it
+    (output_loading_info, ignore_mismatched_sizes).
 
     ``adds_head``: what stands outside the base model, and a pooler, are new, and learned.
     """
     missing = [name for name, _ in model.named_parameters() if name in loading["missing_keys"]]
+    sizes = {name: (tuple(stored), tuple(made)) for name, stored, made in loading["mismatched_keys"]}
     if adds_head:
-        own = "" if model.base_model is model else f"{model.base_model_prefix}."
-        missing = [
-            name for name in missing if name.startswith(own) and not name.removeprefix(own).startswith("pooler.")
-        ]
+        missing = [name for name in missing if not is_of_head(model, name)]
+        if (replaced := [name for name in sizes if is_of_head(model, name)]) and os.environ.get("RANK", "0") == "0":
+            stored, made = sizes[replaced[0]]
+            print(f"{model.name_or_path}: its head of {stored[0]} labels is left out, here there are {made[0]}")
+        sizes = {name: both for name, both in sizes.items() if name not in replaced}
     if missing:
         end_incomplete(model.name_or_path, missing, "config.json")
+    for name, (stored, made) in sizes.items():
+        sys.exit(
+            f"{model.name_or_path}: {name} is {list(stored)} in its files, and {list(made)} by its config.json\n"
+            "Give the config.json that it was saved with."
+        )
+
+
+def is_of_head(model: PreTrainedModel, name: str) -> bool:
+    """Outside of the base model, or its pooler."""
+    own = "" if model.base_model is model else f"{model.base_model_prefix}."
+    return not name.startswith(own) or name.removeprefix(own).startswith("pooler.")
 
 
 def load_adapter(model: PreTrainedModel, folder: Path) -> None:
@@ -41,7 +56,12 @@ def check_files(folder: Path) -> None:
     """The same before anything else reads them: a meta device takes the names of weights, and none of their bytes."""
     check_loaded(
         *AutoModelForCausalLM.from_pretrained(
-            folder, device_map="meta", output_loading_info=True, use_safetensors=True, trust_remote_code=False
+            folder,
+            device_map="meta",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            use_safetensors=True,
+            trust_remote_code=False,
         )
     )
 

@@ -23,6 +23,7 @@ def load_model(config: dict) -> PreTrainedModel:
         attn_implementation="sdpa",
         device_map="cuda",
         output_loading_info=True,
+        ignore_mismatched_sizes=True,
         use_safetensors=True,
         trust_remote_code=False,
     )

@@ -12,7 +12,7 @@ from typing import Literal
 
 from hwdetect.driver_floor import get_least_driver, is_older
 from hwdetect.maker_tools import get_tool_of
-from hwdetect.types import WORKING_STATES, Board, Finding, Hardware
+from hwdetect.types import WORKING_STATES, Accelerator, Board, Finding, Hardware
 
 GIB = 1 << 30
 # PyTorch's worker processes pass batches through shared memory; Docker's default of 64 MiB stops them with a bus error.
@@ -259,16 +259,21 @@ def check_memory_errors(hw: Hardware) -> Iterator[Finding]:
         )
 
 
-def check_memory_in_use(hw: Hardware) -> Iterator[Finding]:
+def list_accelerators_in_use(hw: Hardware) -> Iterator[tuple[Accelerator, int, int]]:
+    """Those of whose memory others hold more than a display and a context take: each with its bytes, and the free ones."""
     boards = {board.index: board for board in hw.boards}
-    busy = []
     for accelerator in hw.accelerators:
         total, free = accelerator.memory_bytes, accelerator.free_memory_bytes
         owner = boards.get(accelerator.board)
         if owner and owner.integrated:
             continue  # what is set aside for the display is in use, and no limit: a job is given the host's memory
         if total and free is not None and total - free > BUSY_SHARE * total:
-            busy.append((accelerator, total, free))
+            yield accelerator, total, free
+
+
+def check_memory_in_use(hw: Hardware) -> Iterator[Finding]:
+    boards = {board.index: board for board in hw.boards}
+    busy = list(list_accelerators_in_use(hw))
     if not busy:
         return
     owner = boards.get(busy[0][0].board)

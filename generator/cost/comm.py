@@ -93,10 +93,12 @@ def compute_message_seconds(
 
 def compute_served_all_reduce_seconds(total_bytes: float, group: Group, rates: Rates) -> float:
     """As serving engines reduce the few bytes of a decoding step where devices read each other's memory: each reads all parts at
-    once, or its share of all and then the sums of the others (vLLM's custom_all_reduce). Elsewhere, and of many bytes, a ring."""
+    once, or its share of all and then the sums of the others (vLLM's custom_all_reduce, which is off where a group spans nodes, also
+    those of a rack). Elsewhere, and of many bytes, a ring."""
     ring = compute_all_reduce_seconds(total_bytes, group, rates)
     link = rates.link(group.run.per_node)
-    if group.ranks <= 1 or not group.is_linked(rates) or not rates.peers_read or total_bytes > c.ONE_SHOT_BYTES:
+    in_a_node = group.ranks * group.stride <= group.run.per_node
+    if group.ranks <= 1 or not in_a_node or not rates.peers_read or total_bytes > c.ONE_SHOT_BYTES:
         return ring
     read = min((group.ranks - 1) * total_bytes, 4 * (group.ranks - 1) / group.ranks * total_bytes)
     return min(ring, c.ONE_SHOT_SECONDS + read / (link * c.ONE_SHOT_REALISED))

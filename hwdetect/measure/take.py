@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import tempfile
 import threading
 import time
@@ -17,11 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from hwdetect.findings import GIB, list_accelerators_in_use
 from hwdetect.machine.process import Lines, Program, build_own_command, isolate_python
 from hwdetect.measure.load import watch_load
 from hwdetect.measure.messages import Doubt, collect_measurements
 from hwdetect.measure.rounds import PAUSE_SECONDS, Figure, Visit, join_visits, take_visit
-from hwdetect.types import MEASURED_BY, SAME_RATE, Hardware, Measurement, Note
+from hwdetect.types import MEASURED_BY, NOT_USED, SAME_RATE, Hardware, Measurement, Note
 
 COPY_BYTES = 256 << 20  # at least; and four times the last-level caches, as STREAM's rules want it
 MEMORY_SHARE = 1 / 8  # of what is available: the most that the copies may take
@@ -49,10 +51,32 @@ def measure_hardware(hardware: Hardware, progress: Callable[[str], None]) -> Har
             notes.append(Note(field="measured", who=MEASURED_BY, why=str(text)))
         progress(text)
 
-    measured = take_measurements(hardware, tell)
+    measured = leave_out_used(hardware, take_measurements(hardware, tell), tell)
     if measured and hardware.software.virtualization not in (None, "none"):
         tell(Doubt(NEIGHBOURS))
     return replace(hardware, measured=measured, notes=(*hardware.notes, *notes))
+
+
+def leave_out_used(
+    hardware: Hardware, measured: Sequence[Measurement], tell: Callable[[str], None]
+) -> tuple[Measurement, ...]:
+    """Without the figures of accelerators in which others have their data: the kernel counts what they compute on CPUs alone."""
+    used = {accelerator.index: sizes for accelerator, *sizes in list_accelerators_in_use(hardware)}
+    kept = [m for m in measured if not used.keys() & list_timed_accelerators(m)]
+    for index, (total, free) in used.items():
+        if any(index in list_timed_accelerators(m) for m in measured):
+            busy = f"busy: others use {(total - free) / GIB:.1f} of {total / GIB:.1f} GiB"
+            tell(Doubt(f"accelerator {index}{NOT_USED}{busy}; measure again"))
+    return tuple(kept)
+
+
+def list_timed_accelerators(measurement: Measurement) -> set[int]:
+    """By number: one, the two of a copy, or all from the first to the last."""
+    numbers = (
+        list(map(int, re.findall(r"\d+", measurement.where))) if measurement.where.startswith("accelerator") else []
+    )
+    whole = measurement.what.startswith("all_reduce")
+    return set(range(numbers[0], numbers[-1] + 1)) if whole and numbers else set(numbers)
 
 
 def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tuple[Measurement, ...]:

@@ -20,6 +20,7 @@ WIDE_CPU_THREADS = 16  # from here on a small product is over before all threads
 ROUND_SECONDS = 0.1  # of each product
 PRODUCT_SECONDS = 0.5  # the longest single product of a CPU: a larger one is left out
 SHORT = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int8": "int8"}
+TF32_FROM = (8, 0)  # elsewhere the switch is there too, and changes nothing
 BACKENDS = {"cuda": "nccl", "xpu": "xccl"}  # of collectives; ROCm builds call their devices cuda and RCCL nccl
 
 
@@ -134,7 +135,7 @@ def visit_device(torch, kind: str, index: int, refused: set[str]) -> Visit:
             refused.add(dtype)
         else:
             rates[f"matmul {SHORT[dtype]}"] = rate
-    if kind == "cuda":
+    if kind == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(index) >= TF32_FROM:
         torch.backends.cuda.matmul.allow_tf32 = True
         a, b = (torch.randn(DEVICE_SIZE, DEVICE_SIZE, device=device) for _ in range(2))
         seconds = time_best_run(lambda: a @ b, wait, MATMUL_SECONDS)

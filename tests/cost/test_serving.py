@@ -207,6 +207,15 @@ def test_few_bytes_are_reduced_at_once(ranks):
     assert compute_served_all_reduce_seconds(8192, group, apart) == compute_all_reduce_seconds(8192, group, apart)
 
 
+def test_no_board_reads_the_memory_of_another_node_at_once():
+    """vLLM's custom all-reduce is off there, also where a rack's switches join the nodes (all in_the_same_node_as)."""
+    rack = compute_rates(catalog.load("gb200"), None, (), 400e9, 4)
+    inside, over = Group(Execution(nodes=2, tp=4, dp=2), 4), Group(Execution(nodes=2, tp=8), 8)
+    assert over.is_linked(rack) and over.run.per_node == 4
+    assert compute_served_all_reduce_seconds(8192, over, rack) == compute_all_reduce_seconds(8192, over, rack)
+    assert compute_served_all_reduce_seconds(8192, inside, rack) < compute_all_reduce_seconds(8192, inside, rack)
+
+
 @pytest.mark.parametrize(
     ("quant", "bits"),
     [

@@ -34,7 +34,7 @@ from hwdetect.measure.take import (
     visit_disk,
 )
 from hwdetect.probes.nvidia import read as nvidia
-from hwdetect.types import MEASURED_BY, Cache, Cpu, Disk, Hardware, Measurement, Memory, Note, Software
+from hwdetect.types import MEASURED_BY, Accelerator, Cache, Cpu, Disk, Hardware, Measurement, Memory, Note, Software
 
 GIB = 1 << 30
 
@@ -210,6 +210,49 @@ def test_memory_and_disk_are_visited_before_and_after_what_torch_times(tmp_path,
     assert "Measured (in a virtual machine" in text and "29 GB/s (unsteady: 30% apart)" in text
     bare = measure_hardware(Hardware(software=Software(virtualization="none")), lambda text: None)
     assert measure.NEIGHBOURS not in [note.why for note in bare.notes]
+
+
+def test_figures_of_a_device_that_others_use_are_left_out(monkeypatch):
+    """A job beside this one halves them in every visit alike: nothing in the figures themselves shows it."""
+
+    def took(what, where):
+        return Measurement(what=what, where=where, value=1e12, unit="flop/s")
+
+    ones = [took("matmul", f"accelerator {n}") for n in (0, 1, 10)]
+    pairs = [took("peer_copy", f"accelerators {a}-{b}") for a, b in ((0, 1), (0, 10))]
+    everything = (took("matmul", "cpu"), *ones, *pairs, took("all_reduce_bus", "accelerators 0-10"))
+    monkeypatch.setattr(measure, "take_measurements", lambda hardware, tell: everything)
+    idle = [Accelerator(index=n, board=n, memory_bytes=80 * GIB, free_memory_bytes=79 * GIB) for n in (0, 1, 10)]
+    assert measure_hardware(Hardware(accelerators=tuple(idle)), lambda text: None).measured == everything
+    idle[1] = replace(idle[1], free_memory_bytes=50 * GIB)
+    taken = measure_hardware(Hardware(accelerators=tuple(idle)), lambda text: None)
+    assert [m.where for m in taken.measured] == ["cpu", "accelerator 0", "accelerator 10", "accelerators 0-10"]
+    assert taken.measured[-1].what == "peer_copy"
+    (told,) = taken.notes
+    assert told.why == "accelerator 1 is not used: busy: others use 30.0 of 80.0 GiB; measure again"
+
+
+@pytest.mark.parametrize(
+    ("kind", "hip", "capability", "timed"),
+    [
+        ("cuda", None, (8, 0), True),
+        ("cuda", None, (7, 5), False),
+        ("cuda", "7.2", (9, 4), False),
+        ("xpu", None, (), False),
+    ],
+)
+def test_tf32_is_timed_where_there_is_such_a_thing(monkeypatch, kind, hip, capability, timed):
+    torch = SimpleNamespace(
+        accelerator=SimpleNamespace(set_device_index=lambda index: None, synchronize=lambda index: None),
+        backends=SimpleNamespace(cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=None))),
+        cuda=SimpleNamespace(get_device_capability=lambda index: capability),
+        version=SimpleNamespace(hip=hip),
+        randn=lambda *size, device: 1.0,
+    )
+    monkeypatch.setattr(measure_torch, "time_matmul", lambda *given: 1e14)
+    monkeypatch.setattr(measure_torch, "time_best_run", lambda *given: 0.01)
+    monkeypatch.setattr(measure_torch, "time_copies", lambda torch, device, wait: {})
+    assert ("matmul tf32" in measure_torch.visit_device(torch, kind, 0, set()).rates) is timed
 
 
 def test_products_of_several_sizes_are_timed_and_a_long_one_is_not(monkeypatch, capsys, no_pause):

@@ -560,9 +560,11 @@ PRETRAINING = ("llm-foundry", "megatron", "nemo", "nanotron", "torchtitan", "int
 
 
 def _loops_over_experts(get, date: str) -> bool:
-    """Transformers 4 did, whatever trained with it; Megatron and its like, and serving engines, group the products of all."""
-    groups = get("framework", "").lower().startswith((*PRETRAINING, *SERVED_BY))
-    return bool(date) and date < "2025-12" and not groups
+    """Transformers 4 did, whatever trained with it; Megatron and its like, and serving engines, group the products of all. A row that
+    names what ran, and not when, is of then; one that names neither is of today."""
+    framework = get("framework", "").lower()
+    before = date < "2025-12" if date else bool(framework)
+    return before and not framework.startswith((*PRETRAINING, *SERVED_BY))
 
 
 def _read_fused_kernels(get) -> str:

@@ -646,6 +646,7 @@ MIXTURE = {
     ("stated", "loops"),
     [
         ({}, False),
+        ({"framework": "HF Trainer"}, True),
         ({"framework": "HF Trainer", "software_date": "2024-06"}, True),
         ({"framework": "HF Trainer", "software_date": "2026-01"}, False),
         ({"framework": "Megatron Bridge", "software_date": "2024-06"}, False),

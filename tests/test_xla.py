@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from generator.case.request import Request
+from generator.case.vendors.google import SKELETON
+from generator.decide.space import OF_A_COMPILER
 from generator.emit.fixed import list_rows
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.errors import NotEmitted, UsageError
-from generator.pipeline import document_request
+from generator.pipeline import document_request, plan_request
 from hwdetect.spec import SpecError, parse_spec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -95,6 +97,16 @@ def test_one_chip_is_not_divided():
 def test_what_the_project_of_a_tpu_has_not_is_planned_and_said(more, why):
     with pytest.raises(NotEmitted, match=why):
         document_request(ask(hardware="tpu-v5e-8", **more), for_project=True)
+
+
+@pytest.mark.parametrize("more", [{"train": "lora"}, {"model": SMALL, "config": None}])
+def test_what_has_no_project_is_planned_with_what_the_compiler_has(more):
+    """A model of random weights was planned with Accelerate's FSDP2, all of it on the host, and a fused optimizer."""
+    for hardware in ("tpu-v5e-8", "tpu-v6e"):
+        plan = plan_request(ask(hardware=hardware, **more)).plan
+        assert plan.case.skeleton is None
+        taken = {t.id for t in plan.best.members if t.axis in OF_A_COMPILER}
+        assert taken and taken <= SKELETON.techniques
 
 
 @pytest.mark.parametrize(

@@ -253,10 +253,18 @@ def _explain_undivided(technique: Technique, case: Case) -> str | None:
     return None if technique.layouts(case) != () else "it finds no way to divide these devices"
 
 
+OF_A_COMPILER = ("parallelism", "offload", "precision", "checkpointing", "optimizer", "loss", "compile")
+"""axes of what a compiler of graphs must have: FSDP2 needs DTensor on the device, fused and 8-bit optimizers kernels, and activations
+are offloaded by streams"""
+
+
 def _explain_foreign(technique: Technique, case: Case) -> str | None:
-    """A project with a training of its own has what its code holds, and no more."""
-    skeleton = case.skeleton
+    """A project with a training of its own has what its code holds, and no more; a training of which none is made is priced with
+    that too where other techniques need more than its framework has."""
+    skeleton = case.vendor.skeleton
     if skeleton is None or technique.id in skeleton.techniques:
+        return None
+    if case.skeleton is None and (case.workload.mode != "train" or technique.axis not in OF_A_COMPILER):
         return None
     return f"it is no part of the project that is made for {case.vendor.framework}"
 

@@ -13,11 +13,23 @@ ABLE = {
     "pinned-memory": has,
 }
 """what they are priced with: bf16 products, and weights that may be divided"""
-DEEPSPEED = {"deepspeed": "DeepSpeed was not looked at there", "bitsandbytes": "bitsandbytes has no kernels for it"}
+DEEPSPEED = {"deepspeed": "DeepSpeed was not looked at there"}
+ON_HABANA = (
+    "bitsandbytes has one kernel for it, that of NF4 (backends/hpu/ops.py of 0.50), which calls operators of Habana's own torch: "
+    "it was not looked at there"
+)
 
 
 def describe_unemitted(
-    name: str, devices: tuple[tuple[str, str], ...], title: str, torch_device: str, backend: str, visible: str, why: str
+    name: str,
+    devices: tuple[tuple[str, str], ...],
+    title: str,
+    torch_device: str,
+    backend: str,
+    visible: str,
+    why: str,
+    *,
+    bitsandbytes: str = "bitsandbytes has no kernels for it",
 ) -> Vendor:
     def explain(device: Device) -> str:
         return why
@@ -32,7 +44,7 @@ def describe_unemitted(
         visible_devices=visible,
         choose_build=lambda role, device, driver: NO_BUILD.name,
         abilities=ABLE,
-        missing=DEEPSPEED,
+        missing={**DEEPSPEED, "bitsandbytes": bitsandbytes},
         explain_unemitted=explain,
     )
 
@@ -57,5 +69,6 @@ VENDORS = (
         "HABANA_VISIBLE_MODULES",
         "Gaudi runs Trainer as GaudiTrainer of optimum-habana, whose last release (1.21.2) needs Transformers below 4.56 (its metadata), on the "
         "torch of Habana's own images (vault.habana.ai), which no package registry has: this project's code is written for Transformers 5",
+        bitsandbytes=ON_HABANA,
     ),
 )

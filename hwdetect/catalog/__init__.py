@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 
-_NUMBER = re.compile(r"\d{3,4}[a-z]*")
-_SERIES = re.compile(r"^(?:rtx|gtx|rx|arc)-")
+_NUMBER = re.compile(r"\d{3,4}[a-z]*|[ab]\d{3}|v\d[ep]?")
+_SERIES = re.compile(r"^(?:rtx|gtx|rx|arc|tpu)-")
 _SLUG = re.compile(r"[a-z0-9]+(?:[ _-][a-z0-9]+)*")
 
 
@@ -74,7 +74,7 @@ def resolve(name: str) -> str | None:
 
     Case, blanks and hyphens are forgiven (``RTX4090``), and so is a maker's name before or a right memory size after it
     (``nvidia-l4-24gb``). What the vendor's tool prints is a name too (``Tesla T4``), and a number is one that a single
-    product of the makers' series has (``4090``, ``3090ti``).
+    product of the makers' series has (``4090``, ``3090ti``, ``b580``, ``v6e``).
     """
     wanted = " ".join(name.lower().split())
     if wanted in list_ids():

@@ -47,17 +47,24 @@ def find_best(space: Space, seeds: Iterable[Candidate] = ()) -> Candidate | None
     parts = [space] if emitted is space else [emitted, space]
     covered: list[frozenset[Technique]] = []
     for part in parts:
+        best: Candidate | None = None
         promising: list[Branch] | None = None
         for risk, resort in list_levels(part):
+            # two small risks together are a larger one, which a farther resort may spare: what a later level adds has at least its own
+            if best and (best.risk, best.resort) < (risk, resort):
+                break
             # looking for what may fit everywhere is worth its time only where a search has found nothing
             if risk and covered and promising is None:
                 promising = LevelSearch(part, max(RISKS)).list_promising()
             if promising is not None and not promising:
                 break
             level = LevelSearch(part, risk, resort, covered)
-            if best := level.run(promising, known):
-                return best
-            covered.append(level.admitted)
+            found = level.run(promising, (*known, best) if best else known)
+            best = min((c for c in (best, found) if c), key=lambda c: c.key, default=None)
+            if not found:
+                covered.append(level.admitted)
+        if best:
+            return best
     return None
 
 

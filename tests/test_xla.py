@@ -76,6 +76,21 @@ def test_a_tpu_gets_a_project_of_its_own(tmp_path, hardware):
     assert "torch==2.9.1" in packages and "libtpu==0.0.21" in packages
 
 
+def test_a_tokenizer_without_a_chat_template_gets_one_there_too(tmp_path):
+    """As its README says: apply_chat_template would raise before the first step."""
+    data = str(ROOT / "examples/data/chats.jsonl")
+    asked = ask(hardware="cpu:8", framework="pytorch-xla", task="sft", data=data, optimize_for="time")
+    render(to_json(document_request(asked, for_project=True)), tmp_path / "project")
+    called = [
+        node.func.id
+        for node in ast.walk(ast.parse((tmp_path / "project/sequences.py").read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    assert called.index("ensure_chat_template") < called.index("tokenize_examples")
+    assert "ensure_chat_template(tokenizer)" in (tmp_path / "project/data.py").read_text()
+    assert (tmp_path / "project/chat_template.py").is_file()
+
+
 def test_what_divides_over_several_hosts_is_not_emitted():
     document = document_request(ask(hardware="tpu-v5e-16", optimize_for="time"), for_project=True)
     assert document.choice["parallelism"] == "single"

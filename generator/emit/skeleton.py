@@ -15,6 +15,8 @@ READ = (
     *("logging_steps", "save_steps", "report_to", "eval_strategy", "eval_steps"),
 )
 """Names under ``training`` that static_run.py has."""
+CONVERSATIONS = "sequences/conversations"
+"""rows of a tokenizer that has no chat template, or that nobody could look at"""
 SHARED = (
     *(
         "finished_runs",
@@ -36,6 +38,8 @@ def list_skeleton_modules(project: ProjectPart, skeleton: Skeleton) -> dict[str,
     if project.contained:
         modules["lock_image"] = "lock_image"
     modules["sequences"] = skeleton.sequences[project.task]
+    if project.sft_format == "messages" and not project.chat_template:
+        modules |= {"chat_template": "chat_template", "sequences": CONVERSATIONS}
     if project.data_format != "hub":
         modules["rows"] = f"rows/{project.data_format}"
     if project.data_format in COMPRESSIBLE:

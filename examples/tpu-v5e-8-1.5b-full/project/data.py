@@ -22,6 +22,7 @@ from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
 from transformers import AutoTokenizer
 
+from chat_template import ensure_chat_template
 from examples import make_example
 from first_example import dump_example, show_example, show_lengths, warn_of_open_end
 from labels import tokenize_batch
@@ -248,6 +249,7 @@ def show_first():
     examples = load_examples(config)
     source = find_source(config, "model")
     tokenizer = AutoTokenizer.from_pretrained(source, revision=config["revision"], trust_remote_code=False)
+    ensure_chat_template(tokenizer)
     dataset = tokenize_examples(examples, tokenizer, config["seq_len"], config["loss_on"], config["skip_bad"])
     show_data(dataset, examples, tokenizer, config["seq_len"], output_dir)
     return dataset[0], tokenizer

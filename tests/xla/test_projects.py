@@ -20,7 +20,7 @@ ROOT = HERE.parents[1]
 TEXT = next((ROOT / "templates" / "project").glob("*sample*")) / "text.txt"
 NEW_TOKENS = 12
 KINDS = {
-    "torch": ("train-xla", "llama", ["--framework", "pytorch-xla", "--hardware", "cpu:2"], 1),
+    "torch": ("train-xla", "untied llama", ["--framework", "pytorch-xla", "--hardware", "cpu:2"], 1),
     "torch-sharded": ("train-xla", "llama", ["--hardware", "tpu-v5e-8"], 4),
     "tensorflow": ("train-tensorflow", "gpt2", ["--framework", "tensorflow", "--hardware", "cpu:2"], 1),
 }
@@ -39,7 +39,7 @@ def make_model(kind: str, folder: Path) -> Path:
     else:
         sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "max_position_embeddings": 256}
         heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-        model = LlamaForCausalLM(LlamaConfig(**sizes, **heads, **ends, tie_word_embeddings=True))
+        model = LlamaForCausalLM(LlamaConfig(**sizes, **heads, **ends, tie_word_embeddings=kind != "untied llama"))
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(Path(os.environ["DEMO_CACHE"]) / "smollm2-135m-instruct").save_pretrained(folder)
     return folder

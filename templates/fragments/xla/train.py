@@ -50,6 +50,7 @@ from static_run import (
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 GRAPHS = CONFIG["graphs"]
+LEAST_RATE = 1e-30
 DECAYED = 2
 """dimensions from which on a weight decays: neither biases nor norms, as Trainer has it"""
 
@@ -191,7 +192,8 @@ class Run:
         rows = [self.train_rows[number] for number in numbers]
         batches = self.cut(rows, self.micro_batch)
         learned = self.send(count_learned(batches))
-        rate = self.send(args.find_rate(step, self.steps))
+        # it divides by the rate: of 0 what had no gradient, such as words that no row has, would be 0 / 0
+        rate = self.send(max(LEAST_RATE, args.find_rate(step, self.steps)))
         self.tokens += count_learned(batches)
         shape = (args.gradient_accumulation_steps, *batches[0]["input_ids"].shape)
         with self.compilations.expect_one("training step", shape):

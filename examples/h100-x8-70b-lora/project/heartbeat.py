@@ -23,6 +23,7 @@ STARTING_SECONDS = 900.0  # until its first beat: what it imports may lie on a s
 GONE_SECONDS = 30.0  # after an error of the store's connection: this process may be about to end of the same
 FAILURE = "failure"
 """The first process that ends with an error says so under this key, and why."""
+JOIN_SECONDS = 10.0  # each thread ends as soon as the store has answered it
 SHOWN_CHARACTERS = 500
 ENDING = threading.Event()
 """This process ends by itself."""
@@ -76,7 +77,7 @@ def tell_others(store: dist.Store, rank: int, count: int, who: str, threads: lis
         store.set(f"end/{rank}", "")
         store.set(f"news/{rank}", "")
     for thread in threads:
-        thread.join(BEAT_SECONDS)
+        thread.join(JOIN_SECONDS)
 
 
 def announce_failure(store: dist.Store, count: int, cause: str) -> None:

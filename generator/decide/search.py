@@ -59,9 +59,9 @@ def find_best(space: Space, seeds: Iterable[Candidate] = ()) -> Candidate | None
             if promising is not None and not promising:
                 break
             level = LevelSearch(part, risk, resort, covered)
-            found = level.run(promising, (*known, best) if best else known)
-            best = min((c for c in (best, found) if c), key=lambda c: c.key, default=None)
-            if not found:
+            in_level = level.run(promising, (*known, best) if best else known)
+            best = min((c for c in (best, in_level) if c), key=lambda c: c.key, default=None)
+            if not in_level:
                 covered.append(level.admitted)
         if best:
             return best

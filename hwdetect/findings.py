@@ -92,7 +92,7 @@ def _group(
 def is_rented(hw: Hardware) -> bool:
     """A virtual machine, by its processor or by what its boards say: whoever has it reaches no slot and no cable."""
     passed_through = any(board.virtualization in ("Pass-Through", "VGPU") for board in hw.boards)
-    return passed_through or hw.software.virtualization not in (None, "none")
+    return passed_through or hw.software.is_virtual
 
 
 def check_driver_answers(hw: Hardware) -> Iterator[Finding]:

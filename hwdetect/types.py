@@ -244,6 +244,11 @@ class Software:
     open_files: int | None = None
     open_files_most: int | None = None
 
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the processor says that this is a virtual machine."""
+        return self.virtualization not in (None, "none")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:

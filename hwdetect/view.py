@@ -202,10 +202,8 @@ def _render_measured(hw: Hardware) -> str:
     if not hw.measured:
         return ""
     scale = {"flop/s": (1e12, "TFLOP/s"), "bytes/s": (1e9, "GB/s")}
-    guest = hw.software.virtualization not in (None, "none")
-    lines = [
-        f"Measured{' (in a virtual machine: its neighbours are not seen, and have a part in it)' if guest else ''}"
-    ]
+    guest = " (in a virtual machine: its neighbours are not seen, and have a part in it)"
+    lines = [f"Measured{guest if hw.software.is_virtual else ''}"]
     for m in hw.measured:
         unit, name = scale.get(m.unit, (1.0, m.unit))
         what = f"{m.what.replace('_', ' ')}{f' {m.dtype}' if m.dtype else ''}{f', {m.size} rows' if m.size else ''}"

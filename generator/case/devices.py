@@ -37,7 +37,7 @@ def make_case(hardware: Hardware, used: tuple[Accelerator, ...], spec: ModelSpec
         workload=workload,
         stack=stacks.load_stack(role, build, vendor.missing),
         devices_per_node=len(used) or count_cpu_processes(hardware),
-        nodes=hardware.nodes.count if (used or workload.mode == "train") and not vendor.alone else 1,
+        nodes=hardware.nodes.count if (used or workload.mode == "train") and not vendor.why_alone else 1,
         accelerators=tuple(a.index for a in used),
         links=select_links(hardware, used),
         network_bytes_per_s=find_network_rate(hardware),

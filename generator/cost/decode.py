@@ -216,15 +216,17 @@ def compute_unpack_seconds(shape: Shape, run: Execution, rates: Rates, rows: flo
     in 16 wherever they meet more than one row: a prompt is not compiled."""
     if run.engine or rates.on_cpu:
         return 0.0
-    if run.quant == "torchao-int8" and (rows > 1 or not run.compile):  # written in 16 bits, and read again
-        return 2 * count_packed_params(shape, run) * BYTES[run.compute_dtype] / rates.bytes_per_s
+    packed = count_packed_params(shape, run)
+    written_out = 2 * packed * BYTES[run.compute_dtype] / rates.bytes_per_s  # in 16 bits, and read again
+    if run.quant == "torchao-int8" and (rows > 1 or not run.compile):
+        return written_out
     if run.compile:
         return 0.0
     if run.quant == "nf4" and rows > 1:  # of one row it multiplies 4 bits as they are (gemv_4bit)
         realised = c.DEQUANT_REALISED if run.double_quant else c.PLAIN_DEQUANT_REALISED
-        return count_packed_params(shape, run) * c.DEQUANT_BYTES / (rates.bytes_per_s * realised)
-    if run.quant in ("gptq-4bit", "gptq-8bit") and rows >= c.RECONSTRUCTED_ROWS:  # written in 16 bits, and read again
-        return 2 * count_packed_params(shape, run) * BYTES[run.compute_dtype] / rates.bytes_per_s
+        return packed * c.DEQUANT_BYTES / (rates.bytes_per_s * realised)
+    if run.quant in ("gptq-4bit", "gptq-8bit") and rows >= c.RECONSTRUCTED_ROWS:
+        return written_out
     return 0.0
 
 

@@ -13,9 +13,9 @@ from generator.case.strategies import STRATEGIES, Strategy
 
 CAPTURED = ("reduce-overhead", "max-autotune")
 """values of ``compile`` that replay each pass as a CUDA graph (torch's ``_inductor.list_mode_options``)"""
-BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0, "nf4": 0.5} | {
-    "gptq-8bit": 1.0,
-    "gptq-4bit": 0.5,
+BYTES = {
+    **{"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "float8": 1.0, "int8": 1.0},
+    **{"gptq-8bit": 1.0, "nf4": 0.5, "gptq-4bit": 0.5},
 }
 
 Split = tuple[int, int]

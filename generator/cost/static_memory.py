@@ -38,6 +38,7 @@ from generator.cost.sharding import (
 from generator.cost.stages import compute_fullest_share, compute_most_layers_share
 from generator.cost.weights import (
     compute_dequantized_bytes,
+    compute_placed_share,
     compute_stored_bytes,
     compute_undivided_scales,
     packs_experts,
@@ -163,7 +164,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
     weights, states = compute_weights(shape, run, each, trained), compute_states(shape, run, each, trained)
     fullest = compute_fullest_share(shape, run) * compute_whole_share(shape, run)
     fullest_trained = fullest if run.train == "full" else compute_most_layers_share(shape, run)
-    row, placed = run.sharding, compute_placed_share(shape, run)
+    row, placed = run.sharding, compute_placed_share(shape, run) if run.train == "full" else 1.0
     gradients *= 1.0 if row.divides_gradients else placed
     kind = run.optimizer
     return StaticMemory(
@@ -242,15 +243,6 @@ def divide_weights(
     return fullest * (weights - adapters) / shards + fullest_trained * adapters / count_adapter_shards(
         shape, run, shards
     )
-
-
-def compute_placed_share(shape: Shape, run: Execution) -> float:
-    """Of what a device holds where copies share nothing: what is left where each of ``ep`` copies has other experts (Megatron-core's
-    expert_model_parallel_size, over copies beyond tensor parts)."""
-    if run.ep <= run.tp or run.train != "full":
-        return 1.0
-    experts = shape.expert_params * shape.layers / max(shape.params, 1)
-    return 1.0 - experts * (1.0 - run.tp / run.ep)
 
 
 def compute_gradients(run: Execution, each: ParameterBytes, trained: float) -> float:

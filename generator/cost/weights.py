@@ -39,10 +39,16 @@ def compute_held_bytes(shape: Shape, run: Execution) -> float:
     --enable-expert-parallel with --data-parallel-size)."""
     engine = find_engine(run.engine)
     stored = compute_stored_bytes(shape, run) * engine.weight_copies + compute_embedding_bytes_beyond(shape, run)
+    return stored * compute_placed_share(shape, run) / (run.tp * run.pp)
+
+
+def compute_placed_share(shape: Shape, run: Execution) -> float:
+    """Of what a device holds where copies share nothing: what is left where each of ``ep`` copies has other experts (vLLM's
+    --enable-expert-parallel, Megatron-core's expert_model_parallel_size, over copies beyond tensor parts)."""
     if run.ep <= run.tp:
-        return stored / (run.tp * run.pp)
-    experts = stored * shape.expert_params * shape.layers / max(shape.params, 1)
-    return ((stored - experts) / run.tp + experts / run.ep) / run.pp
+        return 1.0
+    experts = shape.expert_params * shape.layers / max(shape.params, 1)
+    return 1.0 - experts * (1.0 - run.tp / run.ep)
 
 
 def compute_embedding_bytes_beyond(shape: Shape, run: Execution) -> float:
@@ -87,7 +93,9 @@ FORMATS: Mapping[str, tuple[float, c.Constant]] = {
     "gguf-8bit": (0.0, c.GGUF_Q8_BYTES),
 }
 """formats of packed weights: bytes of the weight itself, and of its scales and zeros beside it (of GGUF both together)"""
-OF_TORCHAO = ("torchao-int8", "torchao-int4", "torchao-int4-g32")
+BY_TINYGEMM = ("torchao-int4", "torchao-int4-g32")
+"""formats of PyTorch's own product of 4-bit weights"""
+OF_TORCHAO = ("torchao-int8", *BY_TINYGEMM)
 OF_ALL_TENSORS = ("gguf-4bit", "gguf-8bit", "int4")
 """formats whose converters pack the embedding and the output layer too"""
 
@@ -155,7 +163,7 @@ def measure_filled_inputs(shape: Shape) -> float:
 
 def multiplies_by_tinygemm(run: Execution) -> bool:
     """PyTorch's own product of 4-bit weights."""
-    return run.quant in ("torchao-int4", "torchao-int4-g32")
+    return run.quant in BY_TINYGEMM
 
 
 def compute_stored_expert_bytes(shape: Shape, run: Execution) -> float:

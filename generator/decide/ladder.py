@@ -196,8 +196,8 @@ def list_shorter(case: Case) -> Iterator[Change]:
 
 def list_more(case: Case) -> Iterator[Change]:
     """Two, four, eight of the same board in one machine, or machines of the one that has no room for a second."""
-    known = case.nodes == 1 and case.device.id in {device.id for device in catalog.list_devices()}
-    known = known and not case.vendor.alone
+    one = case.nodes == 1 and not case.vendor.why_alone
+    known = one and case.device.id in {device.id for device in catalog.list_devices()}
     count = 2 * case.devices_per_node
     while known and not case.on_cpu and count <= MOST_BOARDS:
         spec, what = f"{count}x{case.device.id}", f"{count} {case.device.name}"

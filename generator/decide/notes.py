@@ -163,7 +163,7 @@ def advise_leaner(best: Candidate, splits: Sequence[Candidate], runners_up: Sequ
         if pins and leaner and other.layout == best.layout:
             return f"plan it with {' '.join(pins)} ({find_memory_p90(other):.1f} GiB at most)"
     shorter = "a smaller --seq-len" if trains else "a smaller --concurrency or fewer --prompt-tokens"
-    more = "a machine with more memory" if vendor.alone else "more devices"
+    more = "a machine with more memory" if vendor.why_alone else "more devices"
     return f"{shorter}, or {more}: nothing leaner is as good a plan"
 
 
@@ -313,8 +313,8 @@ def note_case(case: Case) -> tuple[Note, ...]:
     if case.on_cpu and count > case.nodes:
         text = f"this plan is for one of the {count} nodes: no answers are divided over CPUs"
         notes.append(Note(kind="devices", text=text))
-    if case.vendor.alone and count > case.nodes:
-        text = f"this plan is for one of the {count} machines: {case.vendor.alone}"
+    if case.vendor.why_alone and count > case.nodes:
+        text = f"this plan is for one of the {count} machines: {case.vendor.why_alone}"
         notes.append(Note(kind="devices", text=text))
     if case.on_cpu and case.devices_per_node < (cpu.numa_nodes or 1) and case.nodes > 1:
         text = (

@@ -51,7 +51,7 @@ def advise(space: Space, ladder: Ladder) -> str | None:
     workload = space.case.workload
     if ladder.rungs:
         return "the search for plans that fit was cut short: there may be nearer ones" if ladder.is_cut else None
-    larger = "a machine with more memory" if space.case.vendor.alone else "more devices, or larger ones"
+    larger = "a machine with more memory" if space.case.vendor.why_alone else "more devices, or larger ones"
     ways = ["a smaller model", larger]
     if workload.mode == "infer" and workload.concurrency > 1:
         ways.append("a smaller --concurrency")

@@ -29,9 +29,9 @@ CONVERTED, CHECKPOINT = "weights", "checkpoint"
 HOST, PORT = "127.0.0.1", 8000
 TOKENIZER_GIB = 0.05
 """on a disk: tokenizer.json of a vocabulary of 262,144 (Gemma 3) is 33 MB"""
-STORED = {"none": None, "int4": "int4", "int8": "int8", "float8": "fp8", "nf4": "nf4"} | {
-    "torchao-int8": "int8",
-    "torchao-int4-g32": "int4",
+STORED = {
+    **{"none": None, "int4": "int4", "int8": "int8", "float8": "fp8", "nf4": "nf4"},
+    **{"torchao-int8": "int8", "torchao-int4-g32": "int4"},
 }
 """The project's word for how weights are stored, by the cost model's; ``None``: in the format of the arithmetic."""
 

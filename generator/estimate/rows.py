@@ -749,17 +749,10 @@ EVERY_LINEAR = ("axolotl", "unsloth", "fsdp_qlora", "torchtune")
 """frameworks whose own recipes adapt all linears"""
 
 
-TARGET_GROUPS = {
-    "all-linear": "all-linear",
-    "all": "all-linear",
-    "linear": "all-linear",
-    "all-linear-layers": "all-linear",
-    "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
-    "attn": ("q_proj", "k_proj", "v_proj", "o_proj"),
-    "self-attn": ("q_proj", "k_proj", "v_proj", "o_proj"),
-    "mlp": ("gate_proj", "up_proj", "down_proj"),
-    "ffn": ("gate_proj", "up_proj", "down_proj"),
-    "feed-forward": ("gate_proj", "up_proj", "down_proj"),
+TARGET_GROUPS: dict[str, str | tuple[str, ...]] = {
+    **dict.fromkeys(("all-linear", "all", "linear", "all-linear-layers"), "all-linear"),
+    **dict.fromkeys(("attention", "attn", "self-attn"), ("q_proj", "k_proj", "v_proj", "o_proj")),
+    **dict.fromkeys(("mlp", "ffn", "feed-forward"), ("gate_proj", "up_proj", "down_proj")),
 }
 """several projections by one word"""
 

@@ -14,7 +14,8 @@ def describe_losses(rendered: Iterable[tuple[list[dict[str, Any]], str]]) -> tup
     unsaid, thoughtless, looked_at = [], 0, 0
     for messages, text in rendered:
         looked_at += 1
-        unsaid += [what for what in [labels.find_left_out(messages, text)] if what]
+        if what := labels.find_left_out(messages, text):
+            unsaid.append(what)
         learned = [turn for turn in messages if turn["role"] == "assistant" and turn.get("weight") != 0]
         thoughtless += any(labels.leaves_words_out(turn, text) for turn in learned)
     notes = []

@@ -75,10 +75,10 @@ def find_catalog_model(name: str) -> CatalogModel | None:
 def find_full_name(name: str) -> str | None:
     """The id that ``name`` is but for letter case, its owner, or what tables of runs leave out, where all that it may be are of the same
     sizes: ``llama-3.1-8b`` is meta-llama's, and so is ``Llama3.1 8B``."""
-    models, wanted = load_catalog(), name.lower()
+    models, wanted, folded = load_catalog(), name.lower(), fold_name(name)
     alike = [full for full in models if full.lower() == wanted]
     alike = alike or [full for full in models if full.lower().rpartition("/")[2] == wanted]
-    alike = alike or [full for full in models if fold_name(full) == fold_name(name)]
+    alike = alike or [full for full in models if fold_name(full) == folded]
     return alike[0] if alike and all(models[full].config == models[alike[0]].config for full in alike) else None
 
 

@@ -52,7 +52,7 @@ def measure_hardware(hardware: Hardware, progress: Callable[[str], None]) -> Har
         progress(text)
 
     measured = leave_out_used(hardware, take_measurements(hardware, tell), tell)
-    if measured and hardware.software.virtualization not in (None, "none"):
+    if measured and hardware.software.is_virtual:
         tell(Doubt(NEIGHBOURS))
     return replace(hardware, measured=measured, notes=(*hardware.notes, *notes))
 
@@ -104,9 +104,7 @@ def take_measurements(hardware: Hardware, progress: Callable[[str], None]) -> tu
         visit(file)
     return (
         *make_measurement("host_memory_bandwidth", "cpu", join_visits(memory_visits, "copy", "bytes/s"), progress),
-        *make_measurement(
-            "disk_read", "work", join_visits(disk_visits, "read", "bytes/s"), progress, wanted=bool(file)
-        ),
+        *(make_measurement("disk_read", "work", join_visits(disk_visits, "read", "bytes/s"), progress) if file else ()),
         *by_torch,
     )
 
@@ -120,11 +118,9 @@ def take_torch_part(hardware: Hardware, threads: int, progress: Callable[[str], 
     return measure_with_torch(threads, progress)
 
 
-def make_measurement(
-    what: str, where: str, figure: Figure, progress: Callable[[str], None], wanted: bool = True
-) -> tuple[Measurement, ...]:
+def make_measurement(what: str, where: str, figure: Figure, progress: Callable[[str], None]) -> tuple[Measurement, ...]:
     """The figure in bytes per second, with what there is to tell of it; nothing where there is none."""
-    if wanted and figure.doubt:
+    if figure.doubt:
         progress(Doubt(f"{what} {'of the CPU ' if where == 'cpu' else ''}{figure.doubt}"))
     if figure.value is None:
         return ()

@@ -55,7 +55,7 @@ VENDORS = (
         # what Metal lacks runs on the CPU, with a warning, in the place of an error
         environment=(("PYTORCH_ENABLE_MPS_FALLBACK", "1"),),
         contain=None,
-        alone=ONE,
+        why_alone=ONE,
         share_memory=share_memory,
         more_memory="`sudo sysctl iogpu.wired_limit_mb=...` raises it",
     ),

@@ -116,7 +116,7 @@ class Vendor:
     ``explain_doubt``: why one that is made may not run.
     ``collectives`` is the library behind ``backend``, ``triton_compiler`` the command by which Triton
     builds its launchers. ``list_targets``: what its kernels are compiled for, where that has a name.
-    ``alone``: why several machines of it, or several in one, are no job's; ``None`` where they are.
+    ``why_alone``: why several machines of it, or several in one, are no job's; ``None`` where they are.
     ``framework`` is what computes on it, ``skeleton`` the project that is made of it where that is not Trainer's.
     ``recommended``: named to whoever has a CPU alone, and too little of it.
     """
@@ -149,7 +149,7 @@ class Vendor:
     explain_unemitted: Rule = has
     explain_doubt: Rule = has
     recommended: bool = False
-    alone: str | None = None
+    why_alone: str | None = None
     framework: str = PYTORCH
     skeleton: Skeleton | None = None
 

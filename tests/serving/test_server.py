@@ -172,6 +172,7 @@ REFUSED = [
     ({"stream": "yes"}, 400, "true or false"),
     ({"stream_options": {"include_usage": True}}, 400, "set stream to true"),
     ({"mirostat": 1}, 400, "Unrecognized request argument supplied: mirostat"),
+    ({"tau": 1, "mirostat": 1, "eta": 1}, 400, "Unrecognized request argument supplied: tau"),  # the first of them
     ({"seed": -1}, 400, "seed: -1 is not between 0 and"),
     ({"messages": []}, 400, "messages"),
     ({"messages": [{"role": [], "content": "x"}]}, 400, "role"),

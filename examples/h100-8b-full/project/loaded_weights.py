@@ -18,7 +18,9 @@ def check_loaded(model: PreTrainedModel, loading: dict, adds_head: bool = False)
     ``adds_head``: what stands outside the base model, and a pooler, are new, and learned.
     """
     missing = [name for name, _ in model.named_parameters() if name in loading["missing_keys"]]
-    sizes = {name: (tuple(stored), tuple(made)) for name, stored, made in loading["mismatched_keys"]}
+    places = {name: place for place, name in enumerate(model.state_dict())}
+    mismatched = sorted(loading["mismatched_keys"], key=lambda each: places.get(each[0], len(places)))  # a set
+    sizes = {name: (tuple(stored), tuple(made)) for name, stored, made in mismatched}
     if adds_head:
         missing = [name for name in missing if not is_of_head(model, name)]
         if (replaced := [name for name in sizes if is_of_head(model, name)]) and os.environ.get("RANK", "0") == "0":

@@ -141,7 +141,7 @@ def is_same(value: Any, neutral: Any) -> bool:
 
 
 def refuse_unknown(body: dict, known: set[str], before: str = "") -> None:
-    for field in body.keys() - known:
+    for field in (field for field in body if field not in known):
         shown = f"{before}{field}"[:100]
         raise Refused(400, f"Unrecognized request argument supplied: {shown}", field=shown, code="unknown_parameter")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import CodeType, ModuleType
 
@@ -10,6 +11,9 @@ import pytest
 from leaves import FRAGMENTS, load_leaf
 
 COMPILED: dict[tuple, CodeType] = {}
+
+for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"):
+    os.environ.pop(name, None)  # what tests start keeps compiled modules beside its scripts, as on a user's machine
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -69,8 +69,8 @@ def render_small_project(folder: Path, data: str = TEXT, name: str = "d.txt", **
     (folder / name).write_text(data)
     small = {"seq_len": 16, "global_batch": 4, "max_steps": 8, "pins": (("compile", "off"), ("precision", "fp32"))}
     places = {"model": str(folder / "m" / "config.json"), "data": str(folder / name), "hardware": "cpu:1"}
-    if request.get("mode") == "infer":  # which takes no data
-        del places["data"]
+    if request.get("mode") == "infer":  # which takes neither
+        del places["data"], small["global_batch"]
     planned = pipeline.plan_request(Request(**{"offline": True} | places | small | request))
     document = to_json(build_document(planned, name="p"))
     document["config"]["machine"]["memory_gib"] = document["config"]["machine"]["needs_gib"]

@@ -24,18 +24,21 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.gpu.measurements import config_of, list_measurements, shrink, spread_kinds  # noqa: E402
+from benchmarks.gpu.smoke import list_prepared, prepare_smoke  # noqa: E402
 from hwdetect.machine.process import HeadAndTail, run_process  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
-LIMITS = {"project": 240, "train": 90, "generate": 120}
+LIMITS = {"project": 240, "train": 90, "generate": 120, "smoke": 150}
 TERM_SECONDS, COMPILED_SECONDS = 60, 240
 KILLED = "killed"
 LEAST_SECONDS = 15
@@ -50,8 +53,10 @@ DISTRIBUTIONS = (
 
 def measure(row: dict, device: str, tiny: bool, work: Path, say: Callable[[dict], None]) -> None:
     """Call the row's function; ``say`` takes each partial result at once, because the process may be killed."""
-    from benchmarks.gpu import runs, terms
+    from benchmarks.gpu import runs, smoke, terms
 
+    if row["kind"] == "smoke":
+        return say(guarded(lambda: smoke.measure_smoke(row, work)))
     for run in row.get("runs", [None]):
         if row["kind"] in runs.MEASURES:
             one = row if run is None else {**row, "run": run}
@@ -124,7 +129,7 @@ def public(text: str) -> str:
 def run_child(words: list[str], limit: float, work: Path) -> tuple[list[dict], str | None]:
     """What a child wrote, line by line, and what went wrong. One that runs too long ends with all that it started, and so does
     one whose parent is killed: nothing measures beside the next."""
-    output = work / f"result-{os.getpid()}.jsonl"
+    output = work / f"result-{os.getpid()}-{threading.get_ident()}.jsonl"
     output.unlink(missing_ok=True)
     command = (sys.executable, str(Path(__file__).resolve()), *words, "--result", str(output))
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
@@ -160,18 +165,26 @@ def run_all(file: Path, work: Path, rows: list[dict], seconds: float, tiny: bool
         sys.exit(f"{file} was measured with another {' and '.join(differing)}: give another --out")
     on_gpu = result["machine"]["device"] == "cuda"
     done = {family(old) for old in result["rows"]} - {family(old) for old in result["rows"] if old.get("cut_short")}
-    for row in rows:
-        if row["name"] in done or (row.get("needs_gpu") and not on_gpu):
-            continue
+    writing = threading.Lock()
+
+    def run(row: dict) -> None:
         if (left := ends - time.monotonic()) < LEAST_SECONDS:
             print(f"{row['name']}: no time left")
-            continue
+            return
         started = time.monotonic()
         new = run_one(row, left, tiny, work)
-        result["rows"] = [old for old in result["rows"] if family(old) != row["name"]] + new
-        save(file, result)
         state = next((summary(r["error"]) for r in new if "error" in r), "ok")
-        print(f"{row['name']}: {time.monotonic() - started:.0f} s, {state}", flush=True)
+        with writing:
+            result["rows"] = [old for old in result["rows"] if family(old) != row["name"]] + new
+            save(file, result)
+            print(f"{row['name']}: {time.monotonic() - started:.0f} s, {state}", flush=True)
+
+    left = [row for row in rows if row["name"] not in done and (on_gpu or not row.get("needs_gpu"))]
+    with ThreadPoolExecutor(result["machine"]["cores"]) as pool:  # nothing of them is timed
+        list(pool.map(run, [row for row in left if row["kind"] == "smoke"]))
+    for row in left:
+        if row["kind"] != "smoke":
+            run(row)
     return result
 
 
@@ -261,7 +274,7 @@ def add_predictions(result: dict) -> None:
         print(f"nothing predicted: {error}")
         return
     for row in result["rows"]:
-        if row["kind"] != "project" and "run" not in row:
+        if row["kind"] == "smoke" or (row["kind"] != "project" and "run" not in row):
             continue
         row["predicted"] = predictor.predict(row, config_of(row["model"], result["tiny"]) if "model" in row else None)
         row["predicted_over_measured"] = compare(row)
@@ -284,6 +297,9 @@ def print_table(result: dict) -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prepare", type=Path, help="write inputs there and stop")
+    parser.add_argument(
+        "--smoke", action="store_true", help="with --prepare: a project for every technique too (minutes)"
+    )
     parser.add_argument("--hardware", help="of the machine to prepare for; default: the one that is here")
     parser.add_argument("--inputs", type=Path, help="what --prepare wrote")
     parser.add_argument("--out", type=Path)
@@ -316,7 +332,8 @@ def be_child(args: argparse.Namespace) -> None:
         return say(describe_machine())
     import torch
 
-    row = next(row for row in select([args.one], args.tiny) if row["name"] == args.one)
+    rows = [*select([args.one], args.tiny), *list_prepared(args.work / "inputs" / "smoke")]
+    row = next(row for row in rows if row["name"] == args.one)
     measure(row, "cuda" if torch.cuda.is_available() else "cpu", args.tiny, args.work, say)
 
 
@@ -337,16 +354,19 @@ def repeat_prediction(file: Path) -> None:
 
 def measure_here(args: argparse.Namespace, work: Path) -> None:
     rows = select(args.only, args.tiny, args.rows)
-    if not rows:
-        sys.exit(
-            "--only or --rows leaves nothing to measure; names: " + " ".join(row["name"] for row in select([], False))
-        )
     inputs = work / "inputs"
     (work / "weights").mkdir(parents=True, exist_ok=True)
     if args.inputs and not inputs.exists():
         inputs.symlink_to(args.inputs.resolve())
     if not args.inputs:
         prepare_projects(inputs, args.hardware, args.tiny, rows)
+    prepared = list_prepared(inputs / "smoke") if args.rows is None else []
+    rows = [row for row in prepared if not args.only or row["name"].startswith(tuple(args.only))] + rows
+    if not rows:
+        names = " ".join(row["name"] for row in select([], False))
+        sys.exit(
+            f"--only or --rows leaves nothing to measure; names: {names}, and smoke/ of what --prepare --smoke wrote"
+        )
     if args.device == "cuda" and not Path("/dev/nvidiactl").exists():
         sys.exit("--device cuda: there is no NVIDIA GPU here")
     file = args.out or (work / "tiny.json" if args.tiny else RESULTS / "gpu_day.json")
@@ -364,6 +384,8 @@ def main() -> None:
         if not args.hardware:
             sys.exit("--prepare needs --hardware: the machine that will measure, as in 1xh200")
         prepare_projects(args.prepare, args.hardware, args.tiny, select(args.only, args.tiny))
+        if args.smoke:
+            prepare_smoke(args.prepare / "smoke", args.hardware, args.only)
     elif args.predict:
         repeat_prediction(args.predict)
     elif args.table:

@@ -36,12 +36,23 @@ def prepare(folder: Path, hardware: str | None, tiny: bool, rows: list[dict]) ->
 
 
 def write_model(folder: Path, model: str, tiny: bool) -> None:
-    """config.json of the model, and a byte-level BPE tokenizer that makes about one token of each word."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    """config.json of the model, and a tokenizer."""
+    from transformers import AutoTokenizer
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config_of(model, tiny), indent=2), encoding="utf-8")
+    make_tokenizer().save_pretrained(folder)
+    text = " ".join(words_of_language())
+    ids = AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False)["input_ids"]
+    if not WORDS <= len(ids) <= 2 * WORDS:  # a class of its own for the model's type may read the file otherwise
+        sys.exit(f"{folder}: {len(ids)} tokens for {WORDS} words")
+
+
+def make_tokenizer():
+    """A byte-level BPE of ``TOKENS`` that makes about one token of each word."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -51,11 +62,7 @@ def write_model(folder: Path, model: str, tiny: bool) -> None:
     )
     tokenizer.train_from_iterator([" ".join(words_of_language())] * 4, learn)
     names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
-    text = " ".join(words_of_language())
-    ids = AutoTokenizer.from_pretrained(folder)(text, add_special_tokens=False)["input_ids"]
-    if not WORDS <= len(ids) <= 2 * WORDS:  # a class of its own for the model's type may read the file otherwise
-        sys.exit(f"{folder}: {len(ids)} tokens for {WORDS} words")
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
 
 
 def words_of_language() -> list[str]:

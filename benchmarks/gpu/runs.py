@@ -295,6 +295,8 @@ def point_config(project: Path, inputs: Path, model: Path) -> None:
     path = project / "config.yaml"
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     config["model"] = str(model.resolve())
+    if "draft_model" in config:
+        config["draft_model"] = str((model.parent / "draft").resolve())
     if "data" in config:
         config["data"] = str(next(inputs.glob("data.*")).resolve())
     path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")

@@ -144,6 +144,7 @@ def list_terms() -> Iterator[dict]:
     yield {"name": "terms/gemm", "kind": "gemm", "runs": list(products())}
     yield {"name": "terms/bandwidth", "kind": "bandwidth", "runs": list(bandwidths())}
     yield {"name": "terms/attention", "kind": "attention", "runs": list(attentions())}
+    yield {"name": "terms/attention-kernels", "kind": "attention", "runs": list(attention_kernels()), "needs_gpu": True}
     yield {"name": "terms/operator", "kind": "operator", "runs": list(operators())}
     launches = [{"layers": 16, "direction": d} for d in ("forward", "both")]
     yield {"name": "terms/launch", "kind": "launch", "runs": launches}
@@ -183,6 +184,15 @@ def attentions() -> Iterator[dict]:
             for direction in ("forward", "backward"):
                 batch = max(1, 16384 // length)
                 yield {"batch": batch, "heads": heads, "length": length, "head_dim": 128, "direction": direction}
+
+
+def attention_kernels() -> Iterator[dict]:
+    """By name: what PyTorch takes by itself is another one on some boards."""
+    for kernel in ("flash", "varlen"):
+        for length in (1024, 4096, 16384):
+            for direction in ("forward", "backward"):
+                sizes = {"batch": 16384 // length, "heads": 32, "length": length, "head_dim": 128}
+                yield {**sizes, "direction": direction, "kernel": kernel}
 
 
 def operators() -> Iterator[dict]:

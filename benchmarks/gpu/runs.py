@@ -220,7 +220,7 @@ def measure_project(row: dict, device: str, tiny: bool, work: Path) -> dict:
     """An emitted project as it stands: train.py for a few steps, then infer.py on what it saved."""
     inputs, project = work / "inputs" / row["project"], work / "projects" / row["project"]
     shutil.rmtree(project, ignore_errors=True)
-    shutil.copytree(inputs / "project", project)
+    shutil.copytree(inputs / "project", project, symlinks=True)  # to data and model where it was written
     plan = json.loads((project / "plan.json").read_text(encoding="utf-8"))
     point_config(project, inputs, weights_of(row, plan, device, tiny, work, inputs))
     measured = {}

@@ -202,7 +202,9 @@ def measure_smoke(row: dict, work: Path) -> dict:
     inputs = work / "inputs" / "smoke" / row["case"]
     project = work / "projects" / "smoke" / row["case"] / row["project"]
     shutil.rmtree(project, ignore_errors=True)
-    shutil.copytree(inputs / row["project"] / "project", project)
+    shutil.copytree(
+        inputs / row["project"] / "project", project, symlinks=True
+    )  # to data and model where it was written
     point_config(project, inputs, inputs.parent / "models" / row["weights"])
     measured: dict = {}
     started = time.perf_counter()

@@ -5,6 +5,7 @@ Each function takes its settings and the torch device, and returns seconds of ev
 
 from __future__ import annotations
 
+import functools
 import itertools
 import statistics
 import time
@@ -103,9 +104,13 @@ def measure_bandwidth(run: dict, device: str) -> dict:
 
 
 def measure_attention(run: dict, device: str) -> dict:
-    """Causal scaled_dot_product_attention in bfloat16: forward, or the backward pass alone."""
+    """Causal attention in bfloat16: forward, or the backward pass alone. ``kernel``: the one that PyTorch's
+    scaled_dot_product_attention takes by itself, its flash kernel, or varlen_attn over the rows of a batch end to end."""
     shape = (run["batch"], run["heads"], run["length"], run["head_dim"])
+    if run.get("kernel") == "varlen":
+        shape = (run["batch"] * run["length"], run["heads"], run["head_dim"])
     q, k, v = (random(*shape, dtype=torch.bfloat16, device=device).requires_grad_() for _ in range(3))
+    attend = choose_attention(run, device)
     forward = time_repeats(lambda: attend(q, k, v), device)
     if run["direction"] == "forward":
         timed = forward
@@ -116,8 +121,19 @@ def measure_attention(run: dict, device: str) -> dict:
     return {**timed, "flops_per_s": attention_work(run) / timed["median_seconds"]}
 
 
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+def choose_attention(run: dict, device: str) -> Callable[..., torch.Tensor]:
+    if run.get("kernel") == "varlen":
+        from torch.nn.attention.varlen import varlen_attn
+
+        ends = torch.arange(run["batch"] + 1, dtype=torch.int32, device=device) * run["length"]
+        return lambda q, k, v: varlen_attn(q, k, v, ends, ends, run["length"], run["length"], window_size=(-1, 0))
+    if run.get("kernel") == "flash":
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        return sdpa_kernel(SDPBackend.FLASH_ATTENTION)(
+            functools.partial(F.scaled_dot_product_attention, is_causal=True)
+        )
+    return functools.partial(F.scaled_dot_product_attention, is_causal=True)
 
 
 def attention_work(run: dict) -> float:

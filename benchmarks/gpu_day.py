@@ -24,10 +24,8 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,10 +51,8 @@ DISTRIBUTIONS = (
 
 def measure(row: dict, device: str, tiny: bool, work: Path, say: Callable[[dict], None]) -> None:
     """Call the row's function; ``say`` takes each partial result at once, because the process may be killed."""
-    from benchmarks.gpu import runs, smoke, terms
+    from benchmarks.gpu import runs, terms
 
-    if row["kind"] == "smoke":
-        return say(guarded(lambda: smoke.measure_smoke(row, work)))
     for run in row.get("runs", [None]):
         if row["kind"] in runs.MEASURES:
             one = row if run is None else {**row, "run": run}
@@ -129,7 +125,7 @@ def public(text: str) -> str:
 def run_child(words: list[str], limit: float, work: Path) -> tuple[list[dict], str | None]:
     """What a child wrote, line by line, and what went wrong. One that runs too long ends with all that it started, and so does
     one whose parent is killed: nothing measures beside the next."""
-    output = work / f"result-{os.getpid()}-{threading.get_ident()}.jsonl"
+    output = work / f"result-{os.getpid()}.jsonl"
     output.unlink(missing_ok=True)
     command = (sys.executable, str(Path(__file__).resolve()), *words, "--result", str(output))
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
@@ -165,27 +161,48 @@ def run_all(file: Path, work: Path, rows: list[dict], seconds: float, tiny: bool
         sys.exit(f"{file} was measured with another {' and '.join(differing)}: give another --out")
     on_gpu = result["machine"]["device"] == "cuda"
     done = {family(old) for old in result["rows"]} - {family(old) for old in result["rows"] if old.get("cut_short")}
-    writing = threading.Lock()
-
-    def run(row: dict) -> None:
-        if (left := ends - time.monotonic()) < LEAST_SECONDS:
-            print(f"{row['name']}: no time left")
-            return
-        started = time.monotonic()
-        new = run_one(row, left, tiny, work)
-        state = next((summary(r["error"]) for r in new if "error" in r), "ok")
-        with writing:
-            result["rows"] = [old for old in result["rows"] if family(old) != row["name"]] + new
-            save(file, result)
-            print(f"{row['name']}: {time.monotonic() - started:.0f} s, {state}", flush=True)
-
     left = [row for row in rows if row["name"] not in done and (on_gpu or not row.get("needs_gpu"))]
-    with ThreadPoolExecutor(result["machine"]["cores"]) as pool:  # nothing of them is timed
-        list(pool.map(run, [row for row in left if row["kind"] == "smoke"]))
+
+    def keep(row: dict, new: list[dict], seconds: float) -> None:
+        result["rows"] = [old for old in result["rows"] if family(old) != row["name"]] + new
+        save(file, result)
+        state = next((summary(r["error"]) for r in new if "error" in r), "ok")
+        print(f"{row['name']}: {seconds:.0f} s, {state}", flush=True)
+
+    if smoke := [row for row in left if row["kind"] == "smoke"]:
+        for row, new, seconds in smoke_together(smoke, work, ends, result["machine"]["cores"]):
+            keep(row, new, seconds)
     for row in left:
-        if row["kind"] != "smoke":
-            run(row)
+        if row["kind"] == "smoke":
+            continue
+        if (rest := ends - time.monotonic()) < LEAST_SECONDS:
+            print(f"{row['name']}: no time left")
+            continue
+        started = time.monotonic()
+        keep(row, run_one(row, rest, tiny, work), time.monotonic() - started)
     return result
+
+
+def smoke_together(
+    rows: list[dict], work: Path, ends: float, together: int
+) -> Iterator[tuple[dict, list[dict], float]]:
+    """Many at a time, for none of them is timed: in forks, or where CUDA does not start there, one new process each."""
+    from benchmarks.gpu.forks import import_libraries, run_forked, run_rows
+    from benchmarks.gpu.runs import run_script
+    from benchmarks.gpu.smoke import measure_smoke
+
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    run = run_script if import_libraries() else run_forked
+    folder = work / "smoke"
+    folder.mkdir(exist_ok=True)
+
+    def measure(row: dict) -> dict:
+        return guarded(lambda: measure_smoke(row, work, run))
+
+    for row, new in run_rows(rows, together, measure, folder, ends, LIMITS["smoke"]):
+        error = (new.get("measured") or {}).pop("error", None)
+        seconds = (new.get("measured") or {}).get("seconds", LIMITS["smoke"])
+        yield row, [{**row, **new, **({"error": public(error)} if error else {})}], seconds
 
 
 def run_one(row: dict, left: float, tiny: bool, work: Path) -> list[dict]:
@@ -332,8 +349,7 @@ def be_child(args: argparse.Namespace) -> None:
         return say(describe_machine())
     import torch
 
-    rows = [*select([args.one], args.tiny), *list_prepared(args.work / "inputs" / "smoke")]
-    row = next(row for row in rows if row["name"] == args.one)
+    row = next(row for row in select([args.one], args.tiny) if row["name"] == args.one)
     measure(row, "cuda" if torch.cuda.is_available() else "cpu", args.tiny, args.work, say)
 
 

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -195,9 +195,9 @@ def list_prepared(folder: Path) -> list[dict]:
     return [row for _, row in sorted(turns, key=lambda turn: turn[0])]
 
 
-def measure_smoke(row: dict, work: Path) -> dict:
+def measure_smoke(row: dict, work: Path, run_script: Callable[[Path, list[str]], str]) -> dict:
     """The emitted scripts as their owner runs them: train.py and an answer, or for a server an answer, a batch and a benchmark."""
-    from benchmarks.gpu.runs import last_lines, point_config, run_script
+    from benchmarks.gpu.runs import last_lines, point_config
 
     inputs = work / "inputs" / "smoke" / row["case"]
     project = work / "projects" / "smoke" / row["case"] / row["project"]

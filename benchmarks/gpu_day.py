@@ -201,7 +201,7 @@ def smoke_together(
 
     for row, new in run_rows(rows, together, measure, folder, ends, LIMITS["smoke"]):
         error = (new.get("measured") or {}).pop("error", None)
-        seconds = (new.get("measured") or {}).get("seconds", LIMITS["smoke"])
+        seconds = (new.get("measured") or {}).get("seconds", 0.0)
         yield row, [{**row, **new, **({"error": public(error)} if error else {})}], seconds
 
 

@@ -105,13 +105,13 @@ def attention_rows(rows: list[dict], device: Device, rates: Rates) -> Iterator[d
             "length": length,
             "runs": len(values),
             "measured_share_of_peak": statistics.median(values),
-            "predicted_share_of_peak": rates.flash(length, find_version(kernel))[0] / peak,
+            "predicted_share_of_peak": rates.flash(length, find_kernel(kernel))[0] / peak,
         }
 
 
-def find_version(kernel: str) -> int:
+def find_kernel(kernel: str) -> str:
     """vLLM's plain kernel is FlashAttention-2; FlashAttention-3's and TensorRT-LLM's are of their architecture."""
-    return 2 if kernel in ("vllm_flash_attn", "vllm_flash_attn_fa2") else 3
+    return "flash2" if kernel in ("vllm_flash_attn", "vllm_flash_attn_fa2") else "flash3"
 
 
 def cache_rows(rows: list[dict], device: Device) -> Iterator[dict]:

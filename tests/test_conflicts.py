@@ -52,6 +52,7 @@ OTHER_OPTIMIZERS = (
     "lomo",
     "sgd",
 )
+IN_BACKWARD = ("in-backward-paged-adamw-8bit", "lomo", "adalomo")
 OFFLOADS = {
     "optimizer-cpu": ("zero2", "zero3"),
     "all-cpu": ("zero3", "fsdp2", "fsdp2-packed"),
@@ -163,9 +164,9 @@ CONFLICTS: list[Pair] = [
         )
     ],
     # updates in the backward pass
-    (FULL, "optimizer=in-backward-paged-adamw-8bit", "precision=fp16", "scaled"),
-    (FULL, "optimizer=in-backward-paged-adamw-8bit", "compile=default", "at once"),
-    (FULL, "optimizer=in-backward-paged-adamw-8bit", "parallelism=ddp", "exchanged"),
+    *grid(FULL, "precision=fp16", ids("optimizer", *IN_BACKWARD), "scaled"),
+    *grid(FULL, "compile=default", ids("optimizer", *IN_BACKWARD), "at once"),
+    *grid(FULL, "parallelism=ddp", ids("optimizer", *IN_BACKWARD), "exchanged"),
     # offload
     *[
         (FULL, f"offload={what}", f"parallelism={form}", "can offload")
@@ -194,7 +195,7 @@ STANDING: list[tuple[Case, str, str]] = [
     *[(FULL, f"offload={what}", f"parallelism={form}") for what, able in OFFLOADS.items() for form in able],
     *[(FULL, "offload=none", f"parallelism={form}") for form in FORMS],
     *[(FULL, f"parallelism={form}", f"optimizer={name}") for form in FORMS for name in ("adamw", "adamw-fused")],
-    *[(FULL, "parallelism=ddp", f"optimizer={name}") for name in OTHER_OPTIMIZERS],
+    *[(FULL, "parallelism=ddp", f"optimizer={name}") for name in OTHER_OPTIMIZERS if name not in IN_BACKWARD],
     *[
         (FULL, f"parallelism={form}", f"precision={name}")
         for form in FSDP

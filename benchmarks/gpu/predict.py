@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from generator.case.optimizer_states import ADAM
+from generator.case.vendors import find_vendor
 from generator.cost import CostModel, device, time
 from generator.cost import constants as c
 from generator.cost.execution import BYTES, Execution
@@ -37,6 +38,11 @@ class Predictor:
             cpu_budget=self.machine["cores"],
         )
 
+    def _attention_kernel(self) -> str:
+        """What scaled_dot_product_attention takes by itself in training."""
+        vendor = find_vendor(self.device.vendor)
+        return "flash2" if vendor.explain_missing("cudnn-attention", self.device) else "cudnn"
+
     def _execution(self, run: dict, **more) -> Execution:
         settings = {
             name: tuple(value) if isinstance(value, list) else value for name, value in run.items()
@@ -44,7 +50,8 @@ class Predictor:
         return Execution(threads=self.machine["cores"] if self.rates.on_cpu else None, **settings, **more)
 
     def _train(self, row: dict, config: dict) -> dict:
-        estimate = self._cost_model(config, row["model"]).estimate(self._execution(row["run"]))
+        run = self._execution(row["run"], attention_kernel=self._attention_kernel())
+        estimate = self._cost_model(config, row["model"]).estimate(run)
         return {
             "step_seconds": estimate.step_seconds,
             "allocated_bytes": estimate.allocator_peak_gib * GIB,
@@ -78,7 +85,8 @@ class Predictor:
         return {"bytes_per_s": self.rates.elementwise_bytes_per_s}
 
     def _attention(self, row: dict, _) -> dict:
-        forward, backward = self.rates.flash(row["run"]["length"])
+        kernel = self._attention_kernel() if row["run"].get("kernel", "sdpa") == "sdpa" else "flash2"
+        forward, backward = self.rates.flash(row["run"]["length"], kernel)
         return {"flops_per_s": forward if row["run"]["direction"] == "forward" else backward}
 
     def _operator(self, row: dict, _) -> dict:

@@ -395,6 +395,20 @@ FLASH3_HALF_LENGTH = Constant(
     PUBLISHED,
     "benchmarks/published_operators.py, causal prefill of 512 to 16384 tokens on H100 and H200: within 4 %",
 )
+_CUDNN = "benchmarks/results/gpu_day_h200.json: scaled_dot_product_attention of PyTorch 2.11, causal, heads of 128, 512 to 32768 tokens"
+CUDNN_FORWARD = state_by_key(
+    {"9": 0.66, "10": 0.57},
+    "share of the dense 16-bit peak that cuDNN's attention reaches with long sequences, causal",
+    MEASURED,
+    f"{_CUDNN}; on datacenter Blackwell that of TensorRT-LLM's kernel, not measured",
+)
+CUDNN_BACKWARD_SHARE = Constant(
+    0.85, "rate of its backward pass over the forward pass, long sequences", MEASURED, _CUDNN
+)
+CUDNN_HALF_LENGTH = Constant(400, "tokens at which its forward pass reaches half of its rate", MEASURED, _CUDNN)
+CUDNN_BACKWARD_HALF_LENGTH = Constant(
+    800, "tokens at which its backward pass reaches half of its rate", MEASURED, _CUDNN
+)
 BIASED_ATTENTION = Constant(
     0.6105,
     "share of its rate that an attention kernel reaches where it adds a bias to the scores (ALiBi)",

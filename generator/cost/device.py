@@ -24,11 +24,13 @@ REDUCED = ("tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
 class AttentionRates(NamedTuple):
-    """Operations per second of a kernel with long sequences; ``half_length`` is where it reaches half of that."""
+    """Operations per second of a kernel with long sequences; ``half_length`` and ``backward_half_length`` are where it reaches half
+    of them."""
 
     forward: float
     backward: float
     half_length: float
+    backward_half_length: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +44,8 @@ class Rates:
     l2_bytes: float
     l2_gain: float
     """speed of the L2 cache over memory"""
-    attention: dict[int, AttentionRates]
-    """of FlashAttention's kernels, by version"""
+    attention: dict[str, AttentionRates]
+    """by kernel: flash2 everywhere; flash3 and cudnn where they are written for the architecture"""
     launch_seconds: float
     links: tuple[float, ...]
     """bytes per second, one direction, between devices of a node when n of them are used, by n; the last for any more"""
@@ -64,11 +66,14 @@ class Rates:
     attention_source: str
     launch_source: str
 
-    def flash(self, length: float, version: int = 2, biased: bool = False) -> tuple[float, float]:
-        """Operations per second of the attention kernels, forward and backward, for sequences of ``length`` tokens."""
-        kernel = self.attention[min(version, max(self.attention))]
-        share = length / (length + kernel.half_length) * (c.BIASED_ATTENTION if biased else 1.0)
-        return kernel.forward * share, kernel.backward * share
+    def flash(self, length: float, kernel: str = "flash2", biased: bool = False) -> tuple[float, float]:
+        """Operations per second of an attention kernel, forward and backward, for sequences of ``length`` tokens."""
+        rates = self.attention.get(kernel) or self.attention["flash2"]
+        whole = length * (c.BIASED_ATTENTION if biased else 1.0)
+        return (
+            rates.forward * whole / (length + rates.half_length),
+            rates.backward * whole / (length + rates.backward_half_length),
+        )
 
     def speed_up(self, tensor_bytes: float) -> float:
         """How much faster than from memory tensors of that size are read that were just written: from the L2 cache, as far as it
@@ -138,15 +143,21 @@ def compute_accelerator_rates(device: Device) -> dict:
     }
 
 
-def compute_attention_rates(device: Device, half: float) -> dict[int, AttentionRates]:
+def compute_attention_rates(device: Device, half: float) -> dict[str, AttentionRates]:
     """``half``: operations per second of its 16-bit products, on paper."""
     major = (device.compute_capability or "").partition(".")[0]
     # FlashAttention-2 multiplies with instructions of Ampere, which are slower than their own on those with asynchronous ones
     forward = half * c.FLASH_FORWARD.get(major, c.FLASH_FORWARD["default"])
-    rates = {2: AttentionRates(forward, forward * c.FLASH_BACKWARD_SHARE, c.FLASH_HALF_LENGTH)}
+    halves = (c.FLASH_HALF_LENGTH, c.FLASH_HALF_LENGTH)
+    rates = {"flash2": AttentionRates(forward, forward * c.FLASH_BACKWARD_SHARE, *halves)}
     if major in c.FLASH3_FORWARD:
         own = half * c.FLASH3_FORWARD[major]
-        rates[3] = AttentionRates(own, own * c.FLASH3_BACKWARD_SHARE, c.FLASH3_HALF_LENGTH)
+        halves = (c.FLASH3_HALF_LENGTH, c.FLASH3_HALF_LENGTH)
+        rates["flash3"] = AttentionRates(own, own * c.FLASH3_BACKWARD_SHARE, *halves)
+    if major in c.CUDNN_FORWARD:
+        own = half * c.CUDNN_FORWARD[major]
+        halves = (c.CUDNN_HALF_LENGTH, c.CUDNN_BACKWARD_HALF_LENGTH)
+        rates["cudnn"] = AttentionRates(own, own * c.CUDNN_BACKWARD_SHARE, *halves)
     return rates
 
 
@@ -207,7 +218,9 @@ def compute_cpu_rates(device: Device, cores: int) -> dict:
         "elementwise_bytes_per_s": bandwidth * c.CPU_ELEMENTWISE_REALISED,
         "l2_bytes": 0.0,  # its caches are in the measured bandwidth
         "l2_gain": 1.0,
-        "attention": {2: AttentionRates(attention, attention, c.CPU_ATTENTION_HALF_LENGTH)},
+        "attention": {
+            "flash2": AttentionRates(attention, attention, c.CPU_ATTENTION_HALF_LENGTH, c.CPU_ATTENTION_HALF_LENGTH)
+        },
         "launch_seconds": c.CPU_OPERATOR_SECONDS,
         "source": describe_product_source(device, c.CPU_CORE_FLOPS if lacks_cpu_rate(device) else ceiling),
         "bandwidth_source": c.CPU_ELEMENTWISE_REALISED.source

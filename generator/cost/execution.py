@@ -84,8 +84,8 @@ class Execution:
     """experts run one after the other (Transformers < 5) instead of as one grouped product"""
     attention: str = "sdpa"
     """eager, sdpa, flash"""
-    attention_version: int = 2
-    """of FlashAttention's kernels: 3 and later are written for Hopper (cuDNN's are as fast); sdpa has 2"""
+    attention_kernel: str = "flash2"
+    """of flash and sdpa: flash2 (FlashAttention-2); flash3 and cudnn are written for Hopper and later"""
     attention_biased: bool = False
     """they add a bias to the scores (ALiBi)"""
     flash_kernels: bool = True

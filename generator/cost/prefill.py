@@ -97,7 +97,7 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, engine: E
     for kind in shape.attended:
         reach = min(run.seq_len, kind.window or run.seq_len)
         # two products of two operations each, half of which a causal mask hides
-        forward_rate, _ = rates.flash(reach, run.attention_version, run.attention_biased)
+        forward_rate, _ = rates.flash(reach, run.attention_kernel, run.attention_biased)
         seconds += kind.layers * 2.0 * tokens * reach * kind.width / min(rate, forward_rate)
     return seconds
 

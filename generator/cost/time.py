@@ -80,7 +80,7 @@ DEVICE = (
         "trained_share",
         "expert_loop",
         "attention",
-        "attention_version",
+        "attention_kernel",
         "attention_biased",
         "flash_kernels",
         "efficient_kernels",
@@ -375,7 +375,10 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, micro: Mi
     # a ring calls its kernel for one part of the keys after the other
     divided = run.cp > 1 and not find_sequence_form(run).exchanges_heads
     called = min(reach, run.seq_len / run.cp) if divided else reach
-    forward_rate, backward_rate = rates.flash(called, run.attention_version, run.attention_biased)
+    # in 16 bits; rows one after the other are FlashAttention-2's everywhere (torch.nn.attention.varlen)
+    own = run.rows != "varlen" and BYTES[run.compute_dtype] < BYTES["float32"]
+    kernel = run.attention_kernel if own else "flash2"
+    forward_rate, backward_rate = rates.flash(called, kernel, run.attention_biased)
     forward = work / min(rate, forward_rate)
     # FlashAttention's backward pass multiplies five times where the forward pass does twice: it computes the scores again
     backward = 2.5 * work / min(rate, backward_rate)

@@ -429,7 +429,7 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
         "tf32": tf32,
         "quant": quant,
         "attention": _read_attention(get),
-        "attention_version": _read_attention_version(get),
+        "attention_kernel": _read_attention_kernel(get),
         "attention_biased": spec.model_type.startswith(BIASED),
         "fused_kernels": _read_fused_kernels(get),
         "repeats_keys": bool(re.match(r"mi[sx]tral", spec.model_type)) and date < "2025-01",
@@ -527,10 +527,13 @@ def _read_attention(get) -> str:
     return named
 
 
-def _read_attention_version(get) -> int:
-    """Of FlashAttention's kernels, or others as fast."""
+def _read_attention_kernel(get) -> str:
+    """FlashAttention-2's, unless the row or its framework has another."""
+    text = get("attention", "").lower()
+    if text.startswith("cudnn"):
+        return "cudnn"
     own = get("framework", "").lower().startswith(OWN_ATTENTION)
-    return 3 if own or get("attention", "").lower().startswith(("flash_attention_3", "cudnn")) else 2
+    return "flash3" if own or text.startswith("flash_attention_3") else "flash2"
 
 
 COMPILED = ("regional", "max-autotune", "reduce-overhead")

@@ -10,6 +10,7 @@ from generator.case.case import Case
 from generator.case.optimizer_states import OptimizerState
 from generator.techniques.base import Technique
 from generator.techniques.edits import Edits, make_argument
+from generator.techniques.traits import Trait
 
 
 class Optimizer(Technique):
@@ -59,6 +60,33 @@ class Optimizer(Technique):
             imports=(*imports, "from projections import RestoreProjections"),
             fragments=("projections",),
             callbacks=(f"RestoreProjections({', '.join(self.projectors)})",),
+        )
+
+
+class UpdatingInBackward(Optimizer):
+    """Base of those that update each weight in the backward pass, as soon as its gradient is there: no gradient outlives it."""
+
+    accumulates = False
+    excludes: ClassVar = {
+        Trait.LOSS_SCALING: "an update in the backward pass sees scaled gradients",
+        Trait.COMPILED_GRAPH: "a compiled graph returns all gradients at once",
+    }
+
+    def conflict(self, other: Technique, case: Case) -> str | None:
+        layouts = other.layouts(case)
+        if layouts and all(layout.devices > 1 for layout in layouts):
+            return "it updates a weight before the processes have exchanged its gradient"
+        return None
+
+    def edits(self, case: Case) -> Edits:
+        edits = super().edits(case)
+        unclipped = make_argument("max_grad_norm", 0.0, "their norm is known after the updates only")
+        return replace(
+            edits,
+            training_arguments=(*edits.training_arguments, unclipped),
+            imports=("from backward_updates import check_backward_updates",),
+            fragments=("backward_updates",),
+            after_trainer=("check_backward_updates(trainer)",),
         )
 
 

@@ -13,7 +13,8 @@ from hwdetect.catalog.matching import fits_memory
 from hwdetect.pci_vendors import PCI_VENDORS
 from hwdetect.types import Device
 
-SHARED = Path(__file__).resolve().parents[2] / "../shared"
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT / "../shared"
 DEVICES = catalog.list_devices()
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 # Widest to narrowest: a matrix unit is never slower on the narrower of two floating formats.
@@ -48,7 +49,8 @@ def test_wanted_device_exists(name):
 @pytest.mark.parametrize("device", DEVICES, ids=by_id)
 def test_no_number_without_a_source(device):
     for field, url in device.sources:
-        assert re.fullmatch(r"https://[^\s\"]+\.[^\s\"]+", url), f"{device.id}: {field} has no source"
+        measured = url.startswith("benchmarks/results/") and (ROOT / url).is_file()
+        assert measured or re.fullmatch(r"https://[^\s\"]+\.[^\s\"]+", url), f"{device.id}: {field} has no source"
     sourced = {field for field, _ in device.sources}
     for table, rates in (("peak_flops", device.peak_flops), ("vector_flops", device.vector_flops)):
         assert {f"{table}.{dtype}" for dtype, _ in rates} <= sourced

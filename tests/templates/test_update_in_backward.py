@@ -7,14 +7,12 @@ import sys
 
 import projects
 import pytest
-from leaves import load_leaf
+from backward_trainers import STEPS, list_figures, list_weights, make_trainer, update_in_backward
 from safetensors.torch import load_file
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("bitsandbytes")
 pytest.importorskip("transformers")
-
-STEPS = 6
 
 
 class CountGradients:
@@ -28,45 +26,6 @@ class CountGradients:
 
     def count(self, weight) -> None:
         self.most = max(self.most, sum(w.grad is not None for w in self.weights))
-
-
-def make_trainer(folder, *, in_backward: bool, tied: bool = False, **arguments):
-    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, default_data_collator, set_seed
-
-    set_seed(0)
-    sizes = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(**sizes, **heads, tie_word_embeddings=tied))
-    generator = torch.Generator().manual_seed(3)
-    rows = [torch.randint(2, 512, (24,), generator=generator) for _ in range(4 * STEPS)]
-    args = TrainingArguments(
-        output_dir=str(folder),
-        learning_rate=1e-3,
-        warmup_steps=2,
-        weight_decay=0.1,
-        **{"max_grad_norm": 0.0, "per_device_train_batch_size": 4, "num_train_epochs": 1, "logging_steps": 1}
-        | {
-            "optim": "paged_adamw_8bit",
-            "use_cpu": True,
-            "report_to": "none",
-            "disable_tqdm": True,
-            "save_strategy": "no",
-        }
-        | arguments,
-    )
-    data = [{"input_ids": row, "labels": row} for row in rows]
-    trainer = Trainer(model=model, args=args, train_dataset=data, data_collator=default_data_collator)
-    if in_backward:
-        load_leaf("update_in_backward").update_in_backward(trainer)
-    return trainer
-
-
-def list_figures(trainer) -> list[tuple[float, float, float]]:
-    return [(r["loss"], r["grad_norm"], r["learning_rate"]) for r in trainer.state.log_history if "loss" in r]
-
-
-def list_weights(trainer) -> dict:
-    return {name: weight.detach().clone() for name, weight in trainer.model.named_parameters()}
 
 
 @pytest.mark.filterwarnings("ignore:Paged optimizers are not supported on CPU")
@@ -150,7 +109,7 @@ def test_a_scaled_loss_is_refused(tmp_path):
     trainer = make_trainer(tmp_path, in_backward=False)
     trainer.accelerator.scaler = torch.amp.GradScaler("cpu")
     with pytest.raises(SystemExit, match="take bf16"):
-        load_leaf("update_in_backward").update_in_backward(trainer)
+        update_in_backward(trainer)
 
 
 @pytest.mark.slow

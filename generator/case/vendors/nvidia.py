@@ -24,6 +24,11 @@ def since(major: int, minor: int, why: str) -> Rule:
     return explain
 
 
+def among(capabilities: tuple[tuple[int, int], ...], why: str) -> Rule:
+    """An ability of these compute capabilities alone."""
+    return lambda device: None if parse_capability(device) in capabilities else why
+
+
 def explain_fp16(device: Device) -> str | None:
     capability = parse_capability(device)
     if capability < (7, 0):
@@ -118,6 +123,8 @@ VENDORS = (
             # Before Ampere half-precision attention with grouped keys falls back to the kernel that makes all scores
             # (https://github.com/huggingface/transformers/issues/48633).
             "flash": since(8, 0, ABILITIES["flash"]),
+            # first in PyTorch's order where cuDNN is newer than 9.15 (torch 2.11 and 2.13, check_prefer_cudnn_attention of sdp_utils.cpp)
+            "cudnn-attention": among(((9, 0), (10, 0)), ABILITIES["cudnn-attention"]),
             # torch's sdp_utils.cpp takes it from 5.0 on, in 16 and in 32 bits, where queries have as many heads as keys
             "efficient": since(5, 0, ABILITIES["efficient"]),
             "flash-check": has,

@@ -18,6 +18,7 @@ ABILITIES = {
     "fp16": "it has no fp16 arithmetic worth the overflows",
     "tf32": "TF32 exists on NVIDIA GPUs only",
     "fp8": "it multiplies no 8-bit floating point that torchao casts to",
+    "cudnn-attention": "PyTorch takes cuDNN's attention on Hopper and datacenter Blackwell alone",
     "flash": "its scaled_dot_product_attention has no kernel that never holds the scores",
     "efficient": "its scaled_dot_product_attention has no memory-efficient kernel that was checked",
     "flash-check": "PyTorch cannot be asked which kernel of attention it would take",

@@ -106,6 +106,8 @@ class Sdpa(Technique):
         flash, efficient = (case.explain_missing(kernel) is None for kernel in ("flash", "efficient"))
         # what has the one in 16 bits is taken to have the other in 32
         kernels = {"flash_kernels": flash, "efficient_kernels": flash or efficient}
+        if takes_cudnn(case):
+            kernels["attention_kernel"] = "cudnn"
         return {"attention": "sdpa", **kernels, "repeats_keys": needs_repeated_keys(case)}
 
     def edits(self, case: Case) -> Edits:
@@ -121,6 +123,18 @@ class Sdpa(Technique):
             infer_setup=called,
             fragments=("repeated_keys",),
         )
+
+
+CUDNN_HEAD_DIM = 128
+"""the widest head that was measured; wider ones, of which PyTorch takes it up to 256 on Hopper alone, were not"""
+
+
+def takes_cudnn(case: Case) -> bool:
+    """Whether PyTorch takes cuDNN's kernel in training: twice as fast there as FlashAttention-2 (benchmarks/results/gpu_day_h200.json).
+    Of the prefill of generate, which may bring a mask, that was not seen."""
+    if case.workload.mode != "train" or case.model.head_dim > CUDNN_HEAD_DIM:
+        return False
+    return case.explain_missing("cudnn-attention") is None
 
 
 def needs_repeated_keys(case: Case) -> bool:

@@ -1,15 +1,13 @@
 from dataclasses import replace
-from typing import ClassVar
 
 from generator.case.case import Case
-from generator.techniques.base import Published, Technique
-from generator.techniques.edits import Edits, make_argument
+from generator.techniques.base import Published
+from generator.techniques.edits import Edits
 from generator.techniques.optimizer.paged_adamw_8bit import PagedAdamW8bit
-from generator.techniques.optimizers import Optimizer
-from generator.techniques.traits import Trait
+from generator.techniques.optimizers import UpdatingInBackward
 
 
-class InBackwardPagedAdamW8bit(Optimizer):
+class InBackwardPagedAdamW8bit(UpdatingInBackward):
     """8-bit paged AdamW that updates each weight during the backward pass and drops its gradient (bitsandbytes).
 
     What it does: never holds more than one weight's gradient, and keeps the states in host memory.
@@ -28,14 +26,9 @@ class InBackwardPagedAdamW8bit(Optimizer):
     )
     why = "each weight is updated in the backward pass: update_in_backward.py"
     requires = "bitsandbytes"
-    accumulates = False
     quality = 2
     quality_note = "optimizer states are kept in 8 bits, and gradients are not clipped by their norm"
     request_only = "gradients are not clipped by their norm"
-    excludes: ClassVar = {
-        Trait.LOSS_SCALING: "an update in the backward pass sees scaled gradients",
-        Trait.COMPILED_GRAPH: "a compiled graph returns all gradients at once",
-    }
     evidence = (
         Published(
             "https://github.com/pytorch/torchtune/blob/0031bfb080bd35ec533c412df883cf2bf7bf7fe4/README.md",
@@ -48,19 +41,11 @@ class InBackwardPagedAdamW8bit(Optimizer):
             return "gradients and states of adapters are small"
         return super().obstacle(case)
 
-    def conflict(self, other: Technique, case: Case) -> str | None:
-        layouts = other.layouts(case)
-        if layouts and all(layout.devices > 1 for layout in layouts):
-            return "it updates a weight before the processes have exchanged its gradient"
-        return None
-
     def edits(self, case: Case) -> Edits:
         edits = super().edits(case)
-        unclipped = make_argument("max_grad_norm", 0.0, "their norm is known after the updates only")
         return replace(
             edits,
-            training_arguments=(*edits.training_arguments, unclipped),
             imports=("from update_in_backward import update_in_backward",),
-            fragments=("update_in_backward",),
+            fragments=("backward_updates", "update_in_backward"),
             after_trainer=("update_in_backward(trainer)",),
         )

@@ -1,6 +1,7 @@
 """25 minutes with one GPU: emitted projects, training steps, generation and the cost model's terms, measured and predicted.
 
-python benchmarks/gpu_day.py --prepare FOLDER --hardware 1xh200     here: models, data and projects for a machine elsewhere
+python benchmarks/gpu_day.py --prepare FOLDER --hardware 1xh200     here: models, data and projects for a machine elsewhere; with
+                                                                    --smoke one for each technique too
 python benchmarks/gpu_day.py --inputs FOLDER --out FILE.json        there: measure; what FILE has already is not run again
 python benchmarks/gpu_day.py --predict FILE.json                    anywhere: the cost model of today beside what was measured
 python benchmarks/gpu_day.py --table FILE.json

@@ -500,6 +500,9 @@ class Fsdp3(Technique):
     name = "fsdp3"
     provides = frozenset({Trait.DTENSOR, Trait.FSDP_RECOMPUTATION})
 
+    def layouts(self, case):
+        return technique("parallelism=fsdp2-no-reshard").layouts(case)
+
 
 @pytest.mark.parametrize("of", CASES[:4], ids=["full", "lora", "qlora", "sft"])
 def test_a_new_form_of_sharding_refuses_what_the_present_ones_refuse(of):

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import gpu_day
+from benchmarks.gpu.forks import run_rows
 from benchmarks.gpu.measurements import config_of, list_measurements, shrink, spread_kinds
 from benchmarks.gpu.predict import Predictor, compare
+from benchmarks.gpu.smoke import CASES, list_pins, list_prepared, name_row, prepare_smoke
 
 H200 = {
     "device": "cuda",
@@ -151,3 +153,63 @@ def test_a_day_that_is_killed_goes_on_where_it_was(tmp_path):
     assert [row["error"] for row in rows if "error" in row] == []
     assert len({row["kind"] for row in rows}) == 5
     assert all("predicted_over_measured" in row for row in rows)
+
+
+def measure_by_name(row: dict) -> dict:
+    if row["name"] == "hangs":
+        time.sleep(60)
+    if row["name"] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"measured": {"pid": os.getpid()}}
+
+
+def test_of_what_is_measured_side_by_side_nothing_holds_up_the_rest(tmp_path):
+    rows = [{"name": name} for name in ("a", "hangs", "dies", "b", "c")]
+    until = time.monotonic() + 60
+    done = {row["name"]: new for row, new in run_rows(rows, 2, measure_by_name, tmp_path, until, limit=1)}
+    assert {done[name]["measured"]["pid"] for name in "abc"}.isdisjoint({os.getpid()})
+    assert done["hangs"] == {"error": "killed after 1 s"}
+    assert done["dies"]["error"].startswith("killed after 0 s")
+
+
+def test_what_the_end_of_the_time_cut_short_is_marked(tmp_path):
+    rows = [{"name": "hangs"}, {"name": "never begun"}]
+    ((row, new),) = run_rows(rows, 1, measure_by_name, tmp_path, time.monotonic() + 0.3, limit=50)
+    assert row["name"] == "hangs" and new["cut_short"]
+
+
+def test_each_technique_of_one_gpu_has_a_project():
+    names = [name_row(case, pin) for case in CASES for pin in (None, *list_pins(case))]
+    assert len(names) == len(set(names))
+    axes = {pin[0] for case in CASES for pin in list_pins(case)}
+    assert {"optimizer", "packing", "checkpointing", "precision", "loss", "quantization", "speculation"} <= axes
+    assert not axes & {"parallelism", "engine", "trained"}
+
+
+def test_what_is_prepared_is_listed_as_planned_first(tmp_path):
+    for case, name in (("a", "z=1"), ("a", "as-planned"), ("b", "as-planned"), ("a", "b=2")):
+        (tmp_path / case / name).mkdir(parents=True)
+        (tmp_path / case / name / "row.json").write_text(json.dumps({"case": case, "project": name}))
+    listed = [(row["case"], row["project"]) for row in list_prepared(tmp_path)]
+    assert listed == [("a", "as-planned"), ("b", "as-planned"), ("a", "b=2"), ("a", "z=1")]
+
+
+@pytest.mark.slow
+def test_emitted_projects_are_moved_and_run_side_by_side(tmp_path):
+    """As on the day: written in one place, run in another, where what their links name is not."""
+    prepared, moved = tmp_path / "here", tmp_path / "there"
+    names = ["smoke/sft/optimizer=sgd", "smoke/infer-one/speculation=prompt-lookup"]
+    prepare_smoke(prepared / "smoke", "cpu:2", names)
+    prepared.rename(moved)
+    out = tmp_path / "day.json"
+    words = ["--device", "cpu", "--inputs", str(moved), "--work", str(tmp_path / "work"), "--out", str(out)]
+    (tmp_path / "work").mkdir()
+    script = str(Path(gpu_day.__file__).resolve())
+    done = subprocess.run(
+        [sys.executable, script, *words, "--only", "smoke"], capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stderr
+    trained, answered = sorted(json.loads(out.read_text())["rows"], key=lambda row: row["case"], reverse=True)
+    assert len(trained["measured"]["train"]["losses"]) == 6 and "error" not in trained
+    assert trained["measured"]["said"][-1].startswith("as planned: ")
+    assert "tokens/s" in answered["measured"]["answer"][0]

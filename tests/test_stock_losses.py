@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import signal
-import traceback
+import sys
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("trl")
-from stock_losses import Draw, compare, draw
+from stock_losses import draw, write_differences
 
 pytestmark = pytest.mark.slow
-SECONDS = 240
 SEEDS = range(100, 124)
 
 
-def in_a_process(place: Path, of: Draw) -> list[str]:
+@pytest.fixture(scope="module")
+def forks():
+    """Of a process that has the libraries and has computed nothing: one of this process, which may have, would wait for its OpenMP threads."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["stock_losses", "trl", "transformers.trainer"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # the server has no other
+        patch.chdir(Path(__file__).parent)
+        yield context
+
+
+def in_a_process(forks, place: Path, seed: int) -> list[str]:
     """A project's modules are named alike: each is imported in a process of its own."""
+    process = forks.Process(target=write_differences, args=(place, seed))
+    process.start()
+    process.join()
     found, log = place / "found.json", place / "log"
-    pid = os.fork()
-    if not pid:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        signal.alarm(SECONDS)
-        try:
-            found.write_text(json.dumps(compare(place / "made", of)))
-        except BaseException as error:
-            traceback.print_exc()
-            print(error)
-        finally:
-            os._exit(0)
-    os.waitpid(pid, 0)
     assert found.exists(), log.read_text(errors="replace")[-2000:]
     return json.loads(found.read_text())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_drawn_training_is_that_of_the_library(seed, tmp_path):
-    of = draw(seed)
-    assert in_a_process(tmp_path, of) == [], of.describe()
+def test_a_drawn_training_is_that_of_the_library(forks, seed, tmp_path):
+    assert in_a_process(forks, tmp_path, seed) == [], draw(seed).describe()
 
 
 def test_the_draws_have_every_task_packing_and_loss_with_and_without_smoothing():

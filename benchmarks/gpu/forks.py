@@ -130,7 +130,7 @@ def run_forked(project: Path, words: list[str]) -> str:
             sys.stderr.flush()
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    said = log.read_text(encoding="utf-8", errors="replace")
+    output = log.read_text(encoding="utf-8", errors="replace")
     if code:
-        raise subprocess.CalledProcessError(code, [sys.executable, *words], said)
-    return said
+        raise subprocess.CalledProcessError(code, [sys.executable, *words], output)
+    return output

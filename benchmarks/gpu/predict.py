@@ -41,7 +41,7 @@ class Predictor:
     def _attention_kernel(self) -> str:
         """What scaled_dot_product_attention takes by itself in training."""
         vendor = find_vendor(self.device.vendor)
-        return "flash2" if vendor.explain_missing("cudnn-attention", self.device) else "cudnn"
+        return "cudnn" if vendor and vendor.explain_missing("cudnn-attention", self.device) is None else "flash2"
 
     def _execution(self, run: dict, **more) -> Execution:
         settings = {

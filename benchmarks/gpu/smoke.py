@@ -174,7 +174,7 @@ def write_rows(path: Path, flags: tuple[str, ...]) -> None:
         turns = [(" ".join(part), role) for part, role in ((words[:half], "user"), (words[half:], "assistant"))]
         text = " ".join(words)
         lines.append(
-            {"messages": [{"role": role, "content": said} for said, role in turns]}
+            {"messages": [{"role": role, "content": part} for part, role in turns]}
             if "sft" in flags
             else {"text": text, "label": "ab"[number % 2]}
             if "text-classification" in flags

@@ -143,23 +143,47 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
 
 
 def count_held_tokens(run: Execution) -> float:
-    """Of the largest micro-batch of a run: full sequences. Texts one after the other hold their own tokens: the mean of their sum and
-    four of its standard deviations (once in 30,000 batches it is more), or one full sequence among others of the mean."""
+    """Of the largest micro-batch of a run: full sequences. Texts one after the other hold their own tokens: what their sum passes with
+    a chance of ``HELD_CHANCE``, or one full sequence among others of the mean."""
     full = float(run.micro_batch) * run.seq_len
     if run.rows == "batch" or not run.length_shares:
         return full
-    mean, deviation = describe_lengths(run.length_shares)
-    usual = run.micro_batch * mean + c.HELD_DEVIATIONS * deviation * math.sqrt(run.micro_batch)
-    held = run.seq_len * min(run.micro_batch, max(usual, 1.0 + (run.micro_batch - 1) * mean))
+    most = bound_sum(run.length_shares, run.micro_batch, c.HELD_CHANCE)
+    mean = sum(run.length_shares) / len(run.length_shares)
+    held = run.seq_len * min(run.micro_batch, max(most, 1.0 + (run.micro_batch - 1) * mean))
     return held - run.shared_tokens * (run.micro_batch - 1)
 
 
 @cache
-def describe_lengths(shares: tuple[float, ...]) -> tuple[float, float]:
-    """Mean and standard deviation."""
-    from statistics import fmean, pstdev  # brings decimal: only those whose rows differ in length pay
+def bound_sum(shares: tuple[float, ...], draws: int, chance: float) -> float:
+    """What the sum of ``draws`` lengths, each one of ``shares`` as often as another, passes with that chance (below a half).
 
-    return fmean(shares), pstdev(shares)
+    Lugannani and Rice's saddlepoint formula (1980): lengths are skewed, and a normal distribution with their deviation is passed ten
+    to a hundred times as often as it says.
+    """
+    tilt, most = 1e-2, draws * max(shares)
+    while tilt < 1e4:  # upwards, for near the largest sum of all the formula says more than there is
+        mean, tail = tilt_sum(shares, draws, tilt)
+        if tail <= chance:
+            return min(most, mean)
+        tilt *= 1.05
+    return most
+
+
+def tilt_sum(shares: tuple[float, ...], draws: int, tilt: float) -> tuple[float, float]:
+    """Mean of the sum under exponential tilting, and the chance that the sum passes it."""
+    top = max(shares)
+    weights = [math.exp(tilt * (share - top)) for share in shares]
+    total = sum(weights)
+    mean = sum(weight * share for weight, share in zip(weights, shares, strict=True)) / total
+    variance = sum(weight * (share - mean) ** 2 for weight, share in zip(weights, shares, strict=True)) / total
+    exponent = draws * (tilt * (mean - top) - math.log(total / len(shares)))  # tilt * sum - its cumulant: 0 or more
+    spread = tilt * math.sqrt(draws * variance)
+    if exponent <= 0.0 or spread <= 0.0:
+        return draws * mean, 0.0
+    root = math.sqrt(2.0 * exponent)
+    density = math.exp(-exponent) / math.sqrt(2.0 * math.pi)
+    return draws * mean, 0.5 * math.erfc(root / math.sqrt(2.0)) + density * (1.0 / spread - 1.0 / root)
 
 
 def count_waiting_gradients(run: Execution, static: StaticMemory) -> float:

@@ -529,7 +529,9 @@ def count_forward_operators(shape: Shape, run: Execution) -> float:
     norm = c.RMS_NORM_OPERATORS if shape.rms_norm and separate else 1.0
     rotary = (c.ROTARY_OPERATORS if separate else c.FUSED_ROTARY_OPERATORS) if shape.rotary else 0.0
     norms = norm * (2 + shape.post_norms + 2 * shape.qk_norm)
-    scores = c.EAGER_SCORE_OPERATORS if run.attention == "eager" else 0.0
+    scores = (
+        c.EAGER_SCORE_OPERATORS if run.attention == "eager" else c.VARLEN_OPERATORS if run.rows == "varlen" else 0.0
+    )
     activation = 2.0 if shape.gated else 1.0
     if run.autocast_dtype and run.mode == "train" and run.train == "full" and not run.sharding.casts_itself:
         activation += len(shape.linears) * (c.AUTOCAST_OPERATORS + (0.0 if shape.rms_norm else 1.0))

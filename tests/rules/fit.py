@@ -117,7 +117,7 @@ RULES = (
         look=divided("context", "ulysses", "tensor", "tensor-pipeline"),
         takes=(
             pin(on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1), "checkpointing=full"),
-            on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1),
+            on(GPU_24, medium(), devices=8, train="lora", seq_len=131072, global_batch=1, optimize_for="time"),
         ),
         leaves=on(GPU_24, medium(), devices=8, train="lora", seq_len=2048),
     ),

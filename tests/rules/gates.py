@@ -223,7 +223,10 @@ RULES = (
         id="R016",
         words="quantized weights: one device a process, and they are not sharded",
         look=both(one_device_a_process, chosen("parallelism", "ddp")),
-        takes=(on(devices=4, train="qlora"), on(devices=2, nodes=2, train="qlora")),
+        takes=tuple(
+            on(**several, train="qlora", optimize_for="time")
+            for several in ({"devices": 4}, {"devices": 2, "nodes": 2})
+        ),
         leaves=(on(train="qlora"), on(devices=4, train="lora")),
     ),
     Rule(

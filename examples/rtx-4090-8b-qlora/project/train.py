@@ -27,7 +27,6 @@ from trl import SFTConfig, SFTTrainer
 
 from answers import SampleAnswers
 from arguments import parse_arguments
-from attention_kernel import explain_refusal
 from chat_template import ensure_chat_template
 from checkpoints import (
     AlreadyTrained,
@@ -43,17 +42,16 @@ from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluati
 from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
-from length_groups import SeedLengthGroups
 from loaded_weights import check_loaded
 from machine import check_machine, peak_memory
 from model_card import write_model_card
-from padding import drop_padding_mask
 from progress import print_lines
 from run_folder import claim_folder
 from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
+from varlen_attention import attend_within_rows
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -97,6 +95,7 @@ def main() -> None:
     )
     check_loaded(model, loading)
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
+    attend_within_rows(model)
 
     trainer = SFTTrainer(
         model=model,
@@ -105,12 +104,10 @@ def main() -> None:
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
         peft_config=adapter,
-        callbacks=[SeedLengthGroups()],
     )
     for weight in trainer.model.parameters():
         if weight.requires_grad:
             weight.data = weight.data.float()  # TRL made the adapters bf16: their updates would be rounded away
-    drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
     show_data(train_dataset, examples, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
     prepare_evaluation(trainer, CONFIG["early_stopping"])
@@ -119,7 +116,7 @@ def main() -> None:
     run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
-    for callback in (CheckFirstStep(trainer, CONFIG, explain_refusal), SaveOnSignal(), seal, StopOnBadLoss()):
+    for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)
     answers = SampleAnswers(held_out, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
@@ -146,16 +143,16 @@ def training_arguments() -> SFTConfig:
     parser = HfArgumentParser(SFTConfig)
     parser.set_defaults(
         output_dir=str(HERE / CONFIG["output_dir"]),
-        max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=4,
-        per_device_eval_batch_size=4,
-        gradient_accumulation_steps=8,
+        per_device_train_batch_size=32,
+        per_device_eval_batch_size=32,
+        gradient_accumulation_steps=1,
         bf16=True,  # compute in bf16
         tf32=True,  # what stays in fp32 uses TF32 products
         activation_checkpointing=True,  # recompute activations in the backward pass
         activation_checkpointing_kwargs={"use_reentrant": False},
         optim="adamw_torch_fused",
-        train_sampling_strategy="group_by_length",  # texts of similar length together
+        padding_free=True,  # the texts of a batch one after the other
+        max_length=None,  # data.py has cut them; padding_free refuses a length
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
         pad_to_multiple_of=8,

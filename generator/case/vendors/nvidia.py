@@ -130,6 +130,7 @@ VENDORS = (
             "flash-check": has,
             "hub-flash": since(8, 0, ABILITIES["hub-flash"]),
             "varlen": since(8, 0, ABILITIES["varlen"]),
+            "wide-backward": among(((8, 0), (9, 0)), ABILITIES["wide-backward"]),
             "compile": since(8, 0, "torch.compile gains little before Ampere; {device} has {has}"),
             "compiled-decode": since(7, 0, "Triton needs compute capability 7.0"),
             "graphs": has,

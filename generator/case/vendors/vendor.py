@@ -23,6 +23,7 @@ ABILITIES = {
     "efficient": "its scaled_dot_product_attention has no memory-efficient kernel that was checked",
     "flash-check": "PyTorch cannot be asked which kernel of attention it would take",
     "hub-flash": "the prebuilt kernel needs an NVIDIA GPU of compute capability 8.0 or more",
+    "wide-backward": "its flash kernel has no backward pass for heads of 200 to 224",
     "varlen": "PyTorch's flash kernel needs an NVIDIA GPU of compute capability 8.0 or more",
     "compile": "torch.compile was not run there",
     "compiled-decode": "generate compiles by itself on accelerators only",

@@ -2,12 +2,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from generator.case.case import Case
+from generator.model.block_traits import read_block_traits
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits
 from generator.techniques.packing.flattened import explain_unequal_flattening, make_flattening_edits
 from generator.techniques.packing.padded import estimate_lengths
 from generator.techniques.traits import Trait
 
+NARROW_BACKWARD = range(200, 225, 8)
+"""heads whose backward pass takes more shared memory than boards other than 8.0's and 9.0's have (FlashAttention, flash_api.cpp)"""
 HEAD_DIM = 256
 """the widest head of PyTorch's flash kernel (aten/src/ATen/native/transformers/cuda/flash_attn)"""
 
@@ -17,8 +20,10 @@ class Varlen(Technique):
 
     What it does: no padding is computed and no mask is made, without another package; loss and gradients are the same.
     When it loses: where lengths hardly differ, and where a micro-batch has one text: nothing is padded there.
-    Known problems: computes in 16 bits, on compute capability 8.0 and later; its kernel drops nothing out, so that a
-    model with attention dropout calls SDPA once a text; checked for shapes and arguments only.
+    Known problems: computes in 16 bits, on compute capability 8.0 and later; its kernel drops nothing out; of several
+    devices each step waits for the one with the most tokens; a rare batch of long texts takes more memory than is planned
+    for, one in 100,000 by the lengths of the data. On an H200 full, LoRA, QLoRA and DoRA trainings have the losses
+    of padded batches to three digits (benchmarks/results/gpu_day_h200.json); its speed was not measured.
     """
 
     axis = "packing"
@@ -26,7 +31,6 @@ class Varlen(Technique):
     provides = frozenset({Trait.VARYING_SHAPES, Trait.FLATTENED_ROWS})
     needs: ClassVar = {Trait.SDPA: "it takes the place of PyTorch's scaled_dot_product_attention"}
     excludes: ClassVar = {Trait.FLOAT32_ARITHMETIC: "its kernel computes in 16 bits, {other} does not"}
-    request_only = "it has not run on a GPU yet: shapes and arguments alone were checked"
     evidence = (
         Published(
             "https://huggingface.co/blog/packing-with-FA2",
@@ -39,7 +43,20 @@ class Varlen(Technique):
             return why
         if case.model.head_dim > HEAD_DIM or case.model.head_dim % 8:
             return f"PyTorch's flash kernel takes heads of up to {HEAD_DIM} in steps of 8, not {case.model.head_dim}"
+        if case.model.head_dim in NARROW_BACKWARD and case.explain_missing("wide-backward"):
+            return (
+                f"PyTorch's flash kernel has no backward pass for heads of {case.model.head_dim} on {case.device.name}"
+            )
+        if read_block_traits(case.model.model_type).get("attention_dropout"):
+            return f"models of type {case.model.model_type} drop attention out, which its kernel does not: it would be called once a text"
         return explain_unequal_flattening(case)
+
+    def conflict(self, other: Technique, case: Case) -> str | None:
+        asked = ("packing", "varlen") in case.workload.pins or "packing=varlen" in case.workload.allow
+        layouts = other.layouts(case)
+        if asked or not layouts or any(layout.replicate * layout.shard == 1 for layout in layouts):
+            return None
+        return "devices would wait for the one whose texts have the most tokens, which is not priced yet: --pin packing=varlen asks for it"
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {**estimate_lengths(case, 0.0), "rows": "varlen"}
